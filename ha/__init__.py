@@ -1,0 +1,1 @@
+"""Replication of the commit log from a master to its slaves: RocketMQ's classic HA wire."""

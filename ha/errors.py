@@ -1,0 +1,144 @@
+"""Errors of replication: the type says whose fault it was.
+
+`LocalHAError` is a bug of ours or a disk of ours. `RemoteHAError` is the other end of the
+connection: no correct peer sends this, so the connection is closed. `NetworkError` is
+neither: the wire broke, or could not be had.
+"""
+
+
+class HAError(Exception):
+    """Base of everything that replication raises."""
+
+
+class LocalHAError(HAError):
+    """A method was called in a state whose diagram does not allow it: a bug in the caller."""
+
+
+class RemoteHAError(HAError):
+    """The peer broke the protocol, or its log cannot be joined with ours. Close the connection."""
+
+
+class SlaveAheadError(RemoteHAError):
+    """The first report of a slave lies above the end of the master's log.
+
+    The slave holds bytes the master never had, or lost: the two logs are different histories.
+    Serving it would make them differ silently for ever, so it is refused until a person has
+    looked at it.
+    """
+
+    def __init__(self, *, reported_offset: int, master_end_offset: int) -> None:
+        """Both arguments are physical offsets in bytes."""
+        self.reported_offset = reported_offset
+        self.master_end_offset = master_end_offset
+        self.ahead_bytes = reported_offset - master_end_offset
+        super().__init__(
+            f"ahead of the master by {self.ahead_bytes} bytes: refused"
+            f" (reported {reported_offset}, master's log ends at {master_end_offset})"
+        )
+
+
+class SlaveTooOldError(RemoteHAError):
+    """The slave's log ends before the oldest byte that the master still has."""
+
+    def __init__(self, *, reported_offset: int, master_min_offset: int) -> None:
+        """Both arguments are physical offsets in bytes."""
+        self.reported_offset = reported_offset
+        self.master_min_offset = master_min_offset
+        super().__init__(
+            f"too far behind: reported {reported_offset}, but the master's log begins at"
+            f" {master_min_offset}"
+        )
+
+
+class NegativeReportError(RemoteHAError):
+    """A report below zero."""
+
+    def __init__(self, *, reported_offset: int) -> None:
+        """`reported_offset` is what arrived."""
+        self.reported_offset = reported_offset
+        super().__init__(f"reported offset {reported_offset}, which is below zero")
+
+
+class ReportBeyondSentError(RemoteHAError):
+    """A slave acknowledged bytes that were never sent to it."""
+
+    def __init__(self, *, reported_offset: int, sent_offset: int) -> None:
+        """Both arguments are physical offsets in bytes."""
+        self.reported_offset = reported_offset
+        self.sent_offset = sent_offset
+        super().__init__(
+            f"reported offset {reported_offset}, but only bytes below {sent_offset} were sent"
+        )
+
+
+class MalformedTransferError(RemoteHAError):
+    """A transfer header whose size or offset no correct master sends."""
+
+    def __init__(self, *, offset: int, size_bytes: int, size_bytes_max: int) -> None:
+        """`offset` and `size_bytes` are the two header fields as they arrived."""
+        self.offset = offset
+        self.size_bytes = size_bytes
+        self.size_bytes_max = size_bytes_max
+        super().__init__(
+            f"transfer header with offset {offset} and size {size_bytes}"
+            f" (allowed: offset >= 0, size 0..{size_bytes_max})"
+        )
+
+
+class OffsetMismatchError(RemoteHAError):
+    """A frame does not continue where the bytes received so far end."""
+
+    def __init__(self, *, offset: int, expected: int) -> None:
+        """Both arguments are physical offsets in bytes."""
+        self.offset = offset
+        self.expected = expected
+        super().__init__(f"frame begins at offset {offset}, expected {expected}")
+
+
+class LogDivergedError(RemoteHAError):
+    """The master's bytes differ from ours at an offset that both logs have.
+
+    Nothing was appended. Retrying cannot help.
+    """
+
+    def __init__(self, *, offset: int) -> None:
+        """`offset` is the physical offset of the first byte that differs."""
+        self.offset = offset
+        super().__init__(f"our log and the master's differ at offset {offset}")
+
+
+class CorruptTransferError(RemoteHAError):
+    """The master sent bytes that are not a valid record at their place in the log.
+
+    Everything before `offset` was whole and has been handed out.
+    """
+
+    def __init__(self, *, offset: int, reason: str) -> None:
+        """`offset` is the physical offset of the record, `reason` what is wrong with it."""
+        self.offset = offset
+        self.reason = reason
+        super().__init__(f"bad record at offset {offset}: {reason}")
+
+
+class NetworkError(HAError):
+    """The network refused or broke. Nobody's bug; trying again later is right."""
+
+
+class ConnectionLost(NetworkError):  # noqa: N818  # an event of ordinary life, named as such
+    """The stream is broken, reset, closed under us, or could not be opened.
+
+    The text names the peer and what happened. The stream is unusable: close it.
+    """
+
+
+class AddressInUseError(NetworkError):
+    """A listener could not be opened because something else holds the port."""
+
+    def __init__(self, *, host: str, port: int) -> None:
+        """`host` and `port` are the address that was asked for."""
+        self.host = host
+        self.port = port
+        super().__init__(
+            f"{host}:{port} is in use: stop the process that listens there, or choose another"
+            " port in cluster.yaml"
+        )
