@@ -1,0 +1,117 @@
+"""The property string of a message, and the hash that tags are filtered by.
+
+    name 0x01 value 0x02 name 0x01 value 0x02 ...
+
+No escaping exists. The last 0x02 may be missing (4.x clients leave it out). Empty names and empty
+values cannot be expressed: the parser drops them, as RocketMQ does.
+
+Source: org.apache.rocketmq.common.message.MessageDecoder.messageProperties2String and
+string2messageProperties; MessageConst for the names.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Final
+
+NAME_VALUE_SEPARATOR: Final = "\x01"
+PROPERTY_SEPARATOR: Final = "\x02"
+
+PROPERTY_KEYS: Final = "KEYS"
+PROPERTY_TAGS: Final = "TAGS"
+PROPERTY_WAIT_STORE_MSG_OK: Final = "WAIT"
+PROPERTY_UNIQUE_KEY: Final = "UNIQ_KEY"
+PROPERTY_DELAY_LEVEL: Final = "DELAY"
+PROPERTY_INNER_NUM: Final = "INNER_NUM"
+PROPERTY_MSG_REGION: Final = "MSG_REGION"
+PROPERTY_TRACE_SWITCH: Final = "TRACE_ON"
+PROPERTY_CLUSTER: Final = "CLUSTER"
+PROPERTY_CRC32: Final = "__CRC32#"
+KEY_SEPARATOR: Final = " "
+
+PROPERTIES_BYTES_MAX: Final = 32_767
+"""The length field is a signed 16-bit integer (MessageDecoder, MessageStoreConfig)."""
+
+
+def encode_properties(properties: Mapping[str, str]) -> bytes:
+    """Return the property string of `properties` in UTF-8, closing separator included.
+
+    The order is the mapping's own; readers give it no meaning.
+
+    Raises:
+        ValueError: a name or value holds a separator or a name is empty.
+    """
+    parts = []
+    for name, value in properties.items():
+        if not name or _has_separator(name) or _has_separator(value):
+            raise ValueError(
+                f"message property {name!r} cannot be stored: names must not be empty and neither"
+                " names nor values may hold the bytes 0x01 or 0x02"
+            )
+        parts.append(f"{name}\x01{value}\x02")
+    return "".join(parts).encode()
+
+
+def _has_separator(text: str) -> bool:
+    return NAME_VALUE_SEPARATOR in text or PROPERTY_SEPARATOR in text
+
+
+def decode_properties(data: bytes | bytearray | memoryview) -> dict[str, str]:
+    """Return the properties in `data`; duplicates: the last one wins.
+
+    A piece is taken only if it has a name and a value; the first 0x01 splits. Bytes that are not
+    UTF-8 are replaced, as Java's String constructor does.
+
+    Source: MessageDecoder.string2messageProperties.
+    """
+    properties: dict[str, str] = {}
+    for piece in str(data, "utf-8", "replace").split(PROPERTY_SEPARATOR):
+        name, separator, value = piece.partition(NAME_VALUE_SEPARATOR)
+        if name and separator and value:
+            properties[name] = value
+    return properties
+
+
+def property_value(data: bytes, name: bytes) -> bytes | None:
+    """Return the raw value of the first property called `name`, without decoding the others.
+
+    None if there is no such property or its value is empty. `data` is a whole property string.
+    """
+    needle = name + b"\x01"
+    start = 0 if data.startswith(needle) else data.find(b"\x02" + needle) + 1
+    if start == 0 and not data.startswith(needle):
+        return None
+    start += len(needle)
+    end = data.find(b"\x02", start)
+    return data[start : end if end >= 0 else len(data)] or None
+
+
+@lru_cache(maxsize=4096)
+def java_string_hash(text: str) -> int:
+    """Return what `String.hashCode()` returns in Java: a signed 32-bit integer.
+
+    It runs over UTF-16 code units, so a character outside the basic plane counts as two.
+    """
+    units = text.encode("utf-16-be", "surrogatepass")
+    value = 0
+    for index in range(0, len(units), 2):
+        value = (31 * value + (units[index] << 8 | units[index + 1])) & 0xFFFFFFFF
+    return value - 0x1_0000_0000 if value >= 0x8000_0000 else value
+
+
+def tags_code(tags: str | None) -> int:
+    """Return the code that a consume queue stores for `tags`: the hash of the whole value, or 0.
+
+    Source: MessageExtBrokerInner.tagsString2tagsCode.
+    """
+    return java_string_hash(tags) if tags else 0
+
+
+def tags_code_of(properties: bytes) -> int:
+    """Return the tags code of a message with this property string."""
+    tags = property_value(properties, b"TAGS")
+    return _tags_code_of_bytes(tags) if tags else 0
+
+
+@lru_cache(maxsize=4096)
+def _tags_code_of_bytes(tags: bytes) -> int:
+    return java_string_hash(tags.decode("utf-8", "replace"))
