@@ -1,0 +1,268 @@
+"""The only door to the file system, and the only module that uses threads.
+
+Everything above talks to a `Disk`; the simulation puts its own behind the same protocol. Three
+facts decide what is in here:
+
+- A file is allocated with `posix_fallocate` before it is mapped. A sparse mapping on a full disk
+  kills the process with SIGBUS, which Python cannot catch.
+- A mapping is made durable with `os.fdatasync` on the file, in a thread. `mmap.flush` holds the
+  interpreter lock for as long as the disk takes.
+- Threads run one system call on a file descriptor and touch no object of ours.
+"""
+
+import errno
+import fcntl
+import mmap
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import trio
+
+from store.errors import CorruptLogError, StoreError, StoreFullError, StoreLockedError
+
+
+class DiskFile(Protocol):
+    """One file of fixed size, mapped for reading and writing.
+
+    `buffer` supports slicing, `struct.pack_into` and the buffer protocol. A live memoryview of it
+    delays the unmapping, never the deletion.
+    """
+
+    path: str
+    size: int
+    buffer: mmap.mmap | bytearray
+
+    def sync(self) -> None:
+        """Block until all bytes are durable. For recovery and close only.
+
+        Raises:
+            OSError: the disk failed; what is durable is unknown.
+        """
+
+    def close(self) -> None:
+        """Unmap and close. Harmless when repeated."""
+
+
+class Disk(Protocol):
+    """What the store needs of a file system. Paths are absolute or relative to the process."""
+
+    def create(self, path: str, size: int) -> DiskFile:
+        """Create a zero-filled file whose blocks are allocated, and its parent directories.
+
+        Raises:
+            StoreFullError: no room; no file is left behind.
+        """
+
+    def open(self, path: str) -> DiskFile:
+        """Map an existing file.
+
+        Raises:
+            CorruptLogError: it is empty.
+        """
+
+    def list_files(self, directory: str) -> list[tuple[str, int]]:
+        """Return (name, size) of the files in `directory`, by name; empty if it is missing."""
+
+    def list_directories(self, directory: str) -> list[str]:
+        """Return the names of the directories in `directory`, sorted; empty if it is missing."""
+
+    def exists(self, path: str) -> bool:
+        """True if a file of that name exists."""
+
+    def remove(self, path: str) -> None:
+        """Delete a file. A missing one is fine."""
+
+    def read(self, path: str) -> bytes | None:
+        """Return a small file whole, or None if it does not exist."""
+
+    def replace(self, path: str, data: bytes) -> None:
+        """Write a small file so that a crash leaves the old content or the new, durable.
+
+        Raises:
+            StoreFullError: no room; the old content stands.
+        """
+
+    def lock(self, path: str) -> Callable[[], None]:
+        """Take the exclusive lock RocketMQ takes (`lock` file); return the release.
+
+        Raises:
+            StoreLockedError: another process holds it.
+        """
+
+    def free_bytes(self, directory: str) -> int:
+        """Return the free space of the file system that holds `directory`."""
+
+    async def sync(self, file: DiskFile) -> None:
+        """Make durable what is in the file now, without stopping other tasks.
+
+        Not cancellable while the system call runs.
+
+        Raises:
+            OSError: the disk failed; what is durable is unknown.
+        """
+
+
+class RealFile:
+    """A file of this machine, mapped with MAP_SHARED."""
+
+    def __init__(self, path: str, descriptor: int, size: int) -> None:
+        self.path = path
+        self.size = size
+        self._descriptor = descriptor
+        self.buffer = mmap.mmap(descriptor, size)
+
+    @property
+    def descriptor(self) -> int:
+        """The open file descriptor, for `fdatasync`."""
+        return self._descriptor
+
+    def sync(self) -> None:
+        """Block until all bytes are durable."""
+        os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        """Unmap and close; a buffer still in use is unmapped when its last view goes."""
+        if self._descriptor < 0:
+            return
+        os.close(self._descriptor)
+        self._descriptor = -1
+        try:
+            self.buffer.close()
+        except BufferError:
+            return
+
+
+class RealDisk:
+    """The disk of this machine."""
+
+    def __init__(self) -> None:
+        # Syncs of several files may overlap; more than a few only queue up in the kernel.
+        self._limiter = trio.CapacityLimiter(4)
+
+    def create(self, path: str, size: int) -> RealFile:
+        """See `Disk.create`."""
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            _allocate(descriptor, size)
+            file = RealFile(path, descriptor, size)
+        except OSError as error:
+            os.close(descriptor)
+            os.unlink(path)
+            raise _translated(error, path, size) from error
+        _sync_directory(os.path.dirname(path))
+        return file
+
+    def open(self, path: str) -> RealFile:
+        """See `Disk.open`."""
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        size = os.fstat(descriptor).st_size
+        if size == 0:
+            os.close(descriptor)
+            raise CorruptLogError(f"{path}: the file is empty", path=path)
+        try:
+            # A file copied with holes in it must not run into a full disk later.
+            _allocate(descriptor, size)
+            return RealFile(path, descriptor, size)
+        except OSError as error:
+            os.close(descriptor)
+            raise _translated(error, path, size) from error
+
+    def list_files(self, directory: str) -> list[tuple[str, int]]:
+        """See `Disk.list_files`."""
+        if not os.path.isdir(directory):
+            return []
+        with os.scandir(directory) as entries:
+            return sorted((e.name, e.stat().st_size) for e in entries if e.is_file())
+
+    def list_directories(self, directory: str) -> list[str]:
+        """See `Disk.list_directories`."""
+        if not os.path.isdir(directory):
+            return []
+        with os.scandir(directory) as entries:
+            return sorted(e.name for e in entries if e.is_dir())
+
+    def exists(self, path: str) -> bool:
+        """See `Disk.exists`."""
+        return os.path.isfile(path)
+
+    def remove(self, path: str) -> None:
+        """See `Disk.remove`."""
+        Path(path).unlink(missing_ok=True)
+
+    def read(self, path: str) -> bytes | None:
+        """See `Disk.read`."""
+        try:
+            return Path(path).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    def replace(self, path: str, data: bytes) -> None:
+        """See `Disk.replace`."""
+        directory = os.path.dirname(path)
+        os.makedirs(directory, exist_ok=True)
+        temporary = path + ".tmp"
+        try:
+            with open(temporary, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fdatasync(file.fileno())
+        except OSError as error:
+            Path(temporary).unlink(missing_ok=True)
+            raise _translated(error, path, len(data)) from error
+        os.replace(temporary, path)
+        _sync_directory(directory)
+
+    def lock(self, path: str) -> Callable[[], None]:
+        """See `Disk.lock`. Like RocketMQ: the first byte of the file, as a POSIX record lock."""
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except OSError as error:
+            os.close(descriptor)
+            raise StoreLockedError(
+                f"{path}: another process has this store open; stop it or use another directory"
+            ) from error
+        os.pwrite(descriptor, b"lock", 0)
+        return lambda: os.close(descriptor)
+
+    def free_bytes(self, directory: str) -> int:
+        """See `Disk.free_bytes`."""
+        status = os.statvfs(directory)
+        return status.f_bavail * status.f_frsize
+
+    async def sync(self, file: DiskFile) -> None:
+        """See `Disk.sync`."""
+        if not isinstance(file, RealFile):
+            raise TypeError(f"{file!r} does not belong to this disk")
+        await trio.to_thread.run_sync(os.fdatasync, file.descriptor, limiter=self._limiter)
+
+
+def _allocate(descriptor: int, size: int) -> None:
+    # macOS has no posix_fallocate; there a full disk can still end in SIGBUS.
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, size)
+    else:
+        os.ftruncate(descriptor, size)
+
+
+def _sync_directory(directory: str) -> None:
+    """Make a new or renamed name durable; without it a power loss can undo the creation."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _translated(error: OSError, path: str, size: int) -> StoreError | OSError:
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return error
+    return StoreFullError(
+        f"{path}: no room for {size} bytes ({os.strerror(error.errno)});"
+        " free space on that disk, then send again",
+        path=path,
+    )

@@ -1,0 +1,49 @@
+"""What can go wrong with a store, and what to do about it."""
+
+
+class StoreError(Exception):
+    """Base of everything `store` raises on purpose. The text names the file and the remedy."""
+
+
+class StoreLockedError(StoreError):
+    """Another process has this store open. Stop it, or use another directory."""
+
+
+class CorruptLogError(StoreError):
+    """A file is not what it must be (length, name, content in the middle of the log).
+
+    Nothing was changed on disk. A person has to look: restore the file, or move it away.
+    """
+
+    def __init__(self, message: str, *, path: str, offset: int = -1) -> None:
+        super().__init__(message)
+        self.path = path
+        self.offset = offset
+
+
+class StoreFullError(StoreError):
+    """No room for the next file. Nothing was written; free space and send again."""
+
+    def __init__(self, message: str, *, path: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+class StoreClosedError(StoreError):
+    """The store was closed, by whoever owns it."""
+
+
+class DiskFailedError(StoreError):
+    """A sync to disk failed: what is durable is unknown, so the store takes no more writes.
+
+    Restart the node once the disk is sound; recovery finds out what survived.
+    """
+
+
+class AppendGapError(StoreError):
+    """Replicated bytes do not continue the log. The link has to start over."""
+
+    def __init__(self, *, offset: int, expected: int) -> None:
+        super().__init__(f"replicated bytes start at {offset}, the log ends at {expected}")
+        self.offset = offset
+        self.expected = expected
