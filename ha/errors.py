@@ -19,21 +19,29 @@ class RemoteHAError(HAError):
 
 
 class SlaveAheadError(RemoteHAError):
-    """The first report of a slave lies above the end of the master's log.
+    """A slave's log ends above the master's.
 
     The slave holds bytes the master never had, or lost: the two logs are different histories.
-    Serving it would make them differ silently for ever, so it is refused until a person has
-    looked at it.
+    Serving it would let them differ silently for ever, so it is refused until a person has
+    decided which of the two histories to keep.
     """
 
-    def __init__(self, *, reported_offset: int, master_end_offset: int) -> None:
+    def __init__(self, *, slave_end: int, master_end: int) -> None:
         """Both arguments are physical offsets in bytes."""
-        self.reported_offset = reported_offset
-        self.master_end_offset = master_end_offset
-        self.ahead_bytes = reported_offset - master_end_offset
+        self.slave_end = slave_end
+        self.master_end = master_end
+        self.ahead_bytes = slave_end - master_end
+        super().__init__(f"is ahead of the master by {self.ahead_bytes} bytes: refused")
+
+
+class SlaveRefusedError(RemoteHAError):
+    """The slave said that it cannot follow this master; its own log file says why."""
+
+    def __init__(self, *, slave_end: int) -> None:
+        """`slave_end` is the physical offset in bytes where the slave's log ends."""
+        self.slave_end = slave_end
         super().__init__(
-            f"ahead of the master by {self.ahead_bytes} bytes: refused"
-            f" (reported {reported_offset}, master's log ends at {master_end_offset})"
+            f"cannot follow the master and stopped at offset {slave_end}: see the slave's log file"
         )
 
 
@@ -45,8 +53,8 @@ class SlaveTooOldError(RemoteHAError):
         self.reported_offset = reported_offset
         self.master_min_offset = master_min_offset
         super().__init__(
-            f"too far behind: reported {reported_offset}, but the master's log begins at"
-            f" {master_min_offset}"
+            f"is too far behind: reported offset {reported_offset}, but the master's log begins"
+            f" at {master_min_offset}"
         )
 
 
@@ -93,6 +101,18 @@ class OffsetMismatchError(RemoteHAError):
         self.offset = offset
         self.expected = expected
         super().__init__(f"frame begins at offset {offset}, expected {expected}")
+
+
+class MasterBehindError(RemoteHAError):
+    """The master has nothing to send although our log is not compared yet: it has less than we."""
+
+    def __init__(self, *, log_end: int, master_end: int) -> None:
+        """Both arguments are physical offsets in bytes."""
+        self.log_end = log_end
+        self.master_end = master_end
+        super().__init__(
+            f"our log ends at {log_end}, {log_end - master_end} bytes ahead of the master's"
+        )
 
 
 class LogDivergedError(RemoteHAError):
