@@ -1,0 +1,75 @@
+"""TandemMQ: a replicated message log, byte compatible with RocketMQ 5.3.3, and its client.
+
+    import tandem
+
+    async with tandem.Producer(["127.0.0.1:9876"], group="orders") as producer:
+        result = await producer.send(tandem.Message("orders", b"hello"))
+
+The names below are loaded when first used, so that importing one codec imports no client.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tandem.client import (
+        Admin,
+        BlockingAdmin,
+        BlockingProducer,
+        BlockingPullConsumer,
+        BrokerError,
+        ClientError,
+        ConnectionLostError,
+        MessageQueue,
+        Producer,
+        PullConsumer,
+        PullResult,
+        PullStatus,
+        RouteNotFoundError,
+        SendFailedError,
+        SendResult,
+        SendStatus,
+        SendTimeoutError,
+    )
+    from tandem.wire.message import Message, MessageExt
+
+__version__ = "0.1.0"
+
+_HOMES: Final = {"Message": "tandem.wire.message", "MessageExt": "tandem.wire.message"}
+"""Where the names live that `tandem.client` does not offer."""
+
+__all__ = [
+    "Admin",
+    "BlockingAdmin",
+    "BlockingProducer",
+    "BlockingPullConsumer",
+    "BrokerError",
+    "ClientError",
+    "ConnectionLostError",
+    "Message",
+    "MessageExt",
+    "MessageQueue",
+    "Producer",
+    "PullConsumer",
+    "PullResult",
+    "PullStatus",
+    "RouteNotFoundError",
+    "SendFailedError",
+    "SendResult",
+    "SendStatus",
+    "SendTimeoutError",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name on first use (PEP 562)."""
+    if name not in __all__:
+        raise AttributeError(f"module 'tandem' has no attribute {name!r}")
+    value: object = getattr(importlib.import_module(_HOMES.get(name, "tandem.client")), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,39 @@
+"""What can be wrong with bytes that came from somebody else.
+
+Whoever reads from a connection drops it on any of these; whoever reads a file reports where.
+"""
+
+
+class WireError(Exception):
+    """The bytes are not what the protocol allows. The peer's fault, never the caller's."""
+
+
+class FrameTooLargeError(WireError):
+    """A frame or its header claims more bytes than we are willing to hold.
+
+    Also what a peer that speaks another protocol looks like: its first four bytes make a huge
+    length. Drop the connection.
+    """
+
+    def __init__(self, part: str, size: int, limit: int) -> None:
+        super().__init__(f"{part} of {size} bytes; the limit is {limit} bytes")
+        self.part = part
+        self.size = size
+        self.limit = limit
+
+
+class MalformedFrameError(WireError):
+    """A frame, its header or one field of it does not parse.
+
+    If `field` is set the frame itself was sound and only a header field is missing or wrong: a
+    server may answer the request with an error. Otherwise drop the connection.
+    """
+
+    def __init__(self, reason: str, *, code: int | None = None, field: str | None = None) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.field = field
+
+
+class MalformedMessageError(WireError):
+    """A log record, a batch body or a message id does not parse. The text says at which byte."""

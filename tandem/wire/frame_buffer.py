@@ -1,0 +1,114 @@
+"""Splits a stream of bytes into remoting commands.
+
+    buffer.receive_data(data)
+    while (command := buffer.next_command()) is not None:
+        ...
+
+Whole frames are cut straight out of the chunk they arrived in; only an incomplete one at the end
+is copied and gathered, so the cost does not depend on how the stream was chopped.
+
+One command at a time, so that a bad frame does not take the good ones before it down with it. After
+an error the buffer stays at the bad frame and raises again: the stream has no way to find the next
+frame.
+"""
+
+from typing import Final
+
+from tandem.wire.errors import FrameTooLargeError, MalformedFrameError
+from tandem.wire.remoting_command import FRAME_HEAD, RemotingCommand, decode_frame_parts
+
+FRAME_BYTES_MAX: Final = 16_777_216
+"""The whole frame with its first word (NettyDecoder, com.rocketmq.remoting.frameMaxLength)."""
+
+HEADER_BYTES_MAX: Final = 65_536
+"""Ours. The largest legal header holds 32,767 bytes of properties and a few short fields."""
+
+_HEAD_BYTES: Final = FRAME_HEAD.size
+_LENGTH_BYTES: Final = 4
+
+
+class FrameBuffer:
+    """The receiving end of one connection.
+
+    Invariant: what has arrived and was not handed out is `_data[_position:]` followed by `_tail`,
+    and `_tail` is only used when no whole frame was left in `_data`, or nobody asked.
+    """
+
+    def __init__(
+        self, frame_bytes_max: int = FRAME_BYTES_MAX, header_bytes_max: int = HEADER_BYTES_MAX
+    ) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._header_bytes_max = header_bytes_max
+        self._data = b""
+        self._position = 0
+        self._tail = bytearray()
+        self._needed = 0
+
+    def receive_data(self, data: bytes) -> None:
+        """Keep bytes from the peer. Call `next_command` until it has no more."""
+        if self._tail:
+            self._tail += data
+        elif self._position == len(self._data):
+            self._data = data
+            self._position = 0
+        else:
+            self._keep_rest(needed=0)
+            self._tail += data
+
+    def next_command(self) -> RemotingCommand | None:
+        """Return the next command, or None: more bytes are needed.
+
+        Raises:
+            FrameTooLargeError: a length beyond the bounds. Drop the connection.
+            MalformedFrameError: no correct peer sends this. Drop the connection.
+        """
+        if self._tail:
+            if len(self._tail) < self._needed:
+                return None
+            self._data = bytes(self._tail)
+            self._position = 0
+            self._tail.clear()
+        data = self._data
+        start = self._position
+        if len(data) - start < _HEAD_BYTES:
+            self._look_at_short_rest()
+            return None
+        length, type_word = FRAME_HEAD.unpack_from(data, start)
+        header_start = start + _HEAD_BYTES
+        body_start = header_start + (type_word & 0xFFFFFF)
+        end = start + _LENGTH_BYTES + length
+        if end - start > self._frame_bytes_max or body_start > end:
+            self._check_length(length)
+            raise MalformedFrameError(
+                f"header of {body_start - header_start} bytes in a frame of length {length}"
+            )
+        if body_start - header_start > self._header_bytes_max:
+            raise FrameTooLargeError("header", body_start - header_start, self._header_bytes_max)
+        if end > len(data):
+            self._keep_rest(needed=end - start)
+            return None
+        command = decode_frame_parts(
+            type_word >> 24, data[header_start:body_start], data[body_start:end]
+        )
+        self._position = end
+        return command
+
+    def _look_at_short_rest(self) -> None:
+        """Keep less than a frame's head. A length that is wrong is wrong already now."""
+        rest = self._data[self._position :]
+        if len(rest) >= _LENGTH_BYTES:
+            self._check_length(int.from_bytes(rest[:_LENGTH_BYTES], "big"))
+        self._keep_rest(needed=_HEAD_BYTES if len(rest) >= _LENGTH_BYTES else _LENGTH_BYTES)
+
+    def _keep_rest(self, needed: int) -> None:
+        """Move what is left to the tail. Nothing can be done before `needed` bytes are there."""
+        self._tail += memoryview(self._data)[self._position :]
+        self._needed = needed
+        self._data = b""
+        self._position = 0
+
+    def _check_length(self, length: int) -> None:
+        if length + _LENGTH_BYTES > self._frame_bytes_max:
+            raise FrameTooLargeError("frame", length + _LENGTH_BYTES, self._frame_bytes_max)
+        if length < _LENGTH_BYTES:
+            raise MalformedFrameError(f"frame of length {length}, too short for a header length")
