@@ -1,0 +1,448 @@
+"""Reads whole runs of commit-log records at once: where they start, what they hold, where they end.
+
+A record says its own length, so the starts have to be walked one after the other; that loop does
+nothing else. Everything behind it works on columns: numpy views over the raw bytes, one gather a
+field, no Python object a record.
+
+    walk_records      positions of the records, and why the walk stopped
+    read_columns      the header fields and the places of body, topic and properties as columns
+    body_crcs         the checksum of each body
+    check_records     all of the above without keeping columns: how far do these bytes make sense?
+    scan_records      check_records, with the columns of the good records
+    find_record_start the first record behind an arbitrary position, for cuts inside a file
+
+A sound record has a known magic, lengths that add up to TOTALSIZE (the rule of RocketMQ's
+checkMessageAndReturnSize), a PHYSICALOFFSET that is its own place in the log, and a body that its
+BODYCRC fits. RocketMQ does not compare PHYSICALOFFSET; every record it writes passes, and the check
+is what tells a leftover of an earlier life of the file from a record.
+
+Nothing returned from here refers to the buffer that was read: it may be unmapped or reused.
+"""
+
+import enum
+import struct
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from tandem.wire.crc import CRC_MASK, raw_crc32
+from tandem.wire.message import (
+    BLANK_MAGIC_CODE,
+    BORNHOST_V6_FLAG,
+    MESSAGE_MAGIC_CODE,
+    MESSAGE_MAGIC_CODE_V2,
+    RECORD_BYTES_MIN,
+    STOREHOSTADDRESS_V6_FLAG,
+)
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+Int64s: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
+
+RECORD_BYTES_MAX: Final = 2**31 - 1
+"""What the length field can hold; callers pass their own, smaller bound."""
+
+BLANK_HEADER_BYTES: Final = 8
+"""TOTALSIZE and magic of the record that closes a file; what follows them is filler."""
+
+_SIZE_MAGIC = struct.Struct(">II")
+_CHECKED_HEAD = struct.Struct(">III16xqI")
+_INT = struct.Struct(">i")
+_SHORT = struct.Struct(">h")
+
+_HEAD = np.dtype(
+    [
+        ("size", ">i4"),
+        ("magic", ">u4"),
+        ("body_crc", ">i4"),
+        ("queue_id", ">i4"),
+        ("flag", ">i4"),
+        ("queue_offset", ">i8"),
+        ("physical_offset", ">i8"),
+        ("sys_flag", ">i4"),
+        ("born_timestamp_ms", ">i8"),
+    ]
+)
+_BORN_HOST_AT = 48
+_BODY_SIZE_AT = 84  # with v4 hosts
+
+assert _HEAD.itemsize == _BORN_HOST_AT
+assert _CHECKED_HEAD.size == 40
+
+PLAIN_LOOP_RECORDS_MAX: Final = 24
+"""Below this many records a plain loop beats numpy's cost per call (benchmarks/spark_scan.py)."""
+
+
+class ScanStop(enum.Enum):
+    """Why a walk or scan went no further."""
+
+    END = "end"
+    """The bytes end where a record ends."""
+    BLANK = "blank"
+    """The record that closes a file is here: the log goes on in the next file."""
+    ZEROS = "zeros"
+    """Nothing has been written here: TOTALSIZE and magic are zero."""
+    TORN = "torn"
+    """A record starts here and runs past the end of the bytes."""
+    CORRUPT = "corrupt"
+    """These bytes are not a record."""
+
+
+class RecordWalk(msgspec.Struct, frozen=True, eq=False):
+    """Where records start. `end` is the position behind the last one, where the walk stopped.
+
+    `needed_bytes`, from `end` on, complete what is there: the TOTALSIZE of the record when
+    TORN (8 if even that is cut), of the blank record when BLANK, else 0.
+    """
+
+    starts: Int64s
+    end: int
+    stop: ScanStop
+    reason: str
+    needed_bytes: int
+
+
+class RecordColumns(msgspec.Struct, frozen=True, eq=False):
+    """Records as columns of equal length, in log order.
+
+    Positions (`*_start`) count from the beginning of the buffer, sizes are in bytes. `sound` is
+    False where the lengths inside a record do not add up to its `size`; the fields from
+    `body_start` on mean nothing there.
+    """
+
+    start: Int64s
+    size: Int64s
+    magic: Int64s
+    body_crc: Int64s
+    queue_id: Int64s
+    flag: Int64s
+    queue_offset: Int64s
+    physical_offset: Int64s
+    sys_flag: Int64s
+    born_timestamp_ms: Int64s
+    store_timestamp_ms: Int64s
+    store_host_start: Int64s
+    reconsume_times: Int64s
+    prepared_transaction_offset: Int64s
+    body_start: Int64s
+    body_size: Int64s
+    topic_start: Int64s
+    topic_size: Int64s
+    properties_start: Int64s
+    properties_size: Int64s
+    sound: Bools
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    @property
+    def born_host_start(self) -> Int64s:
+        """Where BORNHOST lies: the same place in every record."""
+        return self.start + _BORN_HOST_AT
+
+    def take(self, chosen: Bools | Int64s | slice) -> "RecordColumns":
+        """Return the rows that a mask, an index array or a slice chooses."""
+        return RecordColumns(*(getattr(self, name)[chosen] for name in self.__struct_fields__))
+
+
+class RecordCheck(msgspec.Struct, frozen=True):
+    """How far a run of bytes holds sound records.
+
+    `end` is the position behind the last sound record; `last_start` is its start, -1 if there is
+    none. `stop`, `reason` and `needed_bytes` are those of `RecordWalk`, or CORRUPT with the check
+    that failed.
+    """
+
+    count: int
+    last_start: int
+    end: int
+    stop: ScanStop
+    reason: str
+    needed_bytes: int
+
+
+class RecordScan(msgspec.Struct, frozen=True, eq=False):
+    """The columns of the sound records at the beginning of a buffer, and what stopped the scan."""
+
+    columns: RecordColumns
+    check: RecordCheck
+
+
+def walk_records(
+    buffer: Buffer,
+    start: int = 0,
+    end: int | None = None,
+    *,
+    record_bytes_max: int = RECORD_BYTES_MAX,
+) -> RecordWalk:
+    """Walk from record to record in `buffer[start:end]`, looking at TOTALSIZE and magic only.
+
+    Record after record is taken until something else is met; see `ScanStop`. A record of less
+    than 91 bytes or more than `record_bytes_max` is CORRUPT.
+    """
+    end = len(buffer) if end is None else end
+    unpack = _SIZE_MAGIC.unpack_from
+    starts: list[int] = []
+    append = starts.append
+    position = start
+    last = end - _SIZE_MAGIC.size
+    while position <= last:
+        size, magic = unpack(buffer, position)
+        # Ordered by how often each is true: this loop is the floor under every scan.
+        if magic != MESSAGE_MAGIC_CODE and magic != MESSAGE_MAGIC_CODE_V2:
+            break
+        if not RECORD_BYTES_MIN <= size <= record_bytes_max or position + size > end:
+            break
+        append(position)
+        position += size
+    stop, reason, needed_bytes = _look(buffer, position, end, record_bytes_max)
+    assert stop is not None
+    return RecordWalk(np.array(starts, np.int64), position, stop, reason, needed_bytes)
+
+
+def _look(  # noqa: PLR0911 - one return for each thing that can lie here
+    buffer: Buffer, position: int, end: int, record_bytes_max: int
+) -> tuple[ScanStop | None, str, int]:
+    """Return (None, "", TOTALSIZE) if a whole record seems to be here, else why not."""
+    left = end - position
+    if left <= 0:
+        return ScanStop.END, "", 0
+    if left < _SIZE_MAGIC.size:
+        return ScanStop.TORN, f"{left} bytes of a record header", _SIZE_MAGIC.size
+    size, magic = _SIZE_MAGIC.unpack_from(buffer, position)
+    if magic in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2):
+        if not RECORD_BYTES_MIN <= size <= record_bytes_max:
+            bounds = f"{RECORD_BYTES_MIN} to {record_bytes_max}"
+            return ScanStop.CORRUPT, f"total size {size} is not within {bounds} bytes", 0
+        if size > left:
+            return ScanStop.TORN, f"record of {size} bytes, of which {left} are there", size
+        return None, "", size
+    if magic == BLANK_MAGIC_CODE:
+        return ScanStop.BLANK, "", size
+    if size == 0 and magic == 0:
+        return ScanStop.ZEROS, "", 0
+    return ScanStop.CORRUPT, f"magic 0x{magic:08X} is not a record's", 0
+
+
+def read_columns(buffer: Buffer, starts: Int64s) -> RecordColumns:
+    """Gather the fields of the records at `starts` (from `walk_records`) as columns."""
+    if not len(starts):
+        return _no_columns()
+    head = _strided(buffer, _HEAD)[starts]
+    fixed = {name: head[name].astype(np.int64) for name in _HEAD.names or ()}
+    ends = starts + fixed["size"]
+    sys_flag = fixed["sys_flag"]
+    born_shift = 12 * ((sys_flag & BORNHOST_V6_FLAG) != 0).astype(np.int64)
+    shift = born_shift + 12 * ((sys_flag & STOREHOSTADDRESS_V6_FLAG) != 0)
+    sound = fixed["size"] >= RECORD_BYTES_MIN + shift
+    behind_hosts = np.where(sound, starts + shift, starts)
+    body_size = _gather(buffer, ">i4", behind_hosts + _BODY_SIZE_AT)
+    body_start = behind_hosts + _BODY_SIZE_AT + 4
+    v2 = fixed["magic"] == MESSAGE_MAGIC_CODE_V2
+    topic_start = body_start + body_size + np.where(v2, 2, 1)
+    sound &= (body_size >= 0) & (topic_start + 2 <= ends)
+    topic_size = _topic_sizes(buffer, np.where(sound, topic_start, starts + 2), v2)
+    properties_start = topic_start + topic_size + 2
+    sound &= (topic_size >= 0) & (properties_start <= ends)
+    properties_size = _gather(buffer, ">i2", np.where(sound, properties_start - 2, starts))
+    sound &= (properties_size >= 0) & (properties_start + properties_size == ends)
+    stored_at = np.where(sound, starts + 56 + born_shift, starts)
+    return RecordColumns(
+        start=starts,
+        **fixed,
+        store_timestamp_ms=_gather(buffer, ">i8", stored_at),
+        store_host_start=stored_at + 8,
+        reconsume_times=_gather(buffer, ">i4", behind_hosts + 72),
+        prepared_transaction_offset=_gather(buffer, ">i8", behind_hosts + 76),
+        body_start=body_start,
+        body_size=body_size,
+        topic_start=topic_start,
+        topic_size=topic_size,
+        properties_start=properties_start,
+        properties_size=properties_size,
+        sound=sound,
+    )
+
+
+def _no_columns() -> RecordColumns:
+    none: dict[str, Any] = dict.fromkeys(RecordColumns.__struct_fields__, np.empty(0, np.int64))
+    none["sound"] = np.empty(0, np.bool_)
+    return RecordColumns(**none)
+
+
+def _strided(buffer: Buffer, dtype: np.dtype[np.void] | str) -> NDArray[np.void]:
+    """View `buffer` as one `dtype` value at every byte position."""
+    width = np.dtype(dtype).itemsize
+    return np.ndarray((len(buffer) - width + 1,), dtype, buffer, strides=(1,))
+
+
+def _gather(buffer: Buffer, dtype: str, positions: Int64s) -> Int64s:
+    return _strided(buffer, dtype)[positions].astype(np.int64)
+
+
+def _topic_sizes(buffer: Buffer, topic_start: Int64s, v2: Bools) -> Int64s:
+    sizes = _gather(buffer, ">i1", topic_start - 1)
+    if v2.any():
+        sizes = np.where(v2, _gather(buffer, ">i2", topic_start - 2), sizes)
+    return sizes
+
+
+def body_crcs(buffer: Buffer, columns: RecordColumns) -> Int64s:
+    """Return the CRC-32 of each body, top bit cleared; 0 where a body is empty or not sound."""
+    with memoryview(buffer) as view:
+        sizes = np.where(columns.sound, columns.body_size, 0)
+        ends = columns.body_start + sizes
+        crcs = [
+            raw_crc32(view[start:end])
+            for start, end in zip(columns.body_start.tolist(), ends.tolist(), strict=True)
+        ]
+    return np.array(crcs, np.int64) & CRC_MASK
+
+
+def crc_agrees(columns: RecordColumns, crcs: Int64s) -> Bools:
+    """Say which records' BODYCRC fits `crcs`. An empty body always passes, as in RocketMQ."""
+    agrees: Bools = (crcs == columns.body_crc) | (columns.body_size == 0)
+    return agrees
+
+
+def scan_records(
+    buffer: Buffer,
+    base_offset: int,
+    start: int = 0,
+    end: int | None = None,
+    *,
+    check_crc: bool = True,
+    record_bytes_max: int = RECORD_BYTES_MAX,
+) -> RecordScan:
+    """Return the columns of the sound records from `start` on, up to the first that is not.
+
+    `base_offset` is the physical offset of the buffer's first byte.
+    """
+    walk = walk_records(buffer, start, end, record_bytes_max=record_bytes_max)
+    columns = read_columns(buffer, walk.starts)
+    good = columns.sound & (columns.physical_offset == base_offset + columns.start)
+    if check_crc:
+        good &= crc_agrees(columns, body_crcs(buffer, columns))
+    if good.all():
+        last_start = int(walk.starts[-1]) if len(walk.starts) else -1
+        stop = walk.stop, walk.reason, walk.needed_bytes
+        return RecordScan(columns, RecordCheck(len(good), last_start, walk.end, *stop))
+    count = int(np.argmin(good))
+    reason = record_fault(buffer, base_offset, int(walk.starts[count]), check_crc=check_crc)
+    last_start = int(walk.starts[count - 1]) if count else -1
+    check = RecordCheck(count, last_start, int(walk.starts[count]), ScanStop.CORRUPT, reason, 0)
+    return RecordScan(columns.take(slice(0, count)), check)
+
+
+def check_records(
+    buffer: Buffer,
+    base_offset: int,
+    start: int = 0,
+    end: int | None = None,
+    *,
+    check_crc: bool = True,
+    record_bytes_max: int = RECORD_BYTES_MAX,
+) -> RecordCheck:
+    """Return how far `buffer[start:end]` holds sound records, as `scan_records` would.
+
+    Short runs, such as what a slave gets between two acknowledgements, go through a plain loop;
+    long ones through columns. Both give the same answer.
+    """
+    end = len(buffer) if end is None else end
+    count = 0
+    last_start = -1
+    position = start
+    while count < PLAIN_LOOP_RECORDS_MAX:
+        stop, reason, needed_bytes = _look(buffer, position, end, record_bytes_max)
+        if stop is not None:
+            return RecordCheck(count, last_start, position, stop, reason, needed_bytes)
+        reason = record_fault(buffer, base_offset, position, check_crc=check_crc)
+        if reason:
+            return RecordCheck(count, last_start, position, ScanStop.CORRUPT, reason, 0)
+        count += 1
+        last_start = position
+        position += needed_bytes
+    rest = scan_records(
+        buffer, base_offset, position, end, check_crc=check_crc, record_bytes_max=record_bytes_max
+    ).check
+    return RecordCheck(
+        count + rest.count,
+        rest.last_start if rest.count else last_start,
+        rest.end,
+        rest.stop,
+        rest.reason,
+        rest.needed_bytes,
+    )
+
+
+def record_fault(  # noqa: PLR0911 - one return for each check
+    buffer: Buffer, base_offset: int, position: int, *, check_crc: bool = True
+) -> str:
+    """Return what is wrong with the whole record at `position`, "" if nothing is.
+
+    TOTALSIZE and magic have been looked at: the record lies within the buffer.
+    """
+    size, magic, body_crc, physical_offset, sys_flag = _CHECKED_HEAD.unpack_from(buffer, position)
+    if physical_offset != base_offset + position:
+        return f"physical offset {physical_offset} in the record at {base_offset + position}"
+    end = position + size
+    hosts = bool(sys_flag & BORNHOST_V6_FLAG) + bool(sys_flag & STOREHOSTADDRESS_V6_FLAG)
+    body_at = position + _BODY_SIZE_AT + 4 + 12 * hosts
+    if body_at + 3 > end:
+        return f"total size {size} leaves no room for the hosts"
+    (body_bytes,) = _INT.unpack_from(buffer, body_at - 4)
+    body_end = body_at + body_bytes
+    topic_length_bytes = 2 if magic == MESSAGE_MAGIC_CODE_V2 else 1
+    if body_bytes < 0 or body_end + topic_length_bytes + 2 > end:
+        return f"body size {body_bytes} in a record of {size} bytes"
+    topic_bytes = int.from_bytes(buffer[body_end : body_end + topic_length_bytes], signed=True)
+    properties_at = body_end + topic_length_bytes + topic_bytes + 2
+    if topic_bytes < 0 or properties_at > end:
+        return f"topic size {topic_bytes} in a record of {size} bytes"
+    (properties_bytes,) = _SHORT.unpack_from(buffer, properties_at - 2)
+    if properties_bytes < 0 or properties_at + properties_bytes != end:
+        return f"parts end at {properties_at + properties_bytes - position}, total size is {size}"
+    if check_crc and body_bytes:
+        with memoryview(buffer) as view:
+            crc = raw_crc32(view[body_at:body_end]) & CRC_MASK
+        if crc != body_crc:
+            return f"body CRC is {crc}, the record says {body_crc}"
+    return ""
+
+
+def find_record_start(buffer: bytes | bytearray, base_offset: int, start: int = 0) -> int:
+    """Return the first position at or behind `start` where a record seems to begin, -1 if none.
+
+    What counts is the magic together with a PHYSICALOFFSET that names this very place, and, as
+    far as the record lies within the buffer, lengths that add up. Somebody who can guess where
+    his message will lie could put such bytes into a body, so cross-check where you can.
+    """
+    position = start
+    while True:
+        magic_at = _find_magic(buffer, position + 4)
+        if magic_at < 0:
+            return -1
+        position = magic_at - 4
+        if _seems_record(buffer, base_offset, position):
+            return position
+        position += 1
+
+
+def _find_magic(buffer: bytes | bytearray, start: int) -> int:
+    found = buffer.find(b"\xda\xa3\x20", start)
+    while found >= 0 and buffer[found + 3 : found + 4] not in (b"\xa7", b"\xab"):
+        found = buffer.find(b"\xda\xa3\x20", found + 1)
+    return found
+
+
+def _seems_record(buffer: bytes | bytearray, base_offset: int, position: int) -> bool:
+    if position + _CHECKED_HEAD.size > len(buffer):
+        return False
+    size, _, _, physical_offset, _ = _CHECKED_HEAD.unpack_from(buffer, position)
+    if physical_offset != base_offset + position or size < RECORD_BYTES_MIN:
+        return False
+    if position + size > len(buffer):
+        return True
+    return not record_fault(buffer, base_offset, position, check_crc=False)

@@ -1,0 +1,299 @@
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tandem.wire import record_scan
+from tandem.wire.errors import MalformedMessageError
+from tandem.wire.message import (
+    BORNHOST_V6_FLAG,
+    STOREHOSTADDRESS_V6_FLAG,
+    Host,
+    decode_message,
+)
+from tandem.wire.record_scan import (
+    RecordCheck,
+    ScanStop,
+    body_crcs,
+    check_records,
+    crc_agrees,
+    find_record_start,
+    read_columns,
+    record_fault,
+    scan_records,
+    walk_records,
+)
+from tests.support.log_builder import LogBuilder
+
+VECTORS = Path("tests/data/rocketmq-5.3.3")
+V6 = Host("2001:db8::1", 4321)
+
+
+def small_log(count: int = 5, base: int = 0) -> LogBuilder:
+    log = LogBuilder(file_bytes=1 << 20, start_offset=base)
+    for number in range(count):
+        log.put(body=b"x" * number, keys=f"k{number}", queue_id=number % 2)
+    return log
+
+
+def mixed_log() -> LogBuilder:
+    """Every shape of record: v4 and v6 hosts in all pairs, V1 and V2, empty parts."""
+    log = LogBuilder(file_bytes=1 << 20)
+    for born in (Host("10.1.2.3", 1), V6):
+        for store in (Host("127.0.0.1", 2), V6):
+            log.put(body=b"body", born_host=born, store_host=store, flag=-7, reconsume_times=3)
+            log.put(topic="L" * 130, body=b"v2", born_host=born, store_host=store, tags="t")
+            log.put(topic="", body=b"", born_host=born, store_host=store)
+            log.put(body=b"x", born_host=born, sys_flag=0xC, prepared_transaction_offset=1 << 40)
+    return log
+
+
+def test_the_walk_finds_every_record_and_the_end() -> None:
+    log = small_log()
+    walk = walk_records(log.log)
+    assert walk.starts.tolist() == [message.physical_offset for message in log.messages]
+    assert (walk.end, walk.stop, walk.needed_bytes) == (len(log.log), ScanStop.END, 0)
+
+
+def test_the_walk_stops_at_the_blank_record() -> None:
+    log = small_log()
+    end = len(log.log)
+    log.roll()
+    walk = walk_records(log.log)
+    assert (walk.end, walk.stop, walk.needed_bytes) == (end, ScanStop.BLANK, len(log.log) - end)
+
+
+@pytest.mark.parametrize("zeros", [8, 100])
+def test_zeros_are_told_from_a_torn_record(zeros: int) -> None:
+    log = small_log()
+    walk = walk_records(bytes(log.log) + bytes(zeros))
+    assert (walk.end, walk.stop) == (len(log.log), ScanStop.ZEROS)
+
+
+def test_every_cut_inside_the_last_record_is_torn_and_says_what_is_needed() -> None:
+    log = small_log()
+    last = log.messages[-1]
+    for left in range(1, last.store_size):
+        walk = walk_records(log.log, 0, last.physical_offset + left)
+        assert walk.stop is ScanStop.TORN
+        assert walk.end == last.physical_offset
+        assert walk.needed_bytes == (8 if left < 8 else last.store_size)
+        assert check_records(log.log, 0, 0, last.physical_offset + left).stop is ScanStop.TORN
+
+
+def test_a_wrong_magic_and_an_impossible_size_are_corrupt() -> None:
+    log = small_log()
+    third = log.messages[2].physical_offset
+    for at, value, word in ((third + 4, 0x11, "magic"), (third + 3, 90, "90")):
+        data = bytearray(log.log)
+        data[at] = value
+        walk = walk_records(data)
+        assert (walk.end, walk.stop) == (third, ScanStop.CORRUPT)
+        assert word in walk.reason
+
+
+def test_a_record_above_the_callers_bound_is_corrupt_not_torn() -> None:
+    log = LogBuilder()
+    log.put(body=bytes(500))
+    walk = walk_records(log.log, record_bytes_max=400)
+    assert (walk.end, walk.stop) == (0, ScanStop.CORRUPT)
+    assert "91 to 400" in walk.reason
+
+
+def test_columns_agree_with_the_decoder_for_every_shape_of_record() -> None:
+    log = mixed_log()
+    columns = read_columns(log.log, walk_records(log.log).starts)
+    assert len(columns) == len(log.messages)
+    assert columns.sound.all()
+    for row, message in enumerate(log.messages):
+        decoded, _ = decode_message(log.log, int(columns.start[row]))
+        assert decoded.body == message.body
+        for column, field in (
+            ("size", "store_size"),
+            ("body_crc", "body_crc"),
+            ("queue_id", "queue_id"),
+            ("flag", "flag"),
+            ("queue_offset", "queue_offset"),
+            ("physical_offset", "physical_offset"),
+            ("sys_flag", "sys_flag"),
+            ("born_timestamp_ms", "born_timestamp_ms"),
+            ("store_timestamp_ms", "store_timestamp_ms"),
+            ("reconsume_times", "reconsume_times"),
+            ("prepared_transaction_offset", "prepared_transaction_offset"),
+        ):
+            assert getattr(columns, column)[row] == getattr(decoded, field), (column, row)
+        for part, expected in (("body", decoded.body), ("topic", decoded.topic.encode())):
+            start = int(getattr(columns, f"{part}_start")[row])
+            size = int(getattr(columns, f"{part}_size")[row])
+            assert log.log[start : start + size] == expected
+        for host in ("born_host", "store_host"):
+            packed = getattr(decoded, host).packed
+            start = int(getattr(columns, f"{host}_start")[row])
+            assert log.log[start : start + len(packed)] == packed
+
+
+def test_columns_of_nothing_are_empty() -> None:
+    columns = read_columns(b"", np.empty(0, np.int64))
+    assert len(columns) == 0
+    assert columns.sound.dtype == np.bool_
+
+
+def test_rows_can_be_chosen() -> None:
+    log = small_log()
+    columns = read_columns(log.log, walk_records(log.log).starts)
+    chosen = columns.take(columns.queue_id == 1)
+    assert chosen.queue_offset.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("store", ["basic", "batch", "crc", "ext", "idx", "sch", "tran", "v6"])
+def test_golden_stores_are_sound_from_start_to_end(store: str) -> None:
+    """RocketMQ 5.3.3's own bytes: every record sound, then zeros or the blank of a full file."""
+    data = (VECTORS / store / "commitlog" / ("0" * 20)).read_bytes()
+    scan = scan_records(data, 0)
+    assert len(scan.columns) > 0
+    assert scan.check.stop in (ScanStop.ZEROS, ScanStop.BLANK)
+    assert check_records(data, 0) == scan.check
+    crcs = body_crcs(data, scan.columns)
+    assert (crcs == scan.columns.body_crc).all()
+
+
+def test_the_golden_body_crc_is_checked() -> None:
+    data = bytearray((VECTORS / "basic" / "commitlog" / ("0" * 20)).read_bytes())
+    data[90] ^= 1
+    scan = scan_records(data, 0)
+    assert (scan.check.count, scan.check.stop) == (0, ScanStop.CORRUPT)
+    assert "body CRC" in scan.check.reason
+    assert scan_records(data, 0, check_crc=False).check.stop is ScanStop.ZEROS
+
+
+def test_a_record_of_another_place_ends_the_scan() -> None:
+    """A leftover behind a truncated log: sound in itself, but not where it says it is."""
+    log = small_log(base=4096)
+    check = check_records(log.log, 4096)
+    assert (check.count, check.stop) == (5, ScanStop.END)
+    moved = scan_records(log.log, 0)
+    assert (moved.check.count, moved.check.end) == (0, 0)
+    assert "physical offset 4096" in moved.check.reason
+
+
+def test_the_check_says_where_the_last_sound_record_starts() -> None:
+    log = small_log(40)
+    for count in (0, 1, 30, 40):
+        end = log.messages[count].physical_offset if count < 40 else len(log.log)
+        check = check_records(log.log, 0, 0, end)
+        last = log.messages[count - 1].physical_offset if count else -1
+        assert check == RecordCheck(count, last, end, ScanStop.END, "", 0)
+
+
+def test_lengths_that_do_not_add_up_are_found_wherever_they_are() -> None:
+    log = mixed_log()
+    for message in log.messages:
+        start = message.physical_offset
+        hosts = 12 * bool(message.sys_flag & BORNHOST_V6_FLAG)
+        hosts += 12 * bool(message.sys_flag & STOREHOSTADDRESS_V6_FLAG)
+        hosts += 12 * message.born_host.is_v6 + 12 * message.store_host.is_v6
+        body_size_at = start + 84 + hosts
+        topic_at = body_size_at + 4 + len(message.body)
+        for at, value in (
+            (body_size_at, b"\xff\xff\xff\xff"),
+            (body_size_at, b"\x7f\xff\xff\xff"),
+            (body_size_at + 3, bytes([len(message.body) + 1])),
+            (topic_at, b"\xff"),
+        ):
+            data = bytearray(log.log)
+            data[at : at + len(value)] = value
+            fault = record_fault(data, 0, start)
+            assert fault
+            assert scan_records(data, 0).check.end == start, fault
+
+
+@settings(deadline=None)
+@given(
+    damage=st.lists(st.tuples(st.integers(0, 1_000_000), st.integers(0, 255)), max_size=3),
+    cut=st.integers(0, 1_000_000),
+    check_crc=st.booleans(),
+)
+def test_plain_loop_columns_and_decoder_agree_on_damaged_bytes(
+    damage: list[tuple[int, int]], cut: int, *, check_crc: bool
+) -> None:
+    data = bytearray(mixed_log().log + bytes(64))
+    for at, value in damage:
+        data[at % len(data)] = value
+    del data[len(data) - cut % 200 :]
+    by_columns = scan_records(data, 0, check_crc=check_crc).check
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record_scan, "PLAIN_LOOP_RECORDS_MAX", 1_000_000)
+        assert check_records(data, 0, check_crc=check_crc) == by_columns
+        patch.setattr(record_scan, "PLAIN_LOOP_RECORDS_MAX", 3)
+        assert check_records(data, 0, check_crc=check_crc) == by_columns
+    position = 0
+    while position < by_columns.end:
+        _, position = decode_message(data, position)
+    assert position == by_columns.end
+
+
+@settings(deadline=None)
+@given(st.binary(max_size=400))
+def test_random_bytes_are_never_a_record_and_never_raise(data: bytes) -> None:
+    scan = scan_records(data, 0)
+    assert scan.check.count == 0
+    assert scan.check.stop is not ScanStop.END or not data
+    assert check_records(data, 0) == scan.check
+    with pytest.raises(MalformedMessageError):
+        decode_message(data)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.binary(min_size=80, max_size=120), st.integers(0, 0xFFFFFFFF))
+def test_random_bytes_behind_a_good_head_never_raise(tail: bytes, sys_flag: int) -> None:
+    size = 40 + len(tail)
+    head = struct.pack(">IIIiiqqI", size, 0xDAA320A7, 0, 0, 0, 0, 0, sys_flag)
+    assert check_records(head + tail, 0) == scan_records(head + tail, 0).check
+
+
+def test_crc_of_an_empty_body_is_not_looked_at() -> None:
+    """RocketMQ checks the CRC only when there is a body (checkMessageAndReturnSize)."""
+    log = LogBuilder()
+    log.put(body=b"")
+    log.log[8:12] = b"\x01\x02\x03\x04"
+    columns = read_columns(log.log, walk_records(log.log).starts)
+    assert crc_agrees(columns, body_crcs(log.log, columns)).tolist() == [True]
+    assert record_fault(log.log, 0, 0) == ""
+
+
+def test_a_record_start_is_found_from_any_position() -> None:
+    log = mixed_log()
+    data = bytes(log.log)
+    starts = [message.physical_offset for message in log.messages]
+    for position in range(len(data)):
+        behind = [start for start in starts if start >= position]
+        assert find_record_start(data, 0, position) == (behind[0] if behind else -1)
+
+
+def test_a_record_inside_a_body_is_not_taken_for_a_start() -> None:
+    inner = LogBuilder()
+    inner.put(body=b"forged")
+    log = LogBuilder()
+    log.put(body=bytes(inner.log))
+    second = log.put()
+    assert find_record_start(bytes(log.log), 0, 1) == second.physical_offset
+
+
+def test_a_start_is_accepted_before_the_record_is_whole() -> None:
+    log = small_log()
+    last = log.messages[-1]
+    data = bytes(log.log[: last.physical_offset + 60])
+    assert find_record_start(data, 0, last.physical_offset) == last.physical_offset
+    assert find_record_start(data[: last.physical_offset + 39], 0, last.physical_offset) == -1
+
+
+def test_nothing_returned_holds_on_to_the_buffer() -> None:
+    """The caller may unmap or shrink it at once: a kept export would raise BufferError."""
+    log = small_log(100)
+    scan = scan_records(log.log, 0)
+    crcs = body_crcs(log.log, scan.columns)
+    log.log.clear()
+    assert len(crcs) == len(scan.columns) == 100
