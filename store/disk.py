@@ -16,11 +16,14 @@ import mmap
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import trio
 
 from store.errors import CorruptLogError, StoreError, StoreFullError, StoreLockedError
+
+TEMPORARY_SUFFIX: Final = ".tmp"
+"""Of a file that is not finished. `create` and `replace` overwrite what a crash left of one."""
 
 
 class DiskFile(Protocol):
@@ -63,7 +66,10 @@ class Disk(Protocol):
         """
 
     def list_files(self, directory: str) -> list[tuple[str, int]]:
-        """Return (name, size) of the files in `directory`, by name; empty if it is missing."""
+        """Return (name, size) of the files in `directory`, by name; empty if it is missing.
+
+        What an interrupted `create` or `replace` left behind is not shown.
+        """
 
     def list_directories(self, directory: str) -> list[str]:
         """Return the names of the directories in `directory`, sorted; empty if it is missing."""
@@ -144,14 +150,18 @@ class RealDisk:
     def create(self, path: str, size: int) -> RealFile:
         """See `Disk.create`."""
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        # Under another name until it has its full length: a crash in between must not leave a
+        # short file, which would keep the store from opening.
+        temporary = path + TEMPORARY_SUFFIX
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
             _allocate(descriptor, size)
             file = RealFile(path, descriptor, size)
         except OSError as error:
             os.close(descriptor)
-            os.unlink(path)
+            os.unlink(temporary)
             raise _translated(error, path, size) from error
+        os.rename(temporary, path)
         _sync_directory(os.path.dirname(path))
         return file
 
@@ -175,7 +185,11 @@ class RealDisk:
         if not os.path.isdir(directory):
             return []
         with os.scandir(directory) as entries:
-            return sorted((e.name, e.stat().st_size) for e in entries if e.is_file())
+            return sorted(
+                (e.name, e.stat().st_size)
+                for e in entries
+                if e.is_file() and not e.name.endswith(TEMPORARY_SUFFIX)
+            )
 
     def list_directories(self, directory: str) -> list[str]:
         """See `Disk.list_directories`."""
@@ -203,7 +217,7 @@ class RealDisk:
         """See `Disk.replace`."""
         directory = os.path.dirname(path)
         os.makedirs(directory, exist_ok=True)
-        temporary = path + ".tmp"
+        temporary = path + TEMPORARY_SUFFIX
         try:
             with open(temporary, "wb") as file:
                 file.write(data)

@@ -1,0 +1,43 @@
+"""The log on disk. Knows nothing of networks.
+
+Start reading at `message_store.py`; `commit_log.py` and `recovery.py` are the heart.
+"""
+
+from store.errors import (
+    AppendGapError,
+    CorruptLogError,
+    DiskFailedError,
+    StoreClosedError,
+    StoreError,
+    StoreFullError,
+    StoreLockedError,
+)
+from store.flush_service import FlushDiskType
+from store.message_store import MessageStore, StoreConfig
+from store.results import (
+    GetMessageResult,
+    GetMessageStatus,
+    PutBatch,
+    PutMessage,
+    PutMessageResult,
+    PutMessageStatus,
+)
+
+__all__ = [
+    "AppendGapError",
+    "CorruptLogError",
+    "DiskFailedError",
+    "FlushDiskType",
+    "GetMessageResult",
+    "GetMessageStatus",
+    "MessageStore",
+    "PutBatch",
+    "PutMessage",
+    "PutMessageResult",
+    "PutMessageStatus",
+    "StoreClosedError",
+    "StoreConfig",
+    "StoreError",
+    "StoreFullError",
+    "StoreLockedError",
+]

@@ -1,0 +1,218 @@
+"""ConsumeQueue: from the number of a message in its queue to its place in the commit log.
+
+One unit a message, 20 bytes, big-endian:
+
+    0   8  physical offset of the record
+    8   4  size of the record
+    12  8  tags code: Java's hash of the TAGS property, 0 without tags
+
+Queue offset q is unit q. The commit log is the truth; a queue can always be built again from it.
+
+Invariants: units rise by physical offset; `next_offset` is the queue offset of the next message;
+`max_physic_offset` the end of the last record entered, -1 if none. A queue whose log starts late
+has filler units (offset 0, size 2**31 - 1) at the head of its first file, below `min_offset`.
+
+Source: org.apache.rocketmq.store.ConsumeQueue of 5.3.3.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Final
+
+from store.mapped_file_queue import MappedFileQueue
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from store.disk import Disk
+    from store.mapped_file import MappedFile
+    from store.recovery import DispatchRequest
+
+CQ_STORE_UNIT: Final = struct.Struct(">qiq")
+CQ_STORE_UNIT_SIZE: Final = 20
+FILLER_SIZE: Final = 0x7FFFFFFF
+
+assert CQ_STORE_UNIT.size == CQ_STORE_UNIT_SIZE
+
+_FILES_RECOVERED: Final = 3
+"""Older files were synced long ago (ConsumeQueue.recover)."""
+
+
+class QueueGapError(Exception):
+    """The log holds a message that does not continue its queue: the queue has lost units.
+
+    Never leaves the store: it builds the queues anew.
+    """
+
+
+class ConsumeQueue:
+    """One queue of one topic. `ConsumeQueueStore` owns and closes it."""
+
+    def __init__(
+        self, directory: str, topic: str, queue_id: int, mapped_file_size: int, disk: Disk
+    ) -> None:
+        self.topic = topic
+        self.topic_bytes = topic.encode()
+        self.queue_id = queue_id
+        self.max_physic_offset = -1
+        self.next_offset = 0
+        self._min_logic_offset = 0
+        self._files = MappedFileQueue(directory, mapped_file_size, disk)
+
+    @property
+    def files(self) -> MappedFileQueue:
+        """The files, for the flush service and for tools."""
+        return self._files
+
+    @property
+    def min_offset(self) -> int:
+        """The first queue offset that can be read."""
+        return self._min_logic_offset // CQ_STORE_UNIT_SIZE
+
+    def load(self) -> None:
+        """Open the files. See `MappedFileQueue.load`."""
+        self._files.load()
+
+    def recover(self) -> None:
+        """Find the end: the first unit, from the third file from the end on, that is none.
+
+        Source: ConsumeQueue.recover. Unlike there, a last file without a unit is deleted.
+        """
+        files = self._files.files
+        end = 0
+        for file in files[max(0, len(files) - _FILES_RECOVERED) :]:
+            position = 0
+            for offset, size, _ in CQ_STORE_UNIT.iter_unpack(bytes(file.buffer)):
+                if offset < 0 or size <= 0:
+                    break
+                position += CQ_STORE_UNIT_SIZE
+                if size != FILLER_SIZE:
+                    self.max_physic_offset = offset + size
+            end = file.file_from_offset + position
+            if position < file.size:
+                break
+        self._truncate(end)
+
+    def _truncate(self, end: int) -> None:
+        self._files.truncate_dirty_files(end)
+        last = self._files.last
+        if last is not None and last.wrote_position == 0:
+            self._files.drop_last()
+        self.next_offset = self._files.max_offset // CQ_STORE_UNIT_SIZE
+
+    def truncate_dirty_logic_files(self, physical_offset: int) -> None:
+        """Drop the units of records at or behind `physical_offset`.
+
+        Source: ConsumeQueue.truncateDirtyLogicFiles.
+        """
+        keep = self.next_offset
+        while keep > self._first_offset and self.unit(keep - 1)[0] >= physical_offset:
+            keep -= 1
+        self.max_physic_offset = -1
+        if keep > self._first_offset:
+            offset, size, _ = self.unit(keep - 1)
+            self.max_physic_offset = offset + size if size != FILLER_SIZE else -1
+        self._truncate(keep * CQ_STORE_UNIT_SIZE)
+
+    @property
+    def _first_offset(self) -> int:
+        return max(0, self._files.min_offset) // CQ_STORE_UNIT_SIZE
+
+    def ensure_room(self) -> None:
+        """Make sure that the next unit can be written without a new file.
+
+        Raises:
+            StoreFullError: no room for the next file.
+        """
+        last = self._files.last
+        if last is None or last.is_full:
+            self._files.last_or_create(self.next_offset * CQ_STORE_UNIT_SIZE)
+
+    def append(self, physical_offset: int, size: int, tags_code: int) -> None:
+        """Add the unit of the next message. Call `ensure_room` first where a file may be full."""
+        last = self._files.files[-1]
+        CQ_STORE_UNIT.pack_into(last.buffer, last.wrote_position, physical_offset, size, tags_code)
+        last.wrote_position += CQ_STORE_UNIT_SIZE
+        self.max_physic_offset = physical_offset + size
+        self.next_offset += 1
+
+    def dispatch(self, request: DispatchRequest) -> bool:
+        """Enter a record read from the log; return False if it had been entered before.
+
+        Raises:
+            QueueGapError: the record does not continue the queue. RocketMQ logs this and appends
+                the unit at the wrong place.
+            StoreFullError: no room for the next file.
+
+        Source: ConsumeQueue.putMessagePositionInfo.
+        """
+        if request.offset + request.size <= self.max_physic_offset:
+            return False
+        if request.queue_offset != self.next_offset:
+            if self._files.files:
+                raise QueueGapError(
+                    f"{self.topic}-{self.queue_id}: the record at {request.offset} is number"
+                    f" {request.queue_offset}, the queue ends at {self.next_offset}"
+                )
+            self._pre_blank(request.queue_offset)
+        self.ensure_room()
+        self.append(request.offset, request.size, request.tags_code)
+        return True
+
+    def _pre_blank(self, queue_offset: int) -> None:
+        """Start the queue at `queue_offset`: fillers from the start of the file up to there."""
+        logic_offset = queue_offset * CQ_STORE_UNIT_SIZE
+        file = self._files.last_or_create(logic_offset)
+        count = (logic_offset - file.file_from_offset) // CQ_STORE_UNIT_SIZE
+        fillers = CQ_STORE_UNIT.pack(0, FILLER_SIZE, 0) * count
+        file.buffer[: len(fillers)] = fillers
+        file.wrote_position = len(fillers)
+        self._min_logic_offset = logic_offset
+        self.next_offset = queue_offset
+
+    def unit(self, queue_offset: int) -> tuple[int, int, int]:
+        """Return (physical offset, size, tags code) of a unit that exists."""
+        file = self._file_of(queue_offset)
+        assert file is not None
+        position = queue_offset * CQ_STORE_UNIT_SIZE - file.file_from_offset
+        offset, size, code = CQ_STORE_UNIT.unpack_from(file.buffer, position)
+        return offset, size, code
+
+    def _file_of(self, queue_offset: int) -> MappedFile | None:
+        return self._files.find_by_offset(queue_offset * CQ_STORE_UNIT_SIZE)
+
+    def units(self, queue_offset: int, count_max: int) -> Iterator[tuple[int, int, int]]:
+        """Yield the units from `queue_offset` on, at most `count_max` and only those of one file."""
+        file = self._file_of(queue_offset)
+        if file is None:
+            return iter(())
+        start = queue_offset * CQ_STORE_UNIT_SIZE - file.file_from_offset
+        end = min(file.wrote_position, start + count_max * CQ_STORE_UNIT_SIZE)
+        return CQ_STORE_UNIT.iter_unpack(bytes(file.buffer[start : max(start, end)]))
+
+    def correct_min_offset(self, min_physical_offset: int) -> None:
+        """Move `min_offset` up to the first message that the commit log still holds.
+
+        Source: ConsumeQueue.correctMinOffset.
+        """
+        low, high = self._first_offset, self.next_offset
+        while low < high:
+            middle = (low + high) // 2
+            offset, size, _ = self.unit(middle)
+            if size == FILLER_SIZE or offset < min_physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        self._min_logic_offset = low * CQ_STORE_UNIT_SIZE
+
+    def destroy(self) -> None:
+        """Delete all files and start at nothing."""
+        self._files.destroy()
+        self.max_physic_offset = -1
+        self.next_offset = 0
+        self._min_logic_offset = 0
+
+    def close(self) -> None:
+        """Unmap the files."""
+        self._files.close()

@@ -1,0 +1,226 @@
+"""FlushService: carries what was written to the disk, and answers who waits for that.
+
+    SYNC_FLUSH   a put waits in the group-commit queue; one sync answers all who came before it
+    ASYNC_FLUSH  the log is synced every interval if enough pages are dirty, thoroughly now and then
+
+Consume queues are always synced in the background. The checkpoint moves behind the syncs.
+
+A failed sync is final: what is on disk is then unknown, and the kernel may have dropped the dirty
+pages, so a second try would succeed without having written them. The store refuses writes from
+then on and everyone who waits is told.
+
+Source: CommitLog.GroupCommitService, FlushRealTimeService, DefaultMessageStore.FlushConsumeQueueService.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import trio
+
+from store.results import PutMessageStatus
+from store.signal import Signal
+
+if TYPE_CHECKING:
+    from store.commit_log import CommitLog
+    from store.consume_queue_store import ConsumeQueueStore
+    from store.disk import Disk
+    from store.mapped_file import MappedFile
+    from store.store_checkpoint import StoreCheckpoint
+
+_log = logging.getLogger(__name__)
+
+FLUSH_CONSUME_QUEUE_LEAST_PAGES: Final = 2
+FLUSH_CONSUME_QUEUE_THOROUGH_INTERVAL_SECONDS: Final = 10.0
+"""RocketMQ: 60 s. The checkpoint waits for it, and with it how far recovery has to go back."""
+
+WAITING_PUTS_MAX: Final = 100_000
+
+Done: TypeAlias = Callable[[PutMessageStatus, str], None]
+
+
+class FlushDiskType(enum.Enum):
+    """When a put is answered: after the sync, or before.
+
+    Source: org.apache.rocketmq.store.config.FlushDiskType.
+    """
+
+    SYNC_FLUSH = "SYNC_FLUSH"
+    ASYNC_FLUSH = "ASYNC_FLUSH"
+
+
+class FlushService:
+    """The flushing of one store.
+
+    Invariant: waiting puts lie in the order of their end offsets and of their deadlines, since the
+    time-out is the same for all.
+    """
+
+    def __init__(  # noqa: PLR0917
+        self,
+        commit_log: CommitLog,
+        queues: ConsumeQueueStore,
+        checkpoint: StoreCheckpoint,
+        disk: Disk,
+        *,
+        flush_disk_type: FlushDiskType,
+        flush_interval_commit_log_seconds: float,
+        flush_commit_log_least_pages: int,
+        flush_commit_log_thorough_interval_seconds: float,
+        flush_interval_consume_queue_seconds: float,
+        on_failure: Callable[[str], None],
+    ) -> None:
+        self.after_release: Callable[[], None] = _nothing
+        """Called once after a round of answers, so that they leave together."""
+        self._commit_log = commit_log
+        self._queues = queues
+        self._checkpoint = checkpoint
+        self._disk = disk
+        self._sync_flush = flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._interval_seconds = flush_interval_commit_log_seconds
+        self._least_pages = flush_commit_log_least_pages
+        self._thorough_seconds = flush_commit_log_thorough_interval_seconds
+        self._queue_interval_seconds = flush_interval_consume_queue_seconds
+        self._on_failure = on_failure
+        self._waiting: deque[tuple[int, float, Done]] = deque()
+        self._arrived = Signal()
+        self._failure = ""
+
+    @property
+    def is_overloaded(self) -> bool:
+        """True if no more puts should be let in to wait."""
+        return len(self._waiting) >= WAITING_PUTS_MAX
+
+    def submit(self, end_offset: int, deadline: float, done: Done) -> None:
+        """Call `done` once: PUT_OK when the log is durable up to `end_offset`, else why not.
+
+        `deadline` is in trio's time. Past it the status is FLUSH_DISK_TIMEOUT; the message stays in
+        the log. Source: GroupCommitRequest, FlushDiskWatcher.
+        """
+        if self._failure:
+            done(PutMessageStatus.FLUSH_DISK_TIMEOUT, self._failure)
+            return
+        self._waiting.append((end_offset, deadline, done))
+
+    def wake(self) -> None:
+        """Start the group commit for what was submitted. Call once for many puts."""
+        if self._waiting:
+            self._arrived.notify()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Flush until cancelled. The owner syncs the rest when it closes the store."""
+        async with trio.open_nursery() as nursery:
+            if self._sync_flush:
+                nursery.start_soon(self._group_commit)
+                nursery.start_soon(self._expire)
+            else:
+                nursery.start_soon(self._flush_real_time)
+            nursery.start_soon(self._flush_consume_queues)
+            task_status.started()
+
+    async def _group_commit(self) -> None:
+        while not self._failure:
+            if not self._waiting:
+                await self._arrived.wait()
+                continue
+            await trio.lowlevel.checkpoint()
+            await self._sync_commit_log(0)
+            self._answer_flushed()
+
+    def _answer_flushed(self) -> None:
+        flushed = self._commit_log.files.flushed_where
+        waiting = self._waiting
+        answered = False
+        while waiting and waiting[0][0] <= flushed:
+            waiting.popleft()[2](PutMessageStatus.PUT_OK, "")
+            answered = True
+        if answered:
+            self.after_release()
+
+    async def _expire(self) -> None:
+        """Answer those whose deadline has passed while a sync was on its way."""
+        while True:
+            if not self._waiting:
+                await self._arrived.wait()
+                continue
+            _, deadline, done = self._waiting[0]
+            if deadline > trio.current_time():
+                with trio.move_on_at(deadline):
+                    await self._arrived.wait()
+                continue
+            self._waiting.popleft()
+            done(
+                PutMessageStatus.FLUSH_DISK_TIMEOUT,
+                "the disk did not take the message in time; it is in the log and may yet become durable",
+            )
+            self.after_release()
+
+    async def _flush_real_time(self) -> None:
+        last_thorough = trio.current_time()
+        while not self._failure:
+            await trio.sleep(self._interval_seconds)
+            thorough = trio.current_time() >= last_thorough + self._thorough_seconds
+            if thorough:
+                last_thorough = trio.current_time()
+            await self._sync_commit_log(0 if thorough else self._least_pages)
+
+    async def _sync_commit_log(self, least_pages: int) -> None:
+        timestamp_ms = self._commit_log.last_store_timestamp_ms
+        all_of_it = least_pages <= 0
+        for file in self._commit_log.files.dirty_files(least_pages):
+            await self._sync(file)
+            if self._failure:
+                return
+        if all_of_it and timestamp_ms > self._checkpoint.physic_msg_timestamp_ms:
+            self._checkpoint.physic_msg_timestamp_ms = timestamp_ms
+
+    async def _flush_consume_queues(self) -> None:
+        last_thorough = trio.current_time()
+        while not self._failure:
+            await trio.sleep(self._queue_interval_seconds)
+            thorough = (
+                trio.current_time() >= last_thorough + FLUSH_CONSUME_QUEUE_THOROUGH_INTERVAL_SECONDS
+            )
+            timestamp_ms = self._commit_log.last_store_timestamp_ms
+            for file in self._queues.dirty_files(0 if thorough else FLUSH_CONSUME_QUEUE_LEAST_PAGES):
+                await self._sync(file)
+            if thorough and not self._failure:
+                last_thorough = trio.current_time()
+                self._checkpoint.logics_msg_timestamp_ms = timestamp_ms
+            await self._flush_checkpoint()
+
+    async def _flush_checkpoint(self) -> None:
+        if self._failure:
+            return
+        try:
+            await self._checkpoint.flush()
+        except OSError as error:
+            self._fail(f"checkpoint: sync failed: {error}")
+
+    async def _sync(self, file: MappedFile) -> None:
+        wrote = file.wrote_position
+        try:
+            await self._disk.sync(file.file)
+        except OSError as error:
+            self._fail(f"{file.file.path}: sync failed: {error}")
+            return
+        # What recovery has cut meanwhile cannot be flushed; what was added was not.
+        file.flushed_position = max(file.flushed_position, min(wrote, file.wrote_position))
+
+    def _fail(self, reason: str) -> None:
+        if self._failure:
+            return
+        self._failure = f"{reason}; what is durable is unknown: restart this node on a sound disk"
+        _log.error("the store takes no more writes: %s", self._failure)
+        self._on_failure(self._failure)
+        while self._waiting:
+            self._waiting.popleft()[2](PutMessageStatus.FLUSH_DISK_TIMEOUT, self._failure)
+        self.after_release()
+
+
+def _nothing() -> None:
+    """Stand in for a hook that nobody set."""

@@ -1,0 +1,722 @@
+"""MessageStore: one node's messages on disk. Opens, recovers, puts, gets.
+
+    <directory>/commitlog/<20 digits>                      the truth
+               /consumequeue/<topic>/<queue id>/<20 digits> built from it
+               /checkpoint                                 how far both are on disk
+               /abort                                      exists while the store is open
+               /lock                                       held while the store is open
+               /torn/<20 digits>                           what recovery has cut off, kept for people
+
+Opening is recovering: after a clean stop it only starts further down the log. Every method is
+synchronous and so atomic for other tasks; only `run` waits.
+
+Index files, the extended queue, the transient pool, cleaning, delayed and transactional messages
+are not here yet. Their places: `index_file.py` and `clean_service.py` beside this file, dispatch in
+`ConsumeQueueStore.dispatch`, hooks in front of `MessageStore.put_message`.
+
+Source: org.apache.rocketmq.store.DefaultMessageStore of 5.3.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+import msgspec
+import trio
+
+from store.commit_log import CommitLog, IllegalBatchError
+from store.consume_queue import FILLER_SIZE, ConsumeQueue, QueueGapError
+from store.consume_queue_store import ConsumeQueueStore, is_queued
+from store.errors import CorruptLogError, StoreClosedError, StoreFullError
+from store.flush_service import FlushDiskType, FlushService
+from store.recovery import BLANK_HEADER, LogEnd, find_log_end, record_behind, start_index
+from store.reput_message_service import OnArrival, ReputMessageService
+from store.results import (
+    GetMessageResult,
+    GetMessageStatus,
+    PutBatch,
+    PutMessage,
+    PutMessageResult,
+    PutMessageStatus,
+)
+from store.signal import Signal
+from store.store_checkpoint import StoreCheckpoint
+from tandem.wire.message import BLANK_MAGIC_CODE
+from tandem.wire.message_properties import PROPERTIES_BYTES_MAX, tags_code_of
+
+if TYPE_CHECKING:
+    from store.disk import Disk
+    from store.mapped_file import MappedFile
+    from tandem.wire.message import Host
+
+_log = logging.getLogger(__name__)
+
+TOPIC_BYTES_MAX: Final = 127
+RETRY_TOPIC_BYTES_MAX: Final = 255
+RETRY_TOPIC_PREFIX: Final = "%RETRY%"
+RECORD_OVERHEAD_BYTES_MAX: Final = 65_536
+"""A record may be this much larger than the largest body (MessageStoreConfig, MessageExtEncoder)."""
+
+MESSAGE_COUNT_MAX: Final = 32
+MESSAGE_BYTES_MAX: Final = 262_144
+"""Limits of one read (maxTransferCountOnMessageInMemory, maxTransferBytesOnMessageInMemory)."""
+
+UNITS_SCANNED_BYTES_MAX: Final = 16_000
+"""How far one read looks for matching tags (maxFilterMessageSize)."""
+
+_NUL: Final = b"\0"
+
+
+class StoreConfig(msgspec.Struct, frozen=True):
+    """Settings of one store; names and defaults are those of RocketMQ's MessageStoreConfig.
+
+    The size of a consume queue file is rounded up to whole units of 20 bytes.
+    """
+
+    directory: str
+    mapped_file_size_commit_log_bytes: int = 1 << 30
+    mapped_file_size_consume_queue_bytes: int = 6_000_000
+    max_message_size_bytes: int = 4 << 20
+    flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH
+    flush_interval_commit_log_ms: int = 500
+    flush_commit_log_least_pages: int = 4
+    flush_commit_log_thorough_interval_ms: int = 10_000
+    flush_interval_consume_queue_ms: int = 1_000
+
+
+class MessageStore:
+    """An open store. Use it as a context manager, or call `close`."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        *,
+        disk: Disk,
+        wall_clock_ms: Callable[[], int],
+        store_host: Host,
+        is_slave: bool,
+    ) -> None:
+        self.config = config
+        self.is_slave = is_slave
+        self.grown = Signal()
+        """Notified by `announce`: the commit log has grown."""
+        self._disk = disk
+        self._now_ms = wall_clock_ms
+        self._host_hex = store_host.packed.hex().upper()
+        self._release_lock: Callable[[], None] | None = None
+        self._closed = False
+        self._refusal = ""
+        root = config.directory
+        self.commit_log = CommitLog(
+            f"{root}/commitlog", config.mapped_file_size_commit_log_bytes, disk, store_host
+        )
+        unit = -(-config.mapped_file_size_consume_queue_bytes // 20) * 20
+        self.queues = ConsumeQueueStore(f"{root}/consumequeue", unit, disk)
+        self.reput_service = ReputMessageService(self.commit_log, self.queues, self.grown)
+        self._announced = 0
+
+    @classmethod
+    def open(
+        cls,
+        config: StoreConfig,
+        *,
+        disk: Disk,
+        wall_clock_ms: Callable[[], int],
+        store_host: Host,
+        is_slave: bool,
+    ) -> Self:
+        """Lock, load and recover the store in `config.directory`; an empty directory is fine.
+
+        Raises:
+            StoreLockedError: another process has it open.
+            CorruptLogError: a file is not what it must be; nothing was changed.
+            StoreFullError: no room for what recovery has to write.
+        """
+        store = cls(
+            config,
+            disk=disk,
+            wall_clock_ms=wall_clock_ms,
+            store_host=store_host,
+            is_slave=is_slave,
+        )
+        release = disk.lock(f"{config.directory}/lock")
+        try:
+            store._load()
+        except BaseException:
+            store._unmap()
+            release()
+            raise
+        store._release_lock = release
+        return store
+
+    # -- opening ---------------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        config = self.config
+        abort = f"{config.directory}/abort"
+        clean = not self._disk.exists(abort)
+        self.commit_log.files.load()
+        self.queues.load()
+        self.checkpoint = StoreCheckpoint(f"{config.directory}/checkpoint", self._disk)
+        self._recover(clean=clean)
+        self._disk.replace(abort, b"")
+        self.flush_service = FlushService(
+            self.commit_log,
+            self.queues,
+            self.checkpoint,
+            self._disk,
+            flush_disk_type=config.flush_disk_type,
+            flush_interval_commit_log_seconds=config.flush_interval_commit_log_ms / 1000,
+            flush_commit_log_least_pages=config.flush_commit_log_least_pages,
+            flush_commit_log_thorough_interval_seconds=(
+                config.flush_commit_log_thorough_interval_ms / 1000
+            ),
+            flush_interval_consume_queue_seconds=config.flush_interval_consume_queue_ms / 1000,
+            on_failure=self._refuse,
+        )
+
+    def _recover(self, *, clean: bool) -> None:
+        """Find the end of the log, cut what is behind it, and make queues and log agree.
+
+        Queues are cut before the log, so that an interruption leaves no unit without its record.
+
+        Source: DefaultMessageStore.recover, CommitLog.recoverNormally, recoverAbnormally.
+        """
+        files = self.commit_log.files.files
+        queues_end = self.queues.recover()
+        if not files:
+            self.queues.destroy()
+            return
+        index = start_index(
+            files,
+            clean=clean,
+            queues_end=queues_end,
+            safe_timestamp_ms=self.checkpoint.min_timestamp_ms,
+        )
+        end = self._walk(index)
+        self._cut(end)
+        for file in files[index:]:
+            file.file.sync()
+        self.queues.correct_min_offset(self.commit_log.min_offset)
+        self._sync_queues()
+        self._finish_recovery(end, clean=clean, start=files[0].file_from_offset if files else 0)
+
+    def _walk(self, index: int) -> LogEnd:
+        files = self.commit_log.files.files
+        try:
+            return find_log_end(files[index:], self.queues.dispatch)
+        except QueueGapError as error:
+            _log.warning("%s; building all consume queues anew from the commit log", error)
+        self.queues.destroy()
+        try:
+            return find_log_end(files, self.queues.dispatch)
+        except QueueGapError as error:
+            raise CorruptLogError(
+                f"{self.config.directory}: the commit log itself has a gap: {error};"
+                " restore it from another node",
+                path=self.config.directory,
+            ) from error
+
+    def _cut(self, end: LogEnd) -> None:
+        """Make `end` the end of queues and log. Torn bytes are set aside, corrupt ones an error."""
+        queue = self.commit_log.files
+        tail = [f for f in queue.files if f.file_from_offset + f.size > end.offset]
+        behind = record_behind(tail, end.offset)
+        if behind is not None and behind.store_timestamp_ms < self.checkpoint.physic_msg_timestamp_ms:
+            path = tail[0].file.path
+            raise CorruptLogError(
+                f"{path}: no valid record at {end.offset} ({end.reason}), but one at"
+                f" {behind.offset} that was on disk before the last stop: the file was damaged."
+                " Nothing was changed. Restore it from another node of the group",
+                path=path,
+                offset=end.offset,
+            )
+        torn = _torn_bytes(tail, end.offset)
+        if torn:
+            _log.warning(
+                "commit log ends at %d (%s); %d torn bytes behind it are cut off and kept in torn/",
+                end.offset,
+                end.reason,
+                len(torn),
+            )
+            self._disk.replace(f"{self.config.directory}/torn/{end.offset:020d}", torn)
+        self.queues.truncate_dirty(end.offset)
+        queue.truncate_dirty_files(end.offset)
+
+    def _sync_queues(self) -> None:
+        # Loaded files count as flushed, but after a crash their last pages may be in memory only.
+        for topic, queue_id in self.queues.queues():
+            queue = self.queues.find(topic, queue_id)
+            assert queue is not None
+            for file in queue.files.files[-3:]:
+                file.file.sync()
+                file.flushed_position = file.wrote_position
+
+    def _finish_recovery(self, end: LogEnd, *, clean: bool, start: int) -> None:
+        log = self.commit_log
+        log.last_record_offset = end.last_record_offset
+        if end.last_record_offset < 0:
+            log.last_record_offset = max(
+                (self._last_record_of(key) for key in self.queues.queues()), default=-1
+            )
+        log.last_store_timestamp_ms = end.last_store_timestamp_ms
+        if end.last_store_timestamp_ms:
+            self.checkpoint.physic_msg_timestamp_ms = end.last_store_timestamp_ms
+            self.checkpoint.logics_msg_timestamp_ms = end.last_store_timestamp_ms
+        self.checkpoint.confirm_physical_offset = log.max_offset
+        self.checkpoint.flush_blocking()
+        self.reput_service.reput_from_offset = log.max_offset
+        self._announced = log.max_offset
+        _log.info(
+            "store open after a %s stop: log %d to %d, %d records checked, %d queues",
+            "clean" if clean else "hard",
+            start,
+            log.max_offset,
+            end.record_count,
+            len(self.queues.queues()),
+        )
+
+    def _last_record_of(self, key: tuple[str, int]) -> int:
+        queue = self.queues.find(*key)
+        if queue is None or queue.next_offset <= queue.min_offset:
+            return -1
+        offset, size, _ = queue.unit(queue.next_offset - 1)
+        return -1 if size == FILLER_SIZE else offset
+
+    # -- closing ---------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Sync everything, mark the stop as clean, release the lock. Blocks; harmless twice.
+
+        After a failed sync, or when the queues are behind, the stop does not count as clean.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if not self._refusal:
+                self._sync_everything()
+                if not self.reput_service.is_behind:
+                    self._disk.remove(f"{self.config.directory}/abort")
+        finally:
+            self._unmap()
+            if self._release_lock is not None:
+                self._release_lock()
+
+    def _sync_everything(self) -> None:
+        try:
+            while self.reput_service.is_behind:
+                self.reput_service.dispatch_some(1000)
+        except StoreFullError as error:
+            _log.error("consume queues are behind the log at the stop: %s", error)
+        log = self.commit_log
+        log.files.sync_all()
+        self.queues.sync_all()
+        self.checkpoint.physic_msg_timestamp_ms = log.last_store_timestamp_ms
+        self.checkpoint.logics_msg_timestamp_ms = log.last_store_timestamp_ms
+        self.checkpoint.confirm_physical_offset = log.max_offset
+        self.checkpoint.flush_blocking()
+
+    def _unmap(self) -> None:
+        self.commit_log.files.close()
+        self.queues.close()
+        if hasattr(self, "checkpoint"):
+            self.checkpoint.close()
+
+    def _refuse(self, reason: str) -> None:
+        self._refusal = reason
+
+    @property
+    def refusal(self) -> str:
+        """Why the store takes no messages; empty if it does."""
+        if self._closed:
+            return "the store is closed"
+        if self.is_slave:
+            return "this node is a slave"
+        return self._refusal
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Flush and dispatch until cancelled.
+
+        Raises:
+            CorruptLogError: see `ReputMessageService.run`.
+        """
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.flush_service.run)
+            await nursery.start(self.reput_service.run)
+            task_status.started()
+
+    # -- putting ---------------------------------------------------------------------------------
+
+    def put_message(self, message: PutMessage) -> PutMessageResult:
+        """Append one message, or refuse it; never waits. Call `announce` after a round of puts.
+
+        Order of checks as in RocketMQ (HookUtils, MessageExtEncoder).
+        """
+        topic = message.topic
+        queue = self.queues.find(topic, message.queue_id) or self._new_queue(topic, message.queue_id)
+        if self._closed or self.is_slave or self._refusal or isinstance(queue, PutMessageResult):
+            return self._refused(queue)
+        if len(message.properties) > PROPERTIES_BYTES_MAX:
+            return PutMessageResult(
+                PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
+                f"properties take {len(message.properties)} bytes, the limit is {PROPERTIES_BYTES_MAX}",
+            )
+        body_bytes = len(message.body)
+        if body_bytes > self.config.max_message_size_bytes or (
+            body_bytes + 40_000 > self.commit_log.record_bytes_max
+        ):
+            illegal = self._size_fault(message, queue)
+            if illegal:
+                return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, illegal)
+        if _NUL in message.properties:
+            return PutMessageResult(
+                PutMessageStatus.MESSAGE_ILLEGAL, "a property holds a NUL character"
+            )
+        queued = is_queued(message.sys_flag)
+        queue_offset = queue.next_offset if queued else 0
+        now_ms = self._now_ms()
+        try:
+            queue.ensure_room()
+            offset, size = self.commit_log.append_message(
+                message, queue.topic_bytes, queue_offset, now_ms
+            )
+        except StoreFullError as error:
+            return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, str(error))
+        if queued:
+            code = tags_code_of(message.properties)
+            queue.append(offset, size, code)
+            if self.reput_service.on_arrival is not None:
+                self.reput_service.on_arrival(topic, message.queue_id, queue.next_offset, code)
+        return PutMessageResult(
+            PutMessageStatus.PUT_OK, "", offset, size, queue_offset, 1, now_ms, self._host_hex
+        )
+
+    def put_batch(self, batch: PutBatch) -> PutMessageResult:
+        """Append the messages of a client's batch as one run of records, or refuse all of them.
+
+        Source: CommitLog.asyncPutMessages.
+        """
+        queue = self.queues.find(batch.topic, batch.queue_id) or self._new_queue(
+            batch.topic, batch.queue_id
+        )
+        if self._closed or self.is_slave or self._refusal or isinstance(queue, PutMessageResult):
+            return self._refused(queue)
+        log = self.commit_log
+        try:
+            fault = self._batch_fault(batch)
+            layout = log.layout_batch(batch, queue.topic_bytes, self.config.max_message_size_bytes)
+            if layout.total_bytes > log.record_bytes_max:
+                fault = (
+                    f"the batch takes {layout.total_bytes} bytes in the log, more than a file holds"
+                    f" ({log.record_bytes_max}); send smaller batches"
+                )
+        except IllegalBatchError as error:
+            fault = str(error)
+        if fault:
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, fault)
+        first = queue.next_offset
+        now_ms = self._now_ms()
+        try:
+            queue.ensure_room()
+            units = log.append_batch(batch, layout, queue.topic_bytes, first, now_ms)
+            for offset, size, code in units:
+                queue.ensure_room()
+                queue.append(offset, size, code)
+        except StoreFullError as error:
+            return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, str(error))
+        if self.reput_service.on_arrival is not None:
+            self.reput_service.on_arrival(batch.topic, batch.queue_id, queue.next_offset, None)
+        return PutMessageResult(
+            PutMessageStatus.PUT_OK,
+            "",
+            units[0][0],
+            layout.total_bytes,
+            first,
+            len(units),
+            now_ms,
+            self._host_hex,
+            tuple([unit[0] for unit in units]),
+        )
+
+    def _batch_fault(self, batch: PutBatch) -> str:
+        if not batch.body:
+            return "the batch is empty"
+        if len(batch.body) > self.config.max_message_size_bytes:
+            return (
+                f"the batch takes {len(batch.body)} bytes, the limit is"
+                f" {self.config.max_message_size_bytes} (max_message_size_bytes)"
+            )
+        return "" if is_queued(batch.sys_flag) else "a batch cannot be transactional"
+
+    def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue | PutMessageResult:
+        size = len(topic.encode())
+        is_retry = topic.startswith(RETRY_TOPIC_PREFIX)
+        limit = RETRY_TOPIC_BYTES_MAX if is_retry else TOPIC_BYTES_MAX
+        if not 0 < size <= limit:
+            return PutMessageResult(
+                PutMessageStatus.MESSAGE_ILLEGAL, f"the topic has {size} bytes, allowed are 1 to {limit}"
+            )
+        if "/" in topic or "\0" in topic or topic in {".", ".."}:
+            return PutMessageResult(
+                PutMessageStatus.MESSAGE_ILLEGAL, f"{topic!r} cannot be the name of a directory"
+            )
+        if self.refusal:
+            return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, self.refusal)
+        return self.queues.find_or_create(topic, queue_id)
+
+    def _refused(self, queue: ConsumeQueue | PutMessageResult) -> PutMessageResult:
+        if self.refusal or not isinstance(queue, PutMessageResult):
+            return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, self.refusal)
+        return queue
+
+    def _size_fault(self, message: PutMessage, queue: ConsumeQueue) -> str:
+        """Say what is too large. A record too large for a file would make RocketMQ lose it."""
+        body_bytes = len(message.body)
+        limit = self.config.max_message_size_bytes
+        if body_bytes > limit:
+            return f"the body has {body_bytes} bytes, the limit is {limit} (max_message_size_bytes)"
+        size = self.commit_log.shape(
+            body_bytes, queue.topic_bytes, len(message.properties), len(message.born_host)
+        ).size
+        size_max = min(limit + RECORD_OVERHEAD_BYTES_MAX, self.commit_log.record_bytes_max)
+        return f"the record has {size} bytes, the limit is {size_max}" if size > size_max else ""
+
+    def append_data(self, offset: int, data: bytes | memoryview) -> None:
+        """Append raw log bytes from a master. Call `announce` after a round of appends.
+
+        Raises:
+            AppendGapError: they do not continue the log.
+            StoreFullError: no room for the next file.
+            StoreClosedError: the store is closed, or its disk has failed.
+        """
+        if self._closed or self._refusal:
+            raise StoreClosedError(self.refusal)
+        self.commit_log.append_data(offset, data)
+
+    def announce(self) -> None:
+        """Wake replication, group commit and dispatch if the log has grown."""
+        end = self.commit_log.max_offset
+        if end != self._announced:
+            self._announced = end
+            if not self.is_slave:
+                self.reput_service.reput_from_offset = end
+            self.flush_service.wake()
+            self.grown.notify()
+
+    # -- getting ---------------------------------------------------------------------------------
+
+    @property
+    def on_arrival(self) -> OnArrival | None:
+        """Called for every message that has entered its queue."""
+        return self.reput_service.on_arrival
+
+    @on_arrival.setter
+    def on_arrival(self, hook: OnArrival | None) -> None:
+        self.reput_service.on_arrival = hook
+
+    @property
+    def min_physical_offset(self) -> int:
+        """The first byte of the log that is held."""
+        return self.commit_log.min_offset
+
+    @property
+    def max_physical_offset(self) -> int:
+        """The end of the log: the first byte not written yet."""
+        return self.commit_log.max_offset
+
+    @property
+    def flushed_where(self) -> int:
+        """The offset below which the log is durable."""
+        return self.commit_log.files.flushed_where
+
+    @property
+    def dispatched_offset(self) -> int:
+        """The offset below which every message is in its queue."""
+        if self.is_slave:
+            return self.reput_service.reput_from_offset
+        return self.commit_log.max_offset
+
+    @property
+    def last_record_offset(self) -> int:
+        """Where the last record known to be whole starts, -1 if there is none."""
+        return self.commit_log.last_record_offset
+
+    def list_queues(self) -> list[tuple[str, int]]:
+        """Return (topic, queue id) of every queue that holds or held a message."""
+        return self.queues.queues()
+
+    def min_offset_in_queue(self, topic: str, queue_id: int) -> int:
+        """Return the first queue offset that can be read; 0 for an unknown queue."""
+        queue = self.queues.find(topic, queue_id)
+        return queue.min_offset if queue else 0
+
+    def max_offset_in_queue(self, topic: str, queue_id: int) -> int:
+        """Return the queue offset of the next message; 0 for an unknown queue."""
+        queue = self.queues.find(topic, queue_id)
+        return queue.next_offset if queue else 0
+
+    def read_log(self, offset: int, bytes_max: int) -> memoryview:
+        """Return raw bytes of one file from `offset` on; see `CommitLog.read`."""
+        return self.commit_log.read(offset, bytes_max)
+
+    def look_message_by_offset(self, offset: int) -> bytes | None:
+        """Return the record at `offset`, None if none starts there.
+
+        Source: DefaultMessageStore.lookMessageByOffset.
+        """
+        head = self.commit_log.message(offset, 36)
+        if head is None:
+            return None
+        size = int.from_bytes(head[:4], "big")
+        if int.from_bytes(head[28:36], "big") != offset:
+            return None
+        record = self.commit_log.message(offset, size)
+        return bytes(record) if record is not None else None
+
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_msg_nums: int,
+        *,
+        max_bytes: int = MESSAGE_BYTES_MAX,
+        tags_codes: frozenset[int] | None = None,
+    ) -> GetMessageResult:
+        """Read records of one queue from queue offset `offset` on.
+
+        At least one record is returned where one matches, whatever its size. Filtering is by tags
+        code: the reader has to compare the tags themselves.
+
+        Source: DefaultMessageStore.getMessage.
+        """
+        queue = self.queues.find(topic, queue_id)
+        status, next_offset = _position_status(queue, offset)
+        if queue is None:
+            return GetMessageResult(status, next_offset, 0, 0)
+        if status is GetMessageStatus.FOUND:
+            return self._collect(
+                queue, offset, min(max_msg_nums, MESSAGE_COUNT_MAX), max_bytes, tags_codes
+            )
+        if self.is_slave:
+            # A slave may only be late: it does not correct what a consumer asks for.
+            next_offset = offset
+        return GetMessageResult(status, next_offset, queue.min_offset, queue.next_offset)
+
+    def _collect(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        count_max: int,
+        bytes_max: int,
+        tags_codes: frozenset[int] | None,
+    ) -> GetMessageResult:
+        status = GetMessageStatus.NO_MATCHED_MESSAGE
+        runs: list[tuple[int, int]] = []
+        count = total = 0
+        next_offset = offset
+        removed_below = -1
+        scan_max = max(UNITS_SCANNED_BYTES_MAX // 20, count_max)
+        min_physical, max_physical = self.min_physical_offset, self.max_physical_offset
+        for at, size, code in queue.units(offset, scan_max):
+            if count and (count >= count_max or total + size > bytes_max):
+                break
+            next_offset += 1
+            if at < removed_below or (tags_codes is not None and code not in tags_codes):
+                continue
+            if size == FILLER_SIZE or at < min_physical or at + size > max_physical:
+                if not count:
+                    status = GetMessageStatus.MESSAGE_WAS_REMOVING
+                removed_below = self.commit_log.roll_next_file(at)
+                continue
+            if runs and runs[-1][0] + runs[-1][1] == at:
+                runs[-1] = (runs[-1][0], runs[-1][1] + size)
+            else:
+                runs.append((at, size))
+            count += 1
+            total += size
+            status = GetMessageStatus.FOUND
+        if next_offset == offset:
+            status = GetMessageStatus.OFFSET_FOUND_NULL
+        views = [self.commit_log.message(at, size) for at, size in runs]
+        return GetMessageResult(
+            status=status,
+            next_begin_offset=next_offset,
+            min_offset=queue.min_offset,
+            max_offset=queue.next_offset,
+            body=tuple(view for view in views if view is not None),
+            message_count=count,
+            body_bytes=total,
+        )
+
+    def offset_in_queue_by_time(
+        self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False
+    ) -> int:
+        """Return the queue offset for a store time.
+
+        Lower bound: the first message stored at `timestamp_ms` or later, the end if there is none.
+        Upper bound: the last one stored then or earlier, 0 if there is none.
+
+        Source: ConsumeQueue.getOffsetInQueueByTime.
+        """
+        queue = self.queues.find(topic, queue_id)
+        if queue is None:
+            return 0
+        low, high = queue.min_offset, queue.next_offset
+        while low < high:
+            middle = (low + high) // 2
+            stored_ms = self.commit_log.store_timestamp_ms(queue.unit(middle)[0])
+            if stored_ms < timestamp_ms or (upper and stored_ms == timestamp_ms):
+                low = middle + 1
+            else:
+                high = middle
+        return max(0, low - 1) if upper else low
+
+
+def _position_status(queue: ConsumeQueue | None, offset: int) -> tuple[GetMessageStatus, int]:
+    """Say whether `offset` lies in the queue; FOUND if so, else where to go on.
+
+    Source: DefaultMessageStore.getMessage, its first checks.
+    """
+    if queue is None:
+        return GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0
+    if queue.next_offset == 0:
+        return GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0
+    if offset < queue.min_offset:
+        return GetMessageStatus.OFFSET_TOO_SMALL, queue.min_offset
+    if offset == queue.next_offset:
+        return GetMessageStatus.OFFSET_OVERFLOW_ONE, offset
+    if offset > queue.next_offset:
+        return GetMessageStatus.OFFSET_OVERFLOW_BADLY, queue.next_offset
+    return GetMessageStatus.FOUND, offset
+
+
+def _torn_bytes(files: list[MappedFile], offset: int) -> bytes:
+    """Return what lies behind `offset` up to the last byte that is not zero.
+
+    A blank record alone is not torn: it is written again with the next message.
+    """
+    parts = []
+    for file in files:
+        start = max(0, offset - file.file_from_offset)
+        parts.append(bytes(file.buffer[start : max(start, file.last_used_position())]))
+    if sum(map(len, parts)) <= BLANK_HEADER.size:
+        rest = b"".join(parts).ljust(BLANK_HEADER.size, b"\0")
+        if BLANK_HEADER.unpack(rest)[1] == BLANK_MAGIC_CODE:
+            return b""
+    return b"".join(parts)

@@ -1,0 +1,131 @@
+"""What the store answers: records and their status enums, in RocketMQ's words and order."""
+
+import enum
+from typing import TypeAlias
+
+import msgspec
+
+PhysicalOffset: TypeAlias = int
+"""A byte position in the commit log, across all its files."""
+
+QueueOffset: TypeAlias = int
+"""The number of a message in its queue."""
+
+
+class PutMessageStatus(enum.IntEnum):
+    """Outcome of a put. The first four mean: the message IS in the log.
+
+    Source: org.apache.rocketmq.store.PutMessageStatus.
+    """
+
+    PUT_OK = 0
+    FLUSH_DISK_TIMEOUT = 1
+    FLUSH_SLAVE_TIMEOUT = 2
+    SLAVE_NOT_AVAILABLE = 3
+    SERVICE_NOT_AVAILABLE = 4
+    CREATE_MAPPED_FILE_FAILED = 5
+    MESSAGE_ILLEGAL = 6
+    PROPERTIES_SIZE_EXCEEDED = 7
+    OS_PAGE_CACHE_BUSY = 8
+    UNKNOWN_ERROR = 9
+    IN_SYNC_REPLICAS_NOT_ENOUGH = 10
+
+    @property
+    def is_stored(self) -> bool:
+        """True if the message is in this node's log, whatever else went wrong."""
+        return self <= PutMessageStatus.SLAVE_NOT_AVAILABLE
+
+
+class PutMessage(msgspec.Struct, frozen=True, gc=False):
+    """One message as the broker hands it to the store.
+
+    `properties` is the encoded property string, `born_host` address and port packed (8 bytes, or
+    20 with BORNHOST_V6_FLAG in `sys_flag`). The store sets the rest of the record.
+    """
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: bytes
+    born_timestamp_ms: int
+    born_host: bytes
+    flag: int = 0
+    sys_flag: int = 0
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+
+class PutBatch(msgspec.Struct, frozen=True, gc=False):
+    """A client's batch: `body` is the batch body, `properties` are added to every message's own."""
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: bytes
+    born_timestamp_ms: int
+    born_host: bytes
+    sys_flag: int = 0
+    reconsume_times: int = 0
+
+
+class PutMessageResult(msgspec.Struct, frozen=True, gc=False):
+    """What became of a put.
+
+    `reason` is for people and empty when all is well. The positions are -1 if nothing was stored.
+    `queue_offset` is the first message's; the `msg_num` messages of a batch follow one another.
+    """
+
+    status: PutMessageStatus
+    reason: str = ""
+    wrote_offset: PhysicalOffset = -1
+    wrote_bytes: int = 0
+    queue_offset: QueueOffset = -1
+    msg_num: int = 0
+    store_timestamp_ms: int = 0
+    store_host_hex: str = ""
+    record_offsets: tuple[PhysicalOffset, ...] = ()
+
+    @property
+    def end_offset(self) -> PhysicalOffset:
+        """The first byte behind what was written: what disk and replicas have to reach."""
+        return self.wrote_offset + self.wrote_bytes
+
+    @property
+    def msg_id(self) -> str:
+        """The offset message id; of a batch, all of them joined by commas."""
+        if self.record_offsets:
+            return ",".join([f"{self.store_host_hex}{o:016X}" for o in self.record_offsets])
+        return f"{self.store_host_hex}{self.wrote_offset:016X}"
+
+
+class GetMessageStatus(enum.Enum):
+    """Outcome of a read by queue offset.
+
+    Source: org.apache.rocketmq.store.GetMessageStatus.
+    """
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+class GetMessageResult(msgspec.Struct, frozen=True):
+    """Records of one queue, as stored.
+
+    `body` is a list of views of the log, each of one or more whole records in queue order. Copy or
+    send them before the next await: they keep the file mapped.
+    """
+
+    status: GetMessageStatus
+    next_begin_offset: QueueOffset
+    min_offset: QueueOffset
+    max_offset: QueueOffset
+    body: tuple[memoryview, ...] = ()
+    message_count: int = 0
+    body_bytes: int = 0
