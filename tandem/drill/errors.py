@@ -1,0 +1,17 @@
+"""Why a drill cannot be played. Each message is one line that names the thing and the remedy."""
+
+
+class DrillError(Exception):
+    """The drill cannot go on as asked for; nothing about the cluster's promises is known from it."""
+
+
+class BadOptionsError(DrillError):
+    """An option cannot be played: no such file, a directory in use, a binary input. Change it."""
+
+
+class MissingRequirementError(DrillError):
+    """A library, a Java runtime or a free port is missing on this machine. Bring it."""
+
+
+class LedgerError(DrillError):
+    """The ledger cannot be written, most likely because the disk is full. Nothing more was sent."""

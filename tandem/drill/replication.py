@@ -1,0 +1,78 @@
+"""What the master says about its slaves (request 907), kept for conditions, live view and report."""
+
+from typing import Final
+
+import msgspec
+
+from tandem.drill.timeline import Timeline
+
+CAUGHT_UP_BYTES: Final = 262_144
+"""Under load a slave is always some bytes behind; within one transfer frame counts as caught up."""
+
+
+class SlaveReport(msgspec.Struct, frozen=True):
+    """One connected slave: its address, the log it has acknowledged, and what it lacks."""
+
+    address: str
+    ack_offset: int
+    lag_bytes: int
+
+
+class SlaveState(msgspec.Struct, frozen=True):
+    """The last that is known of a slave. `lag_bytes` still grows while it is not connected."""
+
+    connected: bool
+    ack_offset: int
+    lag_bytes: int
+
+    def __str__(self) -> str:
+        if not self.connected:
+            return "not connected"
+        return "in sync" if self.lag_bytes == 0 else f"{self.lag_bytes:,} bytes behind"
+
+
+class Replication:
+    """The master's view of its slaves, by node name. Pure: the caller asks, this remembers."""
+
+    def __init__(self, slave_addresses: dict[str, str], timeline: Timeline) -> None:
+        """Take the address of each slave by node name."""
+        self._node_by_address = {address: node for node, address in slave_addresses.items()}
+        self._timeline = timeline
+        self.states = {node: SlaveState(False, 0, 0) for node in slave_addresses}  # noqa: FBT003
+        self.sampled_at = float("-inf")
+        self.master_answers = False
+
+    def sampled(self, now: float, log_end: int, reports: list[SlaveReport]) -> None:
+        """Take an answer of the master; `now` is when the question was asked."""
+        self.sampled_at = now
+        self.master_answers = True
+        connected = {
+            self._node_by_address[report.address]: report
+            for report in reports
+            if report.address in self._node_by_address
+        }
+        for node, before in self.states.items():
+            report = connected.get(node)
+            if report is None:
+                lag_bytes = max(0, log_end - before.ack_offset)
+                state = SlaveState(False, before.ack_offset, lag_bytes)  # noqa: FBT003
+            else:
+                state = SlaveState(True, report.ack_offset, max(0, report.lag_bytes))  # noqa: FBT003
+            self.states[node] = state
+            self._timeline.lagged(now, node, state.lag_bytes, connected=state.connected)
+
+    def silent(self, now: float) -> None:
+        """Note that the master did not answer."""
+        self.sampled_at = now
+        self.master_answers = False
+
+    def behind_at_most(self, lag_bytes_max: int) -> bool:
+        """Whether the master answers and every slave is connected and no further behind."""
+        return self.master_answers and all(
+            state.connected and state.lag_bytes <= lag_bytes_max for state in self.states.values()
+        )
+
+    def __str__(self) -> str:
+        if not self.master_answers:
+            return "the master does not answer"
+        return ", ".join(f"{node} {state}" for node, state in self.states.items())

@@ -1,0 +1,347 @@
+"""The load: producers that keep the ledger, consumers that read along.
+
+Each producer sends one message after another, never a second before the first is answered, and
+never a message twice: so the order of its messages in a queue is known, and a duplicate is the
+cluster's. `sync` producers wait for a slave, `async` producers (WAIT=false) only for the master.
+
+Followers read each queue from the start as it grows and check what they see. A re-reader starts at
+the beginning again and again, so that there is something to read even when nothing new arrives.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+import msgspec
+import trio
+
+from tandem.client import (
+    BrokerError,
+    ClientError,
+    ConnectionLostError,
+    MessageQueue,
+    PullResult,
+    PullStatus,
+    RouteNotFoundError,
+    SendResult,
+)
+from tandem.drill.ledger import (
+    NO_ANSWER,
+    NOT_SENT,
+    REJECTED,
+    SEND_OK,
+    UNKNOWN,
+    Answered,
+    Ledger,
+    Sending,
+    SendMode,
+)
+from tandem.drill.orders import BodySource
+from tandem.drill.timeline import Phase, Timeline
+from tandem.wire.crc import crc32
+from tandem.wire.message import Message, MessageExt, decode_offset_msg_id
+
+BEHIND_SECONDS_MAX: Final = 1.0
+"""A producer that was held up longer than this gives up the slots it missed."""
+
+RETRY_SECONDS: Final = 0.2
+"""A consumer whose pull no node answered waits this long."""
+
+SUSPEND_TIMEOUT_MS: Final = 1_000
+REREAD_SECONDS: Final = 0.05
+REREAD_MESSAGES: Final = 32
+
+
+class SendsMessages(Protocol):
+    """What is needed of tandem.Producer."""
+
+    async def send(self, message: Message) -> SendResult:
+        """Send one message; raises ClientError."""
+        ...
+
+
+class PullsMessages(Protocol):
+    """What is needed of tandem.PullConsumer."""
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        max_msg_nums: int = 32,
+        suspend_timeout_ms: int = 0,
+    ) -> PullResult:
+        """Pull from a queue; raises ClientError."""
+        ...
+
+
+class Clock(msgspec.Struct, frozen=True):
+    """The drill's two times: seconds since it started, and the wall clock at that start.
+
+    Wall times are computed from the first, so that a step of the clock cannot reorder the ledger.
+    """
+
+    started: float
+    started_ms: float
+
+    def now(self) -> float:
+        """Seconds since the drill started."""
+        return trio.current_time() - self.started
+
+    def wall_ms(self, now: float) -> float:
+        """Milliseconds since 1970 at a time of `now`."""
+        return self.started_ms + now * 1000
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What a send came to, in the ledger's words."""
+
+    status: str
+    reason: str
+    result: SendResult | None = None
+
+
+class ProducerState:
+    """One producer: its next sequence, and its last answer with the phase it was sent in."""
+
+    def __init__(self, name: str, mode: SendMode) -> None:
+        self.name = name
+        self.mode: SendMode = mode
+        self.sequence = 0
+        self.latest: tuple[Phase, str] | None = None
+
+
+class QueueReader:
+    """What followers know of one queue: the next offset, and each producer's last sequence."""
+
+    def __init__(self, queue: MessageQueue) -> None:
+        self.queue = queue
+        self.next_offset = 0
+        self.acknowledged_end = 0
+        self.last_sequence: dict[str, int] = {}
+
+
+class Workload:
+    """Producers and consumers with everything they count."""
+
+    def __init__(
+        self,
+        *,
+        topic: str,
+        source: BodySource,
+        ledger: Ledger,
+        timeline: Timeline,
+        clock: Clock,
+        rate_per_second: float,
+        producers: Sequence[ProducerState],
+    ) -> None:
+        self.producers = list(producers)
+        self.readers: dict[int, QueueReader] = {}
+        self.disorder: list[str] = []
+        self._topic = topic
+        self._source = source
+        self._ledger = ledger
+        self._timeline = timeline
+        self._clock = clock
+        self._period_seconds = len(self.producers) / rate_per_second
+        self._running = trio.Event()
+
+    def pause(self) -> None:
+        """Let producers rest once their sends are answered."""
+        self._running = trio.Event()
+
+    def resume(self) -> None:
+        """Let producers send again."""
+        self._running.set()
+
+    def latest(self, mode: SendMode, phase: Phase) -> list[str | None]:
+        """Per producer of a mode: the status of its last answer to a send of this phase."""
+        return [
+            producer.latest[1] if producer.latest and producer.latest[0] is phase else None
+            for producer in self.producers
+            if producer.mode == mode
+        ]
+
+    def left_to_send(self) -> int:
+        """Lines of the input that have not been acknowledged yet."""
+        return self._source.line_count - self._source.acknowledged_count
+
+    def left_to_read(self) -> int:
+        """Acknowledged messages that followers have not seen yet."""
+        return sum(
+            max(0, reader.acknowledged_end - reader.next_offset)
+            for reader in self.readers.values()
+        )
+
+    async def produce(self, producer: ProducerState, client: SendsMessages) -> None:
+        """Send at a steady pace until cancelled. A cancelled send is UNKNOWN in the ledger."""
+        due = trio.current_time()
+        while True:
+            await self._running.wait()
+            await trio.sleep_until(due)
+            if not self._running.is_set():
+                continue
+            await self._send_next(producer, client)
+            due += self._period_seconds
+            if due < trio.current_time() - BEHIND_SECONDS_MAX:
+                due = trio.current_time()
+
+    async def _send_next(self, producer: ProducerState, client: SendsMessages) -> None:
+        body = self._source.take(producer.name, producer.sequence)
+        phase = self._timeline.phase
+        sent_at = self._clock.now()
+        sending = Sending(
+            send_id=f"{producer.name}-{producer.sequence:07d}",
+            scenario=phase.scenario,
+            phase=phase.name,
+            producer=producer.name,
+            sequence=producer.sequence,
+            mode=producer.mode,
+            topic=self._topic,
+            body_crc32=crc32(body.data),
+            body_bytes=len(body.data),
+            sent_at_ms=self._clock.wall_ms(sent_at),
+        )
+        producer.sequence += 1
+        message = Message(
+            self._topic,
+            body.data,
+            keys=sending.send_id,
+            tags=producer.mode,
+            wait_store_msg_ok=producer.mode == "sync",
+        )
+        self._ledger.write(sending)
+        self._timeline.sent()
+        outcome = Outcome(UNKNOWN, NO_ANSWER)
+        try:
+            outcome = await attempt(client, message)
+        finally:
+            self._settle(producer, phase, sending, sent_at, outcome)
+            self._source.settle(body, acknowledged=outcome.status == SEND_OK)
+
+    def _settle(
+        self,
+        producer: ProducerState,
+        phase: Phase,
+        sending: Sending,
+        sent_at: float,
+        outcome: Outcome,
+    ) -> None:
+        now = self._clock.now()
+        answered = _answered(sending.send_id, outcome, self._clock.wall_ms(now), now - sent_at)
+        self._ledger.write(answered)
+        producer.latest = (phase, outcome.status)
+        reader = self.readers.get(answered.queue_id)
+        if reader is not None:
+            reader.acknowledged_end = max(reader.acknowledged_end, answered.queue_offset + 1)
+        self._timeline.answered(
+            now,
+            phase,
+            producer.mode,
+            outcome.status,
+            reason=outcome.reason,
+            send_id=sending.send_id,
+            latency_ms=answered.latency_ms,
+        )
+
+    async def follow(self, reader: QueueReader, client: PullsMessages) -> None:
+        """Read a queue as it grows, from its start, until cancelled; note what is out of order."""
+        while True:
+            result = await self._pull(client, reader.queue, reader.next_offset, SUSPEND_TIMEOUT_MS)
+            if result is None:
+                await trio.sleep(RETRY_SECONDS)
+            elif result.messages:
+                for message in result.messages:
+                    self._check(reader, message)
+                reader.next_offset = result.next_begin_offset
+            elif result.status is PullStatus.OFFSET_ILLEGAL:
+                # A slave that is still behind: what the master had is not there yet.
+                await trio.sleep(RETRY_SECONDS)
+
+    async def reread(self, client: PullsMessages) -> None:
+        """Read all queues from their start, again and again, at a modest pace, until cancelled."""
+        while True:
+            for reader in list(self.readers.values()):
+                offset = 0
+                while offset < reader.next_offset:
+                    result = await self._pull(client, reader.queue, offset, 0)
+                    await trio.sleep(REREAD_SECONDS if result else RETRY_SECONDS)
+                    if result is not None and not result.messages:
+                        break
+                    offset = offset if result is None else result.next_begin_offset
+            await trio.sleep(REREAD_SECONDS)
+
+    async def _pull(
+        self, client: PullsMessages, queue: MessageQueue, offset: int, suspend_timeout_ms: int
+    ) -> PullResult | None:
+        try:
+            result = await client.pull(
+                queue, offset, max_msg_nums=REREAD_MESSAGES, suspend_timeout_ms=suspend_timeout_ms
+            )
+        except ClientError:
+            self._timeline.read_failed()
+            return None
+        self._timeline.read(self._clock.now(), len(result.messages))
+        return result
+
+    def _check(self, reader: QueueReader, message: MessageExt) -> None:
+        place = f"queue {reader.queue.queue_id} offset {message.queue_offset}"
+        if message.queue_offset != reader.next_offset:
+            self.disorder.append(f"{place}: expected offset {reader.next_offset}")
+        reader.next_offset = message.queue_offset + 1
+        name, _, sequence_text = message.keys.rpartition("-")
+        if not name or not sequence_text.isdecimal():
+            self.disorder.append(f"{place}: key {message.keys!r} is not of this drill")
+            return
+        sequence = int(sequence_text)
+        before = reader.last_sequence.get(name, -1)
+        if sequence <= before:
+            self.disorder.append(f"{place}: {message.keys} came after sequence {before}")
+        reader.last_sequence[name] = sequence
+
+
+async def attempt(client: SendsMessages, message: Message) -> Outcome:
+    """Send once and put what came of it into the ledger's words."""
+    try:
+        result = await client.send(message)
+    except BrokerError as error:
+        return Outcome(REJECTED, str(error))
+    except RouteNotFoundError as error:
+        return Outcome(NOT_SENT, str(error))
+    except ConnectionLostError as error:
+        return Outcome(UNKNOWN if error.outcome_unknown else NOT_SENT, str(error))
+    except ClientError as error:
+        return Outcome(UNKNOWN, str(error))
+    return Outcome(result.status.name, result.reason, result)
+
+
+def _answered(send_id: str, outcome: Outcome, at_ms: float, seconds: float) -> Answered:
+    result = outcome.result
+    if result is None:
+        return Answered(
+            send_id=send_id,
+            status=outcome.status,
+            reason=outcome.reason,
+            answered_at_ms=at_ms,
+            latency_ms=seconds * 1000,
+        )
+    return Answered(
+        send_id=send_id,
+        status=outcome.status,
+        reason=outcome.reason,
+        offset_msg_id=result.offset_msg_id,
+        queue_id=result.queue.queue_id,
+        queue_offset=result.queue_offset,
+        physical_offset=decode_offset_msg_id(result.offset_msg_id)[1],
+        answered_at_ms=at_ms,
+        latency_ms=seconds * 1000,
+    )
+
+
+def producer_states(sync_count: int, async_count: int) -> list[ProducerState]:
+    """Name the producers: sync-1, sync-2, … and async-1, …."""
+    states: list[ProducerState] = []
+    states.extend(ProducerState(f"sync-{n}", "sync") for n in range(1, sync_count + 1))
+    states.extend(ProducerState(f"async-{n}", "async") for n in range(1, async_count + 1))
+    return states
+
+
