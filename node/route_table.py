@@ -1,0 +1,239 @@
+"""Who is alive and which topics they serve: the memory of a name server.
+
+RocketMQ's `RouteInfoManager` without static topics, zones and acting masters. Nothing is written to
+disk: brokers register again and again, so a restarted name server knows them within seconds.
+
+A broker leaves when its connection closes, when it unregisters, or when it has been silent for too
+long. If a master leaves and a slave stays, the topics stay with the slave's address alone:
+consumers go on, producers find no queue to write to.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from node.errors import RequestError
+from tandem.wire.request_headers import (
+    DataVersion,
+    RegisterBrokerResponseHeader,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
+from tandem.wire.response_code import ResponseCode
+from tandem.wire.route import MASTER_ID, BrokerData, ClusterInfo, QueueData, TopicRouteData
+
+if TYPE_CHECKING:
+    from tandem.wire.request_headers import (
+        RegisterBrokerRequestHeader,
+        UnregisterBrokerRequestHeader,
+    )
+
+BROKERS_MAX: Final = 4_096
+"""Live brokers; anyone who can connect may register, so there has to be a bound."""
+
+
+class _Live(msgspec.Struct):
+    """A registered broker. `connection` is whatever the registration came by; None is ourselves."""
+
+    broker_name: str
+    broker_id: int
+    last: float
+    timeout_seconds: float
+    data_version: DataVersion
+    connection: object | None
+    ha_server_addr: str
+
+
+class _Broker(msgspec.Struct):
+    """The brokers of one name."""
+
+    cluster: str
+    addresses: dict[int, str]
+
+
+class RouteTable:
+    """The routes of one name server.
+
+    Time is passed in, in seconds of a clock that only goes forward.
+
+    Invariant: an address is live if and only if it is an address of a broker name.
+    """
+
+    def __init__(self, expired_timeout_seconds: float) -> None:
+        self._expired_timeout_seconds = expired_timeout_seconds
+        self._live: dict[str, _Live] = {}
+        self._brokers: dict[str, _Broker] = {}
+        self._queues: dict[str, dict[str, QueueData]] = {}
+
+    def register(
+        self,
+        header: RegisterBrokerRequestHeader,
+        topics: TopicConfigSerializeWrapper,
+        *,
+        connection: object | None,
+        now: float,
+    ) -> RegisterBrokerResponseHeader:
+        """Take in a broker, or hear again from it.
+
+        Source: RouteInfoManager.registerBroker.
+
+        Raises:
+            RequestError: A single topic from a broker that has not registered as a whole yet, or
+                too many brokers.
+        """
+        broker = self._brokers.get(header.broker_name)
+        addresses = {} if broker is None else broker.addresses
+        if self._is_outdated(header, topics, addresses):
+            return RegisterBrokerResponseHeader()
+        is_first = header.broker_id not in addresses
+        if is_first and len(topics.topic_config_table) == 1:
+            raise RequestError(
+                ResponseCode.SYSTEM_ERROR,
+                f"register broker failed: {header.broker_name} must register all its topics first",
+            )
+        if header.broker_addr not in self._live and len(self._live) >= BROKERS_MAX:
+            raise RequestError(
+                ResponseCode.SYSTEM_ERROR, f"register broker failed: {BROKERS_MAX} are registered"
+            )
+        self._take_address(header)
+        self._take_topics(header, topics)
+        timeout_ms = header.heartbeat_timeout_millis
+        self._live[header.broker_addr] = _Live(
+            header.broker_name,
+            header.broker_id,
+            now,
+            timeout_ms / 1000 if timeout_ms else self._expired_timeout_seconds,
+            topics.data_version,
+            connection,
+            header.ha_server_addr,
+        )
+        return self._master_of(header)
+
+    def unregister(self, header: UnregisterBrokerRequestHeader) -> None:
+        """Forget a broker that is stopping. Unknown ones are fine."""
+        live = self._live.get(header.broker_addr)
+        if live is not None and (live.broker_name, live.broker_id) == (
+            header.broker_name,
+            header.broker_id,
+        ):
+            self._forget(header.broker_addr)
+
+    def connection_closed(self, connection: object) -> list[str]:
+        """Forget whoever registered by this connection; return their addresses."""
+        gone = [addr for addr, live in self._live.items() if live.connection is connection]
+        for address in gone:
+            self._forget(address)
+        return gone
+
+    def expire(self, now: float) -> list[str]:
+        """Forget whoever has been silent for too long; return their addresses."""
+        gone = [addr for addr, live in self._live.items() if now - live.last > live.timeout_seconds]
+        for address in gone:
+            self._forget(address)
+        return gone
+
+    def route(self, topic: str) -> TopicRouteData | None:
+        """Where a topic lives, or None if no live broker has it."""
+        queues = self._queues.get(topic)
+        if not queues:
+            return None
+        return TopicRouteData(
+            broker_datas=[self._broker_data(name) for name in queues],
+            queue_datas=list(queues.values()),
+        )
+
+    def cluster_info(self) -> ClusterInfo:
+        """All live brokers."""
+        clusters: dict[str, list[str]] = {}
+        for name, broker in self._brokers.items():
+            clusters.setdefault(broker.cluster, []).append(name)
+        return ClusterInfo({name: self._broker_data(name) for name in self._brokers}, clusters)
+
+    def topics(self) -> list[str]:
+        """All topics of live brokers."""
+        return list(self._queues)
+
+    def _is_outdated(
+        self,
+        header: RegisterBrokerRequestHeader,
+        topics: TopicConfigSerializeWrapper,
+        addresses: dict[int, str],
+    ) -> bool:
+        """Whether another broker holds this id with a higher state version: then it stays."""
+        holder = addresses.get(header.broker_id)
+        if holder is None or holder == header.broker_addr:
+            return False
+        return self._live[holder].data_version.state_version > topics.data_version.state_version
+
+    def _take_address(self, header: RegisterBrokerRequestHeader) -> None:
+        live = self._live.get(header.broker_addr)
+        if live is not None and (live.broker_name, live.broker_id) != (
+            header.broker_name,
+            header.broker_id,
+        ):
+            # The same process under another id: a slave became master, or the reverse.
+            self._forget(header.broker_addr)
+        broker = self._brokers.setdefault(header.broker_name, _Broker(header.cluster_name, {}))
+        broker.cluster = header.cluster_name
+        replaced = broker.addresses.get(header.broker_id)
+        if replaced is not None and replaced != header.broker_addr:
+            del self._live[replaced]
+        broker.addresses[header.broker_id] = header.broker_addr
+
+    def _take_topics(
+        self, header: RegisterBrokerRequestHeader, topics: TopicConfigSerializeWrapper
+    ) -> None:
+        """Topics come from the master; without one, from the smallest id that is not old.
+
+        Topics that are no longer listed are kept (deleteTopicWithBrokerRegistration is off).
+        """
+        is_prime = header.broker_id == min(self._brokers[header.broker_name].addresses)
+        is_old = header.enable_acting_master is None
+        if header.broker_id != MASTER_ID and (is_old or not is_prime):
+            return
+        live = self._live.get(header.broker_addr)
+        if live is not None and live.data_version == topics.data_version:
+            return
+        for name, config in topics.topic_config_table.items():
+            self._queues.setdefault(name, {})[header.broker_name] = _queue_data(
+                header.broker_name, config
+            )
+
+    def _master_of(self, header: RegisterBrokerRequestHeader) -> RegisterBrokerResponseHeader:
+        master = self._brokers[header.broker_name].addresses.get(MASTER_ID)
+        if header.broker_id == MASTER_ID or master is None:
+            return RegisterBrokerResponseHeader()
+        return RegisterBrokerResponseHeader(self._live[master].ha_server_addr, master)
+
+    def _forget(self, address: str) -> None:
+        live = self._live.pop(address)
+        broker = self._brokers[live.broker_name]
+        del broker.addresses[live.broker_id]
+        if broker.addresses:
+            return
+        del self._brokers[live.broker_name]
+        for topic in list(self._queues):
+            queues = self._queues[topic]
+            queues.pop(live.broker_name, None)
+            if not queues:
+                del self._queues[topic]
+
+    def _broker_data(self, name: str) -> BrokerData:
+        broker = self._brokers[name]
+        return BrokerData(
+            broker_addrs=dict(sorted(broker.addresses.items())),
+            broker_name=name,
+            cluster=broker.cluster,
+        )
+
+
+def _queue_data(broker_name: str, config: TopicConfig) -> QueueData:
+    return QueueData(
+        broker_name=broker_name,
+        perm=config.perm,
+        read_queue_nums=config.read_queue_nums,
+        topic_sys_flag=config.topic_sys_flag,
+        write_queue_nums=config.write_queue_nums,
+    )

@@ -1,0 +1,183 @@
+"""Which topics there are and how many queues they have; RocketMQ's `TopicConfigManager`.
+
+A send to an unknown topic creates it out of the *default topic* the producer names, `TBW102`, if
+that one carries the inherit permission. A slave's table is a copy of its master's.
+
+Of the topics that RocketMQ creates for itself, those of features that this broker does not have
+(delayed and transactional messages, replies, timers) are left out.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from node.errors import RequestError
+from node.table_file import next_version
+from store.errors import StoreError
+from tandem.wire.request_headers import TopicConfig, TopicConfigSerializeWrapper
+from tandem.wire.response_code import ResponseCode
+from tandem.wire.route import PERM_INHERIT, PERM_READ, PERM_WRITE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from node.table_file import TableFile
+
+PERM_ALL: Final = PERM_READ | PERM_WRITE | PERM_INHERIT
+
+AUTO_CREATE_TOPIC: Final = "TBW102"
+"""Source: TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC."""
+
+RETRY_TOPIC_PREFIX: Final = "%RETRY%"
+
+TOPIC_CHARACTERS_MAX: Final = 127
+"""Source: TopicValidator.TOPIC_MAX_LENGTH."""
+
+QUEUES_MAX: Final = 65_535
+"""Ours: RocketMQ takes any number; each queue costs a directory and a file."""
+
+NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
+    {
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+"""Source: TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET."""
+
+_TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+def topic_complaint(topic: str) -> str | None:
+    """What is wrong with a topic's name, or None. Source: TopicValidator.validateTopic."""
+    if not topic:
+        return "The specified topic is blank."
+    if len(topic) > TOPIC_CHARACTERS_MAX:
+        return f"The specified topic is longer than topic max length {TOPIC_CHARACTERS_MAX}."
+    if _TOPIC.fullmatch(topic) is None:
+        return (
+            f"The specified topic[{topic}] contains illegal characters,"
+            " allowing only ^[%|a-zA-Z0-9_-]+$"
+        )
+    return None
+
+
+class TopicConfigTable:
+    """The topics of one broker, and the file they are kept in.
+
+    A change is on disk before it shows; `on_change` is called after it (to register it).
+    """
+
+    def __init__(
+        self, file: TableFile, wall_clock_ms: Callable[[], int], on_change: Callable[[], None]
+    ) -> None:
+        self._file = file
+        self._wall_clock_ms = wall_clock_ms
+        self._on_change = on_change
+        saved = file.load(TopicConfigSerializeWrapper) or TopicConfigSerializeWrapper()
+        self._version = saved.data_version
+        self._topics = saved.topic_config_table
+
+    @property
+    def configs(self) -> TopicConfigSerializeWrapper:
+        """The whole table as it travels. The dictionary inside is never changed again."""
+        return TopicConfigSerializeWrapper(self._topics, self._version)
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """The topic's configuration, or None if there is no such topic."""
+        return self._topics.get(topic)
+
+    def update(self, *configs: TopicConfig) -> None:
+        """Create or change topics. Nothing happens if they are like that already.
+
+        Raises:
+            RequestError: The table cannot be saved; nothing is changed.
+        """
+        topics = self._topics | {config.topic_name: config for config in configs}
+        if topics != self._topics:
+            version = next_version(self._version, self._wall_clock_ms())
+            self._replace(TopicConfigSerializeWrapper(topics, version))
+
+    def create_for_send(self, topic: str, default_topic: str, queue_nums: int) -> TopicConfig:
+        """Create `topic` out of `default_topic`, with at most `queue_nums` queues.
+
+        Source: TopicConfigManager.createTopicInSendMessageMethod.
+
+        Raises:
+            RequestError: The default topic is missing or does not inherit (TOPIC_NOT_EXIST), or the
+                table cannot be saved (SYSTEM_ERROR).
+        """
+        if topic.startswith(RETRY_TOPIC_PREFIX):
+            config = TopicConfig(topic_name=topic, read_queue_nums=1, write_queue_nums=1)
+        else:
+            config = self._inherited(topic, default_topic, queue_nums)
+        self.update(config)
+        return config
+
+    def replace_all(self, configs: TopicConfigSerializeWrapper) -> None:
+        """Take over a master's table, version included, if the version differs from ours.
+
+        Raises:
+            RequestError: The table cannot be saved; nothing is changed.
+        """
+        if configs.data_version != self._version or configs.topic_config_table != self._topics:
+            self._replace(configs)
+
+    def _inherited(self, topic: str, default_topic: str, queue_nums: int) -> TopicConfig:
+        default = self._topics.get(default_topic)
+        if default is None or not default.perm & PERM_INHERIT or queue_nums < 1:
+            raise RequestError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{topic}] not exist, apply first please! It cannot be created on the fly"
+                f" from {default_topic!r}",
+            )
+        queues = min(queue_nums, default.write_queue_nums)
+        return TopicConfig(
+            topic_name=topic,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=default.perm & ~PERM_INHERIT,
+            topic_sys_flag=default.topic_sys_flag,
+        )
+
+    def _replace(self, configs: TopicConfigSerializeWrapper) -> None:
+        try:
+            self._file.save(
+                {
+                    "dataVersion": configs.data_version,
+                    "topicConfigTable": configs.topic_config_table,
+                }
+            )
+        except (StoreError, OSError) as error:
+            raise RequestError(
+                ResponseCode.SYSTEM_ERROR, f"the topic table cannot be saved: {error}"
+            ) from error
+        self._version = configs.data_version
+        self._topics = configs.topic_config_table
+        self._on_change()
+
+
+def system_topics(
+    cluster: str, broker: str, *, auto_create_queue_nums: int | None
+) -> list[TopicConfig]:
+    """The topics a master creates for itself. Without a number there is no auto-creation.
+
+    Source: the constructor of TopicConfigManager.
+    """
+    sizes = [
+        ("SELF_TEST_TOPIC", 1, PERM_READ | PERM_WRITE),
+        ("BenchmarkTest", 1024, PERM_READ | PERM_WRITE),
+        (cluster, 16, PERM_ALL),
+        (broker, 1, PERM_ALL),
+        ("OFFSET_MOVED_EVENT", 1, PERM_READ | PERM_WRITE),
+    ]
+    if auto_create_queue_nums is not None:
+        sizes.append((AUTO_CREATE_TOPIC, auto_create_queue_nums, PERM_ALL))
+    return [
+        TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
+        for name, queues, perm in sizes
+    ]
