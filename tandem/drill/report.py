@@ -1,0 +1,105 @@
+"""`report/`: a page that opens without a network, and the same facts for programs."""
+
+from pathlib import Path
+from typing import Final
+
+import jinja2
+import msgspec
+
+from tandem.drill.ledger import STATUSES
+from tandem.drill.plots import STATUS_COLOURS, timeline_svg
+from tandem.drill.summary import Summary, broken_promises, failed_expectations
+from tandem.drill.timeline import Timeline
+
+PAGE_NAME: Final = "index.html"
+SUMMARY_NAME: Final = "summary.json"
+
+GLOSSARY: Final = (
+    (
+        "SEND_OK",
+        "A sync send: the master and at least one slave hold the message. An async send: the"
+        " master holds it. A sync message that was answered so and is gone is a broken promise.",
+    ),
+    (
+        "SLAVE_NOT_AVAILABLE",
+        "The message is in the master's log, but no slave could take it in time. Its outcome is"
+        " unknown, not failed: sending it again makes a second copy.",
+    ),
+    (
+        "FLUSH_SLAVE_TIMEOUT",
+        "The message is in the master's log, a slave was there, and its answer did not come in"
+        " time. Outcome unknown, not failed.",
+    ),
+    (
+        "FLUSH_DISK_TIMEOUT",
+        "The message is in the master's memory and its disk was too slow to say more. Outcome"
+        " unknown, not failed.",
+    ),
+    (
+        "UNKNOWN",
+        "The request left and no answer came back. The message may be stored or not; both are"
+        " allowed, twice is not.",
+    ),
+    ("REJECTED", "The broker refused. The message is nowhere; if it is found, that is a phantom."),
+    ("NOT_SENT", "The request never left the client. If the message is found, it is a phantom."),
+)
+
+CHECKS: Final = (
+    ("sync_lost", "sync sends answered SEND_OK that the master's log does not hold"),
+    (
+        "stored_but_missing",
+        "sends answered FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE that the"
+        " master's log does not hold",
+    ),
+    ("duplicated", "messages that the master's log holds more than once"),
+    ("phantom", "messages in the log that were never sent, were refused, or have another body"),
+    ("misplaced", "messages stored at another place than the answer said"),
+    (
+        "out_of_order",
+        "gaps in a queue's offsets, and messages of one producer that swapped places in a queue",
+    ),
+    ("corrupt", "records that cannot be read or whose checksum is wrong"),
+    ("slaves_not_identical", "slaves whose log differs from the master's in any byte"),
+)
+
+
+def write_report(summary: Summary, timeline: Timeline, out: Path) -> Path:
+    """Write `summary.json` and `index.html`; return the page."""
+    out.mkdir(parents=True, exist_ok=True)
+    encoded = msgspec.json.format(msgspec.json.encode(summary), indent=2)
+    (out / SUMMARY_NAME).write_bytes(encoded + b"\n")
+    page = out / PAGE_NAME
+    page.write_text(render(summary, timeline), encoding="utf-8")
+    return page
+
+
+def render(summary: Summary, timeline: Timeline) -> str:
+    """Return the page as one self-contained document."""
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("tandem.drill", "templates"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["count"] = _count
+    return environment.get_template("report.html").render(
+        summary=summary,
+        broken=broken_promises(summary),
+        failed=failed_expectations(summary),
+        checks=[(name, text, _check_count(summary, name)) for name, text in CHECKS],
+        statuses=[status for status in STATUSES if summary.sends_by_status.get(status)],
+        colours=STATUS_COLOURS,
+        glossary=GLOSSARY,
+        plot=timeline_svg(timeline, summary.seconds),
+    )
+
+
+def _count(number: int | None) -> str:
+    return "–" if number is None else f"{number:,}"
+
+
+def _check_count(summary: Summary, name: str) -> int | None:
+    if summary.promises_broken is None:
+        return None
+    return dict(broken_promises(summary)).get(name, 0)

@@ -1,0 +1,297 @@
+"""What a drill showed, as records: the content of `summary.json` and of the page."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+import msgspec
+
+from tandem.drill.ledger import STATUSES, SendMode
+from tandem.drill.scenario import Expectation
+from tandem.drill.timeline import Fault, Phase, Reason, Timeline
+
+Verdict = Literal["PASSED", "FAILED", "INTERRUPTED"]
+
+PROMISES: Final = (
+    "sync_lost",
+    "stored_but_missing",
+    "duplicated",
+    "phantom",
+    "misplaced",
+    "out_of_order",
+    "corrupt",
+    "slaves_not_identical",
+)
+"""Counts that must be 0: each one above it is a broken promise."""
+
+
+class AuditCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the audit found on the disks; None everywhere in a summary without an audit."""
+
+    sync_acknowledged: int
+    sync_lost: int
+    async_acknowledged: int
+    async_lost: int
+    stored_but_missing: int
+    unknown_found: int
+    unknown_missing: int
+    duplicated: int
+    phantom: int
+    misplaced: int
+    out_of_order: int
+    corrupt: int
+    identical_by_slave: dict[str, bool]
+
+    @property
+    def slaves_not_identical(self) -> int:
+        """Slaves whose log is not the master's, byte for byte."""
+        return sum(not identical for identical in self.identical_by_slave.values())
+
+    @property
+    def byte_identical(self) -> bool:
+        """Whether every slave's log is the master's."""
+        return not self.slaves_not_identical
+
+    @property
+    def promises_broken(self) -> int:
+        """Everything that must be 0, together."""
+        return sum(getattr(self, name) for name in PROMISES)
+
+
+class PhaseSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One phase. Times in UTC and in seconds since the drill started; sends by time of sending."""
+
+    name: str
+    start: str
+    end: str
+    start_seconds: float
+    end_seconds: float
+    counts: dict[str, int]
+    counts_by_mode: dict[SendMode, dict[str, int]]
+    messages_read: int
+    reads_failed: int
+
+
+class ScenarioSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One scenario with its phases in order."""
+
+    name: str
+    phases: list[PhaseSummary]
+
+
+class ReasonSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of answer that was not SEND_OK, and why; the texts of its first occurrence."""
+
+    status: str
+    reason: str
+    count: int
+    example_send_id: str
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How the drill was run."""
+
+    config: str
+    input_file: str | None
+    scenario: str
+    rate_per_second: float
+    duration_seconds: float
+    seed: int
+    producers: list[str]
+    audit: Literal["spark", "quick"]
+    tandem_version: str
+    python_version: str
+    machine: str
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole drill. Counts of the audit are None when there was none."""
+
+    verdict: Verdict
+    promises_broken: int | None
+    expectations_failed: int
+    sync_acknowledged: int | None
+    sync_lost: int | None
+    async_acknowledged: int | None
+    async_lost: int | None
+    stored_but_missing: int | None
+    unknown_found: int | None
+    unknown_missing: int | None
+    duplicated: int | None
+    out_of_order: int | None
+    phantom: int | None
+    misplaced: int | None
+    corrupt: int | None
+    byte_identical: bool | None
+    identical_by_slave: dict[str, bool] | None
+    sends: int
+    sends_by_status: dict[str, int]
+    messages_read: int
+    read_out_of_order: int
+    input_lines: int
+    input_lines_acknowledged: int
+    started_at: str
+    seconds: float
+    audit_seconds: float | None
+    stopped_because: str
+    scenarios: list[ScenarioSummary]
+    faults: list[Fault]
+    expectations: list[Expectation]
+    reasons: list[ReasonSummary]
+    settings: Settings
+
+
+class Played(msgspec.Struct, frozen=True, kw_only=True):
+    """What was collected while the cluster ran; `stopped_because` is empty after a whole drill."""
+
+    timeline: Timeline
+    expectations: list[Expectation]
+    disorder: list[str]
+    input_lines: int
+    input_lines_acknowledged: int
+    started_ms: float
+    seconds: float
+    stopped_because: str = ""
+
+
+def summarise(
+    played: Played,
+    settings: Settings,
+    *,
+    audit: AuditCounts | None,
+    audit_seconds: float | None,
+    interrupted: bool,
+    stopped_because: str = "",
+) -> Summary:
+    """Put everything together and decide the verdict.
+
+    A drill passed when it was played to its end, every expectation held, what consumers saw was in
+    order, and the audit found no broken promise.
+    """
+    timeline = played.timeline
+    failed = sum(not expectation.held for expectation in played.expectations)
+    stopped = stopped_because or played.stopped_because
+    passed = (
+        audit is not None
+        and not audit.promises_broken
+        and not failed
+        and not played.disorder
+        and not stopped
+    )
+    sends = _by_status(timeline.phases)
+    counts = {name: getattr(audit, name, None) for name in _AUDIT_FIELDS}
+    return Summary(
+        verdict="INTERRUPTED" if interrupted else "PASSED" if passed else "FAILED",
+        expectations_failed=failed,
+        sends=sum(sends.values()),
+        sends_by_status=sends,
+        messages_read=sum(phase.messages_read for phase in timeline.phases),
+        read_out_of_order=len(played.disorder),
+        input_lines=played.input_lines,
+        input_lines_acknowledged=played.input_lines_acknowledged,
+        started_at=_utc(played.started_ms, 0.0),
+        seconds=round(played.seconds, 3),
+        audit_seconds=audit_seconds,
+        stopped_because=stopped,
+        scenarios=_scenarios(played),
+        faults=timeline.faults,
+        expectations=played.expectations,
+        reasons=_reasons(timeline.reasons.values()),
+        settings=settings,
+        **counts,
+    )
+
+
+_AUDIT_FIELDS: Final = (
+    "promises_broken",
+    "sync_acknowledged",
+    "sync_lost",
+    "async_acknowledged",
+    "async_lost",
+    "stored_but_missing",
+    "unknown_found",
+    "unknown_missing",
+    "duplicated",
+    "out_of_order",
+    "phantom",
+    "misplaced",
+    "corrupt",
+    "byte_identical",
+    "identical_by_slave",
+)
+
+
+def _utc(started_ms: float, seconds: float) -> str:
+    at = datetime.fromtimestamp(started_ms / 1000 + seconds, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _by_status(phases: Iterable[Phase]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for phase in phases:
+        for (_, status), count in phase.sends.items():
+            total[status] += count
+    return {status: total[status] for status in STATUSES if total[status]}
+
+
+def _scenarios(played: Played) -> list[ScenarioSummary]:
+    by_name: dict[str, list[PhaseSummary]] = {}
+    for phase in played.timeline.phases:
+        by_name.setdefault(phase.scenario, []).append(_phase(phase, played))
+    return [ScenarioSummary(name=name, phases=phases) for name, phases in by_name.items()]
+
+
+def _phase(phase: Phase, played: Played) -> PhaseSummary:
+    ended_at = played.seconds if phase.ended_at is None else phase.ended_at
+    modes: tuple[SendMode, ...] = ("sync", "async")
+    return PhaseSummary(
+        name=phase.name,
+        start=_utc(played.started_ms, phase.started_at),
+        end=_utc(played.started_ms, ended_at),
+        start_seconds=round(phase.started_at, 3),
+        end_seconds=round(ended_at, 3),
+        counts=_by_status([phase]),
+        counts_by_mode={
+            mode: {
+                status: phase.sends[mode, status]
+                for status in STATUSES
+                if phase.sends[mode, status]
+            }
+            for mode in modes
+        },
+        messages_read=phase.messages_read,
+        reads_failed=phase.reads_failed,
+    )
+
+
+def _reasons(reasons: Iterable[Reason]) -> list[ReasonSummary]:
+    """Most frequent first within a status, statuses from best to worst."""
+
+    def rank(reason: Reason) -> tuple[int, int]:
+        return STATUSES.index(reason.status), -reason.count
+
+    return [
+        ReasonSummary(
+            status=reason.status,
+            reason=reason.text,
+            count=reason.count,
+            example_send_id=reason.example,
+        )
+        for reason in sorted(reasons, key=rank)
+    ]
+
+
+def broken_promises(summary: Summary) -> list[tuple[str, int]]:
+    """The counts above 0 that must be 0, with their names."""
+    not_identical = sum(not same for same in (summary.identical_by_slave or {}).values())
+    counts = [
+        (name, not_identical if name == "slaves_not_identical" else getattr(summary, name) or 0)
+        for name in PROMISES
+    ]
+    return [(name, count) for name, count in counts if count]
+
+
+def failed_expectations(summary: Summary) -> Sequence[Expectation]:
+    """What had to be seen and was not."""
+    return [expectation for expectation in summary.expectations if not expectation.held]
