@@ -219,7 +219,7 @@ _MSGPACK_ENCODER: Final = msgspec.msgpack.Encoder()
 _JSON_DECODER: Final = msgspec.json.Decoder(_JsonHeaderIn)
 _MSGPACK_DECODER: Final = msgspec.msgpack.Decoder(_MsgpackHeaderIn)
 
-_EMPTY_RAWS: Final = (b"", b"null", b"\xc0")
+_NO_EXT: Final = (msgspec.Raw(b""), msgspec.Raw(b"null"), msgspec.Raw(b"\xc0"))
 _JSON_TYPE_WORD: Final = SerializeType.JSON << 24
 _MSGPACK_TYPE_WORD: Final = SerializeType.MSGPACK << 24
 _ROCKETMQ_TYPE_WORD: Final = SerializeType.ROCKETMQ << 24
@@ -286,7 +286,7 @@ def _decode_msgpack(data: bytes, body: bytes) -> RemotingCommand:
         header.opaque,
         header.flag,
         header.remark,
-        None if header.ext in _EMPTY_RAWS else header.ext,
+        None if header.ext in _NO_EXT else header.ext,
         body,
         header.version,
         _language_name(header.language_code),
@@ -316,7 +316,7 @@ def _decode_json(data: bytes, body: bytes) -> RemotingCommand:
         header.opaque,
         header.flag,
         header.remark,
-        None if header.extFields in _EMPTY_RAWS else header.extFields,
+        None if header.extFields in _NO_EXT else header.extFields,
         body,
         header.version,
         header.language,
