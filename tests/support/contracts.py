@@ -1,0 +1,328 @@
+"""What every disk and every network must do: run against the real ones and their stand-ins.
+
+A stand-in that passes a test the real thing would fail makes every simulated run worthless, so
+both are held to the same words.
+"""
+
+import struct
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+import pytest
+import trio
+
+from ha.network import AddressInUseError, ConnectionLost, Listener, Network, Stream
+from store.disk import Disk
+from store.errors import CorruptLogError, StoreLockedError
+
+# --- disk --------------------------------------------------------------------------------------
+
+
+def _created_file_is_zeros_and_writable(disk: Disk, root: str) -> None:
+    file = disk.create(f"{root}/a/b/00000", 8192)
+    assert (file.path, file.size, len(file.buffer)) == (f"{root}/a/b/00000", 8192, 8192)
+    assert file.buffer[:] == bytes(8192)
+    struct.pack_into(">q", file.buffer, 4096, 77)
+    file.buffer[0:3] = b"abc"
+    assert file.buffer[:3] == b"abc"
+    assert disk.read(file.path) == b"abc" + bytes(4093) + struct.pack(">q", 77) + bytes(4088)
+    file.close()
+    file.close()
+
+
+def _slices_are_bytes_and_the_size_is_fixed(disk: Disk, root: str) -> None:
+    file = disk.create(f"{root}/f", 4096)
+    assert type(file.buffer[1:3]) is bytes
+    with pytest.raises((IndexError, ValueError)):
+        file.buffer[0:2] = b"three"
+    file.close()
+
+
+def _opened_file_shows_what_was_written(disk: Disk, root: str) -> None:
+    file = disk.create(f"{root}/f", 4096)
+    file.buffer[10:14] = b"kept"
+    file.sync()
+    file.close()
+    again = disk.open(f"{root}/f")
+    assert again.size == 4096
+    assert again.buffer[10:14] == b"kept"
+    again.close()
+
+
+def _empty_file_is_corrupt_and_a_missing_one_is_missing(disk: Disk, root: str) -> None:
+    disk.replace(f"{root}/empty", b"")
+    assert disk.read(f"{root}/empty") == b""
+    with pytest.raises(CorruptLogError):
+        disk.open(f"{root}/empty")
+    with pytest.raises(FileNotFoundError):
+        disk.open(f"{root}/missing")
+    assert disk.read(f"{root}/missing") is None
+
+
+def _view_outlives_close_and_removal(disk: Disk, root: str) -> None:
+    file = disk.create(f"{root}/f", 4096)
+    file.buffer[0:4] = b"view"
+    with memoryview(file.buffer) as view:
+        file.close()
+        disk.remove(f"{root}/f")
+        assert bytes(view[:4]) == b"view"
+    assert not disk.exists(f"{root}/f")
+    disk.remove(f"{root}/f")
+
+
+def _directories_are_listed_in_order(disk: Disk, root: str) -> None:
+    for name, size in (("q/b/2", 8192), ("q/b/1", 4096), ("q/a/1", 4096), ("q/top", 4096)):
+        disk.create(f"{root}/{name}", size).close()
+    assert disk.list_files(f"{root}/q/b") == [("1", 4096), ("2", 8192)]
+    assert disk.list_files(f"{root}/q") == [("top", 4096)]
+    assert disk.list_directories(f"{root}/q") == ["a", "b"]
+    assert disk.list_files(f"{root}/none") == []
+    assert disk.list_directories(f"{root}/none") == []
+    assert disk.exists(f"{root}/q/b/1")
+    assert not disk.exists(f"{root}/q/b")
+
+
+def _replace_writes_small_files_whole(disk: Disk, root: str) -> None:
+    disk.replace(f"{root}/config/x.json", b"one")
+    disk.replace(f"{root}/config/x.json", b"twenty-two")
+    assert disk.read(f"{root}/config/x.json") == b"twenty-two"
+    assert disk.list_files(f"{root}/config") == [("x.json", 10)]
+
+
+def _free_bytes_shrink_by_a_new_file(disk: Disk, root: str) -> None:
+    disk.create(f"{root}/first", 4096).close()
+    before = disk.free_bytes(root)
+    disk.create(f"{root}/second", 1 << 20).close()
+    # Others write to a real disk meanwhile; half of it must be visible all the same.
+    assert disk.free_bytes(root) < before - (1 << 19)
+
+
+async def _sync_keeps_the_content(disk: Disk, root: str) -> None:
+    file = disk.create(f"{root}/f", 4096)
+    file.buffer[0:4] = b"sync"
+    await disk.sync(file)
+    assert disk.read(f"{root}/f") == b"sync" + bytes(4092)
+    file.close()
+
+
+SYNC_DISK_CONTRACTS: Final = {
+    function.__name__.strip("_"): function
+    for function in (
+        _created_file_is_zeros_and_writable,
+        _slices_are_bytes_and_the_size_is_fixed,
+        _opened_file_shows_what_was_written,
+        _empty_file_is_corrupt_and_a_missing_one_is_missing,
+        _view_outlives_close_and_removal,
+        _directories_are_listed_in_order,
+        _replace_writes_small_files_whole,
+        _free_bytes_shrink_by_a_new_file,
+    )
+}
+
+
+async def check_disk(name: str, disk: Disk, root: str) -> None:
+    """Run the contract called `name` in the directory `root`."""
+    if name == "sync_keeps_the_content":
+        await _sync_keeps_the_content(disk, root)
+    else:
+        SYNC_DISK_CONTRACTS[name](disk, root)
+
+
+DISK_CONTRACTS: Final = (*SYNC_DISK_CONTRACTS, "sync_keeps_the_content")
+
+
+def lock_is_exclusive_and_comes_back(disk: Disk, root: str) -> None:
+    """For stand-ins only: a POSIX lock does not exclude its own process."""
+    release = disk.lock(f"{root}/lock")
+    assert disk.exists(f"{root}/lock")
+    with pytest.raises(StoreLockedError):
+        disk.lock(f"{root}/lock")
+    release()
+    disk.lock(f"{root}/lock")()
+
+
+# --- network -----------------------------------------------------------------------------------
+
+
+class Ends(NamedTuple):
+    """A connection, both ends, and what was used to open it."""
+
+    network: Network
+    listener: Listener
+    dialled: Stream
+    accepted: Stream
+
+
+async def open_ends(dialling: Network, listening: Network, host: str) -> Ends:
+    """Listen at `host` with one network and dial it with the other."""
+    listener = await listening.listen(host, 0)
+    dialled = await dialling.connect(host, listener.port, source=None)
+    return Ends(dialling, listener, dialled, await listener.accept())
+
+
+async def _expect_lost(function: Callable[..., Awaitable[object]], *arguments: object) -> None:
+    with pytest.raises(ConnectionLost):
+        await function(*arguments)
+
+
+async def keep_sending(stream: Stream) -> None:
+    """Send a little every few milliseconds, until something stops it."""
+    while True:
+        await stream.send_all(b"anybody there?")
+        await trio.sleep(0.005)
+
+
+async def _receive_exactly(stream: Stream, size: int) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        piece = await stream.receive_some(size - len(data))
+        assert piece, f"ended after {len(data)} of {size} bytes"
+        data += piece
+    return bytes(data)
+
+
+async def _bytes_arrive_in_order_both_ways(ends: Ends) -> None:
+    text = bytes(range(256)) * 40
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ends.dialled.send_all, text)
+        nursery.start_soon(ends.accepted.send_all, text[::-1])
+        assert await _receive_exactly(ends.accepted, len(text)) == text
+        assert await _receive_exactly(ends.dialled, len(text)) == text[::-1]
+
+
+async def _never_more_than_asked_for(ends: Ends) -> None:
+    await ends.dialled.send_all(b"abcdefgh")
+    received = b""
+    while len(received) < 8:
+        piece = await ends.accepted.receive_some(3)
+        assert 1 <= len(piece) <= 3
+        received += piece
+    assert received == b"abcdefgh"
+
+
+async def _peers_are_addresses_of_the_other_end(ends: Ends) -> None:
+    assert ends.dialled.peer.port == ends.listener.port
+    assert ends.accepted.peer.port not in (0, ends.listener.port)
+    assert ends.accepted.peer.ip.startswith("127.")
+
+
+async def _end_comes_after_the_bytes(ends: Ends) -> None:
+    await ends.dialled.send_all(b"last words")
+    await ends.dialled.aclose()
+    assert await _receive_exactly(ends.accepted, 10) == b"last words"
+    assert await ends.accepted.receive_some(100) == b""
+    assert await ends.accepted.receive_some(100) == b""
+
+
+async def _a_stream_fills_up_and_drains(ends: Ends) -> None:
+    sent = 0
+    block = bytes(range(256)) * 1024
+    while taken := ends.dialled.send_nowait(block):
+        sent += taken
+        assert sent < 100_000_000
+        await trio.lowlevel.checkpoint()
+    # What the other end takes makes room again, at once or a moment later.
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ends.dialled.send_all, b"tail")
+        received = await _receive_exactly(ends.accepted, sent + 4)
+    assert received.endswith(b"tail")
+
+
+async def _sent_data_is_not_kept(ends: Ends) -> None:
+    data = bytearray(b"before")
+    assert ends.dialled.send_nowait(memoryview(data)) in range(1, 7)
+    data[:] = b"after!"
+    assert b"before".startswith(await ends.accepted.receive_some(6))
+
+
+async def _cancelled_receive_loses_nothing(ends: Ends) -> None:
+    received = bytearray()
+
+    async def receive() -> None:
+        received.extend(await ends.accepted.receive_some(10))
+
+    with trio.move_on_after(0.01):
+        await receive()
+    await ends.dialled.send_all(b"x")
+    # A stream may hand out what is there before it looks whether it was cancelled, or not.
+    with trio.CancelScope() as scope:
+        scope.cancel()
+        await receive()
+    await ends.dialled.send_all(b"y")
+    while len(received) < 2:
+        await receive()
+    assert received == b"xy"
+
+
+async def _own_close_is_connection_lost(ends: Ends) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_expect_lost, ends.dialled.receive_some, 1)
+        await trio.testing.wait_all_tasks_blocked()
+        ends.dialled.close_nowait()
+    with pytest.raises(ConnectionLost):
+        ends.dialled.send_nowait(b"x")
+    with pytest.raises(ConnectionLost):
+        await ends.dialled.send_all(b"x")
+    with pytest.raises(ConnectionLost):
+        await ends.dialled.receive_some(1)
+    ends.dialled.close_nowait()
+    await ends.dialled.aclose()
+
+
+async def _sending_to_a_closed_end_fails_soon(ends: Ends) -> None:
+    ends.accepted.close_nowait()
+    with trio.fail_after(5):
+        await _expect_lost(keep_sending, ends.dialled)
+
+
+async def _close_with_unread_bytes_is_a_reset(ends: Ends) -> None:
+    await ends.dialled.send_all(b"never read")
+    with trio.move_on_after(0.02):
+        await ends.dialled.receive_some(1)
+    ends.accepted.close_nowait()
+    with pytest.raises(ConnectionLost), trio.fail_after(5):
+        await ends.dialled.receive_some(1)
+
+
+async def _busy_port_is_named(ends: Ends) -> None:
+    host = ends.dialled.peer.ip
+    with pytest.raises(AddressInUseError, match=f"{host}:{ends.listener.port}"):
+        await ends.network.listen(host, ends.listener.port)
+
+
+async def _closed_listener_refuses_and_says_so(ends: Ends) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_expect_lost, ends.listener.accept)
+        await trio.testing.wait_all_tasks_blocked()
+        await ends.listener.aclose()
+    with pytest.raises(ConnectionLost):
+        await ends.listener.accept()
+    with pytest.raises(ConnectionLost):
+        await ends.network.connect(ends.dialled.peer.ip, ends.listener.port, source=None)
+    await ends.listener.aclose()
+    await _bytes_arrive_in_order_both_ways(ends)
+
+
+async def _foreign_source_is_refused(ends: Ends) -> None:
+    with pytest.raises(ConnectionLost):
+        await ends.network.connect(ends.dialled.peer.ip, ends.listener.port, source="192.0.2.1")
+
+
+NETWORK_CONTRACTS: Final[dict[str, Callable[[Ends], Awaitable[None]]]] = {
+    function.__name__.strip("_"): function
+    for function in (
+        _bytes_arrive_in_order_both_ways,
+        _never_more_than_asked_for,
+        _peers_are_addresses_of_the_other_end,
+        _end_comes_after_the_bytes,
+        _a_stream_fills_up_and_drains,
+        _sent_data_is_not_kept,
+        _cancelled_receive_loses_nothing,
+        _own_close_is_connection_lost,
+        _sending_to_a_closed_end_fails_soon,
+        _close_with_unread_bytes_is_a_reset,
+        _busy_port_is_named,
+        _closed_listener_refuses_and_says_so,
+        _foreign_source_is_refused,
+    )
+}

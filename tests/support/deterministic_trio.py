@@ -1,0 +1,99 @@
+"""Run trio so that one seed decides everything: order of tasks, ties of deadlines, chance.
+
+trio shuffles ready tasks on purpose and breaks ties of equal deadlines by object address. Both
+are pinned here, through private names of trio: this is the one file that touches them, and
+`test_support_deterministic_trio.py` fails when they change their meaning.
+
+- `trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING`: sort ready tasks by age before shuffling;
+- `trio._core._run._r`: the generator that shuffles;
+- `runner.deadlines`: the heap whose ties are broken by `id`, replaced by one that counts.
+
+The module-level generator of `random` is seeded too, and `uuid.uuid4` and `os.urandom` draw from
+it, for what the code under test makes up by itself (message ids, first opaque ids). The garbage
+collector is off meanwhile: when it runs depends on what ran before in the same process.
+"""
+
+import gc
+import heapq
+import os
+import random
+import secrets
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any, Final, TypeVar
+
+import trio
+from trio._core import _run
+from trio.testing import MockClock
+
+T = TypeVar("T")
+
+SCHEDULING_SWITCH: Final = "_ALLOW_DETERMINISTIC_SCHEDULING"
+SCHEDULER_RANDOM: Final = "_r"
+BYTE_SOURCES: Final = ((os, "urandom"), (secrets, "token_bytes"), (uuid, "uuid4"))
+
+
+class CountedDeadlines(_run.Deadlines):
+    """Deadlines that fall due together do so in the order in which they were set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._counter = count()
+
+    def add(self, deadline: float, cancel_scope: trio.CancelScope) -> None:
+        """Register a scope, with a counter where trio puts the address of the scope."""
+        heapq.heappush(self._heap, (deadline, next(self._counter), cancel_scope))
+        self._active += 1
+
+
+def run(seed: int, function: Callable[..., Awaitable[T]], *arguments: Any) -> T:  # noqa: ANN401
+    """Run `function` in a trio loop of its own on virtual time; same seed, same run.
+
+    Time starts at 0 and jumps to the next deadline whenever every task waits. Nothing inside
+    may use threads, sockets or files.
+    """
+
+    async def main() -> T:
+        _run.GLOBAL_RUN_CONTEXT.runner.deadlines = CountedDeadlines()
+        return await function(*arguments)
+
+    with _seeded(seed):
+        return trio.run(main, clock=MockClock(autojump_threshold=0))
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    scheduler: random.Random = getattr(_run, SCHEDULER_RANDOM)
+    kept = (getattr(_run, SCHEDULING_SWITCH), scheduler.getstate(), random.getstate())
+    patched = {(m, name): getattr(m, name) for m, name in BYTE_SOURCES}
+    collecting = gc.isenabled()
+    setattr(_run, SCHEDULING_SWITCH, True)
+    scheduler.seed(seed)
+    random.seed(seed)
+    _draw_bytes_from_random()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collecting:
+            gc.enable()
+        for (module, name), function in patched.items():
+            setattr(module, name, function)
+        setattr(_run, SCHEDULING_SWITCH, kept[0])
+        scheduler.setstate(kept[1])
+        random.setstate(kept[2])
+
+
+def _draw_bytes_from_random() -> None:
+    def token_bytes(size: int | None = None) -> bytes:
+        return random.randbytes(32 if size is None else size)
+
+    def uuid4() -> uuid.UUID:
+        return uuid.UUID(bytes=random.randbytes(16), version=4)
+
+    for (module, name), function in zip(
+        BYTE_SOURCES, (random.randbytes, token_bytes, uuid4), strict=True
+    ):
+        setattr(module, name, function)

@@ -1,0 +1,249 @@
+"""A disk in memory that can lose what was never synced.
+
+Every file has two contents: the page cache, which is what a mapping shows, and what is durable.
+A sync copies the first over the second. So the two ways to die differ as they do in life:
+
+- `crashed()`, kill -9: the page cache survives, the process does not;
+- `powered_off()`: of every page not synced the machine kept the old bytes, the new bytes, or some
+  512-byte sectors of each; a removed name may be back.
+
+Both return a *new* disk. What the dead process still does to the old one, while its tasks are
+being cancelled, nobody will see.
+
+Names are durable when `create` and `replace` return, because the real disk syncs the directory
+there. A removal is not synced until the next of these in the same directory.
+"""
+
+import errno
+import mmap
+import os
+import random
+from collections.abc import Callable
+from posixpath import basename, dirname
+from typing import Final
+
+import trio
+
+from store.disk import DiskFile
+from store.errors import CorruptLogError, StoreFullError, StoreLockedError
+
+PAGE_BYTES: Final = 4096
+SECTOR_BYTES: Final = 512
+
+
+class SimulatedFile:
+    """A mapped file: `buffer` is the page cache, `durable` what a power loss leaves."""
+
+    def __init__(self, path: str, content: bytes) -> None:
+        self.path = path
+        self.size = len(content)
+        # The same type as on a real disk, of memory that belongs to nobody else. An empty
+        # mapping cannot be had; one byte stands in for it.
+        self._pages = mmap.mmap(-1, max(1, self.size))
+        self._pages[: self.size] = content
+        self.buffer: mmap.mmap | bytearray = self._pages
+        self.durable = content
+
+    @property
+    def content(self) -> bytes:
+        """The page cache as it is now."""
+        return self._pages[: self.size]
+
+    def sync(self) -> None:
+        """Make durable what is in the buffer now."""
+        self.durable = self.content
+
+    def close(self) -> None:
+        """Nothing to give back: the page cache outlives a mapping, and so does this buffer."""
+
+    def copy(self) -> "SimulatedFile":
+        """Return the same file, in memory of its own."""
+        twin = SimulatedFile(self.path, self.content)
+        twin.durable = self.durable
+        return twin
+
+
+class SimulatedDisk:
+    """Implements `store.disk.Disk` in memory; public attributes are its faults.
+
+    Attributes:
+        capacity_bytes: lower it to `used_bytes` and the disk is full.
+        sync_seconds: returns how long the next `fdatasync` takes.
+        sync_fails: while true, a sync ends in EIO and makes nothing durable.
+        on_event: is told what happens, for the trace.
+    """
+
+    def __init__(
+        self,
+        *,
+        capacity_bytes: int = 1 << 40,
+        sync_seconds: Callable[[], float] = lambda: 0.0002,
+        on_event: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.capacity_bytes = capacity_bytes
+        self.sync_seconds = sync_seconds
+        self.sync_fails = False
+        self.on_event = on_event
+        self._files: dict[str, SimulatedFile] = {}
+        self._removed: dict[str, SimulatedFile] = {}
+        self._locked: set[str] = set()
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes taken by all files."""
+        return sum(file.size for file in self._files.values())
+
+    def create(self, path: str, size: int) -> SimulatedFile:
+        """See `Disk.create`."""
+        self._expect_room(path, size)
+        self.on_event(f"create {path} {size}")
+        file = self._files[path] = SimulatedFile(path, bytes(size))
+        self._sync_directory(path)
+        return file
+
+    def open(self, path: str) -> SimulatedFile:
+        """See `Disk.open`. One object per file: two mappings share the page cache."""
+        file = self._files.get(path)
+        if file is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        if file.size == 0:
+            raise CorruptLogError(f"{path}: the file is empty", path=path)
+        return file
+
+    def list_files(self, directory: str) -> list[tuple[str, int]]:
+        """See `Disk.list_files`."""
+        return sorted(
+            (basename(path), file.size)
+            for path, file in self._files.items()
+            if dirname(path) == directory.rstrip("/")
+        )
+
+    def list_directories(self, directory: str) -> list[str]:
+        """See `Disk.list_directories`."""
+        prefix = directory.rstrip("/") + "/"
+        below = (path[len(prefix) :] for path in self._files if path.startswith(prefix))
+        return sorted({rest.split("/")[0] for rest in below if "/" in rest})
+
+    def exists(self, path: str) -> bool:
+        """See `Disk.exists`."""
+        return path in self._files
+
+    def remove(self, path: str) -> None:
+        """See `Disk.remove`."""
+        file = self._files.pop(path, None)
+        if file is not None:
+            self.on_event(f"remove {path}")
+            self._removed[path] = file
+
+    def read(self, path: str) -> bytes | None:
+        """See `Disk.read`."""
+        file = self._files.get(path)
+        if file is None:
+            return None
+        return file.content
+
+    def replace(self, path: str, data: bytes) -> None:
+        """See `Disk.replace`."""
+        self._expect_room(path, len(data))
+        self.on_event(f"replace {path} {len(data)}")
+        self._files[path] = SimulatedFile(path, data)
+        self._sync_directory(path)
+
+    def lock(self, path: str) -> Callable[[], None]:
+        """See `Disk.lock`."""
+        if path in self._locked:
+            raise StoreLockedError(
+                f"{path}: another process has this store open; stop it or use another directory"
+            )
+        self._locked.add(path)
+        self._files.setdefault(path, SimulatedFile(path, b"lock"))
+        return lambda: self._locked.discard(path)
+
+    def free_bytes(self, directory: str) -> int:  # one file system
+        """See `Disk.free_bytes`."""
+        return max(0, self.capacity_bytes - self.used_bytes)
+
+    async def create_in_background(self, path: str, size: int) -> SimulatedFile:
+        """See `Disk.create_in_background`."""
+        with trio.CancelScope(shield=True):
+            await trio.sleep(self.sync_seconds())
+        file = self.create(path, size)
+        await trio.lowlevel.checkpoint()
+        return file
+
+    async def sync(self, file: DiskFile) -> None:
+        """See `Disk.sync`. What was in the file when the call began is durable when it ends."""
+        if not isinstance(file, SimulatedFile):
+            raise TypeError(f"{file!r} does not belong to this disk")
+        written = file.content
+        failed = self.sync_fails
+        with trio.CancelScope(shield=True):
+            await trio.sleep(self.sync_seconds())
+        self.on_event(f"sync {file.path}{' failed' if failed else ''}")
+        if failed:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), file.path)
+        file.durable = written
+
+    def crashed(self) -> "SimulatedDisk":
+        """Return the disk as the next process finds it after kill -9 of this one."""
+        twin = self._twin()
+        for path, file in self._files.items():
+            twin._files[path] = file.copy()
+        for path, file in self._removed.items():
+            twin._removed[path] = file.copy()
+        return twin
+
+    def powered_off(self, chance: random.Random) -> "SimulatedDisk":
+        """Return the disk as it is after the machine lost power; `chance` decides what was lost."""
+        twin = self._twin()
+        back = {path: file for path, file in self._removed.items() if chance.random() < 0.5}
+        for path, file in (back | self._files).items():
+            kept = _after_power_loss(file.content, file.durable, chance)
+            twin._files[path] = SimulatedFile(path, kept)
+        return twin
+
+    def _twin(self) -> "SimulatedDisk":
+        return SimulatedDisk(
+            capacity_bytes=self.capacity_bytes,
+            sync_seconds=self.sync_seconds,
+            on_event=self.on_event,
+        )
+
+    def _expect_room(self, path: str, size: int) -> None:
+        if size > self.free_bytes(path):
+            self.on_event(f"full {path} {size}")
+            raise StoreFullError(
+                f"{path}: no room for {size} bytes ({os.strerror(errno.ENOSPC)});"
+                " free space on that disk, then send again",
+                path=path,
+            )
+
+    def _sync_directory(self, path: str) -> None:
+        """Forget what was removed from the directory of `path`: that is durable now."""
+        directory = dirname(path)
+        for removed in [p for p in self._removed if dirname(p) == directory]:
+            del self._removed[removed]
+
+
+def _after_power_loss(cache: bytes, durable: bytes, chance: random.Random) -> bytes:
+    """Return the bytes left: per unsynced page the old, the new, or sectors of both."""
+    if cache == durable:
+        return durable
+    kept = bytearray(durable)
+    luck = chance.choice((0.0, 0.5, 0.5, 0.9))
+    for page in range(0, len(cache), PAGE_BYTES):
+        new = cache[page : page + PAGE_BYTES]
+        if new == durable[page : page + PAGE_BYTES]:
+            continue
+        if chance.random() < 0.3:
+            _tear_page(kept, page, new, chance)
+        elif chance.random() < luck:
+            kept[page : page + len(new)] = new
+    return bytes(kept)
+
+
+def _tear_page(kept: bytearray, page: int, new: bytes, chance: random.Random) -> None:
+    for sector in range(0, len(new), SECTOR_BYTES):
+        if chance.random() < 0.5:
+            piece = new[sector : sector + SECTOR_BYTES]
+            kept[page + sector : page + sector + len(piece)] = piece

@@ -1,0 +1,596 @@
+"""A network in memory: streams that are bounded, late, stalled, cut and half open.
+
+    SimulatedNetwork        the cables: one `Link` per direction between two addresses
+      Machine               one incarnation of a node or client; implements `ha.network.Network`
+        SimulatedListener
+        SimulatedStream     one end of a connection
+
+It behaves as TCP does, as far as its users can tell:
+
+- bytes arrive in order, cut into other pieces than they were sent in; never lost, never twice;
+- a stream takes `STREAM_BYTES_MAX` bytes that were not read at the other end, then no more;
+- a *stalled* link delivers nothing until it is healed, then everything: that is what dropped
+  packets look like above TCP. Each direction is stalled by itself;
+- `cut` resets connections at one end or at both; the end that was not told learns of it when its
+  next bytes arrive at the other machine and are answered with a reset;
+- `Machine.kill` is kill -9: the kernel closes the sockets, with a reset if bytes were unread;
+- `Machine.power_off` tells nobody anything.
+
+A machine that was killed is deaf and mute, so what its tasks do while they are being cancelled is
+seen by nobody.
+"""
+
+import math
+import random
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+import trio
+
+from ha.network import AddressInUseError, ConnectionLost
+from tandem.wire.message import Host
+from tests.support.virtual_clock import Timeline
+
+STREAM_BYTES_MAX: Final = 64 * 1024
+"""Bytes on their way or not yet read, per direction of a connection."""
+
+BACKLOG_MAX: Final = 64
+"""Connections that wait to be accepted; beyond it they are refused."""
+
+EPHEMERAL_PORT_FIRST: Final = 40_000
+
+
+class NetworkSettings(msgspec.Struct, frozen=True):
+    """How a healthy network of one machine room behaves. Times in seconds."""
+
+    delay_seconds_min: float = 0.000_05
+    delay_seconds_max: float = 0.001
+    split_chance: float = 0.2
+    """Chance that what one call sends arrives in two pieces."""
+
+    short_send_chance: float = 0.05
+    """Chance that a call takes only a part although there is room for all."""
+
+
+class Link:
+    """One direction between two addresses."""
+
+    def __init__(self) -> None:
+        self.stalled = False
+        self.dark_ends = 0
+        """How many of the two machines are without power."""
+        self.extra_delay_seconds = 0.0
+        self.bytes_per_second = math.inf
+        self._busy_until = 0.0
+        self._held: list[Callable[[], None]] = []
+
+    def arrive(self, delivery: Callable[[], None]) -> None:
+        """Deliver, or keep it until the link works."""
+        if self.stalled or self.dark_ends:
+            self._held.append(delivery)
+        else:
+            delivery()
+
+    def heal(self) -> None:
+        """End the faults of the link; deliver in order what was held."""
+        self.stalled = False
+        self.extra_delay_seconds = 0.0
+        self.bytes_per_second = math.inf
+        self._release()
+
+    def end_without_power(self) -> None:
+        """One of the machines lost power."""
+        self.dark_ends += 1
+
+    def end_with_power(self) -> None:
+        """One of the machines is back."""
+        self.dark_ends -= 1
+        self._release()
+
+    def _release(self) -> None:
+        if self.stalled or self.dark_ends:
+            return
+        held, self._held = self._held, []
+        for delivery in held:
+            delivery()
+
+    def arrival_time(self, size_bytes: int, delay_seconds: float) -> float:
+        """Return when bytes sent now arrive, and take the link for as long as they need."""
+        sent = max(trio.current_time(), self._busy_until) + size_bytes / self.bytes_per_second
+        self._busy_until = sent
+        return sent + delay_seconds + self.extra_delay_seconds
+
+
+class SimulatedStream:
+    """One end of a connection; implements `ha.network.Stream`.
+
+    `remote` is the other end, None while the handshake is under way. Of the two directions this
+    end owns the one that arrives here.
+    """
+
+    def __init__(self, machine: "Machine", local: Host, peer: Host) -> None:
+        self._machine = machine
+        self._local = local
+        self._peer = peer
+        self.remote: SimulatedStream | None = None
+        self._arrived = bytearray()
+        self._on_the_way = 0
+        self._last_arrival = 0.0
+        self._ended = False
+        self._gone: str | None = None
+        self._readable = trio.lowlevel.ParkingLot()
+        self._writable = trio.lowlevel.ParkingLot()
+        self._receiving = False
+
+    @property
+    def local(self) -> Host:
+        """Address of this end."""
+        return self._local
+
+    @property
+    def peer(self) -> Host:
+        """Address of the other end."""
+        return self._peer
+
+    @property
+    def usable(self) -> bool:
+        """False once it was closed, reset or its machine died."""
+        return self._gone is None
+
+    async def receive_some(self, bytes_max: int) -> bytes:
+        """See `Stream.receive_some`."""
+        assert bytes_max > 0
+        assert not self._receiving, "two tasks receive from one stream"
+        self._receiving = True
+        try:
+            if not self._arrived or self._machine.network.chance.random() < 0.3:
+                await trio.lowlevel.checkpoint()
+            while not self._arrived and not self._ended and self.usable:
+                await self._readable.park()
+        finally:
+            self._receiving = False
+        self._expect_usable()
+        data = bytes(self._arrived[:bytes_max])
+        del self._arrived[:bytes_max]
+        if data and self.remote is not None:
+            self.remote._writable.unpark_all()
+        return data
+
+    def send_nowait(self, data: bytes | bytearray | memoryview) -> int:
+        """See `Stream.send_nowait`."""
+        self._expect_usable()
+        assert self.remote is not None
+        room = STREAM_BYTES_MAX - self.remote._on_the_way - len(self.remote._arrived)
+        size = min(len(data), max(0, room))
+        chance = self._machine.network.chance
+        if size > 1 and chance.random() < self._machine.network.settings.short_send_chance:
+            size = chance.randrange(1, size)
+        if size:
+            self._send(bytes(memoryview(data)[:size]))
+        return size
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """See `Stream.send_all`."""
+        await trio.lowlevel.checkpoint_if_cancelled()
+        sent = self.send_nowait(data)
+        while sent < len(data):
+            if not self._has_room():
+                await self._writable.park()
+            sent += self.send_nowait(memoryview(data)[sent:])
+
+    async def aclose(self) -> None:
+        """See `Stream.aclose`."""
+        self.close_nowait()
+        await trio.lowlevel.checkpoint()
+
+    def close_nowait(self) -> None:
+        """See `Stream.close_nowait`. Unread bytes turn the farewell into a reset, as in TCP."""
+        if not self.usable:
+            return
+        remote = self.remote
+        unread = bool(self._arrived)
+        self._end(f"the connection to {self._peer} was closed here")
+        if remote is not None:
+            self._machine.note(f"{self._name} {'reset' if unread else 'close'}")
+            self._transmit(0, remote._reset if unread else remote._receive_end)
+
+    def abandon(self) -> None:
+        """Forget the connection and tell nobody, as a machine without power does."""
+        self._end(f"{self._local} lost power")
+
+    @property
+    def _name(self) -> str:
+        return f"{self._local}>{self._peer}"
+
+    def _has_room(self) -> bool:
+        remote = self.remote
+        return (
+            not self.usable
+            or remote is None
+            or remote._on_the_way + len(remote._arrived) < STREAM_BYTES_MAX
+        )
+
+    def _expect_usable(self) -> None:
+        if self._gone is not None:
+            raise ConnectionLost(self._gone)
+
+    def _send(self, data: bytes) -> None:
+        network = self._machine.network
+        self._machine.note(f"{self._name} send {len(data)}")
+        network.on_sent(self._local, self._peer, data)
+        pieces = [data]
+        if len(data) > 1 and network.chance.random() < network.settings.split_chance:
+            cut = network.chance.randrange(1, len(data))
+            pieces = [data[:cut], data[cut:]]
+        remote = self.remote
+        assert remote is not None
+        for piece in pieces:
+            remote._on_the_way += len(piece)
+            self._transmit(len(piece), lambda piece=piece: remote._receive(piece))  # type: ignore[misc]
+
+    def _transmit(self, size_bytes: int, delivery: Callable[[], None]) -> None:
+        """Deliver behind everything this end has sent before."""
+        network = self._machine.network
+        link = network.link(self._local.ip, self._peer.ip)
+        time = link.arrival_time(size_bytes, network.delay_seconds())
+        self._last_arrival = max(time, self._last_arrival)
+        network.timeline.call_at(self._last_arrival, lambda: link.arrive(delivery))
+
+    def _receive(self, data: bytes) -> None:
+        self._on_the_way -= len(data)
+        if self._gone is None and not self._ended:
+            self._arrived += data
+            self._readable.unpark_all()
+        else:
+            self._answer_with_reset()
+
+    def _receive_end(self) -> None:
+        self._ended = True
+        self._readable.unpark_all()
+
+    def _reset(self) -> None:
+        if self.usable:
+            self._machine.note(f"{self._name} was reset")
+            self._end(f"the connection to {self._peer} broke: Connection reset by peer")
+
+    def _answer_with_reset(self) -> None:
+        if self.remote is not None and self.remote.usable:
+            self._transmit(0, self.remote._reset)
+
+    def _end(self, reason: str) -> None:
+        self._gone = reason
+        self._arrived.clear()
+        self._readable.unpark_all()
+        self._writable.unpark_all()
+        if self.remote is not None:
+            self.remote._writable.unpark_all()
+        self._machine.forget(self)
+
+
+class SimulatedListener:
+    """Implements `ha.network.Listener`."""
+
+    def __init__(self, machine: "Machine", address: Host) -> None:
+        self._machine = machine
+        self.address = address
+        self._waiting: deque[SimulatedStream] = deque()
+        self._arrival = trio.lowlevel.ParkingLot()
+        self._closed = False
+
+    @property
+    def port(self) -> int:
+        """See `Listener.port`."""
+        return self.address.port
+
+    async def accept(self) -> SimulatedStream:
+        """See `Listener.accept`."""
+        await trio.lowlevel.checkpoint()
+        while not self._waiting:
+            if self._closed:
+                raise ConnectionLost("the listener was closed")
+            await self._arrival.park()
+        return self._waiting.popleft()
+
+    async def aclose(self) -> None:
+        """See `Listener.aclose`."""
+        self.close_nowait()
+        await trio.lowlevel.checkpoint()
+
+    def close_nowait(self) -> None:
+        """Close; connections nobody accepted are reset."""
+        self._closed = True
+        self._machine.network.forget_listener(self)
+        while self._waiting:
+            self._waiting.popleft().close_nowait()
+        self._arrival.unpark_all()
+
+    def offer(self, stream: SimulatedStream) -> bool:
+        """Queue a connection that was opened; False if there is no room."""
+        if len(self._waiting) >= BACKLOG_MAX:
+            return False
+        self._waiting.append(stream)
+        self._arrival.unpark()
+        return True
+
+    @property
+    def machine(self) -> "Machine":
+        """Whose listener it is."""
+        return self._machine
+
+
+class Machine:
+    """One process's view of the network; implements `ha.network.Network`."""
+
+    def __init__(self, network: "SimulatedNetwork", ip: str) -> None:
+        self.network = network
+        self.ip = ip
+        self.alive = True
+        self._streams: dict[SimulatedStream, None] = {}
+        self._listeners: list[SimulatedListener] = []
+
+    async def connect(self, host: str, port: int, *, source: str | None) -> SimulatedStream:
+        """See `Network.connect`. A stalled link makes it wait until the link is healed."""
+        await trio.lowlevel.checkpoint()
+        self._expect_alive()
+        if source not in (None, self.ip):
+            raise ConnectionLost(f"cannot connect to {host}:{port}: Cannot assign {source}")
+        local = Host(self.ip, self.network.next_port())
+        stream = SimulatedStream(self, local, Host(host, port))
+        self.adopt(stream)
+        handshake = _Handshake(self.network, stream)
+        try:
+            refused = await handshake.shake()
+        except BaseException:
+            stream.close_nowait()
+            raise
+        self._expect_alive()
+        if refused:
+            stream.close_nowait()
+            raise ConnectionLost(f"cannot connect to {host}:{port}: Connection refused")
+        return stream
+
+    async def listen(self, host: str, port: int) -> SimulatedListener:
+        """See `Network.listen`."""
+        await trio.lowlevel.checkpoint()
+        self._expect_alive()
+        listener = SimulatedListener(self, Host(host, port or self.network.next_port()))
+        self.network.add_listener(listener)
+        self._listeners.append(listener)
+        return listener
+
+    def kill(self) -> None:
+        """End as by kill -9: the kernel closes every socket, in an order of its own."""
+        self.note(f"{self.ip} killed")
+        streams = self._die()
+        self.network.chance.shuffle(streams)
+        for stream in streams:
+            stream.close_nowait()
+
+    def power_off(self) -> None:
+        """End without a word to anybody. The peers learn of it when they next send."""
+        self.note(f"{self.ip} lost power")
+        self.network.go_dark(self.ip)
+        for stream in self._die():
+            stream.abandon()
+
+    def adopt(self, stream: SimulatedStream) -> None:
+        """Note a stream that lives and dies with this machine."""
+        if stream.usable:
+            self._streams[stream] = None
+
+    def forget(self, stream: SimulatedStream) -> None:
+        """Drop a stream that has ended."""
+        self._streams.pop(stream, None)
+
+    def streams_to(self, ip: str) -> list[SimulatedStream]:
+        """Return the open streams whose other end is at `ip`."""
+        return [stream for stream in self._streams if stream.peer.ip == ip]
+
+    def reset_streams_to(self, ip: str) -> None:
+        """Reset this machine's ends of the connections to `ip`; the other ends are not told."""
+        for stream in self.streams_to(ip):
+            stream._reset()
+
+    def note(self, event: str) -> None:
+        """Add a line to the trace."""
+        self.network.on_event(event)
+
+    def _die(self) -> list[SimulatedStream]:
+        self.alive = False
+        streams = list(self._streams)
+        for listener in self._listeners:
+            listener.close_nowait()
+        self._listeners.clear()
+        return streams
+
+    def _expect_alive(self) -> None:
+        if not self.alive:
+            raise ConnectionLost(f"{self.ip} is down")
+
+
+class _Handshake:
+    """SYN to the listener and the answer back. Closing the stream meanwhile gives it up."""
+
+    def __init__(self, network: "SimulatedNetwork", stream: SimulatedStream) -> None:
+        self._network = network
+        self._stream = stream
+        self._answered = trio.Event()
+        self._refused = False
+
+    async def shake(self) -> bool:
+        """Return True if the other side refused."""
+        self._stream._transmit(0, self._knock)
+        await self._answered.wait()
+        return self._refused
+
+    def _knock(self) -> None:
+        if not self._stream.usable:
+            return
+        local, peer = self._stream.local, self._stream.peer
+        listener = self._network.listener_at(peer)
+        if listener is None:
+            self._answer(refused=True)
+            return
+        end = SimulatedStream(listener.machine, peer, local)
+        if not listener.offer(end):
+            self._answer(refused=True)
+            return
+        end.remote = self._stream
+        self._stream.remote = end
+        listener.machine.adopt(end)
+        self._network.on_event(f"{local}>{peer} connected")
+        end._transmit(0, lambda: self._answer(refused=False))
+
+    def _answer(self, *, refused: bool) -> None:
+        self._refused = refused
+        self._answered.set()
+        # Given up between the two halves: a real kernel answers the second with a reset.
+        if not self._stream.usable:
+            self._stream._answer_with_reset()
+
+
+class SimulatedNetwork:
+    """All machines and the links between them. `chance` decides delays and pieces.
+
+    Attributes:
+        on_event: is told what happens, for the trace.
+        on_sent: sees every byte when it is handed over, for checks of what was promised.
+    """
+
+    def __init__(
+        self,
+        timeline: Timeline,
+        chance: random.Random,
+        *,
+        settings: NetworkSettings | None = None,
+        on_event: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.timeline = timeline
+        self.chance = chance
+        self.settings = settings or NetworkSettings()
+        self.on_event = on_event
+        self.on_sent: Callable[[Host, Host, bytes], None] = lambda _from, _to, _data: None
+        self._links: dict[tuple[str, str], Link] = {}
+        self._listeners: dict[Host, SimulatedListener] = {}
+        self._machines: dict[str, Machine] = {}
+        self._dark: list[str] = []
+        self._port = EPHEMERAL_PORT_FIRST
+
+    def machine(self, ip: str) -> Machine:
+        """Start a machine at `ip`, the next incarnation if there was one before."""
+        before = self._machines.get(ip)
+        assert before is None or not before.alive, f"{ip} is up already"
+        machine = self._machines[ip] = Machine(self, ip)
+        if ip in self._dark:
+            self._dark.remove(ip)
+            for link in self._links_of(ip):
+                link.end_with_power()
+        return machine
+
+    def go_dark(self, ip: str) -> None:
+        """Deliver nothing to or from a machine without power, until it is started again."""
+        self._dark.append(ip)
+        for link in self._links_of(ip):
+            link.end_without_power()
+
+    def link(self, source_ip: str, target_ip: str) -> Link:
+        """Return the direction from one address to another."""
+        key = (source_ip, target_ip)
+        if key not in self._links:
+            self._links[key] = Link()
+            self._links[key].dark_ends = sum(ip in self._dark for ip in key)
+        return self._links[key]
+
+    def stall(self, source_ip: str, target_ip: str) -> None:
+        """Deliver nothing in this direction until it is healed."""
+        self.on_event(f"stall {source_ip}>{target_ip}")
+        self.link(source_ip, target_ip).stalled = True
+
+    def slow(
+        self, source_ip: str, target_ip: str, *, delay_seconds: float, bytes_per_second: float
+    ) -> None:
+        """Make this direction late and narrow until it is healed."""
+        self.on_event(f"slow {source_ip}>{target_ip} {delay_seconds} {bytes_per_second}")
+        link = self.link(source_ip, target_ip)
+        link.extra_delay_seconds = delay_seconds
+        link.bytes_per_second = bytes_per_second
+
+    def heal(self, source_ip: str, target_ip: str) -> None:
+        """End every fault of this direction."""
+        self.on_event(f"heal {source_ip}>{target_ip}")
+        self.link(source_ip, target_ip).heal()
+
+    def heal_all(self) -> None:
+        """End every fault of every link. A machine without power stays unreachable."""
+        for source_ip, target_ip in list(self._links):
+            self.heal(source_ip, target_ip)
+
+    def cut(self, ip: str, other_ip: str, *, half_open: bool = False) -> None:
+        """Reset the connections between two machines; with `half_open` only at `ip`."""
+        self.on_event(f"cut {ip} {other_ip}{' half open' if half_open else ''}")
+        for here, there in ((ip, other_ip), (other_ip, ip))[: 1 if half_open else 2]:
+            if here in self._machines:
+                self._machines[here].reset_streams_to(there)
+
+    def delay_seconds(self) -> float:
+        """Draw the time one piece needs on a healthy link."""
+        return self.chance.uniform(self.settings.delay_seconds_min, self.settings.delay_seconds_max)
+
+    def _links_of(self, ip: str) -> list[Link]:
+        return [link for ends, link in self._links.items() if ip in ends]
+
+    def next_port(self) -> int:
+        """Return a port nobody has."""
+        self._port += 1
+        return self._port
+
+    def add_listener(self, listener: SimulatedListener) -> None:
+        """Take the address of a listener."""
+        if listener.address in self._listeners:
+            raise AddressInUseError(host=listener.address.ip, port=listener.address.port)
+        self._listeners[listener.address] = listener
+
+    def forget_listener(self, listener: SimulatedListener) -> None:
+        """Give the address back; harmless when repeated."""
+        if self._listeners.get(listener.address) is listener:
+            del self._listeners[listener.address]
+
+    def listener_at(self, address: Host) -> SimulatedListener | None:
+        """Return who listens there."""
+        return self._listeners.get(address)
+
+
+@contextmanager
+def _translated_for_trio() -> Iterator[None]:
+    try:
+        yield
+    except ConnectionLost as error:
+        raise trio.BrokenResourceError(str(error)) from error
+
+
+class TrioStream(trio.abc.Stream):
+    """The same stream for users of trio's own interface: the client library."""
+
+    def __init__(self, stream: SimulatedStream) -> None:
+        self._stream = stream
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """Return some bytes, b"" at the end."""
+        with _translated_for_trio():
+            return await self._stream.receive_some(max_bytes or STREAM_BYTES_MAX)
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Send all of `data`."""
+        with _translated_for_trio():
+            await self._stream.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """Yield; the simulation has no use for it."""
+        await trio.lowlevel.checkpoint()
+
+    async def aclose(self) -> None:
+        """Close."""
+        await self._stream.aclose()

@@ -1,0 +1,102 @@
+"""The one helper that touches trio's private names: it works, and notices when trio changes."""
+
+import inspect
+import os
+import random
+import subprocess
+import sys
+import uuid
+
+import trio
+from trio._core import _run
+
+from tests.support import deterministic_trio
+
+
+async def _interleaving() -> list[str]:
+    """Five tasks that race, tie on deadlines and draw random numbers."""
+    seen: list[str] = []
+
+    async def racer(name: str) -> None:
+        for step in range(5):
+            await trio.lowlevel.checkpoint()
+            seen.append(f"{name}{step}")
+            await trio.sleep(1.0)
+        seen.append(f"{name} {random.random()} {uuid.uuid4()} {os.urandom(4).hex()}")
+
+    async with trio.open_nursery() as nursery:
+        for name in "abcde":
+            nursery.start_soon(racer, name)
+    seen.append(f"end {trio.current_time()}")
+    return seen
+
+
+def test_the_same_seed_gives_the_same_order_of_tasks() -> None:
+    first = deterministic_trio.run(7, _interleaving)
+    assert first == deterministic_trio.run(7, _interleaving)
+    assert first[-1] == "end 5.0"
+
+
+def test_another_seed_gives_another_order() -> None:
+    orders = {tuple(deterministic_trio.run(seed, _interleaving)) for seed in range(5)}
+    assert len(orders) == 5
+
+
+def test_another_process_with_other_hash_seeds_gives_the_same_order() -> None:
+    program = (
+        "from tests.support import deterministic_trio as d;"
+        "from tests.test_support_deterministic_trio import _interleaving;"
+        "print(d.run(7, _interleaving))"
+    )
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env=dict(os.environ, PYTHONHASHSEED=hash_seed),
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+        for hash_seed in ("1", "2")
+    }
+    assert outputs == {str(deterministic_trio.run(7, _interleaving))}
+
+
+def test_everything_is_as_before_afterwards() -> None:
+    before = (os.urandom, uuid.uuid4, random.getstate(), _run._r.getstate())
+    switch = _run._ALLOW_DETERMINISTIC_SCHEDULING
+    deterministic_trio.run(1, _interleaving)
+    assert (os.urandom, uuid.uuid4, random.getstate(), _run._r.getstate()) == before
+    assert switch == _run._ALLOW_DETERMINISTIC_SCHEDULING
+
+
+def test_trio_still_has_the_private_names_and_uses_them_as_we_think() -> None:
+    source = inspect.getsource(_run.unrolled_run)
+    assert "if _ALLOW_DETERMINISTIC_SCHEDULING:" in source
+    assert "batch.sort(key=lambda t: t._counter)" in source
+    assert "_r.shuffle(batch)" in source
+    heap = inspect.getsource(_run.Deadlines.add)
+    assert "heappush(self._heap, (deadline, id(cancel_scope), cancel_scope))" in heap
+    assert "self._active += 1" in heap
+
+
+async def _cancelled_in_which_order() -> list[int]:
+    """Scopes with one deadline; who is aborted first shows the order of the heap."""
+    aborted: list[int] = []
+
+    async def wait(index: int) -> None:
+        def abort(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
+            aborted.append(index)
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        with trio.move_on_at(1.0):
+            await trio.lowlevel.wait_task_rescheduled(abort)
+
+    async with trio.open_nursery() as nursery:
+        for index in range(20):
+            nursery.start_soon(wait, index)
+            await trio.testing.wait_all_tasks_blocked()
+    return aborted
+
+
+def test_equal_deadlines_fall_due_in_the_order_in_which_they_were_set() -> None:
+    assert deterministic_trio.run(3, _cancelled_in_which_order) == list(range(20))

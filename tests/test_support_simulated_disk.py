@@ -1,0 +1,134 @@
+"""The simulated disk keeps the contract of the real one, and loses what it should lose."""
+
+import random
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from store.disk import RealDisk
+from store.errors import StoreFullError
+from tests.support.contracts import DISK_CONTRACTS, check_disk, lock_is_exclusive_and_comes_back
+from tests.support.simulated_disk import PAGE_BYTES, SECTOR_BYTES, SimulatedDisk
+
+
+@pytest.mark.parametrize("name", DISK_CONTRACTS)
+async def test_the_simulated_disk_keeps_the_contract(name: str) -> None:
+    await check_disk(name, SimulatedDisk(), "/disk")
+
+
+@pytest.mark.parametrize("name", DISK_CONTRACTS)
+async def test_the_real_disk_keeps_the_contract(name: str, tmp_path: Path) -> None:
+    await check_disk(name, RealDisk(), str(tmp_path))
+
+
+def test_the_lock_is_exclusive_and_dies_with_the_process() -> None:
+    disk = SimulatedDisk()
+    lock_is_exclusive_and_comes_back(disk, "/disk")
+    disk.lock("/disk/lock")
+    disk.crashed().lock("/disk/lock")
+
+
+def test_a_full_disk_refuses_and_leaves_nothing() -> None:
+    disk = SimulatedDisk(capacity_bytes=10_000)
+    disk.create("/f", 8192)
+    with pytest.raises(StoreFullError, match="/g"):
+        disk.create("/g", 4096)
+    with pytest.raises(StoreFullError):
+        disk.replace("/config", bytes(4096))
+    assert not disk.exists("/g")
+    assert not disk.exists("/config")
+    disk.remove("/f")
+    disk.create("/g", 4096)
+
+
+def test_after_kill_the_page_cache_is_all_there_and_the_dead_change_nothing() -> None:
+    disk = SimulatedDisk()
+    file = disk.create("/f", 8192)
+    file.buffer[0:4] = b"kept"
+    after = disk.crashed()
+    file.buffer[0:4] = b"late"
+    file.sync()
+    disk.remove("/f")
+    assert after.open("/f").buffer[:4] == b"kept"
+    assert after.open("/f").durable == bytes(8192)
+
+
+async def test_a_sync_makes_durable_what_was_there_when_it_began(autojump_clock: MockClock) -> None:
+    disk = SimulatedDisk(sync_seconds=lambda: 2.0)
+    file = disk.create("/f", 4096)
+    file.buffer[0:1] = b"a"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(disk.sync, file)
+        await trio.sleep(1.0)
+        file.buffer[1:2] = b"b"
+        assert file.durable == bytes(4096)
+    assert file.durable == b"a" + bytes(4095)
+
+
+async def test_a_running_sync_is_not_cancelled(autojump_clock: MockClock) -> None:
+    disk = SimulatedDisk(sync_seconds=lambda: 2.0)
+    file = disk.create("/f", 4096)
+    start = trio.current_time()
+    with trio.move_on_after(0.5):
+        await disk.sync(file)
+    assert trio.current_time() - start == 2.0
+
+
+async def test_a_failed_sync_makes_nothing_durable() -> None:
+    disk = SimulatedDisk(sync_seconds=lambda: 0.0)
+    file = disk.create("/f", 4096)
+    file.buffer[0:1] = b"a"
+    disk.sync_fails = True
+    with pytest.raises(OSError, match="Input/output"):
+        await disk.sync(file)
+    assert file.durable == bytes(4096)
+
+
+def test_power_loss_keeps_synced_pages_and_mixes_the_others_by_sector() -> None:
+    disk = SimulatedDisk()
+    pages = 64
+    file = disk.create("/f", pages * PAGE_BYTES)
+    file.buffer[:] = b"o" * file.size
+    file.sync()
+    file.buffer[PAGE_BYTES:] = b"n" * (file.size - PAGE_BYTES)
+    outcomes = set()
+    for seed in range(8):
+        after = disk.powered_off(random.Random(seed)).open("/f")
+        content = after.buffer[:]
+        assert content == after.durable
+        assert content[:PAGE_BYTES] == b"o" * PAGE_BYTES
+        for page in range(PAGE_BYTES, len(content), PAGE_BYTES):
+            sectors = {
+                bytes(content[at : at + SECTOR_BYTES])
+                for at in range(page, page + PAGE_BYTES, SECTOR_BYTES)
+            }
+            assert sectors <= {b"o" * SECTOR_BYTES, b"n" * SECTOR_BYTES}
+            outcomes.add((len(sectors), content[page : page + 1]))
+    assert {size for size, _ in outcomes} == {1, 2}
+
+
+def test_power_loss_may_bring_a_removed_file_back_until_the_directory_is_synced() -> None:
+    disk = SimulatedDisk()
+    disk.create("/d/old", 4096)
+    disk.remove("/d/old")
+    assert {disk.powered_off(random.Random(s)).exists("/d/old") for s in range(9)} == {True, False}
+    disk.create("/d/new", 4096)
+    assert {disk.powered_off(random.Random(s)).exists("/d/old") for s in range(9)} == {False}
+
+
+def test_the_same_chance_loses_the_same_pages() -> None:
+    disk = SimulatedDisk()
+    disk.create("/f", 40 * PAGE_BYTES).buffer[:] = b"n" * 40 * PAGE_BYTES
+    first, second = (disk.powered_off(random.Random(5)).read("/f") for _ in range(2))
+    assert first == second
+
+
+def test_events_are_told() -> None:
+    seen: list[str] = []
+    disk = SimulatedDisk(on_event=seen.append)
+    disk.create("/f", 4096)
+    disk.remove("/f")
+    disk.replace("/g", b"12")
+    assert seen == ["create /f 4096", "remove /f", "replace /g 2"]
