@@ -2,7 +2,7 @@
 
 
 class DrillError(Exception):
-    """The drill cannot go on as asked for; nothing about the cluster's promises is known from it."""
+    """The drill cannot go on as asked for. It says nothing about the cluster's promises."""
 
 
 class BadOptionsError(DrillError):

@@ -4,13 +4,12 @@ Both answer the same three questions, so a producer does not know which it has: 
 (`take`), was it acknowledged (`settle`), and has everything been sent (`all_acknowledged`).
 """
 
-from __future__ import annotations
-
 import os
 import random
 import stat
 from array import array
 from collections import deque
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -74,7 +73,7 @@ class Orders:
 
     def take(self, producer: str, sequence: int) -> Body:
         """Return the order number `sequence` of a producer; its id makes the body unique."""
-        chance = random.Random(f"{self._seed}/{producer}/{sequence}")  # noqa: S311
+        chance = random.Random(f"{self._seed}/{producer}/{sequence}")
         chosen = chance.sample(_PRODUCTS, chance.randint(1, 4))
         items = [
             {"sku": sku, "count": chance.randint(1, 5), "cents": cents} for sku, cents in chosen
@@ -137,7 +136,7 @@ class FileLines:
         """Lines that are not empty."""
         return len(self._starts)
 
-    def take(self, producer: str, sequence: int) -> Body:  # noqa: ARG002
+    def take(self, producer: str, sequence: int) -> Body:
         """Return the next line, whoever asks.
 
         Raises:
@@ -182,7 +181,7 @@ def _open_regular(path: Path) -> int:
     return fd
 
 
-def _find_lines(path: Path, line_bytes_max: int) -> tuple[array[int], array[int]]:
+def _find_lines(path: Path, line_bytes_max: int) -> tuple[Sequence[int], Sequence[int]]:
     """Return where each line that is not empty starts, and its bytes without the line end."""
     starts = array("q")
     sizes = array("q")

@@ -1,4 +1,4 @@
-"""What the master says about its slaves (request 907), kept for conditions, live view and report."""
+"""What the master says about its slaves (request 907), for conditions, live view and report."""
 
 from typing import Final
 
@@ -18,12 +18,12 @@ class SlaveReport(msgspec.Struct, frozen=True):
     lag_bytes: int
 
 
-class SlaveState(msgspec.Struct, frozen=True):
+class SlaveState(msgspec.Struct, frozen=True, kw_only=True):
     """The last that is known of a slave. `lag_bytes` still grows while it is not connected."""
 
-    connected: bool
-    ack_offset: int
-    lag_bytes: int
+    connected: bool = False
+    ack_offset: int = 0
+    lag_bytes: int = 0
 
     def __str__(self) -> str:
         if not self.connected:
@@ -38,7 +38,7 @@ class Replication:
         """Take the address of each slave by node name."""
         self._node_by_address = {address: node for node, address in slave_addresses.items()}
         self._timeline = timeline
-        self.states = {node: SlaveState(False, 0, 0) for node in slave_addresses}  # noqa: FBT003
+        self.states = {node: SlaveState() for node in slave_addresses}
         self.sampled_at = float("-inf")
         self.master_answers = False
 
@@ -54,10 +54,15 @@ class Replication:
         for node, before in self.states.items():
             report = connected.get(node)
             if report is None:
-                lag_bytes = max(0, log_end - before.ack_offset)
-                state = SlaveState(False, before.ack_offset, lag_bytes)  # noqa: FBT003
+                state = SlaveState(
+                    ack_offset=before.ack_offset, lag_bytes=max(0, log_end - before.ack_offset)
+                )
             else:
-                state = SlaveState(True, report.ack_offset, max(0, report.lag_bytes))  # noqa: FBT003
+                state = SlaveState(
+                    connected=True,
+                    ack_offset=report.ack_offset,
+                    lag_bytes=max(0, report.lag_bytes),
+                )
             self.states[node] = state
             self._timeline.lagged(now, node, state.lag_bytes, connected=state.connected)
 

@@ -96,7 +96,7 @@ def render(summary: Summary, timeline: Timeline) -> str:
 
 
 def _count(number: int | None) -> str:
-    return "–" if number is None else f"{number:,}"
+    return "none" if number is None else f"{number:,}"
 
 
 def _check_count(summary: Summary, name: str) -> int | None:

@@ -38,6 +38,7 @@ class Seen(msgspec.Struct, frozen=True):
 class Expectation(msgspec.Struct, frozen=True):
     """One thing a phase had to show. `waited_seconds` is how long it took, or the deadline."""
 
+    at_seconds: float
     scenario: str
     phase: str
     expected: str
@@ -135,8 +136,7 @@ class Stage:
         self.timeline.start_phase(self._now(), self.scenario, name)
         if before is not None:
             with trio.move_on_after(SEEN_SECONDS_MAX):
-                while before.in_flight:
-                    await trio.sleep(LOOK_SECONDS / 5)
+                await _until(lambda: not before.in_flight)
 
     async def play(self, share: float) -> None:
         """Let the load run for a share of this scenario's time."""
@@ -178,10 +178,9 @@ class Stage:
             UnmetError: it did not within the time.
         """
         started = self._now()
+        with trio.move_on_after(within_seconds):
+            await _until(lambda: look().held)
         seen = look()
-        while not seen.held and self._now() - started < within_seconds:
-            await trio.sleep(LOOK_SECONDS)
-            seen = look()
         self._note(expected, seen, self._now() - started)
         if not seen.held:
             raise UnmetError
@@ -194,7 +193,13 @@ class Stage:
         phase = self.timeline.phase
         self.expectations.append(
             Expectation(
-                phase.scenario, phase.name, expected, seen.text, seen.held, waited_seconds
+                at_seconds=self._now(),
+                scenario=phase.scenario,
+                phase=phase.name,
+                expected=expected,
+                seen=seen.text,
+                held=seen.held,
+                waited_seconds=waited_seconds,
             )
         )
 
@@ -214,7 +219,7 @@ class Stage:
         await self.expect(expected, look)
 
     def all_producers_see(self, mode: SendMode, *statuses: str) -> Seen:
-        """Look whether the last answer to every producer of a mode, in this phase, is one of these."""
+        """Look whether every producer's last answer to a send of this phase is one of these."""
         latest = self.load.latest(mode, self.timeline.phase)
         seen = ", ".join(status or "no answer yet" for status in latest)
         return Seen(all(status in statuses for status in latest), seen)
@@ -227,6 +232,14 @@ class Stage:
         }
         text = ", ".join(f"{count:,} {status}" for status, count in counts.items())
         return Seen(bool(counts) and set(counts) <= set(statuses), text or "no answered send")
+
+
+async def _until(holds: Callable[[], bool]) -> None:
+    """Look again and again: what is looked at is another process, and sends no events."""
+    while True:
+        if holds():
+            return
+        await trio.sleep(LOOK_SECONDS)
 
 
 Scenario = Callable[[Stage], Awaitable[None]]
@@ -243,9 +256,7 @@ async def slave_loss(stage: Stage) -> None:
 
     await stage.begin("kill-slaves")
     await stage.kill(*stage.slaves)
-    await stage.expect(
-        f"sync sends answer {lone}", lambda: stage.all_producers_see("sync", lone)
-    )
+    await stage.expect(f"sync sends answer {lone}", lambda: stage.all_producers_see("sync", lone))
     await stage.begin("slaves-down")
     await stage.play(0.35)
     stage.check(f"every sync send answers {lone}", stage.every_send_was("sync", lone))
@@ -347,7 +358,9 @@ def _nothing_left_to_read(stage: Stage) -> Seen:
 def _all_have_reasons(stage: Stage, status: str) -> Seen:
     """Look whether an answer that is not SEND_OK came without a reason."""
     missing = stage.timeline.phase.without_reason
-    examples = [reason.text for reason in stage.timeline.reasons.values() if reason.status == status]
+    examples = [
+        reason.text for reason in stage.timeline.reasons.values() if reason.status == status
+    ]
     return Seen(not missing, f"“{examples[-1]}”" if not missing and examples else f"{missing} bare")
 
 

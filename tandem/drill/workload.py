@@ -8,7 +8,7 @@ Followers read each queue from the start as it grows and check what they see. A 
 the beginning again and again, so that there is something to read even when nothing new arrives.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -168,8 +168,7 @@ class Workload:
     def left_to_read(self) -> int:
         """Acknowledged messages that followers have not seen yet."""
         return sum(
-            max(0, reader.acknowledged_end - reader.next_offset)
-            for reader in self.readers.values()
+            max(0, reader.acknowledged_end - reader.next_offset) for reader in self.readers.values()
         )
 
     async def produce(self, producer: ProducerState, client: SendsMessages) -> None:
@@ -343,5 +342,3 @@ def producer_states(sync_count: int, async_count: int) -> list[ProducerState]:
     states.extend(ProducerState(f"sync-{n}", "sync") for n in range(1, sync_count + 1))
     states.extend(ProducerState(f"async-{n}", "async") for n in range(1, async_count + 1))
     return states
-
-
