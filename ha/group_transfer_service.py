@@ -65,7 +65,7 @@ class SlaveProgress:
 
 
 class GroupTransferService:
-    """The puts of one master that wait for slaves. Owned by the `HAService`.
+    """The puts of one master that wait for slaves. Owned by the `SlaveServer`.
 
     Invariant: `_waiting` is sorted by end offset and by deadline, because puts arrive in log order
     and all wait equally long; nobody in it is satisfied.

@@ -61,11 +61,12 @@ class HAClientState(enum.Enum):
 class AppendBody(msgspec.Struct, frozen=True):
     """Append `body`, one or more whole checked records, to our commit log at `offset`.
 
-    `body` lives as long as the data that was received; it lies within one file of the log.
+    All of `body` belongs into one file of the log. Its last record starts at `last_record_offset`.
     """
 
     offset: int
-    body: bytes | bytearray | memoryview
+    body: bytes | memoryview
+    last_record_offset: int
 
 
 class HAClient:
@@ -226,10 +227,11 @@ class HAClient:
         offset = self._received
         start = self._position
         stop = start + min(self._body_bytes_here(), self._file_left(offset))
-        whole_end, self._needed = self._find_whole(self._data, start, stop, offset)
+        last, whole_end, self._needed = self._find_whole(self._data, start, stop, offset)
         if whole_end > start:
             self._consume(whole_end - start)
-            return AppendBody(offset, memoryview(self._data)[start:whole_end])
+            body = memoryview(self._data)[start:whole_end]
+            return AppendBody(offset, body, offset + last - start)
         self._pending += self._data[start:stop]
         self._consume(stop - start)
         return None
@@ -242,23 +244,23 @@ class HAClient:
         if len(self._pending) < self._needed:
             return None
         offset = self._received - len(self._pending)
-        whole_end, self._needed = self._find_whole(self._pending, 0, len(self._pending), offset)
+        record = bytes(self._pending)
+        _, whole_end, self._needed = self._find_whole(record, 0, len(record), offset)
         if not whole_end:
             return None
-        event = AppendBody(offset, self._pending)
-        self._pending = bytearray()
-        return event
+        self._pending.clear()
+        return AppendBody(offset, record, offset)
 
     def _find_whole(
-        self, buffer: bytes | bytearray, start: int, stop: int, offset: int
-    ) -> tuple[int, int]:
+        self, buffer: bytes, start: int, stop: int, offset: int
+    ) -> tuple[int, int, int]:
         """Find whole sound records in `buffer[start:stop]`, all of which lies in one file.
 
-        Returns the position where they end, and, if that is `start`, how many bytes from `start`
-        on it takes to know more.
+        Returns the positions where the last of them starts and ends; if that end is `start`,
+        also how many bytes from `start` on it takes to know more.
         """
         if stop - start < BLANK_HEADER_BYTES:
-            return start, self._fitting(BLANK_HEADER_BYTES, offset, spare=0)
+            return start, start, self._fitting(BLANK_HEADER_BYTES, offset, spare=0)
         check = check_records(
             buffer,
             offset - start,
@@ -269,17 +271,18 @@ class HAClient:
         )
         if check.end > start:
             self._fitting(check.end - start, offset, spare=BLANK_HEADER_BYTES)
-            return check.end, 0
+            return check.last_start, check.end, 0
+        needed = check.needed_bytes
         if check.stop is ScanStop.TORN:
-            return start, self._fitting(check.needed_bytes, offset, spare=BLANK_HEADER_BYTES)
+            return start, start, self._fitting(needed, offset, spare=BLANK_HEADER_BYTES)
         if check.stop is not ScanStop.BLANK:
             reason = check.reason or "zeros where a record should be"
             raise CorruptTransferError(offset=offset, reason=reason)
-        if check.needed_bytes != self._file_left(offset):
-            reason = f"end-of-file record of {check.needed_bytes} bytes does not end the file"
+        if needed != self._file_left(offset):
+            reason = f"end-of-file record of {needed} bytes does not end the file"
             raise CorruptTransferError(offset=offset, reason=reason)
-        whole = stop - start >= check.needed_bytes
-        return (start + check.needed_bytes if whole else start), check.needed_bytes
+        whole = stop - start >= needed
+        return start, (start + needed if whole else start), needed
 
     def _fitting(self, size: int, offset: int, *, spare: int) -> int:
         """Return `size` if so many bytes from `offset` on leave `spare` bytes of the file."""
