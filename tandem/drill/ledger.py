@@ -14,35 +14,14 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Final, Self
 
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tandem.drill.errors import LedgerError
-
-SendMode = Literal["sync", "async"]
-"""Whether the answer waits for a slave (`sync`) or only for the master's log (`async`)."""
-
-SEND_OK: Final = "SEND_OK"
-FLUSH_DISK_TIMEOUT: Final = "FLUSH_DISK_TIMEOUT"
-FLUSH_SLAVE_TIMEOUT: Final = "FLUSH_SLAVE_TIMEOUT"
-SLAVE_NOT_AVAILABLE: Final = "SLAVE_NOT_AVAILABLE"
-REJECTED: Final = "REJECTED"
-NOT_SENT: Final = "NOT_SENT"
-UNKNOWN: Final = "UNKNOWN"
-
-STATUSES: Final = (
-    SEND_OK,
-    FLUSH_DISK_TIMEOUT,
-    FLUSH_SLAVE_TIMEOUT,
-    SLAVE_NOT_AVAILABLE,
-    UNKNOWN,
-    REJECTED,
-    NOT_SENT,
-)
-"""Every outcome of a send, from best to worst for whoever waits for it."""
+from tandem.drill.outcomes import UNKNOWN, SendMode
 
 NO_ANSWER: Final = "the drill ended before an answer came"
 

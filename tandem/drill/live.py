@@ -14,7 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from tandem.drill.ledger import SEND_OK, STATUSES, SendMode
+from tandem.drill.outcomes import SEND_OK, STATUSES, SendMode
 from tandem.drill.replication import Replication
 from tandem.drill.scenario import Expectation
 from tandem.drill.timeline import Timeline

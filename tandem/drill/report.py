@@ -6,7 +6,7 @@ from typing import Final
 import jinja2
 import msgspec
 
-from tandem.drill.ledger import STATUSES
+from tandem.drill.outcomes import STATUSES
 from tandem.drill.plots import STATUS_COLOURS, timeline_svg
 from tandem.drill.summary import Summary, broken_promises, failed_expectations
 from tandem.drill.timeline import Timeline

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 import msgspec
 import trio
 
-from tandem.drill.ledger import NOT_SENT, REJECTED, SEND_OK, UNKNOWN, SendMode
+from tandem.drill.outcomes import NOT_SENT, REJECTED, SEND_OK, UNKNOWN, SendMode
 from tandem.drill.replication import CAUGHT_UP_BYTES, Replication
 from tandem.drill.timeline import Phase, Timeline
 

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from tandem.drill.ledger import STATUSES, SendMode
+from tandem.drill.outcomes import STATUSES, SendMode
 from tandem.drill.scenario import Expectation
 from tandem.drill.timeline import Fault, Phase, Reason, Timeline
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from tandem.drill.ledger import SEND_OK, SendMode
+from tandem.drill.outcomes import SEND_OK, SendMode
 
 BUCKET_SECONDS: Final = 0.25
 

@@ -24,18 +24,9 @@ from tandem.client import (
     RouteNotFoundError,
     SendResult,
 )
-from tandem.drill.ledger import (
-    NO_ANSWER,
-    NOT_SENT,
-    REJECTED,
-    SEND_OK,
-    UNKNOWN,
-    Answered,
-    Ledger,
-    Sending,
-    SendMode,
-)
+from tandem.drill.ledger import NO_ANSWER, Answered, Ledger, Sending
 from tandem.drill.orders import BodySource
+from tandem.drill.outcomes import NOT_SENT, REJECTED, SEND_OK, UNKNOWN, SendMode
 from tandem.drill.timeline import Phase, Timeline
 from tandem.wire.crc import crc32
 from tandem.wire.message import Message, MessageExt, decode_offset_msg_id

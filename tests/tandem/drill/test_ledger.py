@@ -6,17 +6,8 @@ import pytest
 
 from tandem.drill import ledger as ledger_module
 from tandem.drill.errors import LedgerError
-from tandem.drill.ledger import (
-    NO_ANSWER,
-    SEND_OK,
-    SLAVE_NOT_AVAILABLE,
-    UNKNOWN,
-    Answered,
-    Ledger,
-    Sending,
-    read_entries,
-    write_parquet,
-)
+from tandem.drill.ledger import NO_ANSWER, Answered, Ledger, Sending, read_entries, write_parquet
+from tandem.drill.outcomes import SEND_OK, SLAVE_NOT_AVAILABLE, UNKNOWN
 
 
 def sending(number: int) -> Sending:

@@ -42,7 +42,7 @@ def test_an_order_is_json_with_a_sum_that_adds_up() -> None:
 
 
 def test_lines_come_in_order_without_line_ends(tmp_path: Path) -> None:
-    with lines_of(tmp_path / "log", b"one\r\n\n{\"two\": 2}\n\xe9t\xe9\n\r\nlast") as lines:
+    with lines_of(tmp_path / "log", b'one\r\n\n{"two": 2}\n\xe9t\xe9\n\r\nlast') as lines:
         bodies = [lines.take("p", n).data for n in range(lines.line_count)]
 
     assert bodies == [b"one", b'{"two": 2}', b"\xe9t\xe9", b"last"]

@@ -1,6 +1,6 @@
 import math
 
-from tandem.drill.ledger import NOT_SENT, SEND_OK, SLAVE_NOT_AVAILABLE
+from tandem.drill.outcomes import NOT_SENT, SEND_OK, SLAVE_NOT_AVAILABLE
 from tandem.drill.timeline import Timeline, percentile
 
 
@@ -33,7 +33,13 @@ def test_reasons_that_differ_in_a_number_are_one() -> None:
     ):
         timeline.sent()
         timeline.answered(
-            0.1, phase, "sync", SLAVE_NOT_AVAILABLE, reason=reason, send_id=str(number), latency_ms=1
+            0.1,
+            phase,
+            "sync",
+            SLAVE_NOT_AVAILABLE,
+            reason=reason,
+            send_id=str(number),
+            latency_ms=1,
         )
 
     found = [(reason.count, reason.example, reason.text) for reason in timeline.reasons.values()]

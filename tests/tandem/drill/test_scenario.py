@@ -1,0 +1,252 @@
+import pytest
+import trio
+import trio.testing
+
+from tandem.drill.outcomes import NOT_SENT, SEND_OK, SLAVE_NOT_AVAILABLE, SendMode
+from tandem.drill.scenario import SCENARIOS, Expectation, UnmetError, master_loss, slave_loss
+from tests.tandem.drill.fake_world import MASTER, World
+
+
+def failed(world: World) -> list[Expectation]:
+    return [expectation for expectation in world.stage.expectations if not expectation.held]
+
+
+def phase_names(world: World) -> list[str]:
+    return [phase.name for phase in world.timeline.phases]
+
+
+async def test_losing_the_slaves_of_a_sound_cluster_holds_every_expectation(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    world = World()
+    nursery.start_soon(world.run)
+
+    await slave_loss(world.stage)
+    nursery.cancel_scope.cancel()
+
+    assert failed(world) == []
+    assert phase_names(world) == [
+        "start",
+        "steady",
+        "kill-slaves",
+        "slaves-down",
+        "restart-slaves",
+        "catch-up",
+        "recovered",
+        "drain",
+    ]
+    down = world.timeline.phases[3]
+    assert set(down.sends) == {("sync", SLAVE_NOT_AVAILABLE), ("async", SEND_OK)}
+    assert [fault.text for fault in world.timeline.faults] == [
+        "kill -9 broker-a-1, broker-a-2",
+        "restart broker-a-1, broker-a-2",
+    ]
+
+
+async def test_losing_the_master_of_a_sound_cluster_holds_every_expectation(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    world = World()
+    nursery.start_soon(world.run)
+
+    await master_loss(world.stage)
+    nursery.cancel_scope.cancel()
+
+    assert failed(world) == []
+    assert phase_names(world) == [
+        "start",
+        "steady",
+        "kill-master",
+        "master-down",
+        "restart-master",
+        "re-attach",
+        "recovered",
+        "drain",
+    ]
+    down = world.timeline.phases[3]
+    assert set(down.sends) == {("sync", NOT_SENT), ("async", NOT_SENT)}
+    assert down.messages_read > 0
+
+
+async def test_the_time_under_load_is_what_was_asked_for(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    world = World()
+    nursery.start_soon(world.run)
+    started = trio.current_time()
+
+    await slave_loss(world.stage)
+    nursery.cancel_scope.cancel()
+
+    assert 20.0 <= trio.current_time() - started < 26.0
+
+
+async def test_a_wrong_answer_while_the_slaves_are_down_is_noted_and_the_scenario_goes_on(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    world = World()
+
+    def lies_once_in_a_while(mode: SendMode) -> str:
+        status = world.usual_answer(mode)
+        answered = world.timeline.phase.sends.total()
+        return SEND_OK if status == SLAVE_NOT_AVAILABLE and answered % 40 == 38 else status
+
+    world.answer = lies_once_in_a_while
+    nursery.start_soon(world.run)
+
+    await slave_loss(world.stage)
+    nursery.cancel_scope.cancel()
+
+    (expectation,) = failed(world)
+    assert expectation.phase == "slaves-down"
+    assert expectation.expected == "every sync send answers SLAVE_NOT_AVAILABLE"
+    assert "SEND_OK" in expectation.seen
+    assert phase_names(world)[-1] == "drain"
+
+
+async def test_an_answer_without_a_reason_is_noted(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    world = World()
+    world.reason = ""
+    nursery.start_soon(world.run)
+
+    await slave_loss(world.stage)
+    nursery.cancel_scope.cancel()
+
+    assert [expectation.expected for expectation in failed(world)] == ["each of them gives a reason"]
+
+
+async def test_slaves_that_never_catch_up_end_the_scenario(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    world = World()
+
+    async def starts_for_nothing(node: str) -> None:
+        await trio.sleep(0.1)
+
+    world.start = starts_for_nothing  # type: ignore[method-assign]  # the fault to be found
+    nursery.start_soon(world.run)
+
+    with pytest.raises(UnmetError):
+        await slave_loss(world.stage)
+    nursery.cancel_scope.cancel()
+
+    (expectation,) = failed(world)
+    assert expectation.expected == "broker-a-1 and broker-a-2 caught up with the master"
+    assert expectation.seen == "broker-a-1 not connected, broker-a-2 not connected"
+    assert expectation.waited_seconds >= 20.0
+    assert phase_names(world)[-1] == "catch-up"
+
+
+async def test_a_node_that_does_not_start_ends_the_scenario_with_its_own_words(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    world = World()
+    world.refuse_to_start = "the log is torn at 4096"
+    nursery.start_soon(world.run)
+
+    with pytest.raises(UnmetError):
+        await master_loss(world.stage)
+    nursery.cancel_scope.cancel()
+
+    (expectation,) = failed(world)
+    assert expectation.expected == f"{MASTER} is back: recovered and listening"
+    assert expectation.seen == f"{MASTER} did not start: the log is torn at 4096"
+
+
+async def test_a_node_that_hangs_in_its_start_is_not_waited_for_for_ever(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    world = World()
+    async def hangs(node: str) -> None:
+        await trio.sleep_forever()
+
+    world.start = hangs  # type: ignore[method-assign]
+    nursery.start_soon(world.run)
+
+    with pytest.raises(UnmetError):
+        await master_loss(world.stage)
+    nursery.cancel_scope.cancel()
+
+    assert failed(world)[0].seen == "not within 30 s"
+
+
+async def test_consumers_that_stop_with_the_master_are_noted(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    world = World()
+
+    async def kills_reading_too(node: str) -> None:
+        await trio.lowlevel.checkpoint()
+        del world.up[node]
+        world.reading = False
+
+    async def starts_reading_too(node: str) -> None:
+        await trio.lowlevel.checkpoint()
+        world.up[node] = trio.current_time()
+        world.reading = True
+
+    world.kill = kills_reading_too  # type: ignore[method-assign]
+    world.start = starts_reading_too  # type: ignore[method-assign]
+    nursery.start_soon(world.run)
+
+    await master_loss(world.stage)
+    nursery.cancel_scope.cancel()
+
+    (expectation,) = failed(world)
+    assert expectation.expected == "consumers go on reading from a slave"
+    assert expectation.seen == "0 messages read"
+
+
+async def test_a_node_that_ends_by_itself_is_noted(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    world = World()
+    world.exits = ["broker-a-2 ended with 1"]
+    nursery.start_soon(world.run)
+
+    await slave_loss(world.stage)
+    nursery.cancel_scope.cancel()
+
+    assert {expectation.seen for expectation in failed(world)} == {"broker-a-2 ended with 1"}
+
+
+async def test_the_rest_of_an_input_is_waited_for(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    world = World()
+    world.stage.rest_seconds_max = 5.0
+    world.lines_left = 12
+    nursery.start_soon(world.run)
+
+    with pytest.raises(UnmetError):
+        await slave_loss(world.stage)
+    nursery.cancel_scope.cancel()
+
+    assert failed(world)[0].seen == "12 lines to go"
+
+
+async def test_a_phase_begins_when_the_sends_of_the_one_before_are_answered(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    world = World()
+    await world.stage.begin("before")
+    before = world.timeline.sent()
+
+    async def answer_later() -> None:
+        await trio.sleep(3)
+        world.timeline.answered(
+            trio.current_time(), before, "sync", SEND_OK, reason="", send_id="x", latency_ms=1
+        )
+
+    nursery.start_soon(answer_later)
+    started = trio.current_time()
+    await world.stage.begin("after")
+
+    assert 3 <= trio.current_time() - started < 3.2
+    assert before.ended_at == started
+
+
+def test_the_scenarios_have_the_names_that_the_command_line_takes() -> None:
+    assert set(SCENARIOS) == {"slave-loss", "master-loss"}
