@@ -1,0 +1,103 @@
+"""The batch source `commitlog`: store directories as a Spark table.
+
+    spark.read.format("commitlog").option("topic", "orders").load("data/broker-a-0")
+
+One row a record, with every field; see `record_batches.COLUMNS`, and `options` for what can be
+asked for. `load` takes one path or a list. The table is a snapshot: the end of each log is where it
+was when Spark planned the query, also when a node goes on writing.
+
+What is damaged is never skipped silently. `onError` decides between an exception and a row that has
+only `physicalOffset`, `store` and `error`. Precisely:
+
+    end       sound records are followed by zeros to the end of the last file, or by its blank
+              record: no error
+    torn      anything else in the last file that holds data, with no record behind it
+    corrupt   anything else with a record behind it, or in an earlier file; a body that its CRC
+              does not fit; a blank record of the wrong size; a file missing between two others
+
+A record whose body fails its CRC can still be told from its neighbours: with `onError=row` it is
+a full row with `crcOk` false and `error` set (and `torn` if nothing follows it). Only bodies of
+selected records are checked; the structure of the log is checked whatever is selected.
+
+Deliberately without `pushFilters`: see `options`.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
+
+from tandem.spark.errors import OptionError
+from tandem.spark.log_splits import LogSplit, plan_splits, read_split
+from tandem.spark.options import ScanOptions, parse_options
+from tandem.spark.record_batches import COLUMNS
+
+SCHEMA: StructType = from_arrow_schema(
+    pa.schema([(name, kind) for name, (kind, _) in COLUMNS.items()])
+)
+
+
+class CommitLogDataSource(DataSource):
+    """`spark.dataSource.register(CommitLogDataSource)`, then `format("commitlog")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "commitlog"
+
+    @cached_property
+    def _scan_options(self) -> ScanOptions:
+        return parse_options(self.options)
+
+    def schema(self) -> StructType:
+        """All columns, or those of the option `columns` in their order.
+
+        Raises:
+            OptionError: an option is wrong. This is the first thing Spark asks for.
+        """
+        names = self._scan_options.columns or SCHEMA.names
+        unknown = [name for name in names if name not in COLUMNS]
+        if unknown:
+            raise OptionError(
+                f"commitlog source: no column {', '.join(unknown)}; there are {', '.join(COLUMNS)}"
+            )
+        return StructType([SCHEMA[name] for name in names])
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Read with our schema or a selection of it that the user gave.
+
+        Raises:
+            OptionError: the schema has a column that we do not have, or one of another type; or
+                damage should become rows and there is no column to say so in.
+        """
+        for field in schema.fields:
+            if field.name not in COLUMNS or SCHEMA[field.name].dataType != field.dataType:
+                raise OptionError(
+                    f"commitlog source: column {field.simpleString()} of the schema given is not"
+                    f" one of {SCHEMA.simpleString()}"
+                )
+        if self._scan_options.on_error == "row" and "error" not in schema.names:
+            raise OptionError("commitlog source: onError=row needs the column error; add it")
+        return CommitLogReader(self._scan_options, schema.names)
+
+
+class CommitLogReader(DataSourceReader):
+    """Plans on the driver, reads in the tasks. Travels to them pickled: options and names only."""
+
+    def __init__(self, options: ScanOptions, names: Sequence[str]) -> None:
+        self._options = options
+        self._names = names
+
+    def partitions(self) -> list[InputPartition]:
+        """One partition a split; Spark asks once per `load`."""
+        return [InputPartition(split) for split in plan_splits(self._options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the Arrow batches of one split."""
+        split = partition.value
+        # Spark makes up a partition without a value where there is none.
+        if isinstance(split, LogSplit):
+            yield from read_split(split, self._options, self._names)

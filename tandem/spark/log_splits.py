@@ -1,0 +1,232 @@
+"""Reads pieces of a commit log as Arrow batches, and says exactly what could not be read.
+
+    plan_splits   on the driver: which pieces there are, and where each log ends for this query
+    read_split    in a task: the batches of one piece
+
+A split owns the records that start in it. Planned cuts lie on record starts, so the walk through a
+split has to end exactly where the next one begins; if it does not, one of the two is wrong and that
+is reported like any other damage. See `files` for what counts as torn, corrupt or the normal end.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from tandem.spark.errors import LogDamagedError
+from tandem.spark.log_files import (
+    LogFile,
+    Window,
+    commit_log_folder,
+    cut_file,
+    is_record,
+    list_log_files,
+    local_path,
+    log_tail,
+    next_record,
+    open_log,
+    scan_windows,
+    zeros_from,
+)
+from tandem.spark.options import ScanOptions
+from tandem.spark.queue_starts import QueueStarts
+from tandem.spark.record_batches import RecordSlice, error_batch
+from tandem.wire.record_scan import Bools, ScanStop, record_fault
+
+TORN: Final = "torn"
+CORRUPT: Final = "corrupt"
+
+
+class LogSplit(msgspec.Struct, frozen=True):
+    """A piece of one file of the log of `store`: positions [start, end).
+
+    `log_end` is the position up to which the file counts, `is_last_file` whether any later file
+    holds something. If `fault` is set there is nothing to read but this.
+    """
+
+    store: str
+    file: LogFile
+    start: int
+    end: int
+    log_end: int
+    is_last_file: bool
+    fault: str = ""
+
+
+class Damage(msgspec.Struct, frozen=True):
+    """Something in the log that is not a sound record, at a physical offset of a file."""
+
+    file: str
+    physical_offset: int
+    kind: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.reason} ({self.file})"
+
+
+def plan_splits(options: ScanOptions) -> list[LogSplit]:
+    """Look at the stores and cut their logs into pieces.
+
+    Raises:
+        NotAStoreError: a path is something else.
+    """
+    return [split for path in options.paths for split in _plan_store(path, options.split_bytes)]
+
+
+def _plan_store(store: str, split_bytes: int) -> Iterator[LogSplit]:
+    folder = commit_log_folder(local_path(store))
+    files = list_log_files(folder)
+    starts = QueueStarts(folder.parent / "consumequeue")
+    for number, file in enumerate(files):
+        is_last = number == len(files) - 1
+        if number and files[number - 1].end_offset != file.offset:
+            yield _missing_file(store, files[number - 1], file)
+        end = _log_end(file, starts) if is_last else file.size
+        cuts = cut_file(file, end, split_bytes, starts)
+        for start, stop in zip(cuts, [*cuts[1:], end], strict=True):
+            yield LogSplit(store, file, start, stop, end, is_last)
+
+
+def _missing_file(store: str, before: LogFile, behind: LogFile) -> LogSplit:
+    fault = f"the log goes on at {behind.offset}: the file between is missing"
+    hole = LogFile(before.path, before.end_offset, 0)
+    return LogSplit(store, hole, 0, 0, 0, is_last_file=False, fault=fault)
+
+
+def _log_end(file: LogFile, starts: QueueStarts) -> int:
+    known = starts.last_before(file.end_offset)
+    start = max((known or 0) - file.offset, 0)
+    if start:
+        with open_log(file) as descriptor:
+            start = start if is_record(descriptor, file, start) else 0
+    tail = log_tail(file, start)
+    return tail.end if tail.clean else file.size
+
+
+def read_split(
+    split: LogSplit, options: ScanOptions, names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the selected records of a split in log order, with the columns called `names`.
+
+    Raises:
+        LogDamagedError: a record is torn or corrupt and `options.on_error` is `fail`.
+    """
+    reader = _SplitReader(split, options, names)
+    if split.fault:
+        yield reader.damage_row(Damage(split.file.path, split.file.offset, CORRUPT, split.fault))
+        return
+    with open_log(split.file) as descriptor:
+        yield from reader.read(descriptor)
+
+
+class _SplitReader:
+    """The walk through one split."""
+
+    def __init__(self, split: LogSplit, options: ScanOptions, names: Sequence[str]) -> None:
+        self._split = split
+        self._file = split.file
+        self._options = options
+        self._names = names
+        pattern = options.topic_pattern
+        self._topic_pattern = None if pattern is None else re.compile(pattern)
+
+    def read(self, descriptor: int) -> Iterator[pa.RecordBatch]:
+        position: int | None = self._split.start
+        while position is not None and position < self._split.end:
+            window = None
+            for window in scan_windows(descriptor, self._file, position, self._split.end):
+                if window.scan.check.count:
+                    yield from self._batches(descriptor, window)
+            assert window is not None
+            reason = self._why_not_the_end(descriptor, window)
+            if not reason:
+                return
+            kind, position = self._look_behind(descriptor, window.end + 1)
+            yield self.damage_row(self._damage(window.end, kind, reason))
+
+    def damage_row(self, damage: Damage) -> pa.RecordBatch:
+        """Return the row that stands for `damage`, or raise, as the options say."""
+        if self._options.on_error == "fail":
+            raise LogDamagedError(damage.file, damage.physical_offset, damage.kind, damage.reason)
+        offset = damage.physical_offset
+        return error_batch(self._names, self._split.store, offset, str(damage))
+
+    def _damage(self, position: int, kind: str, reason: str) -> Damage:
+        return Damage(self._file.path, self._file.offset + position, kind, reason)
+
+    def _why_not_the_end(self, descriptor: int, window: Window) -> str:
+        """Return "" if the log, the file or the split properly ends here, else what is wrong."""
+        check = window.scan.check
+        split = self._split
+        reason = check.reason or "the file is shorter than when it was looked at first"
+        match check.stop:
+            case ScanStop.END if window.end == split.end:
+                reason = ""
+            case ScanStop.BLANK:
+                left = self._file.size - window.end
+                whole = check.needed_bytes == left and split.end == split.log_end
+                blank = f"blank record of {check.needed_bytes} bytes, {left} are left in the file"
+                reason = "" if whole else blank
+            case ScanStop.ZEROS:
+                zeros = zeros_from(descriptor, window.end, self._file.size)
+                end = split.is_last_file and zeros
+                reason = "" if end else "zeros, with more of the log behind them"
+            case ScanStop.TORN if split.end < split.log_end:
+                behind = self._file.offset + split.end
+                reason = f"{check.reason} before {behind}, where another begins"
+        return reason
+
+    def _look_behind(self, descriptor: int, position: int) -> tuple[str, int | None]:
+        """Return the kind of a damage before `position`, and where reading can go on."""
+        resume = next_record(descriptor, self._file, position, self._split.log_end)
+        kind = TORN if resume is None and self._split.is_last_file else CORRUPT
+        return kind, resume
+
+    def _batches(self, descriptor: int, window: Window) -> Iterator[pa.RecordBatch]:
+        options = self._options
+        every = RecordSlice(
+            window.data, window.scan.columns, self._split.store, check_crc=options.check_crc
+        )
+        part = every.take(self._selected(every))
+        if not len(part):
+            return
+        if options.check_crc and not part.crc_ok.all():
+            self._judge_bodies(descriptor, window, part)
+        yield part.batch(self._names)
+
+    def _judge_bodies(self, descriptor: int, window: Window, part: RecordSlice) -> None:
+        for row in np.flatnonzero(~part.crc_ok).tolist():
+            start = int(part.records.start[row])
+            base_offset = self._file.offset + window.position
+            reason = record_fault(window.data, base_offset, start)
+            record_end = window.position + start + int(part.records.size[row])
+            kind, _ = self._look_behind(descriptor, record_end)
+            damage = self._damage(window.position + start, kind, reason)
+            self.damage_row(damage)
+            part.errors[row] = str(damage)
+
+    def _selected(self, part: RecordSlice) -> Bools:
+        options = self._options
+        records = part.records
+        selected = np.ones(len(part), np.bool_)
+        if options.queues is not None:
+            selected &= np.isin(records.queue_id, list(options.queues))
+        if options.start_ms is not None:
+            selected &= records.store_timestamp_ms >= options.start_ms
+        if options.end_ms is not None:
+            selected &= records.store_timestamp_ms < options.end_ms
+        if options.topics is not None or self._topic_pattern is not None:
+            wanted = np.array(
+                [self._is_wanted(topic) for topic in part.topics.dictionary.to_pylist()]
+            )
+            selected &= wanted[part.topics.indices.to_numpy()]
+        return selected
+
+    def _is_wanted(self, topic: str) -> bool:
+        if self._topic_pattern is not None:
+            return self._topic_pattern.fullmatch(topic) is not None
+        return self._options.topics is not None and topic in self._options.topics
