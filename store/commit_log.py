@@ -22,10 +22,9 @@ import msgspec
 
 from store.errors import AppendGapError
 from store.mapped_file_queue import MappedFileQueue
-from store.recovery import BLANK_HEADER
+from store.recovery import BLANK_HEADER, looks_torn
 from tandem.wire.crc import CRC_MASK, raw_crc32
 from tandem.wire.message import (
-    BATCH_ENTRY_BYTES_MIN,
     BLANK_MAGIC_CODE,
     BORNHOST_V6_FLAG,
     MESSAGE_MAGIC_CODE,
@@ -43,10 +42,11 @@ if TYPE_CHECKING:
 
 END_FILE_MIN_BLANK_LENGTH: Final = 8
 _SHAPES_MAX: Final = 8192
-_ENTRY: Final = struct.Struct(">12xii")
-_SHORT: Final = struct.Struct(">h")
+_unpack_entry = struct.Struct(">12xii").unpack_from
+_unpack_length = struct.Struct(">H").unpack_from
+_BATCH_RECORD_HEAD: Final = struct.Struct(">IIIiiqq")
+BATCH_ENTRY_HEAD_BYTES: Final = 20
 _SEPARATOR: Final = b"\x02"
-_NUL: Final = b"\0"
 
 
 class RecordShape(msgspec.Struct, frozen=True, gc=False):
@@ -62,20 +62,10 @@ class IllegalBatchError(ValueError):
     """A client's batch body cannot be split. Nothing was written."""
 
 
-class BatchLayout(msgspec.Struct, frozen=True, gc=False):
-    """Where the parts of a batch go: one tuple a message, before anything is written."""
-
-    entries: list[tuple[int, int, int, bytes, RecordShape]]
-    """(flag, body start, body length, properties, shape)"""
-    total_bytes: int
-
-
 class CommitLog:
     """The log of one node. `MessageStore` owns and closes it."""
 
-    def __init__(
-        self, directory: str, mapped_file_size: int, disk: Disk, store_host: Host
-    ) -> None:
+    def __init__(self, directory: str, mapped_file_size: int, disk: Disk, store_host: Host) -> None:
         self.files = MappedFileQueue(directory, mapped_file_size, disk)
         self.record_bytes_max = mapped_file_size - END_FILE_MIN_BLANK_LENGTH
         self.last_store_timestamp_ms = 0
@@ -189,107 +179,111 @@ class CommitLog:
         self.last_record_offset = offset
         return offset, size
 
-    def layout_batch(self, batch: PutBatch, topic: bytes, body_bytes_max: int) -> BatchLayout:
-        """Split a client's batch body, checking every length; nothing is written.
+    def append_batch(
+        self, batch: PutBatch, topic: bytes, queue_offset: int, now_ms: int
+    ) -> list[int]:
+        """Append a client's batch as one run of records.
 
-        Entry size, magic and CRC are ignored, as RocketMQ does; a separator is put between an
-        entry's properties and the batch's where it is missing.
-
-        Raises:
-            IllegalBatchError: the body cannot be split, or a part is too large.
-
-        Source: MessageExtEncoder.encode(MessageExtBatch).
-        """
-        body = batch.body
-        end = len(body)
-        shared = batch.properties
-        born_host = len(batch.born_host)
-        topic_bytes = len(topic)
-        shapes = self._shapes
-        entries: list[tuple[int, int, int, bytes, RecordShape]] = []
-        total = 0
-        position = 0
-        while position < end:
-            if end - position < BATCH_ENTRY_BYTES_MIN:
-                raise IllegalBatchError(f"batch entry at byte {position} is cut")
-            flag, size = _ENTRY.unpack_from(body, position)
-            start = position + 20
-            at = start + size
-            if size < 0 or at + 2 > end or size > body_bytes_max:
-                raise IllegalBatchError(f"batch entry at byte {position}: body of {size} bytes")
-            (count,) = _SHORT.unpack_from(body, at)
-            position = at + 2 + count
-            if count < 0 or position > end:
-                raise IllegalBatchError(f"batch entry at byte {at}: properties of {count} bytes")
-            properties = body[at + 2 : position]
-            if _NUL in properties:
-                raise IllegalBatchError(f"batch entry at byte {at}: properties hold a NUL byte")
-            if shared:
-                properties = _joined(properties, shared)
-            key = (size, topic_bytes, len(properties), born_host)
-            shape = shapes.get(key) or self.shape(size, topic, key[2], born_host)
-            entries.append((flag, start, size, properties, shape))
-            total += shape.size
-        return BatchLayout(entries, total)
-
-    def append_batch(  # noqa: PLR0914 - one loop, all of it hot
-        self, batch: PutBatch, layout: BatchLayout, topic: bytes, queue_offset: int, now_ms: int
-    ) -> list[tuple[int, int, int]]:
-        """Append a batch as one run of records; return (offset, size, tags code) of each.
+        Return physical offset, size and tags code of the first message, of the second, and so on
+        in one flat list, as `ConsumeQueue.append_many` takes it.
 
         Raises:
+            IllegalBatchError: the body cannot be split, or is too large; nothing was written.
             StoreFullError: no room for the next file; nothing was written.
 
         Source: CommitLog.DefaultAppendMessageCallback.doAppend for MessageExtBatch.
         """
-        file = self.file_with_room(layout.total_bytes)
-        buffer = file.buffer
-        body = batch.body
-        view = memoryview(body)
-        start = file.wrote_position
-        file_from = file.file_from_offset
-        queue_id = batch.queue_id
-        sys_flag = batch.sys_flag | self._store_flag
-        born_ms, born_host, store_host = batch.born_timestamp_ms, batch.born_host, self._store_host
-        reconsume_times = batch.reconsume_times
-        topic_bytes = len(topic)
-        at = start
-        units = []
-        for flag, body_at, size, properties, shape in layout.entries:
-            content = view[body_at : body_at + size]
-            shape.pack_into.pack_into(
-                buffer,
-                at + 4,
-                shape.magic,
-                raw_crc32(content) & CRC_MASK,
-                queue_id,
-                flag,
-                queue_offset,
-                file_from + at,
-                sys_flag,
-                born_ms,
-                born_host,
-                now_ms,
-                store_host,
-                reconsume_times,
-                0,
-                size,
-                body[body_at : body_at + size],
-                topic_bytes,
-                topic,
-                len(properties),
-                properties,
+        expected = self.max_offset
+        try:
+            records, units = self._encode_batch(batch, topic, queue_offset, expected, now_ms)
+        except struct.error as error:
+            raise IllegalBatchError(f"the last entry of the batch is cut: {error}") from error
+        size = len(records)
+        if size > self.record_bytes_max:
+            raise IllegalBatchError(
+                f"the batch takes {size} bytes in the log, more than a file holds"
+                f" ({self.record_bytes_max}); send smaller batches"
             )
-            if at != start:
-                buffer[at : at + 4] = shape.size_bytes
-            units.append((file_from + at, shape.size, tags_code_of(properties)))
-            queue_offset += 1
-            at += shape.size
-        buffer[start : start + 4] = layout.entries[0][4].size_bytes
-        file.wrote_position = at
+        file = self.file_with_room(size)
+        if file.end_offset != expected:  # it goes to the next file: other physical offsets
+            start = file.end_offset
+            records, units = self._encode_batch(batch, topic, queue_offset, start, now_ms)
+        self._write_run(file, records)
         self.last_store_timestamp_ms = now_ms
-        self.last_record_offset = units[-1][0]
+        self.last_record_offset = units[-3]
         return units
+
+    def _encode_batch(
+        self, batch: PutBatch, topic: bytes, queue_offset: int, offset: int, now_ms: int
+    ) -> tuple[bytes, list[int]]:
+        """Split a batch body into records. Entry size, magic and CRC are ignored, as RocketMQ does.
+
+        A separator is put between an entry's properties and the batch's where it is missing.
+
+        Source: MessageExtEncoder.encode(MessageExtBatch).
+        """
+        body, shared, born_host = batch.body, batch.properties, batch.born_host
+        queue_id, store_host = batch.queue_id, self._store_host
+        pack = _BATCH_RECORD_HEAD.pack
+        v2 = len(topic.decode()) > TOPIC_V1_CHARACTERS_MAX
+        magic = MESSAGE_MAGIC_CODE_V2 if v2 else MESSAGE_MAGIC_CODE
+        topic_part = len(topic).to_bytes(2 if v2 else 1, "big") + topic
+        # SYSFLAG to PREPARED_TRANSACTION_OFFSET are the same in all records of a batch.
+        middle = struct.pack(
+            f">iq{len(born_host)}sq{len(store_host)}siq",
+            batch.sys_flag | self._store_flag,
+            batch.born_timestamp_ms,
+            born_host,
+            now_ms,
+            store_host,
+            batch.reconsume_times,
+            0,
+        )
+        fixed_bytes = _BATCH_RECORD_HEAD.size + len(middle) + 4 + len(topic_part)
+        has_tags = b"TAGS\x01" in body or b"TAGS\x01" in shared
+        view = memoryview(body)
+        parts: list[bytes] = []
+        units: list[int] = []
+        position, end = 0, len(body)
+        # Inline, not a function per entry: this loop is what a batch costs.
+        while position < end:
+            flag, body_bytes = _unpack_entry(body, position)
+            start = position + BATCH_ENTRY_HEAD_BYTES
+            at = start + body_bytes
+            if body_bytes < 0:
+                raise IllegalBatchError(
+                    f"batch entry at byte {position}: {body_bytes} bytes of body"
+                )
+            position = at + 2 + _unpack_length(body, at)[0]
+            if position > end:
+                raise IllegalBatchError(f"batch entry at byte {start}: it runs past the end")
+            tail = body[at:position]
+            if not tail[-1] and looks_torn(tail[2:]):
+                raise IllegalBatchError(f"batch entry at byte {start}: NUL bytes in its properties")
+            if shared:
+                tail = _joined(tail, shared)
+            size = fixed_bytes + body_bytes + len(tail)
+            crc = raw_crc32(view[start:at]) & CRC_MASK
+            parts += (
+                pack(size, magic, crc, queue_id, flag, queue_offset, offset),
+                middle,
+                body[start - 4 : at],
+                topic_part,
+                tail,
+            )
+            units += (offset, size, tags_code_of(tail[2:]) if has_tags else 0)
+            queue_offset += 1
+            offset += size
+        return b"".join(parts), units
+
+    @staticmethod
+    def _write_run(file: MappedFile, data: bytes | memoryview) -> None:
+        """Append `data`, its first 4 bytes last: a crash leaves all of it or nothing."""
+        start = file.wrote_position
+        end = start + len(data)
+        file.buffer[start + 4 : end] = data[4:]
+        file.buffer[start : min(start + 4, end)] = data[:4]
+        file.wrote_position = end
 
     def append_data(self, offset: int, data: bytes | memoryview) -> None:
         """Append raw bytes that continue the log; they may run over the end of a file.
@@ -310,11 +304,8 @@ class CommitLog:
             if file.end_offset != offset:
                 # An empty log that starts in the middle of a file: what is before is not ours.
                 file.set_positions(offset - file.file_from_offset)
-            start = file.wrote_position
-            size = min(len(view), file.size - start)
-            file.buffer[start + 4 : start + size] = view[4:size]
-            file.buffer[start : start + min(4, size)] = view[: min(4, size)]
-            file.wrote_position = start + size
+            size = min(len(view), file.size - file.wrote_position)
+            self._write_run(file, view[:size])
             offset += size
             view = view[size:]
 
@@ -358,11 +349,14 @@ class CommitLog:
         return int(stored_ms)
 
 
-def _joined(properties: bytes, shared: bytes) -> bytes:
+def _joined(tail: bytes, shared: bytes) -> bytes:
+    """Return the end of a record: length of the properties, an entry's own, then the batch's."""
+    properties = tail[2:]
     if properties and not properties.endswith(_SEPARATOR):
         properties += _SEPARATOR
-    if len(properties) + len(shared) > PROPERTIES_BYTES_MAX:
+    properties += shared
+    if len(properties) > PROPERTIES_BYTES_MAX:
         raise IllegalBatchError(
-            f"properties take {len(properties) + len(shared)} bytes, the limit is {PROPERTIES_BYTES_MAX}"
+            f"properties take {len(properties)} bytes, the limit is {PROPERTIES_BYTES_MAX}"
         )
-    return properties + shared
+    return len(properties).to_bytes(2, "big") + properties

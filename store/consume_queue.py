@@ -18,6 +18,7 @@ Source: org.apache.rocketmq.store.ConsumeQueue of 5.3.3.
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from store.mapped_file_queue import MappedFileQueue
@@ -137,6 +138,25 @@ class ConsumeQueue:
         self.max_physic_offset = physical_offset + size
         self.next_offset += 1
 
+    def append_many(self, units: list[int]) -> None:
+        """Add several units: physical offset, size, tags code of the first, of the second, ...
+
+        Raises:
+            StoreFullError: no room for the next file; the units before it were added.
+        """
+        done = 0
+        while done < len(units):
+            self.ensure_room()
+            last = self._files.files[-1]
+            room = (last.size - last.wrote_position) // CQ_STORE_UNIT_SIZE
+            some = units[done : done + 3 * room]
+            count = len(some) // 3
+            _units_struct(count).pack_into(last.buffer, last.wrote_position, *some)
+            last.wrote_position += count * CQ_STORE_UNIT_SIZE
+            self.max_physic_offset = some[-3] + some[-2]
+            self.next_offset += count
+            done += len(some)
+
     def dispatch(self, request: DispatchRequest) -> bool:
         """Enter a record read from the log; return False if it had been entered before.
 
@@ -183,7 +203,7 @@ class ConsumeQueue:
         return self._files.find_by_offset(queue_offset * CQ_STORE_UNIT_SIZE)
 
     def units(self, queue_offset: int, count_max: int) -> Iterator[tuple[int, int, int]]:
-        """Yield the units from `queue_offset` on, at most `count_max` and only those of one file."""
+        """Yield at most `count_max` units from `queue_offset` on, only those of one file."""
         file = self._file_of(queue_offset)
         if file is None:
             return iter(())
@@ -216,3 +236,8 @@ class ConsumeQueue:
     def close(self) -> None:
         """Unmap the files."""
         self._files.close()
+
+
+@lru_cache(maxsize=256)
+def _units_struct(count: int) -> struct.Struct:
+    return struct.Struct(">" + "qiq" * count)

@@ -11,7 +11,11 @@ import logging
 from typing import TYPE_CHECKING
 
 from store.consume_queue import CQ_STORE_UNIT_SIZE, ConsumeQueue
-from tandem.wire.message import TRANSACTION_MASK, TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE
+from tandem.wire.message import (
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED_TYPE,
+    TRANSACTION_ROLLBACK_TYPE,
+)
 
 if TYPE_CHECKING:
     from store.disk import Disk

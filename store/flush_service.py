@@ -9,7 +9,8 @@ A failed sync is final: what is on disk is then unknown, and the kernel may have
 pages, so a second try would succeed without having written them. The store refuses writes from
 then on and everyone who waits is told.
 
-Source: CommitLog.GroupCommitService, FlushRealTimeService, DefaultMessageStore.FlushConsumeQueueService.
+Source: CommitLog.GroupCommitService and FlushRealTimeService,
+DefaultMessageStore.FlushConsumeQueueService.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class FlushService:
     time-out is the same for all.
     """
 
-    def __init__(  # noqa: PLR0917
+    def __init__(
         self,
         commit_log: CommitLog,
         queues: ConsumeQueueStore,
@@ -155,7 +156,7 @@ class FlushService:
             self._waiting.popleft()
             done(
                 PutMessageStatus.FLUSH_DISK_TIMEOUT,
-                "the disk did not take the message in time; it is in the log and may yet become durable",
+                "the disk was too slow; the message is in the log and may yet become durable",
             )
             self.after_release()
 
@@ -186,7 +187,9 @@ class FlushService:
                 trio.current_time() >= last_thorough + FLUSH_CONSUME_QUEUE_THOROUGH_INTERVAL_SECONDS
             )
             timestamp_ms = self._commit_log.last_store_timestamp_ms
-            for file in self._queues.dirty_files(0 if thorough else FLUSH_CONSUME_QUEUE_LEAST_PAGES):
+            for file in self._queues.dirty_files(
+                0 if thorough else FLUSH_CONSUME_QUEUE_LEAST_PAGES
+            ):
                 await self._sync(file)
             if thorough and not self._failure:
                 last_thorough = trio.current_time()

@@ -60,7 +60,10 @@ class MappedFile:
             return False
         if self.is_full or least_pages <= 0:
             return True
-        return self.wrote_position // OS_PAGE_SIZE - self.flushed_position // OS_PAGE_SIZE >= least_pages
+        return (
+            self.wrote_position // OS_PAGE_SIZE - self.flushed_position // OS_PAGE_SIZE
+            >= least_pages
+        )
 
     def set_positions(self, position: int) -> None:
         """Set both positions, as load and recovery do."""

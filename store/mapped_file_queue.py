@@ -30,6 +30,7 @@ class MappedFileQueue:
         self.mapped_file_size = mapped_file_size
         self.files: list[MappedFile] = []
         self._disk = disk
+        self._prepared: MappedFile | None = None
 
     def load(self) -> None:
         """Open what is there, every file taken as full; recovery finds the real end.
@@ -119,7 +120,45 @@ class MappedFileQueue:
         Raises:
             StoreFullError: no room for a new file.
         """
-        return self._create(self.files[-1].file_from_offset + self.mapped_file_size)
+        offset = self.files[-1].file_from_offset + self.mapped_file_size
+        prepared, self._prepared = self._prepared, None
+        if prepared is None:
+            return self._create(offset)
+        assert prepared.file_from_offset == offset
+        self.files.append(prepared)
+        return prepared
+
+    @property
+    def wants_next(self) -> bool:
+        """True if the last file is half full and the next one is not prepared yet."""
+        last = self.last
+        return last is not None and self._prepared is None and 2 * last.wrote_position > last.size
+
+    async def prepare_next(self) -> None:
+        """Create the file behind the last one in the background, so that no put waits for it.
+
+        A crash leaves it filled with zeros behind the end of the log, where recovery deletes it.
+
+        Raises:
+            StoreFullError: no room.
+
+        Source: AllocateMappedFileService.
+        """
+        offset = self.files[-1].file_from_offset + self.mapped_file_size
+        path = f"{self.directory}/{offset:020d}"
+        file = await self._disk.create_in_background(path, self.mapped_file_size)
+        if file is None:
+            return
+        if self.files and self.files[-1].file_from_offset + self.mapped_file_size == offset:
+            self._prepared = MappedFile(file, offset)
+        else:  # the log was faster: it has its own file of that name, on top of this one
+            file.close()
+
+    def _discard_prepared(self) -> None:
+        if self._prepared is not None:
+            self._prepared.file.close()
+            self._disk.remove(self._prepared.file.path)
+            self._prepared = None
 
     def _create(self, offset: int) -> MappedFile:
         path = f"{self.directory}/{offset:020d}"
@@ -185,6 +224,7 @@ class MappedFileQueue:
 
     def close(self) -> None:
         """Unmap every file. What is not synced stays in the page cache."""
+        self._discard_prepared()
         for file in self.files:
             file.file.close()
         self.files.clear()

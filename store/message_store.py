@@ -1,11 +1,11 @@
 """MessageStore: one node's messages on disk. Opens, recovers, puts, gets.
 
-    <directory>/commitlog/<20 digits>                      the truth
-               /consumequeue/<topic>/<queue id>/<20 digits> built from it
-               /checkpoint                                 how far both are on disk
-               /abort                                      exists while the store is open
-               /lock                                       held while the store is open
-               /torn/<20 digits>                           what recovery has cut off, kept for people
+    <directory>/commitlog/<20 digits>                 the truth
+               /consumequeue/<topic>/<id>/<20 digits>  built from it
+               /checkpoint                            how far both are on disk
+               /abort                                 exists while the store is open
+               /lock                                  held while the store is open
+               /torn/<20 digits>                      what recovery has cut off, for people
 
 Opening is recovering: after a clean stop it only starts further down the log. Every method is
 synchronous and so atomic for other tasks; only `run` waits.
@@ -20,8 +20,6 @@ Source: org.apache.rocketmq.store.DefaultMessageStore of 5.3.3.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
@@ -32,7 +30,14 @@ from store.consume_queue import FILLER_SIZE, ConsumeQueue, QueueGapError
 from store.consume_queue_store import ConsumeQueueStore, is_queued
 from store.errors import CorruptLogError, StoreClosedError, StoreFullError
 from store.flush_service import FlushDiskType, FlushService
-from store.recovery import BLANK_HEADER, LogEnd, find_log_end, record_behind, start_index
+from store.recovery import (
+    BLANK_HEADER,
+    LogEnd,
+    find_log_end,
+    looks_torn,
+    record_behind,
+    start_index,
+)
 from store.reput_message_service import OnArrival, ReputMessageService
 from store.results import (
     GetMessageResult,
@@ -48,6 +53,9 @@ from tandem.wire.message import BLANK_MAGIC_CODE
 from tandem.wire.message_properties import PROPERTIES_BYTES_MAX, tags_code_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
     from store.disk import Disk
     from store.mapped_file import MappedFile
     from tandem.wire.message import Host
@@ -58,7 +66,7 @@ TOPIC_BYTES_MAX: Final = 127
 RETRY_TOPIC_BYTES_MAX: Final = 255
 RETRY_TOPIC_PREFIX: Final = "%RETRY%"
 RECORD_OVERHEAD_BYTES_MAX: Final = 65_536
-"""A record may be this much larger than the largest body (MessageStoreConfig, MessageExtEncoder)."""
+"""How much larger than the largest body a record may be (MessageExtEncoder)."""
 
 MESSAGE_COUNT_MAX: Final = 32
 MESSAGE_BYTES_MAX: Final = 262_144
@@ -67,7 +75,7 @@ MESSAGE_BYTES_MAX: Final = 262_144
 UNITS_SCANNED_BYTES_MAX: Final = 16_000
 """How far one read looks for matching tags (maxFilterMessageSize)."""
 
-_NUL: Final = b"\0"
+ALLOCATE_RETRY_SECONDS: Final = 5.0
 
 
 class StoreConfig(msgspec.Struct, frozen=True):
@@ -225,7 +233,10 @@ class MessageStore:
         queue = self.commit_log.files
         tail = [f for f in queue.files if f.file_from_offset + f.size > end.offset]
         behind = record_behind(tail, end.offset)
-        if behind is not None and behind.store_timestamp_ms < self.checkpoint.physic_msg_timestamp_ms:
+        if (
+            behind is not None
+            and behind.store_timestamp_ms < self.checkpoint.physic_msg_timestamp_ms
+        ):
             path = tail[0].file.path
             raise CorruptLogError(
                 f"{path}: no valid record at {end.offset} ({end.reason}), but one at"
@@ -358,7 +369,23 @@ class MessageStore:
         async with trio.open_nursery() as nursery:
             await nursery.start(self.flush_service.run)
             await nursery.start(self.reput_service.run)
+            nursery.start_soon(self._allocate_mapped_files)
             task_status.started()
+
+    async def _allocate_mapped_files(self) -> None:
+        """Have the next commit log file ready before it is needed.
+
+        Source: AllocateMappedFileService.
+        """
+        files = self.commit_log.files
+        while True:
+            await self.grown.wait()
+            if files.wants_next:
+                try:
+                    await files.prepare_next()
+                except StoreFullError as error:
+                    _log.warning("puts will be refused when this file is full: %s", error)
+                    await trio.sleep(ALLOCATE_RETRY_SECONDS)
 
     # -- putting ---------------------------------------------------------------------------------
 
@@ -368,7 +395,9 @@ class MessageStore:
         Order of checks as in RocketMQ (HookUtils, MessageExtEncoder).
         """
         topic = message.topic
-        queue = self.queues.find(topic, message.queue_id) or self._new_queue(topic, message.queue_id)
+        queue = self.queues.find(topic, message.queue_id) or self._new_queue(
+            topic, message.queue_id
+        )
         if self._closed or self.is_slave or self._refusal or isinstance(queue, PutMessageResult):
             return self._refused(queue)
         if len(message.properties) > PROPERTIES_BYTES_MAX:
@@ -383,9 +412,10 @@ class MessageStore:
             illegal = self._size_fault(message, queue)
             if illegal:
                 return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, illegal)
-        if _NUL in message.properties:
+        if looks_torn(message.properties):
             return PutMessageResult(
-                PutMessageStatus.MESSAGE_ILLEGAL, "a property holds a NUL character"
+                PutMessageStatus.MESSAGE_ILLEGAL,
+                "the properties end in, or hold many, NUL characters",
             )
         queued = is_queued(message.sys_flag)
         queue_offset = queue.next_offset if queued else 0
@@ -416,42 +446,39 @@ class MessageStore:
         )
         if self._closed or self.is_slave or self._refusal or isinstance(queue, PutMessageResult):
             return self._refused(queue)
-        log = self.commit_log
-        try:
-            fault = self._batch_fault(batch)
-            layout = log.layout_batch(batch, queue.topic_bytes, self.config.max_message_size_bytes)
-            if layout.total_bytes > log.record_bytes_max:
-                fault = (
-                    f"the batch takes {layout.total_bytes} bytes in the log, more than a file holds"
-                    f" ({log.record_bytes_max}); send smaller batches"
-                )
-        except IllegalBatchError as error:
-            fault = str(error)
+        fault = self._batch_fault(batch)
         if fault:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, fault)
         first = queue.next_offset
         now_ms = self._now_ms()
         try:
             queue.ensure_room()
-            units = log.append_batch(batch, layout, queue.topic_bytes, first, now_ms)
-            for offset, size, code in units:
-                queue.ensure_room()
-                queue.append(offset, size, code)
+            units = self.commit_log.append_batch(batch, queue.topic_bytes, first, now_ms)
+        except IllegalBatchError as error:
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, str(error))
         except StoreFullError as error:
             return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, str(error))
+        self._append_units(queue, units)
         if self.reput_service.on_arrival is not None:
             self.reput_service.on_arrival(batch.topic, batch.queue_id, queue.next_offset, None)
         return PutMessageResult(
             PutMessageStatus.PUT_OK,
             "",
-            units[0][0],
-            layout.total_bytes,
+            units[0],
+            units[-3] + units[-2] - units[0],
             first,
-            len(units),
+            len(units) // 3,
             now_ms,
             self._host_hex,
-            tuple([unit[0] for unit in units]),
+            tuple(units[::3]),
         )
+
+    def _append_units(self, queue: ConsumeQueue, units: list[int]) -> None:
+        try:
+            queue.append_many(units)
+        except StoreFullError as error:
+            # The batch is in the log; the next start enters it in the queue.
+            self._refuse(f"{error} (a consume queue is behind: free space, then restart this node)")
 
     def _batch_fault(self, batch: PutBatch) -> str:
         if not batch.body:
@@ -469,7 +496,8 @@ class MessageStore:
         limit = RETRY_TOPIC_BYTES_MAX if is_retry else TOPIC_BYTES_MAX
         if not 0 < size <= limit:
             return PutMessageResult(
-                PutMessageStatus.MESSAGE_ILLEGAL, f"the topic has {size} bytes, allowed are 1 to {limit}"
+                PutMessageStatus.MESSAGE_ILLEGAL,
+                f"the topic has {size} bytes, allowed are 1 to {limit}",
             )
         if "/" in topic or "\0" in topic or topic in {".", ".."}:
             return PutMessageResult(

@@ -1,25 +1,24 @@
 """Where the valid log ends, decided from bytes alone.
 
-The log is walked record by record from a place known to be good. The walk ends at the first place
-where no valid record starts, and what lies behind that place says what happened:
+The log is walked record by record from a place known to be good. The walk ends where no valid
+record starts, and what lies behind that place says what happened:
 
     only zeros                                 the normal end of the log
-    bytes, but no whole record, or only        a torn tail: the node or the machine stopped in the
-    records newer than the checkpoint          middle of writing; cut off, after a copy was set aside
+    bytes, but no whole record, or only        a torn tail: node or machine stopped in the middle
+    records newer than the checkpoint          of writing; cut off, after a copy was set aside
     a whole record that the checkpoint says    corruption: bytes that were safely on disk have
-    was on disk                                changed; nothing is touched, a person has to look
+    was on disk                                changed; nothing is touched, a person must look
 
 Nothing here changes anything, so an interrupted recovery just starts over.
 
-Beyond RocketMQ, a record has to say its own place in the log (PHYSICALOFFSET), and a string with
-a NUL in it is a page that never reached the disk. Source: CommitLog.checkMessageAndReturnSize,
+Beyond RocketMQ, a record has to say its own place in the log (PHYSICALOFFSET), and properties
+that end in zeros are a page that never reached the disk. Source: CommitLog.checkMessageAndReturnSize,
 recoverNormally, recoverAbnormally of 5.3.3.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import msgspec
@@ -38,6 +37,7 @@ from tandem.wire.message_properties import tags_code_of
 
 if TYPE_CHECKING:
     import mmap
+    from collections.abc import Callable, Sequence
 
 BLANK_HEADER: Final = struct.Struct(">II")
 _STORE_TIMESTAMP: Final = struct.Struct(">q")
@@ -48,6 +48,9 @@ _MAGIC_BYTES: Final = (
     MESSAGE_MAGIC_CODE_V2.to_bytes(4, "big"),
 )
 _NUL: Final = 0
+_SECTOR_BYTES: Final = 512
+_LOST_SECTOR: Final = bytes(_SECTOR_BYTES)
+"""The least a disk writes at once: what is lost inside a string is at least that long."""
 
 Buffer: TypeAlias = "mmap.mmap | bytearray"
 
@@ -80,7 +83,7 @@ class Damage(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
-def read_record(  # noqa: PLR0911 - one return per rule reads better than a flag
+def read_record(
     buffer: Buffer, position: int, end: int, physical_offset: int, *, check_crc: bool = True
 ) -> DispatchRequest | Blank | Damage:
     """Check the record at `position`; bytes up to `end` may be read.
@@ -122,8 +125,8 @@ def read_record(  # noqa: PLR0911 - one return per rule reads better than a flag
         return Damage("the parts do not add up to the total size")
     properties = bytes(buffer[topic_end + 2 : record_end])
     topic = bytes(buffer[topic_at:topic_end])
-    if _NUL in properties or _NUL in topic:
-        return Damage("topic or properties hold a NUL byte: a page is missing")
+    if looks_torn(properties) or _NUL in topic:
+        return Damage("topic or properties hold NUL bytes: a page is missing")
     return DispatchRequest(
         topic=topic.decode("utf-8", "replace"),
         queue_id=queue_id,
@@ -133,6 +136,17 @@ def read_record(  # noqa: PLR0911 - one return per rule reads better than a flag
         queue_offset=queue_offset,
         store_timestamp_ms=stored_ms,
         sys_flag=sys_flag,
+    )
+
+
+def looks_torn(properties: bytes) -> bool:
+    """True if a page of the property string seems never to have reached the disk.
+
+    A lost page leaves zeros to the end of the string, or 512 of them and more inside. No checksum
+    covers the string, so the store takes no message whose properties look like that.
+    """
+    return properties.endswith(b"\0") or (
+        len(properties) >= _SECTOR_BYTES and _LOST_SECTOR in properties
     )
 
 
@@ -160,7 +174,7 @@ class LogEnd(msgspec.Struct, frozen=True):
 
 def find_log_end(
     files: Sequence[LogFile],
-    dispatch: Callable[[DispatchRequest], None],
+    dispatch: Callable[[DispatchRequest], object],
     *,
     check_crc: bool = True,
 ) -> LogEnd:
@@ -180,7 +194,7 @@ def find_log_end(
 
 
 def _walk_file(
-    file: LogFile, end: LogEnd, dispatch: Callable[[DispatchRequest], None], *, check_crc: bool
+    file: LogFile, end: LogEnd, dispatch: Callable[[DispatchRequest], object], *, check_crc: bool
 ) -> tuple[LogEnd, bool]:
     """Walk one file; return the end so far and whether a blank closes the file."""
     position = 0

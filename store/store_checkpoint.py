@@ -33,14 +33,15 @@ class StoreCheckpoint:
 
     def __init__(self, path: str, disk: Disk) -> None:
         self._disk = disk
-        self._file: DiskFile = disk.open(path) if disk.exists(path) else disk.create(path, CHECKPOINT_BYTES)
-        (
-            self.physic_msg_timestamp_ms,
-            self.logics_msg_timestamp_ms,
-            self.index_msg_timestamp_ms,
-            self.master_flushed_offset,
-            self.confirm_physical_offset,
-        ) = self._written = _FIELDS.unpack_from(self._file.buffer, 0)
+        self._file: DiskFile = (
+            disk.open(path) if disk.exists(path) else disk.create(path, CHECKPOINT_BYTES)
+        )
+        self._written: tuple[int, ...] = _FIELDS.unpack_from(self._file.buffer, 0)
+        self.physic_msg_timestamp_ms: int = self._written[0]
+        self.logics_msg_timestamp_ms: int = self._written[1]
+        self.index_msg_timestamp_ms: int = self._written[2]
+        self.master_flushed_offset: int = self._written[3]
+        self.confirm_physical_offset: int = self._written[4]
 
     @property
     def min_timestamp_ms(self) -> int:

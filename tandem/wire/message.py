@@ -23,7 +23,8 @@ One record, big-endian, packed without padding:
 
 and one entry of a client's batch body:
 
-    TOTALSIZE 4 | MAGIC 4 = 0 | BODYCRC 4 = 0 | FLAG 4 | BODYLENGTH 4, BODY | PROPERTIESLENGTH 2, PROPERTIES
+    TOTALSIZE 4 | MAGIC 4 = 0 | BODYCRC 4 = 0 | FLAG 4
+    BODYLENGTH 4, BODY | PROPERTIESLENGTH 2, PROPERTIES
 
 Source: RocketMQ 5.3.3, MessageDecoder.decode and encodeMessage, MessageExtEncoder.encode,
 MessageSysFlag.
@@ -113,7 +114,8 @@ def _pack_host(ip: str, port: int) -> bytes:
 @lru_cache(maxsize=4096)
 def unpack_host(packed: bytes) -> Host:
     """Return the host of 8 (v4) or 20 (v6) bytes."""
-    return Host(str(ipaddress.ip_address(packed[:-4])), _INT.unpack_from(packed, len(packed) - 4)[0])
+    (port,) = _INT.unpack_from(packed, len(packed) - 4)
+    return Host(str(ipaddress.ip_address(packed[:-4])), port)
 
 
 class Message(msgspec.Struct, frozen=True):
@@ -301,9 +303,7 @@ def _decode_message(buffer: memoryview, start: int) -> tuple[MessageExt, int]:
         topic, position = _take(buffer, position + 1, buffer[position], end)
     else:
         topic, position = _take(buffer, position + 2, _SHORT.unpack_from(buffer, position)[0], end)
-    properties, position = _take(
-        buffer, position + 2, _SHORT.unpack_from(buffer, position)[0], end
-    )
+    properties, position = _take(buffer, position + 2, _SHORT.unpack_from(buffer, position)[0], end)
     if position != end:
         raise MalformedMessageError(
             f"record at byte {start}: parts end at {position}, total size says {end}"
