@@ -1,0 +1,115 @@
+"""How other processes talk to a cluster's supervisor.
+
+One request and one reply per connection, each a line of JSON, over a Unix socket. The socket lies
+in a directory of the user's own under the temporary directory, because the path of a Unix socket
+may not be longer than 107 bytes while a cluster file may lie anywhere; its name is a digest of the
+cluster file's path.
+
+Beside it is a lock file that the supervisor holds for as long as it lives. Whoever holds the lock
+owns the socket path, so a socket left behind by a killed supervisor is simply replaced.
+"""
+
+import fcntl
+import hashlib
+import os
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+
+from tandem.cluster.errors import AlreadyRunningError, ControlError, NotRunningError
+from tandem.cluster.local_cluster import NodeStatus
+
+SOCKET_PATH_BYTES_MAX: Final = 107
+"""Source: unix(7), `sun_path` has 108 bytes with its final zero."""
+
+REQUEST_BYTES_MAX: Final = 65_536
+
+REPLY_SECONDS_MAX: Final = 120.0
+"""Longer than the longest command, a restart, can take."""
+
+Command = Literal["status", "down", "start", "stop", "kill", "restart", "pause", "resume"]
+
+
+class Request(msgspec.Struct, frozen=True):
+    """One command; `node` is needed by all but `status`, `down` and `start`."""
+
+    command: Command
+    node: str | None = None
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it. `error` is empty if it was done."""
+
+    error: str = ""
+    pid: int
+    nodes: list[NodeStatus]
+
+
+def socket_path(config: Path) -> Path:
+    """Where the supervisor of this cluster file listens. The directory is made if it is missing."""
+    digest = hashlib.sha256(os.fsencode(config.resolve())).hexdigest()[:16]
+    directory = Path(tempfile.gettempdir()) / f"tandem-{os.getuid()}"
+    if len(os.fsencode(directory / f"{digest}.sock")) > SOCKET_PATH_BYTES_MAX:
+        directory = Path("/tmp") / directory.name
+    directory.mkdir(mode=0o700, exist_ok=True)
+    if directory.stat().st_uid != os.getuid():
+        raise ControlError(f"{directory} belongs to somebody else; set TMPDIR to another directory")
+    return directory / f"{digest}.sock"
+
+
+@contextmanager
+def ownership(config: Path) -> Iterator[Path]:
+    """Be the only supervisor of a cluster file; yield the path to listen on.
+
+    Raises:
+        AlreadyRunningError: Another process is it already.
+    """
+    path = socket_path(config)
+    with path.with_suffix(".lock").open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            lock.seek(0)
+            raise AlreadyRunningError(config, int(lock.read() or 0)) from None
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
+        path.unlink(missing_ok=True)
+        try:
+            yield path
+        finally:
+            # Before the lock goes: after it, the path may belong to the next supervisor.
+            path.unlink(missing_ok=True)
+
+
+def send_request(config: Path, request: Request) -> Reply:
+    """Ask the supervisor of a cluster file; block until it has answered.
+
+    Raises:
+        NotRunningError: There is no supervisor.
+        ControlError: It refused, with its words; or it went away or was silent.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+        connection.settimeout(REPLY_SECONDS_MAX)
+        try:
+            connection.connect(str(socket_path(config)))
+        except (FileNotFoundError, ConnectionRefusedError):
+            raise NotRunningError(config) from None
+        try:
+            connection.sendall(msgspec.json.encode(request) + b"\n")
+            connection.shutdown(socket.SHUT_WR)
+            line = b"".join(iter(lambda: connection.recv(REQUEST_BYTES_MAX), b""))
+        except OSError as error:
+            raise ControlError(f"the supervisor did not answer: {error}") from error
+    try:
+        reply = msgspec.json.decode(line, type=Reply)
+    except msgspec.DecodeError as error:
+        raise ControlError("the supervisor ended before it answered") from error
+    if reply.error:
+        raise ControlError(reply.error)
+    return reply

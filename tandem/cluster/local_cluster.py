@@ -1,0 +1,327 @@
+"""The processes of a local cluster: starts, reaps, signals. The rules are in `node_lifecycle`.
+
+No node outlives this process, not even if it is killed with SIGKILL:
+
+- each node's standard input is a pipe that only we hold; its end is the node's order to stop;
+- each node is alone in a process group of our session. A terminal's Ctrl-C therefore reaches us
+  and not the nodes, which we stop in our own way. And when we die, those groups are orphaned: the
+  kernel sends SIGHUP and SIGCONT to one that has a frozen member, which could not see its pipe end.
+"""
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Final, Self
+
+import msgspec
+import trio
+
+from tandem.cluster.errors import NodeStartError
+from tandem.cluster.node_lifecycle import NodeExit, NodeLifecycle, NodeState
+from tandem.cluster.spec import ClusterSpec, NodeSpec, node_command, node_environment, read_spec
+
+START_SECONDS_MAX: Final = 60.0
+"""How long a node may take to recover its log and listen. Chosen without measuring."""
+
+STOP_GRACE_SECONDS: Final = 10.0
+"""How long a node may take to stop kindly; it waits 3 s for requests in flight, then flushes."""
+
+_TAIL_BYTES: Final = 4096
+_LINE_BYTES_MAX: Final = 65_536
+
+Observer = Callable[["NodeStatus"], None]
+
+
+class NodeStatus(msgspec.Struct, frozen=True):
+    """What there is to know about one node, for people and over the control socket."""
+
+    name: str
+    role: str
+    address: str
+    state: NodeState
+    pid: int | None
+    starts_count: int
+    last_exit: str
+    """How the process before this one ended, if there is none now; empty otherwise."""
+
+
+class _Node:
+    """A node's place in the cluster, and its process while there is one."""
+
+    def __init__(self, spec: NodeSpec, log_file: Path) -> None:
+        self.spec = spec
+        self.log_file = log_file
+        self.lifecycle = NodeLifecycle(spec.name)
+        self.process: trio.Process | None = None
+        self.changed = trio.Event()
+
+    def status(self) -> NodeStatus:
+        life = self.lifecycle
+        return NodeStatus(
+            name=life.name,
+            role=self.spec.role,
+            address=self.spec.client_address,
+            state=life.state,
+            pid=life.pid,
+            starts_count=life.starts_count,
+            last_exit=life.last_exit.text if life.last_exit else "",
+        )
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Signal the process. Nothing happens if it has ended and is about to be reaped."""
+        assert self.process is not None
+        self.process.send_signal(number)
+
+
+class LocalCluster:
+    """The node processes of one cluster file. Use with `async with`, which ends them all.
+
+        async with LocalCluster("cluster.yaml") as cluster:
+            await cluster.start()
+            await cluster.kill("broker-a-1")
+
+    `observer` is called with the new status of a node on every change. `command` gives the
+    command line of a node; tests put other programs there.
+    """
+
+    def __init__(
+        self,
+        config: ClusterSpec | Path | str,
+        *,
+        observer: Observer | None = None,
+        command: Callable[[Path, str], list[str]] = node_command,
+    ) -> None:
+        self.spec = config if isinstance(config, ClusterSpec) else read_spec(Path(config))
+        self._observer = observer
+        self._command = command
+        self._nodes = {
+            node.name: _Node(node, self.spec.log_directory / f"{node.name}.log")
+            for node in self.spec.nodes
+        }
+        self._nursery_manager = trio.open_nursery()
+        self._nursery: trio.Nursery | None = None
+
+    async def __aenter__(self) -> Self:
+        self.spec.log_directory.mkdir(parents=True, exist_ok=True)
+        self._nursery = await self._nursery_manager.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> bool | None:
+        # Promise kept by the shield: no process is left. Bounded by the grace and then SIGKILL.
+        with trio.CancelScope(shield=True):
+            await self.stop(grace_seconds=STOP_GRACE_SECONDS if error is None else 0.0)
+        if error is None or isinstance(error, trio.Cancelled):
+            return await self._nursery_manager.__aexit__(error_type, error, traceback)
+        # The nursery would wrap the caller's own error in a group; it has nothing to do with it.
+        await self._nursery_manager.__aexit__(None, None, None)
+        return None
+
+    def status(self) -> list[NodeStatus]:
+        """The state of every node, in the order of the cluster file."""
+        return [node.status() for node in self._nodes.values()]
+
+    def state(self, name: str) -> NodeState:
+        """The state of one node."""
+        return self._node(name).lifecycle.state
+
+    def log_file(self, name: str) -> Path:
+        """Where a node's standard error goes."""
+        return self._node(name).log_file
+
+    async def start(
+        self, name: str | None = None, *, ready_seconds_max: float = START_SECONDS_MAX
+    ) -> None:
+        """Start one node, or all that have no process, and wait until they serve.
+
+        Cancelling it leaves the processes as they are.
+
+        Raises:
+            NodeStartError: A node ended while starting, or did not become ready in time; it was
+                killed then. The other nodes go on.
+            NodeCommandError: The named node has a process already.
+            UnknownNodeError: There is no such node.
+        """
+        if name is not None:
+            await self._start(self._node(name), ready_seconds_max)
+            return
+        idle = [node for node in self._nodes.values() if not node.lifecycle.has_process]
+        refusals: list[NodeStartError] = []
+
+        async def start_one(node: _Node) -> None:
+            try:
+                await self._start(node, ready_seconds_max)
+            except NodeStartError as error:
+                refusals.append(error)
+
+        async with trio.open_nursery() as nursery:
+            for node in idle:
+                nursery.start_soon(start_one, node)
+        if refusals:
+            raise refusals[0]
+
+    async def kill(self, name: str) -> None:
+        """End a node with SIGKILL, as a crash would, and wait until it is gone.
+
+        Raises:
+            NodeCommandError: It has no process.
+        """
+        node = self._node(name)
+        node.lifecycle.check("stopping", "killed")
+        node.lifecycle.stopping()
+        node.send_signal(signal.SIGKILL)
+        self._tell(node)
+        await self._wait_gone(node)
+
+    async def stop(
+        self, name: str | None = None, *, grace_seconds: float = STOP_GRACE_SECONDS
+    ) -> None:
+        """Stop one node, or all, with SIGTERM; after `grace_seconds` with SIGKILL.
+
+        Raises:
+            NodeCommandError: The named node has no process.
+        """
+        if name is not None:
+            node = self._node(name)
+            node.lifecycle.check("stopping", "stopped")
+            await self._stop(node, grace_seconds)
+            return
+        async with trio.open_nursery() as nursery:
+            for node in self._nodes.values():
+                if node.lifecycle.has_process:
+                    nursery.start_soon(self._stop, node, grace_seconds)
+
+    async def restart(self, name: str) -> None:
+        """Stop a node if it has a process, then start it and wait until it serves."""
+        node = self._node(name)
+        if node.lifecycle.has_process:
+            await self._stop(node, STOP_GRACE_SECONDS)
+        await self._start(node, START_SECONDS_MAX)
+
+    def pause(self, name: str) -> None:
+        """Freeze a running node with SIGSTOP: its connections stay open and silent."""
+        node = self._node(name)
+        node.lifecycle.paused()
+        node.send_signal(signal.SIGSTOP)
+        self._tell(node)
+
+    def resume(self, name: str) -> None:
+        """Let a frozen node go on."""
+        node = self._node(name)
+        node.lifecycle.resumed()
+        node.send_signal(signal.SIGCONT)
+        self._tell(node)
+
+    def _node(self, name: str) -> _Node:
+        self.spec.node(name)
+        return self._nodes[name]
+
+    def _tell(self, node: _Node) -> None:
+        node.changed.set()
+        node.changed = trio.Event()
+        if self._observer is not None:
+            self._observer(node.status())
+
+    async def _start(self, node: _Node, ready_seconds_max: float) -> None:
+        node.lifecycle.check("spawned", "started")
+        await self._spawn(node)
+        with trio.move_on_after(ready_seconds_max):
+            while node.lifecycle.state in (NodeState.STARTING, NodeState.STOPPING):
+                await node.changed.wait()
+        if node.lifecycle.state is NodeState.STARTING:
+            await self.kill(node.spec.name)
+            reason = f"not ready after {ready_seconds_max:.0f} s"
+            raise NodeStartError(node.spec.name, None, reason, node.log_file)
+        if (end := node.lifecycle.last_exit) is not None:
+            reason = end.last_line or end.text
+            raise NodeStartError(node.spec.name, end.exit_status, reason, node.log_file)
+
+    async def _spawn(self, node: _Node) -> None:
+        assert self._nursery is not None, "use `async with LocalCluster(...)`"
+        log, log_start = _open_log(node.log_file)
+        # Shielded, and with no other await before the watcher runs: a process that was started is
+        # always watched.
+        with log, trio.CancelScope(shield=True):
+            process = await trio.lowlevel.open_process(
+                self._command(self.spec.file, node.spec.name),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=node_environment(),
+                process_group=0,
+            )
+        node.process = process
+        node.lifecycle.spawned(process.pid)
+        self._nursery.start_soon(self._watch, node, process, log_start)
+        self._tell(node)
+
+    async def _watch(self, node: _Node, process: trio.Process, log_start: int) -> None:
+        """Follow one process to its end."""
+        # The promise: what was started is reaped. It ends because `stop` ends the process.
+        with trio.CancelScope(shield=True):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._read_output, node, process)
+                await process.wait()
+                # A grandchild could hold the pipe open; what matters has been read.
+                nursery.cancel_scope.deadline = trio.current_time() + 1.0
+        assert process.stdin is not None
+        assert process.returncode is not None
+        with trio.CancelScope(shield=True):
+            await process.stdin.aclose()
+        node.process = None
+        line = _last_line(node.log_file, log_start)
+        node.lifecycle.exited(NodeExit(process.returncode, line))
+        self._tell(node)
+
+    async def _read_output(self, node: _Node, process: trio.Process) -> None:
+        """Take the READY line; read on, so that a node that prints is never held up."""
+        assert process.stdout is not None
+        head = b""
+        async with process.stdout:
+            async for chunk in process.stdout:
+                if node.lifecycle.state is not NodeState.STARTING:
+                    continue
+                head = (head + chunk)[-_LINE_BYTES_MAX:]
+                if any(line.startswith(b"READY ") for line in head.split(b"\n")[:-1]):
+                    node.lifecycle.ready()
+                    self._tell(node)
+
+    async def _stop(self, node: _Node, grace_seconds: float) -> None:
+        was_paused = node.lifecycle.state is NodeState.PAUSED
+        node.lifecycle.stopping()
+        self._tell(node)
+        if grace_seconds > 0:
+            node.send_signal(signal.SIGTERM)
+            if was_paused:
+                node.send_signal(signal.SIGCONT)
+            with trio.move_on_after(grace_seconds):
+                await self._wait_gone(node)
+        if node.lifecycle.has_process:
+            node.send_signal(signal.SIGKILL)
+            await self._wait_gone(node)
+
+    async def _wait_gone(self, node: _Node) -> None:
+        while node.lifecycle.state is NodeState.STOPPING:
+            await node.changed.wait()
+
+
+def _open_log(log_file: Path) -> tuple[IO[bytes], int]:
+    """Open a log to append to; return also how long it is."""
+    log = log_file.open("ab")
+    return log, log.seek(0, os.SEEK_END)
+
+
+def _last_line(log_file: Path, start: int) -> str:
+    """The last line that is not empty in the log from byte `start` on."""
+    with log_file.open("rb") as log:
+        end = log.seek(0, os.SEEK_END)
+        log.seek(max(start, end - _TAIL_BYTES))
+        lines = [line.strip() for line in log.read().decode(errors="replace").splitlines()]
+    return next((line for line in reversed(lines) if line), "")

@@ -1,0 +1,170 @@
+"""Keeps a cluster up, and does what `tandem cluster ...` asks meanwhile.
+
+It ends by `down`, SIGINT, SIGTERM or SIGHUP; a second signal means SIGKILL for the nodes that are
+still stopping. A node that ends by itself is reported and left as it is: this is a cluster to
+break, and a restart that nobody asked for would hide what happened.
+"""
+
+import os
+import signal
+import socket
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import trio
+
+from tandem.cluster.control import REQUEST_BYTES_MAX, Command, Reply, Request, ownership
+from tandem.cluster.errors import ClusterError
+from tandem.cluster.local_cluster import LocalCluster, Observer
+from tandem.cluster.spec import ClusterSpec, node_command
+
+REQUEST_SECONDS_MAX: Final = 5.0
+"""How long a client may take to send its one line."""
+
+ANSWER_SECONDS_MAX: Final = 1.0
+"""How long answers may take to leave once everything has stopped."""
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+async def supervise(
+    spec: ClusterSpec,
+    *,
+    ready: Callable[[LocalCluster], None],
+    observer: Observer | None = None,
+    command: Callable[[Path, str], list[str]] = node_command,
+) -> None:
+    """Start the cluster, call `ready` once all nodes serve, and keep it up until told to stop.
+
+    Cancelling it ends the nodes with SIGKILL.
+
+    Raises:
+        AlreadyRunningError: Another process supervises this cluster file.
+        NodeStartError: A node did not start; all others were stopped again.
+    """
+    with ownership(spec.file) as path:
+        async with LocalCluster(spec, observer=observer, command=command) as cluster:
+            await _Supervisor(cluster).run(path, ready)
+
+
+class _Supervisor:
+    """One cluster, its control socket, and the wish to stop."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._cluster = cluster
+        self._starting = trio.CancelScope()
+        self._stop = trio.Event()
+        self._stopped = trio.Event()
+
+    async def run(self, path: Path, ready: Callable[[LocalCluster], None]) -> None:
+        listener = _listen(path)
+        async with trio.open_nursery() as signals:
+            await signals.start(self._receive_signals)
+            async with trio.open_nursery() as connections:
+                async with trio.open_nursery() as listeners:
+                    serve = partial(
+                        trio.serve_listeners,
+                        self._answer,
+                        [listener],
+                        handler_nursery=connections,
+                    )
+                    await listeners.start(serve)
+                    failure = await self._stay_up(ready)
+                    listeners.cancel_scope.cancel()
+                connections.cancel_scope.deadline = trio.current_time() + ANSWER_SECONDS_MAX
+            signals.cancel_scope.cancel()
+        if failure is not None:
+            raise failure
+
+    async def _stay_up(self, ready: Callable[[LocalCluster], None]) -> ClusterError | None:
+        """From the first start to the last stop. A failure is returned: nurseries would wrap it."""
+        failure = None
+        try:
+            with self._starting:
+                await self._cluster.start()
+                ready(self._cluster)
+            await self._stop.wait()
+        except ClusterError as error:
+            failure = error
+        self._request_stop()
+        await self._cluster.stop()
+        self._stopped.set()
+        return failure
+
+    def _request_stop(self) -> None:
+        self._stop.set()
+        self._starting.cancel()
+
+    async def _receive_signals(
+        self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        with trio.open_signal_receiver(*_SIGNALS) as signals:
+            task_status.started()
+            async for _number in signals:
+                if self._stop.is_set():
+                    await self._cluster.stop(grace_seconds=0.0)
+                self._request_stop()
+
+    async def _answer(self, stream: trio.SocketStream) -> None:
+        """One client: read a request, carry it out, answer. A client that went away is let go."""
+        try:
+            async with stream:
+                with trio.fail_after(REQUEST_SECONDS_MAX):
+                    line = await _read_line(stream)
+                reply = await self._reply(line)
+                await stream.send_all(msgspec.json.encode(reply) + b"\n")
+        except (trio.BrokenResourceError, trio.TooSlowError):
+            return
+
+    async def _reply(self, line: bytes) -> Reply:
+        error_text = ""
+        try:
+            request = msgspec.json.decode(line, type=Request)
+            await self._carry_out(request.command, request.node)
+        except (ClusterError, msgspec.DecodeError) as error:
+            error_text = str(error)
+        return Reply(error=error_text, pid=os.getpid(), nodes=self._cluster.status())
+
+    async def _carry_out(self, command: Command, node: str | None) -> None:
+        cluster = self._cluster
+        match command, node:
+            case "status", _:
+                return
+            case "down", _:
+                self._request_stop()
+                await self._stopped.wait()
+            case "start", _:
+                await cluster.start(node)
+            case _, None:
+                raise ClusterError(f"{command} needs the name of a node")
+            case "stop", str(name):
+                await cluster.stop(name)
+            case "kill", str(name):
+                await cluster.kill(name)
+            case "restart", str(name):
+                await cluster.restart(name)
+            case "pause", str(name):
+                cluster.pause(name)
+            case "resume", str(name):
+                cluster.resume(name)
+
+
+def _listen(path: Path) -> trio.SocketListener:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    listener.listen(16)
+    return trio.SocketListener(trio.socket.from_stdlib_socket(listener))
+
+
+async def _read_line(stream: trio.SocketStream) -> bytes:
+    """All bytes up to the client's end of line or end of stream, at most `REQUEST_BYTES_MAX`."""
+    line = b""
+    while b"\n" not in line and len(line) < REQUEST_BYTES_MAX:
+        data = await stream.receive_some(REQUEST_BYTES_MAX)
+        if not data:
+            break
+        line += data
+    return line

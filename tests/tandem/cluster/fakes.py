@@ -1,0 +1,45 @@
+"""A cluster whose nodes are `fake_node.py`: what a node does is chosen by name."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tandem.cluster import ClusterSpec, NodeSpec
+
+FAKE_NODE = Path(__file__).with_name("fake_node.py")
+
+
+def fake_spec(directory: Path, *names: str) -> ClusterSpec:
+    """A cluster of nodes with these names, master first, under `directory`."""
+    nodes = [
+        NodeSpec(
+            name=name,
+            group="broker-a",
+            broker_id=index,
+            role="SLAVE" if index else "MASTER",
+            address=f"127.0.0.{index + 1}",
+            port=10911,
+            ha_port=10912,
+            name_server_port=9876,
+            directory=directory / "data" / name,
+        )
+        for index, name in enumerate(names)
+    ]
+    return ClusterSpec(
+        name="FakeCluster",
+        file=directory / "cluster.yaml",
+        data_directory=directory / "data",
+        fingerprint="0123456789ab",
+        groups={},
+        nodes=nodes,
+    )
+
+
+def fake_command(**behaviours: str) -> Callable[[Path, str], list[str]]:
+    """The `command` of a LocalCluster: `{name: behaviour}`, "kind" for the rest."""
+
+    def command(_config: Path, name: str) -> list[str]:
+        # -S -E: a third of the start-up time.
+        return [sys.executable, "-S", "-E", str(FAKE_NODE), behaviours.get(name, "kind")]
+
+    return command

@@ -1,0 +1,182 @@
+import os
+import signal
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from tandem.cluster import (
+    AlreadyRunningError,
+    ControlError,
+    LocalCluster,
+    NodeStartError,
+    NodeState,
+    NotRunningError,
+)
+from tandem.cluster.control import Command, Reply, Request, send_request, socket_path
+from tandem.cluster.spec import ClusterSpec
+from tandem.cluster.supervisor import supervise
+from tests.tandem.cluster.fakes import fake_command, fake_spec
+
+pytestmark = pytest.mark.fault
+
+
+@pytest.fixture(autouse=True)
+def temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+
+async def ask(spec: ClusterSpec, command: Command, node: str | None = None) -> Reply:
+    request = partial(send_request, spec.file, Request(command, node))
+    with trio.fail_after(20):
+        return await trio.to_thread.run_sync(request)
+
+
+@asynccontextmanager
+async def supervised(
+    spec: ClusterSpec, command: Callable[[Path, str], list[str]]
+) -> AsyncIterator[trio.Event]:
+    """A supervisor in the background of the block; the event tells that it has ended."""
+    up, ended = trio.Event(), trio.Event()
+
+    def ready(_cluster: LocalCluster) -> None:
+        up.set()
+
+    async def run() -> None:
+        await supervise(spec, ready=ready, command=command)
+        ended.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        with trio.fail_after(20):
+            await up.wait()
+            yield ended
+        nursery.cancel_scope.cancel()
+
+
+def states(reply: Reply) -> list[NodeState]:
+    return [node.state for node in reply.nodes]
+
+
+async def test_commands_are_carried_out_and_answered_with_the_new_states(tmp_path: Path) -> None:
+    spec = fake_spec(tmp_path, "a", "b")
+    async with supervised(spec, fake_command()):
+        reply = await ask(spec, "status")
+        assert (reply.pid, states(reply)) == (os.getpid(), [NodeState.RUNNING] * 2)
+        assert states(await ask(spec, "kill", "b")) == [NodeState.RUNNING, NodeState.STOPPED]
+        assert states(await ask(spec, "start")) == [NodeState.RUNNING] * 2
+        assert states(await ask(spec, "stop", "a")) == [NodeState.STOPPED, NodeState.RUNNING]
+        assert states(await ask(spec, "restart", "a")) == [NodeState.RUNNING] * 2
+        assert states(await ask(spec, "pause", "a")) == [NodeState.PAUSED, NodeState.RUNNING]
+        assert states(await ask(spec, "resume", "a")) == [NodeState.RUNNING] * 2
+
+
+async def test_down_is_answered_when_all_nodes_have_stopped(tmp_path: Path) -> None:
+    spec = fake_spec(tmp_path, "a", "b")
+    async with supervised(spec, fake_command()) as ended:
+        assert states(await ask(spec, "down")) == [NodeState.STOPPED] * 2
+        await ended.wait()
+        assert not socket_path(spec.file).exists()
+        with pytest.raises(NotRunningError):
+            await ask(spec, "status")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_a_signal_stops_it(tmp_path: Path, number: signal.Signals) -> None:
+    async with supervised(fake_spec(tmp_path, "a"), fake_command()) as ended:
+        os.kill(os.getpid(), number)
+        await ended.wait()
+
+
+async def test_a_second_signal_kills_what_is_still_stopping(tmp_path: Path) -> None:
+    spec = fake_spec(tmp_path, "a")
+    async with supervised(spec, fake_command(a="stubborn")) as ended:
+        os.kill(os.getpid(), signal.SIGINT)
+        while states(await ask(spec, "status")) != [NodeState.STOPPING]:
+            await trio.sleep(0.005)
+        os.kill(os.getpid(), signal.SIGINT)
+        with trio.fail_after(5):
+            await ended.wait()
+
+
+async def test_a_signal_while_nodes_start_stops_them(tmp_path: Path) -> None:
+    spec = fake_spec(tmp_path, "a")
+
+    async def interrupt() -> None:
+        # Inside the nursery of the supervisor, or this signal would end the tests.
+        while not socket_path(spec.file).exists():
+            await trio.sleep(0.005)
+        while states(await ask(spec, "status")) != [NodeState.STARTING]:
+            await trio.sleep(0.005)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(interrupt)
+        with trio.fail_after(20):
+            await supervise(
+                spec, ready=lambda _: pytest.fail("ready"), command=fake_command(a="silent")
+            )
+
+
+async def test_a_node_that_does_not_start_ends_it_and_stops_the_others(tmp_path: Path) -> None:
+    spec = fake_spec(tmp_path, "a", "b")
+    told: list[tuple[str, NodeState]] = []
+    with pytest.raises(NodeStartError, match=r"b did not start: port 127\.0\.0\.1:10911 is taken"):
+        await supervise(
+            spec,
+            ready=lambda _: pytest.fail("ready"),
+            observer=lambda node: told.append((node.name, node.state)),
+            command=fake_command(b="broken"),
+        )
+    assert told[-1] == ("a", NodeState.STOPPED)
+
+
+async def test_a_second_supervisor_of_the_same_file_is_refused(tmp_path: Path) -> None:
+    spec = fake_spec(tmp_path, "a")
+    async with supervised(spec, fake_command()):
+        with pytest.raises(AlreadyRunningError, match="is up already"):
+            await supervise(spec, ready=lambda _: None, command=fake_command())
+        assert states(await ask(spec, "status")) == [NodeState.RUNNING]
+
+
+async def test_refusals_come_back_in_words(tmp_path: Path) -> None:
+    spec = fake_spec(tmp_path, "a")
+    async with supervised(spec, fake_command()):
+        with pytest.raises(ControlError, match="no node is named 'z'; the cluster has a"):
+            await ask(spec, "kill", "z")
+        with pytest.raises(ControlError, match="kill needs the name of a node"):
+            await ask(spec, "kill")
+        with pytest.raises(ControlError, match="a is RUNNING: it cannot be started"):
+            await ask(spec, "start", "a")
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"\n", b"hello\n", b'{"command": "fly"}\n', b"\xff" * 65_536]
+)
+async def test_nonsense_on_the_socket_is_refused_and_changes_nothing(
+    tmp_path: Path, line: bytes
+) -> None:
+    spec = fake_spec(tmp_path, "a")
+    async with supervised(spec, fake_command()):
+        stream = await trio.open_unix_socket(socket_path(spec.file))
+        async with stream:
+            await stream.send_all(line)
+            stream.socket.shutdown(socket.SHUT_WR)
+            answer = await stream.receive_some(65_536)
+        assert b'"error":"' in answer
+        assert b'"error":""' not in answer
+        assert states(await ask(spec, "status")) == [NodeState.RUNNING]
+
+
+async def test_a_client_that_goes_away_is_let_go(tmp_path: Path) -> None:
+    spec = fake_spec(tmp_path, "a")
+    async with supervised(spec, fake_command()):
+        for _ in range(3):
+            stream = await trio.open_unix_socket(socket_path(spec.file))
+            await stream.send_all(b'{"command": "status"}\n')
+            await stream.aclose()
+        assert states(await ask(spec, "status")) == [NodeState.RUNNING]
