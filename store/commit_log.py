@@ -240,7 +240,6 @@ class CommitLog:
             0,
         )
         fixed_bytes = _BATCH_RECORD_HEAD.size + len(middle) + 4 + len(topic_part)
-        has_tags = b"TAGS\x01" in body or b"TAGS\x01" in shared
         view = memoryview(body)
         parts: list[bytes] = []
         units: list[int] = []
@@ -271,7 +270,7 @@ class CommitLog:
                 topic_part,
                 tail,
             )
-            units += (offset, size, tags_code_of(tail[2:]) if has_tags else 0)
+            units += (offset, size, tags_code_of(tail[2:]) if b"TAGS\x01" in tail else 0)
             queue_offset += 1
             offset += size
         return b"".join(parts), units
