@@ -72,6 +72,10 @@ class Phase:
         self.messages_read = 0
         self.reads_failed = 0
 
+    def is_current(self, scenario: str, name: str) -> bool:
+        """Whether this phase, still being played, is the one of these names."""
+        return (self.scenario, self.name, self.ended_at) == (scenario, name, None)
+
     def count(self, mode: SendMode, *statuses: str) -> int:
         """Answered sends of a mode with one of these statuses; any status when none is named."""
         return sum(

@@ -22,7 +22,8 @@ class World:
     def __init__(self) -> None:
         self.timeline = Timeline()
         self.replication = Replication(
-            {node: f"127.0.0.{number}" for number, node in enumerate(SLAVES, start=2)}, self.timeline
+            {node: f"127.0.0.{number}" for number, node in enumerate(SLAVES, start=2)},
+            self.timeline,
         )
         self.up = {MASTER: trio.current_time(), **dict.fromkeys(SLAVES, trio.current_time())}
         self.answer: Callable[[SendMode], str] = self.usual_answer
@@ -42,6 +43,7 @@ class World:
             timeline=self.timeline,
             now=trio.current_time,
             status_without_slaves=SLAVE_NOT_AVAILABLE,
+            expectations=[],
         )
         self.stage.scenario = "a-scenario"
         self.stage.load_seconds = 20.0

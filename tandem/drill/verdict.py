@@ -1,0 +1,85 @@
+"""What a drill leaves on the terminal: the verdict, what it rests on, and where to read on."""
+
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console, Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from tandem.drill.summary import Summary, broken_promises, failed_expectations
+
+EXIT_HELD: Final = 0
+EXIT_BROKEN: Final = 1
+EXIT_NOT_PLAYED: Final = 2
+EXIT_INTERRUPTED: Final = 130
+"""As a shell reports a program that Ctrl-C ended: 128 + SIGINT."""
+
+_STYLES: Final = {"PASSED": "bold green", "FAILED": "bold red", "INTERRUPTED": "bold yellow"}
+
+
+def exit_status(summary: Summary) -> int:
+    """0 only if everything was played and every promise and expectation held."""
+    match summary.verdict:
+        case "PASSED":
+            return EXIT_HELD
+        case "INTERRUPTED":
+            return EXIT_INTERRUPTED
+        case "FAILED":
+            return EXIT_BROKEN
+
+
+def print_verdict(console: Console, summary: Summary, page: Path) -> None:
+    """Print the table of the end."""
+    title = Text(summary.verdict, _STYLES[summary.verdict])
+    if summary.stopped_because:
+        title.append(f"  {summary.stopped_because}", "default")
+    parts: list[Table | Text] = [title]
+    if summary.promises_broken is not None:
+        parts.append(_counts(summary))
+    if failed_expectations(summary):
+        parts.append(_failures(summary))
+    parts.append(Text(f"report: {page}"))
+    console.print()
+    console.print(Padding(Group(*parts), (0, 0, 1, 0)), highlight=False, soft_wrap=True)
+
+
+def _counts(summary: Summary) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_row("sync", _of(summary.sync_acknowledged, "acknowledged"), _lost(summary.sync_lost))
+    table.add_row(
+        "async",
+        _of(summary.async_acknowledged, "acknowledged"),
+        Text(f"{summary.async_lost:,} lost (allowed)"),
+    )
+    table.add_row(
+        "no clear answer",
+        _of(summary.unknown_found, "found"),
+        _of(summary.unknown_missing, "not found"),
+    )
+    same = summary.identical_by_slave or {}
+    table.add_row(
+        "slaves",
+        f"{sum(same.values())} of {len(same)} equal the master, byte for byte",
+    )
+    broken = ", ".join(f"{count:,} {name}" for name, count in broken_promises(summary))
+    table.add_row("broken promises", Text(broken or "none", "bold red" if broken else "green"))
+    return table
+
+
+def _of(number: int | None, what: str) -> str:
+    return f"{number or 0:,} {what}"
+
+
+def _lost(number: int | None) -> Text:
+    return Text(f"{number or 0:,} lost", "bold red" if number else "green")
+
+
+def _failures(summary: Summary) -> Table:
+    table = Table("scenario", "phase", "expected", "seen", title_justify="left")
+    for expectation in failed_expectations(summary):
+        table.add_row(
+            expectation.scenario, expectation.phase, expectation.expected, expectation.seen
+        )
+    return table

@@ -1,0 +1,126 @@
+"""A small made-up drill, for the tests of everything that shows one."""
+
+from tandem.drill.outcomes import NOT_SENT, SEND_OK, SLAVE_NOT_AVAILABLE, UNKNOWN, SendMode
+from tandem.drill.scenario import Expectation
+from tandem.drill.summary import AuditCounts, Played, Settings, Summary, summarise
+from tandem.drill.timeline import Timeline
+
+PLAN: tuple[tuple[str, str, float, str], ...] = (
+    ("slave-loss", "steady", 3.0, SEND_OK),
+    ("slave-loss", "slaves-down", 2.0, SLAVE_NOT_AVAILABLE),
+    ("master-loss", "master-down", 2.0, NOT_SENT),
+    ("master-loss", "recovered", 2.0, SEND_OK),
+)
+
+
+def timeline() -> Timeline:
+    found = Timeline()
+    now = 0.0
+    for scenario, name, seconds, status in PLAN:
+        phase = found.start_phase(now, scenario, name)
+        if status == SLAVE_NOT_AVAILABLE:
+            found.fault(now, "kill -9 broker-a-1, broker-a-2")
+        started = now
+        for step in range(round(seconds * 10)):
+            now = started + step / 10
+            for mode in ("sync", "async"):
+                _send(found, now, mode, status)
+            found.read(now, 3)
+            found.lagged(now, "broker-a-1", 100, connected=status == SEND_OK)
+        now = started + seconds
+        assert phase.in_flight == 0
+    _send(found, now, "sync", UNKNOWN)
+    found.end_phase(now)
+    return found
+
+
+def _send(found: Timeline, now: float, mode: SendMode, status: str) -> None:
+    phase = found.sent()
+    reason = {
+        SLAVE_NOT_AVAILABLE: "no slave connected",
+        NOT_SENT: "127.0.0.1:10911 <refused> & gone",
+        UNKNOWN: "no answer in time",
+    }.get(status, "")
+    found.answered(
+        now, phase, mode, status, reason=reason, send_id=f"{mode}-1-{now:.1f}", latency_ms=1.5
+    )
+
+
+def expectation(*, held: bool = True) -> Expectation:
+    return Expectation(
+        at_seconds=4.0,
+        scenario="slave-loss",
+        phase="slaves-down",
+        expected="every sync send answers SLAVE_NOT_AVAILABLE",
+        seen="20 SLAVE_NOT_AVAILABLE" if held else "19 SLAVE_NOT_AVAILABLE, 1 SEND_OK",
+        held=held,
+        waited_seconds=0.0,
+    )
+
+
+def audit(
+    *, sync_lost: int = 0, duplicated: int = 0, second_slave_equal: bool = True
+) -> AuditCounts:
+    return AuditCounts(
+        sync_acknowledged=51,
+        sync_lost=sync_lost,
+        async_acknowledged=52,
+        async_lost=3,
+        stored_but_missing=0,
+        unknown_found=1,
+        unknown_missing=2,
+        duplicated=duplicated,
+        phantom=0,
+        misplaced=0,
+        out_of_order=0,
+        corrupt=0,
+        identical_by_slave={"broker-a-1": True, "broker-a-2": second_slave_equal},
+    )
+
+
+SETTINGS = Settings(
+    config="cluster.yaml",
+    input_file=None,
+    scenario="all",
+    rate_per_second=20.0,
+    duration_seconds=9.0,
+    seed=1,
+    producers=["sync-1", "async-1"],
+    audit="quick",
+    tandem_version="0.0.0",
+    python_version="3.11.0",
+    machine="a machine",
+)
+
+
+def played(
+    *, expectations: list[Expectation] | None = None, disorder: list[str] | None = None
+) -> Played:
+    return Played(
+        timeline=timeline(),
+        expectations=[expectation()] if expectations is None else expectations,
+        disorder=disorder or [],
+        input_lines=0,
+        input_lines_acknowledged=0,
+        started_ms=1_767_225_600_000.0,
+        seconds=9.0,
+    )
+
+
+def summary(
+    *,
+    found: AuditCounts | None = None,
+    audited: bool = True,
+    expectations: list[Expectation] | None = None,
+    disorder: list[str] | None = None,
+    interrupted: bool = False,
+    stopped_because: str = "",
+) -> Summary:
+    return summarise(
+        played(expectations=expectations, disorder=disorder),
+        SETTINGS,
+        audit=(found or audit()) if audited else None,
+        audit_seconds=1.0 if audited else None,
+        interrupted=interrupted,
+        stopped_because=stopped_because,
+    )

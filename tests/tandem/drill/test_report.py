@@ -1,0 +1,72 @@
+import re
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from tandem.drill.report import render, write_report
+from tests.tandem.drill import samples
+
+pytestmark = pytest.mark.slow  # matplotlib
+
+
+def test_the_verdict_comes_first() -> None:
+    page = render(samples.summary(), samples.timeline())
+
+    body = page[page.index("<body>") :]
+    assert body.index("PASSED: every promise held") < body.index("<svg")
+
+
+def test_the_page_needs_no_network() -> None:
+    page = render(samples.summary(), samples.timeline())
+
+    assert not re.search(r'(src|href)="(?!#)', page)
+    assert "@import" not in page
+    assert "url(http" not in page
+
+
+def test_a_broken_promise_is_named_with_its_number() -> None:
+    summary = samples.summary(found=samples.audit(sync_lost=2))
+
+    page = render(summary, samples.timeline())
+
+    assert "FAILED: 2 broken promises" in page
+    assert "<b>2</b> sync_lost" in page
+
+
+def test_a_failed_expectation_stands_at_the_top_with_what_was_seen() -> None:
+    summary = samples.summary(expectations=[samples.expectation(held=False)])
+
+    page = render(summary, samples.timeline())
+
+    assert "FAILED: 1 expectation not met" in page
+    assert page.index("19 SLAVE_NOT_AVAILABLE, 1 SEND_OK") < page.index("<svg")
+
+
+def test_an_interrupted_drill_says_so_and_shows_what_there_is() -> None:
+    page = render(samples.summary(audited=False, interrupted=True), samples.timeline())
+
+    assert "INTERRUPTED" in page
+    assert "There was no audit." in page
+    assert "every promise held" not in page
+
+
+def test_reasons_are_shown_as_text_not_as_markup() -> None:
+    page = render(samples.summary(), samples.timeline())
+
+    assert "127.0.0.1:10911 &lt;refused&gt; &amp; gone" in page
+
+
+def test_the_page_says_what_an_answer_means() -> None:
+    page = render(samples.summary(), samples.timeline())
+
+    assert "unknown, not failed" in page
+
+
+def test_page_and_facts_are_written(tmp_path: Path) -> None:
+    page = write_report(samples.summary(), samples.timeline(), tmp_path / "report")
+
+    assert page == tmp_path / "report" / "index.html"
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    facts = msgspec.json.decode((tmp_path / "report" / "summary.json").read_bytes())
+    assert facts["verdict"] == "PASSED"

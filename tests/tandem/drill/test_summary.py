@@ -1,0 +1,122 @@
+import msgspec
+import pytest
+
+from tandem.drill.outcomes import NOT_SENT, SEND_OK, SLAVE_NOT_AVAILABLE, UNKNOWN
+from tandem.drill.summary import PROMISES, broken_promises, failed_expectations
+from tests.tandem.drill import samples
+
+
+def test_a_drill_without_a_flaw_passes() -> None:
+    summary = samples.summary()
+
+    assert summary.verdict == "PASSED"
+    assert summary.promises_broken == 0
+    assert summary.byte_identical is True
+    assert broken_promises(summary) == []
+
+
+def test_a_lost_async_message_breaks_no_promise() -> None:
+    assert samples.summary().async_lost == 3
+
+
+def test_a_lost_sync_message_fails_the_drill() -> None:
+    summary = samples.summary(found=samples.audit(sync_lost=2, duplicated=1))
+
+    assert summary.verdict == "FAILED"
+    assert summary.promises_broken == 3
+    assert broken_promises(summary) == [("sync_lost", 2), ("duplicated", 1)]
+
+
+def test_a_slave_that_differs_fails_the_drill() -> None:
+    summary = samples.summary(found=samples.audit(second_slave_equal=False))
+
+    assert (summary.verdict, summary.promises_broken) == ("FAILED", 1)
+    assert summary.byte_identical is False
+    assert broken_promises(summary) == [("slaves_not_identical", 1)]
+
+
+@pytest.mark.parametrize("name", [name for name in PROMISES if name != "slaves_not_identical"])
+def test_every_promise_counts(name: str) -> None:
+    found = msgspec.structs.replace(samples.audit(), **{name: 5})
+
+    summary = samples.summary(found=found)
+
+    assert (summary.verdict, summary.promises_broken) == ("FAILED", 5)
+
+
+def test_an_expectation_that_did_not_hold_fails_the_drill() -> None:
+    missed = samples.expectation(held=False)
+
+    summary = samples.summary(expectations=[samples.expectation(), missed])
+
+    assert (summary.verdict, summary.expectations_failed) == ("FAILED", 1)
+    assert failed_expectations(summary) == [missed]
+
+
+def test_messages_that_consumers_saw_out_of_order_fail_the_drill() -> None:
+    summary = samples.summary(disorder=["queue 1 offset 5: expected offset 4"])
+
+    assert (summary.verdict, summary.read_out_of_order) == ("FAILED", 1)
+
+
+def test_a_drill_that_stopped_early_fails_even_if_the_audit_is_clean() -> None:
+    assert samples.summary(stopped_because="it rained").verdict == "FAILED"
+
+
+def test_a_drill_without_an_audit_never_passes() -> None:
+    summary = samples.summary(audited=False)
+
+    assert summary.verdict == "FAILED"
+    assert summary.promises_broken is None
+    assert summary.sync_lost is None
+
+
+def test_an_interrupted_drill_says_so_whatever_was_found() -> None:
+    assert samples.summary(interrupted=True).verdict == "INTERRUPTED"
+    assert samples.summary(audited=False, interrupted=True).verdict == "INTERRUPTED"
+
+
+def test_phases_are_listed_by_scenario_with_times_and_counts() -> None:
+    summary = samples.summary()
+
+    assert [scenario.name for scenario in summary.scenarios] == ["slave-loss", "master-loss"]
+    down = summary.scenarios[0].phases[1]
+    assert down.name == "slaves-down"
+    assert down.start == "2026-01-01T00:00:03.000Z"
+    assert down.counts == {SLAVE_NOT_AVAILABLE: 40}
+    assert down.counts_by_mode["sync"] == {SLAVE_NOT_AVAILABLE: 20}
+    assert down.messages_read == 60
+
+
+def test_totals_are_by_status_from_best_to_worst() -> None:
+    summary = samples.summary()
+
+    assert list(summary.sends_by_status) == [SEND_OK, SLAVE_NOT_AVAILABLE, UNKNOWN, NOT_SENT]
+    assert summary.sends == sum(summary.sends_by_status.values())
+
+
+def test_reasons_have_counts_and_an_example() -> None:
+    reasons = samples.summary().reasons
+
+    assert reasons[0].status == SLAVE_NOT_AVAILABLE
+    assert reasons[0].reason == "no slave connected"
+    assert reasons[0].count == 40
+    assert reasons[0].example_send_id.startswith("sync-1-")
+
+
+def test_the_json_has_the_keys_that_scripts_rely_on() -> None:
+    decoded = msgspec.json.decode(msgspec.json.encode(samples.summary()))
+
+    assert decoded.keys() >= {
+        "promises_broken",
+        "sync_acknowledged",
+        "sync_lost",
+        "async_acknowledged",
+        "async_lost",
+        "duplicated",
+        "out_of_order",
+        "phantom",
+        "byte_identical",
+        "scenarios",
+    }
+    assert decoded["scenarios"][0]["phases"][0].keys() >= {"name", "start", "end", "counts"}

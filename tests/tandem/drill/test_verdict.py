@@ -1,0 +1,52 @@
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from tandem.drill.summary import Summary
+from tandem.drill.verdict import exit_status, print_verdict
+from tests.tandem.drill import samples
+
+
+def printed(summary: Summary) -> str:
+    console = Console(file=io.StringIO(), width=120)
+    print_verdict(console, summary, Path("report/index.html"))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_exit_status_is_0_only_if_everything_held() -> None:
+    assert exit_status(samples.summary()) == 0
+    assert exit_status(samples.summary(found=samples.audit(sync_lost=1))) == 1
+    assert exit_status(samples.summary(expectations=[samples.expectation(held=False)])) == 1
+    assert exit_status(samples.summary(audited=False)) == 1
+    assert exit_status(samples.summary(audited=False, interrupted=True)) == 130
+
+
+def test_the_verdict_says_what_was_acknowledged_and_lost() -> None:
+    text = printed(samples.summary())
+
+    assert "PASSED" in text
+    assert "51 acknowledged" in text
+    assert "3 lost (allowed)" in text
+    assert "2 of 2 equal the master" in text
+    assert "report: report/index.html" in text
+
+
+def test_broken_promises_are_named() -> None:
+    text = printed(samples.summary(found=samples.audit(sync_lost=2, second_slave_equal=False)))
+
+    assert "2 sync_lost, 1 slaves_not_identical" in text
+
+
+def test_failed_expectations_are_shown_with_what_was_seen() -> None:
+    text = printed(samples.summary(expectations=[samples.expectation(held=False)]))
+
+    assert "19 SLAVE_NOT_AVAILABLE, 1 SEND_OK" in text
+
+
+def test_an_interrupted_drill_claims_nothing() -> None:
+    text = printed(samples.summary(audited=False, interrupted=True))
+
+    assert "INTERRUPTED" in text
+    assert "lost" not in text
