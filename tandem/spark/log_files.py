@@ -184,11 +184,12 @@ def scan_windows(descriptor: int, file: LogFile, start: int, end: int) -> Iterat
         yield window
         if scan.check.stop not in (ScanStop.TORN, ScanStop.END) or window.end >= end:
             return
-        needed = scan.check.needed_bytes
-        if window.end + needed > end or not (scan.check.count or _is_begun(window, file, size)):
+        if window.end + scan.check.needed_bytes > end:
             return
-        if needed > len(data):
-            data = bytearray(needed)
+        if not scan.check.count:
+            if not _is_begun(window, file, size):
+                return
+            data = bytearray(scan.check.needed_bytes)
         position = window.end
 
 

@@ -100,7 +100,7 @@ class LogBuilder:
         }
 
     def write(
-        self, root: Path, *, consume_queues: bool = True, queue_file_bytes: int = 6_000_000
+        self, root: Path, *, consume_queues: bool = True, queue_file_bytes: int = 20_000
     ) -> Path:
         """Write a store root: `commitlog`, and `consumequeue` unless told otherwise."""
         (root / "commitlog").mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,77 @@
+import pytest
+
+from tandem.spark.errors import OptionError
+from tandem.spark.options import OPTIONS, ScanOptions, parse_options
+
+
+def test_defaults_read_everything_and_fail_on_damage() -> None:
+    assert parse_options({"path": "data/a"}) == ScanOptions(paths=("data/a",))
+
+
+def test_every_option_is_understood_in_lower_case_as_spark_hands_it_over() -> None:
+    options = parse_options(
+        {
+            "paths": '["data/a", "data/b"]',
+            "subscribe": "orders, returns",
+            "queues": "0,3",
+            "startingtimestamp": "1700000000000",
+            "endingtimestamp": "1700000000001",
+            "columns": "topic,error",
+            "onerror": "row",
+            "checkcrc": "false",
+            "splitsizebytes": "8192",
+        }
+    )
+    assert options == ScanOptions(
+        paths=("data/a", "data/b"),
+        topics=frozenset({"orders", "returns"}),
+        queues=frozenset({0, 3}),
+        start_ms=1_700_000_000_000,
+        end_ms=1_700_000_000_001,
+        columns=("topic", "error"),
+        on_error="row",
+        check_crc=False,
+        split_bytes=8192,
+    )
+
+
+def test_an_unknown_option_is_refused_with_the_known_ones_and_a_guess() -> None:
+    with pytest.raises(OptionError, match="startingTimestamp") as caught:
+        parse_options({"path": "a", "startTimestamp": "1"})
+    assert "did you mean startingTimestamp?" in str(caught.value)
+    assert all(name in str(caught.value) for name in OPTIONS)
+
+
+def test_all_problems_are_told_together() -> None:
+    with pytest.raises(OptionError) as caught:
+        parse_options(
+            {
+                "topic": "a",
+                "subscribePattern": "(",
+                "queues": "one",
+                "startingTimestamp": "5",
+                "endingTimestamp": "4",
+                "onError": "skip",
+                "checkCrc": "maybe",
+                "splitSizeBytes": "1",
+                "columns": " ",
+            }
+        )
+    text = str(caught.value)
+    for word in (
+        "no path",
+        "topic and subscribePattern",
+        "subscribePattern '('",
+        "queues='one'",
+        "endingTimestamp 4 lies before",
+        "onError='skip': expected fail or row",
+        "checkCrc='maybe'",
+        "splitSizeBytes=1",
+        "columns is empty",
+    ):
+        assert word in text
+
+
+def test_a_time_that_is_not_a_number_is_refused() -> None:
+    with pytest.raises(OptionError, match="startingTimestamp='today'"):
+        parse_options({"path": "a", "startingTimestamp": "today"})

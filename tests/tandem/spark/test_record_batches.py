@@ -1,0 +1,158 @@
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tandem.spark.record_batches import COLUMNS, RecordSlice, error_batch, parse_properties, text
+from tandem.wire.message import Host, decode_message
+from tandem.wire.message_properties import decode_properties
+from tandem.wire.record_scan import scan_records
+from tests.support.log_builder import LogBuilder
+
+VECTORS = Path("tests/data/rocketmq-5.3.3")
+NAMES = tuple(COLUMNS)
+
+
+def slice_of(data: bytes | bytearray, base_offset: int = 0) -> RecordSlice:
+    data = bytearray(data)
+    return RecordSlice(data, scan_records(data, base_offset, check_crc=False).columns, "store")
+
+
+@pytest.mark.parametrize("store", ["basic", "batch", "crc", "ext", "idx", "sch", "tran", "v6"])
+def test_every_column_agrees_with_the_decoder_on_golden_stores(store: str) -> None:
+    data = (VECTORS / store / "commitlog" / ("0" * 20)).read_bytes()
+    part = slice_of(data)
+    rows = part.batch(NAMES).to_pylist(maps_as_pydicts="strict")
+    assert rows
+    for row, start in zip(rows, part.records.start.tolist(), strict=True):
+        message, _ = decode_message(data, start)
+        assert row == {
+            "topic": message.topic,
+            "queueId": message.queue_id,
+            "queueOffset": message.queue_offset,
+            "physicalOffset": message.physical_offset,
+            "storeSize": message.store_size,
+            "flag": message.flag,
+            "sysFlag": message.sys_flag,
+            "bornTimestamp": row["bornTimestamp"],
+            "storeTimestamp": row["storeTimestamp"],
+            "bornHost": str(message.born_host),
+            "storeHost": str(message.store_host),
+            "reconsumeTimes": message.reconsume_times,
+            "preparedTransactionOffset": message.prepared_transaction_offset,
+            "keys": message.keys or None,
+            "tags": message.tags or None,
+            "properties": message.properties,
+            "body": message.body,
+            "bodyCrc": message.body_crc,
+            "crcOk": True,
+            "version": 2 if len(message.topic) > 127 else 1,
+            "store": "store",
+            "error": None,
+        }
+        assert row["bornTimestamp"].timestamp() * 1000 == message.born_timestamp_ms
+        assert round(row["storeTimestamp"].timestamp() * 1000) == message.store_timestamp_ms
+
+
+def test_the_types_are_the_declared_ones_whatever_the_rows() -> None:
+    log = LogBuilder()
+    log.put(body=b"")
+    every = slice_of(log.log)
+    none = every.take(np.zeros(1, np.bool_))
+    for batch in (every.batch(NAMES), none.batch(NAMES), error_batch(NAMES, "s", 7, "torn")):
+        assert [field.type for field in batch.schema] == [kind for kind, _ in COLUMNS.values()]
+
+
+def test_an_error_row_says_where_and_what_and_nothing_else() -> None:
+    (row,) = error_batch(NAMES, "data/a", 4096, "torn: half a record").to_pylist()
+    assert {name: value for name, value in row.items() if value is not None} == {
+        "physicalOffset": 4096,
+        "store": "data/a",
+        "error": "torn: half a record",
+    }
+
+
+def test_times_beyond_what_spark_can_hold_are_clipped() -> None:
+    log = LogBuilder()
+    log.put(born_timestamp_ms=2**63 - 1)
+    log.put(born_timestamp_ms=-(2**63))
+    micros = slice_of(log.log).batch(["bornTimestamp"]).column(0).cast(pa.int64()).to_pylist()
+    assert micros == [(2**63 - 1) // 1000 * 1000, -((2**63 - 1) // 1000) * 1000]
+
+
+def test_without_a_crc_check_nothing_is_claimed() -> None:
+    log = LogBuilder()
+    log.put()
+    data = bytearray(log.log)
+    columns = scan_records(data, 0).columns
+    part = RecordSlice(data, columns, "s", check_crc=False)
+    assert part.batch(["crcOk"]).to_pylist() == [{"crcOk": None}]
+
+
+def test_mixed_hosts_are_named() -> None:
+    log = LogBuilder()
+    log.put(born_host=Host("2001:db8::1", 1))
+    log.put()
+    log.put(store_host=Host("::1", 2))
+    hosts = slice_of(log.log).batch(["bornHost", "storeHost"]).to_pydict()
+    assert hosts == {
+        "bornHost": ["[2001:db8::1]:1", "10.1.2.3:1234", "10.1.2.3:1234"],
+        "storeHost": ["127.0.0.1:10911", "127.0.0.1:10911", "[::1]:2"],
+    }
+
+
+def maps_of(strings: list[bytes]) -> list[dict[str, str]]:
+    parsed = parse_properties(pa.array(strings, pa.binary()))
+    return [dict(pairs) for pairs in parsed.as_maps().to_pylist()]
+
+
+PIECES = st.sampled_from(
+    [b"KEYS", b"TAGS", b"a", b"\x01", b"\x01", b"\x02", b"\x02", b"\xc3\xa9", b"\xff", b"\xfe"]
+)
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(PIECES, max_size=12).map(b"".join), max_size=6))
+def test_property_strings_are_parsed_as_the_decoder_does(strings: list[bytes]) -> None:
+    parsed = parse_properties(pa.array(strings, pa.binary()))
+    expected = [decode_properties(string) for string in strings]
+    assert [dict(pairs) for pairs in parsed.as_maps().to_pylist()] == expected
+    assert [len(pairs) for pairs in parsed.as_maps().to_pylist()] == [len(e) for e in expected]
+    assert parsed.values_of("KEYS").to_pylist() == [e.get("KEYS") for e in expected]
+    assert parsed.values_of("none").to_pylist() == [None] * len(strings)
+
+
+@settings(deadline=None)
+@given(st.lists(st.binary(max_size=30), max_size=4))
+def test_any_bytes_are_parsed_as_the_decoder_does(strings: list[bytes]) -> None:
+    assert maps_of(strings) == [decode_properties(string) for string in strings]
+
+
+def test_of_equal_names_the_last_wins_in_its_own_record_only() -> None:
+    assert maps_of([b"a\x011\x02a\x012\x02", b"a\x013\x02"]) == [{"a": "2"}, {"a": "3"}]
+
+
+def test_names_that_become_equal_by_replacement_are_one_name() -> None:
+    assert maps_of([b"\xff\x011\x02\xfe\x012\x02"]) == [{"\ufffd": "2"}]
+
+
+def test_a_slice_of_an_arrow_array_is_parsed() -> None:
+    strings = pa.array([b"x\x01y\x02", b"a\x011", b"b\x012\x02"], pa.binary())
+    parsed = parse_properties(strings.slice(1))
+    assert parsed.as_maps().to_pylist() == [[("a", "1")], [("b", "2")]]
+
+
+def test_text_that_is_not_utf8_is_replaced() -> None:
+    assert text(pa.array([b"ok", b"\xff"])).to_pylist() == ["ok", "\ufffd"]
+
+
+def test_nothing_refers_to_the_buffer_afterwards() -> None:
+    log = LogBuilder()
+    log.put(keys="k")
+    part = slice_of(log.log)
+    batch = part.batch(NAMES)
+    part.data.clear()  # raises BufferError if Arrow still looked at it
+    assert batch.num_rows == 1
