@@ -134,6 +134,10 @@ class RouteTable:
             self._forget(address)
         return gone
 
+    def is_live(self, address: str) -> bool:
+        """Whether a broker at this address is registered."""
+        return address in self._live
+
     def route(self, topic: str) -> TopicRouteData | None:
         """Where a topic lives, or None if no live broker has it."""
         queues = self._queues.get(topic)

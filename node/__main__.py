@@ -1,0 +1,186 @@
+"""The node's command line.
+
+    python -P -m node --config cluster.yaml --name broker-a-0 [--supervised]
+    python -P -m node check --config cluster.yaml
+
+The first runs one node until SIGTERM or SIGINT. With `--supervised`, standard input is a lifeline:
+the node stops when it ends, so that no node survives the process that started it; and standard
+output gets one line, `READY {"name":"broker-a-0"}`, once the node is recovered and listening.
+
+The second prints the checked configuration as JSON. It is how programs read a cluster file without
+importing the server.
+
+Exit status: 0 stopped as asked, 2 bad configuration or command line, 3 a port is busy, 4 the store
+cannot be opened, 1 anything else. For 2 to 4 there is one message on standard error, and no
+traceback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import trio
+
+from ha.errors import AddressInUseError, NetworkError
+from node.config import checked_cluster, load_config
+from node.errors import NodeError
+from node.net import TCPNetwork
+from node.run import run_node
+from store import StoreError
+from store.disk import RealDisk
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from node.config import NodeConfig
+
+EXIT_CONFIG: Final = 2
+EXIT_BUSY: Final = 3
+EXIT_STORE: Final = 4
+
+LIFELINE_FD: Final = 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; return the exit status."""
+    if not __debug__:
+        return _fail(1, "a node checks itself with assertions; run Python without -O")
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["check"]:
+        return _check(_parse_check(arguments[1:]).config)
+    options = _parse_run(arguments)
+    try:
+        config = load_config(options.config).node(options.name)
+    except NodeError as error:
+        return _fail(error.exit_status, str(error))
+    _set_up_logging(config.node.name)
+    try:
+        trio.run(_run, config, options.supervised)
+    except ExceptionGroup as group:
+        expected = _expected_error(group)
+        if expected is None:
+            raise
+        return _explain(expected)
+    return 0
+
+
+def _parse_check(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="node check", description="Check a cluster file.")
+    parser.add_argument("--config", type=Path, required=True, help="path of cluster.yaml")
+    return parser.parse_args(arguments)
+
+
+def _parse_run(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="node", description="Run one node of a cluster.")
+    parser.add_argument("--config", type=Path, required=True, help="path of cluster.yaml")
+    parser.add_argument("--name", required=True, help="which of its nodes to run")
+    parser.add_argument(
+        "--supervised",
+        action="store_true",
+        help="stop when standard input ends; print READY on standard output",
+    )
+    return parser.parse_args(arguments)
+
+
+def _check(file: Path) -> int:
+    try:
+        config = load_config(file)
+    except NodeError as error:
+        return _fail(error.exit_status, str(error))
+    sys.stdout.write(msgspec.json.encode(checked_cluster(config)).decode() + "\n")
+    return 0
+
+
+async def _run(config: NodeConfig, supervised: bool) -> None:  # noqa: FBT001 - trio.run
+    stop = trio.Event()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(_stop_on_signal, stop)
+        if supervised:
+            nursery.start_soon(_stop_on_lifeline, stop)
+        await nursery.start(_run_until_stopped, nursery, config, stop)
+        if supervised:
+            ready = msgspec.json.encode({"name": config.node.name}).decode()
+            sys.stdout.write(f"READY {ready}\n")
+            sys.stdout.flush()
+
+
+async def _run_until_stopped(
+    nursery: trio.Nursery,
+    config: NodeConfig,
+    stop: trio.Event,
+    task_status: trio.TaskStatus[None],
+) -> None:
+    await run_node(
+        config,
+        disk=RealDisk(),
+        network=TCPNetwork(),
+        wall_clock_ms=lambda: time.time_ns() // 1_000_000,
+        random=random.Random(),
+        stop=stop,
+        task_status=task_status,
+    )
+    nursery.cancel_scope.cancel()
+
+
+async def _stop_on_signal(
+    stop: trio.Event, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
+        async for _ in signals:
+            stop.set()
+
+
+async def _stop_on_lifeline(stop: trio.Event) -> None:
+    """Whoever started us holds the other end; the kernel closes it even if they are killed."""
+    async with trio.lowlevel.FdStream(os.dup(LIFELINE_FD)) as lifeline:
+        while await lifeline.receive_some():
+            pass
+    stop.set()
+
+
+def _set_up_logging(name: str) -> None:
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=logging.INFO,
+        format=f"%(asctime)s %(levelname)s {name} %(message)s",
+    )
+
+
+def _expected_error(group: ExceptionGroup[Exception]) -> Exception | None:
+    """The error to tell about, if all in the group are of the kinds that are not bugs."""
+    expected, unexpected = group.split((NodeError, StoreError, NetworkError))
+    if unexpected is not None:
+        return None
+    error: Exception | None = expected
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _explain(error: Exception) -> int:
+    if isinstance(error, NodeError):
+        return _fail(error.exit_status, str(error))
+    if isinstance(error, AddressInUseError):
+        return _fail(EXIT_BUSY, str(error))
+    if isinstance(error, StoreError):
+        return _fail(EXIT_STORE, str(error))
+    return _fail(1, str(error))
+
+
+def _fail(status: int, text: str) -> int:
+    sys.stderr.write(f"{text}\n")
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,110 @@
+"""Heartbeats and group membership: who shares the queues of a consumer group."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING
+
+import msgspec
+import trio
+
+from node.client_table import TooManyClientsError
+from node.dispatcher import response_to
+from node.errors import RequestError
+from node.handlers.pull_message import tags_codes
+from node.topic_config_table import RETRY_TOPIC_PREFIX
+from tandem.wire.remoting_command import ONEWAY_FLAG, RemotingCommand, encode_frame
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import (
+    ConsumerIdList,
+    GroupRequestHeader,
+    HeartbeatData,
+    HeartbeatResponseHeader,
+    SubscriptionData,
+    UnregisterClientRequestHeader,
+)
+from tandem.wire.response_code import ResponseCode
+from tandem.wire.route import decode_json_body, encode_json_body
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from node.client_table import ClientTable
+    from node.connection import Connection
+    from node.topic_config_table import TopicConfigTable
+
+
+class CheckClientConfig(msgspec.Struct, frozen=True, rename="camel"):
+    """Body of CHECK_CLIENT_CONFIG, as far as it is looked at."""
+
+    subscription_data: SubscriptionData
+
+
+class ClientHeartbeat:
+    """Serves the registry of clients, and tells consumers when their group has changed."""
+
+    def __init__(self, clients: ClientTable, topics: TopicConfigTable, *, is_slave: bool) -> None:
+        self._clients = clients
+        self._topics = topics
+        self._is_slave = is_slave
+        self._opaques = count()
+
+    def heartbeat(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """HEART_BEAT. A consumer group gets its retry topic, which its clients subscribe to.
+
+        The registration comes first: a full disk, which has no room for the topic, must not keep
+        consumers from sharing their queues.
+
+        Source: ClientManageProcessor.heartBeat.
+        """
+        beat = decode_json_body(command.body, HeartbeatData)
+        try:
+            changed = self._clients.heartbeat(beat, connection, trio.current_time())
+        except TooManyClientsError as error:
+            raise RequestError(
+                ResponseCode.SYSTEM_BUSY, "too many clients are registered at this broker"
+            ) from error
+        self.tell(changed)
+        if not self._is_slave:
+            for data in beat.consumer_data_set:
+                self._ensure_retry_topic(data.group_name)
+        return response_to(command, ext=HeartbeatResponseHeader("true", "true"))
+
+    def unregister(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """UNREGISTER_CLIENT."""
+        header = command.decode_header(UnregisterClientRequestHeader)
+        group = header.consumer_group
+        if group is not None:
+            self.tell({group: self._clients.leave(group, header.client_id)})
+        return response_to(command)
+
+    def consumer_list(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """GET_CONSUMER_LIST_BY_GROUP."""
+        group = command.decode_header(GroupRequestHeader).consumer_group
+        ids = self._clients.client_ids(group)
+        if not ids:
+            raise RequestError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {group}")
+        return response_to(command, body=encode_json_body(ConsumerIdList(ids)))
+
+    def check_config(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """CHECK_CLIENT_CONFIG: whether a subscription can be served."""
+        subscription = decode_json_body(command.body, CheckClientConfig).subscription_data
+        tags_codes(subscription.sub_string, subscription.expression_type)
+        return response_to(command)
+
+    def tell(self, changed: Mapping[str, Iterable[Connection]]) -> None:
+        """Write NOTIFY_CONSUMER_IDS_CHANGED to the connections of each group; nobody answers it."""
+        for group, connections in changed.items():
+            for connection in connections:
+                notice = RemotingCommand(
+                    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+                    next(self._opaques) & 0x7FFFFFFF,
+                    ONEWAY_FLAG,
+                    ext=GroupRequestHeader(group),
+                )
+                connection.write(encode_frame(notice))
+
+    def _ensure_retry_topic(self, group: str) -> None:
+        topic = f"{RETRY_TOPIC_PREFIX}{group}"
+        if self._topics.get(topic) is None:
+            self._topics.create_for_send(topic, "", 1)

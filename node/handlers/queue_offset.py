@@ -1,0 +1,62 @@
+"""Looking around in the store: bounds of a queue, offset by time, one message by its place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from node.dispatcher import response_to
+from node.errors import RequestError
+from tandem.wire.request_headers import (
+    OffsetResponseHeader,
+    QueueRequestHeader,
+    SearchOffsetRequestHeader,
+    ViewMessageRequestHeader,
+)
+from tandem.wire.response_code import ResponseCode
+
+if TYPE_CHECKING:
+    from node.connection import Connection
+    from store import MessageStore
+    from tandem.wire.remoting_command import RemotingCommand
+
+BOUNDARY_UPPER: Final = "UPPER"
+
+
+class QueueOffset:
+    """Serves requests about places in the store. An unknown queue is an empty one."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self._store = store
+
+    def max_offset(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """GET_MAX_OFFSET: the queue offset of the next message."""
+        header = command.decode_header(QueueRequestHeader)
+        offset = self._store.max_offset_in_queue(header.topic, header.queue_id)
+        return response_to(command, ext=OffsetResponseHeader(offset))
+
+    def min_offset(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """GET_MIN_OFFSET: the queue offset of the first message that is held."""
+        header = command.decode_header(QueueRequestHeader)
+        offset = self._store.min_offset_in_queue(header.topic, header.queue_id)
+        return response_to(command, ext=OffsetResponseHeader(offset))
+
+    def search(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """SEARCH_OFFSET_BY_TIMESTAMP: the queue offset for a store time."""
+        header = command.decode_header(SearchOffsetRequestHeader)
+        offset = self._store.offset_in_queue_by_time(
+            header.topic,
+            header.queue_id,
+            header.timestamp,
+            upper=header.boundary_type == BOUNDARY_UPPER,
+        )
+        return response_to(command, ext=OffsetResponseHeader(offset))
+
+    def view_message(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """VIEW_MESSAGE_BY_ID: one record by its physical offset."""
+        header = command.decode_header(ViewMessageRequestHeader)
+        record = self._store.look_message_by_offset(header.offset)
+        if record is None:
+            raise RequestError(
+                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {header.offset}"
+            )
+        return response_to(command, body=record)

@@ -1,0 +1,344 @@
+"""A whole node: opens store, replication and server, serves, and takes them down in reverse.
+
+    with store                              locked, recovered; synced and marked clean at the end
+      services   store, replication, tables, registration, long polling
+        connections   one task each
+          listeners   client port, name-server port
+
+On `stop` the listeners close, requests in flight get their answers (bounded by the grace period),
+services end, the store is closed. A crash skips all of that, which is why nothing relies on it.
+
+Everything that touches the world is an argument, so that whole clusters run in one simulation:
+no signal, thread, clock or socket is reached from here directly.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ha.config import HAConfig, SlaveNode
+from ha.ha_service import HAService
+from node.client_table import ClientTable
+from node.config import BrokerRole, FlushDiskType
+from node.connection import Outbox
+from node.consumer_offset_table import ConsumerOffsetTable
+from node.dispatcher import Dispatcher
+from node.handlers.admin import Admin
+from node.handlers.client_heartbeat import ClientHeartbeat
+from node.handlers.consumer_offset import ConsumerOffset
+from node.handlers.pull_message import PullMessage
+from node.handlers.queue_offset import QueueOffset
+from node.handlers.send_message import SendMessage, SlaveRefusal, WaitPolicy
+from node.handlers.send_properties import PropertyStamp, UniqueKeys
+from node.handlers.topic_route import TopicRoute
+from node.pull_request_hold_service import PullRequestHoldService
+from node.registration import Registration
+from node.route_table import RouteTable
+from node.server import Server
+from node.slave_synchronize import SlaveSynchronize
+from node.table_file import TableFile
+from node.topic_config_table import TopicConfigTable, system_topics
+from store import FlushDiskType as StoreFlushDiskType
+from store import MessageStore, StoreConfig, StoreFullError
+from tandem.wire.message import Host
+from tandem.wire.request_code import RequestCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from ha.network import Network
+    from node.config import NodeConfig
+    from node.connection import Connection
+    from node.dispatcher import Handler
+    from store.disk import Disk
+
+_log = logging.getLogger(__name__)
+
+FLUSH_CONSUMER_OFFSET_SECONDS: Final = 5.0
+"""Source: BrokerConfig.flushConsumerOffsetInterval."""
+
+SCAN_SECONDS: Final = 1.0
+"""Between two looks for silent brokers and clients. RocketMQ: 5 and 10 s."""
+
+FRAME_OVERHEAD_BYTES: Final = 128 * 1024
+"""A frame may be this much larger than the largest message: header, properties, batch entries."""
+
+
+async def run_node(
+    config: NodeConfig,
+    *,
+    disk: Disk,
+    network: Network,
+    wall_clock_ms: Callable[[], int],
+    random: Random,
+    stop: trio.Event,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Run one node until `stop` is set. Started once it is recovered and listening.
+
+    Raises:
+        StoreError: The store cannot be opened.
+        TableFileError: A table file is damaged.
+        AddressInUseError: A port is taken.
+    """
+    _log.info(
+        "%s of group %s, cluster %s (fingerprint %s), store %s",
+        "master" if config.node.is_master else "slave",
+        config.node.group,
+        config.cluster.cluster.name,
+        config.cluster.fingerprint,
+        config.directory,
+    )
+    store = MessageStore.open(
+        store_config(config),
+        disk=disk,
+        wall_clock_ms=wall_clock_ms,
+        store_host=Host(config.node.address, config.node.port),
+        is_slave=not config.node.is_master,
+    )
+    with store:
+        node = _Node(config, store, disk, network, wall_clock_ms, random)
+        try:
+            await node.serve(stop, task_status)
+        finally:
+            node.save_offsets()
+    _log.info("stopped")
+
+
+class _Node:
+    """The parts of one node, wired together. Lives as long as `run_node`."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        store: MessageStore,
+        disk: Disk,
+        network: Network,
+        wall_clock_ms: Callable[[], int],
+        random: Random,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._network = network
+        self._random = random
+        self._wall_clock_ms = wall_clock_ms
+        self._grace_seconds = config.cluster.broker.stop_grace_ms / 1000
+        self._outbox = Outbox()
+        self._routes = RouteTable(config.cluster.broker.broker_expired_timeout_ms / 1000)
+        self._clients = ClientTable()
+        tables = f"{config.directory}/config"
+        self._topics = TopicConfigTable(
+            TableFile(disk, f"{tables}/topics.json"), wall_clock_ms, self._topics_changed
+        )
+        self._offsets = ConsumerOffsetTable(
+            TableFile(disk, f"{tables}/consumerOffset.json"), wall_clock_ms
+        )
+        self._registration = Registration(config, network, self._routes, self._topics)
+        self._holds = PullRequestHoldService(self._outbox.flush)
+        self._ha = HAService(ha_config(config), store, network, wall_clock_ms=wall_clock_ms)
+        self._heartbeats = ClientHeartbeat(self._clients, self._topics, is_slave=store.is_slave)
+        self._server = Server(
+            self._outbox,
+            connections_max=config.cluster.broker.connections_max,
+            frame_bytes_max=config.cluster.store.max_message_size_bytes + FRAME_OVERHEAD_BYTES,
+            after_round=self._after_round,
+            on_closed=self._connection_closed,
+        )
+        store.on_arrival = self._holds.message_arrived
+        store.flush_service.after_release = self._outbox.flush
+        self._ha.group_transfer_service.after_release = self._outbox.flush
+        if not store.is_slave:
+            self._create_system_topics()
+
+    async def serve(self, stop: trio.Event, task_status: trio.TaskStatus[None]) -> None:
+        """Run everything until `stop`."""
+        node = self._config.node
+        async with trio.open_nursery() as services:
+            await services.start(self._store.run)
+            await services.start(self._ha.run)
+            self._start_services(services)
+            async with trio.open_nursery() as connections:
+                async with trio.open_nursery() as listeners:
+                    for port, handlers in (
+                        (node.port, self._handlers()),
+                        (node.name_server_port, self._name_server_handlers()),
+                    ):
+                        listener = await self._network.listen(node.address, port)
+                        dispatcher = Dispatcher(handlers)
+                        listeners.start_soon(self._server.listen, listener, dispatcher, connections)
+                    _log.info("serving at %s", node.broker_address)
+                    task_status.started()
+                    await stop.wait()
+                    listeners.cancel_scope.cancel()
+                _log.info("stopping")
+                self._server.stop_reading()
+                connections.cancel_scope.deadline = trio.current_time() + self._grace_seconds
+            services.cancel_scope.cancel()
+
+    def save_offsets(self) -> None:
+        """Write the consumer offsets; a full disk costs a few repeated messages, not the node."""
+        try:
+            self._offsets.save()
+        except (StoreFullError, OSError) as error:
+            _log.warning("consumer offsets could not be saved: %s", error)
+
+    def _start_services(self, services: trio.Nursery) -> None:
+        services.start_soon(self._registration.run)
+        services.start_soon(self._holds.run)
+        services.start_soon(self._server.close_idle)
+        services.start_soon(self._forget_the_silent)
+        services.start_soon(self._flush_offsets)
+        if self._store.is_slave:
+            synchronize = SlaveSynchronize(self._config, self._network, self._topics, self._offsets)
+            services.start_soon(synchronize.run)
+
+    def _create_system_topics(self) -> None:
+        broker = self._config.cluster.broker
+        queue_nums = broker.default_topic_queue_nums if broker.auto_create_topic_enable else None
+        self._topics.update(
+            *system_topics(
+                self._config.cluster.cluster.name,
+                self._config.node.group,
+                auto_create_queue_nums=queue_nums,
+            )
+        )
+
+    def _name_server_handlers(self) -> dict[int, Handler]:
+        route = TopicRoute(self._routes)
+        return {
+            RequestCode.REGISTER_BROKER: route.register,
+            RequestCode.UNREGISTER_BROKER: route.unregister,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: route.route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: route.cluster_info,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: route.topic_list,
+        }
+
+    def _handlers(self) -> dict[int, Handler]:
+        """Everything a node answers on its client port. The table to find a request's code in."""
+        pull = PullMessage(self._store, self._topics, self._offsets, self._clients, self._holds)
+        offset = ConsumerOffset(self._store, self._topics, self._offsets)
+        queue = QueueOffset(self._store)
+        clients = self._heartbeats
+        admin = Admin(
+            self._topics, self._offsets, self._ha.runtime_info, is_slave=self._store.is_slave
+        )
+        return {
+            **self._name_server_handlers(),
+            **self._send_handlers(),
+            RequestCode.PULL_MESSAGE: pull.handle,
+            RequestCode.LITE_PULL_MESSAGE: pull.handle,
+            RequestCode.QUERY_CONSUMER_OFFSET: offset.query,
+            RequestCode.UPDATE_CONSUMER_OFFSET: offset.update,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: queue.search,
+            RequestCode.GET_MAX_OFFSET: queue.max_offset,
+            RequestCode.GET_MIN_OFFSET: queue.min_offset,
+            RequestCode.VIEW_MESSAGE_BY_ID: queue.view_message,
+            RequestCode.HEART_BEAT: clients.heartbeat,
+            RequestCode.UNREGISTER_CLIENT: clients.unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: clients.consumer_list,
+            RequestCode.CHECK_CLIENT_CONFIG: clients.check_config,
+            RequestCode.UPDATE_AND_CREATE_TOPIC: admin.create_topic,
+            RequestCode.GET_ALL_TOPIC_CONFIG: admin.topic_configs,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: admin.consumer_offsets,
+            RequestCode.GET_BROKER_HA_STATUS: admin.ha_status,
+        }
+
+    def _send_handlers(self) -> dict[int, Handler]:
+        if self._store.is_slave:
+            master = self._config.master
+            refuse = SlaveRefusal(master.name, master.broker_address).handle
+            return {
+                RequestCode.SEND_MESSAGE: refuse,
+                RequestCode.SEND_MESSAGE_V2: refuse,
+                RequestCode.SEND_BATCH_MESSAGE: refuse,
+            }
+        host = Host(self._config.node.address, self._config.node.port)
+        keys = UniqueKeys(host, self._wall_clock_ms, self._random)
+        stamp = PropertyStamp(self._config.cluster.cluster.name, keys.new)
+        send = SendMessage(self._store, self._topics, stamp, self._wait_policy(), self._random)
+        return {
+            RequestCode.SEND_MESSAGE: send.handle_long_names,
+            RequestCode.SEND_MESSAGE_V2: send.handle,
+            RequestCode.SEND_BATCH_MESSAGE: send.handle,
+        }
+
+    def _wait_policy(self) -> WaitPolicy:
+        settings = self._config.cluster
+        flushes = settings.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        replicates = self._config.broker_role is BrokerRole.SYNC_MASTER
+        return WaitPolicy(
+            submit_flush=self._store.flush_service.submit if flushes else None,
+            submit_replication=self._ha.group_transfer_service.submit if replicates else None,
+            flush_timeout_seconds=settings.store.sync_flush_timeout_ms / 1000,
+            slave_timeout_seconds=settings.replication.slave_timeout_ms / 1000,
+        )
+
+    def _after_round(self) -> None:
+        """Once per round of requests: replication, disk and dispatch first, then the answers."""
+        self._store.announce()
+        self._outbox.flush()
+
+    def _topics_changed(self) -> None:
+        self._registration.topics_changed()
+
+    def _connection_closed(self, connection: Connection) -> None:
+        for address in self._routes.connection_closed(connection):
+            _log.info("broker at %s left: its connection closed", address)
+        self._heartbeats.tell(self._clients.connection_closed(connection))
+        self._outbox.flush()
+
+    async def _forget_the_silent(self) -> None:
+        while True:
+            await trio.sleep(SCAN_SECONDS)
+            now = trio.current_time()
+            for address in self._routes.expire(now):
+                _log.warning("broker at %s left: not heard of for too long", address)
+            self._heartbeats.tell(self._clients.expire(now))
+            self._outbox.flush()
+
+    async def _flush_offsets(self) -> None:
+        while True:
+            await trio.sleep(FLUSH_CONSUMER_OFFSET_SECONDS)
+            self.save_offsets()
+
+
+def store_config(config: NodeConfig) -> StoreConfig:
+    """What the store has to know of cluster.yaml."""
+    store = config.cluster.store
+    return StoreConfig(
+        directory=str(config.directory),
+        mapped_file_size_commit_log_bytes=store.mapped_file_size_commit_log_bytes,
+        mapped_file_size_consume_queue_bytes=store.mapped_file_size_consume_queue_bytes,
+        max_message_size_bytes=store.max_message_size_bytes,
+        flush_disk_type=StoreFlushDiskType(store.flush_disk_type.value),
+        flush_interval_commit_log_ms=store.flush_interval_commit_log_ms,
+        flush_commit_log_least_pages=store.flush_commit_log_least_pages,
+        flush_commit_log_thorough_interval_ms=store.flush_commit_log_thorough_interval_ms,
+        flush_interval_consume_queue_ms=store.flush_interval_consume_queue_ms,
+    )
+
+
+def ha_config(config: NodeConfig) -> HAConfig:
+    """What replication has to know of cluster.yaml."""
+    replication = config.cluster.replication
+    master = None if config.node.is_master else Host(config.master.address, config.master.ha_port)
+    return HAConfig(
+        name=config.node.name,
+        address=config.node.address,
+        ha_port=config.node.ha_port,
+        master=master,
+        slaves=tuple(SlaveNode(slave.name, slave.address) for slave in config.slaves),
+        slave_timeout_ms=replication.slave_timeout_ms,
+        ha_max_gap_not_in_sync_bytes=replication.ha_max_gap_not_in_sync_bytes,
+        in_sync_replicas=replication.in_sync_replicas,
+        ha_transfer_batch_size_bytes=replication.ha_transfer_batch_size_bytes,
+        ha_send_heartbeat_interval_ms=replication.ha_send_heartbeat_interval_ms,
+        ha_housekeeping_interval_ms=replication.ha_housekeeping_interval_ms,
+        ha_reconnect_interval_ms=replication.ha_reconnect_interval_ms,
+        sync_from_last_file=replication.sync_from_last_file,
+        check_crc_on_append=replication.check_crc_on_append,
+    )
