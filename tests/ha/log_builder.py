@@ -46,7 +46,7 @@ def build_log(bodies: list[bytes], *, start: int = 0) -> bytes:
     return bytes(log)
 
 
-def record_starts(log: bytes, *, start: int = 0) -> list[int]:
+def record_starts(log: bytes | bytearray, *, start: int = 0) -> list[int]:
     """Return the offsets of all records, end-of-file records included."""
     starts = []
     position = 0

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 import ha.ha_connection
 from ha.errors import (
+    HAError,
     LocalHAError,
     NegativeReportError,
     RemoteHAError,
@@ -58,7 +59,7 @@ EVENTS: dict[str, Callable[[HAConnection], object]] = {
     "heartbeat": HAConnection.heartbeat,
     "close": HAConnection.close,
 }
-TABLE = {
+TABLE: dict[tuple[str, str], str | type[HAError]] = {
     ("WAIT_REPORT", "report"): "TRANSFER",
     ("WAIT_REPORT", "bad report"): SlaveAheadError,
     ("WAIT_REPORT", "transfer"): LocalHAError,
@@ -181,7 +182,7 @@ def test_a_slave_at_the_very_end_is_not_ahead() -> None:
 def test_a_report_above_what_was_sent_ends_the_connection() -> None:
     connection = transferring(100)
     connection.transfer(50)
-    with pytest.raises(ReportBeyondSentError, match="reported offset 151.*below 150 were sent"):
+    with pytest.raises(ReportBeyondSentError, match=r"reported offset 151.*below 150 were sent"):
         receive(connection, 151)
     assert connection.slave_ack_offset == -1
 

@@ -1,0 +1,209 @@
+"""A master and its slaves: real stores and services over the simulated network and disks."""
+
+from __future__ import annotations
+
+import random
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import trio
+
+from ha.config import HAConfig, SlaveNode
+from ha.errors import ConnectionLost
+from ha.ha_service import HAService
+from ha.protocol import REPORT, TRANSFER_HEADER
+from store import MessageStore, PutMessage, PutMessageStatus, StoreConfig
+from tandem.wire.message import Host
+from tests.support.simulated_disk import SimulatedDisk
+from tests.support.simulated_network import Machine, SimulatedNetwork
+from tests.support.virtual_clock import Timeline, WallClock
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ha.network import Stream
+
+FILE_SIZE_BYTES = 16 * 1024
+HA_PORT = 10912
+MASTER_IP = "127.0.0.1"
+SLAVE_IPS = {"a": "127.0.0.2", "b": "127.0.0.3"}
+BODIES = [bytes([i]) * (i * 97 % 1500) for i in range(60)]
+"""Enough for several files."""
+
+SETTINGS: dict[str, Any] = {
+    "ha_transfer_batch_size_bytes": 4096,
+    "ha_reconnect_interval_ms": 1000,
+}
+
+
+def master_config(**changes: object) -> HAConfig:
+    config = HAConfig(
+        name="master",
+        address=MASTER_IP,
+        ha_port=HA_PORT,
+        slaves=tuple(SlaveNode(name, ip) for name, ip in SLAVE_IPS.items()),
+        **SETTINGS,
+    )
+    return msgspec.structs.replace(config, **changes)
+
+
+def slave_config(name: str, **changes: object) -> HAConfig:
+    config = HAConfig(
+        name=name,
+        address=SLAVE_IPS[name],
+        ha_port=HA_PORT,
+        master=Host(MASTER_IP, HA_PORT),
+        **SETTINGS,
+    )
+    return msgspec.structs.replace(config, **changes)
+
+
+def read_whole_log(store: MessageStore) -> bytes:
+    start = store.min_physical_offset
+    data = bytearray()
+    while part := store.read_log(start + len(data), FILE_SIZE_BYTES):
+        data += part
+    return bytes(data)
+
+
+class Replica:
+    """One node while it runs."""
+
+    def __init__(self, store: MessageStore, service: HAService, machine: Machine) -> None:
+        self.store = store
+        self.service = service
+        self.machine = machine
+
+    def why_not_in_sync(self, name: str) -> str:
+        service = self.service.group_transfer_service
+        return service.why_not_in_sync(name, self.store.max_physical_offset)
+
+    @property
+    def log(self) -> bytes:
+        return read_whole_log(self.store)
+
+    def put(self, body: bytes = b"body", *, queue_id: int = 0) -> int:
+        """Put one message; return its end offset."""
+        message = PutMessage("T", queue_id, body, b"", 1, bytes(8))
+        result = self.store.put_message(message)
+        assert result.status is PutMessageStatus.PUT_OK, result.reason
+        self.store.announce()
+        return result.end_offset
+
+    async def put_and_wait(self, body: bytes = b"body") -> tuple[PutMessageStatus, str]:
+        """Put one message and wait for its outcome."""
+        send, receive = trio.open_memory_channel[tuple[PutMessageStatus, str]](1)
+        service = self.service.group_transfer_service
+        service.submit(
+            self.put(body),
+            trio.current_time() + 3.0,
+            lambda status, reason: send.send_nowait((status, reason)),
+        )
+        return await receive.receive()
+
+    async def wait_in_sync(self, *names: str) -> None:
+        service = self.service.group_transfer_service
+        with trio.fail_after(60):
+            while not all(
+                service.slaves[name].position == self.store.max_physical_offset for name in names
+            ):
+                await trio.sleep(0.01)
+
+
+class World:
+    """The machine room. Disks survive their nodes."""
+
+    def __init__(self) -> None:
+        self.timeline = Timeline()
+        self.network = SimulatedNetwork(self.timeline, random.Random(1))
+        self.disks: dict[str, SimulatedDisk] = {}
+
+    def open_store(self, name: str, *, is_slave: bool) -> MessageStore:
+        return MessageStore.open(
+            StoreConfig(
+                directory="/store",
+                mapped_file_size_commit_log_bytes=FILE_SIZE_BYTES,
+                mapped_file_size_consume_queue_bytes=2000,
+                max_message_size_bytes=8192,
+            ),
+            disk=self.disks.setdefault(name, SimulatedDisk()),
+            wall_clock_ms=WallClock().now_ms,
+            store_host=Host(MASTER_IP, 10911),
+            is_slave=is_slave,
+        )
+
+    @asynccontextmanager
+    async def running(self, config: HAConfig) -> AsyncIterator[Replica]:
+        """Run a node; at the end its store is closed as after a clean stop."""
+        machine = self.network.machine(config.address)
+        with self.open_store(config.name, is_slave=config.master is not None) as store:
+            service = HAService(config, store, machine, wall_clock_ms=WallClock().now_ms)
+            async with trio.open_nursery() as nursery:
+                await nursery.start(store.run)
+                await nursery.start(service.run)
+                yield Replica(store, service, machine)
+                nursery.cancel_scope.cancel()
+            machine.kill()
+
+    def fill(self, name: str, bodies: list[bytes]) -> bytes:
+        """Put messages into a store that is not running; return its log."""
+        with self.open_store(name, is_slave=False) as store:
+            for body in bodies:
+                store.put_message(PutMessage("T", 0, body, b"", 1, bytes(8)))
+            store.announce()
+            return read_whole_log(store)
+
+    def copy_disk(self, source: str, target: str) -> None:
+        """Give `target` the store that `source` has."""
+        self.disks[target] = self.disks[source].crashed()
+
+
+@asynccontextmanager
+async def open_world() -> AsyncIterator[World]:
+    world = World()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(world.timeline.run)
+        yield world
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def open_pair() -> AsyncIterator[tuple[World, Replica, Replica]]:
+    """A master and its slave `a`, both empty and running."""
+    async with (
+        open_world() as world,
+        world.running(master_config()) as master,
+        world.running(slave_config("a")) as a,
+    ):
+        yield world, master, a
+
+
+# What the other side of the wire would do
+
+
+async def receive_exactly(stream: Stream, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        part = await stream.receive_some(size - len(data))
+        if not part:
+            raise ConnectionLost("end of stream")
+        data += part
+    return data
+
+
+async def receive_frame(stream: Stream) -> tuple[int, bytes]:
+    with trio.fail_after(60):
+        offset, size = TRANSFER_HEADER.unpack(await receive_exactly(stream, TRANSFER_HEADER.size))
+        return offset, await receive_exactly(stream, size)
+
+
+async def receive_report(stream: Stream) -> int:
+    with trio.fail_after(60):
+        (report,) = REPORT.unpack(await receive_exactly(stream, REPORT.size))
+        assert isinstance(report, int)
+        return report
+
+
+async def dial(world: World, ip: str = SLAVE_IPS["a"]) -> Stream:
+    return await world.network.machine(ip).connect(MASTER_IP, HA_PORT, source=None)
