@@ -1,0 +1,163 @@
+"""Topics, and what cluster and replicas look like: `Admin` for trio, `BlockingAdmin` else."""
+
+import time
+from collections.abc import Sequence
+from typing import Self
+
+import trio
+
+from tandem.client.admin_flow import ALL_PERMISSIONS, DEFAULT_QUEUE_NUMS, Administration
+from tandem.client.blocking_shell import BlockingShell, SocketOpener, open_socket
+from tandem.client.core import ClientCore, parse_addresses
+from tandem.client.identity import ClientIdentity, local_identity
+from tandem.client.trio_shell import StreamOpener, TrioShell, open_tcp
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import HARuntimeInfo
+from tandem.wire.route import ClusterInfo, TopicRouteData
+
+
+class Admin:
+    """Asks name servers and brokers; use it as an async context manager.
+
+    Every method raises `ClientError`: `RouteNotFoundError` if no name server or master can be
+    asked, `BrokerError` if a broker refuses, `ConnectionLostError` or `RequestTimeoutError`.
+    """
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str],
+        *,
+        open_stream: StreamOpener = open_tcp,
+        identity: ClientIdentity | None = None,
+    ) -> None:
+        core = ClientCore(
+            name_servers,
+            identity=identity or local_identity(parse_addresses(name_servers)[0]),
+            clock=trio.current_time,
+        )
+        self._administration = Administration(core)
+        self._shell = TrioShell(core, open_stream)
+
+    async def __aenter__(self) -> Self:
+        await self._shell.open()
+        return self
+
+    async def __aexit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        await self._shell.close(politely=error_type is None)
+
+    async def create_topic(
+        self,
+        topic: str,
+        *,
+        queue_nums: int = DEFAULT_QUEUE_NUMS,
+        perm: int = ALL_PERMISSIONS,
+        broker_name: str | None = None,
+    ) -> None:
+        """Create a topic, or change it, at all masters or at that of one broker name.
+
+        `perm` bits: 4 read, 2 write. A route shows it once the broker has registered again, which
+        it does at once.
+        """
+        await self._shell.run(
+            self._administration.create_topic(topic, queue_nums, perm, broker_name)
+        )
+
+    async def cluster_info(self) -> ClusterInfo:
+        """Return all brokers that the name servers know."""
+        return await self._shell.run(self._administration.cluster_info())
+
+    async def topics(self) -> list[str]:
+        """Return the names of all topics, sorted."""
+        return await self._shell.run(self._administration.topics())
+
+    async def topic_route(self, topic: str) -> TopicRouteData:
+        """Return where a topic lives."""
+        return await self._shell.run(self._administration.topic_route(topic))
+
+    async def ha_runtime_info(self, address: str) -> HARuntimeInfo:
+        """Return what the broker at `address` knows of its slaves or of its master."""
+        return await self._shell.run(self._administration.ha_runtime_info(address))
+
+    async def broker_runtime_info(self, address: str) -> dict[str, str]:
+        """Return the statistics of the broker at `address`, name to value."""
+        return await self._shell.run(self._administration.broker_runtime_info(address))
+
+    async def min_offset(self, address: str, topic: str, queue_id: int) -> int:
+        """Return the oldest offset of a queue at the broker at `address`, master or slave."""
+        return await self._shell.run(
+            self._administration.queue_offset(address, topic, queue_id, RequestCode.GET_MIN_OFFSET)
+        )
+
+    async def max_offset(self, address: str, topic: str, queue_id: int) -> int:
+        """Return the next offset of a queue at the broker at `address`, master or slave."""
+        return await self._shell.run(
+            self._administration.queue_offset(address, topic, queue_id, RequestCode.GET_MAX_OFFSET)
+        )
+
+
+class BlockingAdmin:
+    """The same for plain code. Use it as a context manager, from one thread."""
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str],
+        *,
+        opener: SocketOpener = open_socket,
+        identity: ClientIdentity | None = None,
+    ) -> None:
+        core = ClientCore(
+            name_servers,
+            identity=identity or local_identity(parse_addresses(name_servers)[0]),
+            clock=time.monotonic,
+        )
+        self._administration = Administration(core)
+        self._shell = BlockingShell(core, opener)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._shell.close()
+
+    def create_topic(
+        self,
+        topic: str,
+        *,
+        queue_nums: int = DEFAULT_QUEUE_NUMS,
+        perm: int = ALL_PERMISSIONS,
+        broker_name: str | None = None,
+    ) -> None:
+        """See `Admin.create_topic`."""
+        self._shell.run(self._administration.create_topic(topic, queue_nums, perm, broker_name))
+
+    def cluster_info(self) -> ClusterInfo:
+        """See `Admin.cluster_info`."""
+        return self._shell.run(self._administration.cluster_info())
+
+    def topics(self) -> list[str]:
+        """See `Admin.topics`."""
+        return self._shell.run(self._administration.topics())
+
+    def topic_route(self, topic: str) -> TopicRouteData:
+        """See `Admin.topic_route`."""
+        return self._shell.run(self._administration.topic_route(topic))
+
+    def ha_runtime_info(self, address: str) -> HARuntimeInfo:
+        """See `Admin.ha_runtime_info`."""
+        return self._shell.run(self._administration.ha_runtime_info(address))
+
+    def broker_runtime_info(self, address: str) -> dict[str, str]:
+        """See `Admin.broker_runtime_info`."""
+        return self._shell.run(self._administration.broker_runtime_info(address))
+
+    def min_offset(self, address: str, topic: str, queue_id: int) -> int:
+        """See `Admin.min_offset`."""
+        return self._shell.run(
+            self._administration.queue_offset(address, topic, queue_id, RequestCode.GET_MIN_OFFSET)
+        )
+
+    def max_offset(self, address: str, topic: str, queue_id: int) -> int:
+        """See `Admin.max_offset`."""
+        return self._shell.run(
+            self._administration.queue_offset(address, topic, queue_id, RequestCode.GET_MAX_OFFSET)
+        )

@@ -1,0 +1,222 @@
+"""Runs the same flows over plain sockets, for Spark workers, scripts and the REPL.
+
+One socket per address; several requests can be in flight on it (`CallMany`), but only one flow runs
+at a time. An instance belongs to one thread and does not survive a fork.
+
+The upkeep (routes, heartbeats) has no task of its own here: it is done before a flow when 30 s have
+passed since the last time.
+"""
+
+import socket
+import time
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar, assert_never
+
+from tandem.client.core import UPKEEP_SECONDS, ClientCore, split_address
+from tandem.client.errors import ClientError, ConnectionLostError, RequestTimeoutError
+from tandem.client.flow import Call, CallMany, Effect, Flow, Pause, Shared
+from tandem.client.session import Abandoned, Session
+from tandem.wire.errors import WireError
+from tandem.wire.remoting_command import RemotingCommand
+
+CONNECT_TIMEOUT_SECONDS: Final = 3.0
+RECEIVE_BYTES: Final = 262_144
+
+IN_FLIGHT_MAX: Final = 128
+"""Requests sent before answers are read: all of their answers fit into the socket's buffer."""
+
+T = TypeVar("T")
+
+Answer = RemotingCommand | ClientError
+SocketOpener = Callable[[str, int, float], socket.socket]
+
+
+def open_socket(host: str, port: int, timeout_seconds: float) -> socket.socket:
+    """Open a TCP connection without Nagle's delay."""
+    opened = socket.create_connection((host, port), timeout_seconds)
+    opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return opened
+
+
+class _Connection:
+    """One open connection. The waiters of its session are places in the list of answers."""
+
+    def __init__(self, address: str, opened: socket.socket) -> None:
+        self.address = address
+        self.is_open = True
+        self._socket = opened
+        self._session: Session[int] = Session()
+        self._answers: dict[int, Answer] = {}
+
+    @property
+    def answered(self) -> bool:
+        """True once the broker has answered anything."""
+        return self._session.answered
+
+    def ended_by_peer(self) -> bool:
+        """True if the broker hung up while nobody was looking."""
+        self._socket.settimeout(0)
+        try:
+            return not self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def call_many(self, calls: list[Call]) -> list[Answer]:
+        """Send all requests, then take answers until none is missing."""
+        self._answers.clear()
+        for index, call in enumerate(calls):
+            self._session.request(call.code, call.ext, call.body, index, call.deadline)
+        try:
+            self._exchange(len(calls))
+        except TimeoutError:
+            self.close("sending took too long")
+        except (OSError, WireError) as error:
+            self.close(str(error) or type(error).__name__)
+        return [self._answers[index] for index in range(len(calls))]
+
+    def _exchange(self, count: int) -> None:
+        self._socket.settimeout(max(0.001, self._session.next_deadline() - time.monotonic()))
+        self._socket.sendall(self._session.data_to_send())
+        while len(self._answers) < count:
+            self._socket.settimeout(max(0.001, self._session.next_deadline() - time.monotonic()))
+            try:
+                data = self._socket.recv(RECEIVE_BYTES)
+            except TimeoutError:
+                self._expire()
+                continue
+            if not data:
+                self.close("the broker ended it")
+                return
+            self._session.receive_data(data)
+            while (answer := self._session.next_answer()) is not None:
+                self._answers[answer[0]] = answer[1]
+
+    def _expire(self) -> None:
+        for abandoned in self._session.expire(time.monotonic()):
+            self._answers[abandoned.waiter] = RequestTimeoutError(
+                self.address, outcome_unknown=abandoned.outcome_unknown
+            )
+
+    def close(self, reason: str) -> None:
+        """Close the socket; whoever waits gets a ConnectionLostError."""
+        self.is_open = False
+        self._socket.close()
+        self._lose(self._session.connection_lost(), reason)
+
+    def _lose(self, lost: Iterable[Abandoned[int]], reason: str) -> None:
+        for abandoned in lost:
+            self._answers[abandoned.waiter] = ConnectionLostError(
+                self.address, reason, outcome_unknown=abandoned.outcome_unknown
+            )
+
+
+class BlockingShell:
+    """Runs the flows of one client, one after the other, until `close`."""
+
+    def __init__(self, core: ClientCore, opener: SocketOpener = open_socket) -> None:
+        self._core = core
+        self._open_socket = opener
+        self._connections: dict[str, _Connection] = {}
+        self._next_upkeep = time.monotonic() + UPKEEP_SECONDS
+
+    def close(self) -> None:
+        """Tell the brokers, as far as they listen, and close all sockets."""
+        self._run(self._core.goodbye())
+        for connection in self._connections.values():
+            connection.close("the client was closed")
+        self._connections.clear()
+
+    def run(self, flow: Flow[T]) -> T:
+        """Run a flow to its end.
+
+        Raises:
+            ClientError: as the flow says.
+        """
+        if time.monotonic() >= self._next_upkeep:
+            self._next_upkeep = time.monotonic() + UPKEEP_SECONDS
+            self._run(self._core.upkeep())
+        return self._run(flow)
+
+    def _run(self, flow: Flow[T]) -> T:
+        try:
+            effect = next(flow)
+            while True:
+                answer = self._carry_out(effect)
+                if isinstance(answer, ClientError):
+                    effect = flow.throw(answer)
+                else:
+                    effect = flow.send(answer)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+
+    def _carry_out(self, effect: Effect) -> object:
+        match effect:
+            case Call():
+                return self._call_many([effect])[0]
+            case CallMany():
+                return self._call_many(effect.calls)
+            case Pause():
+                _sleep(effect.seconds)
+                return None
+            case Shared():
+                try:
+                    self._run(effect.flow())
+                except ClientError as error:
+                    return error
+                return None
+            case _:
+                assert_never(effect)
+
+    def _call_many(self, calls: list[Call]) -> list[Answer]:
+        by_address: dict[str, list[int]] = {}
+        for index, call in enumerate(calls):
+            by_address.setdefault(call.address, []).append(index)
+        answers: dict[int, Answer] = {}
+        for address, indexes in by_address.items():
+            for start in range(0, len(indexes), IN_FLIGHT_MAX):
+                part = indexes[start : start + IN_FLIGHT_MAX]
+                part_answers = self._call_address(address, [calls[index] for index in part])
+                answers.update(zip(part, part_answers, strict=True))
+        return [answers[index] for index in range(len(calls))]
+
+    def _call_address(self, address: str, calls: list[Call]) -> list[Answer]:
+        try:
+            connection = self._connection(address, calls[0].deadline)
+        except ClientError as error:
+            return [error] * len(calls)
+        answers = connection.call_many(calls)
+        if connection.answered:
+            self._core.backoff.succeeded(address)
+        if not connection.is_open:
+            del self._connections[address]
+            if not connection.answered:
+                self._core.backoff.failed(address, time.monotonic())
+        return answers
+
+    def _connection(self, address: str, deadline: float) -> _Connection:
+        connection = self._connections.get(address)
+        if connection is not None:
+            if not connection.ended_by_peer():
+                return connection
+            self._connections.pop(address).close("the broker ended it")
+        backoff = self._core.backoff
+        now = time.monotonic()
+        _sleep(min(backoff.seconds_left(address, now), deadline - now))
+        left = deadline - time.monotonic()
+        if left <= 0:
+            raise RequestTimeoutError(address, outcome_unknown=False)
+        try:
+            opened = self._open_socket(*split_address(address), min(left, CONNECT_TIMEOUT_SECONDS))
+        except OSError as error:
+            backoff.failed(address, time.monotonic())
+            raise ConnectionLostError(address, str(error), outcome_unknown=False) from error
+        connection = self._connections[address] = _Connection(address, opened)
+        return connection
+
+
+def _sleep(seconds: float) -> None:
+    if seconds > 0:
+        time.sleep(seconds)  # noqa: TID251  plain code, no trio here

@@ -1,0 +1,281 @@
+"""What every kind of client has: name servers, routes, heartbeats, and how brokers did lately.
+
+Rules only, as flows (see `tandem.client.flow`); one `ClientCore` belongs to one client object.
+
+A route is fetched when it is first needed, again every 30 s by the shell's `upkeep`, and again
+after a failure, but never more often than `ROUTE_RETRY_SECONDS`. An old route is kept when no name
+server answers, and when they have forgotten the topic (they do when they restart).
+
+Source: RocketMQ 5.3.3, MQClientInstance.updateTopicRouteInfoFromNameServer and
+sendHeartbeatToAllBroker.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from tandem.client.backoff import Backoff
+from tandem.client.errors import (
+    ClientError,
+    ConnectionLostError,
+    RequestTimeoutError,
+    RouteNotFoundError,
+)
+from tandem.client.flow import Call, Flow, Pause, Shared, call_successfully
+from tandem.client.identity import ClientIdentity
+from tandem.client.routes import AUTO_CREATE_TOPIC, TopicRoute, default_route
+from tandem.wire.errors import MalformedFrameError
+from tandem.wire.remoting_command import RemotingCommand
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import (
+    ConsumerData,
+    GetRouteInfoRequestHeader,
+    HeartbeatData,
+    ProducerData,
+    SubscriptionData,
+    UnregisterClientRequestHeader,
+)
+from tandem.wire.response_code import ResponseCode
+from tandem.wire.route import (
+    MASTER_ID,
+    TopicRouteData,
+    decode_json_body,
+    encode_json_body,
+)
+
+UPKEEP_SECONDS: Final = 30.0
+"""RocketMQ's pollNameServerInterval and heartbeatBrokerInterval."""
+
+REQUEST_TIMEOUT_SECONDS: Final = 3.0
+"""RocketMQ's mqClientApiTimeout."""
+
+ROUTE_RETRY_SECONDS: Final = 0.5
+"""Between two tries for one topic: a sender without a route must not flood the name servers."""
+
+SUSPECT_ROUTE_SECONDS: Final = 1.0
+"""How long a request with an old route at hand waits for a fresh one."""
+
+
+class ClientCore:
+    """The part of a client that is the same for producers, consumers and administrators.
+
+    `clock` is the shell's, in seconds; flows compute deadlines with it.
+    """
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str],
+        *,
+        identity: ClientIdentity,
+        clock: Callable[[], float],
+        producer_group: str | None = None,
+        consumer_group: str | None = None,
+    ) -> None:
+        self.clock = clock
+        self.identity = identity
+        self.backoff = Backoff()
+        self.routes: dict[str, TopicRoute] = {}
+        self._name_servers = parse_addresses(name_servers)
+        self._name_server = 0
+        self._producer_group = producer_group
+        self._consumer_group = consumer_group
+        self._tried_at: dict[str, float] = {}
+        self._suspects: set[str] = set()
+        self._greeted: set[str] = set()
+
+    def ask_name_server(
+        self, code: RequestCode, ext: GetRouteInfoRequestHeader | None, about: str
+    ) -> Flow[RemotingCommand]:
+        """Ask the name server that answered last, then the others in turn.
+
+        Raises:
+            RouteNotFoundError: none of them answers.
+        """
+        reasons = []
+        for _ in self._name_servers:
+            index = self._name_server
+            address = self._name_servers[index]
+            try:
+                answer: RemotingCommand = yield Call(
+                    address, code, ext, self.clock() + REQUEST_TIMEOUT_SECONDS
+                )
+            except (ConnectionLostError, RequestTimeoutError) as error:
+                reasons.append(str(error))
+                self._name_server = (index + 1) % len(self._name_servers)
+            else:
+                return answer
+        raise RouteNotFoundError(about, f"no name server answers ({'; '.join(reasons)})")
+
+    def refresh_route(self, topic: str) -> Flow[None]:
+        """Fetch the route of `topic`. A producer takes that of new topics if there is none.
+
+        Raises:
+            RouteNotFoundError: there is none, or no name server answers.
+        """
+        try:
+            data = yield from self._fetch_route(topic)
+            is_default = data is None and topic not in self.routes and self._is_producer
+            if is_default:
+                data = yield from self._fetch_route(AUTO_CREATE_TOPIC)
+        finally:
+            self._tried_at[topic] = self.clock()
+        if data is not None:
+            old = self.routes.get(topic)
+            self.routes[topic] = TopicRoute(
+                topic,
+                default_route(data) if is_default else data,
+                is_default=is_default,
+                turn=old.turn if old else self.identity.salt,
+            )
+            self._suspects.discard(topic)
+        elif topic not in self.routes:
+            raise RouteNotFoundError(topic, "the name servers know no such topic")
+
+    @property
+    def _is_producer(self) -> bool:
+        return self._producer_group is not None
+
+    def _fetch_route(self, topic: str) -> Flow[TopicRouteData | None]:
+        answer = yield from self.ask_name_server(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC,
+            GetRouteInfoRequestHeader(topic, accept_standard_json_only=True),
+            topic,
+        )
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        if answer.code != ResponseCode.SUCCESS:
+            raise RouteNotFoundError(topic, f"name server: {answer.code} {answer.remark}")
+        try:
+            return decode_json_body(answer.body, TopicRouteData)
+        except MalformedFrameError as error:
+            raise RouteNotFoundError(topic, f"name server: {error}") from error
+
+    def suspect_route(self, topic: str) -> None:
+        """A request that followed the route failed: look for a fresh one before the next."""
+        self._suspects.add(topic)
+
+    def trusted_route(self, topic: str) -> TopicRoute | None:
+        """Return the route if there is one and nothing failed since it was fetched."""
+        return None if topic in self._suspects else self.routes.get(topic)
+
+    def route(self, topic: str, deadline: float, *, for_sends: bool = False) -> Flow[TopicRoute]:
+        """Return the route of `topic`, fetching it if there is none or it is suspected.
+
+        With `for_sends` a route without a queue that takes sends is as good as none.
+
+        Raises:
+            RouteNotFoundError: none can be had now.
+        """
+        known = self.routes.get(topic)
+        usable = known is not None and bool(known.publish_queues or not for_sends)
+        if known is not None and usable:
+            if topic in self._suspects and self._tried_lately_for(topic) <= 0:
+                yield from self._try_to_refresh(topic, deadline)
+            return self.routes.get(topic, known)
+        tried_at = self._tried_at.get(topic)
+        wait = min(self._tried_lately_for(topic), deadline - self.clock())
+        if wait > 0:
+            yield Pause(wait)
+        if self._tried_at.get(topic) == tried_at:
+            yield Shared(f"route {topic}", partial(self.refresh_route, topic))
+        if topic not in self.routes:
+            raise RouteNotFoundError(topic, "the name servers know no such topic")
+        return self.routes[topic]
+
+    def _tried_lately_for(self, topic: str) -> float:
+        """Seconds until the name servers may be asked about `topic` again; 0 or less: now."""
+        return self._tried_at.get(topic, -math.inf) + ROUTE_RETRY_SECONDS - self.clock()
+
+    def _try_to_refresh(self, topic: str, deadline: float) -> Flow[None]:
+        # The old route is still worth a try, so no failure here is one of the request.
+        try:
+            yield Shared(f"route {topic}", partial(self.refresh_route, topic))
+        except ClientError:
+            assert topic in self.routes
+
+    def upkeep(self) -> Flow[None]:
+        """Fetch all routes again and send heartbeats. Failures wait for the next time."""
+        for topic in list(self.routes):
+            try:
+                yield Shared(f"route {topic}", partial(self.refresh_route, topic))
+            except ClientError:
+                self.suspect_route(topic)
+        body = encode_json_body(self._heartbeat())
+        for address in self._heartbeat_addresses():
+            call = Call(
+                address,
+                RequestCode.HEART_BEAT,
+                None,
+                self.clock() + REQUEST_TIMEOUT_SECONDS,
+                body,
+            )
+            try:
+                yield from call_successfully(call)
+            except ClientError:
+                continue
+            self._greeted.add(address)
+
+    def _heartbeat(self) -> HeartbeatData:
+        producers = [ProducerData(self._producer_group)] if self._producer_group else []
+        consumers = []
+        if self._consumer_group:
+            subscriptions = [SubscriptionData(topic) for topic in sorted(self.routes)]
+            consumers = [ConsumerData(self._consumer_group, subscription_data_set=subscriptions)]
+        return HeartbeatData(self.identity.client_id, producers, consumers)
+
+    def _heartbeat_addresses(self) -> list[str]:
+        """Masters; for a consumer the slaves as well, since they may serve its reads."""
+        if self._producer_group is None and self._consumer_group is None:
+            return []
+        return sorted(
+            {
+                address
+                for route in self.routes.values()
+                for broker in route.data.broker_datas
+                for broker_id, address in broker.broker_addrs.items()
+                if broker_id == MASTER_ID or self._consumer_group
+            }
+        )
+
+    def goodbye(self) -> Flow[None]:
+        """Tell the brokers that had a heartbeat that this client ends. Best effort."""
+        ext = UnregisterClientRequestHeader(
+            self.identity.client_id, self._producer_group, self._consumer_group
+        )
+        deadline = self.clock() + 1.0
+        for address in sorted(self._greeted):
+            try:
+                yield from call_successfully(
+                    Call(address, RequestCode.UNREGISTER_CLIENT, ext, deadline)
+                )
+            except ClientError:
+                continue
+
+
+def parse_addresses(name_servers: str | Sequence[str]) -> list[str]:
+    """Return the addresses in a list, or in one text with `;` between them.
+
+    Raises:
+        ValueError: there is none, or one is not `host:port`.
+    """
+    if isinstance(name_servers, str):
+        name_servers = name_servers.split(";")
+    addresses = [address.strip() for address in name_servers if address.strip()]
+    if not addresses:
+        raise ValueError('no name server given; expected addresses like "127.0.0.1:9876"')
+    for address in addresses:
+        split_address(address)
+    return addresses
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Return host and port of "host:port" or "[v6]:port".
+
+    Raises:
+        ValueError: it is something else.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 65_536:
+        raise ValueError(f'address {address!r} is not "host:port", such as "127.0.0.1:9876"')
+    return host.strip("[]"), int(port)

@@ -1,0 +1,112 @@
+"""What users of the client catch.
+
+    ClientError
+      BrokerError             the broker answered no: nothing was stored or changed
+      RouteNotFoundError      no broker to ask; nothing was sent
+      ConnectionLostError     the connection could not be opened, or ended before the answer
+      RequestTimeoutError     no answer in time
+        SendTimeoutError      the same for a send
+      CompressedBodyError     a pulled body cannot be decompressed
+
+Every one has `outcome_unknown`. False is a promise: the request had no effect. True means that it
+may have been carried out although no answer came, so sending it again may store it twice.
+
+No trio error and no OSError leaves the client, except `trio.Cancelled`.
+"""
+
+from tandem.wire.message import MessageExt
+
+
+class ClientError(Exception):
+    """A request of the client came to nothing, or may have."""
+
+    outcome_unknown: bool = False
+    """True if the request may have been carried out all the same."""
+
+
+class BrokerError(ClientError):
+    """The broker refused. A send that ends so was not stored.
+
+    `code` is a number of `tandem.wire.response_code.ResponseCode`, `remark` the broker's words.
+    """
+
+    def __init__(self, code: int, remark: str, address: str = "") -> None:
+        super().__init__(code, remark, address)
+        self.code = code
+        self.remark = remark
+        self.address = address
+
+    def __str__(self) -> str:
+        return f"broker {self.address or '?'} answered {self.code}: {self.remark or 'no remark'}"
+
+
+class RouteNotFoundError(ClientError):
+    """Nobody can be asked: no name server answers, or none knows a broker that fits."""
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(topic, reason)
+        self.topic = topic
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"topic {self.topic!r}: {self.reason}"
+
+
+class ConnectionLostError(ClientError):
+    """The connection to `address` could not be opened, or ended before the answer came.
+
+    `outcome_unknown` is False when not one byte of the request was handed to the network.
+    """
+
+    def __init__(self, address: str, reason: str, *, outcome_unknown: bool = True) -> None:
+        super().__init__(address, reason)
+        self.address = address
+        self.reason = reason
+        self.outcome_unknown = outcome_unknown
+
+    def __str__(self) -> str:
+        return f"connection to {self.address}: {self.reason}; {_effect(self)}"
+
+
+class RequestTimeoutError(ClientError):
+    """No answer from `address` in time. A late answer is dropped.
+
+    `outcome_unknown` is False when not one byte of the request was handed to the network.
+    """
+
+    def __init__(self, address: str, *, outcome_unknown: bool = True) -> None:
+        super().__init__(address)
+        self.address = address
+        self.outcome_unknown = outcome_unknown
+
+    def __str__(self) -> str:
+        return f"no answer from {self.address} in time; {_effect(self)}"
+
+
+class SendTimeoutError(RequestTimeoutError):
+    """No answer to a send within `send_msg_timeout_ms`, all tries together."""
+
+
+class CompressedBodyError(ClientError):
+    """A body cannot be decompressed. The message is intact in the log.
+
+    `compressed_message` is the message as stored; its `queue_offset` is what to skip.
+    """
+
+    def __init__(self, compressed_message: MessageExt, reason: str) -> None:
+        super().__init__(compressed_message, reason)
+        self.compressed_message = compressed_message
+        self.reason = reason
+
+    def __str__(self) -> str:
+        message = self.compressed_message
+        return (
+            f"message {message.offset_msg_id} of topic {message.topic!r}, queue"
+            f" {message.queue_id}, offset {message.queue_offset}: {self.reason}"
+        )
+
+
+def _effect(error: ClientError) -> str:
+    if error.outcome_unknown:
+        return "the request may have been carried out"
+    return "the request never left"

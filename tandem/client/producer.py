@@ -1,0 +1,238 @@
+"""Producers: `Producer` for trio, `BlockingProducer` for plain code. One set of rules (send_flow).
+
+    async with Producer(["127.0.0.1:9876"], group="orders") as producer:
+        result = await producer.send(Message("orders", b"hello"))
+        if result.status is not SendStatus.SEND_OK:
+            ...     # stored in the master's log, outcome of flush or replication unknown
+
+What a send can end with:
+
+    SendResult, SEND_OK          in the master's log, flushed and replicated as the broker is set up
+    SendResult, other status     FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE: IS in
+                                 the master's log, the rest unknown. Not failed: do not send it
+                                 again unless twice is better than perhaps not replicated.
+    BrokerError                  refused, not stored
+    RouteNotFoundError           never left: no broker takes sends of this topic now
+    ConnectionLostError          `outcome_unknown` says whether it may have been stored
+    SendTimeoutError             likewise
+    ValueError                   the message itself cannot be sent (too large, bad property)
+
+With `retry_times_when_send_failed` above 0 a message whose first try got no answer is sent again,
+so it can be stored twice; both carry the same UNIQ_KEY.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Self
+
+import trio
+
+from tandem.client.blocking_shell import BlockingShell, SocketOpener, open_socket
+from tandem.client.core import ClientCore, parse_addresses
+from tandem.client.errors import ClientError
+from tandem.client.identity import ClientIdentity, local_identity
+from tandem.client.results import SendResult
+from tandem.client.send_flow import MESSAGE_BYTES_MAX, Sender, SendSettings
+from tandem.client.trio_shell import StreamOpener, TrioShell, open_tcp
+from tandem.wire.message import Message
+
+
+def wall_clock_ms() -> int:
+    """Return milliseconds since 1970. Only ever data in messages, never a deadline."""
+    return time.time_ns() // 1_000_000
+
+
+class Producer:
+    """Sends messages; any number of tasks may share one.
+
+    All requests to a broker share one connection, which is opened when it is needed and again after
+    it was lost. Heartbeats go out every 30 s. Leaving the `async with` block closes everything;
+    sends still under way then end with `ConnectionLostError`.
+
+    Args:
+        name_servers: addresses, "host:port".
+        group: the producer group.
+        wait_store_msg_ok: whether the answer waits for flush and replicas, as the broker is set up
+            to. A message or a send may say otherwise (the WAIT property).
+        retry_times_when_send_failed: further tries; 0: every send is exactly one request.
+        send_msg_timeout_ms: for all tries of a send together, connecting included.
+        max_message_size_bytes: larger bodies are refused here.
+        open_stream: opens connections; tests put another network here.
+        wall_clock_ms: the time in messages and ids.
+        identity: who this client is; default: this process, with a random number.
+    """
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str],
+        group: str,
+        *,
+        wait_store_msg_ok: bool = True,
+        retry_times_when_send_failed: int = 2,
+        send_msg_timeout_ms: int = 3000,
+        max_message_size_bytes: int = MESSAGE_BYTES_MAX,
+        open_stream: StreamOpener = open_tcp,
+        wall_clock_ms: Callable[[], int] = wall_clock_ms,
+        identity: ClientIdentity | None = None,
+    ) -> None:
+        core = ClientCore(
+            name_servers,
+            identity=identity or local_identity(parse_addresses(name_servers)[0]),
+            clock=trio.current_time,
+            producer_group=group,
+        )
+        settings = SendSettings(
+            group,
+            wait_store_msg_ok,
+            retry_times_when_send_failed,
+            send_msg_timeout_ms,
+            max_message_size_bytes,
+        )
+        self._sender = Sender(core, settings, wall_clock_ms)
+        self._shell = TrioShell(core, open_stream)
+
+    async def __aenter__(self) -> Self:
+        await self._shell.open()
+        return self
+
+    async def __aexit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        await self._shell.close(politely=error_type is None)
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue_id: int | None = None,
+        wait_store_msg_ok: bool | None = None,
+    ) -> SendResult:
+        """Send one message to the queue whose turn it is, or to the one numbered `queue_id`.
+
+        If this is cancelled and the request has not left yet, it never will; otherwise the message
+        may be stored.
+
+        Raises:
+            ClientError: see the module's table.
+            ValueError: the message cannot be sent as it is.
+        """
+        return await self._shell.run(
+            self._sender.send(message, queue_id=queue_id, wait_store_msg_ok=wait_store_msg_ok)
+        )
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue_id: int | None = None,
+        wait_store_msg_ok: bool | None = None,
+    ) -> SendResult:
+        """Send messages of one topic as one request: all are stored, one after the other, or none.
+
+        `queue_offset` of the result is that of the first message.
+
+        Raises:
+            ClientError: see the module's table; it concerns all of them.
+            ValueError: no message, several topics, or too many bytes.
+        """
+        return await self._shell.run(
+            self._sender.send_batch(
+                messages, queue_id=queue_id, wait_store_msg_ok=wait_store_msg_ok
+            )
+        )
+
+    async def send_many(
+        self,
+        messages: Iterable[Message],
+        *,
+        queue_id: int | None = None,
+        wait_store_msg_ok: bool | None = None,
+    ) -> list[SendResult | ClientError]:
+        """Send each message by itself, up to 1,024 at once; return the outcomes in order.
+
+        The fastest way to send single messages from one task: it is woken once for many.
+
+        Raises:
+            ValueError: a message cannot be sent as it is. Those before it may have been.
+        """
+        return await self._shell.run(
+            self._sender.send_many(messages, queue_id=queue_id, wait_store_msg_ok=wait_store_msg_ok)
+        )
+
+
+class BlockingProducer:
+    """The same for plain code: no trio, one socket per broker, one send at a time.
+
+    Use it as a context manager, from one thread. Arguments as for `Producer`.
+    """
+
+    def __init__(
+        self,
+        name_servers: str | Sequence[str],
+        group: str,
+        *,
+        wait_store_msg_ok: bool = True,
+        retry_times_when_send_failed: int = 2,
+        send_msg_timeout_ms: int = 3000,
+        max_message_size_bytes: int = MESSAGE_BYTES_MAX,
+        opener: SocketOpener = open_socket,
+        wall_clock_ms: Callable[[], int] = wall_clock_ms,
+        identity: ClientIdentity | None = None,
+    ) -> None:
+        core = ClientCore(
+            name_servers,
+            identity=identity or local_identity(parse_addresses(name_servers)[0]),
+            clock=time.monotonic,
+            producer_group=group,
+        )
+        settings = SendSettings(
+            group,
+            wait_store_msg_ok,
+            retry_times_when_send_failed,
+            send_msg_timeout_ms,
+            max_message_size_bytes,
+        )
+        self._sender = Sender(core, settings, wall_clock_ms)
+        self._shell = BlockingShell(core, opener)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._shell.close()
+
+    def send(
+        self,
+        message: Message,
+        *,
+        queue_id: int | None = None,
+        wait_store_msg_ok: bool | None = None,
+    ) -> SendResult:
+        """See `Producer.send`."""
+        return self._shell.run(
+            self._sender.send(message, queue_id=queue_id, wait_store_msg_ok=wait_store_msg_ok)
+        )
+
+    def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue_id: int | None = None,
+        wait_store_msg_ok: bool | None = None,
+    ) -> SendResult:
+        """See `Producer.send_batch`."""
+        return self._shell.run(
+            self._sender.send_batch(
+                messages, queue_id=queue_id, wait_store_msg_ok=wait_store_msg_ok
+            )
+        )
+
+    def send_many(
+        self,
+        messages: Iterable[Message],
+        *,
+        queue_id: int | None = None,
+        wait_store_msg_ok: bool | None = None,
+    ) -> list[SendResult | ClientError]:
+        """See `Producer.send_many`; here up to 128 are in flight."""
+        return self._shell.run(
+            self._sender.send_many(messages, queue_id=queue_id, wait_store_msg_ok=wait_store_msg_ok)
+        )

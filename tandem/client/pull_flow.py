@@ -1,0 +1,312 @@
+"""The rules of reading: whom to ask for a queue, and what the answers mean.
+
+Reads of a queue go to the master of its broker name. If that cannot be reached they go to a slave,
+in the order of their ids, and come back once the master's pause is over and it answers again. A
+slave may be behind: its max offset is lower than the master's, never its messages different.
+
+Source: RocketMQ 5.3.3, PullAPIWrapper, MQClientAPIImpl.processPullResponse,
+MQClientInstance.findBrokerAddressInSubscribe.
+"""
+
+import enum
+from typing import Final
+
+from tandem.client.compression import decompressed
+from tandem.client.core import REQUEST_TIMEOUT_SECONDS, SUSPECT_ROUTE_SECONDS, ClientCore
+from tandem.client.errors import (
+    BrokerError,
+    ClientError,
+    ConnectionLostError,
+    RequestTimeoutError,
+    RouteNotFoundError,
+)
+from tandem.client.flow import Call, Flow, Pause
+from tandem.client.results import MessageQueue, PullResult, PullStatus
+from tandem.wire.errors import MalformedFrameError, MalformedMessageError
+from tandem.wire.message import MessageExt, decode_messages
+from tandem.wire.remoting_command import HeaderT, RemotingCommand
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import (
+    PULL_FLAG_SUBSCRIPTION,
+    PULL_FLAG_SUSPEND,
+    OffsetResponseHeader,
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    QueueRequestHeader,
+    SearchOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from tandem.wire.response_code import ResponseCode
+
+PULL_STATUSES: Final = {
+    ResponseCode.SUCCESS.value: PullStatus.FOUND,
+    ResponseCode.PULL_NOT_FOUND.value: PullStatus.NO_NEW_MSG,
+    ResponseCode.PULL_RETRY_IMMEDIATELY.value: PullStatus.NO_MATCHED_MSG,
+    ResponseCode.PULL_OFFSET_MOVED.value: PullStatus.OFFSET_ILLEGAL,
+}
+
+RETRIED: Final = frozenset(
+    {
+        ResponseCode.SYSTEM_ERROR.value,
+        ResponseCode.SYSTEM_BUSY.value,
+        ResponseCode.SERVICE_NOT_AVAILABLE.value,
+    }
+)
+"""Refusals that pass: a reader that follows a topic waits and asks again."""
+
+SILENT_SECONDS: Final = 10.0
+"""How long a broker that did not answer in time is asked last. Chosen, not measured."""
+
+RETRY_SECONDS: Final = 1.0
+"""Pause of a reader that follows a topic after a failure (RocketMQ: 3 s)."""
+
+ALL_TAGS: Final = "*"
+
+_Request = (
+    QueueRequestHeader
+    | SearchOffsetRequestHeader
+    | QueryConsumerOffsetRequestHeader
+    | UpdateConsumerOffsetRequestHeader
+    | PullMessageRequestHeader
+)
+
+
+class Start(enum.Enum):
+    """Where a reader that has no offset begins."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    COMMITTED = "committed"
+    """At the group's offset; at the earliest message if the group has none."""
+
+
+class Cursor:
+    """How far a reader is in one queue. `end` is the offset to stop before, None: never."""
+
+    def __init__(self, queue: MessageQueue, offset: int, end: int | None, tags: str) -> None:
+        self.queue = queue
+        self.offset = offset
+        self.end = end
+        self.tags = tags
+
+    @property
+    def at_end(self) -> bool:
+        """True if nothing is left that this reader wants."""
+        return self.end is not None and self.offset >= self.end
+
+
+class Puller:
+    """Reads for one consumer. Flows only; the shell does the rest."""
+
+    def __init__(self, core: ClientCore, group: str) -> None:
+        self._core = core
+        self._group = group
+        self._silent_until: dict[str, float] = {}
+
+    def fetch_message_queues(self, topic: str) -> Flow[list[MessageQueue]]:
+        """Return the readable queues of a topic, freshly asked for."""
+        self._core.suspect_route(topic)
+        route = yield from self._core.route(topic, self._deadline())
+        return list(route.subscribe_queues)
+
+    def min_offset(self, queue: MessageQueue) -> Flow[int]:
+        """Return the offset of the oldest message that is still there."""
+        ext = QueueRequestHeader(queue.topic, queue.queue_id)
+        return self._ask_offset(queue, RequestCode.GET_MIN_OFFSET, ext)
+
+    def max_offset(self, queue: MessageQueue) -> Flow[int]:
+        """Return the offset of the next message to be written."""
+        ext = QueueRequestHeader(queue.topic, queue.queue_id)
+        return self._ask_offset(queue, RequestCode.GET_MAX_OFFSET, ext)
+
+    def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> Flow[int]:
+        """Return the first offset stored at or after a time; the max offset if there is none."""
+        ext = SearchOffsetRequestHeader(queue.topic, queue.queue_id, timestamp_ms)
+        return self._ask_offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext)
+
+    def fetch_consume_offset(self, queue: MessageQueue) -> Flow[int | None]:
+        """Return the group's offset, None if the broker knows none."""
+        ext = QueryConsumerOffsetRequestHeader(
+            self._group, queue.topic, queue.queue_id, set_zero_if_not_found=False
+        )
+        answer, address = yield from self._ask(queue, RequestCode.QUERY_CONSUMER_OFFSET, ext)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        return _decode(_expect_success(answer, address), OffsetResponseHeader, address).offset
+
+    def update_consume_offset(self, queue: MessageQueue, offset: int) -> Flow[None]:
+        """Set the group's offset: that of the next message to consume."""
+        ext = UpdateConsumerOffsetRequestHeader(self._group, queue.topic, queue.queue_id, offset)
+        answer, address = yield from self._ask(queue, RequestCode.UPDATE_CONSUMER_OFFSET, ext)
+        _expect_success(answer, address)
+
+    def pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        max_msg_nums: int,
+        tags: str,
+        suspend_timeout_ms: int,
+    ) -> Flow[PullResult]:
+        """Pull once; see `PullConsumer.pull`."""
+        ext = PullMessageRequestHeader(
+            consumer_group=self._group,
+            topic=queue.topic,
+            queue_id=queue.queue_id,
+            queue_offset=offset,
+            max_msg_nums=max_msg_nums,
+            sys_flag=PULL_FLAG_SUBSCRIPTION | PULL_FLAG_SUSPEND * (suspend_timeout_ms > 0),
+            commit_offset=0,
+            suspend_timeout_millis=suspend_timeout_ms,
+            sub_version=0,
+            subscription=tags,
+            expression_type="TAG",
+            broker_name=queue.broker_name,
+        )
+        # The broker looks every few seconds for pulls whose time is over, hence twice the pause.
+        seconds = REQUEST_TIMEOUT_SECONDS + 2 * suspend_timeout_ms / 1000
+        answer, address = yield from self._ask(queue, RequestCode.PULL_MESSAGE, ext, seconds)
+        return _pull_result(answer, address, tags)
+
+    def open_cursors(
+        self, topic: str, start: Start, tags: str, *, until_end: bool
+    ) -> Flow[list[Cursor]]:
+        """Return where a reader of all queues of `topic` begins, and where it ends."""
+        queues = yield from self.fetch_message_queues(topic)
+        cursors = []
+        for queue in queues:
+            offset = yield from self._start_offset(queue, start)
+            end = (yield from self.max_offset(queue)) if until_end else None
+            cursors.append(Cursor(queue, offset, end, tags))
+        return cursors
+
+    def _start_offset(self, queue: MessageQueue, start: Start) -> Flow[int]:
+        if start is Start.LATEST:
+            return (yield from self.max_offset(queue))
+        if start is Start.COMMITTED:
+            committed = yield from self.fetch_consume_offset(queue)
+            if committed is not None:
+                return committed
+        return (yield from self.min_offset(queue))
+
+    def read(
+        self, cursor: Cursor, max_msg_nums: int, suspend_timeout_ms: int
+    ) -> Flow[list[MessageExt]]:
+        """Pull where `cursor` stands and move it on. Waits out what passes; then nothing is read.
+
+        Raises:
+            BrokerError: a refusal that does not pass by itself.
+            CompressedBodyError: a body that this client cannot read.
+        """
+        if cursor.end is not None:
+            suspend_timeout_ms = 0
+        try:
+            result = yield from self.pull(
+                cursor.queue, cursor.offset, max_msg_nums, cursor.tags, suspend_timeout_ms
+            )
+        except (ConnectionLostError, RequestTimeoutError, RouteNotFoundError):
+            yield Pause(RETRY_SECONDS)
+            return []
+        except BrokerError as error:
+            if error.code not in RETRIED:
+                raise
+            yield Pause(RETRY_SECONDS)
+            return []
+        if result.status is PullStatus.NO_NEW_MSG and cursor.end is not None:
+            # A slave that is behind the master we asked for the end.
+            yield Pause(RETRY_SECONDS)
+        cursor.offset = result.next_begin_offset
+        end = cursor.end
+        if end is None:
+            return result.messages
+        return [message for message in result.messages if message.queue_offset < end]
+
+    def _ask_offset(self, queue: MessageQueue, code: RequestCode, ext: _Request) -> Flow[int]:
+        answer, address = yield from self._ask(queue, code, ext)
+        return _decode(_expect_success(answer, address), OffsetResponseHeader, address).offset
+
+    def _ask(
+        self,
+        queue: MessageQueue,
+        code: RequestCode,
+        ext: _Request,
+        timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
+    ) -> Flow[tuple[RemotingCommand, str]]:
+        """Ask the brokers of a queue in turn; return the first answer and whose it is.
+
+        Raises:
+            RouteNotFoundError: the route has no broker of that name.
+            ConnectionLostError, RequestTimeoutError: what the last of them ended with.
+        """
+        route_deadline = self._core.clock() + SUSPECT_ROUTE_SECONDS
+        route = yield from self._core.route(queue.topic, route_deadline)
+        addresses = list(route.addresses(queue.broker_name).values())
+        if not addresses:
+            self._core.suspect_route(queue.topic)
+            raise RouteNotFoundError(
+                queue.topic, f"no address of broker {queue.broker_name!r} is registered"
+            )
+        last_error: ClientError | None = None
+        for address in sorted(addresses, key=self._is_to_be_avoided):
+            deadline = self._core.clock() + timeout_seconds
+            try:
+                answer: RemotingCommand = yield Call(address, code, ext, deadline)
+            except (ConnectionLostError, RequestTimeoutError) as error:
+                self._note_failure(queue.topic, error)
+                last_error = error
+            else:
+                self._silent_until.pop(address, None)
+                return answer, address
+        assert last_error is not None
+        raise last_error
+
+    def _is_to_be_avoided(self, address: str) -> bool:
+        now = self._core.clock()
+        is_silent = self._silent_until.get(address, now) > now
+        return is_silent or self._core.backoff.seconds_left(address, now) > 0
+
+    def _note_failure(self, topic: str, error: ConnectionLostError | RequestTimeoutError) -> None:
+        self._core.suspect_route(topic)
+        if isinstance(error, RequestTimeoutError):
+            self._silent_until[error.address] = self._core.clock() + SILENT_SECONDS
+
+    def _deadline(self) -> float:
+        return self._core.clock() + REQUEST_TIMEOUT_SECONDS
+
+
+def _expect_success(answer: RemotingCommand, address: str) -> RemotingCommand:
+    if answer.code != ResponseCode.SUCCESS:
+        raise BrokerError(answer.code, answer.remark or "", address)
+    return answer
+
+
+def _decode(answer: RemotingCommand, header_type: type[HeaderT], address: str) -> HeaderT:
+    try:
+        return answer.decode_header(header_type)
+    except MalformedFrameError as error:
+        raise ConnectionLostError(address, f"the answer does not parse: {error}") from error
+
+
+def _pull_result(answer: RemotingCommand, address: str, tags: str) -> PullResult:
+    status = PULL_STATUSES.get(answer.code)
+    if status is None:
+        raise BrokerError(answer.code, answer.remark or "", address)
+    header = _decode(answer, PullMessageResponseHeader, address)
+    try:
+        stored = decode_messages(answer.body)
+    except MalformedMessageError as error:
+        raise ConnectionLostError(address, f"the answer does not parse: {error}") from error
+    messages = [decompressed(message) for message in stored if _has_tag(message, tags)]
+    if status is PullStatus.FOUND and not messages:
+        status = PullStatus.NO_MATCHED_MSG
+    return PullResult(
+        status, header.next_begin_offset, header.min_offset, header.max_offset, messages
+    )
+
+
+def _has_tag(message: MessageExt, tags: str) -> bool:
+    """The broker compares hashes; the texts have to be compared here."""
+    if tags in (ALL_TAGS, ""):
+        return True
+    return message.tags in {tag.strip() for tag in tags.split("||")}

@@ -1,0 +1,129 @@
+"""Which brokers and queues a topic has, and which queue is next. Pure.
+
+Publish queues: those of broker names whose queues are writable and whose master (id 0) is in the
+route. Subscribe queues: those that are readable, master or not.
+
+Source: RocketMQ 5.3.3, MQClientInstance.topicRouteData2TopicPublishInfo and
+topicRouteData2TopicSubscribeInfo; TopicPublishInfo.selectOneMessageQueue.
+"""
+
+from typing import Final
+
+import msgspec
+
+from tandem.client.results import MessageQueue
+from tandem.wire.route import (
+    MASTER_ID,
+    PERM_READ,
+    PERM_WRITE,
+    BrokerData,
+    QueueData,
+    TopicRouteData,
+)
+
+AUTO_CREATE_TOPIC: Final = "TBW102"
+"""The topic whose settings new topics get, if the broker creates topics on demand."""
+
+DEFAULT_TOPIC_QUEUE_NUMS: Final = 4
+"""Queues that a producer asks for when its send creates the topic (DefaultMQProducer)."""
+
+
+class PublishQueue(msgspec.Struct, frozen=True, gc=False):
+    """A queue that takes sends, and where."""
+
+    queue: MessageQueue
+    address: str
+
+
+class TopicRoute:
+    """What is known of one topic, and whose turn it is.
+
+    `is_default` marks a guess: the topic does not exist yet, the first send creates it.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        data: TopicRouteData,
+        *,
+        is_default: bool = False,
+        turn: int = 0,
+    ) -> None:
+        self.topic = topic
+        self.data = data
+        self.is_default = is_default
+        self.publish_queues = _publish_queues(topic, data)
+        self.subscribe_queues = _subscribe_queues(topic, data)
+        self._brokers = {broker.broker_name: broker for broker in data.broker_datas}
+        self._turn = turn
+
+    @property
+    def turn(self) -> int:
+        """How many choices were made; a fresh route goes on from it."""
+        return self._turn
+
+    def next_queue(
+        self, queue_id: int | None = None, avoid_broker: str | None = None
+    ) -> PublishQueue | None:
+        """Return the queue whose turn it is, None if none takes sends.
+
+        `avoid_broker` just failed: a queue elsewhere is preferred. With `queue_id` only the queues
+        of that number count.
+        """
+        queues = self.publish_queues
+        for wanted in (avoid_broker, None):
+            for _ in range(len(queues)):
+                choice = queues[self._turn % len(queues)]
+                self._turn += 1
+                if queue_id is not None and choice.queue.queue_id != queue_id:
+                    continue
+                if wanted is None or choice.queue.broker_name != wanted:
+                    return choice
+        return None
+
+    def addresses(self, broker_name: str) -> dict[int, str]:
+        """Return broker id to address of one broker name, the master first."""
+        broker = self._brokers.get(broker_name)
+        return dict(sorted(broker.broker_addrs.items())) if broker else {}
+
+
+def default_route(data: TopicRouteData) -> TopicRouteData:
+    """Return the route a topic will have once a send creates it, from that of AUTO_CREATE_TOPIC."""
+    return msgspec.structs.replace(
+        data,
+        queue_datas=[
+            msgspec.structs.replace(
+                queue,
+                read_queue_nums=min(queue.read_queue_nums, DEFAULT_TOPIC_QUEUE_NUMS),
+                write_queue_nums=min(queue.write_queue_nums, DEFAULT_TOPIC_QUEUE_NUMS),
+            )
+            for queue in data.queue_datas
+        ],
+    )
+
+
+def _publish_queues(topic: str, data: TopicRouteData) -> tuple[PublishQueue, ...]:
+    masters = {broker.broker_name: broker.broker_addrs.get(MASTER_ID) for broker in _sorted(data)}
+    return tuple(
+        PublishQueue(MessageQueue(topic, queue.broker_name, queue_id), address)
+        for queue in _sorted_queues(data)
+        if queue.perm & PERM_WRITE and (address := masters.get(queue.broker_name))
+        for queue_id in range(queue.write_queue_nums)
+    )
+
+
+def _subscribe_queues(topic: str, data: TopicRouteData) -> tuple[MessageQueue, ...]:
+    return tuple(
+        MessageQueue(topic, queue.broker_name, queue_id)
+        for queue in _sorted_queues(data)
+        if queue.perm & PERM_READ
+        for queue_id in range(queue.read_queue_nums)
+    )
+
+
+def _sorted(data: TopicRouteData) -> list[BrokerData]:
+    return sorted(data.broker_datas, key=lambda broker: broker.broker_name)
+
+
+def _sorted_queues(data: TopicRouteData) -> list[QueueData]:
+    return sorted(data.queue_datas, key=lambda queue: queue.broker_name)

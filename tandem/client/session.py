@@ -1,0 +1,147 @@
+"""Pairs requests with answers on one connection. No I/O: bytes and the time come from the shell.
+
+                 request()                    data_to_send()
+    (nothing) ---------------> GATHERED --------------------------> SENT
+                                  |                                   |
+                                  | forget(), expire(),               | forget(), expire(),
+                                  | connection_lost():                | connection_lost():
+                                  v   it never left                   v   outcome unknown
+                               (nothing) <------------------------ (nothing)
+                                              next_answer()
+
+That is the life of one request; the session itself only ends once. A request that is withdrawn
+while it is GATHERED is never sent at all. An answer to a request that nobody waits for any more is
+dropped, as RocketMQ's clients do.
+
+The first request goes out with a JSON header, which every broker reads. If the answer says that it
+comes from a broker of ours, the session goes on in MSGPACK, which takes half the time.
+"""
+
+import enum
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from tandem.wire.frame_buffer import FrameBuffer
+from tandem.wire.remoting_command import RemotingCommand, SerializeType, encode_frame
+
+OPAQUE_COUNT: Final = 2**31
+"""Opaques are 0 to 2**31 - 1; RocketMQ's header has 32 signed bits for them."""
+
+OUR_LANGUAGE: Final = "PYTHON"
+"""RocketMQ's brokers answer JAVA."""
+
+WaiterT = TypeVar("WaiterT")
+
+
+class RequestState(enum.Enum):
+    """Where a request is. See the diagram above."""
+
+    GATHERED = "gathered"
+    SENT = "sent"
+
+
+class Abandoned(msgspec.Struct, Generic[WaiterT], frozen=True):
+    """A request that will get no answer, and whether a byte of it may have left."""
+
+    waiter: WaiterT
+    outcome_unknown: bool
+
+
+class Session(Generic[WaiterT]):
+    """One connection's requests in flight.
+
+    A `waiter` is whatever the shell wants back with the answer. Requests are named by their opaque.
+    """
+
+    def __init__(self, serialize_type: SerializeType = SerializeType.JSON) -> None:
+        self._serialize_type = serialize_type
+        self._frames = FrameBuffer()
+        self._pending: dict[int, tuple[WaiterT, float]] = {}
+        self._gathered: dict[int, bytes] = {}
+        self._next_opaque = 0
+        self.answered = False
+        """True once the peer answered anything: it is alive and speaks our protocol."""
+
+    def request(
+        self,
+        code: int,
+        ext: msgspec.Struct | dict[str, str] | None,
+        body: bytes,
+        waiter: WaiterT,
+        deadline: float,
+    ) -> int:
+        """Gather a request and return its opaque. `deadline` is on the clock of `expire`."""
+        opaque = self._next_opaque
+        while opaque in self._pending:
+            opaque = (opaque + 1) % OPAQUE_COUNT
+        self._next_opaque = (opaque + 1) % OPAQUE_COUNT
+        self._gathered[opaque] = encode_frame(
+            RemotingCommand(code, opaque, ext=ext, body=body, serialize_type=self._serialize_type)
+        )
+        self._pending[opaque] = (waiter, deadline)
+        return opaque
+
+    def data_to_send(self) -> bytes:
+        """Return the frames gathered since the last call. From now on they count as sent."""
+        data = b"".join(self._gathered.values())
+        self._gathered.clear()
+        return data
+
+    def state_of(self, opaque: int) -> RequestState | None:
+        """Return where the request is, None if it is over."""
+        if opaque not in self._pending:
+            return None
+        return RequestState.GATHERED if opaque in self._gathered else RequestState.SENT
+
+    def receive_data(self, data: bytes) -> None:
+        """Keep bytes from the peer. Call `next_answer` until it has no more."""
+        self._frames.receive_data(data)
+
+    def next_answer(self) -> tuple[WaiterT, RemotingCommand] | None:
+        """Return the next answer and who waits for it, or None: more bytes are needed.
+
+        Requests of the broker (they only tell of other group members) and answers that nobody
+        waits for are skipped.
+
+        Raises:
+            WireError: the peer broke the protocol. Close the connection.
+        """
+        while (command := self._frames.next_command()) is not None:
+            if not command.is_response:
+                continue
+            if not self.answered:
+                self._meet(command)
+            pending = self._pending.pop(command.opaque, None)
+            if pending is not None:
+                return pending[0], command
+        return None
+
+    def _meet(self, first_answer: RemotingCommand) -> None:
+        self.answered = True
+        if first_answer.language == OUR_LANGUAGE:
+            self._serialize_type = SerializeType.MSGPACK
+
+    def forget(self, opaque: int) -> Abandoned[WaiterT] | None:
+        """Stop waiting for one answer, and withdraw the request if it has not left."""
+        pending = self._pending.pop(opaque, None)
+        if pending is None:
+            return None
+        return Abandoned(pending[0], outcome_unknown=self._gathered.pop(opaque, None) is None)
+
+    def expire(self, now: float) -> list[Abandoned[WaiterT]]:
+        """Forget every request whose deadline is `now` or earlier."""
+        overdue = [opaque for opaque, (_, deadline) in self._pending.items() if deadline <= now]
+        return [abandoned for opaque in overdue if (abandoned := self.forget(opaque)) is not None]
+
+    def next_deadline(self) -> float:
+        """Return the earliest deadline of all requests in flight, infinity if there are none."""
+        return min((deadline for _, deadline in self._pending.values()), default=float("inf"))
+
+    def connection_lost(self) -> list[Abandoned[WaiterT]]:
+        """Forget all requests, in the order they were made."""
+        return [
+            abandoned
+            for opaque in list(self._pending)
+            if (abandoned := self.forget(opaque)) is not None
+        ]
