@@ -209,6 +209,18 @@ async def test_a_slow_link_takes_its_time(nursery: trio.Nursery, autojump_clock:
     assert 4.0 < trio.current_time() - start < 4.1
 
 
+async def test_healing_a_slow_link_delivers_what_was_under_way_in_order(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    pair = await _pair(nursery)
+    pair.network.slow(HERE, THERE, delay_seconds=100.0, bytes_per_second=10.0)
+    for word in (b"one ", b"two ", b"three "):
+        await pair.dialled.send_all(word)
+    pair.network.heal(HERE, THERE)
+    await pair.dialled.send_all(b"four")
+    assert await _read(pair.accepted) == b"one two three four"
+
+
 async def test_sent_bytes_can_be_watched(nursery: trio.Nursery, autojump_clock: MockClock) -> None:
     pair = await _pair(nursery)
     seen: list[tuple[str, int, bytes]] = []

@@ -73,6 +73,7 @@ def _view_outlives_close_and_removal(disk: Disk, root: str) -> None:
 def _directories_are_listed_in_order(disk: Disk, root: str) -> None:
     for name, size in (("q/b/2", 8192), ("q/b/1", 4096), ("q/a/1", 4096), ("q/top", 4096)):
         disk.create(f"{root}/{name}", size).close()
+    disk.create(f"{root}/q/b/unfinished.tmp", 4096).close()
     assert disk.list_files(f"{root}/q/b") == [("1", 4096), ("2", 8192)]
     assert disk.list_files(f"{root}/q") == [("top", 4096)]
     assert disk.list_directories(f"{root}/q") == ["a", "b"]
@@ -105,6 +106,19 @@ async def _sync_keeps_the_content(disk: Disk, root: str) -> None:
     file.close()
 
 
+async def _create_in_background_leaves_an_existing_file_alone(disk: Disk, root: str) -> None:
+    file = await disk.create_in_background(f"{root}/q/1", 4096)
+    assert file is not None
+    assert (file.size, file.buffer[:]) == (4096, bytes(4096))
+    file.buffer[0:4] = b"mine"
+    assert await disk.create_in_background(f"{root}/q/1", 4096) is None
+    assert disk.list_files(f"{root}/q") == [("1", 4096)]
+    again = disk.open(f"{root}/q/1")
+    assert again.buffer[:4] == b"mine"
+    again.close()
+    file.close()
+
+
 SYNC_DISK_CONTRACTS: Final = {
     function.__name__.strip("_"): function
     for function in (
@@ -122,13 +136,17 @@ SYNC_DISK_CONTRACTS: Final = {
 
 async def check_disk(name: str, disk: Disk, root: str) -> None:
     """Run the contract called `name` in the directory `root`."""
-    if name == "sync_keeps_the_content":
-        await _sync_keeps_the_content(disk, root)
+    if name in ASYNC_DISK_CONTRACTS:
+        await ASYNC_DISK_CONTRACTS[name](disk, root)
     else:
         SYNC_DISK_CONTRACTS[name](disk, root)
 
 
-DISK_CONTRACTS: Final = (*SYNC_DISK_CONTRACTS, "sync_keeps_the_content")
+ASYNC_DISK_CONTRACTS: Final = {
+    function.__name__.strip("_"): function
+    for function in (_sync_keeps_the_content, _create_in_background_leaves_an_existing_file_alone)
+}
+DISK_CONTRACTS: Final = (*SYNC_DISK_CONTRACTS, *ASYNC_DISK_CONTRACTS)
 
 
 def lock_is_exclusive_and_comes_back(disk: Disk, root: str) -> None:

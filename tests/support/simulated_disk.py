@@ -24,7 +24,7 @@ from typing import Final
 
 import trio
 
-from store.disk import DiskFile
+from store.disk import TEMPORARY_SUFFIX, DiskFile
 from store.errors import CorruptLogError, StoreFullError, StoreLockedError
 
 PAGE_BYTES: Final = 4096
@@ -115,7 +115,7 @@ class SimulatedDisk:
         return sorted(
             (basename(path), file.size)
             for path, file in self._files.items()
-            if dirname(path) == directory.rstrip("/")
+            if dirname(path) == directory.rstrip("/") and not path.endswith(TEMPORARY_SUFFIX)
         )
 
     def list_directories(self, directory: str) -> list[str]:
@@ -163,12 +163,21 @@ class SimulatedDisk:
         """See `Disk.free_bytes`."""
         return max(0, self.capacity_bytes - self.used_bytes)
 
-    async def create_in_background(self, path: str, size: int) -> SimulatedFile:
-        """See `Disk.create_in_background`."""
+    async def create_in_background(self, path: str, size: int) -> SimulatedFile | None:
+        """See `Disk.create_in_background`: under a passing name first, like the real one."""
+        waiting = f"{dirname(path)}/next{TEMPORARY_SUFFIX}"
+        file = self.create(waiting, size)
         with trio.CancelScope(shield=True):
             await trio.sleep(self.sync_seconds())
-        file = self.create(path, size)
-        await trio.lowlevel.checkpoint()
+        del self._files[waiting]
+        if path in self._files:
+            return None
+        self.on_event(f"link {path}")
+        self._files[path] = file
+        file.path = path
+        # The name is there for all to see before this call returns.
+        with trio.CancelScope(shield=True):
+            await trio.sleep(self.sync_seconds())
         return file
 
     async def sync(self, file: DiskFile) -> None:

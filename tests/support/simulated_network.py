@@ -66,19 +66,46 @@ class Link:
         self.bytes_per_second = math.inf
         self._busy_until = 0.0
         self._held: list[Callable[[], None]] = []
+        self._slowed: deque[Callable[[], None]] = deque()
+        """What was sent while the link was slow and has not arrived, in order."""
+        self.heal_count = 0
+        self.healthy_until = 0.0
+        """When the last of what was sent at full speed arrives."""
 
-    def arrive(self, delivery: Callable[[], None]) -> None:
-        """Deliver, or keep it until the link works."""
+    @property
+    def is_slow(self) -> bool:
+        """True between `slow` and `heal`."""
+        return self.extra_delay_seconds > 0 or self.bytes_per_second < math.inf
+
+    def send(self, timeline: Timeline, time_seconds: float, delivery: Callable[[], None]) -> None:
+        """Have it arrive at `time_seconds`, or when the link is healed if that is sooner."""
+        if not self.is_slow and not self._slowed:
+            self.healthy_until = max(self.healthy_until, time_seconds)
+            timeline.call_at(time_seconds, lambda: self._arrive(delivery))
+            return
+        self._slowed.append(delivery)
+        timeline.call_at(time_seconds, self._arrive_late)
+
+    def _arrive_late(self) -> None:
+        # Nothing left: the link was healed meanwhile, and all of it has arrived.
+        if self._slowed:
+            self._arrive(self._slowed.popleft())
+
+    def _arrive(self, delivery: Callable[[], None]) -> None:
         if self.stalled or self.dark_ends:
             self._held.append(delivery)
         else:
             delivery()
 
     def heal(self) -> None:
-        """End the faults of the link; deliver in order what was held."""
+        """End the faults of the link; what was held or slowed down arrives now, in order."""
         self.stalled = False
         self.extra_delay_seconds = 0.0
         self.bytes_per_second = math.inf
+        self._busy_until = 0.0
+        self.heal_count += 1
+        self._held += self._slowed
+        self._slowed.clear()
         self._release()
 
     def end_without_power(self) -> None:
@@ -119,6 +146,7 @@ class SimulatedStream:
         self._arrived = bytearray()
         self._on_the_way = 0
         self._last_arrival = 0.0
+        self._heals_seen = 0
         self._ended = False
         self._gone: str | None = None
         self._readable = trio.lowlevel.ParkingLot()
@@ -235,9 +263,13 @@ class SimulatedStream:
         """Deliver behind everything this end has sent before."""
         network = self._machine.network
         link = network.link(self._local.ip, self._peer.ip)
+        if self._heals_seen != link.heal_count:
+            # What was slow has arrived by now; only what is on its way must not be overtaken.
+            self._heals_seen = link.heal_count
+            self._last_arrival = min(self._last_arrival, link.healthy_until)
         time = link.arrival_time(size_bytes, network.delay_seconds())
         self._last_arrival = max(time, self._last_arrival)
-        network.timeline.call_at(self._last_arrival, lambda: link.arrive(delivery))
+        link.send(network.timeline, self._last_arrival, delivery)
 
     def _receive(self, data: bytes) -> None:
         self._on_the_way -= len(data)

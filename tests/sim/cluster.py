@@ -1,0 +1,360 @@
+"""A master and two slaves in one process: started, killed, cut off and started again.
+
+Nothing in here knows how a node works. A node is a function that is given a configuration, a disk,
+a network and a clock, and runs until it is cancelled or told to stop; what it did is read from its
+disk, from the bytes it sends and from its log lines.
+"""
+
+import contextvars
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+import msgspec
+import trio
+
+from node.config import ClusterConfig, NodeConfig
+from store.errors import StoreError
+from tandem.wire.message import Host
+from tests.sim.checker import Report
+from tests.sim.faults import Instruction
+from tests.sim.log_tail import LogTail
+from tests.sim.trace import Trace
+from tests.support.simulated_disk import SimulatedDisk
+from tests.support.simulated_network import Machine, SimulatedNetwork
+from tests.support.virtual_clock import WallClock
+
+node_of_task: contextvars.ContextVar[str] = contextvars.ContextVar("node", default="")
+"""Which node the running task belongs to; tells whose log line it is."""
+
+REPORT_BYTES: Final = 8
+
+
+class NodeSeams(msgspec.Struct, frozen=True):
+    """What a node gets instead of the real world."""
+
+    config: NodeConfig
+    disk: SimulatedDisk
+    network: Machine
+    wall_clock_ms: Callable[[], int]
+    random: random.Random
+    stop: trio.Event
+
+
+NodeFunction = Callable[[NodeSeams], Awaitable[None]]
+
+
+class Incarnation:
+    """One run of a node, from start to kill."""
+
+    def __init__(self, seams: NodeSeams, directory: str) -> None:
+        self.seams = seams
+        self.scope = trio.CancelScope()
+        self.tail = LogTail(seams.disk, directory)
+        self.reported = bytearray()
+        self.started_at = trio.current_time()
+        self.ended = trio.Event()
+
+
+class SimulatedNode:
+    """One node over all its incarnations. Its disk is the one the next start will find."""
+
+    def __init__(self, config: NodeConfig, disk: SimulatedDisk, clock: WallClock) -> None:
+        self.config = config
+        self.name = config.node.name
+        self.ip = config.node.address
+        self.directory = str(config.directory)
+        self.disk = disk
+        self.clock = clock
+        self.current: Incarnation | None = None
+        self.disk_was_hurt = False
+        self.sync_has_failed = False
+
+    @property
+    def is_up(self) -> bool:
+        """True while a process runs."""
+        return self.current is not None
+
+
+class Crash(msgspec.Struct, frozen=True):
+    """A node that ended by itself."""
+
+    node: str
+    at_seconds: float
+    text: str
+    excused: bool
+    """True if its disk was being hurt, so that giving up was right."""
+
+
+class LogLine(msgspec.Struct, frozen=True):
+    """A line of WARNING or above that a node wrote for its operator."""
+
+    node: str
+    at_seconds: float
+    level: int
+    text: str
+    has_traceback: bool
+
+
+class SimulatedCluster:
+    """The nodes of one group, the master first."""
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        node_function: NodeFunction,
+        *,
+        network: SimulatedNetwork,
+        chance: random.Random,
+        trace: Trace,
+        nursery: trio.Nursery,
+    ) -> None:
+        self.network = network
+        self.crashes: list[Crash] = []
+        self.log_lines: list[LogLine] = []
+        self.reports: list[Report] = []
+        self.master_lost_cache = False
+        self._node_function = node_function
+        self._chance = chance
+        self._trace = trace
+        self._nursery = nursery
+        self.nodes = {
+            settings.name: SimulatedNode(
+                config.node(settings.name),
+                self._new_disk(settings.name),
+                WallClock(skew_ms=chance.randint(-200, 200), drift_ppm=chance.randint(-100, 100)),
+            )
+            for settings in config.nodes
+        }
+        self.master, *self.slaves = self.nodes.values()
+        self._ha_address = Host(self.master.ip, self.master.config.node.ha_port)
+        self._slaves_by_ip = {slave.ip: slave for slave in self.slaves}
+        network.on_sent = self._watch_reports
+
+    def _new_disk(self, name: str) -> SimulatedDisk:
+        return SimulatedDisk(
+            sync_seconds=lambda: self._chance.uniform(0.000_1, 0.002),
+            on_event=lambda event: self._trace.note(name, f"disk {event}"),
+        )
+
+    def start(self, name: str) -> None:
+        """Start a node's process; harmless if it runs."""
+        node = self.nodes[name]
+        if node.is_up:
+            return
+        self._trace.note("fault", f"start {name}")
+        seams = NodeSeams(
+            config=node.config,
+            disk=node.disk,
+            network=self.network.machine(node.ip),
+            wall_clock_ms=node.clock.now_ms,
+            random=random.Random(self._chance.random()),
+            stop=trio.Event(),
+        )
+        node.current = Incarnation(seams, node.directory)
+        self._nursery.start_soon(self._run, node, node.current)
+
+    async def _run(self, node: SimulatedNode, incarnation: Incarnation) -> None:
+        node_of_task.set(node.name)
+        error: BaseException | None = None
+        try:
+            with incarnation.scope:
+                await self._node_function(incarnation.seams)
+        except BaseExceptionGroup as group:
+            _, error = group.split(trio.Cancelled)
+            if error is None:
+                raise
+        except Exception as caught:  # noqa: BLE001  # judged below
+            error = caught
+        # Of a node that was killed, what its tasks ran into meanwhile is nobody's business.
+        if node.current is incarnation:
+            node.current = None
+            incarnation.seams.network.kill()
+            node.disk = node.disk.crashed()
+            if error is not None:
+                self._note_crash(node, error)
+        incarnation.ended.set()
+
+    def _note_crash(self, node: SimulatedNode, error: BaseException) -> None:
+        text = "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in _leaves(error))
+        excused = node.disk_was_hurt and all(
+            isinstance(leaf, StoreError | OSError) for leaf in _leaves(error)
+        )
+        self._trace.note(node.name, f"ended by itself: {text}")
+        self.crashes.append(Crash(node.name, trio.current_time(), text, excused))
+
+    def kill(self, name: str) -> None:
+        """Kill -9. What is in the page cache stays."""
+        node = self.nodes[name]
+        if node.current is None:
+            return
+        dead, node.current = node.current, None
+        dead.seams.network.kill()
+        node.disk = node.disk.crashed()
+        self._tear(node, dead.tail.end())
+        dead.scope.cancel()
+
+    def power_off(self, name: str) -> None:
+        """Cut the power. What was not synced may be lost."""
+        node = self.nodes[name]
+        if node.current is None:
+            return
+        dead, node.current = node.current, None
+        dead.seams.network.power_off()
+        node.disk = node.disk.powered_off(self._chance)
+        self.master_lost_cache |= node is self.master
+        dead.scope.cancel()
+
+    async def stop(self, name: str) -> None:
+        """SIGTERM, and wait until the process has ended."""
+        incarnation = self.nodes[name].current
+        if incarnation is not None:
+            self._trace.note("fault", f"stop {name}")
+            incarnation.seams.stop.set()
+            await incarnation.ended.wait()
+
+    def wipe(self, name: str) -> None:
+        """Move the store of a stopped node away, as the remedy in an alarm says."""
+        node = self.nodes[name]
+        assert not node.is_up
+        self._trace.note("fault", f"wipe {name}")
+        node.disk = self._new_disk(name)
+
+    def ip_of(self, machine: str) -> str:
+        """Return the address of a node, or of a client, which is named by its address."""
+        return self.nodes[machine].ip if machine in self.nodes else machine
+
+    async def carry_out(self, instruction: Instruction) -> None:  # noqa: C901
+        """Do what a line of a plan says."""
+        self._trace.note("fault", str(instruction))
+        arguments = instruction.arguments
+        name = arguments[0]
+        match instruction.verb:
+            case "kill":
+                self.kill(name)
+            case "power-off":
+                self.power_off(name)
+            case "stop":
+                self._nursery.start_soon(self.stop, name)
+            case "start":
+                self.start(name)
+            case "wipe":
+                self.wipe(name)
+            case "stall":
+                self.network.stall(*map(self.ip_of, arguments))
+            case "heal":
+                self.network.heal(*map(self.ip_of, arguments))
+            case "slow":
+                self.network.slow(
+                    *map(self.ip_of, arguments[:2]),
+                    delay_seconds=float(arguments[2]),
+                    bytes_per_second=float(arguments[3]),
+                )
+            case "cut" | "half-cut":
+                half_open = instruction.verb == "half-cut"
+                self.network.cut(*map(self.ip_of, arguments), half_open=half_open)
+            case "clock":
+                self.nodes[name].clock.step(int(arguments[1]))
+            case _:
+                self._hurt_disk(instruction)
+
+    def _hurt_disk(self, instruction: Instruction) -> None:
+        node = self.nodes[instruction.arguments[0]]
+        disk = node.disk
+        node.disk_was_hurt |= instruction.verb in ("disk-full", "disk-fails")
+        node.sync_has_failed |= instruction.verb == "disk-fails"
+        match instruction.verb:
+            case "disk-full":
+                disk.capacity_bytes = disk.used_bytes
+            case "disk-slow":
+                seconds = float(instruction.arguments[1])
+                disk.sync_seconds = lambda: seconds
+            case "disk-fails":
+                disk.sync_fails = True
+            case "disk-ok":
+                self._heal_disk(node)
+            case _:
+                raise AssertionError(f"no such instruction: {instruction}")
+
+    def _heal_disk(self, node: SimulatedNode) -> None:
+        healthy = self._new_disk(node.name)
+        node.disk.capacity_bytes = healthy.capacity_bytes
+        node.disk.sync_seconds = healthy.sync_seconds
+        node.disk.sync_fails = False
+
+    def heal(self) -> None:
+        """End every fault and start every node. One whose disk failed has to start again."""
+        self._trace.note("fault", "heal everything")
+        self.network.heal_all()
+        for node in self.nodes.values():
+            self._heal_disk(node)
+            if node.sync_has_failed:
+                self.kill(node.name)
+            self.start(node.name)
+
+    def _tear(self, node: SimulatedNode, end: int) -> None:
+        """Now and then leave the beginning of a record behind the log, as a kill in a put does.
+
+        A record is written from behind its length to its end, then its length: what a kill leaves
+        is bytes behind four zeros.
+        """
+        if not end or self._chance.random() < 0.5:
+            return
+        file_bytes = node.config.cluster.store.mapped_file_size_commit_log_bytes
+        path = f"{node.directory}/commitlog/{end - end % file_bytes:020d}"
+        if not node.disk.exists(path):
+            return
+        buffer = node.disk.open(path).buffer
+        position = end % file_bytes
+        size = self._chance.randint(5, 120)
+        if position + size > file_bytes:
+            return
+        buffer[position + 4 : position + size] = buffer[4:size]
+        self._trace.note(node.name, f"torn {size} bytes at {end}")
+
+    def _watch_reports(self, source: Host, target: Host, data: bytes) -> None:
+        """Note what a slave tells its master, and what is on its disk as it says so."""
+        slave = self._slaves_by_ip.get(source.ip)
+        if slave is None or target != self._ha_address or slave.current is None:
+            return
+        incarnation = slave.current
+        incarnation.reported += data
+        while len(incarnation.reported) >= REPORT_BYTES:
+            report = int.from_bytes(incarnation.reported[:REPORT_BYTES], "big", signed=True)
+            del incarnation.reported[:REPORT_BYTES]
+            if report >= 0:
+                end = incarnation.tail.end()
+                self.reports.append(Report(slave.name, report, end, trio.current_time()))
+
+
+def _leaves(error: BaseException) -> list[BaseException]:
+    if isinstance(error, BaseExceptionGroup):
+        return [leaf for part in error.exceptions for leaf in _leaves(part)]
+    return [error]
+
+
+class Collecting(Protocol):
+    """What a log handler needs of a cluster."""
+
+    log_lines: list[LogLine]
+
+
+class NodeLogHandler(logging.Handler):
+    """Takes the log lines of all nodes: into the trace, and from WARNING on into the cluster."""
+
+    def __init__(self, cluster: Collecting, trace: Trace) -> None:
+        super().__init__(logging.INFO)
+        self._cluster = cluster
+        self._trace = trace
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Note one line."""
+        text = record.getMessage()
+        node = node_of_task.get() or "client"
+        self._trace.note(node, f"{record.levelname} {text}")
+        if record.levelno >= logging.WARNING:
+            line = LogLine(
+                node, trio.current_time(), record.levelno, text, record.exc_info is not None
+            )
+            self._cluster.log_lines.append(line)

@@ -1,0 +1,209 @@
+"""The language of faults: one line, one thing that happens at one time.
+
+    at 1.500 kill broker-a-0
+
+Scenarios are written in it, and a seed writes a plan in it, so that what a seed found can be cut
+down and kept as a scenario. Times are seconds of virtual time after the workload began.
+
+    kill NODE               kill -9: the page cache survives; a record may be torn at the log's end
+    power-off NODE          the machine is dark; what was not synced may be lost
+    stop NODE               SIGTERM: a clean stop
+    start NODE              start it again; harmless if it runs
+    wipe NODE               the operator moves the store of a stopped node away
+    stall FROM TO           nothing arrives in this direction
+    slow FROM TO DELAY BYTES_PER_SECOND
+    heal FROM TO            end of stall or slow
+    cut NODE NODE           connections between the two are reset
+    half-cut NODE NODE      only the first learns of it at once
+    disk-full NODE          no room for another byte
+    disk-slow NODE SECONDS  every sync takes so long
+    disk-fails NODE         every sync ends in an error
+    disk-ok NODE            end of the three above
+    clock NODE MS           the wall clock jumps
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+VERBS: Final = {
+    "kill": 1,
+    "power-off": 1,
+    "stop": 1,
+    "start": 1,
+    "wipe": 1,
+    "stall": 2,
+    "slow": 4,
+    "heal": 2,
+    "cut": 2,
+    "half-cut": 2,
+    "disk-full": 1,
+    "disk-slow": 2,
+    "disk-fails": 1,
+    "disk-ok": 1,
+    "clock": 2,
+}
+"""How many arguments each verb takes."""
+
+
+class Instruction(msgspec.Struct, frozen=True):
+    """One line of a plan."""
+
+    at_seconds: float
+    verb: str
+    arguments: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return " ".join((f"at {self.at_seconds:.3f}", self.verb, *self.arguments))
+
+
+def parse_instruction(line: str) -> Instruction:
+    """Read a line as `str(Instruction)` writes it.
+
+    Raises:
+        ValueError: the line is not in the language; the text says why.
+    """
+    words = line.split()
+    if len(words) < 3 or words[0] != "at":
+        raise ValueError(f"{line!r}: expected 'at SECONDS VERB ARGUMENTS'")
+    verb, arguments = words[2], tuple(words[3:])
+    if verb not in VERBS:
+        raise ValueError(f"{line!r}: {verb!r} is not one of {', '.join(VERBS)}")
+    if len(arguments) != VERBS[verb]:
+        raise ValueError(f"{line!r}: {verb} takes {VERBS[verb]} arguments")
+    return Instruction(float(words[1]), verb, arguments)
+
+
+class FaultMix(msgspec.Struct, frozen=True):
+    """Which faults a plan may hold."""
+
+    duration_seconds: float = 8.0
+    fault_count_max: int = 8
+    master_power_loss: bool = False
+    """Also cut the power of the master. Off where acknowledged means "in the page cache"."""
+    disk_failure: bool = True
+
+
+class _Planner:
+    """Writes one plan. Faults overlap as chance has it; each ends, here or by healing."""
+
+    def __init__(
+        self, chance: random.Random, nodes: Sequence[str], clients: Sequence[str], mix: FaultMix
+    ) -> None:
+        self._chance = chance
+        self._nodes = nodes
+        self._machines = [*nodes, *clients]
+        self._mix = mix
+        self._plan: list[Instruction] = []
+
+    def plan(self) -> list[Instruction]:
+        kinds = [
+            (4, self._crash),
+            (4, self._stall),
+            (3, self._cut),
+            (1, self._slow),
+            (2, self._power),
+            (1, self._disk_full),
+            (1, self._disk_slow),
+            (1, self._clock),
+            (1, self._stop),
+            (1, self._both_slaves),
+        ]
+        if self._mix.disk_failure:
+            kinds.append((1, self._disk_fails))
+        for _ in range(self._chance.randint(1, self._mix.fault_count_max)):
+            (chosen,) = self._chance.choices(kinds, [weight for weight, _ in kinds])
+            chosen[1](self._chance.uniform(0.2, self._mix.duration_seconds))
+        return sorted(self._plan, key=lambda instruction: instruction.at_seconds)
+
+    def _add(self, at: float, verb: str, *arguments: object) -> None:
+        self._plan.append(Instruction(round(at, 3), verb, tuple(map(str, arguments))))
+
+    def _down_time(self) -> float:
+        return self._chance.choice((0.001, 0.05, 0.5, 1.5)) * self._chance.uniform(0.5, 2.0)
+
+    def _node(self) -> str:
+        return self._chance.choice(self._nodes)
+
+    def _slave(self) -> str:
+        return self._chance.choice(self._nodes[1:])
+
+    def _pair(self) -> tuple[str, str]:
+        """Two machines, one of them a node."""
+        node = self._node()
+        others = [machine for machine in self._machines if machine != node]
+        pair = [node, self._chance.choice(others)]
+        self._chance.shuffle(pair)
+        return pair[0], pair[1]
+
+    def _crash(self, at: float) -> None:
+        node = self._node()
+        self._add(at, "kill", node)
+        self._add(at + self._down_time(), "start", node)
+
+    def _stop(self, at: float) -> None:
+        node = self._node()
+        self._add(at, "stop", node)
+        self._add(at + 0.2 + self._down_time(), "start", node)
+
+    def _both_slaves(self, at: float) -> None:
+        for node in self._nodes[1:]:
+            self._add(at, "kill", node)
+            self._add(at + self._down_time(), "start", node)
+
+    def _power(self, at: float) -> None:
+        node = self._node() if self._mix.master_power_loss else self._slave()
+        self._add(at, "power-off", node)
+        self._add(at + self._down_time(), "start", node)
+
+    def _stall(self, at: float) -> None:
+        source, target = self._pair()
+        seconds = self._chance.choice((0.05, 0.5, 2.5)) * self._chance.uniform(0.5, 1.5)
+        directions = self._chance.choice(([(source, target)], [(source, target), (target, source)]))
+        for one, other in directions:
+            self._add(at, "stall", one, other)
+            self._add(at + seconds, "heal", one, other)
+
+    def _slow(self, at: float) -> None:
+        source, target = self._pair()
+        delay = round(self._chance.choice((0.005, 0.05, 0.4)), 3)
+        rate = self._chance.choice((2_000, 20_000, 1_000_000))
+        self._add(at, "slow", source, target, delay, rate)
+        self._add(at + self._chance.uniform(0.2, 2.0), "heal", source, target)
+
+    def _cut(self, at: float) -> None:
+        self._add(at, self._chance.choice(("cut", "half-cut")), *self._pair())
+
+    def _disk_full(self, at: float) -> None:
+        node = self._node()
+        self._add(at, "disk-full", node)
+        self._add(at + self._chance.uniform(0.2, 2.0), "disk-ok", node)
+
+    def _disk_slow(self, at: float) -> None:
+        node = self._node()
+        self._add(at, "disk-slow", node, self._chance.choice((0.02, 0.3, 2.0)))
+        self._add(at + self._chance.uniform(0.2, 2.0), "disk-ok", node)
+
+    def _disk_fails(self, at: float) -> None:
+        node = self._slave()
+        self._add(at, "disk-fails", node)
+        self._add(at + self._chance.uniform(0.2, 2.0), "disk-ok", node)
+
+    def _clock(self, at: float) -> None:
+        self._add(at, "clock", self._node(), self._chance.choice((-2_000, -50, 50, 2_000)))
+
+
+def plan_faults(
+    chance: random.Random, nodes: Sequence[str], clients: Sequence[str], mix: FaultMix
+) -> list[Instruction]:
+    """Return a plan in order of time. The first of `nodes` is the master."""
+    return _Planner(chance, nodes, clients, mix).plan()
+
+
+def parse_plan(lines: Sequence[str]) -> Iterator[Instruction]:
+    """Read a plan; empty lines and lines that begin with # are for people."""
+    for line in lines:
+        if line.strip() and not line.startswith("#"):
+            yield parse_instruction(line)

@@ -1,0 +1,73 @@
+"""Where the log on a node's disk ends, read from the bytes and not from the node's own words."""
+
+import struct
+from typing import Final
+
+from tandem.wire.message import BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2
+from tests.support.simulated_disk import SimulatedDisk
+
+_HEAD: Final = struct.Struct(">II")
+_PHYSICAL_OFFSET: Final = struct.Struct(">q")
+
+
+class LogTail:
+    """Follows the commit log in `directory` of one disk, record by record.
+
+    It only goes forward: make a new one when the node starts again, since recovery may cut.
+    """
+
+    def __init__(self, disk: SimulatedDisk, directory: str) -> None:
+        self._disk = disk
+        self._directory = f"{directory}/commitlog"
+        self._end = 0
+        self._paths: dict[int, tuple[str, int]] = {}
+
+    def end(self) -> int:
+        """Return the offset behind the last whole record."""
+        while (size := self._record_bytes(self._end)) > 0:
+            self._end += size
+        return self._end
+
+    def read(self, start: int, end: int) -> bytes:
+        """Return the bytes of a range that has been walked over."""
+        parts = []
+        while start < end:
+            found = self._find(start)
+            assert found is not None, f"offset {start} is not on the disk"
+            path, base, size = found
+            stop = min(end, base + size)
+            parts.append(self._disk.open(path).content[start - base : stop - base])
+            start = stop
+        return b"".join(parts)
+
+    def _record_bytes(self, offset: int) -> int:
+        """Return the size of the record at `offset`, 0 if there is none."""
+        found = self._find(offset)
+        if found is None:
+            return 0
+        path, base, file_size = found
+        buffer = self._disk.open(path).buffer
+        position = offset - base
+        if file_size - position < _HEAD.size:
+            return 0
+        size, magic = _HEAD.unpack_from(buffer, position)
+        if magic == BLANK_MAGIC_CODE:
+            return file_size - position if size == file_size - position else 0
+        if magic not in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2) or position + size > file_size:
+            return 0
+        (at,) = _PHYSICAL_OFFSET.unpack_from(buffer, position + 28)
+        return int(size) if at == offset else 0
+
+    def _find(self, offset: int) -> tuple[str, int, int] | None:
+        """Return path, start and size of the file that holds `offset`."""
+        for again in (False, True):
+            for base, (path, size) in self._paths.items():
+                if base <= offset < base + size:
+                    return path, base, size
+            if not again:
+                self._paths = {
+                    int(name): (f"{self._directory}/{name}", size)
+                    for name, size in self._disk.list_files(self._directory)
+                    if name.isdigit()
+                }
+        return None
