@@ -134,6 +134,11 @@ def read_spec(config: Path) -> ClusterSpec:
         complaint = done.stderr.decode(errors="replace").strip()
         raise ClusterConfigError(complaint or f"{config}: the check ended with {done.returncode}")
     try:
-        return msgspec.json.decode(done.stdout, type=ClusterSpec)
+        return msgspec.json.decode(done.stdout, type=ClusterSpec, dec_hook=_decode_path)
     except msgspec.DecodeError as error:
         raise ClusterConfigError(f"{config}: the check printed something else: {error}") from error
+
+
+def _decode_path(_type: type, text: str) -> Path:
+    """`Path` is the one type of a spec that msgspec does not know."""
+    return Path(text)

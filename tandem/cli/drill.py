@@ -1,0 +1,63 @@
+"""`tandem drill`: start a cluster, break it under load, audit what is on its disks."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tandem.cli.output import ConfigOption
+from tandem.drill.options import (
+    DURATION_SECONDS_DEFAULT,
+    DrillOptions,
+    ScenarioChoice,
+)
+
+
+def drill(
+    config: ConfigOption = None,
+    input_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="FILE",
+            help="Send the lines of this file instead of made-up orders.",
+            show_default=False,
+        ),
+    ] = None,
+    scenario: Annotated[ScenarioChoice, typer.Option(help="What to break.")] = "all",
+    rate: Annotated[
+        float | None,
+        typer.Option(
+            metavar="PER_SECOND", help="Sends a second, all producers together.", show_default=False
+        ),
+    ] = None,
+    duration: Annotated[
+        float, typer.Option(metavar="SECONDS", help="Time under load, all scenarios together.")
+    ] = DURATION_SECONDS_DEFAULT,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="DIRECTORY", help="Where the report goes.")
+    ] = Path("report"),
+    no_spark: Annotated[
+        bool, typer.Option("--no-spark", help="Audit in plain Python: quicker, needs no Java.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Decides the made-up orders.")] = 1,
+) -> None:
+    """Start the cluster, kill its nodes under load, and audit every log against every send.
+
+    Exit status 0 only if every promise held.
+    """
+    from tandem.cluster.spec import default_config
+    from tandem.drill.command import run_drill
+
+    options = DrillOptions(
+        config=config or default_config(),
+        input_file=input_file,
+        scenario=scenario,
+        rate_per_second=rate,
+        duration_seconds=duration,
+        out=out,
+        spark=not no_spark,
+        seed=seed,
+    )
+    raise typer.Exit(run_drill(options))

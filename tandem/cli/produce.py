@@ -1,0 +1,235 @@
+"""`tandem produce`: send lines of text as messages."""
+
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Final
+
+import msgspec
+import typer
+
+from tandem.cli.output import ConfigOption, NameServersOption, name_servers_of, run, stderr, stdout
+
+if TYPE_CHECKING:
+    from tandem.client import Producer, SendResult
+    from tandem.client.errors import ClientError
+    from tandem.wire.message import Message
+
+READ_BYTES_MAX: Final = 262_144
+IN_FLIGHT_DEFAULT: Final = 256
+"""Sends that wait for their answers at a time; more did not make one producer faster."""
+
+PACE_SECONDS: Final = 0.05
+"""With --rate, sends go out in portions of this length."""
+
+REASONS_SHOWN_MAX: Final = 5
+
+GROUP: Final = "tandem-produce"
+
+
+class Choices(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line asks for."""
+
+    topic: str
+    key: str
+    tags: str
+    queue_id: int | None
+    wait: bool
+    batch: int
+    in_flight: int
+    rate_per_second: float | None
+
+
+class Tally:
+    """Counts what became of the messages: by status, and why if it is not SEND_OK."""
+
+    def __init__(self) -> None:
+        self.by_status: Counter[str] = Counter()
+        self.reasons: Counter[tuple[str, str]] = Counter()
+        self.failed_count = 0
+
+    def take(self, outcome: "SendResult | ClientError", count: int) -> None:
+        """Count `count` messages that share one outcome."""
+        if isinstance(outcome, Exception):
+            self.failed_count += count
+            status = "UNKNOWN" if outcome.outcome_unknown else "NOT_STORED"
+            reason = str(outcome)
+        else:
+            status, reason = outcome.status.value, outcome.reason
+        self.by_status[status] += count
+        if reason:
+            self.reasons[status, reason] += count
+
+    @property
+    def total_count(self) -> int:
+        """All messages that have an outcome."""
+        return sum(self.by_status.values())
+
+    def __str__(self) -> str:
+        return ", ".join(f"{status} {count:,}" for status, count in sorted(self.by_status.items()))
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(help="Created by the first message if need be.")],
+    file: Annotated[
+        Path | None, typer.Argument(help="A message for each line; standard input if left out.")
+    ] = None,
+    sync: Annotated[
+        bool,
+        typer.Option(
+            "--sync/--async", help="Wait until a slave has the message, or only for the master."
+        ),
+    ] = True,
+    key: Annotated[str, typer.Option(help="Key of every message.")] = "",
+    tags: Annotated[str, typer.Option(help="Tag of every message.")] = "",
+    queue: Annotated[
+        int | None,
+        typer.Option(min=0, help="Queue id; all in turn if left out.", show_default=False),
+    ] = None,
+    batch: Annotated[int, typer.Option(min=1, max=4096, help="Messages in one request.")] = 1,
+    in_flight: Annotated[
+        int, typer.Option(min=1, max=65_536, help="Messages that wait for an answer at a time.")
+    ] = IN_FLIGHT_DEFAULT,
+    rate: Annotated[
+        float | None,
+        typer.Option(min=0.001, help="Messages a second, at most.", show_default=False),
+    ] = None,
+    name_server: NameServersOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Send the lines of a file or of standard input as messages; empty lines are left out.
+
+    Exit status 1 if any message was refused or its fate is unknown. FLUSH_DISK_TIMEOUT,
+    FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE are no failures: the message is in the master's log.
+    """
+    choices = Choices(
+        topic=topic,
+        key=key,
+        tags=tags,
+        queue_id=queue,
+        wait=sync,
+        batch=batch,
+        in_flight=in_flight,
+        rate_per_second=rate,
+    )
+    tally = Tally()
+    with ExitStack() as stack:
+        try:
+            source = stack.enter_context(file.open("rb")) if file else sys.stdin.buffer
+        except OSError as error:
+            raise typer.BadParameter(f"{file}: {error.strerror}", param_hint="FILE") from error
+        name_servers = name_servers_of(name_server, config)
+        try:
+            run(_produce, choices, source, name_servers, tally)
+        finally:
+            _print_summary(tally)
+    if tally.failed_count:
+        raise typer.Exit(1)
+
+
+async def _produce(
+    choices: Choices, source: IO[bytes], name_servers: list[str], tally: Tally
+) -> None:
+    import trio
+
+    from tandem.client import Producer
+
+    async with (
+        Producer(name_servers, group=GROUP, wait_store_msg_ok=choices.wait) as producer,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(_show_progress, tally)
+        started = trio.current_time()
+        async for bodies in _lines(source):
+            for portion in _portions(bodies, _portion_count(choices)):
+                await _send(producer, choices, portion, tally)
+                if choices.rate_per_second is not None:
+                    await trio.sleep_until(started + tally.total_count / choices.rate_per_second)
+        nursery.cancel_scope.cancel()
+
+
+def _portion_count(choices: Choices) -> int:
+    """How many messages go out before one waits for their answers."""
+    if choices.batch > 1:
+        return choices.batch
+    if choices.rate_per_second is None:
+        return choices.in_flight
+    return min(choices.in_flight, max(1, round(choices.rate_per_second * PACE_SECONDS)))
+
+
+def _portions(bodies: list[bytes], count: int) -> Iterator[list[bytes]]:
+    for start in range(0, len(bodies), count):
+        yield bodies[start : start + count]
+
+
+async def _lines(source: IO[bytes]) -> AsyncIterator[list[bytes]]:
+    """Lines as they come, without their ends, as many at once as there are; no empty ones."""
+    import trio
+
+    read = source.read1 if hasattr(source, "read1") else source.read
+    rest = b""
+    # Abandoned by Ctrl-C: a read of a terminal cannot be interrupted, and the process ends.
+    while chunk := await trio.to_thread.run_sync(read, READ_BYTES_MAX, abandon_on_cancel=True):
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield [line for raw in lines if (line := raw.removesuffix(b"\r"))]
+    if rest:
+        yield [rest]
+
+
+async def _send(producer: "Producer", choices: Choices, bodies: list[bytes], tally: Tally) -> None:
+    from tandem.client.errors import ClientError
+
+    messages = [_message(choices, body) for body in bodies]
+    if choices.batch == 1:
+        for outcome in await producer.send_many(messages, queue_id=choices.queue_id):
+            tally.take(outcome, 1)
+        return
+    try:
+        result = await producer.send_batch(messages, queue_id=choices.queue_id)
+    except ClientError as error:
+        tally.take(error, len(messages))
+    else:
+        tally.take(result, len(messages))
+
+
+def _message(choices: Choices, body: bytes) -> "Message":
+    from tandem.wire.message import Message
+
+    return Message(choices.topic, body, keys=choices.key, tags=choices.tags)
+
+
+async def _show_progress(tally: Tally) -> None:
+    """On a terminal: one line that says how it goes."""
+    import trio
+
+    console = stderr()
+    if not console.is_terminal:
+        return
+    started = trio.current_time()
+    with console.status("sending") as status:
+        while True:
+            await trio.sleep(0.25)
+            seconds = trio.current_time() - started
+            status.update(
+                f"{tally.total_count:,} sent, {tally.total_count / seconds:,.0f}/s {tally}"
+            )
+
+
+def _print_summary(tally: Tally) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("status", "messages", "reason")
+    for status, count in sorted(tally.by_status.items()):
+        reasons = [
+            f"{text} ({times:,})"
+            for (owner, text), times in tally.reasons.most_common()
+            if owner == status
+        ]
+        left_out = len(reasons) - REASONS_SHOWN_MAX
+        if left_out > 0:
+            reasons[REASONS_SHOWN_MAX:] = [f"... and {left_out} more"]
+        table.add_row(status, f"{count:,}", escape("\n".join(reasons)))
+    stdout().print(table if tally.by_status else "nothing was sent")
