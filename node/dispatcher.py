@@ -60,30 +60,26 @@ class Dispatcher:
 
     def dispatch(self, connection: Connection, command: RemotingCommand) -> None:
         """Have a request handled and answer it on its connection."""
-        handler = self._handlers.get(command.code)
         if command.flag & RESPONSE_FLAG:
             return  # the answer to something we pushed; nothing of ours waits for one
-        if handler is None:
-            answer: RemotingCommand | None = response_to(
-                command,
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                f" request type {command.code} not supported",
-            )
-        else:
-            answer = _handle(handler, connection, command)
+        handler = self._handlers.get(command.code, _not_supported)
+        try:
+            answer = handler(connection, command)
+        except RequestError as error:
+            answer = response_to(command, error.code, error.remark)
+        except WireError as error:
+            answer = response_to(command, ResponseCode.SYSTEM_ERROR, str(error))
+        except Exception as error:  # noqa: BLE001 - the client must get its answer
+            _log.exception("request %d from %s failed: a bug", command.code, connection.peer)
+            remark = f"{type(error).__name__}: {error}"
+            answer = response_to(command, ResponseCode.SYSTEM_ERROR, remark)
         if answer is not None:
             connection.respond(command, answer)
 
 
-def _handle(
-    handler: Handler, connection: Connection, command: RemotingCommand
-) -> RemotingCommand | None:
-    try:
-        return handler(connection, command)
-    except RequestError as error:
-        return response_to(command, error.code, error.remark)
-    except WireError as error:
-        return response_to(command, ResponseCode.SYSTEM_ERROR, str(error))
-    except Exception as error:  # noqa: BLE001 - the client must get its answer
-        _log.exception("request %d from %s failed: a bug", command.code, connection.peer)
-        return response_to(command, ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+def _not_supported(connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    return response_to(
+        command,
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        f" request type {command.code} not supported",
+    )

@@ -261,7 +261,7 @@ class _Node:
         stamp = PropertyStamp(self._config.cluster.cluster.name, keys.new)
         send = SendMessage(self._store, self._topics, stamp, self._wait_policy(), self._random)
         return {
-            RequestCode.SEND_MESSAGE: send.handle_long_names,
+            RequestCode.SEND_MESSAGE: send.handle,
             RequestCode.SEND_MESSAGE_V2: send.handle,
             RequestCode.SEND_BATCH_MESSAGE: send.handle,
         }

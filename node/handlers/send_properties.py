@@ -71,8 +71,7 @@ def check_supported(sys_flag: int, properties: str) -> None:
     Raises:
         RequestError: The message is delayed (MESSAGE_ILLEGAL) or transactional (NO_PERMISSION).
     """
-    transaction = _last_value(properties, _TRANSACTION)
-    if sys_flag & TRANSACTION_MASK or (transaction and transaction.lower() == "true"):
+    if sys_flag & TRANSACTION_MASK or (_TRANSACTION in properties and _is_transaction(properties)):
         raise RequestError(
             ResponseCode.NO_PERMISSION,
             "the broker sending transaction message is forbidden: transactions are not supported",
@@ -86,6 +85,10 @@ def check_supported(sys_flag: int, properties: str) -> None:
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"delayed messages are not supported (property {name[:-1]}={value})",
             )
+
+
+def _is_transaction(properties: str) -> bool:
+    return (_last_value(properties, _TRANSACTION) or "").lower() == "true"
 
 
 def _last_value(properties: str, name: str) -> str | None:
