@@ -75,15 +75,18 @@ class Orders:
         """Return the order number `sequence` of a producer; its id makes the body unique."""
         chance = random.Random(f"{self._seed}/{producer}/{sequence}")
         chosen = chance.sample(_PRODUCTS, chance.randint(1, 4))
-        items = [
-            {"sku": sku, "count": chance.randint(1, 5), "cents": cents} for sku, cents in chosen
-        ]
+        counts = [chance.randint(1, 5) for _ in chosen]
         order = {
             "order": f"{producer}-{sequence:07d}",
             "customer": f"c{chance.randrange(10**6):06d}",
             "city": chance.choice(_CITIES),
-            "items": items,
-            "total_cents": sum(item["count"] * item["cents"] for item in items),
+            "items": [
+                {"sku": sku, "count": count, "cents": cents}
+                for count, (sku, cents) in zip(counts, chosen, strict=True)
+            ],
+            "total_cents": sum(
+                count * cents for count, (_, cents) in zip(counts, chosen, strict=True)
+            ),
             "note": "x" * chance.choice((0, 0, 40, 200, 700)),
         }
         return Body(msgspec.json.encode(order))

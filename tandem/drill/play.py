@@ -18,7 +18,7 @@ import msgspec
 import trio
 from rich.console import Console
 
-from tandem.client import Admin, ClientError, Producer, PullConsumer
+from tandem.client import Admin, ClientError, MessageQueue, Producer, PullConsumer
 from tandem.cluster.errors import ClusterError
 from tandem.cluster.local_cluster import LocalCluster
 from tandem.cluster.node_lifecycle import NodeState
@@ -29,6 +29,7 @@ from tandem.drill.orders import BodySource
 from tandem.drill.preflight import Group
 from tandem.drill.replication import Replication, SlaveReport
 from tandem.drill.scenario import (
+    LOOK_SECONDS,
     SCENARIOS,
     Expectation,
     NodeFailedError,
@@ -42,6 +43,7 @@ TOPIC: Final = "tandem-drill"
 QUEUE_COUNT: Final = 4
 WATCH_SECONDS: Final = 0.25
 WATCH_SECONDS_MAX: Final = 1.0
+TOPIC_SECONDS_MAX: Final = 15.0
 
 SEND_MARGIN_MS: Final = 2_000
 """A client waits this much longer than the master waits for a slave, so as to hear its verdict."""
@@ -71,6 +73,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     group: Group
     status_without_slaves: str
     slave_timeout_ms: int
+    max_message_size_bytes: int
     scenarios: Sequence[str]
     duration_seconds: float
     rate_per_second: float
@@ -168,7 +171,7 @@ async def _play_on(
     async with AsyncExitStack() as clients, trio.open_nursery() as nursery:
         nursery.start_soon(view.run)
         admin = await clients.enter_async_context(Admin(_name_servers(plan)))
-        await _create_topic(admin, workload)
+        await _create_topic(admin, plan, workload)
         nursery.start_soon(_watch, admin, plan.group, recording)
         await _start_load(clients, nursery, workload, plan)
         await _play_scenarios(stage, plan, recording)
@@ -179,8 +182,28 @@ def _name_servers(plan: Plan) -> list[str]:
     return [f"{node.address}:{node.name_server_port}" for node in plan.group.nodes]
 
 
-async def _create_topic(admin: Admin, workload: Workload) -> None:
-    raise NotImplementedError
+async def _create_topic(admin: Admin, plan: Plan, workload: Workload) -> None:
+    """Create the drill's topic and wait until clients can find it.
+
+    Raises:
+        DrillError: they could not in time.
+    """
+    broker_name = plan.group.name
+    reason = "no answer"
+    with trio.move_on_after(TOPIC_SECONDS_MAX):
+        while True:
+            try:
+                await admin.create_topic(TOPIC, queue_nums=QUEUE_COUNT, broker_name=broker_name)
+                await admin.topic_route(TOPIC)
+            except ClientError as error:
+                reason = str(error)
+                await trio.sleep(LOOK_SECONDS)
+            else:
+                for queue_id in range(QUEUE_COUNT):
+                    queue = MessageQueue(TOPIC, broker_name, queue_id)
+                    workload.readers[queue_id] = QueueReader(queue)
+                return
+    raise DrillError(f"topic {TOPIC} could not be created in {TOPIC_SECONDS_MAX:g} s: {reason}")
 
 
 async def _start_load(
@@ -194,6 +217,7 @@ async def _start_load(
             wait_store_msg_ok=state.mode == "sync",
             retry_times_when_send_failed=0,
             send_msg_timeout_ms=plan.slave_timeout_ms + SEND_MARGIN_MS,
+            max_message_size_bytes=plan.max_message_size_bytes,
         )
         nursery.start_soon(workload.produce, state, await clients.enter_async_context(producer))
     readers = list(workload.readers.values())

@@ -8,7 +8,7 @@ import io
 import math
 from array import array
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import matplotlib as mpl
 import numpy as np
@@ -48,7 +48,7 @@ _COLUMNS_MAX: Final = 480
 _WIDTH_INCHES: Final = 11.0
 _LABEL_SHARE_MIN: Final = 0.045
 
-_STYLE: Final = {
+_STYLE: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "tandem",
     "font.family": "sans-serif",

@@ -10,6 +10,7 @@ import msgspec
 from tandem.drill.outcomes import STATUSES, SendMode
 from tandem.drill.scenario import Expectation
 from tandem.drill.timeline import Fault, Phase, Reason, Timeline
+from tandem.spark.audit_rules import AuditSummary
 
 Verdict = Literal["PASSED", "FAILED", "INTERRUPTED"]
 
@@ -24,39 +25,6 @@ PROMISES: Final = (
     "slaves_not_identical",
 )
 """Counts that must be 0: each one above it is a broken promise."""
-
-
-class AuditCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What the audit found on the disks; None everywhere in a summary without an audit."""
-
-    sync_acknowledged: int
-    sync_lost: int
-    async_acknowledged: int
-    async_lost: int
-    stored_but_missing: int
-    unknown_found: int
-    unknown_missing: int
-    duplicated: int
-    phantom: int
-    misplaced: int
-    out_of_order: int
-    corrupt: int
-    identical_by_slave: dict[str, bool]
-
-    @property
-    def slaves_not_identical(self) -> int:
-        """Slaves whose log is not the master's, byte for byte."""
-        return sum(not identical for identical in self.identical_by_slave.values())
-
-    @property
-    def byte_identical(self) -> bool:
-        """Whether every slave's log is the master's."""
-        return not self.slaves_not_identical
-
-    @property
-    def promises_broken(self) -> int:
-        """Everything that must be 0, together."""
-        return sum(getattr(self, name) for name in PROMISES)
 
 
 class PhaseSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,7 +127,7 @@ def summarise(
     played: Played,
     settings: Settings,
     *,
-    audit: AuditCounts | None,
+    audit: AuditSummary | None,
     audit_seconds: float | None,
     interrupted: bool,
     stopped_because: str = "",

@@ -17,11 +17,9 @@ import trio
 from tandem.client import (
     BrokerError,
     ClientError,
-    ConnectionLostError,
     MessageQueue,
     PullResult,
     PullStatus,
-    RouteNotFoundError,
     SendResult,
 )
 from tandem.drill.ledger import NO_ANSWER, Answered, Ledger, Sending
@@ -57,9 +55,9 @@ class PullsMessages(Protocol):
         self,
         queue: MessageQueue,
         offset: int,
-        *,
-        max_msg_nums: int = 32,
-        suspend_timeout_ms: int = 0,
+        max_msg_nums: int = ...,
+        tags: str = ...,
+        suspend_timeout_ms: int = ...,
     ) -> PullResult:
         """Pull from a queue; raises ClientError."""
         ...
@@ -295,12 +293,8 @@ async def attempt(client: SendsMessages, message: Message) -> Outcome:
         result = await client.send(message)
     except BrokerError as error:
         return Outcome(REJECTED, str(error))
-    except RouteNotFoundError as error:
-        return Outcome(NOT_SENT, str(error))
-    except ConnectionLostError as error:
-        return Outcome(UNKNOWN if error.outcome_unknown else NOT_SENT, str(error))
     except ClientError as error:
-        return Outcome(UNKNOWN, str(error))
+        return Outcome(UNKNOWN if error.outcome_unknown else NOT_SENT, str(error))
     return Outcome(result.status.name, result.reason, result)
 
 

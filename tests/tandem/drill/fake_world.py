@@ -1,6 +1,6 @@
 """A make-believe cluster for scenarios: who is up decides what a send is answered."""
 
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import trio
 
@@ -8,6 +8,9 @@ from tandem.drill.outcomes import NOT_SENT, SEND_OK, SLAVE_NOT_AVAILABLE, SendMo
 from tandem.drill.replication import Replication, SlaveReport
 from tandem.drill.scenario import NodeFailedError, Stage
 from tandem.drill.timeline import Phase, Timeline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 MASTER = "broker-a-0"
 SLAVES = ("broker-a-1", "broker-a-2")

@@ -2,8 +2,9 @@
 
 from tandem.drill.outcomes import NOT_SENT, SEND_OK, SLAVE_NOT_AVAILABLE, UNKNOWN, SendMode
 from tandem.drill.scenario import Expectation
-from tandem.drill.summary import AuditCounts, Played, Settings, Summary, summarise
+from tandem.drill.summary import Played, Settings, Summary, summarise
 from tandem.drill.timeline import Timeline
+from tandem.spark.audit_rules import AuditSummary
 
 PLAN: tuple[tuple[str, str, float, str], ...] = (
     ("slave-loss", "steady", 3.0, SEND_OK),
@@ -60,8 +61,11 @@ def expectation(*, held: bool = True) -> Expectation:
 
 def audit(
     *, sync_lost: int = 0, duplicated: int = 0, second_slave_equal: bool = True
-) -> AuditCounts:
-    return AuditCounts(
+) -> AuditSummary:
+    return AuditSummary(
+        sends=110,
+        records=105,
+        log_bytes=123_456,
         sync_acknowledged=51,
         sync_lost=sync_lost,
         async_acknowledged=52,
@@ -75,6 +79,7 @@ def audit(
         out_of_order=0,
         corrupt=0,
         identical_by_slave={"broker-a-1": True, "broker-a-2": second_slave_equal},
+        first_difference_by_slave={} if second_slave_equal else {"broker-a-2": 4096},
     )
 
 
@@ -109,7 +114,7 @@ def played(
 
 def summary(
     *,
-    found: AuditCounts | None = None,
+    found: AuditSummary | None = None,
     audited: bool = True,
     expectations: list[Expectation] | None = None,
     disorder: list[str] | None = None,

@@ -1,6 +1,7 @@
 import os
 from pathlib import Path
 
+import msgspec
 import pyarrow.parquet as pq
 import pytest
 
@@ -97,7 +98,7 @@ def test_a_ledger_is_never_overwritten(tmp_path: Path) -> None:
 def test_a_full_disk_is_one_clear_error() -> None:
     full = Ledger.__new__(Ledger)
     full._path = Path("/dev/full")
-    full._encoder = ledger_module.msgspec.json.Encoder()
+    full._encoder = msgspec.json.Encoder()
     full._fd = os.open("/dev/full", os.O_WRONLY)
 
     with full, pytest.raises(LedgerError, match="/dev/full: No space left on device"):
