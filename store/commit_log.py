@@ -22,7 +22,7 @@ import msgspec
 
 from store.errors import AppendGapError
 from store.mapped_file_queue import MappedFileQueue
-from store.recovery import BLANK_HEADER, looks_torn
+from store.recovery import BLANK_HEADER, TORN_BYTES_MIN, looks_torn
 from tandem.wire.crc import CRC_MASK, raw_crc32
 from tandem.wire.message import (
     BLANK_MAGIC_CODE,
@@ -41,9 +41,11 @@ if TYPE_CHECKING:
     from tandem.wire.message import Host
 
 END_FILE_MIN_BLANK_LENGTH: Final = 8
+HOST_FLAGS: Final = BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
+HOST_V6_BYTES: Final = 20
 _SHAPES_MAX: Final = 8192
 _unpack_entry = struct.Struct(">12xii").unpack_from
-_unpack_length = struct.Struct(">H").unpack_from
+_unpack_length = struct.Struct(">h").unpack_from
 _BATCH_RECORD_HEAD: Final = struct.Struct(">IIIiiqq")
 BATCH_ENTRY_HEAD_BYTES: Final = 20
 _SEPARATOR: Final = b"\x02"
@@ -56,6 +58,11 @@ class RecordShape(msgspec.Struct, frozen=True, gc=False):
     size: int
     size_bytes: bytes
     magic: int
+    host_flags: int
+
+
+class IllegalMessageError(ValueError):
+    """A message cannot be written as a record. Nothing was written."""
 
 
 class IllegalBatchError(ValueError):
@@ -103,8 +110,16 @@ class CommitLog:
                 size,
                 size.to_bytes(4, "big"),
                 MESSAGE_MAGIC_CODE_V2 if v2 else MESSAGE_MAGIC_CODE,
+                self._host_flags(born_host),
             )
         return found
+
+    def _host_flags(self, born_host_bytes: int) -> int:
+        """Return the SYSFLAG bits that say how long the hosts are; never taken from a client.
+
+        A wrong one would make every reader, recovery first, stop at the record.
+        """
+        return BORNHOST_V6_FLAG * (born_host_bytes == HOST_V6_BYTES) | self._store_flag
 
     def file_with_room(self, size: int) -> MappedFile:
         """Return the file that takes `size` bytes next, after closing the last one if need be.
@@ -136,6 +151,7 @@ class CommitLog:
         The caller has checked all limits. Source: CommitLog.DefaultAppendMessageCallback.doAppend.
 
         Raises:
+            IllegalMessageError: a number is too large for its field; nothing was written.
             StoreFullError: no room for the next file; nothing was written.
         """
         body = message.body
@@ -150,29 +166,34 @@ class CommitLog:
         start = file.wrote_position
         offset = file.file_from_offset + start
         buffer = file.buffer
-        shape.pack_into.pack_into(
-            buffer,
-            start + 4,
-            shape.magic,
-            raw_crc32(body) & CRC_MASK,
-            message.queue_id,
-            message.flag,
-            queue_offset,
-            offset,
-            message.sys_flag | self._store_flag,
-            message.born_timestamp_ms,
-            born_host,
-            now_ms,
-            self._store_host,
-            message.reconsume_times,
-            message.prepared_transaction_offset,
-            key[0],
-            body,
-            key[1],
-            topic,
-            key[2],
-            properties,
-        )
+        try:
+            shape.pack_into.pack_into(
+                buffer,
+                start + 4,
+                shape.magic,
+                raw_crc32(body) & CRC_MASK,
+                message.queue_id,
+                message.flag,
+                queue_offset,
+                offset,
+                message.sys_flag & ~HOST_FLAGS | shape.host_flags,
+                message.born_timestamp_ms,
+                born_host,
+                now_ms,
+                self._store_host,
+                message.reconsume_times,
+                message.prepared_transaction_offset,
+                key[0],
+                body,
+                key[1],
+                topic,
+                key[2],
+                properties,
+            )
+        except struct.error as error:
+            # Half a record lies behind the end of the log now, where only zeros may be.
+            buffer[start : start + size] = bytes(size)
+            raise IllegalMessageError(f"a number does not fit its field: {error}") from error
         buffer[start : start + 4] = shape.size_bytes
         file.wrote_position = start + size
         self.last_store_timestamp_ms = now_ms
@@ -231,7 +252,7 @@ class CommitLog:
         # SYSFLAG to PREPARED_TRANSACTION_OFFSET are the same in all records of a batch.
         middle = struct.pack(
             f">iq{len(born_host)}sq{len(store_host)}siq",
-            batch.sys_flag | self._store_flag,
+            batch.sys_flag & ~HOST_FLAGS | self._host_flags(len(born_host)),
             batch.born_timestamp_ms,
             born_host,
             now_ms,
@@ -254,10 +275,12 @@ class CommitLog:
                     f"batch entry at byte {position}: {body_bytes} bytes of body"
                 )
             position = at + 2 + _unpack_length(body, at)[0]
-            if position > end:
-                raise IllegalBatchError(f"batch entry at byte {start}: it runs past the end")
+            if not at + 2 <= position <= end:
+                raise IllegalBatchError(
+                    f"batch entry at byte {start}: {position - at - 2} bytes of properties"
+                )
             tail = body[at:position]
-            if not tail[-1] and looks_torn(tail[2:]):
+            if (not tail[-1] or len(tail) > TORN_BYTES_MIN) and looks_torn(tail[2:]):
                 raise IllegalBatchError(f"batch entry at byte {start}: NUL bytes in its properties")
             if shared:
                 tail = _joined(tail, shared)
@@ -358,4 +381,6 @@ def _joined(tail: bytes, shared: bytes) -> bytes:
         raise IllegalBatchError(
             f"properties take {len(properties)} bytes, the limit is {PROPERTIES_BYTES_MAX}"
         )
+    if looks_torn(properties):
+        raise IllegalBatchError("NUL bytes in the properties of the batch")
     return len(properties).to_bytes(2, "big") + properties

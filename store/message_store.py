@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final, Self
 import msgspec
 import trio
 
-from store.commit_log import CommitLog, IllegalBatchError
+from store.commit_log import CommitLog, IllegalBatchError, IllegalMessageError
 from store.consume_queue import FILLER_SIZE, ConsumeQueue, QueueGapError
 from store.consume_queue_store import ConsumeQueueStore, is_queued
 from store.errors import CorruptLogError, StoreClosedError, StoreFullError
@@ -49,7 +49,7 @@ from store.results import (
 )
 from store.signal import Signal
 from store.store_checkpoint import StoreCheckpoint
-from tandem.wire.message import BLANK_MAGIC_CODE
+from tandem.wire.message import BLANK_MAGIC_CODE, INNER_BATCH_FLAG
 from tandem.wire.message_properties import PROPERTIES_BYTES_MAX, tags_code_of
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ UNITS_SCANNED_BYTES_MAX: Final = 16_000
 """How far one read looks for matching tags (maxFilterMessageSize)."""
 
 ALLOCATE_RETRY_SECONDS: Final = 5.0
+
+_INNER_BATCH_FAULT: Final = "inner batches are for topics with batch queues, which there are none of"
 
 
 class StoreConfig(msgspec.Struct, frozen=True):
@@ -417,6 +419,8 @@ class MessageStore:
                 PutMessageStatus.MESSAGE_ILLEGAL,
                 "the properties end in, or hold many, NUL characters",
             )
+        if message.sys_flag & INNER_BATCH_FLAG:
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, _INNER_BATCH_FAULT)
         queued = is_queued(message.sys_flag)
         queue_offset = queue.next_offset if queued else 0
         now_ms = self._now_ms()
@@ -425,6 +429,8 @@ class MessageStore:
             offset, size = self.commit_log.append_message(
                 message, queue.topic_bytes, queue_offset, now_ms
             )
+        except IllegalMessageError as error:
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, str(error))
         except StoreFullError as error:
             return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, str(error))
         if queued:
@@ -488,6 +494,8 @@ class MessageStore:
                 f"the batch takes {len(batch.body)} bytes, the limit is"
                 f" {self.config.max_message_size_bytes} (max_message_size_bytes)"
             )
+        if batch.sys_flag & INNER_BATCH_FLAG:
+            return _INNER_BATCH_FAULT
         return "" if is_queued(batch.sys_flag) else "a batch cannot be transactional"
 
     def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue | PutMessageResult:

@@ -48,9 +48,9 @@ _MAGIC_BYTES: Final = (
     MESSAGE_MAGIC_CODE_V2.to_bytes(4, "big"),
 )
 _NUL: Final = 0
-_SECTOR_BYTES: Final = 512
-_LOST_SECTOR: Final = bytes(_SECTOR_BYTES)
+TORN_BYTES_MIN: Final = 512
 """The least a disk writes at once: what is lost inside a string is at least that long."""
+_LOST_SECTOR: Final = bytes(TORN_BYTES_MIN)
 
 Buffer: TypeAlias = "mmap.mmap | bytearray"
 
@@ -146,7 +146,7 @@ def looks_torn(properties: bytes) -> bool:
     covers the string, so the store takes no message whose properties look like that.
     """
     return properties.endswith(b"\0") or (
-        len(properties) >= _SECTOR_BYTES and _LOST_SECTOR in properties
+        len(properties) >= TORN_BYTES_MIN and _LOST_SECTOR in properties
     )
 
 

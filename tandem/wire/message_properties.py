@@ -72,15 +72,21 @@ def decode_properties(data: bytes | bytearray | memoryview) -> dict[str, str]:
 
 
 def property_value(data: bytes, name: bytes) -> bytes | None:
-    """Return the raw value of the first property called `name`, without decoding the others.
+    """Return the raw value of the property called `name`, without decoding the others.
 
-    None if there is no such property or its value is empty. `data` is a whole property string.
+    None if there is no such property or its value is empty; duplicates: the last one with a value
+    wins, as in `decode_properties`. `data` is a whole property string.
     """
-    needle = name + b"\x01"
-    start = 0 if data.startswith(needle) else data.find(b"\x02" + needle) + 1
-    if start == 0 and not data.startswith(needle):
-        return None
-    start += len(needle)
+    needle = b"\x02" + name + b"\x01"
+    stop = len(data)
+    while (start := data.rfind(needle, 0, stop)) >= 0:
+        if value := _value_at(data, start + len(needle)):
+            return value
+        stop = start + 1
+    return _value_at(data, len(needle) - 1) if data.startswith(needle[1:]) else None
+
+
+def _value_at(data: bytes, start: int) -> bytes | None:
     end = data.find(b"\x02", start)
     return data[start : end if end >= 0 else len(data)] or None
 
