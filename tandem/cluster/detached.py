@@ -9,8 +9,10 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Final
 
 import msgspec
 import trio
@@ -20,6 +22,9 @@ from tandem.cluster.errors import ClusterError, ControlError
 from tandem.cluster.local_cluster import LocalCluster, NodeStatus
 from tandem.cluster.spec import ClusterSpec, node_environment, read_spec
 from tandem.cluster.supervisor import supervise
+
+STOP_SECONDS_MAX: Final = 30.0
+"""Longer than the grace that nodes get; then the supervisor is killed, and they die with it."""
 
 
 def supervisor_log(spec: ClusterSpec) -> Path:
@@ -35,48 +40,84 @@ def up_detached(spec: ClusterSpec) -> Reply:
     Raises:
         ControlError: It could not start the cluster, with its words, and has ended.
     """
+    _, reply = _start_supervisor(spec, lifeline=False)
+    return reply
+
+
+@contextmanager
+def up_for_block(spec: ClusterSpec) -> Iterator[Reply]:
+    """Have the cluster up while the block runs, or until this process ends, however it ends.
+
+    For callers that run no trio; others have `LocalCluster`.
+
+    Raises:
+        ControlError: As for `up_detached`.
+    """
+    process, reply = _start_supervisor(spec, lifeline=True)
+    assert process.stdin is not None
+    with process:
+        try:
+            yield reply
+        finally:
+            process.stdin.close()
+            try:
+                process.wait(STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _start_supervisor(
+    spec: ClusterSpec, *, lifeline: bool
+) -> "tuple[subprocess.Popen[bytes], Reply]":
     spec.log_directory.mkdir(parents=True, exist_ok=True)
     news_read, news_write = os.pipe()
     command = [sys.executable, "-P", "-m", "tandem.cluster", str(spec.file), str(news_write)]
     with os.fdopen(news_read, "rb") as news, supervisor_log(spec).open("ab") as log:
         with os.fdopen(news_write, "wb"):
-            subprocess.Popen(
-                command,
+            process = subprocess.Popen(
+                [*command, "--lifeline"] if lifeline else command,
                 env=node_environment(),
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE if lifeline else subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 pass_fds=[news_write],
                 start_new_session=True,
             )
         line = news.read()
-    if not line:
-        raise ControlError(f"the supervisor ended while starting; see {supervisor_log(spec)}")
-    reply = msgspec.json.decode(line, type=Reply)
-    if reply.error:
-        raise ControlError(reply.error)
-    return reply
+    if line and not (reply := msgspec.json.decode(line, type=Reply)).error:
+        return process, reply
+    process.communicate()
+    raise ControlError(reply.error if line else f"it did not start; see {supervisor_log(spec)}")
 
 
-def run_detached(config: Path, news_fd: int) -> int:
+def run_detached(config: Path, news_fd: int, *, lifeline: bool) -> int:
     """What the background process does; returns its exit status."""
     with os.fdopen(news_fd, "wb") as news:
         try:
-            trio.run(_supervise, read_spec(config), news)
+            trio.run(_supervise, read_spec(config), news, lifeline)
         except ClusterError as error:
             _log(f"error: {error}")
-            if not news.closed:
-                news.write(msgspec.json.encode(Reply(error=str(error), pid=os.getpid(), nodes=[])))
+            _tell(news, Reply(error=str(error), pid=os.getpid(), nodes=[]))
             return 1
     return 0
 
 
-async def _supervise(spec: ClusterSpec, news: IO[bytes]) -> None:
+async def _supervise(spec: ClusterSpec, news: IO[bytes], lifeline: bool) -> None:  # noqa: FBT001
     def ready(cluster: LocalCluster) -> None:
-        news.write(msgspec.json.encode(Reply(pid=os.getpid(), nodes=cluster.status())))
-        news.close()
+        _tell(news, Reply(pid=os.getpid(), nodes=cluster.status()))
 
-    await supervise(spec, ready=ready, observer=_log_status)
+    lifeline_fd = sys.stdin.fileno() if lifeline else None
+    await supervise(spec, ready=ready, observer=_log_status, lifeline_fd=lifeline_fd)
+
+
+def _tell(news: IO[bytes], reply: Reply) -> None:
+    """Send the one line of news, and close the pipe: the starter reads to its end."""
+    if news.closed:
+        return
+    # The starter may be gone; a cluster that is up does not go down for that.
+    with suppress(BrokenPipeError):
+        news.write(msgspec.json.encode(reply))
+        news.close()
 
 
 def _log_status(node: NodeStatus) -> None:

@@ -141,11 +141,12 @@ class LocalCluster:
     ) -> None:
         """Start one node, or all that have no process, and wait until they serve.
 
+        Of all, the masters come first: a slave that finds none waits before it tries again.
         Cancelling it leaves the processes as they are.
 
         Raises:
             NodeStartError: A node ended while starting, or did not become ready in time; it was
-                killed then. The other nodes go on.
+                killed then. Nodes that are up stay up.
             NodeCommandError: The named node has a process already.
             UnknownNodeError: There is no such node.
         """
@@ -161,11 +162,13 @@ class LocalCluster:
             except NodeStartError as error:
                 refusals.append(error)
 
-        async with trio.open_nursery() as nursery:
-            for node in idle:
-                nursery.start_soon(start_one, node)
-        if refusals:
-            raise refusals[0]
+        for role in ("MASTER", "SLAVE"):
+            async with trio.open_nursery() as nursery:
+                for node in idle:
+                    if node.spec.role == role:
+                        nursery.start_soon(start_one, node)
+            if refusals:
+                raise refusals[0]
 
     async def kill(self, name: str) -> None:
         """End a node with SIGKILL, as a crash would, and wait until it is gone.

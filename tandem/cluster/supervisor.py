@@ -1,8 +1,9 @@
 """Keeps a cluster up, and does what `tandem cluster ...` asks meanwhile.
 
-It ends by `down`, SIGINT, SIGTERM or SIGHUP; a second signal means SIGKILL for the nodes that are
-still stopping. A node that ends by itself is reported and left as it is: this is a cluster to
-break, and a restart that nobody asked for would hide what happened.
+It ends by `down`, SIGINT, SIGTERM or SIGHUP, or by the end of its lifeline, if it has one; a
+second signal means SIGKILL for the nodes that are still stopping. A node that ends by itself is
+reported and left as it is: this is a cluster to break, and a restart that nobody asked for would
+hide what happened.
 """
 
 import os
@@ -35,11 +36,13 @@ async def supervise(
     *,
     ready: Callable[[LocalCluster], None],
     observer: Observer | None = None,
+    lifeline_fd: int | None = None,
     command: Callable[[Path, str], list[str]] = node_command,
 ) -> None:
     """Start the cluster, call `ready` once all nodes serve, and keep it up until told to stop.
 
-    Cancelling it ends the nodes with SIGKILL.
+    `lifeline_fd` is a pipe to read whose end is an order to stop; it is closed here. Cancelling
+    ends the nodes with SIGKILL.
 
     Raises:
         AlreadyRunningError: Another process supervises this cluster file.
@@ -47,7 +50,7 @@ async def supervise(
     """
     with ownership(spec.file) as path:
         async with LocalCluster(spec, observer=observer, command=command) as cluster:
-            await _Supervisor(cluster).run(path, ready)
+            await _Supervisor(cluster).run(path, ready, lifeline_fd)
 
 
 class _Supervisor:
@@ -59,10 +62,14 @@ class _Supervisor:
         self._stop = trio.Event()
         self._stopped = trio.Event()
 
-    async def run(self, path: Path, ready: Callable[[LocalCluster], None]) -> None:
+    async def run(
+        self, path: Path, ready: Callable[[LocalCluster], None], lifeline_fd: int | None
+    ) -> None:
         listener = _listen(path)
         async with trio.open_nursery() as signals:
             await signals.start(self._receive_signals)
+            if lifeline_fd is not None:
+                signals.start_soon(self._hold_lifeline, lifeline_fd)
             async with trio.open_nursery() as connections:
                 async with trio.open_nursery() as listeners:
                     serve = partial(
@@ -107,6 +114,12 @@ class _Supervisor:
                 if self._stop.is_set():
                     await self._cluster.stop(grace_seconds=0.0)
                 self._request_stop()
+
+    async def _hold_lifeline(self, lifeline_fd: int) -> None:
+        async with trio.lowlevel.FdStream(lifeline_fd) as lifeline:
+            while await lifeline.receive_some():
+                pass
+        self._request_stop()
 
     async def _answer(self, stream: trio.SocketStream) -> None:
         """One client: read a request, carry it out, answer. A client that went away is let go."""

@@ -1,0 +1,175 @@
+"""A real cluster in a test: one master and its slaves, each a process, ready in about two seconds.
+
+In the `conftest.py` at the top of the tests:
+
+    pytest_plugins = ["tandem.testing"]
+
+and in a test, with or without trio:
+
+    def test_orders_survive_the_loss_of_a_slave(tandem_cluster):
+        with tandem.BlockingProducer(tandem_cluster.name_servers, group="test") as producer:
+            tandem_cluster.kill("broker-a-1")
+            result = producer.send(tandem.Message("orders", b"one"))
+
+Each cluster has loopback addresses of its own, so that tests may run side by side, beside a cluster
+that is up as well; this needs Linux, where all of 127.0.0.0/8 exists. Its files are small and lie
+in the test's temporary directory. No process is left, whatever happens to the test.
+"""
+
+import secrets
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from tandem.client import BlockingAdmin
+from tandem.cluster.control import Command, Request, send_request
+from tandem.cluster.detached import up_for_block
+from tandem.cluster.local_cluster import NodeStatus
+from tandem.cluster.spec import ClusterSpec, read_spec
+
+SLAVES_COUNT_DEFAULT: Final = 1
+IN_SYNC_SECONDS_MAX: Final = 20.0
+POLL_SECONDS: Final = 0.02
+
+_SETTINGS: Final[dict[str, dict[str, Any]]] = {
+    "store": {
+        "mapped_file_size_commit_log_bytes": 1_048_576,
+        "mapped_file_size_consume_queue_bytes": 20_000,
+        "max_message_size_bytes": 65_536,
+    },
+    # Short, because a test waits for what a person would not notice.
+    "replication": {"ha_reconnect_interval_ms": 100},
+    "broker": {"register_broker_interval_ms": 500, "slave_synchronize_interval_ms": 500},
+}
+
+
+class RunningCluster:
+    """A cluster that is up. Nodes are named `broker-a-0`, the master, `broker-a-1`, ...
+
+    Every command blocks until it is done and raises `tandem.cluster.ControlError` if it cannot be.
+    """
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self.spec = spec
+
+    @property
+    def name_servers(self) -> list[str]:
+        """What clients take: every node's `host:port`."""
+        return self.spec.name_servers
+
+    def store_directory(self, node: str) -> Path:
+        """Where a node keeps its store."""
+        return self.spec.node(node).directory
+
+    def log_text(self, node: str) -> str:
+        """What a node has written so far."""
+        return (self.spec.log_directory / f"{node}.log").read_text(errors="replace")
+
+    def status(self) -> list[NodeStatus]:
+        """The state of every node, master first."""
+        return self._send("status")
+
+    def kill(self, node: str) -> None:
+        """End a node with SIGKILL, as a crash would."""
+        self._send("kill", node)
+
+    def stop(self, node: str) -> None:
+        """Stop a node in an orderly way."""
+        self._send("stop", node)
+
+    def start(self, node: str) -> None:
+        """Start a node that has no process, and wait until it serves."""
+        self._send("start", node)
+
+    def restart(self, node: str) -> None:
+        """Stop a node if it runs, start it, and wait until it serves."""
+        self._send("restart", node)
+
+    def wait_in_sync(self, *, seconds_max: float = IN_SYNC_SECONDS_MAX) -> None:
+        """Block until every slave that has a process has the master's whole log.
+
+        Raises:
+            TimeoutError: One has not.
+        """
+        slaves_count = sum(node.pid is not None for node in self.status()[1:])
+        deadline = time.monotonic() + seconds_max
+        with BlockingAdmin(self.name_servers) as admin:
+            while admin.ha_runtime_info(self.name_servers[0]).in_sync_slave_nums < slaves_count:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"{slaves_count} slaves not in sync in {seconds_max:g} s")
+                time.sleep(POLL_SECONDS)  # noqa: TID251 - a test's own thread, not a node's
+
+    def pause(self, node: str) -> None:
+        """Freeze a node: its connections stay open and silent."""
+        self._send("pause", node)
+
+    def resume(self, node: str) -> None:
+        """Let a frozen node go on."""
+        self._send("resume", node)
+
+    def _send(self, command: Command, node: str | None = None) -> list[NodeStatus]:
+        return send_request(self.spec.file, Request(command, node)).nodes
+
+
+@contextmanager
+def running_cluster(
+    directory: Path,
+    *,
+    slaves_count: int = SLAVES_COUNT_DEFAULT,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+) -> Iterator[RunningCluster]:
+    """Have a cluster up in `directory` while the block runs; its slaves are in sync at the start.
+
+    `settings` are sections of a cluster file, such as `{"replication": {"slave_timeout_ms": 500}}`;
+    what they leave out is as small and quick as a test wants it.
+
+    Raises:
+        ClusterConfigError: The settings are wrong.
+        ControlError: A node did not start.
+    """
+    spec = read_spec(write_cluster_file(directory, slaves_count, settings or {}))
+    with up_for_block(spec):
+        cluster = RunningCluster(spec)
+        cluster.wait_in_sync()
+        yield cluster
+
+
+def write_cluster_file(
+    directory: Path, slaves_count: int, settings: Mapping[str, Mapping[str, Any]]
+) -> Path:
+    """Write a `cluster.yaml` with loopback addresses that nobody else is likely to have."""
+    # 1 of 65,000 pairs: a collision ends in an error that names the port, not in a wrong result.
+    # 127.0 is left out, for that is where clusters of people are.
+    network = f"127.{1 + secrets.randbelow(254)}.{secrets.randbelow(256)}"
+    sections = {
+        name: {**_SETTINGS.get(name, {}), **settings.get(name, {})}
+        for name in {**_SETTINGS, **settings}
+    }
+    content = {
+        **sections,
+        "groups": {"broker-a": {"broker_role": "SYNC_MASTER"}, **sections.get("groups", {})},
+        "nodes": [
+            {
+                "name": f"broker-a-{index}",
+                "group": "broker-a",
+                "broker_id": index,
+                "address": f"{network}.{index + 1}",
+            }
+            for index in range(1 + slaves_count)
+        ],
+    }
+    file = directory / "cluster.yaml"
+    file.write_bytes(msgspec.json.format(msgspec.json.encode(content)))  # JSON is YAML
+    return file
+
+
+@pytest.fixture
+def tandem_cluster(tmp_path: Path) -> Iterator[RunningCluster]:
+    """A master and one slave that serve, and whose replication waits for the slave."""
+    with running_cluster(tmp_path) as cluster:
+        yield cluster
