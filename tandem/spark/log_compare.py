@@ -1,0 +1,113 @@
+"""Compares the logs of two stores byte by byte.
+
+A log is its bytes from the start of its first file to its end (see `log_files`); the zeros that
+wait behind it do not count. The range is cut into pieces, so that Spark can spread them over tasks.
+"""
+
+from typing import Final
+
+import msgspec
+import numpy as np
+
+from tandem.spark.errors import NotAStoreError
+from tandem.spark.log_files import (
+    LogFile,
+    commit_log_folder,
+    list_log_files,
+    local_path,
+    log_tail,
+    open_log,
+    read_into,
+)
+
+PIECE_BYTES: Final = 32 * 1024 * 1024
+_CHUNK_BYTES: Final = 4 * 1024 * 1024
+
+
+class Log(msgspec.Struct, frozen=True):
+    """The files of a log, and its first and last physical offset (the end not included)."""
+
+    files: tuple[LogFile, ...]
+    start: int
+    end: int
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """A range of physical offsets to compare."""
+
+    master: Log
+    slave: Log
+    start: int
+    end: int
+
+
+def open_extent(store: str) -> Log:
+    """Return what there is of the log of `store`; a store that was never written to has none."""
+    try:
+        files = tuple(list_log_files(commit_log_folder(local_path(store))))
+    except NotAStoreError:
+        files = ()
+    if not files:
+        return Log((), 0, 0)
+    tail = log_tail(files[-1])
+    end = tail.end if tail.clean else files[-1].size
+    return Log(files, files[0].offset, files[-1].offset + end)
+
+
+def pieces(master: Log, slave: Log) -> list[Piece]:
+    """Cut what both logs have into pieces."""
+    start = max(master.start, slave.start)
+    end = min(master.end, slave.end)
+    return [
+        Piece(master, slave, at, min(at + PIECE_BYTES, end))
+        for at in range(start, end, PIECE_BYTES)
+    ]
+
+
+def first_difference(piece: Piece) -> int | None:
+    """Return the physical offset of the first byte in the piece that the logs do not share."""
+    for start in range(piece.start, piece.end, _CHUNK_BYTES):
+        end = min(start + _CHUNK_BYTES, piece.end)
+        ours = _read(piece.master, start, end)
+        theirs = _read(piece.slave, start, end)
+        if ours != theirs:
+            return start + _first_different(ours, theirs)
+        if len(ours) < end - start:  # a file is missing, in both
+            return start + len(ours)
+    return None
+
+
+def logs_differ_at(master: Log, slave: Log, differences: list[int]) -> int | None:
+    """Return where two logs first differ, given the differences found in their pieces.
+
+    None: same start, same bytes, same end.
+    """
+    if master.start != slave.start and master.files and slave.files:
+        return min(master.start, slave.start)
+    if differences:
+        return min(differences)
+    return None if master.end == slave.end else min(master.end, slave.end)
+
+
+def _read(log: Log, start: int, end: int) -> bytearray:
+    """Return the bytes of [start, end), up to the first that is missing."""
+    data = bytearray()
+    for file in log.files:
+        at = start + len(data)
+        if file.offset <= at < min(end, file.end_offset):
+            wanted = min(end, file.end_offset) - at
+            part = bytearray(wanted)
+            with open_log(file) as descriptor:
+                got = read_into(descriptor, part, at - file.offset, wanted)
+            if got == end - start:
+                return part  # the usual case: one file has it all
+            data += part[:got]
+    return data
+
+
+def _first_different(ours: bytearray, theirs: bytearray) -> int:
+    size = min(len(ours), len(theirs))
+    a = np.frombuffer(ours, np.uint8, size)
+    b = np.frombuffer(theirs, np.uint8, size)
+    different = np.flatnonzero(a != b)
+    return int(different[0]) if len(different) else size
