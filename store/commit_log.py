@@ -313,19 +313,19 @@ class CommitLog:
         The first 4 bytes go last, so that a crash leaves all of a run or none of it.
 
         Raises:
-            AppendGapError: `offset` is not the end of the log. An empty log takes any.
+            AppendGapError: `offset` is not the end of the log. An empty log takes the start of any
+                file: recovery could not find a log that starts in the middle of one.
             StoreFullError: no room for the next file. Whole files before that were taken.
 
         Source: CommitLog.appendData.
         """
-        if self.files.files and offset != self.max_offset:
-            raise AppendGapError(offset=offset, expected=self.max_offset)
+        size = self.files.mapped_file_size
+        expected = self.max_offset if self.files.files else offset - offset % size
+        if offset != expected:
+            raise AppendGapError(offset=offset, expected=expected)
         view = memoryview(data)
         while view:
             file = self.files.last_or_create(offset)
-            if file.end_offset != offset:
-                # An empty log that starts in the middle of a file: what is before is not ours.
-                file.set_positions(offset - file.file_from_offset)
             size = min(len(view), file.size - file.wrote_position)
             self._write_run(file, view[:size])
             offset += size

@@ -78,18 +78,20 @@ class ConsumeQueue:
     def recover(self) -> None:
         """Find the end: the first unit, from the third file from the end on, that is none.
 
-        Source: ConsumeQueue.recover. Unlike there, a last file without a unit is deleted.
+        Unlike in RocketMQ, a unit that does not lie behind the one before it is none: a power loss
+        can leave the second half of a unit without its first. And a last file without a unit is
+        deleted. Source: ConsumeQueue.recover.
         """
         files = self._files.files
-        end = 0
+        end = behind = 0
         for file in files[max(0, len(files) - _FILES_RECOVERED) :]:
             position = 0
             for offset, size, _ in CQ_STORE_UNIT.iter_unpack(bytes(file.buffer)):
-                if offset < 0 or size <= 0:
+                if offset < behind or size <= 0:
                     break
                 position += CQ_STORE_UNIT_SIZE
                 if size != FILLER_SIZE:
-                    self.max_physic_offset = offset + size
+                    self.max_physic_offset = behind = offset + size
             end = file.file_from_offset + position
             if position < file.size:
                 break
@@ -97,10 +99,14 @@ class ConsumeQueue:
 
     def _truncate(self, end: int) -> None:
         self._files.truncate_dirty_files(end)
+        self.drop_empty_file()
+        self.next_offset = self._files.max_offset // CQ_STORE_UNIT_SIZE
+
+    def drop_empty_file(self) -> None:
+        """Delete a last file without a unit, which RocketMQ would take for one with units."""
         last = self._files.last
         if last is not None and last.wrote_position == 0:
             self._files.drop_last()
-        self.next_offset = self._files.max_offset // CQ_STORE_UNIT_SIZE
 
     def truncate_dirty_logic_files(self, physical_offset: int) -> None:
         """Drop the units of records at or behind `physical_offset`.
@@ -157,8 +163,10 @@ class ConsumeQueue:
             self.next_offset += count
             done += len(some)
 
-    def dispatch(self, request: DispatchRequest) -> bool:
+    def dispatch(self, request: DispatchRequest, *, may_start_late: bool = True) -> bool:
         """Enter a record read from the log; return False if it had been entered before.
+
+        A queue without any unit may start with any record if `may_start_late`.
 
         Raises:
             QueueGapError: the record does not continue the queue. RocketMQ logs this and appends
@@ -168,9 +176,10 @@ class ConsumeQueue:
         Source: ConsumeQueue.putMessagePositionInfo.
         """
         if request.offset + request.size <= self.max_physic_offset:
+            self._repair(request)
             return False
         if request.queue_offset != self.next_offset:
-            if self._files.files:
+            if self._files.files or not may_start_late:
                 raise QueueGapError(
                     f"{self.topic}-{self.queue_id}: the record at {request.offset} is number"
                     f" {request.queue_offset}, the queue ends at {self.next_offset}"
@@ -179,6 +188,21 @@ class ConsumeQueue:
         self.ensure_room()
         self.append(request.offset, request.size, request.tags_code)
         return True
+
+    def _repair(self, request: DispatchRequest) -> None:
+        """Write a unit again of which a power loss has left a part: its tags code may be zero."""
+        if not self._first_offset <= request.queue_offset < self.next_offset:
+            return
+        unit = (request.offset, request.size, request.tags_code)
+        found = self.unit(request.queue_offset)
+        # One that points further on belongs to a later topic of this name.
+        if found == unit or found[0] > request.offset:
+            return
+        file = self._file_of(request.queue_offset)
+        assert file is not None
+        position = request.queue_offset * CQ_STORE_UNIT_SIZE - file.file_from_offset
+        CQ_STORE_UNIT.pack_into(file.buffer, position, *unit)
+        file.flushed_position = min(file.flushed_position, position)
 
     def _pre_blank(self, queue_offset: int) -> None:
         """Start the queue at `queue_offset`: fillers from the start of the file up to there."""

@@ -73,7 +73,9 @@ class ConsumeQueueStore:
             self._queues[topic, queue_id] = queue
         return queue
 
-    def dispatch(self, request: DispatchRequest) -> ConsumeQueue | None:
+    def dispatch(
+        self, request: DispatchRequest, *, may_start_late: bool = True
+    ) -> ConsumeQueue | None:
         """Enter a record; return its queue if it is new there, else None.
 
         Raises:
@@ -82,7 +84,7 @@ class ConsumeQueueStore:
         if not is_queued(request.sys_flag):
             return None
         queue = self.find_or_create(request.topic, request.queue_id)
-        return queue if queue.dispatch(request) else None
+        return queue if queue.dispatch(request, may_start_late=may_start_late) else None
 
     def truncate_dirty(self, physical_offset: int) -> None:
         """Drop the units of records at or behind `physical_offset` everywhere."""

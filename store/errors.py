@@ -34,9 +34,10 @@ class StoreClosedError(StoreError):
 
 
 class DiskFailedError(StoreError):
-    """A sync to disk failed: what is durable is unknown, so the store takes no more writes.
+    """The disk refuses something other than room; the text says what.
 
-    Restart the node once the disk is sound; recovery finds out what survived.
+    After a failed sync what is durable is unknown, so the store takes no more writes. Restart the
+    node once the disk is sound; recovery finds out what survived.
     """
 
 

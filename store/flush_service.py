@@ -118,8 +118,8 @@ class FlushService:
             if self._sync_flush:
                 nursery.start_soon(self._group_commit)
                 nursery.start_soon(self._expire)
-            else:
-                nursery.start_soon(self._flush_real_time)
+            # With SYNC_FLUSH for what nobody waits for: WAIT=false, and all that a slave receives.
+            nursery.start_soon(self._flush_real_time)
             nursery.start_soon(self._flush_consume_queues)
             task_status.started()
 
@@ -167,7 +167,7 @@ class FlushService:
             thorough = trio.current_time() >= last_thorough + self._thorough_seconds
             if thorough:
                 last_thorough = trio.current_time()
-            await self._sync_commit_log(0 if thorough else self._least_pages)
+            await self._sync_commit_log(0 if thorough or self._sync_flush else self._least_pages)
 
     async def _sync_commit_log(self, least_pages: int) -> None:
         timestamp_ms = self._commit_log.last_store_timestamp_ms
@@ -176,7 +176,9 @@ class FlushService:
             await self._sync(file)
             if self._failure:
                 return
-        if all_of_it and timestamp_ms > self._checkpoint.physic_msg_timestamp_ms:
+        self._checkpoint.confirm_physical_offset = self._commit_log.files.flushed_where
+        # It may go back, with the clock: later records would seem to be on disk otherwise.
+        if all_of_it and timestamp_ms:
             self._checkpoint.physic_msg_timestamp_ms = timestamp_ms
 
     async def _flush_consume_queues(self) -> None:
@@ -193,7 +195,8 @@ class FlushService:
                 await self._sync(file)
             if thorough and not self._failure:
                 last_thorough = trio.current_time()
-                self._checkpoint.logics_msg_timestamp_ms = timestamp_ms
+                if timestamp_ms:
+                    self._checkpoint.logics_msg_timestamp_ms = timestamp_ms
             await self._flush_checkpoint()
 
     async def _flush_checkpoint(self) -> None:

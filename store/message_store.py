@@ -20,6 +20,7 @@ Source: org.apache.rocketmq.store.DefaultMessageStore of 5.3.3.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
@@ -28,7 +29,7 @@ import trio
 from store.commit_log import CommitLog, IllegalBatchError, IllegalMessageError
 from store.consume_queue import FILLER_SIZE, ConsumeQueue, QueueGapError
 from store.consume_queue_store import ConsumeQueueStore, is_queued
-from store.errors import CorruptLogError, StoreClosedError, StoreFullError
+from store.errors import CorruptLogError, DiskFailedError, StoreClosedError, StoreFullError
 from store.flush_service import FlushDiskType, FlushService
 from store.recovery import (
     BLANK_HEADER,
@@ -144,6 +145,7 @@ class MessageStore:
             StoreLockedError: another process has it open.
             CorruptLogError: a file is not what it must be; nothing was changed.
             StoreFullError: no room for what recovery has to write.
+            DiskFailedError: the disk does not do what it is asked.
         """
         store = cls(
             config,
@@ -152,14 +154,15 @@ class MessageStore:
             store_host=store_host,
             is_slave=is_slave,
         )
-        release = disk.lock(f"{config.directory}/lock")
         try:
+            store._release_lock = disk.lock(f"{config.directory}/lock")
             store._load()
-        except BaseException:
+        except BaseException as error:
+            store._closed = True
             store._unmap()
-            release()
+            if isinstance(error, OSError):
+                raise _disk_failed(config.directory, error) from error
             raise
-        store._release_lock = release
         return store
 
     # -- opening ---------------------------------------------------------------------------------
@@ -198,6 +201,7 @@ class MessageStore:
         files = self.commit_log.files.files
         queues_end = self.queues.recover()
         if not files:
+            self._expect_on_disk(0, "there are no files", f"{self.config.directory}/commitlog")
             self.queues.destroy()
             return
         index = start_index(
@@ -211,13 +215,15 @@ class MessageStore:
         for file in files[index:]:
             file.file.sync()
         self.queues.correct_min_offset(self.commit_log.min_offset)
-        self._sync_queues()
+        self._sync_queues(clean=clean)
         self._finish_recovery(end, clean=clean, start=files[0].file_from_offset if files else 0)
 
     def _walk(self, index: int) -> LogEnd:
         files = self.commit_log.files.files
         try:
-            return find_log_end(files[index:], self.queues.dispatch)
+            # A queue that starts late has lost its files, unless the log itself starts there.
+            enter = partial(self.queues.dispatch, may_start_late=index == 0)
+            return find_log_end(files[index:], enter)
         except QueueGapError as error:
             _log.warning("%s; building all consume queues anew from the commit log", error)
         self.queues.destroy()
@@ -235,11 +241,12 @@ class MessageStore:
         queue = self.commit_log.files
         tail = [f for f in queue.files if f.file_from_offset + f.size > end.offset]
         behind = record_behind(tail, end.offset)
+        path = tail[0].file.path if tail else queue.directory
+        self._expect_on_disk(end.offset, end.reason, path)
         if (
             behind is not None
             and behind.store_timestamp_ms < self.checkpoint.physic_msg_timestamp_ms
         ):
-            path = tail[0].file.path
             raise CorruptLogError(
                 f"{path}: no valid record at {end.offset} ({end.reason}), but one at"
                 f" {behind.offset} that was on disk before the last stop: the file was damaged."
@@ -259,14 +266,27 @@ class MessageStore:
         self.queues.truncate_dirty(end.offset)
         queue.truncate_dirty_files(end.offset)
 
-    def _sync_queues(self) -> None:
-        # Loaded files count as flushed, but after a crash their last pages may be in memory only.
-        for topic, queue_id in self.queues.queues():
-            queue = self.queues.find(topic, queue_id)
+    def _expect_on_disk(self, end: int, reason: str, path: str) -> None:
+        """Refuse to start with less of the log than the checkpoint says was on disk."""
+        promised = self.checkpoint.confirm_physical_offset
+        if end < promised:
+            raise CorruptLogError(
+                f"{path}: the log ends at {end} ({reason}), but {promised} bytes of it were on disk"
+                " before the last stop: something was damaged or removed. Nothing was changed."
+                " Restore it from another node of the group, or move the whole directory away",
+                path=path,
+                offset=end,
+            )
+
+    def _sync_queues(self, *, clean: bool) -> None:
+        # Loaded files count as flushed, but after a crash their pages may be in memory only.
+        for key in self.queues.queues():
+            queue = self.queues.find(*key)
             assert queue is not None
-            for file in queue.files.files[-3:]:
-                file.file.sync()
-                file.flushed_position = file.wrote_position
+            for file in queue.files.files:
+                if not clean or file.flushed_position < file.wrote_position:
+                    file.file.sync()
+                    file.flushed_position = file.wrote_position
 
     def _finish_recovery(self, end: LogEnd, *, clean: bool, start: int) -> None:
         log = self.commit_log
@@ -316,6 +336,9 @@ class MessageStore:
         """Sync everything, mark the stop as clean, release the lock. Blocks; harmless twice.
 
         After a failed sync, or when the queues are behind, the stop does not count as clean.
+
+        Raises:
+            DiskFailedError: the last sync failed.
         """
         if self._closed:
             return
@@ -325,10 +348,10 @@ class MessageStore:
                 self._sync_everything()
                 if not self.reput_service.is_behind:
                     self._disk.remove(f"{self.config.directory}/abort")
+        except OSError as error:
+            raise _disk_failed(self.config.directory, error) from error
         finally:
             self._unmap()
-            if self._release_lock is not None:
-                self._release_lock()
 
     def _sync_everything(self) -> None:
         try:
@@ -339,8 +362,9 @@ class MessageStore:
         log = self.commit_log
         log.files.sync_all()
         self.queues.sync_all()
-        self.checkpoint.physic_msg_timestamp_ms = log.last_store_timestamp_ms
-        self.checkpoint.logics_msg_timestamp_ms = log.last_store_timestamp_ms
+        if log.last_store_timestamp_ms:
+            self.checkpoint.physic_msg_timestamp_ms = log.last_store_timestamp_ms
+            self.checkpoint.logics_msg_timestamp_ms = log.last_store_timestamp_ms
         self.checkpoint.confirm_physical_offset = log.max_offset
         self.checkpoint.flush_blocking()
 
@@ -349,6 +373,8 @@ class MessageStore:
         self.queues.close()
         if hasattr(self, "checkpoint"):
             self.checkpoint.close()
+        if self._release_lock is not None:
+            self._release_lock()
 
     def _refuse(self, reason: str) -> None:
         self._refusal = reason
@@ -431,7 +457,8 @@ class MessageStore:
             )
         except IllegalMessageError as error:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, str(error))
-        except StoreFullError as error:
+        except (StoreFullError, DiskFailedError) as error:
+            queue.drop_empty_file()
             return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, str(error))
         if queued:
             code = tags_code_of(message.properties)
@@ -462,7 +489,8 @@ class MessageStore:
             units = self.commit_log.append_batch(batch, queue.topic_bytes, first, now_ms)
         except IllegalBatchError as error:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, str(error))
-        except StoreFullError as error:
+        except (StoreFullError, DiskFailedError) as error:
+            queue.drop_empty_file()
             return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, str(error))
         self._append_units(queue, units)
         if self.reput_service.on_arrival is not None:
@@ -482,7 +510,7 @@ class MessageStore:
     def _append_units(self, queue: ConsumeQueue, units: list[int]) -> None:
         try:
             queue.append_many(units)
-        except StoreFullError as error:
+        except (StoreFullError, DiskFailedError) as error:
             # The batch is in the log; the next start enters it in the queue.
             self._refuse(f"{error} (a consume queue is behind: free space, then restart this node)")
 
@@ -721,7 +749,14 @@ class MessageStore:
                 low = middle + 1
             else:
                 high = middle
-        return max(0, low - 1) if upper else low
+        return max(queue.min_offset, low - 1) if upper else low
+
+
+def _disk_failed(directory: str, error: OSError) -> DiskFailedError:
+    return DiskFailedError(
+        f"{error.filename or directory}: {error.strerror or error};"
+        " check the disk and who may write to it, then start again"
+    )
 
 
 def _position_status(queue: ConsumeQueue | None, offset: int) -> tuple[GetMessageStatus, int]:

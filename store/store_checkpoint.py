@@ -5,10 +5,11 @@
     8       logicsMsgTimestamp     up to this store time every message is in a synced queue
     16      indexMsgTimestamp      the same for index files (0: there are none)
     24      masterFlushedOffset    the master's flushed offset known to a slave
-    32      confirmPhyOffset       confirm offset
+    32      confirmPhyOffset       below this offset the commit log is on disk
 
-Unlike RocketMQ the first two move only after a sync has succeeded, never at the put: what they say
-must hold after a power loss.
+Unlike RocketMQ they move only after a sync has succeeded, never at the put: what they say must hold
+after a power loss. RocketMQ's confirm offset is where the last record found by its last recovery
+starts, so in a store of its own it says less, but nothing else.
 
 Source: org.apache.rocketmq.store.StoreCheckpoint of 5.3.3.
 """
@@ -17,6 +18,8 @@ from __future__ import annotations
 
 import struct
 from typing import TYPE_CHECKING, Final
+
+from store.errors import CorruptLogError
 
 if TYPE_CHECKING:
     from store.disk import Disk, DiskFile
@@ -33,8 +36,15 @@ class StoreCheckpoint:
 
     def __init__(self, path: str, disk: Disk) -> None:
         self._disk = disk
+        found = disk.read(path)
+        if found is not None and len(found) != CHECKPOINT_BYTES:
+            raise CorruptLogError(
+                f"{path}: the checkpoint has {len(found)} bytes, not {CHECKPOINT_BYTES};"
+                " delete it: the next start then checks the whole log",
+                path=path,
+            )
         self._file: DiskFile = (
-            disk.open(path) if disk.exists(path) else disk.create(path, CHECKPOINT_BYTES)
+            disk.open(path) if found is not None else disk.create(path, CHECKPOINT_BYTES)
         )
         self._written: tuple[int, ...] = _FIELDS.unpack_from(self._file.buffer, 0)
         self.physic_msg_timestamp_ms: int = self._written[0]
