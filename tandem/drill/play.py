@@ -12,7 +12,7 @@ say what it saw. Cancelling `play` kills the nodes at once.
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 import msgspec
 import trio
@@ -41,6 +41,7 @@ from tandem.drill.workload import Clock, ProducerState, QueueReader, Workload
 
 TOPIC: Final = "tandem-drill"
 QUEUE_COUNT: Final = 4
+FOLLOWER_COUNT: Final = 2
 WATCH_SECONDS: Final = 0.25
 WATCH_SECONDS_MAX: Final = 1.0
 TOPIC_SECONDS_MAX: Final = 15.0
@@ -117,28 +118,9 @@ async def play(
     A scenario that cannot go on ends the play and is named in the recording.
 
     Raises:
-        DrillError: the cluster or a client could not be started, or the ledger not be written.
+        DrillError, ClusterError: in a group; the cluster or a client could not be started, or the
+            ledger not be written.
     """
-    recording.timeline.start_phase(recording.clock.now(), plan.scenarios[0], "start")
-    try:
-        async with LocalCluster(plan.config) as cluster:
-            await cluster.start()
-            await _play_on(cluster, plan, recording, source, ledger, console)
-    except ClusterError as error:
-        raise DrillError(str(error)) from error
-    finally:
-        recording.ended_at = recording.clock.now()
-        recording.timeline.end_phase(recording.ended_at)
-
-
-async def _play_on(
-    cluster: LocalCluster,
-    plan: Plan,
-    recording: Recording,
-    source: BodySource,
-    ledger: Ledger,
-    console: Console,
-) -> None:
     workload = Workload(
         topic=TOPIC,
         source=source,
@@ -149,17 +131,6 @@ async def _play_on(
         producers=plan.producers,
     )
     recording.disorder = workload.disorder
-    stage = Stage(
-        master=plan.group.master.name,
-        slaves=[node.name for node in plan.group.slaves],
-        cluster=DrilledNodes(cluster),
-        load=workload,
-        replication=recording.replication,
-        timeline=recording.timeline,
-        now=recording.clock.now,
-        status_without_slaves=plan.status_without_slaves,
-        expectations=recording.expectations,
-    )
     view = LiveView(
         console=console,
         timeline=recording.timeline,
@@ -168,14 +139,43 @@ async def _play_on(
         left_to_read=workload.left_to_read,
         now=recording.clock.now,
     )
-    async with AsyncExitStack() as clients, trio.open_nursery() as nursery:
-        nursery.start_soon(view.run)
-        admin = await clients.enter_async_context(Admin(_name_servers(plan)))
+    recording.timeline.start_phase(recording.clock.now(), plan.scenarios[0], "start")
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(view.run)
+            async with LocalCluster(plan.config) as cluster:
+                await cluster.start()
+                await _play_on(DrilledNodes(cluster), plan, recording, workload)
+            nursery.cancel_scope.cancel()
+    finally:
+        recording.ended_at = recording.clock.now()
+        recording.timeline.end_phase(recording.ended_at)
+
+
+async def _play_on(
+    cluster: DrilledNodes, plan: Plan, recording: Recording, workload: Workload
+) -> None:
+    stage = Stage(
+        master=plan.group.master.name,
+        slaves=[node.name for node in plan.group.slaves],
+        cluster=cluster,
+        load=workload,
+        replication=recording.replication,
+        timeline=recording.timeline,
+        now=recording.clock.now,
+        status_without_slaves=plan.status_without_slaves,
+        expectations=recording.expectations,
+    )
+    async with AsyncExitStack() as stack:
+        admin = await stack.enter_async_context(Admin(_name_servers(plan)))
         await _create_topic(admin, plan, workload)
-        nursery.start_soon(_watch, admin, plan.group, recording)
-        await _start_load(clients, nursery, workload, plan)
-        await _play_scenarios(stage, plan, recording)
-        nursery.cancel_scope.cancel()
+        clients = await _Clients.enter(stack, plan)
+        # Inside of the clients: a nursery around them would be left before them.
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_watch, admin, plan.group, recording)
+            clients.start(nursery, workload)
+            await _play_scenarios(stage, plan, recording)
+            nursery.cancel_scope.cancel()
 
 
 def _name_servers(plan: Plan) -> list[str]:
@@ -206,28 +206,49 @@ async def _create_topic(admin: Admin, plan: Plan, workload: Workload) -> None:
     raise DrillError(f"topic {TOPIC} could not be created in {TOPIC_SECONDS_MAX:g} s: {reason}")
 
 
-async def _start_load(
-    clients: AsyncExitStack, nursery: trio.Nursery, workload: Workload, plan: Plan
-) -> None:
-    name_servers = _name_servers(plan)
-    for state in workload.producers:
-        producer = Producer(
-            name_servers,
-            group="tandem-drill-producers",
-            wait_store_msg_ok=state.mode == "sync",
-            retry_times_when_send_failed=0,
-            send_msg_timeout_ms=plan.slave_timeout_ms + SEND_MARGIN_MS,
-            max_message_size_bytes=plan.max_message_size_bytes,
-        )
-        nursery.start_soon(workload.produce, state, await clients.enter_async_context(producer))
-    readers = list(workload.readers.values())
-    for part in (readers[::2], readers[1::2]):
-        follower = PullConsumer(name_servers, group="tandem-drill-followers")
-        client = await clients.enter_async_context(follower)
-        for reader in part:
-            nursery.start_soon(workload.follow, reader, client)
-    rereader = PullConsumer(name_servers, group="tandem-drill-rereaders")
-    nursery.start_soon(workload.reread, await clients.enter_async_context(rereader))
+class _Clients:
+    """One producer for each producer of the plan, two followers and a rereader."""
+
+    def __init__(
+        self, producers: list[Producer], followers: list[PullConsumer], rereader: PullConsumer
+    ) -> None:
+        self._producers = producers
+        self._followers = followers
+        self._rereader = rereader
+
+    @classmethod
+    async def enter(cls, stack: AsyncExitStack, plan: Plan) -> Self:
+        """Make them; the stack closes them."""
+        name_servers = _name_servers(plan)
+        producers = [
+            Producer(
+                name_servers,
+                group="tandem-drill-producers",
+                wait_store_msg_ok=state.mode == "sync",
+                retry_times_when_send_failed=0,
+                send_msg_timeout_ms=plan.slave_timeout_ms + SEND_MARGIN_MS,
+                max_message_size_bytes=plan.max_message_size_bytes,
+            )
+            for state in plan.producers
+        ]
+        followers = [
+            PullConsumer(name_servers, group="tandem-drill-followers")
+            for _ in range(FOLLOWER_COUNT)
+        ]
+        rereader = PullConsumer(name_servers, group="tandem-drill-rereaders")
+        clients: list[Producer | PullConsumer] = [*producers, *followers, rereader]
+        for client in clients:
+            await stack.enter_async_context(client)
+        return cls(producers, followers, rereader)
+
+    def start(self, nursery: trio.Nursery, workload: Workload) -> None:
+        """Let them work until the nursery is cancelled."""
+        for state, producer in zip(workload.producers, self._producers, strict=True):
+            nursery.start_soon(workload.produce, state, producer)
+        for number, reader in enumerate(workload.readers.values()):
+            follower = self._followers[number % len(self._followers)]
+            nursery.start_soon(workload.follow, reader, follower)
+        nursery.start_soon(workload.reread, self._rereader)
 
 
 async def _watch(admin: Admin, group: Group, recording: Recording) -> None:

@@ -24,6 +24,7 @@ import trio
 from rich.console import Console
 
 from tandem import __version__
+from tandem.cluster.errors import ClusterError
 from tandem.cluster.spec import ClusterSpec, NodeSpec, read_spec
 from tandem.drill.auditing import AuditRequest, audit_with_progress, java_for_spark
 from tandem.drill.errors import DrillError
@@ -152,7 +153,7 @@ class _Drill:
                     await play(setup.plan, recording, self._source, ledger, self._console)
                 await self._run_audit()
                 nursery.cancel_scope.cancel()
-        except* DrillError as errors:
+        except* (DrillError, ClusterError) as errors:
             raise _first(errors) from errors
         return self._conclude(recording)
 
@@ -237,7 +238,7 @@ class _Drill:
         )
 
 
-def _first(errors: BaseExceptionGroup[DrillError]) -> DrillError:
+def _first(errors: BaseExceptionGroup[DrillError | ClusterError]) -> DrillError | ClusterError:
     """One of the errors that ended the drill; they all say the same or follow from another."""
     first = errors.exceptions[0]
     return _first(first) if isinstance(first, BaseExceptionGroup) else first

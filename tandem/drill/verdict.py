@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import Final
 
-from rich.console import Console, Group
-from rich.padding import Padding
+from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -42,7 +41,8 @@ def print_verdict(console: Console, summary: Summary, page: Path) -> None:
         parts.append(_failures(summary))
     parts.append(Text(f"report: {page}"))
     console.print()
-    console.print(Padding(Group(*parts), (0, 0, 1, 0)), highlight=False, soft_wrap=True)
+    for part in parts:
+        console.print(part, highlight=False, soft_wrap=True)
 
 
 def _counts(summary: Summary) -> Table:
