@@ -18,14 +18,17 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from store import FlushDiskType, MessageStore, PutBatch, PutMessage, StoreConfig
 from store.disk import RealDisk
 from tandem.wire.message import Host, Message, encode_batch_body
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 BODY = b"x" * 1024
 BATCH = 64
@@ -120,7 +123,7 @@ def main() -> None:
         result = store.put_message(message)
         copies = copy_rate(directory, result.wrote_bytes, options.count)
         copy = statistics.median(copies)
-        print(f"records of {result.wrote_bytes} bytes, bodies of {len(BODY)}, median of five rounds")
+        print(f"records of {result.wrote_bytes} bytes, bodies of {len(BODY)}, median of 5 rounds")
         say("plain copy into a mapping", copies, copy, result.wrote_bytes)
         single = rate(lambda: store.put_message(message), options.count, 1)
         say("put_message, one at a time", single, copy, result.wrote_bytes)

@@ -10,9 +10,6 @@ facts decide what is in here:
 - Threads run one system call on a file descriptor and touch no object of ours.
 """
 
-# This module is about system calls: `os` says what happens, pathlib hides it.
-# ruff: noqa: PTH
-
 import ctypes
 import errno
 import fcntl
@@ -38,9 +35,17 @@ class DiskFile(Protocol):
     delays the unmapping, never the deletion.
     """
 
-    path: str
-    size: int
-    buffer: mmap.mmap | bytearray
+    @property
+    def path(self) -> str:
+        """The name it was created or opened with."""
+
+    @property
+    def size(self) -> int:
+        """Its length in bytes, all of it mapped."""
+
+    @property
+    def buffer(self) -> mmap.mmap | bytearray:
+        """The bytes; a write is in the page cache when it returns."""
 
     def sync(self) -> None:
         """Block until all bytes are durable. For recovery and close only.
@@ -268,10 +273,10 @@ class RealDisk:
         waiting = f"{os.path.dirname(path)}/next{TEMPORARY_SUFFIX}"
         run_sync = trio.to_thread.run_sync
         file = await run_sync(self.create, waiting, size, limiter=self._limiter)
-        if _madvise is not None:
-            address = ctypes.addressof(ctypes.c_char.from_buffer(file.buffer))
-            await run_sync(_madvise, address, size, _MADV_POPULATE_WRITE, limiter=self._limiter)
         try:
+            if _madvise is not None:
+                address = ctypes.addressof(ctypes.c_char.from_buffer(file.buffer))
+                await run_sync(_madvise, address, size, _MADV_POPULATE_WRITE, limiter=self._limiter)
             # Not a rename: `create` may have made a file of that name meanwhile.
             os.link(waiting, path)
         except FileExistsError:

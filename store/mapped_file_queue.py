@@ -120,19 +120,18 @@ class MappedFileQueue:
         Raises:
             StoreFullError: no room for a new file.
         """
-        offset = self.files[-1].file_from_offset + self.mapped_file_size
-        prepared, self._prepared = self._prepared, None
-        if prepared is None:
-            return self._create(offset)
-        assert prepared.file_from_offset == offset
-        self.files.append(prepared)
-        return prepared
+        return self._create(self._next_offset)
+
+    @property
+    def _next_offset(self) -> int:
+        return self.files[-1].file_from_offset + self.mapped_file_size if self.files else 0
 
     @property
     def wants_next(self) -> bool:
-        """True if the last file is half full and the next one is not prepared yet."""
+        """True if the last file is half full, or there is none, and none is prepared."""
         last = self.last
-        return last is not None and self._prepared is None and 2 * last.wrote_position > last.size
+        half_full = last is None or 2 * last.wrote_position > last.size
+        return half_full and self._prepared is None
 
     async def prepare_next(self) -> None:
         """Create the file behind the last one in the background, so that no put waits for it.
@@ -144,15 +143,18 @@ class MappedFileQueue:
 
         Source: AllocateMappedFileService.
         """
-        offset = self.files[-1].file_from_offset + self.mapped_file_size
+        offset = self._next_offset
         path = f"{self.directory}/{offset:020d}"
         file = await self._disk.create_in_background(path, self.mapped_file_size)
         if file is None:
             return
-        if self.files and self.files[-1].file_from_offset + self.mapped_file_size == offset:
+        if self._next_offset == offset:
             self._prepared = MappedFile(file, offset)
-        else:  # the log was faster: it has its own file of that name, on top of this one
-            file.close()
+            return
+        file.close()
+        # The log was faster and has its own file of that name, or it began somewhere else.
+        if all(mapped.file_from_offset != offset for mapped in self.files):
+            self._disk.remove(path)
 
     def _discard_prepared(self) -> None:
         if self._prepared is not None:
@@ -161,8 +163,12 @@ class MappedFileQueue:
             self._prepared = None
 
     def _create(self, offset: int) -> MappedFile:
-        path = f"{self.directory}/{offset:020d}"
-        mapped = MappedFile(self._disk.create(path, self.mapped_file_size), offset)
+        if self._prepared is not None and self._prepared.file_from_offset != offset:
+            self._discard_prepared()
+        mapped, self._prepared = self._prepared, None
+        if mapped is None:
+            path = f"{self.directory}/{offset:020d}"
+            mapped = MappedFile(self._disk.create(path, self.mapped_file_size), offset)
         self.files.append(mapped)
         return mapped
 

@@ -78,7 +78,9 @@ UNITS_SCANNED_BYTES_MAX: Final = 16_000
 
 ALLOCATE_RETRY_SECONDS: Final = 5.0
 
-_INNER_BATCH_FAULT: Final = "inner batches are for topics with batch queues, which there are none of"
+_INNER_BATCH_FAULT: Final = (
+    "inner batches are for topics with batch queues, which there are none of"
+)
 
 
 class StoreConfig(msgspec.Struct, frozen=True):
@@ -124,6 +126,11 @@ class MessageStore:
         self.commit_log = CommitLog(
             f"{root}/commitlog", config.mapped_file_size_commit_log_bytes, disk, store_host
         )
+        self._surely_fits_bytes = (
+            min(config.max_message_size_bytes, self.commit_log.record_bytes_max)
+            - RECORD_OVERHEAD_BYTES_MAX
+        )
+        """A body up to this size needs no further look; properties take at most half of the rest."""
         unit = -(-config.mapped_file_size_consume_queue_bytes // 20) * 20
         self.queues = ConsumeQueueStore(f"{root}/consumequeue", unit, disk)
         self.reput_service = ReputMessageService(self.commit_log, self.queues, self.grown)
@@ -407,13 +414,14 @@ class MessageStore:
         """
         files = self.commit_log.files
         while True:
-            await self.grown.wait()
             if files.wants_next:
                 try:
                     await files.prepare_next()
                 except StoreFullError as error:
                     _log.warning("puts will be refused when this file is full: %s", error)
                     await trio.sleep(ALLOCATE_RETRY_SECONDS)
+                    continue
+            await self.grown.wait()
 
     # -- putting ---------------------------------------------------------------------------------
 
@@ -428,25 +436,9 @@ class MessageStore:
         )
         if self._closed or self.is_slave or self._refusal or isinstance(queue, PutMessageResult):
             return self._refused(queue)
-        if len(message.properties) > PROPERTIES_BYTES_MAX:
-            return PutMessageResult(
-                PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
-                f"properties take {len(message.properties)} bytes, the limit is {PROPERTIES_BYTES_MAX}",
-            )
-        body_bytes = len(message.body)
-        if body_bytes > self.config.max_message_size_bytes or (
-            body_bytes + 40_000 > self.commit_log.record_bytes_max
-        ):
-            illegal = self._size_fault(message, queue)
-            if illegal:
-                return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, illegal)
-        if looks_torn(message.properties):
-            return PutMessageResult(
-                PutMessageStatus.MESSAGE_ILLEGAL,
-                "the properties end in, or hold many, NUL characters",
-            )
-        if message.sys_flag & INNER_BATCH_FLAG:
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, _INNER_BATCH_FAULT)
+        fault = self._fault(message, queue)
+        if fault is not None:
+            return fault
         queued = is_queued(message.sys_flag)
         queue_offset = queue.next_offset if queued else 0
         now_ms = self._now_ms()
@@ -468,6 +460,25 @@ class MessageStore:
         return PutMessageResult(
             PutMessageStatus.PUT_OK, "", offset, size, queue_offset, 1, now_ms, self._host_hex
         )
+
+    def _fault(self, message: PutMessage, queue: ConsumeQueue) -> PutMessageResult | None:
+        """Return why the message itself cannot be stored, None if it can.
+
+        The order is RocketMQ's: properties, body, whole record (MessageExtEncoder.encode).
+        """
+        properties_bytes = len(message.properties)
+        body_bytes = len(message.body)
+        if properties_bytes > PROPERTIES_BYTES_MAX:
+            return PutMessageResult(
+                PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
+                f"properties take {properties_bytes} bytes, the limit is {PROPERTIES_BYTES_MAX}",
+            )
+        illegal = ""
+        if body_bytes > self._surely_fits_bytes:
+            illegal = self._size_fault(message, queue)
+        if not illegal and looks_torn(message.properties):
+            illegal = "the properties end in, or hold many, NUL characters"
+        return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, illegal) if illegal else None
 
     def put_batch(self, batch: PutBatch) -> PutMessageResult:
         """Append the messages of a client's batch as one run of records, or refuse all of them.

@@ -6,8 +6,8 @@ record starts, and what lies behind that place says what happened:
     only zeros                                 the normal end of the log
     bytes, but no whole record, or only        a torn tail: node or machine stopped in the middle
     records newer than the checkpoint          of writing; cut off, after a copy was set aside
-    a whole record that the checkpoint says    corruption: bytes that were safely on disk have
-    was on disk                                changed; nothing is touched, a person must look
+    a whole record that the checkpoint says    corruption: bytes that were on disk have changed;
+    was on disk                                nothing is touched, a person has to look
 
 Nothing here changes anything, so an interrupted recovery just starts over.
 
@@ -83,7 +83,7 @@ class Damage(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
-def read_record(
+def read_record(  # noqa: C901, PLR0911 - one rule after the other, one return for each
     buffer: Buffer, position: int, end: int, physical_offset: int, *, check_crc: bool = True
 ) -> DispatchRequest | Blank | Damage:
     """Check the record at `position`; bytes up to `end` may be read.
