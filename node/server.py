@@ -54,6 +54,7 @@ class Server:
         self._frame_bytes_max = frame_bytes_max
         self._after_round = after_round
         self._on_closed = on_closed
+        self._connections_max = connections_max
         self._places = trio.Semaphore(connections_max)
         self._connections: set[Connection] = set()
 
@@ -96,7 +97,7 @@ class Server:
             self._places.acquire_nowait()
         except trio.WouldBlock:
             _log.warning(
-                "%d connections are open, the most allowed; new ones wait", len(self._connections)
+                "%d connections are open, the most allowed; new ones wait", self._connections_max
             )
             await self._places.acquire()
 

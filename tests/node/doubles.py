@@ -1,0 +1,195 @@
+"""Stand-ins and short cuts for the tests of the node."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import trio
+
+from ha.network import ConnectionLost
+from node.client_table import ClientTable
+from node.connection import Connection, Outbox
+from node.consumer_offset_table import ConsumerOffsetTable
+from node.dispatcher import Dispatcher
+from node.pull_request_hold_service import PullRequestHoldService
+from node.table_file import TableFile
+from node.topic_config_table import TopicConfigTable, system_topics
+from store import MessageStore, StoreConfig
+from tandem.wire.frame_buffer import FrameBuffer
+from tandem.wire.message import Host
+from tandem.wire.remoting_command import RemotingCommand, SerializeType, encode_frame
+from tandem.wire.request_headers import TopicConfig
+from tests.support.simulated_disk import SimulatedDisk
+
+if TYPE_CHECKING:
+    from node.dispatcher import Handler
+    from tandem.wire.remoting_command import Ext
+
+CLIENT = Host("10.1.2.3", 1234)
+BROKER = Host("127.0.0.1", 10911)
+NOW_MS = 1_700_000_000_000
+
+
+class FakeStream:
+    """A stream whose other end is the test: `arrive` what is received, look at `sent`.
+
+    Attributes:
+        room: How many bytes the peer takes before `send_nowait` says 0.
+    """
+
+    def __init__(self, peer: Host = CLIENT) -> None:
+        self.peer = peer
+        self.sent = bytearray()
+        self.room = 1 << 30
+        self.closed = False
+        self.reads = 0
+        self._send_chunks, self._receive_chunks = trio.open_memory_channel[bytes](1000)
+        self._writable = trio.lowlevel.ParkingLot()
+        self._readable = trio.lowlevel.ParkingLot()
+
+    def arrive(self, data: bytes) -> None:
+        self._send_chunks.send_nowait(data)
+        self._readable.unpark_all()
+
+    def end(self) -> None:
+        self.arrive(b"")
+
+    def make_room(self, size: int) -> None:
+        self.room += size
+        self._writable.unpark_all()
+
+    async def receive_some(self, bytes_max: int) -> bytes:
+        self.reads += 1
+        while not self.closed:
+            try:
+                return self._receive_chunks.receive_nowait()
+            except trio.WouldBlock:
+                await self._readable.park()
+        raise ConnectionLost("closed here")
+
+    def send_nowait(self, data: bytes | bytearray | memoryview) -> int:
+        if self.closed:
+            raise ConnectionLost("closed here")
+        size = min(len(data), self.room)
+        self.sent += bytes(data[:size])
+        self.room -= size
+        return size
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        sent = self.send_nowait(data)
+        while sent < len(data):
+            await self._writable.park()
+            sent += self.send_nowait(data[sent:])
+
+    async def aclose(self) -> None:
+        self.close_nowait()
+        await trio.lowlevel.checkpoint()
+
+    def close_nowait(self) -> None:
+        self.closed = True
+        self._writable.unpark_all()
+        self._readable.unpark_all()
+
+    def take_frames(self) -> list[RemotingCommand]:
+        """The commands sent since the last call."""
+        frames = FrameBuffer()
+        frames.receive_data(bytes(self.sent))
+        self.sent.clear()
+        commands = []
+        while (command := frames.next_command()) is not None:
+            commands.append(command)
+        return commands
+
+
+class Client:
+    """One connection with its dispatcher: requests go in as bytes, answers come out as bytes."""
+
+    def __init__(self, handlers: dict[int, Handler], outbox: Outbox | None = None) -> None:
+        self.outbox = outbox or Outbox()
+        self.stream = FakeStream()
+        self.connection = Connection(self.stream, self.outbox)
+        self._dispatcher = Dispatcher(handlers)
+        self._opaque = 100
+
+    def send(
+        self,
+        code: int,
+        ext: Ext = None,
+        body: bytes = b"",
+        *,
+        flag: int = 0,
+        serialize_type: SerializeType = SerializeType.JSON,
+    ) -> int:
+        """Send a request without looking for an answer; return its opaque."""
+        self._opaque += 1
+        request = RemotingCommand(
+            code, self._opaque, flag, ext=ext, body=body, serialize_type=serialize_type
+        )
+        frames = FrameBuffer()
+        frames.receive_data(encode_frame(request))
+        command = frames.next_command()
+        assert command is not None
+        self._dispatcher.dispatch(self.connection, command)
+        return self._opaque
+
+    def answers(self) -> list[RemotingCommand]:
+        """What has been sent to this client since the last call."""
+        self.outbox.flush()
+        return self.stream.take_frames()
+
+    def call(
+        self,
+        code: int,
+        ext: Ext = None,
+        body: bytes = b"",
+        *,
+        serialize_type: SerializeType = SerializeType.JSON,
+    ) -> RemotingCommand:
+        """Send a request and return its answer."""
+        opaque = self.send(code, ext, body, serialize_type=serialize_type)
+        answers = [answer for answer in self.answers() if answer.is_response]
+        assert [answer.opaque for answer in answers] == [opaque]
+        assert answers[0].serialize_type is serialize_type
+        return answers[0]
+
+
+class Broker:
+    """Store and tables of one broker, on a simulated disk."""
+
+    def __init__(self, *, is_slave: bool = False, topics: tuple[str, ...] = ("T",)) -> None:
+        self.disk = SimulatedDisk()
+        self.store = self._open(is_slave=is_slave)
+        self.topic_changes = 0
+        self.topics = TopicConfigTable(
+            TableFile(self.disk, "s/config/topics.json"), lambda: NOW_MS, self._topics_changed
+        )
+        self.topics.update(*system_topics("C", "broker-a", auto_create_queue_nums=8))
+        for topic in topics:
+            self.topics.update(TopicConfig(topic_name=topic, read_queue_nums=4, write_queue_nums=4))
+        self.offsets = ConsumerOffsetTable(
+            TableFile(self.disk, "s/config/consumerOffset.json"), lambda: NOW_MS
+        )
+        self.clients = ClientTable()
+        self.outbox = Outbox()
+        self.holds = PullRequestHoldService(self.outbox.flush)
+        self.store.on_arrival = self.holds.message_arrived
+        self.random = random.Random(7)
+
+    def _open(self, *, is_slave: bool) -> MessageStore:
+        config = StoreConfig(
+            "s",
+            mapped_file_size_commit_log_bytes=1 << 20,
+            mapped_file_size_consume_queue_bytes=6000,
+            max_message_size_bytes=100_000,
+        )
+        return MessageStore.open(
+            config,
+            disk=self.disk,
+            wall_clock_ms=lambda: NOW_MS,
+            store_host=BROKER,
+            is_slave=is_slave,
+        )
+
+    def _topics_changed(self) -> None:
+        self.topic_changes += 1

@@ -1,0 +1,376 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+import trio
+
+import node.handlers.send_message
+from node.handlers.send_message import SendMessage, SlaveRefusal, Submit, WaitPolicy
+from node.handlers.send_properties import PropertyStamp
+from store import PutMessageStatus
+from tandem.wire.message import Message, decode_messages, encode_batch_body
+from tandem.wire.message_properties import decode_properties
+from tandem.wire.remoting_command import ONEWAY_FLAG, SerializeType
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import (
+    SendMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+    SendMessageResponseHeader,
+)
+from tandem.wire.response_code import ResponseCode
+from tests.node.doubles import NOW_MS, Broker, Client
+
+SEND = RequestCode.SEND_MESSAGE_V2
+BATCH = RequestCode.SEND_BATCH_MESSAGE
+Done = Callable[[PutMessageStatus, str], None]
+
+HEADER = SendMessageRequestHeaderV2(
+    producer_group="PG",
+    topic="T",
+    default_topic="TBW102",
+    default_topic_queue_nums=4,
+    queue_id=1,
+    sys_flag=0,
+    born_timestamp=NOW_MS - 5,
+    flag=3,
+    properties="KEYS\x01k\x02UNIQ_KEY\x01U1\x02",
+)
+
+
+class Waiters:
+    """Stands for a service that answers later."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[int, float, Done]] = []
+
+    def submit(self, end_offset: int, deadline: float, done: Done) -> None:
+        self.waiting.append((end_offset, deadline, done))
+
+    def answer(self, status: PutMessageStatus, reason: str = "") -> None:
+        waiting, self.waiting = self.waiting, []
+        for _, _, done in waiting:
+            done(status, reason)
+
+
+def answer_at_once(status: PutMessageStatus, reason: str) -> Submit:
+    return lambda end_offset, deadline, done: done(status, reason)
+
+
+def sender(broker: Broker, policy: WaitPolicy | None = None) -> Client:
+    handler = SendMessage(
+        broker.store,
+        broker.topics,
+        PropertyStamp("C", lambda: "NEW"),
+        policy or WaitPolicy(),
+        broker.random,
+    )
+    codes = (RequestCode.SEND_MESSAGE, SEND, BATCH)
+    return Client(dict.fromkeys(codes, handler.handle), broker.outbox)
+
+
+def header(**changes: object) -> SendMessageRequestHeaderV2:
+    return msgspec.structs.replace(HEADER, **changes)
+
+
+def stored_bodies(broker: Broker, topic: str = "T", queue_id: int = 1) -> list[bytes]:
+    result = broker.store.get_message(topic, queue_id, 0, 32)
+    return [message.body for message in decode_messages(b"".join(result.body))]
+
+
+@pytest.mark.parametrize("serialize_type", list(SerializeType))
+async def test_a_message_is_stored_and_described(serialize_type: SerializeType) -> None:
+    broker = Broker()
+    answer = sender(broker).call(SEND, HEADER, b"hello", serialize_type=serialize_type)
+    assert (answer.code, answer.remark) == (0, None)
+    told = answer.decode_header(SendMessageResponseHeader)
+    assert (told.msg_id, told.queue_id, told.queue_offset) == (
+        "7F00000100002A9F0000000000000000",
+        1,
+        0,
+    )
+    message = decode_messages(b"".join(broker.store.get_message("T", 1, 0, 1).body))[0]
+    assert (message.body, message.flag, message.born_timestamp_ms) == (b"hello", 3, NOW_MS - 5)
+    assert str(message.born_host) == "10.1.2.3:1234"
+    assert message.properties == {
+        "KEYS": "k",
+        "UNIQ_KEY": "U1",
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
+        "CLUSTER": "C",
+    }
+
+
+async def test_clients_of_rocketmq_are_told_what_they_expect() -> None:
+    answer = sender(Broker()).call(SEND, HEADER, b"hello")
+    assert answer.ext_fields() == {
+        "msgId": "7F00000100002A9F0000000000000000",
+        "queueId": "1",
+        "queueOffset": "0",
+        "transactionId": "U1",
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
+    }
+
+
+async def test_long_names_are_the_same_request() -> None:
+    broker = Broker()
+    fields = {name: getattr(HEADER, name) for name in HEADER.__struct_fields__}
+    client = sender(broker)
+    assert client.call(RequestCode.SEND_MESSAGE, SendMessageRequestHeader(**fields), b"x").code == 0
+    assert stored_bodies(broker) == [b"x"]
+
+
+async def test_a_oneway_send_is_stored_and_not_answered() -> None:
+    broker = Broker()
+    waiters = Waiters()
+    client = sender(broker, WaitPolicy(submit_replication=waiters.submit))
+    client.send(SEND, HEADER, b"x", flag=ONEWAY_FLAG)
+    assert client.answers() == []
+    assert waiters.waiting == []
+    assert stored_bodies(broker) == [b"x"]
+
+
+async def test_without_a_queue_the_broker_picks_one() -> None:
+    broker = Broker()
+    client = sender(broker)
+    queues = {
+        client.call(SEND, header(queue_id=-1), b"x").ext_fields()["queueId"] for _ in range(50)
+    }
+    assert queues == {"0", "1", "2", "3"}
+
+
+async def test_a_batch_becomes_consecutive_records() -> None:
+    broker = Broker()
+    body = encode_batch_body([Message("T", b"a", keys="k1"), Message("T", b"b", keys="k2")])
+    answer = sender(broker).call(BATCH, header(batch=True), body)
+    told = answer.decode_header(SendMessageResponseHeader)
+    assert told.queue_offset == 0
+    assert len(told.msg_id.split(",")) == 2
+    assert stored_bodies(broker) == [b"a", b"b"]
+    first = decode_messages(b"".join(broker.store.get_message("T", 1, 0, 1).body))[0]
+    assert first.properties == {"KEYS": "k1", "CLUSTER": "C"}
+
+
+async def test_the_flag_makes_a_batch_whatever_the_code() -> None:
+    broker = Broker()
+    body = encode_batch_body([Message("T", b"a"), Message("T", b"b")])
+    assert sender(broker).call(SEND, header(batch=True), body).code == 0
+    assert stored_bodies(broker) == [b"a", b"b"]
+
+
+async def test_a_batch_to_a_retry_topic_is_illegal() -> None:
+    body = encode_batch_body([Message("T", b"a")])
+    answer = sender(Broker()).call(BATCH, header(batch=True, topic="%RETRY%g", queue_id=0), body)
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+
+
+async def test_a_malformed_batch_is_illegal() -> None:
+    broker = Broker()
+    answer = sender(broker).call(BATCH, header(batch=True), b"\0\0\0\x05garbage")
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert stored_bodies(broker) == []
+
+
+async def test_an_unknown_topic_is_created_with_the_queues_asked_for() -> None:
+    broker = Broker()
+    answer = sender(broker).call(SEND, header(topic="Fresh", queue_id=3), b"x")
+    assert answer.code == 0
+    config = broker.topics.get("Fresh")
+    assert config is not None
+    assert (config.write_queue_nums, config.perm) == (4, 6)
+    assert stored_bodies(broker, "Fresh", 3) == [b"x"]
+
+
+REFUSED = {
+    "blank topic": (header(topic=""), ResponseCode.INVALID_PARAMETER, "blank"),
+    "bad topic": (header(topic="a b"), ResponseCode.INVALID_PARAMETER, "illegal characters"),
+    "path as topic": (header(topic="../x"), ResponseCode.INVALID_PARAMETER, "illegal characters"),
+    "system topic": (header(topic="SELF_TEST_TOPIC"), ResponseCode.NO_PERMISSION, "forbidden"),
+    "absent system topic": (
+        header(topic="SCHEDULE_TOPIC_XXXX"),
+        ResponseCode.NO_PERMISSION,
+        "forbidden",
+    ),
+    "no default topic": (
+        header(topic="New", default_topic="nope"),
+        ResponseCode.TOPIC_NOT_EXIST,
+        "not exist",
+    ),
+    "queue out of range": (header(queue_id=4), ResponseCode.INVALID_PARAMETER, "queueId[4]"),
+    "half message": (header(sys_flag=4), ResponseCode.NO_PERMISSION, "transaction"),
+    "delayed": (header(properties="DELAY\x013\x02"), ResponseCode.MESSAGE_ILLEGAL, "delayed"),
+    "long properties": (
+        header(properties="k\x01" + "v" * 33_000 + "\x02"),
+        ResponseCode.MESSAGE_ILLEGAL,
+        "limit is 32767",
+    ),
+}
+
+
+@pytest.mark.parametrize(("ext", "code", "remark"), REFUSED.values(), ids=REFUSED.keys())
+async def test_what_cannot_be_stored_is_refused_with_a_reason(
+    ext: SendMessageRequestHeaderV2, code: ResponseCode, remark: str
+) -> None:
+    """The order and the codes of SendMessageProcessor and msgCheck."""
+    broker = Broker()
+    answer = sender(broker).call(SEND, ext, b"x")
+    assert answer.code == code
+    assert remark in str(answer.remark)
+    assert broker.store.max_physical_offset == 0
+
+
+async def test_a_body_above_the_limit_is_illegal() -> None:
+    answer = sender(Broker()).call(SEND, HEADER, bytes(100_001))
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert "100001 bytes, the limit is 100000" in str(answer.remark)
+
+
+async def test_a_header_without_its_topic_is_answered_with_the_field() -> None:
+    answer = sender(Broker()).call(SEND, {"a": "PG"}, b"x")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "missing" in str(answer.remark)
+
+
+async def test_a_full_disk_refuses_the_put_with_a_reason_and_reads_go_on() -> None:
+    broker = Broker()
+    client = sender(broker)
+    assert client.call(SEND, HEADER, b"before").code == 0
+    broker.disk.capacity_bytes = broker.disk.used_bytes
+    codes = {client.call(SEND, HEADER, bytes(90_000)).code for _ in range(15)}
+    assert codes == {0, ResponseCode.SYSTEM_ERROR}
+    refused = client.call(SEND, HEADER, bytes(90_000))
+    assert "no room" in str(refused.remark)
+    assert stored_bodies(broker)[0] == b"before"
+
+
+async def test_the_answer_waits_for_a_slave() -> None:
+    broker, waiters = Broker(), Waiters()
+    client = sender(broker, WaitPolicy(submit_replication=waiters.submit))
+    client.send(SEND, HEADER, b"x")
+    assert client.answers() == []
+    assert client.connection.parked_puts == 1
+    assert waiters.waiting[0][0] == broker.store.max_physical_offset
+    waiters.answer(PutMessageStatus.PUT_OK)
+    assert [answer.code for answer in client.answers()] == [0]
+    assert client.connection.parked_puts == 0
+
+
+STORED_BUT = [
+    (PutMessageStatus.FLUSH_SLAVE_TIMEOUT, ResponseCode.FLUSH_SLAVE_TIMEOUT),
+    (PutMessageStatus.SLAVE_NOT_AVAILABLE, ResponseCode.SLAVE_NOT_AVAILABLE),
+    (PutMessageStatus.FLUSH_DISK_TIMEOUT, ResponseCode.FLUSH_DISK_TIMEOUT),
+]
+
+
+@pytest.mark.parametrize(("status", "code"), STORED_BUT)
+async def test_a_stored_message_with_a_bad_outcome_has_id_offset_and_reason(
+    status: PutMessageStatus, code: ResponseCode
+) -> None:
+    broker = Broker()
+    policy = WaitPolicy(submit_replication=answer_at_once(status, "no slave connected"))
+    answer = sender(broker, policy).call(SEND, HEADER, b"x")
+    assert (answer.code, answer.remark) == (code, "no slave connected")
+    assert answer.ext_fields()["msgId"] == "7F00000100002A9F0000000000000000"
+    assert stored_bodies(broker) == [b"x"]
+
+
+async def test_wait_false_is_answered_at_once() -> None:
+    broker, waiters = Broker(), Waiters()
+    policy = WaitPolicy(submit_flush=waiters.submit, submit_replication=waiters.submit)
+    client = sender(broker, policy)
+    assert client.call(SEND, header(properties="WAIT\x01false\x02"), b"x").code == 0
+    assert waiters.waiting == []
+
+
+async def test_a_batch_waits_by_the_properties_of_its_header() -> None:
+    broker, waiters = Broker(), Waiters()
+    client = sender(broker, WaitPolicy(submit_replication=waiters.submit))
+    body = encode_batch_body([Message("T", b"a"), Message("T", b"b")])
+    client.send(BATCH, header(batch=True, properties="WAIT\x01true\x02"), body)
+    assert waiters.waiting[0][0] == broker.store.max_physical_offset
+    quick = header(batch=True, properties="WAIT\x01false\x02")
+    assert client.call(BATCH, quick, body).code == 0
+
+
+OK = PutMessageStatus.PUT_OK
+DISK = PutMessageStatus.FLUSH_DISK_TIMEOUT
+SLAVE = PutMessageStatus.FLUSH_SLAVE_TIMEOUT
+
+
+@pytest.mark.parametrize("flush_first", [True, False])
+@pytest.mark.parametrize(
+    ("flushed", "replicated", "code"),
+    [(OK, OK, 0), (DISK, OK, 10), (OK, SLAVE, 12), (DISK, SLAVE, 12)],
+)
+async def test_disk_and_slave_are_waited_for_and_the_slave_has_the_last_word(
+    flushed: PutMessageStatus, replicated: PutMessageStatus, code: int, *, flush_first: bool
+) -> None:
+    """CommitLog.handleDiskFlushAndHA: a bad replica status overrides a bad flush status."""
+    disk, slave = Waiters(), Waiters()
+    policy = WaitPolicy(submit_flush=disk.submit, submit_replication=slave.submit)
+    client = sender(Broker(), policy)
+    client.send(SEND, HEADER, b"x")
+    steps = [(disk, flushed, "disk"), (slave, replicated, "slave")]
+    for waiters, status, reason in steps if flush_first else reversed(steps):
+        assert client.answers() == []
+        waiters.answer(status, reason if status is not OK else "")
+    (answer,) = client.answers()
+    assert answer.code == code
+    assert answer.remark == {0: None, 10: "disk", 12: "slave"}[code]
+
+
+async def test_deadlines_are_those_of_the_settings(autojump_clock: object) -> None:
+    disk, slave = Waiters(), Waiters()
+    policy = WaitPolicy(
+        submit_flush=disk.submit,
+        submit_replication=slave.submit,
+        flush_timeout_seconds=5.0,
+        slave_timeout_seconds=3.0,
+    )
+
+    now = trio.current_time()
+    sender(Broker(), policy).send(SEND, HEADER, b"x")
+    assert disk.waiting[0][1] == pytest.approx(now + 5)
+    assert slave.waiting[0][1] == pytest.approx(now + 3)
+
+
+async def test_too_many_parked_puts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node.handlers.send_message, "PARKED_PUTS_MAX", 2)
+    broker, waiters = Broker(), Waiters()
+    client = sender(broker, WaitPolicy(submit_replication=waiters.submit))
+    for _ in range(2):
+        client.send(SEND, HEADER, b"x")
+    answer = client.call(SEND, HEADER, b"x")
+    assert answer.code == ResponseCode.SYSTEM_BUSY
+    assert str(answer.remark).startswith("[OVERLOAD]")
+    waiters.answer(OK)
+    assert len(client.answers()) == 2
+    client.send(SEND, HEADER, b"x")
+    assert len(waiters.waiting) == 1
+
+
+async def test_a_parked_answer_for_a_gone_client_is_dropped() -> None:
+    waiters = Waiters()
+    client = sender(Broker(), WaitPolicy(submit_replication=waiters.submit))
+    client.send(SEND, HEADER, b"x")
+    client.connection.close()
+    waiters.answer(OK)
+    assert client.answers() == []
+
+
+async def test_a_slave_refuses_and_names_its_master() -> None:
+    client = Client({SEND: SlaveRefusal("broker-a-0", "127.0.0.1:10911").handle})
+    answer = client.call(SEND, HEADER, b"x")
+    assert answer.code == ResponseCode.SYSTEM_BUSY
+    assert str(answer.remark).startswith("[REJECTREQUEST]")
+    assert "broker-a-0 at 127.0.0.1:10911" in str(answer.remark)
+
+
+async def test_properties_of_a_49_client_lose_nothing() -> None:
+    broker = Broker()
+    sender(broker).call(SEND, header(properties="UNIQ_KEY\x01U\x02TAGS\x01TagA"), b"x")
+    record = decode_messages(b"".join(broker.store.get_message("T", 1, 0, 1).body))[0]
+    assert record.tags == "TagA"
+    assert decode_properties(b"TAGS\x01TagA") == {"TAGS": "TagA"}

@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from node.errors import RequestError
+from node.handlers.send_properties import (
+    PropertyStamp,
+    UniqueKeys,
+    check_supported,
+    is_waiting,
+    unique_key_of,
+)
+from tandem.wire.message_properties import decode_properties
+from tandem.wire.response_code import ResponseCode
+from tests.node.doubles import BROKER
+
+SUFFIX = b"MSG_REGION\x01DefaultRegion\x02TRACE_ON\x01true\x02CLUSTER\x01C\x02"
+
+
+def stamp() -> PropertyStamp:
+    return PropertyStamp("C", lambda: "NEW")
+
+
+@pytest.mark.parametrize(
+    ("properties", "waits"),
+    [
+        ("", True),
+        ("WAIT\x01true\x02", True),
+        ("WAIT\x01TRUE\x02", True),
+        ("KEYS\x01k\x02WAIT\x01false\x02TAGS\x01t\x02", False),
+        ("WAIT\x01false", False),
+        ("WAIT\x01nonsense\x02", False),
+        ("AWAIT\x01false\x02", True),
+        ("WAIT\x01false\x02AWAIT\x01true\x02", False),
+        ("WAIT\x01false\x02WAIT\x01true\x02", True),
+        ("KEYS\x01WAIT\x02", True),
+    ],
+)
+def test_waiting_is_the_default_and_anything_but_true_is_not(
+    properties: str, *, waits: bool
+) -> None:
+    """Message.isWaitStoreMsgOK."""
+    assert is_waiting(properties) is waits
+
+
+def test_the_unique_key_is_found() -> None:
+    assert unique_key_of("a\x01b\x02UNIQ_KEY\x01AB12\x02") == "AB12"
+    assert unique_key_of("XUNIQ_KEY\x01AB12\x02") is None
+    assert unique_key_of("") is None
+
+
+def test_the_brokers_properties_are_added() -> None:
+    assert stamp().stored("KEYS\x01k\x02UNIQ_KEY\x01U\x02") == (
+        b"KEYS\x01k\x02UNIQ_KEY\x01U\x02" + SUFFIX
+    )
+
+
+def test_a_missing_separator_is_added_first() -> None:
+    """4.9.8 clients leave out the last one."""
+    assert stamp().stored("UNIQ_KEY\x01U") == b"UNIQ_KEY\x01U\x02" + SUFFIX
+
+
+def test_a_missing_unique_key_is_made() -> None:
+    assert stamp().stored("") == b"UNIQ_KEY\x01NEW\x02" + SUFFIX
+
+
+def test_a_message_that_was_in_a_broker_before_has_everything_once() -> None:
+    stored = stamp().stored("CLUSTER\x01Other\x02UNIQ_KEY\x01U\x02POP_CK\x01x\x02a\x01b\x02")
+    assert stored.count(b"CLUSTER\x01") == 1
+    assert decode_properties(stored) == {
+        "CLUSTER": "C",
+        "UNIQ_KEY": "U",
+        "a": "b",
+        "MSG_REGION": "DefaultRegion",
+        "TRACE_ON": "true",
+    }
+
+
+def test_each_message_of_a_batch_gets_the_cluster_only() -> None:
+    assert stamp().batch_suffix == b"CLUSTER\x01C\x02"
+
+
+@pytest.mark.parametrize("sys_flag", [4, 8, 12])
+def test_transactional_messages_are_refused(sys_flag: int) -> None:
+    with pytest.raises(RequestError) as caught:
+        check_supported(sys_flag, "")
+    assert caught.value.code == ResponseCode.NO_PERMISSION
+
+
+def test_a_transaction_by_property_is_refused() -> None:
+    with pytest.raises(RequestError):
+        check_supported(0, "TRAN_MSG\x01true\x02")
+    check_supported(0, "TRAN_MSG\x01false\x02XTRAN_MSG\x01true\x02")
+
+
+@pytest.mark.parametrize(
+    "properties",
+    ["DELAY\x013\x02", "TIMER_DELIVER_MS\x0117\x02", "a\x01b\x02TIMER_DELAY_SEC\x015\x02"],
+)
+def test_delayed_messages_are_refused_with_the_property(properties: str) -> None:
+    with pytest.raises(RequestError, match="delayed messages are not supported") as caught:
+        check_supported(0, properties)
+    assert caught.value.code == ResponseCode.MESSAGE_ILLEGAL
+
+
+def test_delay_level_zero_is_no_delay() -> None:
+    check_supported(0, "DELAY\x010\x02NODELAY\x013\x02")
+
+
+def test_unique_keys_have_the_form_of_rocketmq_and_never_repeat() -> None:
+    keys = UniqueKeys(BROKER, lambda: 1_700_000_000_000, random.Random(1))
+    made = [keys.new() for _ in range(1000)]
+    assert len(set(made)) == 1000
+    assert {len(key) for key in made} == {32}
+    assert all(key.startswith("7F000001") and key == key.upper() for key in made)
