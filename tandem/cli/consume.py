@@ -196,10 +196,10 @@ def _print_text(message: "MessageExt") -> None:
 
 
 def _print_json(message: "MessageExt") -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(as_record(message)) + b"\n")
+    sys.stdout.buffer.write(msgspec.json.encode(_as_record(message)) + b"\n")
 
 
-def as_record(message: "MessageExt") -> dict[str, Any]:
+def _as_record(message: "MessageExt") -> dict[str, Any]:
     """A message as JSON can hold it: `body` is text, or `body_base64` if it is not UTF-8."""
     try:
         body: dict[str, Any] = {"body": message.body.decode()}

@@ -1,0 +1,84 @@
+from pathlib import Path
+
+import pytest
+import trio
+
+from tandem.cli.output import exit_status, expected_errors, human_bytes, name_servers_of, run
+from tandem.client.errors import RouteNotFoundError
+from tandem.cluster import ClusterConfigError, NotRunningError, UnknownNodeError
+from tandem.drill.errors import BadOptionsError, MissingRequirementError
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (312 * 1024 * 1024, "312.0 MiB"),
+        (5 * 1024**4, "5.0 TiB"),
+        (5000 * 1024**4, "5000.0 TiB"),
+    ],
+)
+def test_sizes_are_for_people(count: int, text: str) -> None:
+    assert human_bytes(count) == text
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ClusterConfigError("cluster.yaml:1: ..."), 2),
+        (UnknownNodeError("z", ["a"]), 2),
+        (BadOptionsError("--rate 0: ..."), 2),
+        (RouteNotFoundError("orders", "nobody answers"), 1),
+        (NotRunningError(Path("cluster.yaml")), 1),
+        (MissingRequirementError("no Java"), 1),
+    ],
+)
+def test_what_the_user_wrote_wrong_is_2_and_the_rest_is_1(error: Exception, status: int) -> None:
+    assert isinstance(error, expected_errors())
+    assert exit_status(error) == status
+
+
+def test_named_servers_need_no_cluster_file() -> None:
+    assert name_servers_of(["10.0.0.1:9876"], None) == ["10.0.0.1:9876"]
+
+
+async def fail_inside_nurseries(*errors: BaseException) -> None:
+    async def fail(error: BaseException) -> None:
+        raise error
+
+    async with trio.open_nursery() as outer, trio.open_nursery() as inner:
+        for error in errors:
+            inner.start_soon(fail, error)
+        outer.start_soon(trio.sleep_forever)
+
+
+def test_an_expected_error_comes_out_of_its_groups() -> None:
+    with pytest.raises(RouteNotFoundError):
+        run(fail_inside_nurseries, RouteNotFoundError("orders", "nobody answers"))
+
+
+def test_an_interrupt_is_an_interrupt_whatever_came_with_it() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        run(fail_inside_nurseries, KeyboardInterrupt())
+
+
+def test_a_bug_keeps_its_groups() -> None:
+    with pytest.raises(ExceptionGroup):
+        run(fail_inside_nurseries, ZeroDivisionError())
+
+
+def test_a_result_comes_back() -> None:
+    async def answer(number: int) -> int:
+        return number
+
+    assert run(answer, 42) == 42
+
+
+def test_an_expected_error_without_a_group_stays_as_it_is() -> None:
+    async def fail() -> None:
+        raise RouteNotFoundError("orders", "nobody answers")
+
+    with pytest.raises(RouteNotFoundError):
+        run(fail)

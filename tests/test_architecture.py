@@ -1,0 +1,138 @@
+"""What linters cannot see: how tree, tests and banned calls hang together."""
+
+import ast
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("tandem", "store", "ha", "node")
+SOURCES = sorted(file for name in PACKAGES for file in (ROOT / name).rglob("*.py"))
+
+COVERED_ELSEWHERE = {
+    "tandem/cluster/__main__.py": "tests/tandem/cluster/test_detached.py",
+}
+"""Modules whose tests have another name."""
+
+SYSTEM_CALLS = {"os", "mmap", "threading", "fcntl"}
+
+
+def syntax_tree(file: Path) -> ast.Module:
+    """The code of a module that runs: without what is there for type checkers."""
+    tree = ast.parse(file.read_bytes())
+    tree.body = [
+        node
+        for node in tree.body
+        if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    ]
+    return tree
+
+
+def imported_modules(file: Path) -> Iterator[str]:
+    for node in ast.walk(syntax_tree(file)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+def has_behaviour(file: Path) -> bool:
+    """Whether there is something to test: not in errors, nor in names, enums and protocols."""
+    if file.name in ("__init__.py", "errors.py"):
+        return False
+    bodies = [
+        node
+        for node in syntax_tree(file).body
+        if not (isinstance(node, ast.ClassDef) and "Protocol" in map(ast.unparse, node.bases))
+    ]
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    return any(isinstance(part, functions) for body in bodies for part in ast.walk(body))
+
+
+def test_each_module_has_its_test_file() -> None:
+    missing = []
+    for file in filter(has_behaviour, SOURCES):
+        path = file.relative_to(ROOT)
+        mirror = Path("tests") / path.parent / f"test_{path.name}"
+        expected = COVERED_ELSEWHERE.get(str(path), str(mirror))
+        if not (ROOT / expected).exists():
+            missing.append(expected)
+    assert missing == []
+
+
+def test_each_folder_with_modules_is_a_package() -> None:
+    folders = {file.parent for file in SOURCES}
+    assert [folder for folder in folders if not (folder / "__init__.py").exists()] == []
+
+
+def test_nothing_flushes_a_mapping() -> None:
+    """It keeps the interpreter lock for as long as the disk takes; `os.fdatasync` does not."""
+    flushed = [
+        f"{file.relative_to(ROOT)}:{node.lineno} {ast.unparse(node)}"
+        for file in SOURCES
+        if "mmap" in set(imported_modules(file))
+        for node in ast.walk(syntax_tree(file))
+        if isinstance(node, ast.Attribute) and node.attr == "flush"
+    ]
+    assert [place for place in flushed if "map" in place.split()[1]] == []
+
+
+def test_only_the_disk_module_of_the_store_makes_system_calls() -> None:
+    callers = [
+        file.name
+        for file in SOURCES
+        if file.is_relative_to(ROOT / "store") and SYSTEM_CALLS & set(imported_modules(file))
+    ]
+    assert callers == ["disk.py"]
+
+
+def test_threads_of_a_node_are_used_by_the_disk_only() -> None:
+    """Everything else runs on one thread, which is why nothing else needs a lock."""
+    users = [
+        str(file.relative_to(ROOT))
+        for file in SOURCES
+        if not file.is_relative_to(ROOT / "tandem") and "to_thread" in file.read_text()
+    ]
+    assert users == ["store/disk.py"]
+
+
+def test_every_engine_is_under_the_contract_for_engines() -> None:
+    """An engine says so in its docstring; the contract in pyproject.toml has to know it."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    contracts = settings["tool"]["importlinter"]["contracts"]
+    engines = next(
+        contract["source_modules"] for contract in contracts if "engines" in contract["name"]
+    )
+    for file in SOURCES:
+        docstring = ast.get_docstring(ast.parse(file.read_bytes())) or ""
+        if "a state machine with no I/O" in docstring:
+            module = ".".join(file.relative_to(ROOT).with_suffix("").parts)
+            assert any(module == engine or module.startswith(f"{engine}.") for engine in engines)
+
+
+@pytest.mark.slow
+def test_importing_the_library_loads_neither_client_nor_trio_nor_numpy() -> None:
+    code = (
+        "import sys, tandem; "
+        "print({'trio', 'numpy', 'pyspark', 'tandem.client', 'tandem.wire'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "set()"
+
+
+@pytest.mark.slow
+def test_the_command_line_loads_no_client_before_a_command_runs() -> None:
+    code = (
+        "import sys, tandem.cli; "
+        "print({'trio', 'numpy', 'pyspark', 'matplotlib', 'tandem.client'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == "set()"
