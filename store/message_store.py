@@ -130,7 +130,7 @@ class MessageStore:
             min(config.max_message_size_bytes, self.commit_log.record_bytes_max)
             - RECORD_OVERHEAD_BYTES_MAX
         )
-        """A body up to this size needs no further look; properties take at most half of the rest."""
+        """A body up to this size needs no further look: properties take at most half the rest."""
         unit = -(-config.mapped_file_size_consume_queue_bytes // 20) * 20
         self.queues = ConsumeQueueStore(f"{root}/consumequeue", unit, disk)
         self.reput_service = ReputMessageService(self.commit_log, self.queues, self.grown)

@@ -12,8 +12,8 @@ record starts, and what lies behind that place says what happened:
 Nothing here changes anything, so an interrupted recovery just starts over.
 
 Beyond RocketMQ, a record has to say its own place in the log (PHYSICALOFFSET), and properties
-that end in zeros are a page that never reached the disk. Source: CommitLog.checkMessageAndReturnSize,
-recoverNormally, recoverAbnormally of 5.3.3.
+that end in zeros are a page that never reached the disk.
+Source: CommitLog.checkMessageAndReturnSize, recoverNormally, recoverAbnormally of 5.3.3.
 """
 
 from __future__ import annotations
