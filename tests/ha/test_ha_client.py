@@ -454,7 +454,7 @@ def test_a_record_too_big_for_the_file_is_refused_before_it_is_all_there() -> No
 def test_a_new_log_may_not_begin_where_nothing_fits() -> None:
     client = new_client()
     client.connected(0, b"")
-    client.receive_data(frame(FILE_SIZE_BYTES - 5, b"12345"))
+    client.receive_data(frame(FILE_SIZE_BYTES - 5, b"12345678"))
     with pytest.raises(CorruptTransferError):
         client.next_event()
 
