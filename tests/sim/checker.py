@@ -12,13 +12,14 @@ probes were answered) and the bytes that are in each node's commit log at the en
     PHANTOM           stored, but never sent, sent with other bytes, or refused by the broker
     MISPLACED         stored elsewhere than the producer was told
     CORRUPT           a log that cannot be walked from its start to its end
-    DIVERGED          a slave's log is not the master's, byte for byte; or differs for longer than
-                      it takes to catch up
-    FALSE_ALARM       a slave was refused as diverged, but its log is a prefix of the master's
+    DIVERGED          a slave's log is not the master's, byte for byte, after all the time it takes
+                      to catch up; or it became different although no power was lost
+    FALSE_ALARM       a slave was refused as diverged, but its log was a prefix of the master's
     FALSE_ACK         a slave reported bytes that it did not have
     MISREAD           a reader saw a record that is not in the log at that place, or out of order
     UNREAD            in the log, but not to be had by pulling its queue
     STUCK             after everything was healed, sends do not succeed again in time
+    CRASHED           a node ended by itself without cause, or logged a traceback
 
 Kinds of ends of a send: see `Outcome`. Only SEND_OK is a promise; the three "stored" answers say
 where the message is, not that it is safe.
@@ -67,6 +68,7 @@ class Kind(enum.Enum):
     MISREAD = enum.auto()
     UNREAD = enum.auto()
     STUCK = enum.auto()
+    CRASHED = enum.auto()
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -90,6 +92,8 @@ class Send(msgspec.Struct, frozen=True):
     queue_id: int = -1
     queue_offset: int = -1
     physical_offset: int = -1
+    text: str = ""
+    """The producer's words, for people."""
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -135,6 +139,7 @@ class History(msgspec.Struct):
     """What pulling every queue from its start gave at the very end."""
     reports: list[Report] = []
     probes: list[Probe] = []
+    crashes: list[str] = []
 
 
 class Expectations(msgspec.Struct, frozen=True):
@@ -143,12 +148,11 @@ class Expectations(msgspec.Struct, frozen=True):
     `master_lost_cache`: the master lost power, and with it what was not synced. Then its log may
     be shorter than a slave's, and such a slave has to be refused. `acks_survive_power_loss` says
     whether SEND_OK meant "on the master's disk" (SYNC_FLUSH); if not, an acknowledged message has
-    to be on some node. `refused_slaves` are those that raised the alarm.
+    to be on some node, or in the log of a slave that was refused.
     """
 
     master_lost_cache: bool = False
     acks_survive_power_loss: bool = False
-    refused_slaves: frozenset[str] = frozenset()
     send_again_within_seconds: float = 10.0
 
 
@@ -159,6 +163,13 @@ class Log(msgspec.Struct, frozen=True):
     records: tuple[Stored, ...]
     fault: str = ""
     """Why it cannot be walked to its end; empty if it can."""
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A slave that raised the alarm, and both logs at that time."""
+
+    slave: Log
+    master: Log
 
 
 def walk_log(data: bytes) -> Log:
@@ -195,13 +206,21 @@ def check(
     master: Log,
     slaves: Mapping[str, Log],
     expectations: Expectations | None = None,
+    refusals: Mapping[str, Refusal] | None = None,
 ) -> list[Finding]:
-    """Return every broken promise; an empty list if all were kept."""
+    """Return every broken promise; an empty list if all were kept.
+
+    `slaves` are the logs at the end, when every slave has caught up; one that was refused has been
+    wiped and has copied the log by then.
+    """
     expected = expectations or Expectations()
+    refused = {name: refusal.slave for name, refusal in (refusals or {}).items()}
     logs = {"master": master, **slaves}
-    findings = [*_check_logs(logs)]
-    findings += _check_slaves(master, slaves, expected)
-    findings += _check_sends(history.sends, master, slaves, expected)
+    findings = [Finding(Kind.CRASHED, text) for text in history.crashes]
+    findings += _check_logs(logs)
+    findings += _check_slaves(master, slaves)
+    findings += _check_refusals(refusals or {}, expected)
+    findings += _check_sends(history.sends, master, [*slaves.values(), *refused.values()], expected)
     findings += _check_phantoms(history.sends, logs)
     for name, log in logs.items():
         findings += _check_queues(name, log.records)
@@ -228,31 +247,35 @@ def first_difference(left: bytes, right: bytes) -> int:
     return bisect_left(range(size), 1, key=lambda at: left[: at + 1] != right[: at + 1])
 
 
-def _check_slaves(
-    master: Log, slaves: Mapping[str, Log], expected: Expectations
-) -> Iterator[Finding]:
+def _check_slaves(master: Log, slaves: Mapping[str, Log]) -> Iterator[Finding]:
     for name, slave in slaves.items():
-        if slave.data == master.data:
-            if name in expected.refused_slaves:
-                yield Finding(Kind.FALSE_ALARM, f"{name} was refused, but equals the master")
-            continue
-        at = first_difference(master.data, slave.data)
-        behind = at == len(slave.data)
-        where = f"{name} ({len(slave.data)} bytes) and master ({len(master.data)} bytes)"
-        if name not in expected.refused_slaves:
-            what = "is still behind" if behind else "has other bytes"
-            yield Finding(Kind.DIVERGED, f"{where}: the slave {what} from {at} on")
-        elif behind:
-            yield Finding(Kind.FALSE_ALARM, f"{where}: refused, but it is a prefix")
+        if slave.data != master.data:
+            what = "is still behind" if _is_prefix(slave, master) else "has other bytes"
+            yield Finding(
+                Kind.DIVERGED,
+                f"{name} ({len(slave.data)} bytes) {what}: differs from the master"
+                f" ({len(master.data)} bytes) at {first_difference(master.data, slave.data)}",
+            )
+
+
+def _check_refusals(refusals: Mapping[str, Refusal], expected: Expectations) -> Iterator[Finding]:
+    for name, refusal in refusals.items():
+        where = f"{name} ({len(refusal.slave.data)} bytes) was refused"
+        if _is_prefix(refusal.slave, refusal.master):
+            yield Finding(Kind.FALSE_ALARM, f"{where}, but holds a prefix of the master's log")
         elif not expected.master_lost_cache:
-            yield Finding(Kind.DIVERGED, f"{where}: refused, but nothing could make them differ")
+            yield Finding(Kind.DIVERGED, f"{where}, but nothing could make the logs differ")
+
+
+def _is_prefix(slave: Log, master: Log) -> bool:
+    return master.data.startswith(slave.data)
 
 
 def _check_sends(
-    sends: Iterable[Send], master: Log, slaves: Mapping[str, Log], expected: Expectations
+    sends: Iterable[Send], master: Log, others: Iterable[Log], expected: Expectations
 ) -> Iterator[Finding]:
     on_master = _by_key(master.records)
-    anywhere = set(on_master).union(*(_by_key(log.records) for log in slaves.values()))
+    anywhere = set(on_master).union(*(_by_key(log.records) for log in others))
     for send in sends:
         places = on_master.get(send.key, [])
         if send.outcome is Outcome.OK and not _may_be_missing(send, anywhere, expected):
@@ -352,6 +375,8 @@ def _check_reports(reports: Iterable[Report]) -> Iterator[Finding]:
 def _check_reads(reads: Iterable[Read], master: Log, expected: Expectations) -> Iterator[Finding]:
     places = {(record.queue_id, record.queue_offset): record for record in master.records}
     next_offset: dict[tuple[str, int], int] = {}
+    if expected.master_lost_cache:
+        return  # a reader may have seen what the master's disk then lost
     for read in reads:
         record = read.record
         where = f"{read.reader}: queue {record.queue_id}, {record.queue_offset}"
@@ -359,9 +384,6 @@ def _check_reads(reads: Iterable[Read], master: Log, expected: Expectations) -> 
         if record.queue_offset != due:
             yield Finding(Kind.MISREAD, f"{where} came instead of {due}")
         next_offset[read.reader, record.queue_id] = record.queue_offset + 1
-        # A reader may have seen what the master's disk then lost.
-        if expected.master_lost_cache:
-            continue
         if places.get((record.queue_id, record.queue_offset)) != record:
             yield Finding(Kind.MISREAD, f"{where}: {record.key!r} is not in the log there")
 
@@ -384,7 +406,7 @@ def _check_drained(drained: Iterable[Read], master: Log) -> Iterator[Finding]:
 
 def _check_probes(probes: Iterable[Probe], expected: Expectations) -> Iterator[Finding]:
     limit: Final = expected.send_again_within_seconds
-    late = [probe for probe in probes if probe.sent_after_heal_seconds >= limit]
+    late = [probe for probe in probes if probe.sent_after_heal_seconds > limit - 0.001]
     if not late:
         yield Finding(Kind.STUCK, f"nothing was tried {limit} s after healing")
     for probe in late:

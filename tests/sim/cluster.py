@@ -30,6 +30,10 @@ node_of_task: contextvars.ContextVar[str] = contextvars.ContextVar("node", defau
 
 REPORT_BYTES: Final = 8
 
+SLAVE_ALARM: Final = "This log is not a part of the master's"
+MASTER_ALARM: Final = "holds messages that this master has not"
+"""What an operator is told; see `_remedy` in `ha.master_follower` and `ha.slave_server`."""
+
 
 class NodeSeams(msgspec.Struct, frozen=True):
     """What a node gets instead of the real world."""
@@ -221,11 +225,23 @@ class SimulatedCluster:
         self._trace.note("fault", f"wipe {name}")
         node.disk = self._new_disk(name)
 
+    def has_alarm(self, slave: SimulatedNode) -> bool:
+        """True if slave or master said that the slave's log is another history."""
+        since = slave.current.started_at if slave.current else 0.0
+        return any(
+            line.at_seconds >= since
+            and (
+                (line.node == slave.name and SLAVE_ALARM in line.text)
+                or (line.node == self.master.name and _is_alarm_of(slave.name, line.text))
+            )
+            for line in self.log_lines
+        )
+
     def ip_of(self, machine: str) -> str:
         """Return the address of a node, or of a client, which is named by its address."""
         return self.nodes[machine].ip if machine in self.nodes else machine
 
-    async def carry_out(self, instruction: Instruction) -> None:  # noqa: C901
+    def carry_out(self, instruction: Instruction) -> None:  # noqa: C901
         """Do what a line of a plan says."""
         self._trace.note("fault", str(instruction))
         arguments = instruction.arguments
@@ -326,6 +342,10 @@ class SimulatedCluster:
             if report >= 0:
                 end = incarnation.tail.end()
                 self.reports.append(Report(slave.name, report, end, trio.current_time()))
+
+
+def _is_alarm_of(slave: str, text: str) -> bool:
+    return text.startswith(f"slave {slave} ") and MASTER_ALARM in text
 
 
 def _leaves(error: BaseException) -> list[BaseException]:

@@ -16,6 +16,7 @@ from tests.sim.checker import (
     Outcome,
     Probe,
     Read,
+    Refusal,
     Report,
     Send,
     Stored,
@@ -44,6 +45,7 @@ class Run:
         self.master = bytes(builder.log)
         self.slaves = {"one": self.master, "two": self.master}
         self.expectations = Expectations()
+        self.refusals: dict[str, Refusal] = {}
         records = walk_log(self.master).records
         self.history = History(
             sends=[_send(index, record) for index, record in enumerate(records)],
@@ -58,7 +60,8 @@ class Run:
 
     def check(self) -> list[Finding]:
         slaves = {name: walk_log(data) for name, data in self.slaves.items()}
-        return check(self.history, walk_log(self.master), slaves, self.expectations)
+        master = walk_log(self.master)
+        return check(self.history, master, slaves, self.expectations, self.refusals)
 
     def kinds(self) -> set[Kind]:
         return {finding.kind for finding in self.check()}
@@ -211,18 +214,23 @@ def _slave_with_other_bytes(run: Run) -> None:
     run.slaves["two"] = _log(*((i, 1 - i % 2) for i in range(8)))
 
 
-def _refused_without_cause(run: Run) -> None:
-    run.slaves["two"] = _log(*((i, i % 2) for i in range(6)))
-    run.expectations = Expectations(refused_slaves=frozenset({"two"}), master_lost_cache=True)
+def _refused_as_a_prefix(run: Run) -> None:
+    behind = _log(*((i, i % 2) for i in range(6)))
+    run.refusals["two"] = Refusal(slave=walk_log(behind), master=walk_log(run.master))
+    run.expectations = Expectations(master_lost_cache=True)
 
 
 def _refused_though_equal(run: Run) -> None:
-    run.expectations = Expectations(refused_slaves=frozenset({"two"}))
+    run.refusals["two"] = Refusal(slave=walk_log(run.master), master=walk_log(run.master))
 
 
 def _refused_and_truly_different_without_power_loss(run: Run) -> None:
-    _slave_with_other_bytes(run)
-    run.expectations = Expectations(refused_slaves=frozenset({"two"}))
+    other = _log(*((i, 1 - i % 2) for i in range(8)))
+    run.refusals["two"] = Refusal(slave=walk_log(other), master=walk_log(run.master))
+
+
+def _crashed(run: Run) -> None:
+    run.history.crashes.append("one: KeyError")
 
 
 def _false_ack(run: Run) -> None:
@@ -261,12 +269,9 @@ def _nothing_probed(run: Run) -> None:
 
 
 def _lost_after_power_loss_with_sync_flush(run: Run) -> None:
-    run.master = _log(*((i, i % 2) for i in range(4)))
-    run.expectations = Expectations(
-        master_lost_cache=True,
-        acks_survive_power_loss=True,
-        refused_slaves=frozenset({"one", "two"}),
-    )
+    run.refusals["one"] = Refusal(slave=walk_log(run.master), master=walk_log(run.master[:1]))
+    run.everywhere(_log(*((i, i % 2) for i in range(4))))
+    run.expectations = Expectations(master_lost_cache=True, acks_survive_power_loss=True)
 
 
 def _lost_on_every_node_after_power_loss(run: Run) -> None:
@@ -275,8 +280,8 @@ def _lost_on_every_node_after_power_loss(run: Run) -> None:
 
 
 def _merged_silently_after_power_loss(run: Run) -> None:
-    run.master = _log(*((i, i % 2) for i in range(4)))
-    run.expectations = Expectations(master_lost_cache=True, refused_slaves=frozenset({"one"}))
+    run.master = _log(*((i, i % 2) for i in range(4)), (6, 0))
+    run.expectations = Expectations(master_lost_cache=True)
 
 
 PLANTED: dict[str, tuple[Kind, Callable[[Run], None]]] = {
@@ -304,7 +309,7 @@ PLANTED: dict[str, tuple[Kind, Callable[[Run], None]]] = {
         (Kind.DIVERGED, _slave_with_other_bytes),
         (Kind.DIVERGED, _refused_and_truly_different_without_power_loss),
         (Kind.DIVERGED, _merged_silently_after_power_loss),
-        (Kind.FALSE_ALARM, _refused_without_cause),
+        (Kind.FALSE_ALARM, _refused_as_a_prefix),
         (Kind.FALSE_ALARM, _refused_though_equal),
         (Kind.FALSE_ACK, _false_ack),
         (Kind.MISREAD, _reader_skips),
@@ -314,6 +319,7 @@ PLANTED: dict[str, tuple[Kind, Callable[[Run], None]]] = {
         (Kind.UNREAD, _queue_does_not_give_it),
         (Kind.STUCK, _probe_fails),
         (Kind.STUCK, _nothing_probed),
+        (Kind.CRASHED, _crashed),
         (Kind.LOST, _lost_after_power_loss_with_sync_flush),
         (Kind.LOST, _lost_on_every_node_after_power_loss),
     )
@@ -352,11 +358,10 @@ def test_an_unanswered_message_may_arrive_late() -> None:
 
 def test_after_power_loss_an_acknowledged_message_on_a_refused_slave_is_not_lost() -> None:
     run = Run()
-    run.master = _log(*((i, i % 2) for i in range(4)))
-    run.history.drained = run.history.drained[:4]
-    run.expectations = Expectations(
-        master_lost_cache=True, refused_slaves=frozenset({"one", "two"})
-    )
+    before = walk_log(run.master)
+    run.everywhere(_log(*((i, i % 2) for i in range(4))))
+    run.refusals["one"] = Refusal(slave=before, master=walk_log(run.master))
+    run.expectations = Expectations(master_lost_cache=True)
     assert run.check() == []
 
 
