@@ -1,0 +1,56 @@
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tandem.cli import app
+from tandem.drill.options import DrillOptions
+
+
+def drill(
+    monkeypatch: pytest.MonkeyPatch, *arguments: str, status: int = 0
+) -> tuple[int, list[DrillOptions]]:
+    """Run `tandem drill` with a drill that only notes what it was asked for."""
+    asked: list[DrillOptions] = []
+
+    def run_drill(options: DrillOptions) -> int:
+        asked.append(options)
+        return status
+
+    monkeypatch.setattr("tandem.drill.command.run_drill", run_drill)
+    return CliRunner().invoke(app, ["drill", *arguments]).exit_code, asked
+
+
+def test_without_options_the_whole_scenario_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, asked = drill(monkeypatch)
+    (options,) = asked
+    assert options == DrillOptions(config=options.config)
+    assert options.config.name == "cluster.yaml"
+
+
+def test_every_option_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = (
+        "--config c.yaml --input lines.txt --scenario slave-loss --rate 100 --duration 9"
+        " --out there --no-spark --seed 7"
+    )
+    assert drill(monkeypatch, *line.split())[1] == [
+        DrillOptions(
+            config=Path("c.yaml"),
+            input_file=Path("lines.txt"),
+            scenario="slave-loss",
+            rate_per_second=100.0,
+            duration_seconds=9.0,
+            out=Path("there"),
+            spark=False,
+            seed=7,
+        )
+    ]
+
+
+@pytest.mark.parametrize("status", [0, 1, 2])
+def test_the_exit_status_is_the_drills(monkeypatch: pytest.MonkeyPatch, status: int) -> None:
+    assert drill(monkeypatch, status=status)[0] == status
+
+
+def test_a_scenario_that_is_not_there_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert drill(monkeypatch, "--scenario", "earthquake") == (2, [])
