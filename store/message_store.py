@@ -269,9 +269,14 @@ class MessageStore:
                 end.reason,
                 len(torn),
             )
-            self._disk.replace(f"{self.config.directory}/torn/{end.offset:020d}", torn)
+            self._set_aside(f"{self.config.directory}/torn/{end.offset:020d}", torn)
         self.queues.truncate_dirty(end.offset)
         queue.truncate_dirty_files(end.offset)
+
+    def _set_aside(self, path: str, torn: bytes) -> None:
+        # A recovery that was interrupted has kept more: it may have deleted whole files since.
+        if not (self._disk.read(path) or b"").startswith(torn):
+            self._disk.replace(path, torn)
 
     def _expect_on_disk(self, end: int, reason: str, path: str) -> None:
         """Refuse to start with less of the log than the checkpoint says was on disk."""
@@ -791,7 +796,7 @@ def _position_status(queue: ConsumeQueue | None, offset: int) -> tuple[GetMessag
 def _torn_bytes(files: list[MappedFile], offset: int) -> bytes:
     """Return what lies behind `offset` up to the last byte that is not zero.
 
-    A blank record alone is not torn: it is written again with the next message.
+    The beginning of a blank record alone is not torn: it is written again with the next message.
     """
     parts = []
     for file in files:

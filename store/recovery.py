@@ -180,16 +180,17 @@ def find_log_end(
 ) -> LogEnd:
     """Walk `files`, which lie end to end; hand every good record to `dispatch` in order.
 
-    A blank closes a file only if a file follows; else the log ends at the blank, which will be
-    written again. Source: CommitLog.recoverNormally.
+    A blank closes its file. RocketMQ goes back to the start of a blank that no file follows and
+    writes something else over it, which a slave may hold already: here the log ends behind it.
+
+    Source: CommitLog.recoverNormally.
     """
     end = LogEnd(offset=files[0].file_from_offset if files else 0, reason="there are no files")
-    for index, file in enumerate(files):
+    for file in files:
         end, closed = _walk_file(file, end, dispatch, check_crc=check_crc)
         if not closed:
             return end
-        if index + 1 < len(files):
-            end = msgspec.structs.replace(end, offset=file.file_from_offset + file.size)
+        end = msgspec.structs.replace(end, offset=file.file_from_offset + file.size)
     return end
 
 
