@@ -31,6 +31,9 @@ _log = logging.getLogger(__name__)
 RETRY_SECONDS_MAX: Final = 1.0
 """Between two tries to reach a peer. A refused connection costs next to nothing."""
 
+HURRY_SECONDS_MIN: Final = 0.05
+"""Between two repetitions, however great the hurry."""
+
 REQUEST_SECONDS_MAX: Final = 3.0
 """Source: SlaveSynchronize, BrokerOuterAPI: timeoutMills."""
 
@@ -62,7 +65,7 @@ class PeerLink:
         self._is_up: bool | None = None
 
     def hurry(self) -> None:
-        """Repeat the task now instead of at the end of the interval."""
+        """Repeat the task soon instead of at the end of the interval."""
         self._hurry.set()
 
     async def run(self, interval_seconds: float) -> None:
@@ -87,7 +90,8 @@ class PeerLink:
             with trio.fail_after(REQUEST_SECONDS_MAX):
                 await self._task(client)
             self._note_up()
-            with trio.move_on_after(interval_seconds):
+            await trio.sleep(min(HURRY_SECONDS_MIN, interval_seconds))
+            with trio.move_on_after(interval_seconds - HURRY_SECONDS_MIN):
                 await self._hurry.wait()
 
     def _note_up(self) -> None:

@@ -148,7 +148,8 @@ class _Node:
             after_round=self._after_round,
             on_closed=self._connection_closed,
         )
-        store.on_arrival = self._holds.message_arrived
+        self._synchronize = SlaveSynchronize(config, network, self._topics, self._offsets)
+        store.on_arrival = self._arrived_at_slave if store.is_slave else self._holds.message_arrived
         store.flush_service.after_release = self._outbox.flush
         self._ha.group_transfer_service.after_release = self._outbox.flush
         if not store.is_slave:
@@ -193,8 +194,7 @@ class _Node:
         services.start_soon(self._forget_the_silent)
         services.start_soon(self._flush_offsets)
         if self._store.is_slave:
-            synchronize = SlaveSynchronize(self._config, self._network, self._topics, self._offsets)
-            services.start_soon(synchronize.run)
+            services.start_soon(self._synchronize.run)
 
     def _create_system_topics(self) -> None:
         broker = self._config.cluster.broker
@@ -281,6 +281,14 @@ class _Node:
         """Once per round of requests: replication, disk and dispatch first, then the answers."""
         self._store.announce()
         self._outbox.flush()
+
+    def _arrived_at_slave(
+        self, topic: str, queue_id: int, max_queue_offset: int, tags_code: int | None
+    ) -> None:
+        """The log is quicker than the tables: a message of a new topic asks for its settings."""
+        if self._topics.get(topic) is None:
+            self._synchronize.hurry()
+        self._holds.message_arrived(topic, queue_id, max_queue_offset, tags_code)
 
     def _topics_changed(self) -> None:
         self._registration.topics_changed()

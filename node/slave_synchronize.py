@@ -40,6 +40,10 @@ class SlaveSynchronize:
             network, config.node.address, config.master, "copying of tables", self._copy
         )
 
+    def hurry(self) -> None:
+        """Copy soon: something shows that a table is out of date."""
+        self._link.hurry()
+
     async def run(self) -> None:
         """Copy until cancelled."""
         await self._link.run(self._interval_seconds)
