@@ -3,11 +3,16 @@
 Both block for seconds, so they run in a worker thread while this task keeps the terminal alive and
 hears signals. It is the one thread of the drill; it touches files and Spark, no object of ours.
 
-Cancelling abandons the thread and kills the Java process that Spark started: what it would still
-find out, nobody waits for.
+Cancelling abandons the thread and ends the Java process that Spark started: what it would still
+find out, nobody waits for. If this process is killed, Java ends by itself: its standard input is a
+pipe from here.
 """
 
-from collections.abc import Mapping
+import logging
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -17,17 +22,23 @@ from rich.console import Console
 from rich.live import Live
 from rich.spinner import Spinner
 
-from tandem.drill.errors import MissingRequirementError
+from tandem.drill.errors import AuditError, MissingRequirementError
 from tandem.drill.quick_audit import run_quick_audit
 from tandem.spark.audit_rules import AuditSummary
-from tandem.spark.errors import NoJavaError
+from tandem.spark.errors import NoJavaError, SparkSourceError
 from tandem.spark.java import find_java
 
 REFRESH_SECONDS: Final = 0.1
+END_SECONDS_MAX: Final = 8.0
+"""How long Java may take to stop and remove its temporary files; about 1 s here."""
 
 
 class AuditRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What to audit, how, and where to: the findings become the table `audit` in `out`."""
+    """What to audit, how, and where to.
+
+    The findings become the table `audit` in `out`; what Spark writes on standard error goes to
+    `spark_log`.
+    """
 
     ledger: Path
     stores: Mapping[str, Path]
@@ -35,6 +46,7 @@ class AuditRequest(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     out: Path
     spark: bool
+    spark_log: Path
 
 
 def java_for_spark() -> str:
@@ -46,17 +58,24 @@ def java_for_spark() -> str:
     try:
         return find_java().found_in
     except NoJavaError as error:
-        raise MissingRequirementError(
-            f"{error}; or look at the logs without it: --no-spark"
-        ) from error
+        raise MissingRequirementError(f"{error}; or drill without Spark: --no-spark") from error
 
 
 async def audit_with_progress(request: AuditRequest, console: Console) -> AuditSummary:
-    """Run the audit; show on a terminal that it is alive. See the module about cancelling."""
+    """Run the audit; show on a terminal that it is alive. See the module about cancelling.
+
+    Raises:
+        AuditError: in a group; it could not be done.
+    """
     what = "Spark reads the logs of all nodes" if request.spark else "reading the logs of all nodes"
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_show_progress, console, what)
-        found = await trio.to_thread.run_sync(_audit, request, abandon_on_cancel=True)
+        try:
+            found = await trio.to_thread.run_sync(_audit, request, abandon_on_cancel=True)
+        except trio.Cancelled:
+            with trio.CancelScope(shield=True):
+                await _end_children()
+            raise
         nursery.cancel_scope.cancel()
     return found
 
@@ -75,7 +94,9 @@ async def _show_progress(console: Console, what: str) -> None:
 
 
 def _audit(request: AuditRequest) -> AuditSummary:
-    if not request.spark:
+    if request.spark:
+        return _audit_with_spark(request)
+    try:
         return run_quick_audit(
             request.ledger,
             request.stores,
@@ -83,19 +104,75 @@ def _audit(request: AuditRequest) -> AuditSummary:
             topic=request.topic,
             out_dir=request.out,
         )
+    except (SparkSourceError, OSError) as error:
+        raise AuditError(f"the audit could not be done: {error}") from error
+
+
+def _audit_with_spark(request: AuditRequest) -> AuditSummary:
     # Only now: pyspark takes a second to import, and `--no-spark` does without it.
+    from py4j.protocol import Py4JError  # noqa: PLC0415
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
     from tandem.spark.audit import run_audit  # noqa: PLC0415
     from tandem.spark.session import local_session  # noqa: PLC0415
 
-    session = local_session(app_name="tandem drill")
+    # It would tell of every broken connection when the audit is cut short.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
-        return run_audit(
-            session,
-            request.ledger,
-            request.stores,
-            master=request.master,
-            topic=request.topic,
-            out_dir=request.out,
-        )
+        with _standard_error_to(request.spark_log):
+            session = local_session(app_name="tandem drill")
+        try:
+            return run_audit(
+                session,
+                request.ledger,
+                request.stores,
+                master=request.master,
+                topic=request.topic,
+                out_dir=request.out,
+            )
+        finally:
+            session.stop()
+    except (SparkSourceError, PySparkException, Py4JError, OSError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise AuditError(
+            f"the audit could not be done: {reason} (Spark's own words: {request.spark_log.name})"
+        ) from error
+
+
+@contextmanager
+def _standard_error_to(log: Path) -> Iterator[None]:
+    """Let processes that are started meanwhile write their standard error to a file.
+
+    Java and its Python workers would otherwise write into the live view. Spark offers no other way.
+    """
+    log.parent.mkdir(parents=True, exist_ok=True)
+    before = os.dup(2)
+    with log.open("ab") as file:
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
     finally:
-        session.stop()
+        os.dup2(before, 2)
+        os.close(before)
+
+
+async def _end_children() -> None:
+    """End what Spark started, kindly first, so that its temporary files go too.
+
+    The nodes have been reaped by now: every child of this process is Spark's.
+    """
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for pid in _children():
+            os.kill(pid, number)
+        with trio.move_on_after(END_SECONDS_MAX):
+            while True:
+                if not _children():
+                    return
+                await trio.sleep(REFRESH_SECONDS)
+
+
+def _children() -> list[int]:
+    """Our child processes that are still running (none where there is no Linux /proc)."""
+    lists = Path("/proc/self/task").glob("*/children")
+    pids = {int(pid) for children in lists for pid in children.read_text().split()}
+    return [pid for pid in pids if os.waitpid(pid, os.WNOHANG) == (0, 0)]

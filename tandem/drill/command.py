@@ -1,5 +1,6 @@
 """`tandem drill`: one function for the command line."""
 
+import signal
 import sys
 
 from tandem.cluster.errors import ClusterError
@@ -16,17 +17,26 @@ def run_drill(options: DrillOptions) -> int:
 
     0: every promise and expectation held. 1: one did not, or the drill could not be played to its
     end. 2: it could not be played, as one line on standard error says. 130: it was interrupted.
-    """
-    try:
-        if complaints := options.complaints():
-            raise BadOptionsError("; ".join(complaints))
-        check_libraries(spark=options.spark)
-        # Only now: it needs libraries of the `drill` extra, and their absence is one clear line.
-        from tandem.drill.session import run  # noqa: PLC0415
 
-        return run(options)
+    To be called by a program that does nothing else: SIGTERM and SIGHUP count as Ctrl-C from here.
+    """
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
+    try:
+        return _run(options)
     except (DrillError, ClusterError) as error:
         sys.stderr.write(f"tandem drill: {error}\n")
         return EXIT_NOT_PLAYED
     except KeyboardInterrupt:
+        sys.stderr.write("tandem drill: interrupted; there is no report\n")
         return EXIT_INTERRUPTED
+
+
+def _run(options: DrillOptions) -> int:
+    if complaints := options.complaints():
+        raise BadOptionsError("; ".join(complaints))
+    check_libraries(spark=options.spark)
+    # Only now: it needs libraries of the `drill` extra, and their absence is one clear line.
+    from tandem.drill.session import run  # noqa: PLC0415
+
+    return run(options)

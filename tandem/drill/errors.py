@@ -13,5 +13,9 @@ class MissingRequirementError(DrillError):
     """A library, a Java runtime or a free port is missing on this machine. Bring it."""
 
 
+class AuditError(DrillError):
+    """The logs could not be read to their end, so nothing is known about promises. See the text."""
+
+
 class LedgerError(DrillError):
     """The ledger cannot be written, most likely because the disk is full. Nothing more was sent."""

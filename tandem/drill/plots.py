@@ -47,6 +47,9 @@ INK: Final = "#7f8793"
 _COLUMNS_MAX: Final = 480
 _WIDTH_INCHES: Final = 11.0
 _LABEL_SHARE_MIN: Final = 0.045
+_STRIP_SHARE: Final = 0.09
+
+_Numbers = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 _STYLE: Final[dict[Any, Any]] = {
     "svg.fonttype": "none",
@@ -81,12 +84,12 @@ class _Columns:
         self.middles = (self.edges[:-1] + self.edges[1:]) / 2
         self._groups = groups
 
-    def rates(self, mode: SendMode, status: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    def rates(self, mode: SendMode, status: str) -> _Numbers:
         """Answers a second per column."""
         counts = [sum(bucket.sends[mode, status] for bucket in group) for group in self._groups]
         return np.array(counts, dtype=np.float64) / self.seconds
 
-    def reads(self) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+    def reads(self) -> _Numbers:
         """Messages read a second per column."""
         counts = [sum(bucket.messages_read for bucket in group) for group in self._groups]
         return np.array(counts, dtype=np.float64) / self.seconds
@@ -118,8 +121,18 @@ def draw(timeline: Timeline, end_seconds: float) -> Figure:
         figure = Figure(figsize=(_WIDTH_INCHES, 9.6), layout="constrained")
         panels = figure.subplots(5, 1, sharex=True, height_ratios=[3, 3, 2.6, 2.2, 1.6])
         columns = _Columns(timeline)
-        _draw_outcomes(panels[0], columns, "sync", "Sync sends per second (wait for a slave)")
-        _draw_outcomes(panels[1], columns, "async", "Async sends per second (master only)")
+        _draw_outcomes(
+            panels[0],
+            columns,
+            "sync",
+            "Sync sends per second (wait for a slave); strip: share of each outcome",
+        )
+        _draw_outcomes(
+            panels[1],
+            columns,
+            "async",
+            "Async sends per second (master only); strip: share of each outcome",
+        )
         _draw_latency(panels[2], columns)
         _draw_lag(panels[3], timeline)
         _draw_reads(panels[4], columns)
@@ -137,32 +150,45 @@ def draw(timeline: Timeline, end_seconds: float) -> Figure:
 
 def _draw_outcomes(panel: Axes, columns: _Columns, mode: SendMode, title: str) -> None:
     panel.set_title(title, pad=26 if mode == "sync" else 6)
-    floor = np.zeros(len(columns.middles))
-    for status in STATUSES:
-        rates = columns.rates(mode, status)
-        if not rates.any():
-            continue
+    rates = {status: columns.rates(mode, status) for status in STATUSES}
+    seen = {status: rate for status, rate in rates.items() if rate.any()}
+    total = np.sum(list(rates.values()), axis=0)
+    _stack(panel, columns, seen, np.zeros(len(total)), labelled=True)
+    # A cluster that is down answers few sends; the strip shows what became of those as well.
+    top = max(1.0, float(total.max(initial=0.0)) * 1.05)
+    strip = _STRIP_SHARE * top
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shares = {s: np.nan_to_num(rate / total) * strip * 0.7 for s, rate in seen.items()}
+    _stack(panel, columns, shares, np.full(len(total), -strip), labelled=False)
+    panel.set_ylim(-strip, top)
+    panel.set_yticks([tick for tick in panel.get_yticks() if 0 <= tick <= top])
+    _legend(panel)
+
+
+def _stack(
+    panel: Axes, columns: _Columns, layers: dict[str, _Numbers], floor: _Numbers, *, labelled: bool
+) -> None:
+    for status, heights in layers.items():
         panel.stairs(
-            floor + rates,
+            floor + heights,
             columns.edges,
             baseline=floor,
             fill=True,
             color=STATUS_COLOURS[status],
-            label=status,
+            label=status if labelled else None,
         )
-        floor = floor + rates
-    panel.set_ylim(bottom=0)
-    _legend(panel)
+        floor = floor + heights
 
 
 def _draw_latency(panel: Axes, columns: _Columns) -> None:
     panel.set_title("Latency of answered and failed sends, ms (log)")
     for mode, colour in MODE_COLOURS.items():
-        for share, line, name in ((0.5, "-", "p50"), (0.99, ":", "p99")):
+        for share, line, name in ((0.5, ".-", "p50"), (0.99, ":", "p99")):
             panel.plot(
                 columns.middles,
                 columns.latencies_ms(mode, share),
                 line,
+                markersize=2.5,
                 color=colour,
                 linewidth=1.3,
                 label=f"{mode} {name}",

@@ -70,6 +70,8 @@ class Replication:
         """Note that the master did not answer."""
         self.sampled_at = now
         self.master_answers = False
+        for node in self.states:
+            self._timeline.lagged(now, node, float("nan"), connected=False)
 
     def behind_at_most(self, lag_bytes_max: int) -> bool:
         """Whether the master answers and every slave is connected and no further behind."""

@@ -27,7 +27,7 @@ from tandem import __version__
 from tandem.cluster.errors import ClusterError
 from tandem.cluster.spec import ClusterSpec, NodeSpec, read_spec
 from tandem.drill.auditing import AuditRequest, audit_with_progress, java_for_spark
-from tandem.drill.errors import DrillError
+from tandem.drill.errors import AuditError, DrillError
 from tandem.drill.ledger import Ledger, write_parquet
 from tandem.drill.options import RATE_PER_SECOND_DEFAULT, DrillOptions
 from tandem.drill.orders import BodySource, FileLines, Orders
@@ -137,6 +137,7 @@ class _Drill:
         self._source = source
         self._console = console
         self._interrupted_by = ""
+        self._audit_failed = ""
         self._audit: AuditSummary | None = None
         self._audit_seconds: float | None = None
 
@@ -174,18 +175,20 @@ class _Drill:
     async def _run_audit(self) -> None:
         setup = self._setup
         write_parquet(setup.out / "ledger.ndjson", setup.out / "ledger.parquet")
-        started = trio.current_time()
-        self._audit = await audit_with_progress(
-            AuditRequest(
-                ledger=setup.out / "ledger.parquet",
-                stores=setup.stores,
-                master=setup.plan.group.master.name,
-                topic=TOPIC,
-                out=setup.out,
-                spark=setup.options.spark,
-            ),
-            self._console,
+        request = AuditRequest(
+            ledger=setup.out / "ledger.parquet",
+            stores=setup.stores,
+            master=setup.plan.group.master.name,
+            topic=TOPIC,
+            out=setup.out,
+            spark=setup.options.spark,
+            spark_log=setup.out / "data" / "logs" / "spark.log",
         )
+        started = trio.current_time()
+        try:
+            self._audit = await audit_with_progress(request, self._console)
+        except* AuditError as errors:
+            self._audit_failed = str(_first(errors))
         self._audit_seconds = round(trio.current_time() - started, 1)
 
     def _conclude(self, recording: Recording) -> int:
@@ -213,7 +216,7 @@ class _Drill:
                 input_lines_acknowledged=self._source.acknowledged_count,
                 started_ms=recording.clock.started_ms,
                 seconds=recording.ended_at,
-                stopped_because=interrupted or recording.stopped_because,
+                stopped_because=interrupted or recording.stopped_because or self._audit_failed,
             ),
             self._settings(),
             audit=self._audit,

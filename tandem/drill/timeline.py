@@ -29,10 +29,13 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class LagPoint(msgspec.Struct, frozen=True):
-    """How far one slave was behind. While it is not connected this is the last report we had."""
+    """How far one slave was behind; nan when the master did not say.
+
+    While it is not connected, this counts from its last acknowledgement.
+    """
 
     at_seconds: float
-    lag_bytes: int
+    lag_bytes: float
     connected: bool
 
 
@@ -161,8 +164,8 @@ class Timeline:
         """Count a pull that no node answered."""
         self.phase.reads_failed += 1
 
-    def lagged(self, now: float, slave: str, lag_bytes: int, *, connected: bool) -> None:
-        """Note how far a slave is behind."""
+    def lagged(self, now: float, slave: str, lag_bytes: float, *, connected: bool) -> None:
+        """Note how far a slave is behind; nan if nobody knows."""
         self.lag.setdefault(slave, []).append(LagPoint(now, lag_bytes, connected))
 
     def sends_lately(self, now: float, seconds: float = 1.0) -> Counter[tuple[SendMode, str]]:

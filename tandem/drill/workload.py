@@ -29,8 +29,8 @@ from tandem.drill.timeline import Phase, Timeline
 from tandem.wire.crc import crc32
 from tandem.wire.message import Message, MessageExt, decode_offset_msg_id
 
-BEHIND_SECONDS_MAX: Final = 1.0
-"""A producer that was held up longer than this gives up the slots it missed."""
+BEHIND_SECONDS_MAX: Final = 0.1
+"""A producer that was held up longer than this gives up the slots it missed: no burst follows."""
 
 RETRY_SECONDS: Final = 0.2
 """A consumer whose pull no node answered waits this long."""
@@ -165,13 +165,11 @@ class Workload:
         due = trio.current_time()
         while True:
             await self._running.wait()
+            due = max(due, trio.current_time() - BEHIND_SECONDS_MAX)
             await trio.sleep_until(due)
-            if not self._running.is_set():
-                continue
-            await self._send_next(producer, client)
-            due += self._period_seconds
-            if due < trio.current_time() - BEHIND_SECONDS_MAX:
-                due = trio.current_time()
+            if self._running.is_set():
+                due += self._period_seconds
+                await self._send_next(producer, client)
 
     async def _send_next(self, producer: ProducerState, client: SendsMessages) -> None:
         body = self._source.take(producer.name, producer.sequence)

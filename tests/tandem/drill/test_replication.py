@@ -1,3 +1,5 @@
+import math
+
 from tandem.drill.replication import Replication, SlaveReport
 from tandem.drill.timeline import Timeline
 
@@ -41,10 +43,12 @@ def test_a_stranger_is_ignored() -> None:
 
 
 def test_a_silent_master_says_nothing_about_its_slaves() -> None:
-    view = replication()
+    timeline = Timeline()
+    view = Replication({"broker-a-1": "127.0.0.2", "broker-a-2": "127.0.0.3"}, timeline)
     view.sampled(1.0, 0, [SlaveReport("127.0.0.2", 0, 0), SlaveReport("127.0.0.3", 0, 0)])
     view.silent(2.0)
 
     assert view.sampled_at == 2.0
+    assert math.isnan(timeline.lag["broker-a-1"][-1].lag_bytes)
     assert not view.behind_at_most(0)
     assert str(view) == "the master does not answer"
