@@ -183,13 +183,16 @@ class PullMessage:
     def _answer(
         self, command: RemotingCommand, header: PullMessageRequestHeader, result: GetMessageResult
     ) -> RemotingCommand:
+        code = self._code(header, result)
         next_offset = result.next_begin_offset
         if result.status is GetMessageStatus.OFFSET_TOO_SMALL:
             # The one correction a slave makes as well: what it has deleted never comes back.
             next_offset = result.min_offset
+        elif code == ResponseCode.PULL_NOT_FOUND and self._store.is_slave:
+            next_offset = header.queue_offset
         return response_to(
             command,
-            self._code(header, result),
+            code,
             result.status.name,
             ext=PullMessageResponseHeader(
                 MASTER_ID, next_offset, result.min_offset, result.max_offset

@@ -23,6 +23,8 @@ from tandem.wire.request_headers import TopicConfig
 from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from node.dispatcher import Handler
     from tandem.wire.remoting_command import Ext
 
@@ -105,7 +107,7 @@ class FakeStream:
 class Client:
     """One connection with its dispatcher: requests go in as bytes, answers come out as bytes."""
 
-    def __init__(self, handlers: dict[int, Handler], outbox: Outbox | None = None) -> None:
+    def __init__(self, handlers: Mapping[int, Handler], outbox: Outbox | None = None) -> None:
         self.outbox = outbox or Outbox()
         self.stream = FakeStream()
         self.connection = Connection(self.stream, self.outbox)

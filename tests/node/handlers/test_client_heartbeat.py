@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+import node.client_table
+from node.handlers.client_heartbeat import ClientHeartbeat
+from tandem.wire.remoting_command import ONEWAY_FLAG, PROTOCOL_VERSION
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import (
+    ConsumerData,
+    GroupRequestHeader,
+    HeartbeatData,
+    SubscriptionData,
+    UnregisterClientRequestHeader,
+)
+from tandem.wire.response_code import ResponseCode
+from tandem.wire.route import encode_json_body
+from tests.node.doubles import Broker, Client
+
+BEAT = RequestCode.HEART_BEAT
+LEAVE = RequestCode.UNREGISTER_CLIENT
+LIST = RequestCode.GET_CONSUMER_LIST_BY_GROUP
+CHECK = RequestCode.CHECK_CLIENT_CONFIG
+
+JAVA = (
+    b'{"clientID":"10.0.0.9@4711#83","consumerDataSet":[{"consumeFromWhere":'
+    b'"CONSUME_FROM_LAST_OFFSET","consumeType":"CONSUME_PASSIVELY","groupName":"CG",'
+    b'"messageModel":"CLUSTERING","subscriptionDataSet":[{"classFilterMode":false,'
+    b'"codeSet":[2598919,2598920],"expressionType":"TAG","subString":"TagA || TagB",'
+    b'"subVersion":1700000000000,"tagsSet":["TagA","TagB"],"topic":"T1"}],"unitMode":false}],'
+    b'"heartbeatFingerprint":0,"producerDataSet":[{"groupName":"PG"}],"withoutSub":false}'
+)
+"""The example of a heartbeat of RocketMQ 5.3.3's Java client."""
+
+
+def clients_of(broker: Broker, count: int = 1, *, is_slave: bool = False) -> list[Client]:
+    handler = ClientHeartbeat(broker.clients, broker.topics, is_slave=is_slave)
+    handlers = {
+        BEAT: handler.heartbeat,
+        LEAVE: handler.unregister,
+        LIST: handler.consumer_list,
+        CHECK: handler.check_config,
+    }
+    codes = {int(code): handle for code, handle in handlers.items()}
+    return [Client(codes, broker.outbox) for _ in range(count)]
+
+
+def beat(client_id: str, group: str = "g") -> bytes:
+    data = ConsumerData(group, subscription_data_set=[SubscriptionData("T")])
+    return encode_json_body(HeartbeatData(client_id, consumer_data_set=[data]))
+
+
+async def test_the_heartbeat_of_the_java_client_is_understood() -> None:
+    broker = Broker()
+    (client,) = clients_of(broker)
+    answer = client.call(BEAT, {}, JAVA)
+    assert answer.code == 0
+    assert answer.version == PROTOCOL_VERSION
+    assert answer.ext_fields() == {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
+    subscription = broker.clients.subscription("CG", "T1")
+    assert subscription is not None
+    assert subscription.sub_string == "TagA || TagB"
+
+
+async def test_a_consumer_group_gets_its_retry_topic() -> None:
+    broker = Broker()
+    (client,) = clients_of(broker)
+    client.call(BEAT, {}, beat("c1"))
+    config = broker.topics.get("%RETRY%g")
+    assert config is not None
+    assert (config.read_queue_nums, config.perm) == (1, 6)
+    changes = broker.topic_changes
+    client.call(BEAT, {}, beat("c1"))
+    assert broker.topic_changes == changes
+
+
+async def test_a_slave_creates_no_topics() -> None:
+    broker = Broker()
+    (client,) = clients_of(broker, is_slave=True)
+    assert client.call(BEAT, {}, beat("c1")).code == 0
+    assert broker.topics.get("%RETRY%g") is None
+
+
+async def test_a_full_disk_does_not_keep_consumers_from_sharing_their_queues() -> None:
+    broker = Broker()
+    (client,) = clients_of(broker)
+    broker.disk.capacity_bytes = broker.disk.used_bytes
+    assert client.call(BEAT, {}, beat("c1")).code == ResponseCode.SYSTEM_ERROR
+    assert broker.clients.client_ids("g") == ["c1"]
+
+
+async def test_the_whole_group_is_told_of_a_new_member() -> None:
+    first, second = clients_of(Broker(), 2)
+    first.call(BEAT, {}, beat("c1"))
+    second.call(BEAT, {}, beat("c2"))
+    (notice,) = first.answers()
+    assert notice.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
+    assert notice.flag == ONEWAY_FLAG
+    assert notice.decode_header(GroupRequestHeader).consumer_group == "g"
+
+
+async def test_the_members_of_a_group_are_listed() -> None:
+    first, second = clients_of(Broker(), 2)
+    first.call(BEAT, {}, beat("c1"))
+    second.call(BEAT, {}, beat("c2"))
+    answer = second.call(LIST, GroupRequestHeader("g"))
+    assert msgspec.json.decode(answer.body) == {"consumerIdList": ["c1", "c2"]}
+
+
+async def test_a_group_without_members_is_an_error() -> None:
+    (client,) = clients_of(Broker())
+    answer = client.call(LIST, GroupRequestHeader("g"))
+    assert (answer.code, answer.remark) == (1, "no consumer for this group, g")
+
+
+async def test_a_client_that_leaves_is_off_the_list() -> None:
+    (client,) = clients_of(Broker())
+    client.call(BEAT, {}, beat("c1"))
+    header = UnregisterClientRequestHeader("c1", producer_group="p", consumer_group="g")
+    assert client.call(LEAVE, header).code == 0
+    assert client.call(LIST, GroupRequestHeader("g")).code == 1
+    assert client.call(LEAVE, UnregisterClientRequestHeader("c1", "p")).code == 0
+
+
+async def test_too_many_clients_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node.client_table, "MEMBERSHIPS_MAX", 0)
+    (client,) = clients_of(Broker())
+    assert client.call(BEAT, {}, beat("c1")).code == ResponseCode.SYSTEM_BUSY
+
+
+@pytest.mark.parametrize(
+    ("expression_type", "code"), [("TAG", 0), ("SQL92", ResponseCode.SYSTEM_ERROR)]
+)
+async def test_only_tags_can_be_filtered_by(expression_type: str, code: int) -> None:
+    (client,) = clients_of(Broker())
+    data = SubscriptionData("T", "a > 1", expression_type=expression_type)
+    body = msgspec.json.encode({"clientId": "c", "group": "g", "subscriptionData": data})
+    assert client.call(CHECK, None, body).code == code
+
+
+async def test_a_body_that_is_no_heartbeat_is_an_error() -> None:
+    (client,) = clients_of(Broker())
+    assert client.call(BEAT, {}, b"{").code == ResponseCode.SYSTEM_ERROR

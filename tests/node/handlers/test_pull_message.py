@@ -1,0 +1,273 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+import trio
+import trio.testing
+
+from node.connection import OUT_BYTES_MAX
+from node.errors import RequestError
+from node.handlers.pull_message import SUSPEND_MS_MAX, PullMessage, tags_codes
+from store import PutMessage
+from tandem.wire.message import decode_messages
+from tandem.wire.remoting_command import RemotingCommand, SerializeType
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import (
+    ConsumerData,
+    HeartbeatData,
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+    SubscriptionData,
+    TopicConfig,
+)
+from tandem.wire.response_code import ResponseCode
+from tests.node.doubles import NOW_MS, Broker, Client
+
+PULL = RequestCode.PULL_MESSAGE
+COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
+
+HEADER = PullMessageRequestHeader(
+    consumer_group="g",
+    topic="T",
+    queue_id=0,
+    queue_offset=0,
+    max_msg_nums=32,
+    sys_flag=SUBSCRIPTION,
+    commit_offset=0,
+    suspend_timeout_millis=15_000,
+    sub_version=0,
+    subscription="*",
+)
+
+
+def header(**changes: object) -> PullMessageRequestHeader:
+    return msgspec.structs.replace(HEADER, **changes)
+
+
+def puller(broker: Broker) -> Client:
+    pull = PullMessage(broker.store, broker.topics, broker.offsets, broker.clients, broker.holds)
+    codes = (PULL, RequestCode.LITE_PULL_MESSAGE)
+    return Client(dict.fromkeys(codes, pull.handle), broker.outbox)
+
+
+def put(broker: Broker, *bodies: bytes, tag: str = "") -> None:
+    properties = f"TAGS\x01{tag}\x02".encode() if tag else b""
+    for body in bodies:
+        message = PutMessage("T", 0, body, properties, NOW_MS, b"\x0a\1\2\3\0\0\4\xd2")
+        assert broker.store.put_message(message).status == 0
+    broker.store.announce()
+
+
+def bodies(answer: RemotingCommand) -> list[bytes]:
+    return [message.body for message in decode_messages(answer.body)]
+
+
+def told(answer: RemotingCommand) -> tuple[int, int, int, int]:
+    ext = answer.decode_header(PullMessageResponseHeader)
+    return (ext.suggest_which_broker_id, ext.next_begin_offset, ext.min_offset, ext.max_offset)
+
+
+@pytest.mark.parametrize("serialize_type", list(SerializeType))
+@pytest.mark.parametrize("code", [PULL, RequestCode.LITE_PULL_MESSAGE])
+async def test_records_come_as_stored(code: int, serialize_type: SerializeType) -> None:
+    broker = Broker()
+    put(broker, b"a", b"b", b"c")
+    answer = puller(broker).call(code, header(queue_offset=1), serialize_type=serialize_type)
+    assert (answer.code, answer.remark) == (0, "FOUND")
+    assert told(answer) == (0, 3, 0, 3)
+    assert bodies(answer) == [b"b", b"c"]
+
+
+STATUSES = {
+    "at the end": (3, ResponseCode.PULL_NOT_FOUND, 3),
+    "beyond the end": (9, ResponseCode.PULL_OFFSET_MOVED, 3),
+    "below the start": (-2, ResponseCode.PULL_OFFSET_MOVED, 0),
+}
+
+
+@pytest.mark.parametrize(("offset", "code", "next_offset"), STATUSES.values(), ids=STATUSES.keys())
+async def test_an_offset_outside_is_corrected(offset: int, code: int, next_offset: int) -> None:
+    """PullMessageProcessor.composeResponseHeader."""
+    broker = Broker()
+    put(broker, b"a", b"b", b"c")
+    answer = puller(broker).call(PULL, header(queue_offset=offset))
+    assert answer.code == code
+    assert told(answer) == (0, next_offset, 0, 3)
+
+
+async def test_an_empty_queue_is_not_found_at_zero_and_moved_elsewhere() -> None:
+    client = puller(Broker())
+    assert client.call(PULL, HEADER).code == ResponseCode.PULL_NOT_FOUND
+    answer = client.call(PULL, header(queue_offset=5))
+    assert (answer.code, told(answer)[1]) == (ResponseCode.PULL_OFFSET_MOVED, 0)
+
+
+async def test_what_no_tag_matches_is_skipped_for_good() -> None:
+    broker = Broker()
+    put(broker, b"a", b"b", tag="TagA")
+    answer = puller(broker).call(PULL, header(subscription="TagB"))
+    assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+    assert told(answer)[1] == 2
+
+
+async def test_tags_are_matched() -> None:
+    broker = Broker()
+    for tag in ("TagA", "TagB", "TagC"):
+        put(broker, tag.encode(), tag=tag)
+    answer = puller(broker).call(PULL, header(subscription="TagA || TagC"))
+    assert bodies(answer) == [b"TagA", b"TagC"]
+
+
+async def test_the_offset_that_comes_along_is_committed() -> None:
+    broker = Broker()
+    puller(broker).call(PULL, header(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=7))
+    assert broker.offsets.query("g", "T", 0) == 7
+    puller(broker).call(PULL, header(commit_offset=9))
+    assert broker.offsets.query("g", "T", 0) == 7
+
+
+async def test_a_pull_that_may_wait_is_answered_when_a_message_comes(
+    nursery: trio.Nursery,
+) -> None:
+    broker = Broker()
+    nursery.start_soon(broker.holds.run)
+    client = puller(broker)
+    client.send(PULL, header(sys_flag=SUBSCRIPTION | SUSPEND))
+    assert client.answers() == []
+    put(broker, b"a", b"b")
+    await trio.testing.wait_all_tasks_blocked()
+    (answer,) = client.answers()
+    assert bodies(answer) == [b"a", b"b"]
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_pull_that_waited_in_vain_is_answered_empty_at_its_deadline(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    broker = Broker()
+    nursery.start_soon(broker.holds.run)
+    client = puller(broker)
+    client.send(PULL, header(sys_flag=SUBSCRIPTION | SUSPEND))
+    await trio.sleep(14.9)
+    assert client.answers() == []
+    await trio.sleep(0.2)
+    (answer,) = client.answers()
+    assert (answer.code, answer.body) == (ResponseCode.PULL_NOT_FOUND, b"")
+    assert told(answer) == (0, 0, 0, 0)
+    nursery.cancel_scope.cancel()
+
+
+async def test_nobody_waits_longer_than_the_limit(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    broker = Broker()
+    nursery.start_soon(broker.holds.run)
+    client = puller(broker)
+    for_ever = header(sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=1 << 60)
+    client.send(PULL, for_ever)
+    await trio.sleep(SUSPEND_MS_MAX / 1000 + 0.1)
+    assert len(client.answers()) == 1
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_pull_of_a_gone_client_is_dropped(nursery: trio.Nursery) -> None:
+    broker = Broker()
+    nursery.start_soon(broker.holds.run)
+    client = puller(broker)
+    client.send(PULL, header(sys_flag=SUBSCRIPTION | SUSPEND))
+    client.connection.close()
+    put(broker, b"a")
+    await trio.testing.wait_all_tasks_blocked()
+    assert client.answers() == []
+    nursery.cancel_scope.cancel()
+
+
+async def test_pulls_of_a_slow_client_are_run_as_it_reads(nursery: trio.Nursery) -> None:
+    broker = Broker()
+    nursery.start_soon(broker.holds.run)
+    client = puller(broker)
+    nursery.start_soon(client.connection.run_writer)
+    client.stream.room = 0
+    client.connection.write(bytes(OUT_BYTES_MAX + 1))
+    client.send(PULL, header(sys_flag=SUBSCRIPTION | SUSPEND))
+    put(broker, b"a")
+    await trio.testing.wait_all_tasks_blocked()
+    client.stream.make_room(OUT_BYTES_MAX + 1)
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(client.stream.sent) == OUT_BYTES_MAX + 1
+    client.stream.sent.clear()
+    client.stream.make_room(1 << 20)
+    await trio.testing.wait_all_tasks_blocked()
+    (answer,) = client.stream.take_frames()
+    assert bodies(answer) == [b"a"]
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("offset", [0, 5])
+async def test_a_slave_holds_what_it_does_not_have_yet(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, offset: int
+) -> None:
+    """RocketMQ's slave answers 20 at once, and the consumer spins while the master is dead."""
+    broker = Broker(is_slave=True)
+    nursery.start_soon(broker.holds.run)
+    client = puller(broker)
+    waiting = header(
+        sys_flag=SUBSCRIPTION | SUSPEND, queue_offset=offset, suspend_timeout_millis=1000
+    )
+    client.send(PULL, waiting)
+    await trio.sleep(0.9)
+    assert client.answers() == []
+    await trio.sleep(0.2)
+    (answer,) = client.answers()
+    assert answer.code == ResponseCode.PULL_NOT_FOUND
+    assert told(answer)[1] == offset
+    nursery.cancel_scope.cancel()
+
+
+REFUSED = {
+    "unknown topic": (header(topic="nope"), ResponseCode.TOPIC_NOT_EXIST),
+    "queue out of range": (header(queue_id=4), ResponseCode.INVALID_PARAMETER),
+    "negative queue": (header(queue_id=-1), ResponseCode.INVALID_PARAMETER),
+    "write-only topic": (header(topic="W"), ResponseCode.NO_PERMISSION),
+    "SQL": (header(expression_type="SQL92", subscription="a > 1"), ResponseCode.SYSTEM_ERROR),
+    "no tag": (header(subscription="||"), ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+    "no heartbeat": (header(sys_flag=0), ResponseCode.SUBSCRIPTION_NOT_EXIST),
+}
+
+
+@pytest.mark.parametrize(("ext", "code"), REFUSED.values(), ids=REFUSED.keys())
+async def test_what_cannot_be_pulled_is_refused(
+    ext: PullMessageRequestHeader, code: ResponseCode
+) -> None:
+    broker = Broker()
+    broker.topics.update(TopicConfig(topic_name="W", perm=2))
+    assert puller(broker).call(PULL, ext).code == code
+
+
+async def test_the_subscription_of_the_heartbeat_is_used() -> None:
+    broker = Broker()
+    put(broker, b"a", tag="TagA")
+    put(broker, b"b", tag="TagB")
+    client = puller(broker)
+    wanted = SubscriptionData("T", "TagB", 5)
+    beat = HeartbeatData("c", consumer_data_set=[ConsumerData("g", subscription_data_set=[wanted])])
+    broker.clients.heartbeat(beat, client.connection, 0)
+    assert bodies(client.call(PULL, header(sys_flag=0, sub_version=5))) == [b"b"]
+    too_new = client.call(PULL, header(sys_flag=0, sub_version=6))
+    assert too_new.code == ResponseCode.SUBSCRIPTION_NOT_LATEST
+    other = client.call(PULL, header(sys_flag=0, topic="TBW102"))
+    assert other.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
+
+
+@pytest.mark.parametrize("text", [None, "", "*", " * "])
+def test_everything_is_no_filter(text: str | None) -> None:
+    assert tags_codes(text, "TAG") is None
+
+
+def test_tags_become_javas_hashes() -> None:
+    assert tags_codes("TagA || TagB||", None) == frozenset({2598919, 2598920})
+
+
+def test_a_subscription_without_tags_is_refused() -> None:
+    with pytest.raises(RequestError, match="names no tag"):
+        tags_codes(" || ", "TAG")
