@@ -10,7 +10,7 @@ passed since the last time.
 import socket
 import time
 from collections.abc import Callable, Iterable
-from typing import Final, TypeVar, assert_never
+from typing import Final, Protocol, TypeVar, assert_never
 
 from tandem.client.core import UPKEEP_SECONDS, ClientCore, split_address
 from tandem.client.errors import ClientError, ConnectionLostError, RequestTimeoutError
@@ -28,10 +28,29 @@ IN_FLIGHT_MAX: Final = 128
 T = TypeVar("T")
 
 Answer = RemotingCommand | ClientError
-SocketOpener = Callable[[str, int, float], socket.socket]
 
 
-def open_socket(host: str, port: int, timeout_seconds: float) -> socket.socket:
+class PlainSocket(Protocol):
+    """What the client needs of a socket. A `socket.socket` is one."""
+
+    def settimeout(self, seconds: float, /) -> None:
+        """How long the next call may wait; 0.0: not at all."""
+
+    def sendall(self, data: bytes, /) -> None:
+        """Send all of `data`."""
+
+    def recv(self, bytes_max: int, flags: int = 0, /) -> bytes:
+        """Return 1 to `bytes_max` bytes, or nothing at the end."""
+
+    def close(self) -> None:
+        """Close."""
+
+
+SocketOpener = Callable[[str, int, float], PlainSocket]
+"""Opens a connection to host and port within so many seconds; raises `OSError`."""
+
+
+def open_socket(host: str, port: int, timeout_seconds: float) -> PlainSocket:
     """Open a TCP connection without Nagle's delay."""
     opened = socket.create_connection((host, port), timeout_seconds)
     opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -41,7 +60,7 @@ def open_socket(host: str, port: int, timeout_seconds: float) -> socket.socket:
 class _Connection:
     """One open connection. The waiters of its session are places in the list of answers."""
 
-    def __init__(self, address: str, opened: socket.socket) -> None:
+    def __init__(self, address: str, opened: PlainSocket) -> None:
         self.address = address
         self.is_open = True
         self._socket = opened

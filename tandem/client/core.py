@@ -178,9 +178,9 @@ class ClientCore:
         if wait > 0:
             yield Pause(wait)
         if self._tried_at.get(topic) == tried_at:
-            yield Shared(f"route {topic}", partial(self.refresh_route, topic))
+            yield Shared(f"route {topic}", deadline, partial(self.refresh_route, topic))
         if topic not in self.routes:
-            raise RouteNotFoundError(topic, "the name servers know no such topic")
+            raise RouteNotFoundError(topic, "no name server told a route in time")
         return self.routes[topic]
 
     def _tried_lately_for(self, topic: str) -> float:
@@ -190,7 +190,8 @@ class ClientCore:
     def _try_to_refresh(self, topic: str, deadline: float) -> Flow[None]:
         # The old route is still worth a try, so no failure here is one of the request.
         try:
-            yield Shared(f"route {topic}", partial(self.refresh_route, topic))
+            deadline = min(deadline, self.clock() + SUSPECT_ROUTE_SECONDS)
+            yield Shared(f"route {topic}", deadline, partial(self.refresh_route, topic))
         except ClientError:
             assert topic in self.routes
 
@@ -198,7 +199,7 @@ class ClientCore:
         """Fetch all routes again and send heartbeats. Failures wait for the next time."""
         for topic in list(self.routes):
             try:
-                yield Shared(f"route {topic}", partial(self.refresh_route, topic))
+                yield Shared(f"route {topic}", math.inf, partial(self.refresh_route, topic))
             except ClientError:
                 self.suspect_route(topic)
         body = encode_json_body(self._heartbeat())

@@ -6,7 +6,6 @@ import ipaddress
 import os
 import secrets
 import socket
-from collections.abc import Callable
 
 import msgspec
 
@@ -48,18 +47,16 @@ class UniqueKeys:
     everybody else the key is opaque.
     """
 
-    def __init__(self, identity: ClientIdentity, wall_clock_ms: Callable[[], int]) -> None:
+    def __init__(self, identity: ClientIdentity) -> None:
         address = ipaddress.ip_address(identity.ip).packed
         process = identity.process_id & 0xFFFF
         self._prefix = f"{address.hex()}{process:04x}{identity.salt & 0xFFFFFFFF:08x}".upper()
-        self._wall_clock_ms = wall_clock_ms
         self._month_start_ms = 0
         self._month_end_ms = 0
         self._counter = 0
 
-    def next_key(self) -> str:
-        """Return a key that no other message has."""
-        now_ms = self._wall_clock_ms()
+    def next_key(self, now_ms: int) -> str:
+        """Return a key that no other message has. `now_ms` is the wall clock's time."""
         if not self._month_start_ms <= now_ms < self._month_end_ms:
             self._enter_month(now_ms)
         counter = self._counter

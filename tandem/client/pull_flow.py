@@ -12,7 +12,7 @@ import enum
 from typing import Final
 
 from tandem.client.compression import decompressed
-from tandem.client.core import REQUEST_TIMEOUT_SECONDS, SUSPECT_ROUTE_SECONDS, ClientCore
+from tandem.client.core import REQUEST_TIMEOUT_SECONDS, ClientCore
 from tandem.client.errors import (
     BrokerError,
     ClientError,
@@ -239,8 +239,7 @@ class Puller:
             RouteNotFoundError: the route has no broker of that name.
             ConnectionLostError, RequestTimeoutError: what the last of them ended with.
         """
-        route_deadline = self._core.clock() + SUSPECT_ROUTE_SECONDS
-        route = yield from self._core.route(queue.topic, route_deadline)
+        route = yield from self._core.route(queue.topic, self._deadline())
         addresses = list(route.addresses(queue.broker_name).values())
         if not addresses:
             self._core.suspect_route(queue.topic)

@@ -32,7 +32,7 @@ class SendStatus(enum.Enum):
     """In the master's log, but no slave was near enough to wait for."""
 
 
-class SendResult(msgspec.Struct, frozen=True):
+class SendResult(msgspec.Struct, frozen=True, gc=False):
     """The broker's answer to a send: the message is in its log, `status` tells how safely."""
 
     status: SendStatus

@@ -68,6 +68,11 @@ MANY_MESSAGES_MAX: Final = 1024
 MANY_BYTES_MAX: Final = 4 * 1024 * 1024
 """How much of a `send_many` is in flight at once: bounds memory here and at the broker."""
 
+USER_PROPERTIES_BYTES_MAX: Final = PROPERTIES_BYTES_MAX - 256
+"""The record has 32,767 bytes for all. 256 are left for what is added (RocketMQ: 128 or less)."""
+
+_WAIT: Final = f"{PROPERTY_WAIT_STORE_MSG_OK}\x01true\x02"
+_DO_NOT_WAIT: Final = f"{PROPERTY_WAIT_STORE_MSG_OK}\x01false\x02"
 _SEND: Final = RequestCode.SEND_MESSAGE_V2.value
 _SEND_BATCH: Final = RequestCode.SEND_BATCH_MESSAGE.value
 
@@ -136,7 +141,7 @@ class Sender:
         self._core = core
         self._settings = settings
         self._wall_clock_ms = wall_clock_ms
-        self._keys = UniqueKeys(core.identity, wall_clock_ms)
+        self._keys = UniqueKeys(core.identity)
 
     def send(
         self, message: Message, *, queue_id: int | None, wait_store_msg_ok: bool | None
@@ -214,17 +219,21 @@ class Sender:
     def _prepare(
         self, message: Message, *, queue_id: int | None, wait_store_msg_ok: bool | None
     ) -> Sending:
-        body = message.body
-        self._check_size(len(body))
-        properties = message.property_map()
-        if wait_store_msg_ok is not None:
-            properties[PROPERTY_WAIT_STORE_MSG_OK] = "true" if wait_store_msg_ok else "false"
-        elif message.wait_store_msg_ok is None:
-            properties[PROPERTY_WAIT_STORE_MSG_OK] = (
-                "true" if self._settings.wait_store_msg_ok else "false"
-            )
-        msg_id = properties.setdefault(PROPERTY_UNIQUE_KEY, self._keys.next_key())
-        return self._sending(_SEND, message.topic, msg_id, properties, body, message.flag, queue_id)
+        if wait_store_msg_ok is None:
+            wait_store_msg_ok = message.wait_store_msg_ok
+        user_properties = (
+            message.property_map() if message.properties or message.keys or message.tags else {}
+        )
+        return self._sending(
+            _SEND,
+            message.topic,
+            self._keys.next_key(self._wall_clock_ms()),
+            user_properties,
+            wait_store_msg_ok,
+            message.body,
+            message.flag,
+            queue_id,
+        )
 
     def _prepare_batch(
         self, messages: Sequence[Message], *, queue_id: int | None, wait_store_msg_ok: bool | None
@@ -233,48 +242,63 @@ class Sender:
         if len(topics) != 1:
             raise ValueError(f"a batch has one topic, this one has {len(topics)}: {sorted(topics)}")
         keyed = [self._with_unique_key(message) for message in messages]
-        body = encode_batch_body(keyed)
-        self._check_size(len(body))
-        wait = self._settings.wait_store_msg_ok if wait_store_msg_ok is None else wait_store_msg_ok
-        properties = {
-            PROPERTY_UNIQUE_KEY: self._keys.next_key(),
-            PROPERTY_WAIT_STORE_MSG_OK: "true" if wait else "false",
-        }
-        msg_id = ",".join(message.properties[PROPERTY_UNIQUE_KEY] for message in keyed)
-        return self._sending(_SEND_BATCH, topics.pop(), msg_id, properties, body, 0, queue_id)
+        sending = self._sending(
+            _SEND_BATCH,
+            topics.pop(),
+            self._keys.next_key(self._wall_clock_ms()),
+            {},
+            wait_store_msg_ok,
+            encode_batch_body(keyed),
+            0,
+            queue_id,
+        )
+        sending.msg_id = ",".join(message.properties[PROPERTY_UNIQUE_KEY] for message in keyed)
+        return sending
 
     def _with_unique_key(self, message: Message) -> Message:
         if PROPERTY_UNIQUE_KEY in message.properties:
             return message
-        properties = {**message.properties, PROPERTY_UNIQUE_KEY: self._keys.next_key()}
-        return msgspec.structs.replace(message, properties=properties)
+        unique_key = self._keys.next_key(self._wall_clock_ms())
+        return msgspec.structs.replace(
+            message, properties={**message.properties, PROPERTY_UNIQUE_KEY: unique_key}
+        )
 
     def _sending(
         self,
         code: int,
         topic: str,
-        msg_id: str,
-        properties: dict[str, str],
+        unique_key: str,
+        user_properties: dict[str, str],
+        wait_store_msg_ok: bool | None,  # noqa: FBT001  by position: this runs for every message
         body: bytes,
         flag: int,
         queue_id: int | None,
     ) -> Sending:
-        encoded = encode_properties(properties)
-        if len(encoded) > PROPERTIES_BYTES_MAX:
+        if len(body) > self._settings.max_message_size_bytes:
             raise ValueError(
-                f"message properties take {len(encoded)} bytes, the limit is {PROPERTIES_BYTES_MAX}"
-            )
-        deadline = self._core.clock() + self._settings.send_msg_timeout_ms / 1000
-        tries = 1 + self._settings.retry_times_when_send_failed
-        return Sending(code, topic, msg_id, encoded.decode(), body, flag, queue_id, deadline, tries)
-
-    def _check_size(self, body_bytes: int) -> None:
-        if body_bytes > self._settings.max_message_size_bytes:
-            raise ValueError(
-                f"message body of {body_bytes} bytes; the limit is"
+                f"message body of {len(body)} bytes; the limit is"
                 f" {self._settings.max_message_size_bytes} bytes (max_message_size_bytes of the"
                 " producer, and a setting of the broker)"
             )
+        if wait_store_msg_ok is None:
+            wait_store_msg_ok = self._settings.wait_store_msg_ok
+        properties = _WAIT if wait_store_msg_ok else _DO_NOT_WAIT
+        if user_properties:
+            user_properties.pop(PROPERTY_WAIT_STORE_MSG_OK, None)
+            unique_key = user_properties.pop(PROPERTY_UNIQUE_KEY, unique_key)
+            properties += _encode_user_properties(user_properties)
+        settings = self._settings
+        return Sending(
+            code,
+            topic,
+            unique_key,
+            f"{properties}{PROPERTY_UNIQUE_KEY}\x01{unique_key}\x02",
+            body,
+            flag,
+            queue_id,
+            self._core.clock() + settings.send_msg_timeout_ms / 1000,
+            1 + settings.retry_times_when_send_failed,
+        )
 
     def _next_call(self, sending: Sending) -> Call | None:
         """Return the next try, None if a route has to be fetched first."""
@@ -387,6 +411,16 @@ def _result(
         header.queue_offset,
         answer.remark or "",
     )
+
+
+def _encode_user_properties(properties: dict[str, str]) -> str:
+    encoded = encode_properties(properties)
+    if len(encoded) > USER_PROPERTIES_BYTES_MAX:
+        raise ValueError(
+            f"message properties take {len(encoded)} bytes; the limit is"
+            f" {USER_PROPERTIES_BYTES_MAX} bytes, since the producer and the broker add theirs"
+        )
+    return encoded.decode()
 
 
 def _parts(messages: Iterable[Message]) -> Iterator[list[Message]]:

@@ -68,13 +68,21 @@ async def open_tcp(host: str, port: int) -> ByteStream:
 
 
 class _Connection:
-    """One open connection. `is_open` turns False once and for all."""
+    """One connection, open until it is closed once and for all.
+
+    `on_end` is called at that very moment, so that nobody finds a closed one.
+    """
 
     def __init__(
-        self, address: str, stream: ByteStream, on_first_answer: Callable[[], None]
+        self,
+        address: str,
+        stream: ByteStream,
+        on_first_answer: Callable[[], None],
+        on_end: "Callable[[_Connection], None]",
     ) -> None:
         self.address = address
-        self.is_open = True
+        self._is_open = True
+        self._on_end = on_end
         self._stream = stream
         self._session: Session[Waiter] = Session()
         self._on_first_answer = on_first_answer
@@ -103,9 +111,10 @@ class _Connection:
 
     def close(self, reason: str) -> None:
         """End the connection; whoever waits learns it at once."""
-        if not self.is_open:
+        if not self._is_open:
             return
-        self.is_open = False
+        self._is_open = False
+        self._on_end(self)
         self._end_scope.cancel()
         for abandoned in self._session.connection_lost():
             abandoned.waiter(
@@ -290,7 +299,7 @@ class TrioShell:
 
     async def _call(self, call: Call) -> Answer:
         connection = self._connections.get(call.address)
-        if connection is None or not connection.is_open:
+        if connection is None:
             try:
                 connection = await self._connect(call.address, call.deadline)
             except ClientError as error:
@@ -316,7 +325,8 @@ class TrioShell:
                 return None
             case Shared():
                 try:
-                    await self._share(effect.key, lambda: self.run(effect.flow()))
+                    with trio.move_on_at(effect.deadline):
+                        await self._share(effect.key, lambda: self.run(effect.flow()))
                 except ClientError as error:
                     return error
                 return None
@@ -327,7 +337,7 @@ class TrioShell:
         gather = _Gather(len(calls))
         for index, call in enumerate(calls):
             connection = self._connections.get(call.address)
-            if connection is None or not connection.is_open:
+            if connection is None:
                 try:
                     connection = await self._connect(call.address, call.deadline)
                 except ClientError as error:
@@ -360,18 +370,16 @@ class TrioShell:
         if stream is None:
             backoff.failed(address, trio.current_time())
             raise ConnectionLostError(address, reason, outcome_unknown=False)
-        connection = _Connection(address, stream, lambda: backoff.succeeded(address))
+        connection = _Connection(
+            address, stream, lambda: backoff.succeeded(address), self._connection_ended
+        )
         self._connections[address] = connection
-        self.nursery.start_soon(self._serve, connection)
+        self.nursery.start_soon(connection.run)
 
-    async def _serve(self, connection: _Connection) -> None:
-        try:
-            await connection.run()
-        finally:
-            if self._connections.get(connection.address) is connection:
-                del self._connections[connection.address]
-            if not connection.answered:
-                self._core.backoff.failed(connection.address, trio.current_time())
+    def _connection_ended(self, connection: _Connection) -> None:
+        del self._connections[connection.address]
+        if not connection.answered:
+            self._core.backoff.failed(connection.address, trio.current_time())
 
     async def _share(self, key: str, work: Callable[[], Awaitable[object]]) -> None:
         shared = self._shared.get(key)

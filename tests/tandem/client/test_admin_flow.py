@@ -1,0 +1,123 @@
+import pytest
+
+from tandem.client.admin_flow import Administration
+from tandem.client.core import ClientCore
+from tandem.client.errors import BrokerError, ConnectionLostError, RouteNotFoundError
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import (
+    CreateTopicRequestHeader,
+    HARuntimeInfo,
+    KVTable,
+    OffsetResponseHeader,
+)
+from tandem.wire.route import BrokerData, ClusterInfo, TopicList, encode_json_body
+from tests.tandem.client.fake_broker import (
+    IDENTITY,
+    MASTER,
+    NAME_SERVER,
+    ONE_BROKER,
+    OTHER_MASTER,
+    SLAVE,
+    FakeBroker,
+    HandShell,
+    answer_to,
+)
+
+INFO = ClusterInfo(
+    {
+        "broker-a": BrokerData(broker_name="broker-a", broker_addrs={0: MASTER, 1: SLAVE}),
+        "broker-b": BrokerData(broker_name="broker-b", broker_addrs={0: OTHER_MASTER}),
+        "broker-c": BrokerData(broker_name="broker-c", broker_addrs={1: SLAVE}),
+    },
+    {"DefaultCluster": ["broker-a", "broker-b", "broker-c"]},
+)
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.broker = FakeBroker()
+        self.shell = HandShell(
+            dict.fromkeys((NAME_SERVER, MASTER, SLAVE, OTHER_MASTER), self.broker)
+        )
+        core = ClientCore(NAME_SERVER, identity=IDENTITY, clock=self.shell.clock)
+        self.administration = Administration(core)
+        self.answer(RequestCode.GET_BROKER_CLUSTER_INFO, encode_json_body(INFO))
+
+    def answer(self, code: int, body: bytes = b"", response_code: int = 0) -> None:
+        self.broker.handlers[code] = lambda request: answer_to(
+            request, response_code, OffsetResponseHeader(42), body
+        )
+
+
+def test_a_topic_is_created_at_every_master() -> None:
+    bench = Bench()
+    bench.answer(RequestCode.UPDATE_AND_CREATE_TOPIC)
+    bench.shell.run(bench.administration.create_topic("T", 3, 6, None))
+    assert bench.shell.calls_to(RequestCode.UPDATE_AND_CREATE_TOPIC) == [MASTER, OTHER_MASTER]
+    header = bench.broker.requests[-1].decode_header(CreateTopicRequestHeader)
+    assert (header.topic, header.read_queue_nums, header.write_queue_nums) == ("T", 3, 3)
+    assert (header.perm, header.topic_filter_type, header.order) == (6, "SINGLE_TAG", False)
+
+
+def test_a_topic_is_created_at_one_broker_name() -> None:
+    bench = Bench()
+    bench.answer(RequestCode.UPDATE_AND_CREATE_TOPIC)
+    bench.shell.run(bench.administration.create_topic("T", 3, 6, "broker-b"))
+    assert bench.shell.calls_to(RequestCode.UPDATE_AND_CREATE_TOPIC) == [OTHER_MASTER]
+    for name in ("broker-c", "broker-x"):
+        with pytest.raises(RouteNotFoundError, match=name):
+            bench.shell.run(bench.administration.create_topic("T", 3, 6, name))
+
+
+def test_a_refused_topic_is_an_error() -> None:
+    bench = Bench()
+    bench.answer(RequestCode.UPDATE_AND_CREATE_TOPIC, response_code=29)
+    with pytest.raises(BrokerError):
+        bench.shell.run(bench.administration.create_topic("T", 3, 6, None))
+
+
+def test_topics_and_routes_are_listed() -> None:
+    bench = Bench()
+    topics = encode_json_body(TopicList(["b", "a"]))
+    bench.answer(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, topics)
+    assert bench.shell.run(bench.administration.topics()) == ["a", "b"]
+    assert bench.shell.run(bench.administration.topic_route("orders")) == ONE_BROKER
+    with pytest.raises(RouteNotFoundError):
+        bench.shell.run(bench.administration.topic_route("unknown"))
+
+
+def test_a_name_server_that_refuses_is_an_error() -> None:
+    bench = Bench()
+    bench.answer(RequestCode.GET_BROKER_CLUSTER_INFO, response_code=1)
+    with pytest.raises(RouteNotFoundError, match="name server: 1"):
+        bench.shell.run(bench.administration.cluster_info())
+
+
+def test_a_broker_tells_of_its_replicas_and_its_statistics() -> None:
+    bench = Bench()
+    info = HARuntimeInfo(master=True, in_sync_slave_nums=2)
+    bench.answer(RequestCode.GET_BROKER_HA_STATUS, encode_json_body(info))
+    assert bench.shell.run(bench.administration.ha_runtime_info(MASTER)) == info
+    bench.answer(RequestCode.GET_BROKER_RUNTIME_INFO, encode_json_body(KVTable({"a": "b"})))
+    assert bench.shell.run(bench.administration.broker_runtime_info(SLAVE)) == {"a": "b"}
+    assert bench.shell.calls_to(RequestCode.GET_BROKER_RUNTIME_INFO) == [SLAVE]
+
+
+def test_an_illegible_answer_is_the_brokers_fault() -> None:
+    bench = Bench()
+    bench.answer(RequestCode.GET_BROKER_HA_STATUS, b"{")
+    with pytest.raises(ConnectionLostError, match="HARuntimeInfo"):
+        bench.shell.run(bench.administration.ha_runtime_info(MASTER))
+    bench.broker.handlers[RequestCode.GET_MIN_OFFSET] = answer_to
+    with pytest.raises(ConnectionLostError, match="does not parse"):
+        bench.shell.run(
+            bench.administration.queue_offset(MASTER, "T", 0, RequestCode.GET_MIN_OFFSET)
+        )
+
+
+def test_offsets_are_asked_of_one_broker() -> None:
+    bench = Bench()
+    bench.answer(RequestCode.GET_MAX_OFFSET)
+    code = RequestCode.GET_MAX_OFFSET
+    assert bench.shell.run(bench.administration.queue_offset(SLAVE, "T", 0, code)) == 42
+    assert bench.shell.calls_to(code) == [SLAVE]

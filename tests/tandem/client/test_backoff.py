@@ -1,0 +1,26 @@
+from tandem.client.backoff import BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN, Backoff
+
+
+def test_the_pause_doubles_up_to_its_bound() -> None:
+    backoff = Backoff()
+    pauses = []
+    for _ in range(8):
+        backoff.failed("a:1", now=100.0)
+        pauses.append(backoff.seconds_left("a:1", now=100.0))
+    assert [round(pause, 3) for pause in pauses[:5]] == [0.1, 0.2, 0.4, 0.8, 1.6]
+    assert pauses[-1] == BACKOFF_SECONDS_MAX
+
+
+def test_the_pause_ends() -> None:
+    backoff = Backoff()
+    backoff.failed("a:1", now=100.0)
+    assert backoff.seconds_left("a:1", now=100.0 + BACKOFF_SECONDS_MIN) == 0.0
+
+
+def test_an_answer_ends_it_at_once_and_other_addresses_are_not_concerned() -> None:
+    backoff = Backoff()
+    backoff.failed("a:1", now=100.0)
+    assert backoff.seconds_left("b:1", now=100.0) == 0.0
+    backoff.succeeded("a:1")
+    backoff.succeeded("never failed:1")
+    assert backoff.seconds_left("a:1", now=100.0) == 0.0

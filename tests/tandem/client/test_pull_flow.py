@@ -1,0 +1,301 @@
+import zlib
+
+import pytest
+
+from tandem.client.core import ClientCore
+from tandem.client.errors import (
+    BrokerError,
+    CompressedBodyError,
+    ConnectionLostError,
+    RequestTimeoutError,
+    RouteNotFoundError,
+)
+from tandem.client.flow import Call
+from tandem.client.pull_flow import SILENT_SECONDS, Puller, Start
+from tandem.client.results import MessageQueue, PullResult, PullStatus
+from tandem.wire.message import encode_record
+from tandem.wire.message_properties import PROPERTY_TAGS
+from tandem.wire.remoting_command import RemotingCommand
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import (
+    OffsetResponseHeader,
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    SearchOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from tandem.wire.response_code import ResponseCode
+from tests.tandem.client.fake_broker import (
+    IDENTITY,
+    MASTER,
+    NAME_SERVER,
+    SLAVE,
+    FakeBroker,
+    HandShell,
+    answer_to,
+    message_ext,
+    route_of,
+)
+
+QUEUE = MessageQueue("orders", "broker-a", 0)
+PULL = RequestCode.PULL_MESSAGE
+LOST = ConnectionLostError(MASTER, "reset", outcome_unknown=True)
+
+
+class Bench:
+    """A puller, a master and a slave with the same three messages, and a shell."""
+
+    def __init__(self) -> None:
+        self.master = FakeBroker()
+        self.slave = FakeBroker()
+        for broker in (self.master, self.slave):
+            broker.store("orders", 0, b"0", b"1", b"2")
+        self.shell = HandShell({NAME_SERVER: self.master, MASTER: self.master, SLAVE: self.slave})
+        self.core = ClientCore(
+            NAME_SERVER, identity=IDENTITY, clock=self.shell.clock, consumer_group="CG"
+        )
+        self.puller = Puller(self.core, "CG")
+
+    def pull(
+        self, offset: int = 0, tags: str = "*", suspend_timeout_ms: int = 0, max_msg_nums: int = 32
+    ) -> PullResult:
+        return self.shell.run(
+            self.puller.pull(QUEUE, offset, max_msg_nums, tags, suspend_timeout_ms)
+        )
+
+    def answer_pulls_with(self, code: int, body: bytes = b"") -> None:
+        def handler(request: RemotingCommand) -> RemotingCommand:
+            return answer_to(request, code, PullMessageResponseHeader(0, 5, 2, 9), body, "words")
+
+        self.master.handlers[PULL] = handler
+
+
+def test_a_pull_returns_messages_and_where_to_go_on() -> None:
+    result = Bench().pull(offset=1, max_msg_nums=1)
+    assert result.status is PullStatus.FOUND
+    assert [message.body for message in result.messages] == [b"1"]
+    assert (result.next_begin_offset, result.min_offset, result.max_offset) == (2, 0, 3)
+
+
+def test_a_pull_says_everything_that_rocketmq_wants_to_know() -> None:
+    bench = Bench()
+    bench.pull(offset=1, tags="A || B", suspend_timeout_ms=5000)
+    header = bench.master.requests[-1].decode_header(PullMessageRequestHeader)
+    assert header == PullMessageRequestHeader(
+        "CG", "orders", 0, 1, 32, 6, 0, 5000, 0, "A || B", "TAG", None, "broker-a"
+    )
+    bench.pull()
+    assert bench.master.requests[-1].decode_header(PullMessageRequestHeader).sys_flag == 4
+
+
+def test_a_held_pull_may_take_longer() -> None:
+    bench = Bench()
+    bench.pull(suspend_timeout_ms=15_000)
+    call = bench.shell.effects[-1]
+    assert isinstance(call, Call)
+    assert call.deadline == bench.shell.now + 33.0
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        (19, PullStatus.NO_NEW_MSG),
+        (20, PullStatus.NO_MATCHED_MSG),
+        (21, PullStatus.OFFSET_ILLEGAL),
+    ],
+)
+def test_an_empty_answer_has_a_status(code: int, status: PullStatus) -> None:
+    bench = Bench()
+    bench.answer_pulls_with(code)
+    assert bench.pull() == PullResult(status, 5, 2, 9, [])
+
+
+def test_any_other_code_is_a_refusal() -> None:
+    bench = Bench()
+    bench.answer_pulls_with(ResponseCode.NO_PERMISSION)
+    with pytest.raises(BrokerError, match="16: words"):
+        bench.pull()
+
+
+def test_tags_are_compared_as_text_since_the_broker_compares_hashes() -> None:
+    bench = Bench()
+    # "Aa" and "BB" have the same hash.
+    records = [message_ext(b"x", properties={PROPERTY_TAGS: tag}) for tag in ("Aa", "BB", "C")]
+    bench.answer_pulls_with(0, b"".join(map(encode_record, records)))
+    assert [message.tags for message in bench.pull(tags="BB || C").messages] == ["BB", "C"]
+    result = bench.pull(tags="D")
+    assert (result.status, result.next_begin_offset) == (PullStatus.NO_MATCHED_MSG, 5)
+    assert len(bench.pull(tags="").messages) == 3
+
+
+def test_compressed_bodies_are_undone() -> None:
+    bench = Bench()
+    bench.answer_pulls_with(0, encode_record(message_ext(zlib.compress(b"text"), sys_flag=0x301)))
+    assert [message.body for message in bench.pull().messages] == [b"text"]
+    bench.answer_pulls_with(0, encode_record(message_ext(b"?", sys_flag=0x101)))
+    with pytest.raises(CompressedBodyError, match="LZ4"):
+        bench.pull()
+
+
+@pytest.mark.parametrize("body", [b"x", encode_record(message_ext())[:-1]])
+def test_a_body_that_does_not_parse_is_the_brokers_fault(body: bytes) -> None:
+    bench = Bench()
+    bench.answer_pulls_with(0, body)
+    with pytest.raises(ConnectionLostError, match="does not parse"):
+        bench.pull()
+
+
+def test_an_answer_without_its_fields_is_refused() -> None:
+    bench = Bench()
+    bench.master.handlers[PULL] = answer_to
+    with pytest.raises(ConnectionLostError, match="does not parse"):
+        bench.pull()
+
+
+def test_reads_fall_over_to_the_slave_and_come_back() -> None:
+    bench = Bench()
+    del bench.shell.brokers[MASTER]
+    assert bench.pull().status is PullStatus.FOUND
+    assert bench.shell.calls_to(PULL) == [MASTER, SLAVE]
+    bench.core.backoff.failed(MASTER, bench.shell.now)
+    bench.pull()
+    assert bench.shell.calls_to(PULL)[2:] == [SLAVE]
+    bench.shell.brokers[MASTER] = bench.master
+    bench.shell.now += 5
+    bench.pull()
+    assert bench.shell.calls_to(PULL)[3:] == [MASTER]
+
+
+def test_a_master_that_is_silent_is_asked_last_for_a_while() -> None:
+    bench = Bench()
+    bench.master.handlers[PULL] = lambda _: None
+    bench.pull()
+    bench.pull()
+    assert bench.shell.calls_to(PULL) == [MASTER, SLAVE, SLAVE]
+    bench.shell.now += SILENT_SECONDS
+    bench.pull()
+    assert bench.shell.calls_to(PULL)[3:] == [MASTER, SLAVE]
+
+
+def test_when_all_fail_the_last_error_is_raised() -> None:
+    bench = Bench()
+    del bench.shell.brokers[SLAVE]
+    bench.master.handlers[PULL] = lambda _: None
+    with pytest.raises(ConnectionLostError, match=SLAVE):
+        bench.pull()
+    with pytest.raises(RequestTimeoutError, match=MASTER):
+        bench.pull()
+    assert bench.shell.calls_to(PULL) == [MASTER, SLAVE, SLAVE, MASTER]
+
+
+def test_a_broker_name_without_addresses_is_told() -> None:
+    bench = Bench()
+    with pytest.raises(RouteNotFoundError, match="'broker-x'"):
+        bench.shell.run(bench.puller.max_offset(MessageQueue("orders", "broker-x", 0)))
+
+
+def test_queues_of_a_slave_alone_can_be_read() -> None:
+    bench = Bench()
+    bench.master.routes["orders"] = route_of(("broker-a", {1: SLAVE}))
+    queues = bench.shell.run(bench.puller.fetch_message_queues("orders"))
+    assert queues == [MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)]
+    assert bench.pull().status is PullStatus.FOUND
+    assert bench.shell.calls_to(PULL) == [SLAVE]
+
+
+def test_offsets_are_asked_for_and_set() -> None:
+    bench = Bench()
+    run, puller, master = bench.shell.run, bench.puller, bench.master
+    assert run(puller.min_offset(QUEUE)) == 0
+    assert run(puller.max_offset(QUEUE)) == 3
+    master.handlers[RequestCode.SEARCH_OFFSET_BY_TIMESTAMP] = lambda request: answer_to(
+        request, ext=OffsetResponseHeader(2)
+    )
+    assert run(puller.search_offset(QUEUE, 17)) == 2
+    assert master.requests[-1].decode_header(SearchOffsetRequestHeader).timestamp == 17
+    master.handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = answer_to
+    run(puller.update_consume_offset(QUEUE, 3))
+    assert master.requests[-1].decode_header(
+        UpdateConsumerOffsetRequestHeader
+    ) == UpdateConsumerOffsetRequestHeader("CG", "orders", 0, 3)
+
+
+def test_a_group_without_an_offset_has_none() -> None:
+    bench = Bench()
+    query = RequestCode.QUERY_CONSUMER_OFFSET
+    bench.master.handlers[query] = lambda request: answer_to(request, 22)
+    assert bench.shell.run(bench.puller.fetch_consume_offset(QUEUE)) is None
+    header = bench.master.requests[-1].decode_header(QueryConsumerOffsetRequestHeader)
+    assert header.set_zero_if_not_found is False
+    bench.master.handlers[query] = lambda request: answer_to(request, ext=OffsetResponseHeader(7))
+    assert bench.shell.run(bench.puller.fetch_consume_offset(QUEUE)) == 7
+
+
+def test_a_refused_commit_is_an_error() -> None:
+    with pytest.raises(BrokerError):
+        bench = Bench()
+        bench.shell.run(bench.puller.update_consume_offset(QUEUE, 3))
+
+
+@pytest.mark.parametrize(
+    ("start", "committed", "offsets"),
+    [
+        (Start.EARLIEST, 2, [0, 0]),
+        (Start.LATEST, 2, [3, 0]),
+        (Start.COMMITTED, 2, [2, 2]),
+        (Start.COMMITTED, None, [0, 0]),
+    ],
+)
+def test_cursors_begin_where_they_are_told(
+    start: Start, committed: int | None, offsets: list[int]
+) -> None:
+    bench = Bench()
+    bench.master.handlers[RequestCode.QUERY_CONSUMER_OFFSET] = lambda request: (
+        answer_to(request, 22)
+        if committed is None
+        else answer_to(request, ext=OffsetResponseHeader(committed))
+    )
+    cursors = bench.shell.run(bench.puller.open_cursors("orders", start, "*", until_end=False))
+    assert [cursor.offset for cursor in cursors] == offsets
+    assert not any(cursor.at_end for cursor in cursors)
+
+
+def test_a_reader_until_the_end_stops_at_what_was_there() -> None:
+    bench = Bench()
+    cursors = bench.shell.run(
+        bench.puller.open_cursors("orders", Start.EARLIEST, "*", until_end=True)
+    )
+    assert [cursor.at_end for cursor in cursors] == [False, True]
+    bench.master.store("orders", 0, b"later")
+    messages = bench.shell.run(bench.puller.read(cursors[0], 32, 15_000))
+    assert [message.body for message in messages] == [b"0", b"1", b"2"]
+    assert cursors[0].at_end
+    assert bench.master.requests[-1].decode_header(PullMessageRequestHeader).sys_flag == 4
+
+
+def test_a_reader_waits_out_what_passes() -> None:
+    bench = Bench()
+    (cursor, _) = bench.shell.run(
+        bench.puller.open_cursors("orders", Start.EARLIEST, "*", until_end=False)
+    )
+    bench.shell.failures[MASTER] = [LOST]
+    bench.shell.failures[SLAVE] = [ConnectionLostError(SLAVE, "reset", outcome_unknown=True)]
+    assert bench.shell.run(bench.puller.read(cursor, 32, 0)) == []
+    bench.answer_pulls_with(ResponseCode.SYSTEM_BUSY)
+    assert bench.shell.run(bench.puller.read(cursor, 32, 0)) == []
+    assert bench.shell.now == 1002.0
+    assert cursor.offset == 0
+    bench.answer_pulls_with(ResponseCode.NO_PERMISSION)
+    with pytest.raises(BrokerError):
+        bench.shell.run(bench.puller.read(cursor, 32, 0))
+
+
+def test_a_reader_follows_a_corrected_offset() -> None:
+    bench = Bench()
+    (cursor, _) = bench.shell.run(
+        bench.puller.open_cursors("orders", Start.EARLIEST, "*", until_end=False)
+    )
+    bench.answer_pulls_with(ResponseCode.PULL_OFFSET_MOVED)
+    assert bench.shell.run(bench.puller.read(cursor, 32, 0)) == []
+    assert cursor.offset == 5
