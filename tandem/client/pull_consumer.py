@@ -12,7 +12,7 @@ Reads go to the master, and to a slave while the master cannot be reached (see
 """
 
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Final, Self
 
 import trio
@@ -131,7 +131,7 @@ class PullConsumer:
         tags: str = ALL_TAGS,
         until_end: bool = False,
         max_msg_nums: int = MAX_MSG_NUMS,
-    ) -> AsyncIterator[MessageExt]:
+    ) -> AsyncGenerator[MessageExt, None]:
         """Iterate over the messages of all queues of a topic, in order within each queue.
 
         A broker that cannot be reached, or refuses for now, is asked again every second. Use
