@@ -22,7 +22,13 @@ from typing import Final, Protocol, cast
 
 import trio
 
-from store.errors import CorruptLogError, StoreError, StoreFullError, StoreLockedError
+from store.errors import (
+    CorruptLogError,
+    DiskFailedError,
+    StoreError,
+    StoreFullError,
+    StoreLockedError,
+)
 
 TEMPORARY_SUFFIX: Final = ".tmp"
 """Of a file that is not finished. `create` and `replace` overwrite what a crash left of one."""
@@ -66,6 +72,7 @@ class Disk(Protocol):
 
         Raises:
             StoreFullError: no room; no file is left behind.
+            DiskFailedError: anything else; no file is left behind.
         """
 
     def open(self, path: str) -> DiskFile:
@@ -88,7 +95,7 @@ class Disk(Protocol):
         """True if a file of that name exists."""
 
     def remove(self, path: str) -> None:
-        """Delete a file. A missing one is fine."""
+        """Delete a file, so that a power loss does not bring it back. A missing one is fine."""
 
     def read(self, path: str) -> bytes | None:
         """Return a small file whole, or None if it does not exist."""
@@ -98,6 +105,7 @@ class Disk(Protocol):
 
         Raises:
             StoreFullError: no room; the old content stands.
+            DiskFailedError: anything else; the old content stands.
         """
 
     def lock(self, path: str) -> Callable[[], None]:
@@ -118,6 +126,7 @@ class Disk(Protocol):
 
         Raises:
             StoreFullError: no room; no file is left behind.
+            DiskFailedError: anything else; no file is left behind.
         """
 
     async def sync(self, file: DiskFile) -> None:
@@ -169,11 +178,15 @@ class RealDisk:
 
     def create(self, path: str, size: int) -> RealFile:
         """See `Disk.create`."""
-        os.makedirs(os.path.dirname(path), exist_ok=True)
         # Under another name until it has its full length: a crash in between must not leave a
         # short file, which would keep the store from opening.
         temporary = path + TEMPORARY_SUFFIX
-        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        try:
+            _make_directories(os.path.dirname(path))
+            flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+            descriptor = os.open(temporary, flags, 0o644)
+        except OSError as error:
+            raise _translated(error, path, size) from error
         try:
             _allocate(descriptor, size)
             file = RealFile(path, descriptor, size)
@@ -224,7 +237,9 @@ class RealDisk:
 
     def remove(self, path: str) -> None:
         """See `Disk.remove`."""
-        Path(path).unlink(missing_ok=True)
+        if os.path.exists(path):
+            os.unlink(path)
+            _sync_directory(os.path.dirname(path))
 
     def read(self, path: str) -> bytes | None:
         """See `Disk.read`."""
@@ -236,9 +251,9 @@ class RealDisk:
     def replace(self, path: str, data: bytes) -> None:
         """See `Disk.replace`."""
         directory = os.path.dirname(path)
-        os.makedirs(directory, exist_ok=True)
         temporary = path + TEMPORARY_SUFFIX
         try:
+            _make_directories(directory)
             with open(temporary, "wb") as file:
                 file.write(data)
                 file.flush()
@@ -251,7 +266,7 @@ class RealDisk:
 
     def lock(self, path: str) -> Callable[[], None]:
         """See `Disk.lock`. Like RocketMQ: the first byte of the file, as a POSIX record lock."""
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        _make_directories(os.path.dirname(path))
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
@@ -282,9 +297,14 @@ class RealDisk:
         except FileExistsError:
             file.close()
             return None
+        except BaseException:
+            file.close()
+            raise
         finally:
             os.unlink(waiting)
-        await run_sync(_sync_directory, os.path.dirname(path), limiter=self._limiter)
+        # The file has its name: whoever cancels still gets it, and knows to delete it.
+        with trio.CancelScope(shield=True):
+            await run_sync(_sync_directory, os.path.dirname(path), limiter=self._limiter)
         file.path = path
         return file
 
@@ -317,6 +337,15 @@ def _allocate(descriptor: int, size: int) -> None:
         os.ftruncate(descriptor, size)
 
 
+def _make_directories(directory: str) -> None:
+    """Create what is missing of a path, so that a power loss does not take it back."""
+    if not os.path.isdir(directory):
+        parent = os.path.dirname(directory) or "."
+        _make_directories(parent)
+        os.makedirs(directory, exist_ok=True)
+        _sync_directory(parent)
+
+
 def _sync_directory(directory: str) -> None:
     """Make a new or renamed name durable; without it a power loss can undo the creation."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
@@ -326,9 +355,11 @@ def _sync_directory(directory: str) -> None:
         os.close(descriptor)
 
 
-def _translated(error: OSError, path: str, size: int) -> StoreError | OSError:
+def _translated(error: OSError, path: str, size: int) -> StoreError:
     if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return error
+        return DiskFailedError(
+            f"{path}: {error.strerror}; check the disk and who may write to it, then start again"
+        )
     return StoreFullError(
         f"{path}: no room for {size} bytes ({os.strerror(error.errno)});"
         " free space on that disk, then send again",

@@ -118,16 +118,17 @@ class FlushService:
             if self._sync_flush:
                 nursery.start_soon(self._group_commit)
                 nursery.start_soon(self._expire)
-            # With SYNC_FLUSH for what nobody waits for: WAIT=false, and all that a slave receives.
-            nursery.start_soon(self._flush_real_time)
+            else:
+                nursery.start_soon(self._flush_real_time)
             nursery.start_soon(self._flush_consume_queues)
             task_status.started()
 
     async def _group_commit(self) -> None:
         while not self._failure:
             if not self._waiting:
-                await self._arrived.wait()
-                continue
+                # What nobody waits for is flushed all the same: with WAIT=false, or on a slave.
+                with trio.move_on_after(self._interval_seconds):
+                    await self._arrived.wait()
             await trio.lowlevel.checkpoint()
             await self._sync_commit_log(0)
             self._answer_flushed()
@@ -167,7 +168,7 @@ class FlushService:
             thorough = trio.current_time() >= last_thorough + self._thorough_seconds
             if thorough:
                 last_thorough = trio.current_time()
-            await self._sync_commit_log(0 if thorough or self._sync_flush else self._least_pages)
+            await self._sync_commit_log(0 if thorough else self._least_pages)
 
     async def _sync_commit_log(self, least_pages: int) -> None:
         timestamp_ms = self._commit_log.last_store_timestamp_ms
