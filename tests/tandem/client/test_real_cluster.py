@@ -1,0 +1,140 @@
+"""The client against real nodes, which are killed and paused under it. And the examples."""
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+import tandem
+from tandem.testing import RunningCluster, running_cluster
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[3]
+MESSAGE = tandem.Message("orders", b"hello")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
+    with running_cluster(tmp_path, settings={"replication": {"slave_timeout_ms": 300}}) as running:
+        yield running
+
+
+async def test_what_is_sent_is_read_back(cluster: RunningCluster) -> None:
+    bodies = [b"%d" % number for number in range(500)]
+    async with tandem.Producer(cluster.name_servers, group="PG") as producer:
+        for result in await producer.send_many(tandem.Message("orders", body) for body in bodies):
+            assert isinstance(result, tandem.SendResult)
+            assert result.status is tandem.SendStatus.SEND_OK
+        batch = await producer.send_batch([MESSAGE] * 3)
+        assert len(batch.offset_msg_id.split(",")) == 3
+    seen: Counter[bytes] = Counter()
+    async with tandem.PullConsumer(cluster.name_servers, group="CG") as consumer:
+        async for message in consumer.messages("orders", until_end=True):
+            seen[message.body] += 1
+    assert seen == Counter({**dict.fromkeys(bodies, 1), b"hello": 3})
+
+
+def test_plain_code_does_the_same(cluster: RunningCluster) -> None:
+    with tandem.BlockingAdmin(cluster.name_servers) as admin:
+        admin.create_topic("orders", queue_nums=3)
+    with tandem.BlockingProducer(cluster.name_servers, "PG") as producer:
+        results = [producer.send(tandem.Message("orders", b"x", tags="A")) for _ in range(6)]
+    assert sorted(result.queue.queue_id for result in results) == [0, 0, 1, 1, 2, 2]
+    with tandem.BlockingPullConsumer(cluster.name_servers, "CG") as consumer:
+        assert sum(1 for _ in consumer.messages("orders", until_end=True, tags="A")) == 6
+        assert sum(1 for _ in consumer.messages("orders", until_end=True, tags="B")) == 0
+        queue = results[0].queue
+        assert consumer.fetch_consume_offset(queue) is None
+        consumer.update_consume_offset(queue, 1)
+        assert consumer.fetch_consume_offset(queue) == 1
+
+
+async def test_a_slave_that_hangs_makes_a_send_unsure_but_stored(cluster: RunningCluster) -> None:
+    async with tandem.Producer(cluster.name_servers, group="PG") as producer:
+        await producer.send(MESSAGE)
+        cluster.pause("broker-a-1")
+        result = await producer.send(MESSAGE)
+        assert result.status is tandem.SendStatus.FLUSH_SLAVE_TIMEOUT
+        assert "broker-a-1" in result.reason
+        quick = await producer.send(MESSAGE, wait_store_msg_ok=False)
+        assert quick.status is tandem.SendStatus.SEND_OK
+        cluster.kill("broker-a-1")
+        with trio.fail_after(20):
+            while (await producer.send(MESSAGE)).status is not (
+                tandem.SendStatus.SLAVE_NOT_AVAILABLE
+            ):
+                await trio.sleep(0.1)
+
+
+async def test_reads_go_on_from_the_slave_and_sends_fail_cleanly_without_the_master(
+    cluster: RunningCluster,
+) -> None:
+    async with (
+        tandem.Producer(
+            cluster.name_servers, group="PG", retry_times_when_send_failed=0
+        ) as producer,
+        tandem.PullConsumer(cluster.name_servers, group="CG") as consumer,
+    ):
+        results = [await producer.send(MESSAGE, queue_id=0) for _ in range(20)]
+        queue = results[0].queue
+        assert (await consumer.pull(queue, 0, 1)).max_offset == 20
+        cluster.kill("broker-a-0")
+        with trio.fail_after(10):
+            found = await consumer.pull(queue, 10)
+        assert [message.queue_offset for message in found.messages] == list(range(10, 20))
+        with pytest.raises(tandem.ClientError) as caught:
+            await producer.send(MESSAGE)
+        assert not caught.value.outcome_unknown
+        cluster.start("broker-a-0")
+        with trio.fail_after(20):
+            back = None
+            while back is None:
+                try:
+                    back = await producer.send(MESSAGE, queue_id=0)
+                except tandem.ClientError as error:
+                    assert not error.outcome_unknown  # noqa: PT017
+                    await trio.sleep(0.1)
+        assert back.queue_offset == 20
+
+
+async def test_a_frozen_master_leaves_a_send_unknown(cluster: RunningCluster) -> None:
+    async with tandem.Producer(
+        cluster.name_servers,
+        group="PG",
+        retry_times_when_send_failed=0,
+        send_msg_timeout_ms=500,
+    ) as producer:
+        await producer.send(MESSAGE)
+        cluster.pause("broker-a-0")
+        with pytest.raises(tandem.SendTimeoutError) as caught:
+            await producer.send(MESSAGE)
+        assert caught.value.outcome_unknown
+        cluster.resume("broker-a-0")
+        with trio.fail_after(20):
+            while (await producer.send(MESSAGE)).status is not tandem.SendStatus.SEND_OK:
+                await trio.sleep(0.1)
+
+
+def test_the_examples_run(cluster: RunningCluster) -> None:
+    produced = run_example("produce.py", cluster.name_servers[0], "3")
+    assert [line.split()[1] for line in produced] == ["SEND_OK"] * 3
+    assert len(run_example("consume.py", cluster.name_servers[0])) == 3
+    assert run_example("consume.py", cluster.name_servers[0]) == []
+
+
+def run_example(name: str, *arguments: str) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / name), *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    return done.stdout.splitlines()
