@@ -97,7 +97,7 @@ class PeerLink:
     def _note_up(self) -> None:
         if self._is_up is not True:
             _log.info(
-                "%s with %s at %s works", self._purpose, self._peer.name, self._peer.broker_address
+                "%s with %s at %s is up", self._purpose, self._peer.name, self._peer.broker_address
             )
         self._is_up = True
 

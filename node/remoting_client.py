@@ -24,12 +24,12 @@ class RequestFailedError(Exception):
     """The other node answered, but not with success.
 
     Attributes:
-        code: Its response code.
+        answer: The whole answer.
     """
 
-    def __init__(self, code: int, remark: str | None) -> None:
-        self.code = code
-        super().__init__(f"answered with code {code}: {remark or 'no remark'}")
+    def __init__(self, answer: RemotingCommand) -> None:
+        self.answer = answer
+        super().__init__(f"answered with code {answer.code}: {answer.remark or 'no remark'}")
 
 
 class RemotingClient:
@@ -55,7 +55,7 @@ class RemotingClient:
         await self._stream.send_all(encode_frame(command))
         answer = await self._receive(self._opaque)
         if answer.code:
-            raise RequestFailedError(answer.code, answer.remark)
+            raise RequestFailedError(answer)
         return answer
 
     async def _receive(self, opaque: int) -> RemotingCommand:

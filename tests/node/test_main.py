@@ -1,0 +1,72 @@
+"""`python -m node` without starting processes; `tests/faults` has the real ones."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ha.errors import AddressInUseError, ConnectionLost
+from node.__main__ import _expected_error, _explain, main
+from node.errors import ConfigError, TableFileError
+from store import CorruptLogError, StoreLockedError
+from tests.node.world import cluster_config
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_check_prints_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cluster_config(tmp_path)
+    assert main(["check", "--config", str(tmp_path / "cluster.yaml")]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert [node["name"] for node in json.loads(out)["nodes"]] == ["a0", "a1", "a2"]
+
+
+def test_check_reports_to_standard_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", "--config", str(tmp_path / "none.yaml")]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "none.yaml: cannot be read" in err
+
+
+def test_a_command_line_without_a_name_ends_with_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--config", str(tmp_path / "cluster.yaml")])
+    assert caught.value.code == 2
+    assert "--name" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ConfigError(["bad"]), 2),
+        (AddressInUseError(host="127.0.0.1", port=10911), 3),
+        (StoreLockedError("locked"), 4),
+        (CorruptLogError("torn", path="x"), 4),
+        (TableFileError("damaged"), 4),
+        (ConnectionLost("cannot listen"), 1),
+    ],
+)
+def test_each_kind_of_error_has_its_exit_status(
+    error: Exception, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert _explain(error) == status
+    assert capsys.readouterr().err == f"{error}\n"
+
+
+def test_an_expected_error_is_found_in_nested_groups() -> None:
+    error = StoreLockedError("locked")
+    group = ExceptionGroup("", [ExceptionGroup("", [error])])
+    assert _expected_error(group) is error
+
+
+def test_a_bug_among_them_is_not_hidden() -> None:
+    group = ExceptionGroup("", [StoreLockedError("locked"), KeyError("bug")])
+    assert _expected_error(group) is None

@@ -1,0 +1,180 @@
+"""Whole nodes on a simulated network and disk; use it with the `autojump_clock` fixture."""
+
+from __future__ import annotations
+
+import random
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import trio
+
+from node.config import load_config
+from node.remoting_client import RequestFailedError, open_client
+from node.run import run_node
+from tandem.wire.message import decode_messages
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import (
+    PULL_FLAG_SUBSCRIPTION,
+    PULL_FLAG_SUSPEND,
+    GetRouteInfoRequestHeader,
+    HARuntimeInfo,
+    PullMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+)
+from tandem.wire.route import TopicRouteData, decode_json_body
+from tests.support.simulated_disk import SimulatedDisk
+from tests.support.simulated_network import SimulatedNetwork
+from tests.support.virtual_clock import Timeline, WallClock
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+    from node.config import ClusterConfig
+    from node.remoting_client import RemotingClient
+    from tandem.wire.remoting_command import Ext, RemotingCommand
+    from tests.support.simulated_network import Machine
+
+MASTER, SLAVE_1, SLAVE_2 = "10.0.0.1", "10.0.0.2", "10.0.0.3"
+CLIENT = "10.0.0.9"
+
+CLUSTER = """\
+store:
+  mapped_file_size_commit_log_bytes: 1048576
+  mapped_file_size_consume_queue_bytes: 6000
+  max_message_size_bytes: 100000
+  flush_disk_type: {flush}
+groups:
+  broker-a:
+    broker_role: {role}
+nodes:
+  - {{name: a0, group: broker-a, broker_id: 0, address: 10.0.0.1}}
+  - {{name: a1, group: broker-a, broker_id: 1, address: 10.0.0.2}}
+  - {{name: a2, group: broker-a, broker_id: 2, address: 10.0.0.3}}
+"""
+
+
+def cluster_config(
+    directory: Path, role: str = "SYNC_MASTER", flush: str = "ASYNC_FLUSH"
+) -> ClusterConfig:
+    file = directory / "cluster.yaml"
+    file.write_text(CLUSTER.format(role=role, flush=flush), encoding="utf-8")
+    return load_config(file)
+
+
+class World:
+    """A cluster whose nodes are started and killed by name. Open it with `open_world`."""
+
+    def __init__(self, config: ClusterConfig, nursery: trio.Nursery) -> None:
+        self.config = config
+        self.timeline = Timeline()
+        self.network = SimulatedNetwork(self.timeline, random.Random(1))
+        self.disks = {node.name: SimulatedDisk() for node in config.nodes}
+        self.stops: dict[str, trio.Event] = {}
+        self._nursery = nursery
+        self._scopes: dict[str, trio.CancelScope] = {}
+        self._ended: dict[str, trio.Event] = {}
+        self._machines: dict[str, Machine] = {}
+        self._addresses = {node.name: node.address for node in config.nodes}
+        self._client = self.network.machine(CLIENT)
+
+    async def start(self, *names: str) -> None:
+        """Start nodes; returns once they serve."""
+        for name in names:
+            await self._nursery.start(self._run, name)
+
+    async def _run(self, name: str, *, task_status: trio.TaskStatus[None]) -> None:
+        self.stops[name] = trio.Event()
+        ended = self._ended[name] = trio.Event()
+        self._machines[name] = self.network.machine(self._addresses[name])
+        with trio.CancelScope() as self._scopes[name]:
+            await run_node(
+                self.config.node(name),
+                disk=self.disks[name],
+                network=self._machines[name],
+                wall_clock_ms=WallClock().now_ms,
+                random=random.Random(name),
+                stop=self.stops[name],
+                task_status=task_status,
+            )
+            self._machines[name].kill()
+        ended.set()
+
+    async def stop(self, name: str) -> None:
+        """Stop a node in good order and wait until it is down."""
+        self.stops[name].set()
+        await self._ended[name].wait()
+
+    async def kill(self, name: str) -> None:
+        """End a node as kill -9 does: what its tasks do while they end is seen by nobody."""
+        self.disks[name] = self.disks[name].crashed()
+        self._scopes[name].cancel()
+        self._machines[name].kill()
+        await self._ended[name].wait()
+
+    def client(self, host: str, port: int = 10911) -> AbstractAsyncContextManager[Caller]:
+        """Connect to a node, as a client."""
+        return open_caller(self._client, host, port)
+
+
+class Caller:
+    """The requests of the tests on one connection; every answer comes back, whatever its code."""
+
+    def __init__(self, client: RemotingClient) -> None:
+        self._client = client
+
+    async def call(self, code: int, ext: Ext = None, body: bytes = b"") -> RemotingCommand:
+        try:
+            return await self._client.request(code, ext=ext, body=body)
+        except RequestFailedError as error:
+            return error.answer
+
+    async def send(
+        self, body: bytes, *, topic: str = "T", queue_id: int = 0, wait: bool = True
+    ) -> RemotingCommand:
+        properties = f"WAIT\x01{str(wait).lower()}\x02"
+        header = SendMessageRequestHeaderV2("PG", topic, "TBW102", 4, queue_id, 0, 1, 0, properties)
+        return await self.call(RequestCode.SEND_MESSAGE_V2, header, body)
+
+    async def pull(
+        self, offset: int = 0, *, topic: str = "T", suspend_ms: int = 0
+    ) -> RemotingCommand:
+        flags = PULL_FLAG_SUBSCRIPTION | (PULL_FLAG_SUSPEND if suspend_ms else 0)
+        header = PullMessageRequestHeader("g", topic, 0, offset, 32, flags, 0, suspend_ms, 0, "*")
+        return await self.call(RequestCode.PULL_MESSAGE, header)
+
+    async def ha_status(self) -> HARuntimeInfo:
+        answer = await self.call(RequestCode.GET_BROKER_HA_STATUS)
+        return decode_json_body(answer.body, HARuntimeInfo)
+
+    async def route(self, topic: str) -> dict[int, str]:
+        """The addresses of a topic, by broker id."""
+        answer = await self.call(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC, GetRouteInfoRequestHeader(topic)
+        )
+        if answer.code:
+            return {}
+        return decode_json_body(answer.body, TopicRouteData).broker_datas[0].broker_addrs
+
+
+def bodies(answer: RemotingCommand) -> list[bytes]:
+    """The messages of a pull."""
+    assert answer.code == 0, answer.remark
+    return [message.body for message in decode_messages(answer.body)]
+
+
+@asynccontextmanager
+async def open_caller(machine: Machine, host: str, port: int) -> AsyncIterator[Caller]:
+    async with open_client(machine, host, port, source=None, timeout_seconds=5) as client:
+        yield Caller(client)
+
+
+@asynccontextmanager
+async def open_world(config: ClusterConfig) -> AsyncIterator[World]:
+    """A world without nodes yet; ends, nodes and all, with the block."""
+    async with trio.open_nursery() as nursery:
+        world = World(config, nursery)
+        nursery.start_soon(world.timeline.run)
+        yield world
+        nursery.cancel_scope.cancel()
