@@ -585,7 +585,7 @@ class MessageStore:
             StoreClosedError: the store is closed, or its disk has failed.
         """
         if self._closed or self._refusal:
-            raise StoreClosedError(self.refusal)
+            raise StoreClosedError(self._refusal or self.refusal)
         self.commit_log.append_data(offset, data)
 
     def announce(self) -> None:
