@@ -8,8 +8,9 @@ HAService, real sockets. One table:
 - catch-up: an empty slave copies the master's log. Beside it, in the same run and in turns, a plain
   copy of the same bytes: blocking sendall from the master's mapping, recv_into fresh mapped files
   of the same size. Once with the body CRC checked by the slave, once without.
-- puts that wait: as many puts as "in flight" says are always under way; each answer starts the next.
-  No network in front of the master: what is measured is store, replication and acknowledgement.
+- puts that wait: as many puts as "in flight" says are always under way; each answer starts the
+  next. There is no network in front of the master: what is measured is store, replication and
+  acknowledgement.
 
 No figure includes a sync to disk that somebody waits for (ASYNC_FLUSH).
 """
@@ -25,10 +26,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 import trio
@@ -41,6 +41,9 @@ from node.net import TCPNetwork
 from store import MessageStore, PutBatch, PutMessage, PutMessageStatus, StoreConfig
 from store.disk import RealDisk
 from tandem.wire.message import Host, Message, encode_batch_body
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
 
 MASTER = "127.0.0.1"
 SLAVE = "127.0.0.2"
@@ -177,18 +180,23 @@ def copy_plainly(store: MessageStore, directory: Path) -> float:
 
 async def catch_up(store: MessageStore, service: HAService, directory: Path, role: str) -> float:
     """Return the MB/s at which an empty slave gets the whole log."""
-    group = service.group_transfer_service
     with other_process(role, directory) as process:
         start = time.perf_counter()
         expect(process.stdin).write("\n")
         expect(process.stdin).flush()
-        while group.slaves["slave"].ack_offset < store.max_physical_offset:
-            await trio.sleep(0.002)
+        await wait_caught_up(store, service)
         elapsed = time.perf_counter() - start
         log = Path(directory) / "commitlog"
         assert sum(1 for _ in log.iterdir()) >= store.max_physical_offset // FILE_BYTES
     await trio.sleep(0.1)
     return store.max_physical_offset / elapsed / 1e6
+
+
+async def wait_caught_up(store: MessageStore, service: HAService) -> None:
+    """Wait until the slave has acknowledged everything."""
+    slave = service.group_transfer_service.slaves["slave"]
+    while slave.ack_offset < store.max_physical_offset:  # noqa: ASYNC110 - nobody tells
+        await trio.sleep(0.002)
 
 
 async def measure_catch_up(
@@ -291,9 +299,7 @@ async def run_master(root: Path, megabytes: int, rounds: int) -> None:
             with fresh(root) as slave, other_process("slave", slave) as process:
                 expect(process.stdin).write("\n")
                 expect(process.stdin).flush()
-                group = service.group_transfer_service
-                while group.slaves["slave"].ack_offset < store.max_physical_offset:
-                    await trio.sleep(0.01)
+                await wait_caught_up(store, service)
                 for in_flight in (1, 64, 256):
                     print("  " + await measure_puts(store, service, in_flight))
 

@@ -282,16 +282,26 @@ def test_a_whole_log_arrives_one_byte_at_a_time() -> None:
     assert slave.log == LOG
 
 
-def test_one_frame_of_whole_records_is_one_append_without_a_copy() -> None:
+def test_all_that_one_read_brings_is_one_append() -> None:
     body = LOG[: record_starts(LOG)[5]]
     client = new_client()
     client.connected(0, b"")
-    client.receive_data(frame(0, body))
+    client.receive_data(frames(body, 0, 100))
     event = client.next_event()
     assert event is not None
     assert event.body == body
-    assert isinstance(event.body, memoryview)
+    assert event.last_record_offset == record_starts(LOG)[4]
     assert client.next_event() is None
+
+
+def test_an_append_never_crosses_a_file() -> None:
+    client = new_client()
+    client.connected(0, b"")
+    client.receive_data(frames(LOG, 0, 1000))
+    while (event := client.next_event()) is not None:
+        last = event.offset + len(event.body) - 1
+        assert event.offset // FILE_SIZE_BYTES == last // FILE_SIZE_BYTES
+        assert event.last_record_offset in record_starts(LOG)
 
 
 def test_v6_hosts_and_long_topics_pass() -> None:
