@@ -126,15 +126,17 @@ class ConsumeQueue:
     def _first_offset(self) -> int:
         return max(0, self._files.min_offset) // CQ_STORE_UNIT_SIZE
 
-    def ensure_room(self) -> None:
-        """Make sure that the next unit can be written without a new file.
+    def ensure_room(self, count: int = 1) -> None:
+        """Make sure that the next `count` units, at most a file full, can be written.
 
         Raises:
             StoreFullError: no room for the next file.
         """
         last = self._files.last
         if last is None or last.is_full:
-            self._files.last_or_create(self.next_offset * CQ_STORE_UNIT_SIZE)
+            last = self._files.last_or_create(self.next_offset * CQ_STORE_UNIT_SIZE)
+        if last.size - last.wrote_position < count * CQ_STORE_UNIT_SIZE:
+            self._files.reserve_next()
 
     def append(self, physical_offset: int, size: int, tags_code: int) -> None:
         """Add the unit of the next message. Call `ensure_room` first where a file may be full."""

@@ -156,6 +156,17 @@ class MappedFileQueue:
         if all(mapped.file_from_offset != offset for mapped in self.files):
             self._disk.remove(path)
 
+    def reserve_next(self) -> None:
+        """Create the next file now, so that growing into it cannot fail.
+
+        Raises:
+            StoreFullError: no room.
+        """
+        if self._prepared is None:
+            path = f"{self.directory}/{self._next_offset:020d}"
+            file = self._disk.create(path, self.mapped_file_size)
+            self._prepared = MappedFile(file, self._next_offset)
+
     def _discard_prepared(self) -> None:
         if self._prepared is not None:
             self._prepared.file.close()
