@@ -10,7 +10,8 @@ from tandem.client.admin_flow import ALL_PERMISSIONS, DEFAULT_QUEUE_NUMS, Admini
 from tandem.client.blocking_shell import BlockingShell, SocketOpener, open_socket
 from tandem.client.core import ClientCore, parse_addresses
 from tandem.client.identity import ClientIdentity, local_identity
-from tandem.client.trio_shell import StreamOpener, TrioShell, open_tcp
+from tandem.client.tcp_stream import open_tcp
+from tandem.client.trio_shell import StreamOpener, TrioShell
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import HARuntimeInfo
 from tandem.wire.route import ClusterInfo, TopicRouteData

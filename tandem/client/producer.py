@@ -33,7 +33,8 @@ from tandem.client.errors import ClientError
 from tandem.client.identity import ClientIdentity, local_identity
 from tandem.client.results import SendResult
 from tandem.client.send_flow import MESSAGE_BYTES_MAX, Sender, SendSettings
-from tandem.client.trio_shell import StreamOpener, TrioShell, open_tcp
+from tandem.client.tcp_stream import open_tcp
+from tandem.client.trio_shell import StreamOpener, TrioShell
 from tandem.wire.message import Message
 
 

@@ -23,7 +23,8 @@ from tandem.client.errors import ClientError
 from tandem.client.identity import ClientIdentity, local_identity
 from tandem.client.pull_flow import ALL_TAGS, Cursor, Puller, Start
 from tandem.client.results import MessageQueue, PullResult
-from tandem.client.trio_shell import StreamOpener, TrioShell, open_tcp
+from tandem.client.tcp_stream import open_tcp
+from tandem.client.trio_shell import StreamOpener, TrioShell
 from tandem.wire.message import MessageExt
 
 MAX_MSG_NUMS: Final = 32

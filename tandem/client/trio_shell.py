@@ -42,7 +42,7 @@ Waiter = Callable[[Answer], None]
 
 
 class ByteStream(Protocol):
-    """What the client needs of a connection. A `trio.SocketStream` is one.
+    """What the client needs of a connection. `TcpStream` is one, and `trio.SocketStream`.
 
     A broken stream raises `trio.BrokenResourceError`, one closed on this side
     `trio.ClosedResourceError`; or either of them an `OSError`.
@@ -60,11 +60,6 @@ class ByteStream(Protocol):
 
 StreamOpener = Callable[[str, int], Awaitable[ByteStream]]
 """Opens a connection to host and port; raises `OSError` or `trio.BrokenResourceError`."""
-
-
-async def open_tcp(host: str, port: int) -> ByteStream:
-    """Open a TCP connection; trio switches Nagle's delay off."""
-    return await trio.open_tcp_stream(host, port)
 
 
 class _Connection:
