@@ -1,0 +1,131 @@
+"""The machine loses power at a random moment, again and again, while messages are put.
+
+Of every page that was not synced the disk keeps the old bytes, the new ones, or 512-byte sectors
+of both. Whatever comes of it: what was said to be on disk is there, the rest is a prefix, queues
+agree with the log, and nobody is told of corruption.
+"""
+
+import random
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from store import FlushDiskType, MessageStore, PutBatch, PutMessage, PutMessageStatus
+from tandem.wire.message import MessageExt
+from tests.store.store_world import (
+    BORN_HOST,
+    Clock,
+    a_batch,
+    a_message,
+    check_store,
+    log_messages,
+    open_store,
+)
+from tests.support.simulated_disk import SimulatedDisk
+
+# Queue files of 1,000 bytes: sectors end inside units.
+SIZES = {"commit_log_bytes": 16384, "consume_queue_bytes": 1000}
+TOPICS = ("TopicA", "TopicB", "T")
+
+
+def some_message(chance: random.Random, number: int) -> PutMessage | PutBatch:
+    topic, queue_id = chance.choice(TOPICS), chance.randrange(2)
+    kind = chance.random()
+    if kind < 0.1:
+        return a_batch(range(number, number + chance.randrange(1, 12)), topic, queue_id)
+    plain = a_message(number, topic, queue_id)
+    if kind < 0.7:
+        body_bytes = chance.choice((0, 1, 40, 300, 700, 1400))
+        return a_message(number, topic, queue_id, body_bytes=body_bytes)
+    filler = bytes(chance.choice((0, 600, 1200)))
+    return PutMessage(
+        topic=topic,
+        queue_id=queue_id,
+        body=b"%d:" % number + filler,
+        properties=plain.properties + b"long\x01" + b"p" * chance.choice((1, 900)) + b"\x02",
+        born_timestamp_ms=plain.born_timestamp_ms,
+        born_host=BORN_HOST.packed,
+    )
+
+
+class Life:
+    """A store from one power loss to the next."""
+
+    def __init__(self, seed: int, flush_disk_type: FlushDiskType) -> None:
+        self.chance = random.Random(seed)
+        self.flush_disk_type = flush_disk_type
+        self.clock = Clock()
+        self.disk = self._new_disk(SimulatedDisk())
+        self.number = 0
+        self.answered = 0
+
+    def _new_disk(self, disk: SimulatedDisk) -> SimulatedDisk:
+        disk.sync_seconds = lambda: self.chance.choice((0.0, 0.01, 0.7))
+        return disk
+
+    def open(self) -> MessageStore:
+        return open_store(
+            self.disk,
+            clock=self.clock,
+            flush_disk_type=self.flush_disk_type,
+            **SIZES,  # type: ignore[arg-type] # sizes only
+        )
+
+    async def live(self, seconds: float) -> list[MessageExt]:
+        """Put until the power goes; return all that was in the log then."""
+        store = self.open()
+        self.answered = store.max_physical_offset
+        with trio.move_on_after(seconds):
+            async with trio.open_nursery() as nursery:
+                await nursery.start(store.run)
+                while True:
+                    await trio.sleep(self.chance.choice((0.0, 0.003, 0.2, 4.0)))
+                    self._put_some(store)
+        assert store.flushed_where >= self.answered or self.flush_disk_type.name == "SYNC_FLUSH"
+        self.answered = max(self.answered, store.flushed_where)
+        return log_messages(store)
+
+    def _put_some(self, store: MessageStore) -> None:
+        for _ in range(self.chance.randrange(1, 8)):
+            message = some_message(self.chance, self.number)
+            put = store.put_batch if isinstance(message, PutBatch) else store.put_message
+            result = put(message)  # type: ignore[arg-type] # it is of the right kind
+            assert result.status is PutMessageStatus.PUT_OK, result
+            self.number += result.msg_num
+            self.clock.now_ms += self.chance.choice((0, 0, 3, 900))
+            if self.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+                self._wait_for_disk(store, result.end_offset)
+        store.announce()
+
+    def _wait_for_disk(self, store: MessageStore, end_offset: int) -> None:
+        def done(status: PutMessageStatus, _: str) -> None:
+            if status is PutMessageStatus.PUT_OK:
+                self.answered = max(self.answered, end_offset)
+
+        store.flush_service.submit(end_offset, trio.current_time() + 5, done)
+
+    def lose_power(self) -> None:
+        self.disk = self._new_disk(self.disk.powered_off(self.chance))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flush_disk_type", FlushDiskType)
+async def test_power_loss_takes_only_what_was_not_said_to_be_on_disk(
+    flush_disk_type: FlushDiskType, autojump_clock: MockClock
+) -> None:
+    for seed in range(60):
+        life = Life(seed, flush_disk_type)
+        for _ in range(3):
+            before = await life.live(life.chance.choice((0.05, 0.9, 6.0, 25.0)))
+            life.lose_power()
+            if life.chance.random() < 0.3:  # power is lost again during or right after recovery
+                life.open()
+                life.lose_power()
+            store = life.open()
+            found = check_store(store)
+            assert found == before[: len(found)], seed
+            assert store.max_physical_offset >= life.answered, seed
+            again = open_store(life.disk.crashed(), **SIZES)  # type: ignore[arg-type]
+            assert check_store(again) == found, seed
+            life.disk = life.disk.crashed()
