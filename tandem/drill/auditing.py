@@ -37,7 +37,7 @@ class AuditRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What to audit, how, and where to.
 
     The findings become the table `audit` in `out`; what Spark writes on standard error goes to
-    `spark_log`.
+    `spark_log`, and its temporary files to `scratch`.
     """
 
     ledger: Path
@@ -47,6 +47,7 @@ class AuditRequest(msgspec.Struct, frozen=True, kw_only=True):
     out: Path
     spark: bool
     spark_log: Path
+    scratch: Path
 
 
 def java_for_spark() -> str:
@@ -120,7 +121,9 @@ def _audit_with_spark(request: AuditRequest) -> AuditSummary:
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
         with _standard_error_to(request.spark_log):
-            session = local_session(app_name="tandem drill")
+            session = local_session(
+                app_name="tandem drill", settings={"spark.local.dir": str(request.scratch)}
+            )
         try:
             return run_audit(
                 session,

@@ -183,6 +183,7 @@ class _Drill:
             out=setup.out,
             spark=setup.options.spark,
             spark_log=setup.out / "data" / "logs" / "spark.log",
+            scratch=setup.out / "data" / "spark",
         )
         started = trio.current_time()
         try:

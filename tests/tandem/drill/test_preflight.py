@@ -1,0 +1,230 @@
+import importlib.util
+import socket
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+
+from tandem.cluster.spec import ClusterSpec, GroupSpec, NodeSpec
+from tandem.drill.errors import BadOptionsError, MissingRequirementError
+from tandem.drill.outcomes import FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE
+from tandem.drill.preflight import (
+    MARKER_NAME,
+    REPORT_NAMES,
+    Replicated,
+    Settings,
+    Stored,
+    check_libraries,
+    check_ports,
+    choose_group,
+    claimed,
+    read_settings,
+    write_config,
+)
+from tandem.testing import write_cluster_file
+
+
+def node(
+    index: int, group: str = "broker-a", address: str = "127.0.0.1", port: int = 1
+) -> NodeSpec:
+    return NodeSpec(
+        name=f"{group}-{index}",
+        group=group,
+        broker_id=index,
+        role="SLAVE" if index else "MASTER",
+        address=address,
+        port=port,
+        ha_port=port + 1,
+        name_server_port=port + 2,
+        directory=Path("data"),
+    )
+
+
+def spec(*nodes: NodeSpec, role: str = "SYNC_MASTER") -> ClusterSpec:
+    names = {node.group for node in nodes}
+    return ClusterSpec(
+        name="c",
+        file=Path("cluster.yaml"),
+        data_directory=Path("data"),
+        fingerprint="",
+        groups={name: GroupSpec(role, "ASYNC_FLUSH") for name in sorted(names)},
+        nodes=list(nodes),
+    )
+
+
+def settings(in_sync_replicas: int | None = None) -> Settings:
+    return Settings(Replicated(3000, in_sync_replicas), Stored(1000))
+
+
+def test_a_missing_library_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+    with pytest.raises(MissingRequirementError) as caught:
+        check_libraries(spark=True)
+
+    assert str(caught.value) == (
+        "the drill needs jinja2, matplotlib, pyarrow, pyspark: pip install 'tandem-mq[drill]'"
+    )
+
+
+def test_pyspark_is_not_asked_for_without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "pyspark" else object()
+    )
+
+    check_libraries(spark=False)
+    with pytest.raises(MissingRequirementError, match="needs pyspark:"):
+        check_libraries(spark=True)
+
+
+def test_master_and_slaves_are_found() -> None:
+    group, status = choose_group(spec(node(0), node(1), node(2)), settings())
+
+    assert (group.name, group.master.name) == ("broker-a", "broker-a-0")
+    assert [slave.name for slave in group.slaves] == ["broker-a-1", "broker-a-2"]
+    assert status == SLAVE_NOT_AVAILABLE
+
+
+def test_with_a_number_of_replicas_a_lone_master_answers_a_timeout() -> None:
+    assert choose_group(spec(node(0), node(1)), settings(2))[1] == FLUSH_SLAVE_TIMEOUT
+
+
+@pytest.mark.parametrize(
+    ("found", "replicas", "complaint"),
+    [
+        (spec(node(0)), None, "at least one slave in broker-a; it has 1 and 0"),
+        (spec(node(0), node(1), role="ASYNC_MASTER"), None, "is ASYNC_MASTER"),
+        (spec(node(0), node(1)), 1, "in_sync_replicas is 1"),
+        (
+            spec(node(0), node(1), node(0, "b")),
+            None,
+            "plays on one group; this file has b, broker-a",
+        ),
+    ],
+)
+def test_a_cluster_without_a_promise_to_test_is_refused(
+    found: ClusterSpec, replicas: int | None, complaint: str
+) -> None:
+    with pytest.raises(BadOptionsError, match=complaint):
+        choose_group(found, settings(replicas))
+
+
+def test_busy_ports_are_named_all_at_once() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as first,
+        socket.create_server(("127.0.0.2", 0)) as second,
+    ):
+        ports = (first.getsockname()[1], second.getsockname()[1])
+        nodes = [
+            msgspec.structs.replace(node(0), port=ports[0], ha_port=0, name_server_port=0),
+            msgspec.structs.replace(
+                node(1), address="127.0.0.2", port=0, ha_port=ports[1], name_server_port=0
+            ),
+        ]
+        with pytest.raises(MissingRequirementError) as caught:
+            check_ports(nodes)
+
+    assert str(caught.value).startswith(f"127.0.0.1:{ports[0]}, 127.0.0.2:{ports[1]}: in use")
+    assert "tandem cluster down" in str(caught.value)
+
+
+def test_free_ports_are_no_complaint() -> None:
+    check_ports([msgspec.structs.replace(node(0), port=0, ha_port=0, name_server_port=0)])
+
+
+def test_an_address_of_another_machine_is_named() -> None:
+    away = msgspec.structs.replace(node(0), address="192.0.2.1", port=1024)
+
+    with pytest.raises(MissingRequirementError, match=r"192\.0\.2\.1:1024"):
+        check_ports([away])
+
+
+def test_a_new_directory_is_made_and_marked(tmp_path: Path) -> None:
+    with claimed(tmp_path / "deep" / "report") as out:
+        assert out.is_absolute()
+        assert (out / MARKER_NAME).exists()
+
+
+def test_an_earlier_report_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    with claimed(tmp_path) as out:
+        for name in REPORT_NAMES:
+            (out / name).mkdir()
+            (out / name / "file").touch()
+        (out / "notes.txt").touch()
+
+    with claimed(tmp_path) as out:
+        assert {entry.name for entry in out.iterdir()} == {MARKER_NAME, "notes.txt"}
+
+
+def test_a_directory_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "index.html").touch()
+
+    with pytest.raises(BadOptionsError, match="is not empty and was not made by a drill"):
+        claimed(tmp_path).__enter__()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["index.html"]
+
+
+def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "report").touch()
+
+    with pytest.raises(BadOptionsError, match=r"--out .*report: File exists"):
+        claimed(tmp_path / "report").__enter__()
+
+
+def test_two_drills_cannot_share_a_directory(tmp_path: Path) -> None:
+    with claimed(tmp_path), pytest.raises(BadOptionsError, match="another drill is writing there"):
+        claimed(tmp_path).__enter__()
+
+    with claimed(tmp_path):
+        pass
+
+
+def test_a_link_is_removed_and_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    (tmp_path / "precious" / "file").touch()
+    with claimed(tmp_path / "report") as out:
+        (out / "data").symlink_to(tmp_path / "precious")
+
+    with claimed(tmp_path / "report") as out:
+        assert not (out / "data").exists()
+    assert (tmp_path / "precious" / "file").exists()
+
+
+def yaml_of(path: Path) -> dict[str, object]:
+    found: dict[str, object] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return found
+
+
+def test_the_drill_keeps_its_data_to_itself(tmp_path: Path) -> None:
+    config = tmp_path / "mine.yaml"
+    config.write_text(
+        "cluster:\n  name: é\n  data_directory: /precious\n"
+        "nodes:\n  - {name: a, directory: /precious/a}\n  - {name: b}\n",
+        encoding="utf-8",
+    )
+
+    written = yaml_of(write_config(config, tmp_path))
+
+    assert written["cluster"] == {"name": "é", "data_directory": str(tmp_path / "data")}
+    assert written["nodes"] == [{"name": "a"}, {"name": "b"}]
+
+
+@pytest.mark.parametrize("head", ["", "cluster:\n", "cluster: {}\n"])
+def test_a_file_without_a_data_directory_gets_one(tmp_path: Path, head: str) -> None:
+    config = tmp_path / "mine.yaml"
+    config.write_text(head + "nodes: []\n")
+
+    assert yaml_of(write_config(config, tmp_path))["cluster"] == {
+        "data_directory": str(tmp_path / "data")
+    }
+
+
+@pytest.mark.slow  # asks a node
+def test_settings_are_what_the_node_makes_of_the_file(tmp_path: Path) -> None:
+    config = write_cluster_file(tmp_path, 1, {"replication": {"slave_timeout_ms": 1234}})
+
+    found = read_settings(config)
+
+    assert found.replication == Replicated(1234, None)
+    assert found.store == Stored(65_536)
