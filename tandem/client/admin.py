@@ -79,10 +79,6 @@ class Admin:
         """Return what the broker at `address` knows of its slaves or of its master."""
         return await self._shell.run(self._administration.ha_runtime_info(address))
 
-    async def broker_runtime_info(self, address: str) -> dict[str, str]:
-        """Return the statistics of the broker at `address`, name to value."""
-        return await self._shell.run(self._administration.broker_runtime_info(address))
-
     async def min_offset(self, address: str, topic: str, queue_id: int) -> int:
         """Return the oldest offset of a queue at the broker at `address`, master or slave."""
         return await self._shell.run(
@@ -146,10 +142,6 @@ class BlockingAdmin:
     def ha_runtime_info(self, address: str) -> HARuntimeInfo:
         """See `Admin.ha_runtime_info`."""
         return self._shell.run(self._administration.ha_runtime_info(address))
-
-    def broker_runtime_info(self, address: str) -> dict[str, str]:
-        """See `Admin.broker_runtime_info`."""
-        return self._shell.run(self._administration.broker_runtime_info(address))
 
     def min_offset(self, address: str, topic: str, queue_id: int) -> int:
         """See `Admin.min_offset`."""

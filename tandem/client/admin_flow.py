@@ -12,7 +12,6 @@ from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     CreateTopicRequestHeader,
     HARuntimeInfo,
-    KVTable,
     OffsetResponseHeader,
     QueueRequestHeader,
 )
@@ -86,12 +85,6 @@ class Administration:
         call = Call(address, RequestCode.GET_BROKER_HA_STATUS, None, self._deadline())
         answer = yield from call_successfully(call)
         return _decode_body(answer, HARuntimeInfo, address)
-
-    def broker_runtime_info(self, address: str) -> Flow[dict[str, str]]:
-        """Return the statistics of the broker at `address`, name to value."""
-        call = Call(address, RequestCode.GET_BROKER_RUNTIME_INFO, None, self._deadline())
-        answer = yield from call_successfully(call)
-        return _decode_body(answer, KVTable, address).table
 
     def queue_offset(self, address: str, topic: str, queue_id: int, code: RequestCode) -> Flow[int]:
         """Return the min or max offset of a queue as the broker at `address` has it."""

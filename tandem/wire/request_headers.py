@@ -98,8 +98,6 @@ class SendMessageResponseHeader(Header, frozen=True):
 PULL_FLAG_COMMIT_OFFSET = 1
 PULL_FLAG_SUSPEND = 2
 PULL_FLAG_SUBSCRIPTION = 4
-PULL_FLAG_CLASS_FILTER = 8
-PULL_FLAG_LITE_PULL = 16
 
 
 class PullMessageRequestHeader(Header, frozen=True):
@@ -152,7 +150,7 @@ class UpdateConsumerOffsetRequestHeader(Header, frozen=True):
 
 
 class QueueRequestHeader(Header, frozen=True):
-    """GET_MAX_OFFSET, GET_MIN_OFFSET and GET_EARLIEST_MSG_STORETIME: one queue."""
+    """GET_MAX_OFFSET and GET_MIN_OFFSET: one queue."""
 
     topic: str
     queue_id: Int32
@@ -172,12 +170,6 @@ class OffsetResponseHeader(Header, frozen=True):
     """Answer to the requests for one offset (14, 29, 30, 31)."""
 
     offset: Int64
-
-
-class TimestampResponseHeader(Header, frozen=True):
-    """Answer to GET_EARLIEST_MSG_STORETIME: milliseconds since 1970, -1 if there is no message."""
-
-    timestamp: Int64
 
 
 class ViewMessageRequestHeader(Header, frozen=True):
@@ -370,7 +362,7 @@ class ConsumerOffsetTableBody(Body, frozen=True):
 
 
 class KVTable(Body, frozen=True):
-    """Body of the answers to REGISTER_BROKER and GET_BROKER_RUNTIME_INFO."""
+    """Body of the answer to REGISTER_BROKER: topics with an order, which TandemMQ has none of."""
 
     table: dict[str, str] = {}
 

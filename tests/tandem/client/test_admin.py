@@ -5,7 +5,7 @@ from trio.testing import MockClock
 
 from tandem.client.admin import Admin, BlockingAdmin
 from tandem.wire.request_code import RequestCode
-from tandem.wire.request_headers import HARuntimeInfo, KVTable
+from tandem.wire.request_headers import HARuntimeInfo
 from tandem.wire.route import BrokerData, ClusterInfo, TopicList, encode_json_body
 from tests.tandem.client.fake_broker import (
     MASTER,
@@ -28,7 +28,6 @@ def administered_broker() -> FakeBroker:
         RequestCode.GET_BROKER_CLUSTER_INFO: INFO,
         RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: TopicList(["orders"]),
         RequestCode.GET_BROKER_HA_STATUS: HA_INFO,
-        RequestCode.GET_BROKER_RUNTIME_INFO: KVTable({"a": "b"}),
     }
     for code, body in bodies.items():
         broker.handlers[code] = partial(answer_to, body=encode_json_body(body))
@@ -47,7 +46,6 @@ async def test_everything_an_administrator_can_ask(
         assert await admin.topics() == ["orders"]
         assert await admin.topic_route("orders") == ONE_BROKER
         assert await admin.ha_runtime_info(MASTER) == HA_INFO
-        assert await admin.broker_runtime_info(MASTER) == {"a": "b"}
         assert await admin.min_offset(MASTER, "orders", 0) == 0
         assert await admin.max_offset(MASTER, "orders", 0) == 2
 
@@ -61,7 +59,6 @@ def test_plain_code_administers_by_the_same_rules() -> None:
         assert admin.topics() == ["orders"]
         assert admin.topic_route("orders") == ONE_BROKER
         assert admin.ha_runtime_info(MASTER) == HA_INFO
-        assert admin.broker_runtime_info(MASTER) == {"a": "b"}
         assert admin.min_offset(MASTER, "orders", 0) == 0
         assert admin.max_offset(MASTER, "orders", 0) == 2
     assert all(opened.closed for opened in sockets.opened)

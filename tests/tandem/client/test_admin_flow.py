@@ -7,7 +7,6 @@ from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     CreateTopicRequestHeader,
     HARuntimeInfo,
-    KVTable,
     OffsetResponseHeader,
 )
 from tandem.wire.route import BrokerData, ClusterInfo, TopicList, encode_json_body
@@ -93,14 +92,11 @@ def test_a_name_server_that_refuses_is_an_error() -> None:
         bench.shell.run(bench.administration.cluster_info())
 
 
-def test_a_broker_tells_of_its_replicas_and_its_statistics() -> None:
+def test_a_broker_tells_of_its_replicas() -> None:
     bench = Bench()
     info = HARuntimeInfo(master=True, in_sync_slave_nums=2)
     bench.answer(RequestCode.GET_BROKER_HA_STATUS, encode_json_body(info))
     assert bench.shell.run(bench.administration.ha_runtime_info(MASTER)) == info
-    bench.answer(RequestCode.GET_BROKER_RUNTIME_INFO, encode_json_body(KVTable({"a": "b"})))
-    assert bench.shell.run(bench.administration.broker_runtime_info(SLAVE)) == {"a": "b"}
-    assert bench.shell.calls_to(RequestCode.GET_BROKER_RUNTIME_INFO) == [SLAVE]
 
 
 def test_an_illegible_answer_is_the_brokers_fault() -> None:
