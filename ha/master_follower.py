@@ -165,6 +165,8 @@ class MasterFollower:
         finally:
             store.announce()
         if not self._following and client.state is HAClientState.TRANSFER:
+            # A store whose disk has failed takes nothing; then nothing may be acknowledged either.
+            store.append_data(store.max_physical_offset, b"")
             self._tell_following()
         return client.report(store.max_physical_offset)
 

@@ -236,3 +236,24 @@ async def test_a_busy_ha_port_is_an_error_that_names_it(autojump_clock: MockCloc
             service = HAService(master_config(), store, machine, wall_clock_ms=lambda: 0)
             with pytest.raises(AddressInUseError, match=r"127\.0\.0\.1:10912"):
                 await service.run()
+
+
+async def test_a_slave_whose_disk_failed_acknowledges_nothing_any_more(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_pair() as (world, master, a):
+        master.put()
+        await master.wait_in_sync("a")
+        world.disks["a"].sync_fails = True
+        await trio.sleep(15)
+        copied = len(a.log)
+        world.network.cut(MASTER_IP, SLAVE_IPS["a"])
+        end = master.put()
+        await trio.sleep(15)
+        assert len(a.log) == copied
+        service = master.service.group_transfer_service
+        assert service.push2_slave_max_offset == copied < end
+        assert service.slaves["a"].ack_offset == -1
+        assert master.why_not_in_sync("a").startswith("cannot follow the master")
+        errors = [r for r in caplog.records if r.name == "ha.master_follower" and r.levelno >= 40]
+        assert len(errors) == 1
