@@ -175,7 +175,8 @@ def _pieces(
     separators = np.flatnonzero(raw == _PROPERTY_SEPARATOR)
     # One number sorts both kinds of end: a string's end comes before a separator at its place,
     # which belongs to the next string.
-    marks = np.sort(np.concatenate((2 * string_ends.astype(np.int64), 2 * separators + 1)))
+    marks = np.concatenate((2 * string_ends.astype(np.int64), 2 * separators + 1))
+    marks.sort(kind="stable")  # two sorted runs: merged, not sorted
     ends = marks >> 1
     by_separator = marks & 1
     starts = np.empty_like(ends)
@@ -198,7 +199,14 @@ def _cut_out(data: bytearray | NDArray[np.uint8], starts: Int64s, ends: Int64s) 
 
 def _last_of_equals(row: Int64s, name: NDArray[np.int32]) -> Int64s | None:
     """Return which (row, name) pairs to keep so that none is there twice; None: all of them."""
-    pair = row * (int(name.max(initial=0)) + 1) + name
+    names = int(name.max(initial=0)) + 1
+    pair = row * names + name
+    cells = (int(row[-1]) + 1) * names if len(row) else 0
+    if cells <= 8 * len(pair):  # few names: a table of what was seen beats sorting
+        seen = np.zeros(cells, np.bool_)
+        seen[pair] = True
+        if np.count_nonzero(seen) == len(pair):
+            return None
     distinct, last = np.unique(pair[::-1], return_index=True)
     if len(distinct) == len(pair):
         return None
@@ -234,7 +242,7 @@ def _errors(part: RecordSlice) -> pa.Array:
 
 
 def _store(part: RecordSlice) -> pa.Array:
-    return pa.array([part.store] * len(part), pa.string())
+    return pa.repeat(pa.scalar(part.store, pa.string()), len(part))
 
 
 COLUMNS: Final[dict[str, tuple[pa.DataType, Callable[[RecordSlice], pa.Array]]]] = {

@@ -10,8 +10,11 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def spark() -> Iterator["SparkSession"]:
     """One session for all tests: it takes seconds to start."""
-    from tandem.spark.session import local_session  # noqa: PLC0415 - pyspark only where it is used
+    from tandem.spark.session import (  # noqa: PLC0415 - pyspark only where it is used
+        SHORT_LIVED,
+        local_session,
+    )
 
-    session = local_session(app_name="tests", master="local[2]")
+    session = local_session(app_name="tests", master="local[2]", java_options=SHORT_LIVED)
     yield session
     session.stop()

@@ -1,4 +1,5 @@
 import os
+import runpy
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.functions import udf
 
 from tandem.spark.session import local_session
+from tests.support.log_builder import LogBuilder
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,3 +39,19 @@ def test_the_environment_is_as_before_apart_from_the_python_to_use(spark: "Spark
     assert "tandem-java" not in os.environ.get("JAVA_HOME", "")
     assert os.environ["PYSPARK_PYTHON"] == sys.executable
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
+
+
+def test_the_example_reports_topics_and_damage(
+    spark: "SparkSession", tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = LogBuilder()
+    log.put(topic="orders")
+    torn = log.put(topic="orders").physical_offset
+    del log.log[torn + 50 :]
+    log.log[-1] = 1
+    example = runpy.run_path("examples/spark_batch.py")
+    example["report"](spark, [str(log.write(tmp_path))])
+    printed = capsys.readouterr().out
+    assert "orders|1       |" in printed
+    assert f"|{torn}" in printed
+    assert "torn: " in printed
