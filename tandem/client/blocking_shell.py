@@ -229,7 +229,8 @@ class BlockingShell:
             raise RequestTimeoutError(address, outcome_unknown=False)
         try:
             opened = self._open_socket(*split_address(address), min(left, CONNECT_TIMEOUT_SECONDS))
-        except OSError as error:
+        except (OSError, ValueError) as error:
+            # ValueError: a route can hold an address that is none.
             backoff.failed(address, time.monotonic())
             raise ConnectionLostError(address, str(error), outcome_unknown=False) from error
         connection = self._connections[address] = _Connection(address, opened)

@@ -360,7 +360,8 @@ class TrioShell:
         with trio.move_on_after(CONNECT_TIMEOUT_SECONDS):
             try:
                 stream = await self._open_stream(*split_address(address))
-            except (OSError, trio.BrokenResourceError) as error:
+            except (OSError, ValueError, trio.BrokenResourceError) as error:
+                # ValueError: a route can hold an address that is none.
                 reason = _reason(error)
         if stream is None:
             backoff.failed(address, trio.current_time())

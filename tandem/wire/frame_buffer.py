@@ -20,8 +20,9 @@ from tandem.wire.remoting_command import FRAME_HEAD, RemotingCommand, decode_fra
 FRAME_BYTES_MAX: Final = 16_777_216
 """The whole frame with its first word (NettyDecoder, com.rocketmq.remoting.frameMaxLength)."""
 
-HEADER_BYTES_MAX: Final = 65_536
-"""Ours. The largest legal header holds 32,767 bytes of properties and a few short fields."""
+HEADER_BYTES_MAX: Final = 262_144
+"""Ours. The largest legal header holds 32,767 bytes of properties, each of which JSON may write in
+six (`\\u0001`), and a few short fields."""
 
 _HEAD_BYTES: Final = FRAME_HEAD.size
 _LENGTH_BYTES: Final = 4

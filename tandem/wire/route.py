@@ -11,7 +11,7 @@ PermName for the permission bits.
 """
 
 import re
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 
@@ -24,6 +24,9 @@ PERM_INHERIT: Final = 1
 MASTER_ID: Final = 0
 
 _STRING_OR_BARE_KEY: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(\s*:)')
+
+QueueCount = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
+"""A client makes one record for each queue, so a number from a stranger needs a bound."""
 
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
 
@@ -43,9 +46,9 @@ class QueueData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     broker_name: str
     perm: int
-    read_queue_nums: int
+    read_queue_nums: QueueCount
     topic_sys_flag: int = 0
-    write_queue_nums: int
+    write_queue_nums: QueueCount
 
 
 class TopicRouteData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

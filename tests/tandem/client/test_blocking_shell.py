@@ -89,6 +89,11 @@ def test_nobody_there_is_known_not_to_have_got_it(bench: Bench) -> None:
     assert not caught.value.outcome_unknown
 
 
+def test_an_address_that_is_none_is_nobody(bench: Bench) -> None:
+    with pytest.raises(ConnectionLostError, match="host:port"):
+        bench.call("nowhere")
+
+
 def test_a_dead_address_is_dialled_at_a_falling_rate(bench: Bench) -> None:
     for _ in range(4):
         with pytest.raises(ConnectionLostError):

@@ -90,6 +90,12 @@ async def test_nobody_there_is_known_not_to_have_got_it(autojump_clock: MockCloc
     assert not caught.value.outcome_unknown
 
 
+async def test_an_address_that_is_none_is_nobody(autojump_clock: MockClock) -> None:
+    async with open_bench() as bench:
+        with pytest.raises(ConnectionLostError, match="host:port"):
+            await bench.shell.run(one(call("nowhere")))
+
+
 async def test_a_connection_that_ends_leaves_what_was_sent_unknown(
     autojump_clock: MockClock,
 ) -> None:

@@ -116,6 +116,15 @@ def test_a_header_longer_than_its_frame_is_refused() -> None:
         buffer.next_command()
 
 
+def test_the_largest_properties_fit_however_json_writes_them() -> None:
+    frame = encode_frame(RemotingCommand(10, 1, ext={"properties": "\x01" * 32_767}))
+    buffer = FrameBuffer()
+    buffer.receive_data(frame)
+    command = buffer.next_command()
+    assert command is not None
+    assert command.ext_fields() == {"properties": "\x01" * 32_767}
+
+
 def test_a_header_beyond_the_bound_is_refused() -> None:
     buffer = FrameBuffer(header_bytes_max=10)
     buffer.receive_data(encode_frame(COMMANDS[0]))

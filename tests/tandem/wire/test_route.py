@@ -66,6 +66,13 @@ def test_random_bodies_are_accepted_or_refused_as_the_peers_fault(body: bytes) -
         assert "TopicRouteData" in str(error)  # noqa: PT017
 
 
+def test_a_number_of_queues_that_nobody_has_is_refused() -> None:
+    with pytest.raises(MalformedFrameError, match="65535"):
+        decode_json_body(
+            ROUTE_JSON.replace(b'"writeQueueNums":4', b'"writeQueueNums":65536'), TopicRouteData
+        )
+
+
 def test_a_wrong_type_is_refused() -> None:
     with pytest.raises(MalformedFrameError, match="queueDatas"):
         decode_json_body(b'{"queueDatas":5}', TopicRouteData)
