@@ -83,6 +83,8 @@ async def test_a_failed_sync_makes_nothing_durable() -> None:
     disk.sync_fails = True
     with pytest.raises(OSError, match="Input/output"):
         await disk.sync(file)
+    with pytest.raises(OSError, match="Input/output"):
+        disk.crashed().open("/f").sync()
     assert file.durable == bytes(4096)
 
 
@@ -107,15 +109,6 @@ def test_power_loss_keeps_synced_pages_and_mixes_the_others_by_sector() -> None:
             assert sectors <= {b"o" * SECTOR_BYTES, b"n" * SECTOR_BYTES}
             outcomes.add((len(sectors), content[page : page + 1]))
     assert {size for size, _ in outcomes} == {1, 2}
-
-
-def test_power_loss_may_bring_a_removed_file_back_until_the_directory_is_synced() -> None:
-    disk = SimulatedDisk()
-    disk.create("/d/old", 4096)
-    disk.remove("/d/old")
-    assert {disk.powered_off(random.Random(s)).exists("/d/old") for s in range(9)} == {True, False}
-    disk.create("/d/new", 4096)
-    assert {disk.powered_off(random.Random(s)).exists("/d/old") for s in range(9)} == {False}
 
 
 def test_the_same_chance_loses_the_same_pages() -> None:

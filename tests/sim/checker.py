@@ -16,6 +16,7 @@ probes were answered) and the bytes that are in each node's commit log at the en
                       to catch up; or it became different although no power was lost
     FALSE_ALARM       a slave was refused as diverged, but its log was a prefix of the master's
     FALSE_ACK         a slave reported bytes that it did not have
+    UNREPLICATED      a sync send was answered SEND_OK before enough slaves had reported its bytes
     MISREAD           a reader saw a record that is not in the log at that place, or out of order
     UNREAD            in the log, but not to be had by pulling its queue
     STUCK             after everything was healed, sends do not succeed again in time
@@ -28,7 +29,7 @@ where the message is, not that it is safe.
 import enum
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -65,6 +66,7 @@ class Kind(enum.Enum):
     DIVERGED = enum.auto()
     FALSE_ALARM = enum.auto()
     FALSE_ACK = enum.auto()
+    UNREPLICATED = enum.auto()
     MISREAD = enum.auto()
     UNREAD = enum.auto()
     STUCK = enum.auto()
@@ -88,6 +90,8 @@ class Send(msgspec.Struct, frozen=True):
     invoked_at: float
     answered_at: float = float("inf")
     """Infinity for UNKNOWN: the message may still be stored at any later time."""
+    ended_at: float = float("inf")
+    """When the producer was done with it, answer or not."""
     attempts_max: int = 1
     queue_id: int = -1
     queue_offset: int = -1
@@ -148,11 +152,13 @@ class Expectations(msgspec.Struct, frozen=True):
     `master_lost_cache`: the master lost power, and with it what was not synced. Then its log may
     be shorter than a slave's, and such a slave has to be refused. `acks_survive_power_loss` says
     whether SEND_OK meant "on the master's disk" (SYNC_FLUSH); if not, an acknowledged message has
-    to be on some node, or in the log of a slave that was refused.
+    to be on some node, or in the log of a slave that was refused. `slaves_needed` is how many
+    slaves have to have a message before its SEND_OK.
     """
 
     master_lost_cache: bool = False
     acks_survive_power_loss: bool = False
+    slaves_needed: int = 1
     send_again_within_seconds: float = 10.0
 
 
@@ -166,8 +172,9 @@ class Log(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """A slave that raised the alarm, and both logs at that time."""
+    """A slave that raised the alarm and was wiped for it, and both logs at that time."""
 
+    name: str
     slave: Log
     master: Log
 
@@ -206,7 +213,7 @@ def check(
     master: Log,
     slaves: Mapping[str, Log],
     expectations: Expectations | None = None,
-    refusals: Mapping[str, Refusal] | None = None,
+    refusals: Sequence[Refusal] = (),
 ) -> list[Finding]:
     """Return every broken promise; an empty list if all were kept.
 
@@ -214,18 +221,19 @@ def check(
     wiped and has copied the log by then.
     """
     expected = expectations or Expectations()
-    refused = {name: refusal.slave for name, refusal in (refusals or {}).items()}
+    given_up = [refusal.slave for refusal in refusals]
     logs = {"master": master, **slaves}
     findings = [Finding(Kind.CRASHED, text) for text in history.crashes]
     findings += _check_logs(logs)
     findings += _check_slaves(master, slaves)
-    findings += _check_refusals(refusals or {}, expected)
-    findings += _check_sends(history.sends, master, [*slaves.values(), *refused.values()], expected)
+    findings += _check_refusals(refusals, expected)
+    findings += _check_sends(history.sends, master, [*slaves.values(), *given_up], expected)
     findings += _check_phantoms(history.sends, logs)
     for name, log in logs.items():
         findings += _check_queues(name, log.records)
     findings += _check_order(history.sends, master)
     findings += _check_reports(history.reports)
+    findings += _check_replication(history, expected)
     findings += _check_reads(history.reads, master, expected)
     findings += _check_drained(history.drained, master)
     findings += _check_probes(history.probes, expected)
@@ -258,9 +266,9 @@ def _check_slaves(master: Log, slaves: Mapping[str, Log]) -> Iterator[Finding]:
             )
 
 
-def _check_refusals(refusals: Mapping[str, Refusal], expected: Expectations) -> Iterator[Finding]:
-    for name, refusal in refusals.items():
-        where = f"{name} ({len(refusal.slave.data)} bytes) was refused"
+def _check_refusals(refusals: Iterable[Refusal], expected: Expectations) -> Iterator[Finding]:
+    for refusal in refusals:
+        where = f"{refusal.name} ({len(refusal.slave.data)} bytes) was refused"
         if _is_prefix(refusal.slave, refusal.master):
             yield Finding(Kind.FALSE_ALARM, f"{where}, but holds a prefix of the master's log")
         elif not expected.master_lost_cache:
@@ -369,6 +377,27 @@ def _check_reports(reports: Iterable[Report]) -> Iterator[Finding]:
                 Kind.FALSE_ACK,
                 f"{report.slave} reported {report.reported_offset} at {report.at_seconds:.6f},"
                 f" but had {report.stored_end}",
+            )
+
+
+def _check_replication(history: History, expected: Expectations) -> Iterator[Finding]:
+    """Whoever was told SEND_OK: enough slaves had said before that they hold the message."""
+    told = [s for s in history.sends if s.sync and s.outcome is Outcome.OK]
+    reports = sorted(history.reports, key=lambda report: report.at_seconds)
+    highest: dict[str, int] = {}
+    index = 0
+    for send in sorted(told, key=lambda send: send.answered_at):
+        while index < len(reports) and reports[index].at_seconds <= send.answered_at:
+            report = reports[index]
+            highest[report.slave] = max(report.reported_offset, highest.get(report.slave, 0))
+            index += 1
+        # Whole records are reported: what lies above its first byte lies above its last.
+        holders = sum(offset > send.physical_offset for offset in highest.values())
+        if holders < expected.slaves_needed:
+            yield Finding(
+                Kind.UNREPLICATED,
+                f"{send.key} at {send.physical_offset} was acknowledged at"
+                f" {send.answered_at:.6f}, when {holders} slaves had it",
             )
 
 

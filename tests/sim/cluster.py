@@ -15,9 +15,9 @@ import msgspec
 import trio
 
 from node.config import ClusterConfig, NodeConfig
-from store.errors import StoreError
+from store.errors import CorruptLogError, StoreError
 from tandem.wire.message import Host
-from tests.sim.checker import Report
+from tests.sim.checker import Refusal, Report, walk_log
 from tests.sim.faults import Instruction
 from tests.sim.log_tail import LogTail
 from tests.sim.trace import Trace
@@ -58,7 +58,6 @@ class Incarnation:
         self.tail = LogTail(seams.disk, directory)
         self.reported = bytearray()
         self.started_at = trio.current_time()
-        self.ended = trio.Event()
 
 
 class SimulatedNode:
@@ -74,11 +73,18 @@ class SimulatedNode:
         self.current: Incarnation | None = None
         self.disk_was_hurt = False
         self.sync_has_failed = False
+        self.start_again = False
 
     @property
     def is_up(self) -> bool:
         """True while a process runs."""
         return self.current is not None
+
+
+def read_log(node: SimulatedNode) -> bytes:
+    """Return the commit log on a node's disk, up to its last whole record."""
+    tail = LogTail(node.disk, node.directory)
+    return tail.read(0, tail.end())
 
 
 class Crash(msgspec.Struct, frozen=True):
@@ -118,6 +124,7 @@ class SimulatedCluster:
         self.crashes: list[Crash] = []
         self.log_lines: list[LogLine] = []
         self.reports: list[Report] = []
+        self.refusals: list[Refusal] = []
         self.master_lost_cache = False
         self._node_function = node_function
         self._chance = chance
@@ -143,10 +150,12 @@ class SimulatedCluster:
         )
 
     def start(self, name: str) -> None:
-        """Start a node's process; harmless if it runs."""
+        """Start a node's process, once the one before has ended; harmless if it runs."""
         node = self.nodes[name]
-        if node.is_up:
+        if node.current is not None:
+            node.start_again = node.current.seams.stop.is_set()
             return
+        node.start_again = False
         self._trace.note("fault", f"start {name}")
         seams = NodeSeams(
             config=node.config,
@@ -178,12 +187,14 @@ class SimulatedCluster:
             node.disk = node.disk.crashed()
             if error is not None:
                 self._note_crash(node, error)
-        incarnation.ended.set()
+            if node.start_again:
+                self.start(node.name)
 
     def _note_crash(self, node: SimulatedNode, error: BaseException) -> None:
         text = "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in _leaves(error))
         excused = node.disk_was_hurt and all(
-            isinstance(leaf, StoreError | OSError) for leaf in _leaves(error)
+            isinstance(leaf, StoreError | OSError) and not isinstance(leaf, CorruptLogError)
+            for leaf in _leaves(error)
         )
         self._trace.note(node.name, f"ended by itself: {text}")
         self.crashes.append(Crash(node.name, trio.current_time(), text, excused))
@@ -210,24 +221,29 @@ class SimulatedCluster:
         self.master_lost_cache |= node is self.master
         dead.scope.cancel()
 
-    async def stop(self, name: str) -> None:
-        """SIGTERM, and wait until the process has ended."""
+    def stop(self, name: str) -> None:
+        """SIGTERM. The process ends when it has finished what it has to."""
         incarnation = self.nodes[name].current
         if incarnation is not None:
-            self._trace.note("fault", f"stop {name}")
             incarnation.seams.stop.set()
-            await incarnation.ended.wait()
 
     def wipe(self, name: str) -> None:
         """Move the store of a stopped node away, as the remedy in an alarm says."""
         node = self.nodes[name]
         assert not node.is_up
         self._trace.note("fault", f"wipe {name}")
+        self.refusals.append(
+            Refusal(name, walk_log(read_log(node)), walk_log(read_log(self.master)))
+        )
         node.disk = self._new_disk(name)
 
-    def has_alarm(self, slave: SimulatedNode) -> bool:
-        """True if slave or master said that the slave's log is another history."""
-        since = slave.current.started_at if slave.current else 0.0
+    def has_alarm(self, slave: SimulatedNode, since: float | None = None) -> bool:
+        """True if slave or master said that the slave's log is another history.
+
+        `since` is a virtual time; default: the slave's last start.
+        """
+        if since is None:
+            since = slave.current.started_at if slave.current else 0.0
         return any(
             line.at_seconds >= since
             and (
@@ -252,7 +268,7 @@ class SimulatedCluster:
             case "power-off":
                 self.power_off(name)
             case "stop":
-                self._nursery.start_soon(self.stop, name)
+                self.stop(name)
             case "start":
                 self.start(name)
             case "wipe":

@@ -10,10 +10,10 @@ the plan and leave the rest as it was.
 
 import logging
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
@@ -36,14 +36,12 @@ from tests.sim.checker import (
     History,
     Kind,
     Outcome,
-    Refusal,
     check,
     walk_log,
 )
-from tests.sim.cluster import NodeLogHandler, NodeSeams, SimulatedCluster, SimulatedNode
+from tests.sim.cluster import NodeLogHandler, NodeSeams, SimulatedCluster, SimulatedNode, read_log
 from tests.sim.faults import FaultMix, Instruction, plan_faults
-from tests.sim.log_tail import LogTail
-from tests.sim.trace import Trace
+from tests.sim.trace import PrintLine, Trace
 from tests.sim.workload import (
     ClientMachine,
     FollowingReader,
@@ -55,6 +53,9 @@ from tests.sim.workload import (
 from tests.support import deterministic_trio
 from tests.support.simulated_network import SimulatedNetwork
 from tests.support.virtual_clock import Timeline
+
+if TYPE_CHECKING:
+    from tests.sim.log_tail import LogTail
 
 GROUP: Final = "broker-a"
 LOGGERS: Final = ("node", "ha", "store", "tandem")
@@ -78,6 +79,8 @@ assert SEND_AGAIN_SECONDS > SETTLE_SECONDS
 class Settings(msgspec.Struct, frozen=True):
     """What a run is like. A seed draws it; a scenario writes it."""
 
+    name: str
+    """What replays it: the seed, or the name of a scenario."""
     seed: int
     plan: tuple[Instruction, ...]
     store: StoreSettings
@@ -99,6 +102,18 @@ class Result(msgspec.Struct):
     """Lines of WARNING and above, with node and time."""
     virtual_seconds: float
     refused: list[str]
+    """Slaves that were wiped, because they had raised the alarm."""
+    alarmed: list[str]
+    """Nodes that raised the alarm at any time, on either side."""
+
+    def report(self) -> str:
+        """What a person needs to look into it: the verdict, the plan, the words of the nodes."""
+        lines = [self.summary(), f"replay: scripts/simulate {self.settings.name} --trace", "plan:"]
+        lines += [f"    {instruction}" for instruction in self.settings.plan]
+        lines += ["warnings of the nodes:", *(f"    {line}" for line in self.log_lines)]
+        lines += [f"    {finding.kind.name}: {finding.text}" for finding in self.findings[:20]]
+        lines.append(f"{len(self.findings)} findings" if self.findings else "all promises kept")
+        return "\n".join(lines)
 
     def summary(self) -> str:
         """One line about what happened."""
@@ -108,7 +123,7 @@ class Result(msgspec.Struct):
         }
         sends = ", ".join(f"{name} {count}" for name, count in counts.items())
         return (
-            f"seed {self.settings.seed}: {sends}, {len(self.history.reads)} read,"
+            f"{self.settings.name}: {sends}, {len(self.history.reads)} read,"
             f" {self.virtual_seconds:.1f} s, {self.event_count} events, trace {self.digest}"
         )
 
@@ -129,6 +144,7 @@ def draw_settings(seed: int) -> Settings:
     )
     clients = [producer.ip for producer in producers]
     return Settings(
+        name=str(seed),
         seed=seed,
         plan=tuple(plan_faults(random.Random(f"plan {seed}"), NODE_NAMES, clients, mix)),
         store=StoreSettings(
@@ -146,7 +162,7 @@ def draw_settings(seed: int) -> Settings:
             slave_timeout_ms=600,
             in_sync_replicas=chance.choice((None, None, None, 2, 3)),
             ha_max_gap_not_in_sync_bytes=chance.choice((20_000, 268_435_456)),
-            ha_transfer_batch_size_bytes=chance.choice((50, 1_000, 262_144)),
+            ha_transfer_batch_size_bytes=chance.choice((200, 1_000, 262_144)),
             ha_send_heartbeat_interval_ms=500,
             ha_housekeeping_interval_ms=2_000,
             ha_reconnect_interval_ms=chance.choice((100, 500)),
@@ -165,7 +181,7 @@ def _draw_producers(chance: random.Random) -> tuple[ProducerProfile, ...]:
             ip=f"127.0.1.{index + 1}",
             sync=index % 2 == 0,
             retries=chance.choice((0, 0, 0, 2)),
-            pause_seconds=chance.choice((0.02, 0.05, 0.15)),
+            pause_seconds=chance.choice((0.03, 0.07, 0.15)),
             body_bytes_max=chance.choice((0, 200, 1500)),
             batch_chance=chance.choice((0.0, 0.2)),
         )
@@ -214,7 +230,6 @@ class Simulation:
         self.settings = settings
         self.trace = trace
         self.history = History()
-        self.refusals: dict[str, Refusal] = {}
         self.virtual_seconds = 0.0
         self._findings: list[Finding] = []
         self._checked: dict[LogTail, int] = {}
@@ -339,9 +354,6 @@ class Simulation:
         for slave in self.cluster.slaves:
             if not self.cluster.has_alarm(slave):
                 continue
-            self.refusals[slave.name] = Refusal(
-                slave=walk_log(read_log(slave)), master=walk_log(read_log(self.cluster.master))
-            )
             self.cluster.kill(slave.name)
             self.cluster.wipe(slave.name)
             self.cluster.start(slave.name)
@@ -393,9 +405,10 @@ class Simulation:
                 acks_survive_power_loss=(
                     self.settings.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
                 ),
+                slaves_needed=(self.settings.replication.in_sync_replicas or 2) - 1,
                 send_again_within_seconds=SEND_AGAIN_SECONDS,
             ),
-            self.refusals,
+            cluster.refusals,
         )
         return Result(
             settings=self.settings,
@@ -405,14 +418,9 @@ class Simulation:
             history=self.history,
             log_lines=lines,
             virtual_seconds=self.virtual_seconds,
-            refused=list(self.refusals),
+            refused=[refusal.name for refusal in cluster.refusals],
+            alarmed=[slave.name for slave in cluster.slaves if cluster.has_alarm(slave, since=0.0)],
         )
-
-
-def read_log(node: SimulatedNode) -> bytes:
-    """Return the commit log on a node's disk, up to its last whole record."""
-    tail = LogTail(node.disk, node.directory)
-    return tail.read(0, tail.end())
 
 
 @contextmanager
@@ -437,16 +445,16 @@ def _captured_logs(handler: logging.Handler) -> Iterator[None]:
 def run_settings(
     settings: Settings,
     *,
-    print_line: Callable[[str], None] | None = None,
+    print_line: PrintLine | None = None,
 ) -> Result:
     """Play one run from beginning to end. `print_line` sees the trace as it grows."""
 
     async def play() -> Result:
-        return await Simulation(settings, Trace(print_line=print_line)).run()
+        return await Simulation(settings, Trace(print_line)).run()
 
     return deterministic_trio.run(settings.seed, play)
 
 
-def run_seed(seed: int, *, print_line: Callable[[str], None] | None = None) -> Result:
+def run_seed(seed: int, *, print_line: PrintLine | None = None) -> Result:
     """Play the run of a seed."""
     return run_settings(draw_settings(seed), print_line=print_line)

@@ -45,13 +45,13 @@ class Run:
         self.master = bytes(builder.log)
         self.slaves = {"one": self.master, "two": self.master}
         self.expectations = Expectations()
-        self.refusals: dict[str, Refusal] = {}
+        self.refusals: list[Refusal] = []
         records = walk_log(self.master).records
         self.history = History(
             sends=[_send(index, record) for index, record in enumerate(records)],
             reads=[Read("along", record) for record in records],
             drained=[Read("drain", record) for record in records],
-            reports=[Report("one", 100, 100, 1.0), Report("two", 90, 100, 2.0)],
+            reports=[Report("one", 2000, 2000, 0.0), Report("two", 90, 100, 2.0)],
             probes=[
                 Probe(sent_after_heal_seconds=1.0, succeeded=False),
                 Probe(sent_after_heal_seconds=20.0, succeeded=True),
@@ -216,17 +216,17 @@ def _slave_with_other_bytes(run: Run) -> None:
 
 def _refused_as_a_prefix(run: Run) -> None:
     behind = _log(*((i, i % 2) for i in range(6)))
-    run.refusals["two"] = Refusal(slave=walk_log(behind), master=walk_log(run.master))
+    run.refusals.append(Refusal("two", slave=walk_log(behind), master=walk_log(run.master)))
     run.expectations = Expectations(master_lost_cache=True)
 
 
 def _refused_though_equal(run: Run) -> None:
-    run.refusals["two"] = Refusal(slave=walk_log(run.master), master=walk_log(run.master))
+    run.refusals.append(Refusal("two", slave=walk_log(run.master), master=walk_log(run.master)))
 
 
 def _refused_and_truly_different_without_power_loss(run: Run) -> None:
     other = _log(*((i, 1 - i % 2) for i in range(8)))
-    run.refusals["two"] = Refusal(slave=walk_log(other), master=walk_log(run.master))
+    run.refusals.append(Refusal("two", slave=walk_log(other), master=walk_log(run.master)))
 
 
 def _crashed(run: Run) -> None:
@@ -235,6 +235,14 @@ def _crashed(run: Run) -> None:
 
 def _false_ack(run: Run) -> None:
     run.history.reports.append(Report("one", 101, 100, 3.0))
+
+
+def _acknowledged_before_it_was_reported(run: Run) -> None:
+    run.history.reports[0] = Report("one", 2000, 2000, 5.0)
+
+
+def _too_few_slaves(run: Run) -> None:
+    run.expectations = Expectations(slaves_needed=2)
 
 
 def _reader_skips(run: Run) -> None:
@@ -269,7 +277,7 @@ def _nothing_probed(run: Run) -> None:
 
 
 def _lost_after_power_loss_with_sync_flush(run: Run) -> None:
-    run.refusals["one"] = Refusal(slave=walk_log(run.master), master=walk_log(run.master[:1]))
+    run.refusals.append(Refusal("one", slave=walk_log(run.master), master=walk_log(run.master[:1])))
     run.everywhere(_log(*((i, i % 2) for i in range(4))))
     run.expectations = Expectations(master_lost_cache=True, acks_survive_power_loss=True)
 
@@ -312,6 +320,8 @@ PLANTED: dict[str, tuple[Kind, Callable[[Run], None]]] = {
         (Kind.FALSE_ALARM, _refused_as_a_prefix),
         (Kind.FALSE_ALARM, _refused_though_equal),
         (Kind.FALSE_ACK, _false_ack),
+        (Kind.UNREPLICATED, _acknowledged_before_it_was_reported),
+        (Kind.UNREPLICATED, _too_few_slaves),
         (Kind.MISREAD, _reader_skips),
         (Kind.MISREAD, _reader_sees_one_twice),
         (Kind.MISREAD, _reader_sees_what_is_not_there),
@@ -360,7 +370,7 @@ def test_after_power_loss_an_acknowledged_message_on_a_refused_slave_is_not_lost
     run = Run()
     before = walk_log(run.master)
     run.everywhere(_log(*((i, i % 2) for i in range(4))))
-    run.refusals["one"] = Refusal(slave=before, master=walk_log(run.master))
+    run.refusals.append(Refusal("one", slave=before, master=walk_log(run.master)))
     run.expectations = Expectations(master_lost_cache=True)
     assert run.check() == []
 

@@ -202,6 +202,7 @@ class SendingProducer:
             outcome=outcome,
             invoked_at=invoked_at,
             answered_at=float("inf") if outcome is Outcome.UNKNOWN else trio.current_time(),
+            ended_at=trio.current_time(),
             attempts_max=1 + self._profile.retries,
             text=text,
             queue_id=queue_id,
@@ -257,27 +258,28 @@ class FollowingReader:
         self._name = name
         self._machine = machine
         self._history = history
+        self._has_begun = False
 
     async def run(self) -> None:
         """Read until cancelled.
 
         Raises:
-            ClientError: the iterator gave up, which it must not.
+            ClientError: the iterator gave up after it had begun, which it must not.
         """
         async with self._machine.consumer(self._name) as consumer:
-            await self._wait_for_topic(consumer)
-            async with contextlib.aclosing(consumer.messages(TOPIC)) as messages:  # type: ignore[type-var]
-                async for message in messages:
-                    self._history.reads.append(Read(self._name, stored(message)))
+            while True:
+                try:
+                    await self._follow(consumer)
+                except ClientError:
+                    if self._has_begun:
+                        raise
+                    await trio.sleep(RETRY_SECONDS)
 
-    async def _wait_for_topic(self, consumer: PullConsumer) -> None:
-        while True:
-            try:
-                await consumer.fetch_message_queues(TOPIC)
-            except ClientError:
-                await trio.sleep(RETRY_SECONDS)
-            else:
-                return
+    async def _follow(self, consumer: PullConsumer) -> None:
+        async with contextlib.aclosing(consumer.messages(TOPIC)) as messages:
+            async for message in messages:
+                self._has_begun = True
+                self._history.reads.append(Read(self._name, stored(message)))
 
 
 async def drain(machine: ClientMachine, history: History) -> str:

@@ -5,13 +5,12 @@ A sync copies the first over the second. So the two ways to die differ as they d
 
 - `crashed()`, kill -9: the page cache survives, the process does not;
 - `powered_off()`: of every page not synced the machine kept the old bytes, the new bytes, or some
-  512-byte sectors of each; a removed name may be back.
+  512-byte sectors of each.
 
 Both return a *new* disk. What the dead process still does to the old one, while its tasks are
 being cancelled, nobody will see.
 
-Names are durable when `create` and `replace` return, because the real disk syncs the directory
-there. A removal is not synced until the next of these in the same directory.
+Names are durable when `create`, `replace` and `remove` return: the real disk syncs the directory.
 """
 
 import errno
@@ -34,8 +33,11 @@ SECTOR_BYTES: Final = 512
 class SimulatedFile:
     """A mapped file: `buffer` is the page cache, `durable` what a power loss leaves."""
 
-    def __init__(self, path: str, content: bytes) -> None:
+    def __init__(
+        self, path: str, content: bytes, sync_fails: Callable[[], bool] = lambda: False
+    ) -> None:
         self.path = path
+        self._sync_fails = sync_fails
         self.size = len(content)
         # The same type as on a real disk, of memory that belongs to nobody else. An empty
         # mapping cannot be had; one byte stands in for it.
@@ -51,16 +53,12 @@ class SimulatedFile:
 
     def sync(self) -> None:
         """Make durable what is in the buffer now."""
+        if self._sync_fails():
+            raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
         self.durable = self.content
 
     def close(self) -> None:
         """Nothing to give back: the page cache outlives a mapping, and so does this buffer."""
-
-    def copy(self) -> "SimulatedFile":
-        """Return the same file, in memory of its own."""
-        twin = SimulatedFile(self.path, self.content)
-        twin.durable = self.durable
-        return twin
 
 
 class SimulatedDisk:
@@ -85,7 +83,6 @@ class SimulatedDisk:
         self.sync_fails = False
         self.on_event = on_event
         self._files: dict[str, SimulatedFile] = {}
-        self._removed: dict[str, SimulatedFile] = {}
         self._locked: set[str] = set()
 
     @property
@@ -97,8 +94,7 @@ class SimulatedDisk:
         """See `Disk.create`."""
         self._expect_room(path, size)
         self.on_event(f"create {path} {size}")
-        file = self._files[path] = SimulatedFile(path, bytes(size))
-        self._sync_directory(path)
+        file = self._files[path] = self._file(path, bytes(size))
         return file
 
     def open(self, path: str) -> SimulatedFile:
@@ -130,10 +126,8 @@ class SimulatedDisk:
 
     def remove(self, path: str) -> None:
         """See `Disk.remove`."""
-        file = self._files.pop(path, None)
-        if file is not None:
+        if self._files.pop(path, None) is not None:
             self.on_event(f"remove {path}")
-            self._removed[path] = file
 
     def read(self, path: str) -> bytes | None:
         """See `Disk.read`."""
@@ -146,8 +140,7 @@ class SimulatedDisk:
         """See `Disk.replace`."""
         self._expect_room(path, len(data))
         self.on_event(f"replace {path} {len(data)}")
-        self._files[path] = SimulatedFile(path, data)
-        self._sync_directory(path)
+        self._files[path] = self._file(path, data)
 
     def lock(self, path: str) -> Callable[[], None]:
         """See `Disk.lock`."""
@@ -156,7 +149,7 @@ class SimulatedDisk:
                 f"{path}: another process has this store open; stop it or use another directory"
             )
         self._locked.add(path)
-        self._files.setdefault(path, SimulatedFile(path, b"lock"))
+        self._files.setdefault(path, self._file(path, b"lock"))
         return lambda: self._locked.discard(path)
 
     def free_bytes(self, directory: str) -> int:  # one file system
@@ -197,26 +190,29 @@ class SimulatedDisk:
         """Return the disk as the next process finds it after kill -9 of this one."""
         twin = self._twin()
         for path, file in self._files.items():
-            twin._files[path] = file.copy()
-        for path, file in self._removed.items():
-            twin._removed[path] = file.copy()
+            twin._files[path] = twin._file(path, file.content)
+            twin._files[path].durable = file.durable
         return twin
 
     def powered_off(self, chance: random.Random) -> "SimulatedDisk":
         """Return the disk as it is after the machine lost power; `chance` decides what was lost."""
         twin = self._twin()
-        back = {path: file for path, file in self._removed.items() if chance.random() < 0.5}
-        for path, file in (back | self._files).items():
+        for path, file in self._files.items():
             kept = _after_power_loss(file.content, file.durable, chance)
-            twin._files[path] = SimulatedFile(path, kept)
+            twin._files[path] = twin._file(path, kept)
         return twin
 
+    def _file(self, path: str, content: bytes) -> SimulatedFile:
+        return SimulatedFile(path, content, lambda: self.sync_fails)
+
     def _twin(self) -> "SimulatedDisk":
-        return SimulatedDisk(
+        twin = SimulatedDisk(
             capacity_bytes=self.capacity_bytes,
             sync_seconds=self.sync_seconds,
             on_event=self.on_event,
         )
+        twin.sync_fails = self.sync_fails
+        return twin
 
     def _expect_room(self, path: str, size: int) -> None:
         if size > self.free_bytes(path):
@@ -226,12 +222,6 @@ class SimulatedDisk:
                 " free space on that disk, then send again",
                 path=path,
             )
-
-    def _sync_directory(self, path: str) -> None:
-        """Forget what was removed from the directory of `path`: that is durable now."""
-        directory = dirname(path)
-        for removed in [p for p in self._removed if dirname(p) == directory]:
-            del self._removed[removed]
 
 
 def _after_power_loss(cache: bytes, durable: bytes, chance: random.Random) -> bytes:

@@ -37,6 +37,9 @@ from tests.support.virtual_clock import Timeline
 STREAM_BYTES_MAX: Final = 64 * 1024
 """Bytes on their way or not yet read, per direction of a connection."""
 
+TICK_SECONDS: Final = 0.000_25
+"""Bytes arrive on a tick: what arrives together is delivered together, which saves wake-ups."""
+
 BACKLOG_MAX: Final = 64
 """Connections that wait to be accepted; beyond it they are refused."""
 
@@ -268,6 +271,7 @@ class SimulatedStream:
             self._heals_seen = link.heal_count
             self._last_arrival = min(self._last_arrival, link.healthy_until)
         time = link.arrival_time(size_bytes, network.delay_seconds())
+        time = math.ceil(time / TICK_SECONDS) * TICK_SECONDS
         self._last_arrival = max(time, self._last_arrival)
         link.send(network.timeline, self._last_arrival, delivery)
 

@@ -1,0 +1,28 @@
+"""Whole clusters under seeded faults: no seed breaks a promise.
+
+A seed that fails is printed with the command that replays it. Chunks let pytest-xdist share the
+seeds out.
+"""
+
+import pytest
+
+from tests.sim.simulation import run_seed
+
+SEED_COUNT = 200
+SEEDS_PER_TEST = 10
+
+
+@pytest.mark.sim
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, SEED_COUNT, SEEDS_PER_TEST))
+def test_no_seed_breaks_a_promise(first: int) -> None:
+    for seed in range(first, first + SEEDS_PER_TEST):
+        result = run_seed(seed)
+        assert not result.findings, result.report()
+
+
+@pytest.mark.sim
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(SEED_COUNT, 5_000, SEEDS_PER_TEST))
+def test_no_seed_of_many_breaks_a_promise(first: int) -> None:
+    test_no_seed_breaks_a_promise(first)
