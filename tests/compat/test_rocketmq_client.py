@@ -58,7 +58,7 @@ def running_node(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_rocketmqs_clients_send_and_read_everything(running_node: Path, run_java: RunJava) -> None:
-    """DefaultMQProducer.send, one by one, as a batch and compressed; DefaultLitePullConsumer.poll."""
+    """DefaultMQProducer: single, batch, compressed; DefaultLitePullConsumer: poll and commit."""
     done = run_java("ClientProbe", f"{ADDRESS}:9876", "TopicJava", 100)
     lines = done.stdout.splitlines()
     assert sum(line.startswith("SEND_OK") for line in lines) == 102, done.stdout

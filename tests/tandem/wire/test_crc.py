@@ -1,0 +1,61 @@
+"""The checksum of the log, computed three ways."""
+
+import importlib.util
+import sys
+import zlib
+from types import ModuleType
+
+import crcmod  # type: ignore[import-untyped]
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tandem.wire import crc
+
+# The polynomial of zip with its top bit, bits reflected, as crcmod wants it.
+CRCMOD = crcmod.mkCrcFun(0x104C11DB7, initCrc=0, rev=True, xorOut=0xFFFFFFFF)
+
+
+@given(st.binary(max_size=4096))
+def test_zlib_crcmod_and_ours_agree(data: bytes) -> None:
+    """UtilAll.crc32: the value without its top bit, so that it is no negative Java int."""
+    assert crc.raw_crc32(data) == zlib.crc32(data) == CRCMOD(data)
+    assert crc.crc32(data) == CRCMOD(data) & 0x7FFFFFFF
+
+
+@given(st.binary(max_size=4096))
+def test_isal_agrees_with_zlib(data: bytes) -> None:
+    isal_zlib = pytest.importorskip("isal.isal_zlib", reason="no wheel for this platform")
+    assert isal_zlib.crc32(data) == zlib.crc32(data)
+
+
+def test_the_top_bit_is_cleared() -> None:
+    data = next(b"%d" % n for n in range(100) if zlib.crc32(b"%d" % n) > 0x7FFFFFFF)
+    assert crc.crc32(data) == zlib.crc32(data) - 0x80000000
+
+
+def test_nothing_has_the_checksum_zero() -> None:
+    assert crc.crc32(b"") == 0
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_every_buffer_will_do(kind: type) -> None:
+    assert crc.crc32(kind(b"hello0")) == 0x7036E992
+
+
+def test_without_isal_the_value_is_zlibs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "isal", None)
+    monkeypatch.setitem(sys.modules, "isal.isal_zlib", None)
+    without = _fresh()
+    assert without.raw_crc32 is zlib.crc32
+    assert without.crc32(b"hello0") == 0x7036E992
+
+
+def _fresh() -> ModuleType:
+    """Load the module once more, beside the one everybody uses."""
+    spec = importlib.util.spec_from_file_location("crc_again", crc.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,121 @@
+"""Property strings and tag hashes, as RocketMQ writes and reads them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tandem.wire.message_properties import (
+    decode_properties,
+    encode_properties,
+    java_string_hash,
+    property_value,
+    tags_code,
+    tags_code_of,
+)
+
+PLAIN = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=["Cs"]))
+
+
+def test_the_golden_string() -> None:
+    """MessageDecoder.messageProperties2String: a separator behind every pair, the last too."""
+    properties = {"KEYS": "k1 k2", "UNIQ_KEY": "U0", "TAGS": "TagA"}
+    golden = bytes.fromhex("4b455953016b31206b3202554e49515f4b45590155300254414753015461674102")
+    assert encode_properties(properties) == golden
+    assert decode_properties(golden) == properties
+
+
+@given(st.dictionaries(PLAIN.filter(bool), PLAIN.filter(bool)))
+def test_what_was_encoded_comes_back(properties: dict[str, str]) -> None:
+    assert decode_properties(encode_properties(properties)) == properties
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_read_without_complaint(data: bytes) -> None:
+    for name, value in decode_properties(data).items():
+        assert name
+        assert value
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (b"", {}),
+        (b"a\x01b", {"a": "b"}),
+        (b"a\x01b\x02c\x01d", {"a": "b", "c": "d"}),
+        (b"\x02\x02a\x01b\x02\x02", {"a": "b"}),
+        (b"a\x01b\x01c\x02", {"a": "b\x01c"}),
+        (b"a\x01\x02b\x01c\x02", {"b": "c"}),
+        (b"\x01b\x02", {}),
+        (b"nothing\x02", {}),
+        (b"a\x01old\x02a\x01new\x02", {"a": "new"}),
+        (b"a\x01kept\x02a\x01\x02", {"a": "kept"}),
+        (b"a\x01\xff\x02", {"a": "\ufffd"}),
+    ],
+)
+def test_pieces_without_name_or_value_are_dropped(text: bytes, expected: dict[str, str]) -> None:
+    """MessageDecoder.string2messageProperties: the first 0x01 splits, the last duplicate wins."""
+    assert decode_properties(text) == expected
+
+
+@pytest.mark.parametrize("bad", [{"": "x"}, {"a\x01": "x"}, {"a": "x\x02"}, {"a\x02b": "x"}])
+def test_what_the_format_cannot_express_is_refused(bad: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match="0x01"):
+        encode_properties(bad)
+
+
+PIECES = st.lists(
+    st.sampled_from([b"\x01", b"\x02", b"TAGS", b"A", b"TAGS\x01x", b"\x02TAGS\x01y"])
+)
+
+
+@given(PIECES.map(b"".join))
+def test_the_value_found_without_decoding_is_the_decoded_one(data: bytes) -> None:
+    """Of a string with two TAGS, Java's map holds the last: the code must be of that one."""
+    expected = decode_properties(data).get("TAGS")
+    found = property_value(data, b"TAGS")
+    assert (found.decode() if found else None) == expected
+    assert tags_code_of(data) == tags_code(expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", 0),
+        ("TagA", 2_598_919),
+        ("TopicA#U0", -1_903_241_332),
+        ("TopicA#k1", -1_903_240_649),
+        # Beyond the basic plane a character is two UTF-16 units, and both count.
+        ("Tag\u4e2d\U0001f600", -1_776_463_210),
+        ("Aa", 2112),
+        ("BB", 2112),
+    ],
+)
+def test_hashes_are_those_of_java(text: str, expected: int) -> None:
+    """String.hashCode, run in Java for these texts."""
+    assert java_string_hash(text) == expected
+
+
+@given(st.text(max_size=10))
+def test_the_hash_is_the_polynomial_over_utf16_units(text: str) -> None:
+    units = memoryview(text.encode("utf-16-be", "surrogatepass")).cast("B")
+    value = 0
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        value = 31 * value + 256 * high + low
+    assert java_string_hash(text) % 2**32 == value % 2**32
+    assert -(2**31) <= java_string_hash(text) < 2**31
+
+
+def test_a_lone_surrogate_counts_as_it_is() -> None:
+    assert java_string_hash("\ud83d") == 0xD83D
+
+
+def test_no_tags_have_the_code_zero() -> None:
+    """MessageExtBrokerInner.tagsString2tagsCode."""
+    assert tags_code(None) == tags_code("") == 0
+    assert tags_code_of(b"") == tags_code_of(b"KEYS\x01k\x02") == 0
+
+
+def test_tags_that_only_look_like_the_property_are_not_it() -> None:
+    assert tags_code_of(b"XTAGS\x01TagA\x02") == 0
+    assert tags_code_of(b"A\x01TAGS\x01TagA\x02") == 0
+    assert tags_code_of(b"A\x01b\x02TAGS\x01TagA") == 2_598_919
