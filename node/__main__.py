@@ -21,6 +21,7 @@ import argparse
 import logging
 import os
 import random
+import resource
 import signal
 import sys
 import time
@@ -63,6 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except NodeError as error:
         return _fail(error.exit_status, str(error))
     _set_up_logging(config.node.name)
+    _allow_open_files()
     try:
         trio.run(_run, config, options.supervised)
     except ExceptionGroup as group:
@@ -154,6 +156,12 @@ def _set_up_logging(name: str) -> None:
         level=logging.INFO,
         format=f"%(asctime)s %(levelname)s {name} %(message)s",
     )
+
+
+def _allow_open_files() -> None:
+    """Take what the system gives: every connection and every file of the store is a descriptor."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _expected_error(group: ExceptionGroup[Exception]) -> Exception | None:

@@ -30,7 +30,7 @@ class ConfigError(NodeError):
 
 
 class TableFileError(NodeError):
-    """A table file (`topics.json`, `consumerOffset.json`) and its backup cannot be read."""
+    """A table file (`topics.json`, `consumerOffset.json`) can be neither read nor made."""
 
     exit_status: ClassVar[int] = 4
 

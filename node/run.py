@@ -26,6 +26,7 @@ from node.config import BrokerRole, FlushDiskType
 from node.connection import Outbox
 from node.consumer_offset_table import ConsumerOffsetTable
 from node.dispatcher import Dispatcher
+from node.errors import RequestError, TableFileError
 from node.handlers.admin import Admin
 from node.handlers.client_heartbeat import ClientHeartbeat
 from node.handlers.consumer_offset import ConsumerOffset
@@ -42,7 +43,7 @@ from node.slave_synchronize import SlaveSynchronize
 from node.table_file import TableFile
 from node.topic_config_table import TopicConfigTable, system_topics
 from store import FlushDiskType as StoreFlushDiskType
-from store import MessageStore, StoreConfig, StoreFullError
+from store import MessageStore, StoreConfig, StoreError
 from tandem.wire.message import Host
 from tandem.wire.request_code import RequestCode
 
@@ -64,9 +65,6 @@ FLUSH_CONSUMER_OFFSET_SECONDS: Final = 5.0
 SCAN_SECONDS: Final = 1.0
 """Between two looks for silent brokers and clients. RocketMQ: 5 and 10 s."""
 
-FRAME_OVERHEAD_BYTES: Final = 128 * 1024
-"""A frame may be this much larger than the largest message: header, properties, batch entries."""
-
 
 async def run_node(
     config: NodeConfig,
@@ -81,8 +79,8 @@ async def run_node(
     """Run one node until `stop` is set. Started once it is recovered and listening.
 
     Raises:
-        StoreError: The store cannot be opened.
-        TableFileError: A table file is damaged.
+        StoreError: The store cannot be opened, or turned out to be corrupt.
+        TableFileError: A table file is damaged, or cannot be written.
         AddressInUseError: A port is taken.
     """
     _log.info(
@@ -144,7 +142,6 @@ class _Node:
         self._server = Server(
             self._outbox,
             connections_max=config.cluster.broker.connections_max,
-            frame_bytes_max=config.cluster.store.max_message_size_bytes + FRAME_OVERHEAD_BYTES,
             after_round=self._after_round,
             on_closed=self._connection_closed,
         )
@@ -153,7 +150,10 @@ class _Node:
         store.flush_service.after_release = self._outbox.flush
         self._ha.group_transfer_service.after_release = self._outbox.flush
         if not store.is_slave:
-            self._create_system_topics()
+            try:
+                self._create_system_topics()
+            except RequestError as error:
+                raise TableFileError(error.remark) from error
 
     async def serve(self, stop: trio.Event, task_status: trio.TaskStatus[None]) -> None:
         """Run everything until `stop`."""
@@ -184,7 +184,7 @@ class _Node:
         """Write the consumer offsets; a full disk costs a few repeated messages, not the node."""
         try:
             self._offsets.save()
-        except (StoreFullError, OSError) as error:
+        except StoreError as error:
             _log.warning("consumer offsets could not be saved: %s", error)
 
     def _start_services(self, services: trio.Nursery) -> None:

@@ -46,16 +46,15 @@ class Server:
         outbox: Outbox,
         *,
         connections_max: int,
-        frame_bytes_max: int,
         after_round: Callable[[], None],
         on_closed: Callable[[Connection], None],
     ) -> None:
         self._outbox = outbox
-        self._frame_bytes_max = frame_bytes_max
         self._after_round = after_round
         self._on_closed = on_closed
         self._connections_max = connections_max
-        self._places = trio.Semaphore(connections_max)
+        self._accepted = 0
+        self._place_free = trio.lowlevel.ParkingLot()
         self._connections: set[Connection] = set()
 
     async def listen(
@@ -64,7 +63,9 @@ class Server:
         """Accept until cancelled; each connection is a task in `connections`."""
         try:
             while True:
-                stream = await self._accept(listener)
+                await self._wait_for_place()
+                stream = await listener.accept()
+                self._accepted += 1
                 connections.start_soon(self._serve, stream, dispatcher)
         finally:
             with trio.move_on_after(CLOSE_SECONDS_MAX, shield=True):
@@ -84,45 +85,35 @@ class Server:
                 if connection.last_active < oldest:
                     connection.close()
 
-    async def _accept(self, listener: Listener) -> Stream:
-        await self._take_place()
-        try:
-            return await listener.accept()
-        except BaseException:
-            self._places.release()
-            raise
-
-    async def _take_place(self) -> None:
-        try:
-            self._places.acquire_nowait()
-        except trio.WouldBlock:
+    async def _wait_for_place(self) -> None:
+        """Each listener may then accept one more, so the limit is kept up to their number."""
+        if self._accepted >= self._connections_max:
             _log.warning(
                 "%d connections are open, the most allowed; new ones wait", self._connections_max
             )
-            await self._places.acquire()
+        while self._accepted >= self._connections_max:
+            await self._place_free.park()
 
     async def _serve(self, stream: Stream, dispatcher: Dispatcher) -> None:
         connection = Connection(stream, self._outbox)
         self._connections.add(connection)
-        frames = FrameBuffer(frame_bytes_max=self._frame_bytes_max)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(connection.run_writer)
-                await self._read_until_stopped(connection, dispatcher, frames)
+                await self._read_until_stopped(connection, dispatcher)
                 await connection.wait_idle()
                 nursery.cancel_scope.cancel()
         finally:
             connection.close()
             self._connections.discard(connection)
             self._on_closed(connection)
-            self._places.release()
+            self._accepted -= 1
+            self._place_free.unpark_all()
 
-    async def _read_until_stopped(
-        self, connection: Connection, dispatcher: Dispatcher, frames: FrameBuffer
-    ) -> None:
+    async def _read_until_stopped(self, connection: Connection, dispatcher: Dispatcher) -> None:
         with connection.reading:
             try:
-                await serve_requests(connection, dispatcher, self._after_round, frames)
+                await serve_requests(connection, dispatcher, self._after_round, FrameBuffer())
             except ConnectionLost:
                 connection.close()
             except WireError as error:

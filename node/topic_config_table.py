@@ -152,7 +152,7 @@ class TopicConfigTable:
                     "topicConfigTable": configs.topic_config_table,
                 }
             )
-        except (StoreError, OSError) as error:
+        except StoreError as error:
             raise RequestError(
                 ResponseCode.SYSTEM_ERROR, f"the topic table cannot be saved: {error}"
             ) from error

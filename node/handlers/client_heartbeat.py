@@ -12,7 +12,7 @@ from node.client_table import TooManyClientsError
 from node.dispatcher import response_to
 from node.errors import RequestError
 from node.handlers.pull_message import tags_codes
-from node.topic_config_table import RETRY_TOPIC_PREFIX
+from node.topic_config_table import RETRY_TOPIC_PREFIX, topic_complaint
 from tandem.wire.remoting_command import ONEWAY_FLAG, RemotingCommand, encode_frame
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -106,5 +106,5 @@ class ClientHeartbeat:
 
     def _ensure_retry_topic(self, group: str) -> None:
         topic = f"{RETRY_TOPIC_PREFIX}{group}"
-        if self._topics.get(topic) is None:
+        if self._topics.get(topic) is None and topic_complaint(topic) is None:
             self._topics.create_for_send(topic, "", 1)

@@ -163,7 +163,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 15) -> None:
         except OSError:
             pass
         assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)  # noqa: TID251 - real processes need real time
+        time.sleep(0.05)
 
 
 def slaves_in_sync(cluster: Cluster) -> int:
@@ -230,6 +230,14 @@ def test_a_truncated_log_file_ends_with_4_and_one_clear_message(cluster: Cluster
     status, errors = cluster.run("a0")
     assert status == 4
     assert str(log) in errors.splitlines()[-1]
+    assert "Traceback" not in errors
+
+
+def test_a_directory_that_cannot_be_used_ends_with_4(cluster: Cluster) -> None:
+    (cluster.directory / "data").write_text("in the way", encoding="utf-8")
+    status, errors = cluster.run("a0")
+    assert status == 4
+    assert f"{cluster.directory}/data: " in errors.splitlines()[-1]
     assert "Traceback" not in errors
 
 

@@ -11,6 +11,7 @@ from ha.network import ConnectionLost
 from node.connection import Connection, Outbox
 from node.dispatcher import Dispatcher, response_to
 from node.server import IDLE_SCAN_SECONDS, IDLE_SECONDS_MAX, Server
+from tandem.wire.frame_buffer import FRAME_BYTES_MAX
 from tandem.wire.remoting_command import RemotingCommand, encode_frame
 from tests.node.doubles import FakeStream
 
@@ -56,7 +57,6 @@ class Running:
         self.server = Server(
             self.outbox,
             connections_max=connections_max,
-            frame_bytes_max=1000,
             after_round=self.outbox.flush,
             on_closed=self.ended.append,
         )
@@ -140,7 +140,7 @@ async def test_a_frame_above_the_limit_ends_the_connection(nursery: trio.Nursery
     running = Running()
     await nursery.start(running.run)
     stream = running.listener.connect()
-    stream.arrive(encode_frame(RemotingCommand(ECHO, 1, body=bytes(1000))))
+    stream.arrive((FRAME_BYTES_MAX - 3).to_bytes(4, "big") + bytes(4))
     await settle()
     assert stream.closed
     nursery.cancel_scope.cancel()
@@ -206,14 +206,29 @@ async def test_cancelling_closes_the_listener_and_every_connection() -> None:
     assert len(running.ended) == 2
 
 
-async def test_a_lost_listener_gives_its_place_back() -> None:
+async def test_one_place_is_enough_for_any_number_of_listeners(nursery: trio.Nursery) -> None:
+    running = Running(connections_max=1)
+    other = FakeListener()
+    await nursery.start(running.run)
+    nursery.start_soon(running.server.listen, other, running.dispatcher, nursery)
+    for listener in (running.listener, other, running.listener):
+        stream = listener.connect()
+        stream.arrive(request())
+        await settle()
+        assert len(stream.take_frames()) == 1
+        stream.end()
+        await settle()
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_lost_listener_ends_the_listening() -> None:
     class LostListener(FakeListener):
         async def accept(self) -> Stream:
             await trio.lowlevel.checkpoint()
             raise ConnectionLost("the listener was closed")
 
-    running = Running(connections_max=1)
+    running = Running()
     running.listener = LostListener()
-    for _ in range(3):
-        with pytest.RaisesGroup(ConnectionLost):
-            await running.run()
+    with pytest.RaisesGroup(ConnectionLost):
+        await running.run()
+    assert running.listener.closed

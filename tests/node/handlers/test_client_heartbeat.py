@@ -75,6 +75,13 @@ async def test_a_consumer_group_gets_its_retry_topic() -> None:
     assert broker.topic_changes == changes
 
 
+async def test_a_group_whose_name_is_no_topic_gets_none() -> None:
+    broker = Broker()
+    (client,) = clients_of(broker)
+    assert client.call(BEAT, {}, beat("c1", "../etc")).code == 0
+    assert broker.topics.get("%RETRY%../etc") is None
+
+
 async def test_a_slave_creates_no_topics() -> None:
     broker = Broker()
     (client,) = clients_of(broker, is_slave=True)
