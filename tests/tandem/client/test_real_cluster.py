@@ -84,6 +84,8 @@ async def test_reads_go_on_from_the_slave_and_sends_fail_cleanly_without_the_mas
         results = [await producer.send(MESSAGE, queue_id=0) for _ in range(20)]
         queue = results[0].queue
         assert (await consumer.pull(queue, 0, 1)).max_offset == 20
+        # A slave asks for the settings of new topics twice a second.
+        await trio.sleep(1.5)
         cluster.kill("broker-a-0")
         with trio.fail_after(10):
             found = await consumer.pull(queue, 10)
