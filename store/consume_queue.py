@@ -192,18 +192,21 @@ class ConsumeQueue:
         return True
 
     def _repair(self, request: DispatchRequest) -> None:
-        """Write a unit again of which a power loss has left a part: its tags code may be zero."""
+        """Write the tags code of a unit again if a power loss has left zeros in its place.
+
+        Any other code stays: RocketMQ also puts times and addresses there.
+        """
         if not self._first_offset <= request.queue_offset < self.next_offset:
             return
-        unit = (request.offset, request.size, request.tags_code)
+        code = request.tags_code
+        place = (request.offset, request.size)
         found = self.unit(request.queue_offset)
-        # One that points further on belongs to a later topic of this name.
-        if found == unit or found[0] > request.offset:
+        if found[:2] != place or found[2] == code or found[2] not in (0, code & ~0xFFFFFFFF):
             return
         file = self._file_of(request.queue_offset)
         assert file is not None
         position = request.queue_offset * CQ_STORE_UNIT_SIZE - file.file_from_offset
-        CQ_STORE_UNIT.pack_into(file.buffer, position, *unit)
+        CQ_STORE_UNIT.pack_into(file.buffer, position, *place, code)
         file.flushed_position = min(file.flushed_position, position)
 
     def _pre_blank(self, queue_offset: int) -> None:
