@@ -173,8 +173,8 @@ class GroupTransferService:
         return PutMessageStatus.SLAVE_NOT_AVAILABLE, self._why_not_available(end_offset)
 
     def expire(self, now: float) -> None:
-        """Answer everybody whose deadline has passed and who is still not satisfied."""
-        released = self._release()
+        """Answer everybody whose deadline has passed; those who were satisfied are not in here."""
+        released = False
         while self._waiting and self._waiting[0][1] <= now:
             end_offset, _, done = self._waiting.popleft()
             done(PutMessageStatus.FLUSH_SLAVE_TIMEOUT, self._why_late(end_offset))

@@ -16,7 +16,7 @@ from ha.protocol import REPORT, TRANSFER_HEADER
 from store import MessageStore, PutMessage, PutMessageStatus, StoreConfig
 from tandem.wire.message import Host
 from tests.support.simulated_disk import SimulatedDisk
-from tests.support.simulated_network import Machine, SimulatedNetwork
+from tests.support.simulated_network import Machine, NetworkSettings, SimulatedNetwork
 from tests.support.virtual_clock import Timeline, WallClock
 
 if TYPE_CHECKING:
@@ -114,9 +114,9 @@ class Replica:
 class World:
     """The machine room. Disks survive their nodes."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: NetworkSettings | None) -> None:
         self.timeline = Timeline()
-        self.network = SimulatedNetwork(self.timeline, random.Random(1))
+        self.network = SimulatedNetwork(self.timeline, random.Random(1), settings=settings)
         self.disks: dict[str, SimulatedDisk] = {}
 
     def open_store(self, name: str, *, is_slave: bool) -> MessageStore:
@@ -160,8 +160,8 @@ class World:
 
 
 @asynccontextmanager
-async def open_world() -> AsyncIterator[World]:
-    world = World()
+async def open_world(settings: NetworkSettings | None = None) -> AsyncIterator[World]:
+    world = World(settings)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(world.timeline.run)
         yield world

@@ -4,7 +4,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from ha.errors import ConnectionLost
+from ha.master_follower import MasterFollower
+from ha.network import Listener, Stream
 from ha.protocol import TRANSFER_HEADER
+from tests.ha.log_builder import record_starts
 from tests.ha.replica_world import (
     BODIES,
     FILE_SIZE_BYTES,
@@ -50,7 +54,7 @@ async def test_a_java_master_is_followed(autojump_clock: MockClock) -> None:
             for end in (3000, 30_000, len(log)):
                 stream = await listener.accept()
                 offset = await receive_report(stream)
-                assert offset < end
+                assert offset == (record_starts(a.log)[-1] if a.log else 0)
                 while offset < end:
                     stop = min(offset + 32_768, offset - offset % FILE_SIZE_BYTES + FILE_SIZE_BYTES)
                     body = log[offset : min(stop, end)]
@@ -60,3 +64,38 @@ async def test_a_java_master_is_followed(autojump_clock: MockClock) -> None:
                     await trio.sleep(0.01)
                 stream.close_nowait()
             assert a.log == log
+
+
+class UnreachableNetwork:
+    """Remembers who was dialled from where."""
+
+    def __init__(self) -> None:
+        self.dialled: list[tuple[str, int, str | None]] = []
+
+    async def connect(self, host: str, port: int, *, source: str | None) -> Stream:
+        await trio.lowlevel.checkpoint()
+        self.dialled.append((host, port, source))
+        if len(self.dialled) == 2:
+            await trio.sleep_forever()
+        raise ConnectionLost(f"cannot connect to {host}:{port}: Connection refused")
+
+    async def listen(self, host: str, port: int) -> Listener:
+        raise NotImplementedError
+
+
+async def test_a_slave_dials_from_its_own_address_and_complains_once(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    network = UnreachableNetwork()
+    async with open_world() as world:
+        with world.open_store("a", is_slave=True) as store, trio.move_on_after(9.5):
+            await MasterFollower(slave_config("a"), store, network).run()
+    # A refusal, one that waits for 5 seconds, and then one every second.
+    assert network.dialled == [(MASTER_IP, HA_PORT, SLAVE_IPS["a"])] * 5
+    assert [
+        r.getMessage().split(": ", 1)[1] for r in caplog.records if "not following" in r.msg
+    ] == [
+        "cannot connect to 127.0.0.1:10912: Connection refused. Trying every 1 seconds",
+        "no answer within 5 seconds. Trying every 1 seconds",
+        "cannot connect to 127.0.0.1:10912: Connection refused. Trying every 1 seconds",
+    ]
