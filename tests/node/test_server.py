@@ -206,11 +206,16 @@ async def test_cancelling_closes_the_listener_and_every_connection() -> None:
     assert len(running.ended) == 2
 
 
-async def test_one_place_is_enough_for_any_number_of_listeners(nursery: trio.Nursery) -> None:
+async def test_a_free_place_is_offered_to_every_listener(nursery: trio.Nursery) -> None:
     running = Running(connections_max=1)
     other = FakeListener()
     await nursery.start(running.run)
+    first = running.listener.connect()
+    await settle()
     nursery.start_soon(running.server.listen, other, running.dispatcher, nursery)
+    await settle()
+    first.end()
+    await settle()
     for listener in (running.listener, other, running.listener):
         stream = listener.connect()
         stream.arrive(request())

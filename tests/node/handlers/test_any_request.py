@@ -1,0 +1,164 @@
+"""Whatever a client sends, it gets one answer, and never because of a bug of ours."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+import trio
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from node.handlers.admin import Admin
+from node.handlers.client_heartbeat import ClientHeartbeat
+from node.handlers.consumer_offset import ConsumerOffset
+from node.handlers.pull_message import PullMessage
+from node.handlers.queue_offset import QueueOffset
+from node.handlers.send_message import SendMessage, WaitPolicy
+from node.handlers.send_properties import PropertyStamp
+from node.handlers.topic_route import TopicRoute
+from node.route_table import RouteTable
+from tandem.wire import request_headers
+from tandem.wire.message import Message, encode_batch_body
+from tandem.wire.remoting_command import SerializeType
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import HARuntimeInfo
+from tests.node.doubles import Broker, Client
+
+if TYPE_CHECKING:
+    import pytest
+
+    from node.dispatcher import Handler
+
+HEADERS: dict[RequestCode, type[msgspec.Struct]] = {
+    RequestCode.SEND_MESSAGE: request_headers.SendMessageRequestHeader,
+    RequestCode.SEND_MESSAGE_V2: request_headers.SendMessageRequestHeaderV2,
+    RequestCode.SEND_BATCH_MESSAGE: request_headers.SendMessageRequestHeaderV2,
+    RequestCode.PULL_MESSAGE: request_headers.PullMessageRequestHeader,
+    RequestCode.QUERY_CONSUMER_OFFSET: request_headers.QueryConsumerOffsetRequestHeader,
+    RequestCode.UPDATE_CONSUMER_OFFSET: request_headers.UpdateConsumerOffsetRequestHeader,
+    RequestCode.GET_MAX_OFFSET: request_headers.QueueRequestHeader,
+    RequestCode.GET_MIN_OFFSET: request_headers.QueueRequestHeader,
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: request_headers.SearchOffsetRequestHeader,
+    RequestCode.VIEW_MESSAGE_BY_ID: request_headers.ViewMessageRequestHeader,
+    RequestCode.UNREGISTER_CLIENT: request_headers.UnregisterClientRequestHeader,
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: request_headers.GroupRequestHeader,
+    RequestCode.UPDATE_AND_CREATE_TOPIC: request_headers.CreateTopicRequestHeader,
+    RequestCode.REGISTER_BROKER: request_headers.RegisterBrokerRequestHeader,
+    RequestCode.UNREGISTER_BROKER: request_headers.UnregisterBrokerRequestHeader,
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: request_headers.GetRouteInfoRequestHeader,
+}
+
+TEXTS = st.sampled_from(
+    [
+        "T",
+        "T",
+        "T",
+        "",
+        "g",
+        "TBW102",
+        "%RETRY%g",
+        "a b",
+        "../x",
+        "\x01\x02",
+        "WAIT\x01false",
+        "\u4e2d",
+        "*",
+    ]
+) | st.text(max_size=5)
+NUMBERS = st.sampled_from([0, 0, 0, 1, 1, 2, 3, 4, 5, 32, -1, -2, -(2**31), 2**31 - 1])
+ODD = st.sampled_from(["-9223372036854775808", "18446744073709551616", "1e5", "maybe"]) | TEXTS
+BODIES = st.sampled_from(
+    [
+        b"",
+        b"hello",
+        b"{}",
+        b"[]",
+        b'{"clientID":"c"}',
+        b'{"topicConfigSerializeWrapper":{}}',
+        encode_batch_body([Message("T", b"a"), Message("T", b"b", keys="k")]),
+    ]
+) | st.binary(max_size=60)
+
+
+def handlers_of(broker: Broker) -> dict[int, Handler]:
+    send = SendMessage(
+        broker.store, broker.topics, PropertyStamp("C", lambda: "U"), WaitPolicy(), broker.random
+    )
+    pull = PullMessage(broker.store, broker.topics, broker.offsets, broker.clients, broker.holds)
+    offset = ConsumerOffset(broker.store, broker.topics, broker.offsets)
+    queue = QueueOffset(broker.store)
+    clients = ClientHeartbeat(broker.clients, broker.topics, is_slave=False)
+    route = TopicRoute(RouteTable(20))
+    admin = Admin(broker.topics, broker.offsets, lambda: HARuntimeInfo(master=True), is_slave=False)
+    return {
+        RequestCode.SEND_MESSAGE: send.handle,
+        RequestCode.SEND_MESSAGE_V2: send.handle,
+        RequestCode.SEND_BATCH_MESSAGE: send.handle,
+        RequestCode.PULL_MESSAGE: pull.handle,
+        RequestCode.QUERY_CONSUMER_OFFSET: offset.query,
+        RequestCode.UPDATE_CONSUMER_OFFSET: offset.update,
+        RequestCode.GET_MAX_OFFSET: queue.max_offset,
+        RequestCode.GET_MIN_OFFSET: queue.min_offset,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: queue.search,
+        RequestCode.VIEW_MESSAGE_BY_ID: queue.view_message,
+        RequestCode.HEART_BEAT: clients.heartbeat,
+        RequestCode.UNREGISTER_CLIENT: clients.unregister,
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP: clients.consumer_list,
+        RequestCode.CHECK_CLIENT_CONFIG: clients.check_config,
+        RequestCode.UPDATE_AND_CREATE_TOPIC: admin.create_topic,
+        RequestCode.REGISTER_BROKER: route.register,
+        RequestCode.UNREGISTER_BROKER: route.unregister,
+        RequestCode.GET_ROUTEINFO_BY_TOPIC: route.route,
+    }
+
+
+@st.composite
+def requests(draw: st.DrawFn) -> tuple[int, dict[str, str], bytes]:
+    """A request whose fields have the right names, mostly, and any value."""
+    code = draw(st.sampled_from([*sorted(HEADERS), RequestCode.HEART_BEAT, 46]))
+    header = HEADERS.get(RequestCode(code))
+    fields = [] if header is None else msgspec.structs.fields(header)
+    ext = {field.encode_name: draw(_value_of(str(field.type))) for field in fields}
+    odd = draw(st.sampled_from([*[None] * 3 * len(ext), *ext, None]))
+    if odd is not None:
+        ext[odd] = draw(ODD)
+    missing = draw(st.sampled_from([*[None] * 9 * len(ext), *ext, None]))
+    if missing is not None:
+        del ext[missing]
+    return code, ext, draw(BODIES)
+
+
+def _value_of(kind: str) -> st.SearchStrategy[str]:
+    if "int" in kind:
+        return NUMBERS.map(str)
+    if "bool" in kind:
+        return st.sampled_from(["true", "false"])
+    return TEXTS
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    batch=st.lists(requests(), min_size=1, max_size=12),
+    serialize_type=st.sampled_from(list(SerializeType)),
+)
+def test_any_request_is_answered_and_never_a_bug(
+    caplog: pytest.LogCaptureFixture,
+    batch: list[tuple[int, dict[str, str], bytes]],
+    serialize_type: SerializeType,
+) -> None:
+    async def main() -> None:
+        broker = Broker()
+        client = Client(handlers_of(broker), broker.outbox)
+        for code, ext, body in batch:
+            opaque = client.send(code, ext, body, serialize_type=serialize_type)
+            broker.store.announce()
+            answers = [a for a in client.answers() if a.is_response]
+            held = broker.holds.held_count
+            assert [a.opaque for a in answers] == [opaque] or (code == 11 and held)
+
+    caplog.clear()
+    with caplog.at_level(logging.ERROR):
+        trio.run(main)
+    assert caplog.text == ""
