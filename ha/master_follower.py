@@ -217,7 +217,7 @@ class MasterFollower:
         seconds = self._config.ha_reconnect_interval_ms / 1000
         _log.log(
             level,
-            "not following master %s: %s. Trying every %g seconds",
+            "not following master %s: %s. Trying every %g s",
             self._master,
             text,
             seconds,
