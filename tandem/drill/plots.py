@@ -14,7 +14,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 from tandem.drill.outcomes import (
     FLUSH_DISK_TIMEOUT,
@@ -48,6 +48,9 @@ _COLUMNS_MAX: Final = 480
 _WIDTH_INCHES: Final = 11.0
 _LABEL_SHARE_MIN: Final = 0.045
 _STRIP_SHARE: Final = 0.09
+_STRIP_HEIGHT: Final = 0.7
+_STRIP_COLUMNS: Final = 5
+_LAG_TICKS_KIB: Final = (0, 1, 10, 100, 1024, 10 * 1024, 100 * 1024, 1024 * 1024)
 
 _Numbers = np.ndarray[tuple[int], np.dtype[np.float64]]
 
@@ -157,12 +160,26 @@ def _draw_outcomes(panel: Axes, columns: _Columns, mode: SendMode, title: str) -
     # A cluster that is down answers few sends; the strip shows what became of those as well.
     top = max(1.0, float(total.max(initial=0.0)) * 1.05)
     strip = _STRIP_SHARE * top
-    with np.errstate(invalid="ignore", divide="ignore"):
-        shares = {s: np.nan_to_num(rate / total) * strip * 0.7 for s, rate in seen.items()}
-    _stack(panel, columns, shares, np.full(len(total), -strip), labelled=False)
+    shares = _shares(seen, total)
+    heights = {status: share * strip * _STRIP_HEIGHT for status, share in shares.items()}
+    _stack(panel, columns, heights, np.full(len(total), -strip), labelled=False)
     panel.set_ylim(-strip, top)
     panel.set_yticks([tick for tick in panel.get_yticks() if 0 <= tick <= top])
     _legend(panel)
+
+
+def _shares(rates: dict[str, _Numbers], total: _Numbers) -> dict[str, _Numbers]:
+    """The share of each outcome around each column: one column alone may have no answer at all."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return {
+            status: np.nan_to_num(_around(rate) / _around(total)) for status, rate in rates.items()
+        }
+
+
+def _around(values: _Numbers) -> _Numbers:
+    padded = np.pad(values, _STRIP_COLUMNS // 2)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, _STRIP_COLUMNS)
+    return np.asarray(windows.sum(axis=1), dtype=np.float64)
 
 
 def _stack(
@@ -214,6 +231,8 @@ def _draw_lag(panel: Axes, timeline: Timeline) -> None:
         panel.plot(seconds, np.where(connected, np.nan, kib), ":", color=colour, linewidth=1.4)
     panel.set_yscale("symlog", linthresh=1.0)
     panel.set_ylim(bottom=0)
+    panel.yaxis.set_major_locator(FixedLocator(_LAG_TICKS_KIB))
+    panel.yaxis.set_minor_locator(NullLocator())
     panel.yaxis.set_major_formatter(FuncFormatter(_kib))
     _legend(panel)
 

@@ -27,7 +27,7 @@ class SlaveState(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         if not self.connected:
-            return "not connected"
+            return f"not connected, {self.lag_bytes:,} bytes behind"
         return "in sync" if self.lag_bytes == 0 else f"{self.lag_bytes:,} bytes behind"
 
 

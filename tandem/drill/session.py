@@ -147,6 +147,7 @@ class _Drill:
         clock = Clock(trio.current_time(), time.time_ns() / 1e6)
         slaves = {node.name: node.address for node in setup.plan.group.slaves}
         recording = Recording(clock, slaves)
+        self._console.print(_headline(setup), highlight=False, soft_wrap=True)
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._watch_signals, nursery.cancel_scope)
@@ -240,6 +241,15 @@ class _Drill:
             python_version=platform.python_version(),
             machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
         )
+
+
+def _headline(setup: Setup) -> str:
+    plan = setup.plan
+    scenarios = " and ".join(plan.scenarios)
+    return (
+        f"drill of {plan.group.name} (1 master, {len(plan.group.slaves)} slaves): {scenarios},"
+        f" {plan.duration_seconds:g} s under load of {plan.rate_per_second:,.0f} sends a second"
+    )
 
 
 def _first(errors: BaseExceptionGroup[DrillError | ClusterError]) -> DrillError | ClusterError:

@@ -35,6 +35,19 @@ def test_a_drill_that_was_stopped_at_once_is_drawn_too() -> None:
     assert "<svg" in timeline_svg(Timeline(), 0.0)
 
 
+@pytest.mark.parametrize("buckets", [1, 2, 7])
+def test_a_short_drill_is_drawn_too(buckets: int) -> None:
+    timeline = Timeline()
+    phase = timeline.start_phase(0.0, "slave-loss", "start")
+    for bucket in range(buckets):
+        timeline.sent()
+        timeline.answered(
+            bucket * 0.25, phase, "sync", SEND_OK, reason="", send_id="x", latency_ms=1.0
+        )
+
+    assert "<svg" in timeline_svg(timeline, buckets * 0.25)
+
+
 def test_the_same_drill_is_the_same_picture() -> None:
     assert timeline_svg(samples.timeline(), 9.0) == timeline_svg(samples.timeline(), 9.0)
 

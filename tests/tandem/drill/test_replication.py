@@ -28,7 +28,7 @@ def test_a_lost_slave_falls_behind_its_last_report() -> None:
     view.sampled(2.0, 5000, [])
 
     assert not view.behind_at_most(1 << 40)
-    assert str(view) == "broker-a-1 not connected"
+    assert str(view) == "broker-a-1 not connected, 4,000 bytes behind"
     assert [(point.lag_bytes, point.connected) for point in timeline.lag["broker-a-1"]] == [
         (0, True),
         (4000, False),

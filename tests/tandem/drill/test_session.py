@@ -75,5 +75,5 @@ def test_nothing_to_tidy_is_fine(tmp_path: Path) -> None:
 def test_of_nested_groups_of_errors_one_is_told() -> None:
     told = DrillError("the one")
 
-    inner: ExceptionGroup[Any] = ExceptionGroup("", [told])
-    assert session._first(ExceptionGroup("", [inner])) is told
+    nested: Any = ExceptionGroup("", [ExceptionGroup("", [told])])
+    assert session._first(nested) is told
