@@ -17,5 +17,9 @@ class AuditError(DrillError):
     """The logs could not be read to their end, so nothing is known about promises. See the text."""
 
 
+class ReportError(DrillError):
+    """The report cannot be written, most likely because the disk is full."""
+
+
 class LedgerError(DrillError):
     """The ledger cannot be written, most likely because the disk is full. Nothing more was sent."""

@@ -10,6 +10,7 @@ from the ledger, not even when the drill is killed. A send without a second line
 answer: its status is UNKNOWN. At the end both are joined into one Parquet row for the audit.
 """
 
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -149,9 +150,16 @@ class Ledger:
         try:
             written = os.write(self._fd, data)
         except OSError as error:
-            raise LedgerError(f"cannot write the ledger {self._path}: {error.strerror}") from error
+            raise self._refused(os.strerror(error.errno or 0)) from error
         if written != len(data):
-            raise LedgerError(f"cannot write the ledger {self._path}: the disk is full")
+            # The kernel took what there was room for.
+            raise self._refused(os.strerror(errno.ENOSPC))
+
+    def _refused(self, reason: str) -> LedgerError:
+        return LedgerError(
+            f"cannot write the ledger {self._path}: {reason};"
+            " make room or give another directory by --out"
+        )
 
 
 def read_entries(path: Path) -> Iterator[LedgerEntry]:

@@ -219,6 +219,9 @@ def write_config(config: Path, out: Path) -> Path:
     """Write the cluster file of this drill: the same, with all data below `out`.
 
     So a drill never touches the data of a cluster that uses the same file.
+
+    Raises:
+        BadOptionsError: `out` does not take it.
     """
     document = yaml.safe_load(config.read_text(encoding="utf-8"))
     document["cluster"] = {**(document.get("cluster") or {}), "data_directory": str(out / "data")}
@@ -226,5 +229,9 @@ def write_config(config: Path, out: Path) -> Path:
         node.pop("directory", None)
     path = out / "cluster.yaml"
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
-    path.write_text(f"# {config.resolve()}, with the data of this drill\n{text}", encoding="utf-8")
+    head = f"# {config.resolve()}, with the data of this drill\n"
+    try:
+        path.write_text(head + text, encoding="utf-8")
+    except OSError as error:
+        raise BadOptionsError(f"--out {out}: cannot write {path}: {error.strerror}") from error
     return path

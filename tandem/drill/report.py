@@ -6,6 +6,7 @@ from typing import Final
 import jinja2
 import msgspec
 
+from tandem.drill.errors import ReportError
 from tandem.drill.outcomes import STATUSES
 from tandem.drill.plots import STATUS_COLOURS, timeline_svg
 from tandem.drill.summary import Summary, broken_promises, failed_expectations
@@ -64,12 +65,19 @@ CHECKS: Final = (
 
 
 def write_report(summary: Summary, timeline: Timeline, out: Path) -> Path:
-    """Write `summary.json` and `index.html`; return the page."""
-    out.mkdir(parents=True, exist_ok=True)
+    """Write `summary.json` and `index.html`; return the page.
+
+    Raises:
+        ReportError: they cannot be written.
+    """
     encoded = msgspec.json.format(msgspec.json.encode(summary), indent=2)
-    (out / SUMMARY_NAME).write_bytes(encoded + b"\n")
     page = out / PAGE_NAME
-    page.write_text(render(summary, timeline), encoding="utf-8")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        (out / SUMMARY_NAME).write_bytes(encoded + b"\n")
+        page.write_text(render(summary, timeline), encoding="utf-8")
+    except OSError as error:
+        raise ReportError(f"cannot write the report in {out}: {error.strerror}") from error
     return page
 
 

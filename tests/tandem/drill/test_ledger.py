@@ -101,7 +101,7 @@ def test_a_full_disk_is_one_clear_error() -> None:
     full._encoder = msgspec.json.Encoder()
     full._fd = os.open("/dev/full", os.O_WRONLY)
 
-    with full, pytest.raises(LedgerError, match="/dev/full: No space left on device"):
+    with full, pytest.raises(LedgerError, match="/dev/full: No space left on device; make room"):
         full.write(sending(0))
 
 

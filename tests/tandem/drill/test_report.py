@@ -4,6 +4,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tandem.drill.errors import ReportError
 from tandem.drill.report import render, write_report
 from tests.tandem.drill import samples
 
@@ -61,6 +62,13 @@ def test_the_page_says_what_an_answer_means() -> None:
     page = render(samples.summary(), samples.timeline())
 
     assert "unknown, not failed" in page
+
+
+def test_a_report_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "report").touch()
+
+    with pytest.raises(ReportError, match=r"cannot write the report in .*: File exists"):
+        write_report(samples.summary(), samples.timeline(), tmp_path / "report")
 
 
 def test_page_and_facts_are_written(tmp_path: Path) -> None:
