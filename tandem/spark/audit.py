@@ -17,8 +17,10 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 from tandem.spark import audit_rules as rules
 from tandem.spark.audit_rules import AuditSummary, Finding
 from tandem.spark.log_compare import Log, first_difference, logs_differ_at, open_extent, pieces
+from tandem.spark.log_files import commit_log_folder, local_path
 
 _RECORD_COLUMNS = "topic,queueId,queueOffset,physicalOffset,keys,bodyCrc,error"
+_PLACE = ("queue_id", "queue_offset", "physical_offset")
 _SEND_FIELDS = ("send_id", "scenario", "phase", "producer", "sequence", "mode", "status")
 _SCHEMA = StructType(
     [
@@ -59,28 +61,21 @@ def run_audit(
     Raises:
         NotAStoreError: the master's directory is not a store.
     """
+    commit_log_folder(local_path(str(stores[master])))
     sends = spark.read.parquet(str(ledger))
-    log = _read_log(spark, str(stores[master]))
-    records = log.where(f.col("topic") == topic)
-    matched = _match(records, sends).cache()
+    judged = _judge_records(_read_log(spark, str(stores[master])), sends, topic).cache()
     logs = {node: open_extent(str(path)) for node, path in stores.items()}
     differences = _compare(spark, logs, master)
-    findings = [
-        _outcomes(sends, matched),
-        _phantoms(matched),
-        _misplaced(sends, matched),
-        _gaps(records),
-        _disorder(matched),
-        _damage(log),
-    ]
-    table = _as_table(findings[0], master)
-    for finding in findings[1:]:
-        table = table.unionByName(_as_table(finding, master))
-    table = table.unionByName(_slaves(spark, logs, master, differences))
+    table = (
+        _as_table(_judge_sends(sends, judged), master)
+        .unionByName(_as_table(_of_records(judged), master))
+        .unionByName(_slaves(spark, logs, master, differences))
+    )
     place = str(Path(out_dir) / rules.TABLE_NAME)
-    table.coalesce(1).write.mode("overwrite").parquet(place)
-    summary = _summarise(spark.read.parquet(place), matched, logs[master].end, differences)
-    matched.unpersist()
+    table.write.mode("overwrite").parquet(place)
+    records = judged.where("ours").count()
+    summary = _summarise(spark.read.parquet(place), records, logs[master].end, differences)
+    judged.unpersist()
     return summary
 
 
@@ -98,45 +93,127 @@ def _read_log(spark: SparkSession, store: str) -> DataFrame:
     )
 
 
-def _match(records: DataFrame, sends: DataFrame) -> DataFrame:
-    """Records with the send they belong to (`send_id` null: none) and where its answer said."""
-    places = [
-        f.col(name).alias(f"answered_{name}")
-        for name in ("queue_id", "queue_offset", "physical_offset")
-    ]
-    known = sends.select(*_SEND_FIELDS, "body_crc32", *places)
-    joined = records.join(known, records["keys"] == known["send_id"], "left")
-    fits = f.col("body_crc") == f.col("body_crc32")
+def _judge_records(log: DataFrame, sends: DataFrame, topic: str) -> DataFrame:
+    """Every row of the log with the send it belongs to and what is wrong with it.
+
+    `ours`: it is a record of the topic; `fits`: it is what its send sent. `phantom`, `gap` and
+    `disorder` are null or say in words what is wrong; so does `error`.
+    """
+    ours = f.coalesce(f.col("topic") == topic, f.expr("false"))
+    named = log.withColumn("ours", ours).withColumn("key", f.when(f.col("ours"), f.col("keys")))
+    said = [f.col(name).alias(f"said_{name}") for name in _PLACE]
+    known = sends.select(*_SEND_FIELDS, "body_crc32", *said)
+    matched = named.join(known, named["key"] == known["send_id"], "left")
+    fits = f.coalesce(f.col("body_crc") == f.col("body_crc32"), f.expr("false"))
+    matched = matched.withColumn("fits", fits)
+    return _disorder(_gaps(matched.withColumn("phantom", _why_phantom())))
+
+
+def _why_phantom() -> Column:
     why = (
         f.when(f.col("send_id").isNull(), "no send has these keys")
-        .when(~fits, "the body is not what was sent")
+        .when(~f.col("fits"), "the body is not what was sent")
         .when(
             f.col("status").isin(*rules.REFUSED_STATUSES),
             f.concat(f.lit("the send ended as "), "status"),
         )
     )
-    return joined.withColumn("phantom", why).withColumn("fits", f.coalesce(fits, f.expr("false")))
+    keys = f.concat(f.lit(": keys '"), f.coalesce("keys", f.lit("")), f.lit("'"))
+    return f.when(f.col("ours"), f.concat(why, keys))
 
 
-def _copies(matched: DataFrame) -> DataFrame:
-    """The sends that are in the log: how often, and the place of their first copy."""
-    first = f.min(f.struct("physical_offset", "queue_id", "queue_offset"))
-    copies = (
-        matched.where("fits")
-        .groupBy("send_id")
-        .agg(f.count("*").alias("copies"), first.alias("first"))
+def _gaps(matched: DataFrame) -> DataFrame:
+    """Say where a queue offset is not the one behind its predecessor's in the log."""
+    in_queue = Window.partitionBy("ours", "queue_id").orderBy("physical_offset")
+    expected = f.coalesce(f.lag("queue_offset").over(in_queue) + 1, f.lit(0))
+    is_gap = f.col("ours") & (f.col("queue_offset") != f.col("expected"))
+    detail = f.concat(f.lit("expected queue offset "), "expected")
+    return matched.withColumn("expected", expected).withColumn("gap", f.when(is_gap, detail))
+
+
+def _disorder(matched: DataFrame) -> DataFrame:
+    """Say where a producer sent a message before the one in front of it in the same queue."""
+    of_send = Window.partitionBy("send_id", "fits").orderBy("physical_offset")
+    is_first = f.col("fits") & (f.row_number().over(of_send) == 1)
+    in_queue = Window.partitionBy("is_first", "producer", "queue_id").orderBy(
+        "queue_offset", "physical_offset"
     )
-    place = [f.col(f"first.{name}") for name in ("queue_id", "queue_offset", "physical_offset")]
-    return copies.select("send_id", "copies", *place)
+    before = f.lag("sequence").over(in_queue)
+    wrong = f.col("is_first") & (f.col("sequence") <= f.col("before"))
+    detail = f.concat(f.lit("behind sequence "), "before", f.lit(" of the same producer"))
+    ordered = matched.withColumn("is_first", is_first).withColumn("before", before)
+    return ordered.withColumn("disorder", f.when(wrong, detail))
 
 
-def _outcomes(sends: DataFrame, matched: DataFrame) -> DataFrame:
-    """Exactly one row a send, and one more for each that is there more than once."""
-    seen = sends.select(*_SEND_FIELDS, "reason").join(_copies(matched), "send_id", "left")
+def _of_records(judged: DataFrame) -> DataFrame:
+    """One row for everything that is wrong with a record."""
+    wrong = _some(
+        (rules.PHANTOM, f.col("phantom")),
+        (rules.OUT_OF_ORDER, f.col("gap")),
+        (rules.OUT_OF_ORDER, f.col("disorder")),
+        (rules.CORRUPT, f.col("error")),
+    )
+    rows = judged.withColumn("wrong", f.explode(wrong)).select("*", "wrong.*")
+    # A gap and a hole are about the log, whoever's message it was.
+    of_nobody = f.col("detail").eqNullSafe(f.col("gap")) | (f.col("finding") == rules.CORRUPT)
+    send = [f.when(~of_nobody, f.col(name)).alias(name) for name in _SEND_FIELDS]
+    return rows.select("finding", "detail", *send, *_PLACE)
+
+
+def _judge_sends(sends: DataFrame, judged: DataFrame) -> DataFrame:
+    """Exactly one row a send, and one more for each that is there twice or misplaced."""
+    in_queue = [f.col(name) == f.col(f"said_{name}") for name in ("queue_id", "queue_offset")]
+    said_no_more = f.col("said_physical_offset") < 0
+    in_log = said_no_more | (f.col("physical_offset") == f.col("said_physical_offset"))
+    copies = (
+        judged.where("fits")
+        .groupBy("send_id")
+        .agg(
+            f.count("*").alias("copies"),
+            f.min(f.struct("physical_offset", "queue_id", "queue_offset")).alias("first"),
+            f.max(in_queue[0] & in_queue[1] & in_log).alias("at_place"),
+        )
+    )
+    said = sends.select(*_SEND_FIELDS, "reason", _said(), f.col("queue_offset").alias("said_at"))
+    seen = said.join(copies, "send_id", "left")
+    misplaced = (f.col("said_at") >= 0) & ~f.col("at_place")
+    times = f.concat(f.lit("in the log "), "copies", f.lit(" times"))
+    verdicts = _some(
+        (_outcome(), f.col("reason")),
+        (rules.DUPLICATED, f.when(f.col("copies") > 1, times)),
+        (rules.MISPLACED, f.when(misplaced, f.col("said"))),
+    )
+    rows = seen.withColumn("verdict", f.explode(verdicts)).select("*", "verdict.*")
+    place = [f.col(f"first.{name}") for name in _PLACE]
+    return rows.select("finding", "detail", "copies", *_SEND_FIELDS, *place)
+
+
+def _said() -> Column:
+    text = "the answer said queue %d, offset %d, physical offset %d"
+    return f.format_string(text, *_PLACE).alias("said")
+
+
+def _some(*findings: tuple[str | Column, Column]) -> Column:
+    """An array of (finding, detail), of those whose detail is not null."""
+    pairs = [
+        f.when(
+            detail.isNotNull(),
+            f.struct(
+                (f.lit(name) if isinstance(name, str) else name).alias("finding"),
+                detail.alias("detail"),
+            ),
+        )
+        for name, detail in findings
+    ]
+    return f.filter(f.array(*pairs), lambda pair: pair.isNotNull())
+
+
+def _outcome() -> Column:
+    """What became of a send; `copies` is null if it is not in the log."""
     found = f.col("copies").isNotNull()
     status = f.col("status")
     lost = f.when(f.col("mode") == "sync", rules.SYNC_LOST).otherwise(rules.ASYNC_LOST)
-    finding = (
+    return (
         f.when((status == rules.SEND_OK) & found, rules.STORED)
         .when(status == rules.SEND_OK, lost)
         .when(status.isin(*rules.REFUSED_STATUSES) & found, rules.REFUSED_BUT_STORED)
@@ -145,82 +222,16 @@ def _outcomes(sends: DataFrame, matched: DataFrame) -> DataFrame:
         .when(status.isin(*rules.STORED_STATUSES), rules.STORED_BUT_MISSING)
         .otherwise(rules.UNKNOWN_MISSING)
     )
-    every = seen.withColumn("finding", finding).withColumnRenamed("reason", "detail")
-    twice = f.concat(f.lit("in the log "), "copies", f.lit(" times"))
-    return every.unionByName(
-        every.where("copies > 1")
-        .withColumn("finding", f.lit(rules.DUPLICATED))
-        .withColumn("detail", twice)
-    )
-
-
-def _phantoms(matched: DataFrame) -> DataFrame:
-    phantoms = matched.where("phantom is not null").withColumn("finding", f.lit(rules.PHANTOM))
-    keys = f.coalesce("keys", f.lit(""))
-    detail = f.concat("phantom", f.lit(": keys '"), keys, f.lit("'"))
-    return phantoms.withColumn("detail", detail)
-
-
-def _misplaced(sends: DataFrame, matched: DataFrame) -> DataFrame:
-    """Sends that are in the log, but not where their answer said."""
-    elsewhere = matched.where("fits and answered_queue_offset >= 0").withColumn(
-        "at_place",
-        (f.col("queue_id") == f.col("answered_queue_id"))
-        & (f.col("queue_offset") == f.col("answered_queue_offset"))
-        & (
-            (f.col("answered_physical_offset") < 0)
-            | (f.col("physical_offset") == f.col("answered_physical_offset"))
-        ),
-    )
-    wrong = elsewhere.groupBy("send_id").agg(f.max("at_place").alias("right")).where("not right")
-    answered = f.format_string(
-        "the answer said queue %d, offset %d, physical offset %d",
-        "queue_id",
-        "queue_offset",
-        "physical_offset",
-    )
-    said = sends.withColumn("detail", answered).select(*_SEND_FIELDS, "detail")
-    rows = said.join(wrong.select("send_id"), "send_id").join(_copies(matched), "send_id")
-    return rows.withColumn("finding", f.lit(rules.MISPLACED))
-
-
-def _gaps(records: DataFrame) -> DataFrame:
-    """Records whose queue offset is not the one behind their predecessor's in the log."""
-    in_queue = Window.partitionBy("queue_id").orderBy("physical_offset")
-    expected = f.coalesce(f.lag("queue_offset").over(in_queue) + 1, f.lit(0))
-    wrong = records.withColumn("expected", expected).where("queue_offset != expected")
-    detail = f.concat(f.lit("expected queue offset "), "expected")
-    return wrong.withColumn("detail", detail).withColumn("finding", f.lit(rules.OUT_OF_ORDER))
-
-
-def _disorder(matched: DataFrame) -> DataFrame:
-    """Records that a producer sent before the one in front of them in the same queue."""
-    of_send = Window.partitionBy("send_id").orderBy("physical_offset")
-    firsts = (
-        matched.where("fits").withColumn("copy", f.row_number().over(of_send)).where("copy = 1")
-    )
-    in_queue = Window.partitionBy("producer", "queue_id").orderBy("queue_offset", "physical_offset")
-    before = f.lag("sequence").over(in_queue)
-    wrong = firsts.withColumn("before", before).where("sequence <= before")
-    detail = f.concat(f.lit("behind sequence "), "before", f.lit(" of the same producer"))
-    return wrong.withColumn("detail", detail).withColumn("finding", f.lit(rules.OUT_OF_ORDER))
-
-
-def _damage(log: DataFrame) -> DataFrame:
-    damaged = log.where("error is not null").withColumn("finding", f.lit(rules.CORRUPT))
-    return damaged.withColumnRenamed("error", "detail")
 
 
 def _as_table(findings: DataFrame, node: str) -> DataFrame:
     """Bring findings into the shape of the table; what they do not have is null."""
-    fields = _SCHEMA.fields
-    have = set(findings.columns) | {"node"}
     named = findings.withColumn("node", f.lit(node))
-    columns: list[Column] = [
-        (f.col(field.name) if field.name in have else f.lit(None))
+    columns = [
+        (f.col(field.name) if field.name in named.columns else f.lit(None))
         .cast(field.dataType)
         .alias(field.name)
-        for field in fields
+        for field in _SCHEMA.fields
     ]
     return named.select(*columns)
 
@@ -250,7 +261,7 @@ def _slaves(
 
 
 def _summarise(
-    table: DataFrame, matched: DataFrame, log_bytes: int, differences: Mapping[str, int | None]
+    table: DataFrame, records: int, log_bytes: int, differences: Mapping[str, int | None]
 ) -> AuditSummary:
     counted = table.groupBy("finding", "mode").count().collect()
     counts: dict[str, int] = {}
@@ -262,7 +273,7 @@ def _summarise(
     return rules.summarise(
         counts,
         acknowledged,
-        records=matched.count(),
+        records=records,
         log_bytes=log_bytes,
         differences=dict(differences),
     )
