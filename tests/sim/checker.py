@@ -172,7 +172,7 @@ class Log(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """A slave that raised the alarm and was wiped for it, and both logs at that time."""
+    """An alarm: a slave was refused as another history. Both logs at that time."""
 
     name: str
     slave: Log
@@ -214,14 +214,14 @@ def check(
     slaves: Mapping[str, Log],
     expectations: Expectations | None = None,
     refusals: Sequence[Refusal] = (),
+    given_up: Sequence[Log] = (),
 ) -> list[Finding]:
     """Return every broken promise; an empty list if all were kept.
 
     `slaves` are the logs at the end, when every slave has caught up; one that was refused has been
-    wiped and has copied the log by then.
+    wiped and has copied the log by then. `given_up` are the logs that were wiped.
     """
     expected = expectations or Expectations()
-    given_up = [refusal.slave for refusal in refusals]
     logs = {"master": master, **slaves}
     findings = [Finding(Kind.CRASHED, text) for text in history.crashes]
     findings += _check_logs(logs)

@@ -9,7 +9,7 @@ import contextvars
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 import trio
@@ -17,7 +17,7 @@ import trio
 from node.config import ClusterConfig, NodeConfig
 from store.errors import CorruptLogError, StoreError
 from tandem.wire.message import Host
-from tests.sim.checker import Refusal, Report, walk_log
+from tests.sim.checker import Log, Refusal, Report, walk_log
 from tests.sim.faults import Instruction
 from tests.sim.log_tail import LogTail
 from tests.sim.trace import Trace
@@ -57,7 +57,6 @@ class Incarnation:
         self.scope = trio.CancelScope()
         self.tail = LogTail(seams.disk, directory)
         self.reported = bytearray()
-        self.started_at = trio.current_time()
 
 
 class SimulatedNode:
@@ -74,6 +73,7 @@ class SimulatedNode:
         self.disk_was_hurt = False
         self.sync_has_failed = False
         self.start_again = False
+        self.has_alarm = False
 
     @property
     def is_up(self) -> bool:
@@ -125,6 +125,7 @@ class SimulatedCluster:
         self.log_lines: list[LogLine] = []
         self.reports: list[Report] = []
         self.refusals: list[Refusal] = []
+        self.given_up: list[tuple[str, Log]] = []
         self.master_lost_cache = False
         self._node_function = node_function
         self._chance = chance
@@ -232,26 +233,32 @@ class SimulatedCluster:
         node = self.nodes[name]
         assert not node.is_up
         self._trace.note("fault", f"wipe {name}")
-        self.refusals.append(
-            Refusal(name, walk_log(read_log(node)), walk_log(read_log(self.master)))
-        )
+        self.given_up.append((name, walk_log(read_log(node))))
+        node.has_alarm = False
         node.disk = self._new_disk(name)
 
-    def has_alarm(self, slave: SimulatedNode, since: float | None = None) -> bool:
-        """True if slave or master said that the slave's log is another history.
+    def note_log_line(self, line: LogLine) -> None:
+        """Take a line of WARNING or above. An alarm is judged by the logs as they are now."""
+        self.log_lines.append(line)
+        for slave in self.slaves:
+            if self._is_alarm_of(slave, line) and self.master.is_up:
+                slave.has_alarm = True
+                self.refusals.append(
+                    Refusal(slave.name, walk_log(read_log(slave)), walk_log(read_log(self.master)))
+                )
 
-        `since` is a virtual time; default: the slave's last start.
+    def _is_alarm_of(self, slave: SimulatedNode, line: LogLine) -> bool:
+        if line.node == slave.name:
+            return SLAVE_ALARM in line.text
+        is_about_it = line.text.startswith(f"slave {slave.name} ")
+        return line.node == self.master.name and is_about_it and MASTER_ALARM in line.text
+
+    def needs_remedy(self, slave: SimulatedNode) -> bool:
+        """True if there was an alarm since the last wipe and the logs still differ.
+
+        A power loss of the slave can take away what the master has not.
         """
-        if since is None:
-            since = slave.current.started_at if slave.current else 0.0
-        return any(
-            line.at_seconds >= since
-            and (
-                (line.node == slave.name and SLAVE_ALARM in line.text)
-                or (line.node == self.master.name and _is_alarm_of(slave.name, line.text))
-            )
-            for line in self.log_lines
-        )
+        return slave.has_alarm and not read_log(self.master).startswith(read_log(slave))
 
     def ip_of(self, machine: str) -> str:
         """Return the address of a node, or of a client, which is named by its address."""
@@ -360,26 +367,16 @@ class SimulatedCluster:
                 self.reports.append(Report(slave.name, report, end, trio.current_time()))
 
 
-def _is_alarm_of(slave: str, text: str) -> bool:
-    return text.startswith(f"slave {slave} ") and MASTER_ALARM in text
-
-
 def _leaves(error: BaseException) -> list[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         return [leaf for part in error.exceptions for leaf in _leaves(part)]
     return [error]
 
 
-class Collecting(Protocol):
-    """What a log handler needs of a cluster."""
-
-    log_lines: list[LogLine]
-
-
 class NodeLogHandler(logging.Handler):
     """Takes the log lines of all nodes: into the trace, and from WARNING on into the cluster."""
 
-    def __init__(self, cluster: Collecting, trace: Trace) -> None:
+    def __init__(self, cluster: SimulatedCluster, trace: Trace) -> None:
         super().__init__(logging.INFO)
         self._cluster = cluster
         self._trace = trace
@@ -393,4 +390,4 @@ class NodeLogHandler(logging.Handler):
             line = LogLine(
                 node, trio.current_time(), record.levelno, text, record.exc_info is not None
             )
-            self._cluster.log_lines.append(line)
+            self._cluster.note_log_line(line)

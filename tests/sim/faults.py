@@ -131,8 +131,8 @@ class _Planner:
         return self._chance.choice(self._nodes[1:])
 
     def _pair(self) -> tuple[str, str]:
-        """Two machines, one of them a node."""
-        node = self._node()
+        """Two machines, one of them a node, which is the master as often as not."""
+        node = self._chance.choice((self._nodes[0], self._node()))
         others = [machine for machine in self._machines if machine != node]
         pair = [node, self._chance.choice(others)]
         self._chance.shuffle(pair)

@@ -86,6 +86,7 @@ def settings_of(scenario: Scenario) -> Settings:
             pause_seconds=0.04,
             body_bytes_max=200,
             batch_chance=0.0,
+            many_chance=0.0,
         )
         for index in range(4)
     )
@@ -109,6 +110,7 @@ def settings_of(scenario: Scenario) -> Settings:
         producers=producers,
         load_seconds=scenario.load_seconds,
         send_timeout_ms=1_000,
+        delay_seconds_max=0.001,
     )
 
 
@@ -127,7 +129,7 @@ def outcome_lines(scenario: Scenario, result: Result) -> tuple[str, ...]:
         if end - start > SETTLE_SECONDS
     ]
     lines.append(f"alarms: {', '.join(result.alarmed) or 'none'}")
-    lines.append(f"wiped: {', '.join(result.refused) or 'none'}")
+    lines.append(f"wiped: {', '.join(result.wiped) or 'none'}")
     lines.append(f"findings: {', '.join(f.text for f in result.findings) or 'none'}")
     return tuple(lines)
 

@@ -51,7 +51,7 @@ from tests.sim.workload import (
     drain,
 )
 from tests.support import deterministic_trio
-from tests.support.simulated_network import SimulatedNetwork
+from tests.support.simulated_network import NetworkSettings, SimulatedNetwork
 from tests.support.virtual_clock import Timeline
 
 if TYPE_CHECKING:
@@ -88,6 +88,8 @@ class Settings(msgspec.Struct, frozen=True):
     producers: tuple[ProducerProfile, ...]
     load_seconds: float
     send_timeout_ms: int
+    delay_seconds_max: float
+    """Of a healthy link."""
 
 
 class Result(msgspec.Struct):
@@ -101,10 +103,10 @@ class Result(msgspec.Struct):
     log_lines: list[str]
     """Lines of WARNING and above, with node and time."""
     virtual_seconds: float
-    refused: list[str]
-    """Slaves that were wiped, because they had raised the alarm."""
+    wiped: list[str]
+    """Slaves whose store was moved away."""
     alarmed: list[str]
-    """Nodes that raised the alarm at any time, on either side."""
+    """Slaves that were refused as another history at any time."""
 
     def report(self) -> str:
         """What a person needs to look into it: the verdict, the plan, the words of the nodes."""
@@ -171,6 +173,7 @@ def draw_settings(seed: int) -> Settings:
         producers=producers,
         load_seconds=mix.duration_seconds + 0.5,
         send_timeout_ms=chance.choice((500, 1_500)),
+        delay_seconds_max=chance.choice((0.001, 0.005, 0.03)),
     )
 
 
@@ -181,9 +184,10 @@ def _draw_producers(chance: random.Random) -> tuple[ProducerProfile, ...]:
             ip=f"127.0.1.{index + 1}",
             sync=index % 2 == 0,
             retries=chance.choice((0, 0, 0, 2)),
-            pause_seconds=chance.choice((0.03, 0.07, 0.15)),
+            pause_seconds=chance.choice((0.04, 0.08, 0.15)),
             body_bytes_max=chance.choice((0, 200, 1500)),
             batch_chance=chance.choice((0.0, 0.2)),
+            many_chance=chance.choice((0.0, 0.3)),
         )
         for index in range(chance.randint(2, 4))
     )
@@ -245,6 +249,7 @@ class Simulation:
             self.network = SimulatedNetwork(
                 timeline,
                 self._chance("network"),
+                settings=NetworkSettings(delay_seconds_max=self.settings.delay_seconds_max),
                 on_event=lambda event: self.trace.note("net", event),
             )
             self.cluster = SimulatedCluster(
@@ -352,11 +357,10 @@ class Simulation:
     def _remedy_refused_slaves(self) -> None:
         """Do what the alarm tells the operator to do."""
         for slave in self.cluster.slaves:
-            if not self.cluster.has_alarm(slave):
-                continue
-            self.cluster.kill(slave.name)
-            self.cluster.wipe(slave.name)
-            self.cluster.start(slave.name)
+            if self.cluster.needs_remedy(slave):
+                self.cluster.kill(slave.name)
+                self.cluster.wipe(slave.name)
+                self.cluster.start(slave.name)
 
     async def _probe(self, healed_at: float) -> None:
         profile = ProducerProfile(
@@ -367,6 +371,7 @@ class Simulation:
             pause_seconds=0.5,
             body_bytes_max=100,
             batch_chance=0.0,
+            many_chance=0.0,
         )
         await self._producer(profile).probe(healed_at, until=healed_at + SEND_AGAIN_SECONDS)
 
@@ -409,6 +414,7 @@ class Simulation:
                 send_again_within_seconds=SEND_AGAIN_SECONDS,
             ),
             cluster.refusals,
+            [log for _, log in cluster.given_up],
         )
         return Result(
             settings=self.settings,
@@ -418,8 +424,8 @@ class Simulation:
             history=self.history,
             log_lines=lines,
             virtual_seconds=self.virtual_seconds,
-            refused=[refusal.name for refusal in cluster.refusals],
-            alarmed=[slave.name for slave in cluster.slaves if cluster.has_alarm(slave, since=0.0)],
+            wiped=sorted(name for name, _ in cluster.given_up),
+            alarmed=sorted({refusal.name for refusal in cluster.refusals}),
         )
 
 

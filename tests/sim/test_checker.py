@@ -46,6 +46,7 @@ class Run:
         self.slaves = {"one": self.master, "two": self.master}
         self.expectations = Expectations()
         self.refusals: list[Refusal] = []
+        self.given_up: list[Log] = []
         records = walk_log(self.master).records
         self.history = History(
             sends=[_send(index, record) for index, record in enumerate(records)],
@@ -61,7 +62,7 @@ class Run:
     def check(self) -> list[Finding]:
         slaves = {name: walk_log(data) for name, data in self.slaves.items()}
         master = walk_log(self.master)
-        return check(self.history, master, slaves, self.expectations, self.refusals)
+        return check(self.history, master, slaves, self.expectations, self.refusals, self.given_up)
 
     def kinds(self) -> set[Kind]:
         return {finding.kind for finding in self.check()}
@@ -277,7 +278,7 @@ def _nothing_probed(run: Run) -> None:
 
 
 def _lost_after_power_loss_with_sync_flush(run: Run) -> None:
-    run.refusals.append(Refusal("one", slave=walk_log(run.master), master=walk_log(run.master[:1])))
+    run.given_up.append(walk_log(run.master))
     run.everywhere(_log(*((i, i % 2) for i in range(4))))
     run.expectations = Expectations(master_lost_cache=True, acks_survive_power_loss=True)
 
@@ -371,6 +372,7 @@ def test_after_power_loss_an_acknowledged_message_on_a_refused_slave_is_not_lost
     before = walk_log(run.master)
     run.everywhere(_log(*((i, i % 2) for i in range(4))))
     run.refusals.append(Refusal("one", slave=before, master=walk_log(run.master)))
+    run.given_up.append(before)
     run.expectations = Expectations(master_lost_cache=True)
     assert run.check() == []
 

@@ -46,6 +46,9 @@ class ProducerProfile(msgspec.Struct, frozen=True):
     pause_seconds: float
     body_bytes_max: int
     batch_chance: float
+    """How often it sends several messages as one request."""
+    many_chance: float
+    """How often it sends several messages at once, each as a request of its own."""
 
 
 class ClientMachine:
@@ -109,12 +112,18 @@ class SendingProducer:
         """Send until `stop`, and finish what is under way."""
         async with self._machine.producer(self._profile, self._timeout_ms) as producer:
             while not stop.is_set():
-                if self._chance.random() < self._profile.batch_chance:
-                    await self.send_batch(producer, self._chance.randint(2, 6))
-                else:
-                    await self.send(producer)
+                await self._send_something(producer)
                 with trio.move_on_after(self._chance.expovariate(1 / self._profile.pause_seconds)):
                     await stop.wait()
+
+    async def _send_something(self, producer: Producer) -> None:
+        choice = self._chance.random()
+        if choice < self._profile.batch_chance:
+            await self.send_batch(producer, self._chance.randint(2, 6))
+        elif choice < self._profile.batch_chance + self._profile.many_chance:
+            await self.send_many(producer, self._chance.randint(2, 8))
+        else:
+            await self.send(producer)
 
     async def probe(self, healed_at: float, *, until: float) -> None:
         """Try a send now and then, the last one at `until`, and note how each went."""
@@ -151,6 +160,17 @@ class SendingProducer:
             self._note_error(messages, invoked_at, error)
         else:
             self._note_result(messages, invoked_at, result)
+
+    async def send_many(self, producer: Producer, count: int) -> None:
+        """Send several messages, all in flight together."""
+        messages = [self._next_message() for _ in range(count)]
+        invoked_at = trio.current_time()
+        results = await producer.send_many(messages)
+        for message, result in zip(messages, results, strict=True):
+            if isinstance(result, ClientError):
+                self._note_error([message], invoked_at, result)
+            else:
+                self._note_result([message], invoked_at, result)
 
     def _next_message(self) -> Message:
         key = f"{self._profile.name}.{self._sequence}"

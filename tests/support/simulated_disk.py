@@ -234,7 +234,7 @@ def _after_power_loss(cache: bytes, durable: bytes, chance: random.Random) -> by
         new = cache[page : page + PAGE_BYTES]
         if new == durable[page : page + PAGE_BYTES]:
             continue
-        if chance.random() < 0.3:
+        if chance.random() < 0.5:
             _tear_page(kept, page, new, chance)
         elif chance.random() < luck:
             kept[page : page + len(new)] = new

@@ -1,0 +1,233 @@
+"""Deliberately broken variants of the real code, to show that the simulation would notice.
+
+Each is a mistake that somebody could make: an answer too early, a check left out, a number off by
+one. A mutation that no seed catches means that the simulation is blind there.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import msgspec
+import trio
+
+import node.run
+import store.message_store
+import tandem.client.producer
+from ha.group_transfer_service import GroupTransferService
+from ha.ha_client import HAClient
+from ha.master_follower import MasterFollower
+from store.commit_log import CommitLog
+from store.flush_service import FlushService
+from store.message_store import MessageStore
+from store.results import PutMessageStatus
+from tandem.client.session import Session
+from tests.sim.checker import Kind
+from tests.sim.simulation import Settings, draw_settings
+
+Replacement = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""Given the real function, returns the broken one."""
+
+
+class Mutation(msgspec.Struct, frozen=True):
+    """One mistake.
+
+    `owner.name` is what is replaced. `caught_as` are the findings that show it. `seeds` says which
+    seeds can show it at all; trying the others would be a waste.
+    """
+
+    owner: object
+    name: str
+    replacement: Replacement
+    caught_as: frozenset[Kind]
+    seeds: Callable[[Settings], bool] = lambda _: True
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Break the code for as long as the context lasts."""
+        real = getattr(self.owner, self.name)
+        setattr(self.owner, self.name, self.replacement(real))
+        try:
+            yield
+        finally:
+            setattr(self.owner, self.name, real)
+
+
+def _loses(role: str) -> Callable[[Settings], bool]:
+    def loses(settings: Settings) -> bool:
+        return any(i.verb == "power-off" and i.arguments[0].endswith(role) for i in settings.plan)
+
+    return loses
+
+
+def _master_loses_power(settings: Settings) -> bool:
+    return _loses("-0")(settings)
+
+
+def _slave_loses_power(settings: Settings) -> bool:
+    return _loses("-1")(settings) or _loses("-2")(settings)
+
+
+def _sync_flush_and_power_loss(settings: Settings) -> bool:
+    is_sync = settings.store.flush_disk_type.value == "SYNC_FLUSH"
+    return is_sync and _master_loses_power(settings)
+
+
+def _breaks_connections(settings: Settings) -> bool:
+    return any(i.verb in ("kill", "cut", "half-cut", "power-off") for i in settings.plan)
+
+
+def _reports_one_byte_more(real: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, log_end: real(self, log_end + 1)
+
+
+def _reports_what_it_received(real: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, log_end: real(self, max(log_end, self._received))
+
+
+def _compares_nothing(real: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self, log_end, _: real(self, log_end, b"")
+
+
+def _any_ack_answers_all(real: Callable[..., Any]) -> Callable[..., Any]:
+    def slave_acked(self: GroupTransferService, name: str, offset: int) -> None:
+        if self._waiting:
+            offset = max(offset, self._waiting[-1][0])
+        real(self, name, offset)
+
+    return slave_acked
+
+
+def _does_not_wait_for_slaves(real: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda self: msgspec.structs.replace(real(self), submit_replication=None)
+
+
+def _answers_before_the_sync(_: Callable[..., Any]) -> Callable[..., Any]:
+    def submit(
+        _: FlushService,
+        _end_offset: int,
+        _deadline: float,
+        done: Callable[[PutMessageStatus, str], None],
+    ) -> None:
+        done(PutMessageStatus.PUT_OK, "")
+
+    return submit
+
+
+def _checks_no_body(real: Callable[..., Any]) -> Callable[..., Any]:
+    return partial(real, check_crc=False)
+
+
+def _uses_a_queue_offset_again(real: Callable[..., Any]) -> Callable[..., Any]:
+    def append_message(
+        self: CommitLog, message: object, topic: bytes, queue_offset: int, now_ms: int
+    ) -> object:
+        return real(self, message, topic, queue_offset - (queue_offset % 8 == 7), now_ms)
+
+    return append_message
+
+
+def _skips_a_message(real: Callable[..., Any]) -> Callable[..., Any]:
+    def get_message(
+        self: MessageStore, topic: str, queue_id: int, offset: int, *rest: object, **named: object
+    ) -> object:
+        return real(self, topic, queue_id, offset + (offset % 8 == 7), *rest, **named)
+
+    return get_message
+
+
+def _says_it_never_left(real: Callable[..., Any]) -> Callable[..., Any]:
+    def forget(self: Session[object], opaque: int) -> object:
+        abandoned = real(self, opaque)
+        return abandoned and msgspec.structs.replace(abandoned, outcome_unknown=False)
+
+    return forget
+
+
+def _always_tries_again(real: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda group, wait, _, *rest: real(group, wait, 2, *rest)
+
+
+def _dials_once(real: Callable[..., Any]) -> Callable[..., Any]:
+    dialled: set[int] = set()
+
+    async def dial(self: MasterFollower) -> object:
+        if id(self) in dialled:
+            await trio.sleep_forever()
+        dialled.add(id(self))
+        return await real(self)
+
+    return dial
+
+
+MUTATIONS: dict[str, Mutation] = {
+    "the slave reports one byte more than it has": Mutation(
+        HAClient, "heartbeat", _reports_one_byte_more, frozenset({Kind.FALSE_ACK})
+    ),
+    "the slave reports what it received, not what it appended": Mutation(
+        HAClient, "report", _reports_what_it_received, frozenset({Kind.FALSE_ACK})
+    ),
+    "the slave does not compare its log with the master's": Mutation(
+        HAClient,
+        "connected",
+        _compares_nothing,
+        frozenset({Kind.DIVERGED}),
+        _master_loses_power,
+    ),
+    "an acknowledgement answers every waiting put": Mutation(
+        GroupTransferService,
+        "slave_acked",
+        _any_ack_answers_all,
+        frozenset({Kind.UNREPLICATED}),
+    ),
+    "puts do not wait for slaves": Mutation(
+        node.run._Node, "_wait_policy", _does_not_wait_for_slaves, frozenset({Kind.UNREPLICATED})
+    ),
+    "puts are answered before the sync": Mutation(
+        FlushService,
+        "submit",
+        _answers_before_the_sync,
+        frozenset({Kind.LOST}),
+        _sync_flush_and_power_loss,
+    ),
+    "recovery believes a record whose body is torn": Mutation(
+        store.message_store,
+        "find_log_end",
+        _checks_no_body,
+        frozenset({Kind.DIVERGED, Kind.CORRUPT, Kind.CRASHED}),
+        _slave_loses_power,
+    ),
+    "a queue offset is used again": Mutation(
+        CommitLog, "append_message", _uses_a_queue_offset_again, frozenset({Kind.REORDERED})
+    ),
+    "a pull skips a message": Mutation(
+        MessageStore, "get_message", _skips_a_message, frozenset({Kind.MISREAD, Kind.UNREAD})
+    ),
+    "the client says of a lost request that it never left": Mutation(
+        Session,
+        "forget",
+        _says_it_never_left,
+        frozenset({Kind.PHANTOM}),
+        _breaks_connections,
+    ),
+    "the client sends again what it was told not to": Mutation(
+        tandem.client.producer,
+        "SendSettings",
+        _always_tries_again,
+        frozenset({Kind.DUPLICATED}),
+        _breaks_connections,
+    ),
+    "the slave never dials again": Mutation(
+        MasterFollower, "_dial", _dials_once, frozenset({Kind.DIVERGED}), _breaks_connections
+    ),
+}
+
+
+def seeds_for(mutation: Mutation) -> Iterator[int]:
+    """Return the seeds that can show a mutation, one after the other."""
+    seed = 0
+    while True:
+        if mutation.seeds(draw_settings(seed)):
+            yield seed
+        seed += 1
