@@ -176,15 +176,18 @@ class Stage:
     async def expect(
         self, expected: str, look: Callable[[], Seen], within_seconds: float = SEEN_SECONDS_MAX
     ) -> None:
-        """Wait until a look shows what is expected.
+        """Wait until a look shows what is expected, but not for a node that ended by itself.
 
         Raises:
             UnmetError: it did not within the time.
         """
         started = self._now()
         with trio.move_on_after(within_seconds):
-            await _until(lambda: look().held)
+            await _until(lambda: look().held or bool(self.cluster.unexpected_exits()))
         seen = look()
+        exits = self.cluster.unexpected_exits()
+        if exits and not seen.held:
+            seen = Seen(held=False, text="; ".join([seen.text, *exits]))
         self._note(expected, seen, self._now() - started)
         if not seen.held:
             raise UnmetError

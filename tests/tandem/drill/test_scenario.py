@@ -217,6 +217,23 @@ async def test_a_node_that_ends_by_itself_is_noted(
     assert {expectation.seen for expectation in failed(world)} == {"broker-a-2 ended with 1"}
 
 
+async def test_nobody_waits_for_a_node_that_ended_by_itself(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    world = World()
+    del world.up[MASTER]
+    world.exits = [f"{MASTER} ended with status 1: a bug"]
+    nursery.start_soon(world.run)
+
+    with pytest.raises(UnmetError):
+        await slave_loss(world.stage)
+    nursery.cancel_scope.cancel()
+
+    (expectation,) = failed(world)
+    assert expectation.seen.endswith(f"; {MASTER} ended with status 1: a bug")
+    assert expectation.waited_seconds < 1
+
+
 async def test_the_rest_of_an_input_is_waited_for(
     autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
 ) -> None:
