@@ -62,7 +62,8 @@ class Connection:
     Attributes:
         born_host: The client's address and port, packed as records hold it.
         last_active: When bytes last moved, in trio's time.
-        parked_puts: How many puts of this connection are waiting for their answer.
+        parked_puts: How many puts of this connection are waiting for their answer. Whoever parks
+            one counts it here, and calls `puts_answered` later.
         reading: Cancel it to take no more requests; answers owed are still sent.
     """
 
@@ -110,13 +111,9 @@ class Connection:
         """Call once `is_congested` no longer holds. Not called if the connection ends first."""
         self._when_drained.append(call)
 
-    def put_parked(self) -> None:
-        """A put of this connection will be answered later."""
-        self.parked_puts += 1
-
-    def put_answered(self) -> None:
-        """A parked put has been answered with `write`."""
-        self.parked_puts -= 1
+    def puts_answered(self, count: int) -> None:
+        """That many parked puts have been answered with `write`."""
+        self.parked_puts -= count
         self._wake()
 
     def flush(self) -> None:

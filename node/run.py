@@ -32,7 +32,7 @@ from node.handlers.client_heartbeat import ClientHeartbeat
 from node.handlers.consumer_offset import ConsumerOffset
 from node.handlers.pull_message import PullMessage
 from node.handlers.queue_offset import QueueOffset
-from node.handlers.send_message import SendMessage, SlaveRefusal, WaitPolicy
+from node.handlers.send_message import SendMessage, SlaveRefusal, Wait, WaitPolicy
 from node.handlers.send_properties import PropertyStamp, UniqueKeys
 from node.handlers.topic_route import TopicRoute
 from node.pull_request_hold_service import PullRequestHoldService
@@ -138,6 +138,7 @@ class _Node:
         self._registration = Registration(config, network, self._routes, self._topics)
         self._holds = PullRequestHoldService(self._outbox.flush)
         self._ha = HAService(ha_config(config), store, network, wall_clock_ms=wall_clock_ms)
+        self._send = None if store.is_slave else self._sender()
         self._heartbeats = ClientHeartbeat(self._clients, self._topics, is_slave=store.is_slave)
         self._server = Server(
             self._outbox,
@@ -248,37 +249,45 @@ class _Node:
         }
 
     def _send_handlers(self) -> dict[int, Handler]:
-        if self._store.is_slave:
+        if self._send is None:
             master = self._config.master
-            refuse = SlaveRefusal(master.name, master.broker_address).handle
-            return {
-                RequestCode.SEND_MESSAGE: refuse,
-                RequestCode.SEND_MESSAGE_V2: refuse,
-                RequestCode.SEND_BATCH_MESSAGE: refuse,
-            }
+            handler = SlaveRefusal(master.name, master.broker_address).handle
+        else:
+            handler = self._send.handle
+        return {
+            RequestCode.SEND_MESSAGE: handler,
+            RequestCode.SEND_MESSAGE_V2: handler,
+            RequestCode.SEND_BATCH_MESSAGE: handler,
+        }
+
+    def _sender(self) -> SendMessage:
         host = Host(self._config.node.address, self._config.node.port)
         keys = UniqueKeys(host, self._wall_clock_ms, self._random)
         stamp = PropertyStamp(self._config.cluster.cluster.name, keys.new)
-        send = SendMessage(self._store, self._topics, stamp, self._wait_policy(), self._random)
-        return {
-            RequestCode.SEND_MESSAGE: send.handle,
-            RequestCode.SEND_MESSAGE_V2: send.handle,
-            RequestCode.SEND_BATCH_MESSAGE: send.handle,
-        }
+        return SendMessage(self._store, self._topics, stamp, self._wait_policy(), self._random)
 
     def _wait_policy(self) -> WaitPolicy:
         settings = self._config.cluster
-        flushes = settings.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        replicates = self._config.broker_role is BrokerRole.SYNC_MASTER
-        return WaitPolicy(
-            submit_flush=self._store.flush_service.submit if flushes else None,
-            submit_replication=self._ha.group_transfer_service.submit if replicates else None,
-            flush_timeout_seconds=settings.store.sync_flush_timeout_ms / 1000,
-            slave_timeout_seconds=settings.replication.slave_timeout_ms / 1000,
-        )
+        store, transfer = self._store, self._ha.group_transfer_service
+        flush = replication = None
+        if settings.store.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+            flush = Wait(
+                store.flush_service.submit,
+                lambda: store.flushed_where,
+                settings.store.sync_flush_timeout_ms / 1000,
+            )
+        if self._config.broker_role is BrokerRole.SYNC_MASTER:
+            replication = Wait(
+                transfer.submit,
+                lambda: transfer.replicated_offset,
+                settings.replication.slave_timeout_ms / 1000,
+            )
+        return WaitPolicy(flush, replication)
 
     def _after_round(self) -> None:
         """Once per round of requests: replication, disk and dispatch first, then the answers."""
+        if self._send is not None:
+            self._send.submit()
         self._store.announce()
         self._outbox.flush()
 

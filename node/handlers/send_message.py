@@ -1,11 +1,12 @@
 """SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE: the path of a put.
 
-    check --> append --+--> answer                           nobody to wait for, or WAIT=false
-                       +--> park --+--> answer               the disk, a slave, or both have it,
-                                                             or their time is up
+    check --> append --+--> answer                       nobody to wait for, or WAIT=false
+                       +--> park --> submit --> answer   the disk, a slave, or both have it,
+                                                         or their time is up
 
-A put that waits is parked as an answer and not as a task: the `ParkedPut` is called back with the
-outcome and writes the response into its connection.
+Puts that wait are parked as answers and not as tasks; and all puts that came in one round wait
+together, as one `ParkedRound`, until disk and slaves have reached the last of them. They were
+written together, so they leave together, and the services count rounds instead of messages.
 
 A message that is answered with FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE *is*
 in the log; the remark says in words what went wrong.
@@ -17,6 +18,7 @@ in DefaultMessageStore.asyncPutMessage and CommitLog.handleDiskFlushAndHA.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
@@ -32,6 +34,7 @@ from tandem.wire.remoting_command import (
     RESPONSE_FLAG,
     RemotingCommand,
     SerializeType,
+    encode_frame,
 )
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -42,7 +45,6 @@ from tandem.wire.request_headers import (
 from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from random import Random
 
     from node.connection import Connection
@@ -75,6 +77,7 @@ _PUT_OK: Final = PutMessageStatus.PUT_OK
 _SEND_MESSAGE: Final = int(RequestCode.SEND_MESSAGE)
 _SEND_BATCH_MESSAGE: Final = int(RequestCode.SEND_BATCH_MESSAGE)
 _MSGPACK: Final = SerializeType.MSGPACK
+_SUCCESS: Final = int(ResponseCode.SUCCESS)
 
 assert set(_CODES) == set(PutMessageStatus)
 
@@ -84,22 +87,24 @@ Submit: TypeAlias = "Callable[[int, float, Callable[[PutMessageStatus, str], Non
 """(end offset, deadline in trio's time, called once with the outcome)"""
 
 
+class Wait(msgspec.Struct, frozen=True):
+    """Something a put may have to wait for."""
+
+    submit: Submit
+    reached: Callable[[], int]
+    """Up to which physical offset everything has what it waits for."""
+
+    timeout_seconds: float
+
+
 class WaitPolicy(msgspec.Struct, frozen=True):
-    """For what a put with WAIT waits, and for how long."""
+    """For what a put with WAIT waits."""
 
-    submit_flush: Submit | None = None
-    """Of the flush service; None under ASYNC_FLUSH."""
+    flush: Wait | None = None
+    """None under ASYNC_FLUSH."""
 
-    submit_replication: Submit | None = None
-    """Of the group transfer service; None under ASYNC_MASTER."""
-
-    flush_timeout_seconds: float = 5.0
-    slave_timeout_seconds: float = 3.0
-
-    @property
-    def waits(self) -> bool:
-        """Whether there is anything to wait for."""
-        return self.submit_flush is not None or self.submit_replication is not None
+    replication: Wait | None = None
+    """None under ASYNC_MASTER."""
 
 
 class SendMessage:
@@ -118,8 +123,9 @@ class SendMessage:
         self._properties = properties
         self._policy = policy
         self._random = random
-        self._policy_waits = policy.waits
+        self._policy_waits = policy != WaitPolicy()
         self._parked_count = 0
+        self._round: ParkedRound | None = None
 
     def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """Put a message or a batch. This runs once per message, so it is one flat function."""
@@ -161,10 +167,29 @@ class SendMessage:
             )
         if result.status is not _PUT_OK:
             return response_to(command, _CODES[result.status], result.reason)
+        response = stored_response(command, queue_id, properties, result)
         if self._policy_waits and not command.flag & ONEWAY_FLAG and is_waiting(properties):
-            self._park(ParkedPut(connection, command, queue_id, properties, result, self._unpark))
+            self._park(connection, response, result)
             return None
-        return stored_response(command, queue_id, properties, result)
+        return response
+
+    def submit(self) -> None:
+        """Have the puts parked in this round waited for. Call it at the end of every round."""
+        parked, self._round = self._round, None
+        if parked is not None:
+            parked.submit(trio.current_time())
+
+    def _park(
+        self, connection: Connection, response: RemotingCommand, result: PutMessageResult
+    ) -> None:
+        parked = self._round
+        if parked is None:
+            parked = self._round = ParkedRound(connection, self._policy, self._unpark)
+        # A round is about one connection: nobody else's requests are handled before its end.
+        assert parked.connection is connection
+        parked.puts.append((result.end_offset, response))
+        connection.parked_puts += 1
+        self._parked_count += 1
 
     def _created_topic(self, header: SendHeader) -> TopicConfig:
         topic = header.topic
@@ -205,97 +230,82 @@ class SendMessage:
             )
         )
 
-    def _park(self, parked: ParkedPut) -> None:
-        """Source: CommitLog.handleDiskFlushAndHA: both waits run side by side."""
-        policy = self._policy
-        self._parked_count += 1
-        parked.connection.put_parked()
-        now = trio.current_time()
-        end_offset = parked.result.end_offset
-        parked.open_waits = (policy.submit_flush is not None) + (
-            policy.submit_replication is not None
-        )
-        if policy.submit_flush is not None:
-            policy.submit_flush(end_offset, now + policy.flush_timeout_seconds, parked.flushed)
-        if policy.submit_replication is not None:
-            policy.submit_replication(
-                end_offset, now + policy.slave_timeout_seconds, parked.replicated
-            )
-
-    def _unpark(self) -> None:
-        self._parked_count -= 1
+    def _unpark(self, count: int) -> None:
+        self._parked_count -= count
 
 
-class ParkedPut:
-    """A put whose answer waits for the disk, a slave, or both. Every wait calls back once."""
+class ParkedRound:
+    """Puts of one connection whose answers wait for the disk, a slave, or both.
 
-    __slots__ = (
-        "_on_answered",
-        "_reason",
-        "_status",
-        "command",
-        "connection",
-        "open_waits",
-        "properties",
-        "queue_id",
-        "result",
-    )
+    Attributes:
+        puts: End offset and answer of each, in the order of the log. The answer says that all is
+            well until the outcome is known.
+    """
 
     def __init__(
-        self,
-        connection: Connection,
-        command: RemotingCommand,
-        queue_id: int,
-        properties: str,
-        result: PutMessageResult,
-        on_answered: Callable[[], None],
+        self, connection: Connection, policy: WaitPolicy, on_answered: Callable[[int], None]
     ) -> None:
         self.connection = connection
-        self.command = command
-        self.queue_id = queue_id
-        self.properties = properties
-        self.result = result
-        self.open_waits = 0
-        self._status = PutMessageStatus.PUT_OK
-        self._reason = ""
+        self.puts: list[tuple[int, RemotingCommand]] = []
+        self._policy = policy
         self._on_answered = on_answered
+        self._open_waits = 0
+        self._flush_outcome = _PUT_OK
+        self._flush_reason = ""
+        self._replication_outcome = _PUT_OK
+        self._replication_reason = ""
 
-    def flushed(self, status: PutMessageStatus, reason: str) -> None:
-        """The disk has it, or its time is up. A bad word about the slaves counts more."""
-        if self._status is PutMessageStatus.PUT_OK:
-            self._status, self._reason = status, reason
+    def submit(self, now: float) -> None:
+        """Wait for disk and slaves side by side. May answer at once.
+
+        Source: CommitLog.handleDiskFlushAndHA.
+        """
+        end_offset = self.puts[-1][0]
+        flush, replication = self._policy.flush, self._policy.replication
+        self._open_waits = (flush is not None) + (replication is not None)
+        if flush is not None:
+            flush.submit(end_offset, now + flush.timeout_seconds, self._flushed)
+        if replication is not None:
+            replication.submit(end_offset, now + replication.timeout_seconds, self._replicated)
+
+    def _flushed(self, status: PutMessageStatus, reason: str) -> None:
+        self._flush_outcome, self._flush_reason = status, reason
         self._wait_ended()
 
-    def replicated(self, status: PutMessageStatus, reason: str) -> None:
-        """Enough slaves have it, or their time is up."""
-        if status is not PutMessageStatus.PUT_OK:
-            self._status, self._reason = status, reason
+    def _replicated(self, status: PutMessageStatus, reason: str) -> None:
+        self._replication_outcome, self._replication_reason = status, reason
         self._wait_ended()
 
     def _wait_ended(self) -> None:
-        self.open_waits -= 1
-        if self.open_waits:
+        self._open_waits -= 1
+        if self._open_waits:
             return
-        response = stored_response(
-            self.command,
-            self.queue_id,
-            self.properties,
-            self.result,
-            _CODES[self._status],
-            self._reason or None,
-        )
-        self.connection.respond(self.command, response)
-        self.connection.put_answered()
-        self._on_answered()
+        if self._flush_outcome is not _PUT_OK or self._replication_outcome is not _PUT_OK:
+            self._tell_outcomes()
+        self.connection.write(b"".join([encode_frame(response) for _, response in self.puts]))
+        self.connection.puts_answered(len(self.puts))
+        self._on_answered(len(self.puts))
+
+    def _tell_outcomes(self) -> None:
+        """Only those that disk or slaves have not reached are told; slaves have the last word."""
+        policy = self._policy
+        for wait, status, reason in (
+            (policy.flush, self._flush_outcome, self._flush_reason),
+            (policy.replication, self._replication_outcome, self._replication_reason),
+        ):
+            if wait is None or status is _PUT_OK:
+                continue
+            reached, code = wait.reached(), _CODES[status]
+            self.puts = [
+                (end, response)
+                if end <= reached
+                else (end, msgspec.structs.replace(response, code=code, remark=reason))
+                for end, response in self.puts
+            ]
 
 
 def stored_response(
-    command: RemotingCommand,
-    queue_id: int,
-    properties: str,
-    result: PutMessageResult,
-    code: int = ResponseCode.SUCCESS,
-    reason: str | None = None,
+    command: RemotingCommand, queue_id: int, properties: str, result: PutMessageResult
 ) -> RemotingCommand:
     """The answer to a put that is in the log. Our own client needs only the first three fields."""
     if command.serialize_type is _MSGPACK:
@@ -311,10 +321,10 @@ def stored_response(
             "true",
         )
     return RemotingCommand(
-        code,
+        _SUCCESS,
         command.opaque,
         RESPONSE_FLAG,
-        reason,
+        None,
         ext,
         serialize_type=command.serialize_type,
     )

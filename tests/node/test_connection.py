@@ -146,7 +146,7 @@ async def test_too_many_parked_puts_stop_the_reading(nursery: trio.Nursery) -> N
     connection = Connection(stream, outbox)
 
     def park(connection: Connection, command: RemotingCommand) -> None:
-        connection.put_parked()
+        connection.parked_puts += 1
 
     count = PARKED_PUTS_MAX + 5
     frame = request(1)
@@ -157,7 +157,7 @@ async def test_too_many_parked_puts_stop_the_reading(nursery: trio.Nursery) -> N
     await trio.testing.wait_all_tasks_blocked()
     assert connection.parked_puts == PARKED_PUTS_MAX
     for _ in range(10):
-        connection.put_answered()
+        connection.puts_answered(1)
         await trio.testing.wait_all_tasks_blocked()
     assert connection.parked_puts == count - 10
     nursery.cancel_scope.cancel()
@@ -202,7 +202,7 @@ async def test_a_broken_stream_closes_the_connection_quietly() -> None:
 async def test_waiting_for_the_last_answers(nursery: trio.Nursery) -> None:
     stream, outbox = FakeStream(), Outbox()
     connection = Connection(stream, outbox)
-    connection.put_parked()
+    connection.parked_puts += 1
     idle = trio.Event()
 
     async def wait() -> None:
@@ -213,7 +213,7 @@ async def test_waiting_for_the_last_answers(nursery: trio.Nursery) -> None:
     await trio.testing.wait_all_tasks_blocked()
     assert not idle.is_set()
     connection.write(b"answer")
-    connection.put_answered()
+    connection.puts_answered(1)
     outbox.flush()
     await trio.testing.wait_all_tasks_blocked()
     assert idle.is_set()

@@ -70,14 +70,14 @@ class Running:
     def answer_parked(self) -> None:
         for connection, command in self.parked:
             connection.respond(command, response_to(command))
-            connection.put_answered()
+            connection.puts_answered(1)
         self.outbox.flush()
 
     def _echo(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         return response_to(command, body=command.body)
 
     def _park(self, connection: Connection, command: RemotingCommand) -> None:
-        connection.put_parked()
+        connection.parked_puts += 1
         self.parked.append((connection, command))
 
 

@@ -7,12 +7,12 @@ import pytest
 import trio
 
 import node.handlers.send_message
-from node.handlers.send_message import SendMessage, SlaveRefusal, Submit, WaitPolicy
+from node.handlers.send_message import SendMessage, SlaveRefusal, Wait, WaitPolicy
 from node.handlers.send_properties import PropertyStamp
 from store import PutMessageStatus
 from tandem.wire.message import Message, decode_messages, encode_batch_body
 from tandem.wire.message_properties import decode_properties
-from tandem.wire.remoting_command import ONEWAY_FLAG, SerializeType
+from tandem.wire.remoting_command import ONEWAY_FLAG, RemotingCommand, SerializeType
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     SendMessageRequestHeader,
@@ -40,34 +40,49 @@ HEADER = SendMessageRequestHeaderV2(
 
 
 class Waiters:
-    """Stands for a service that answers later."""
+    """Stands for a service that answers later. `reached` is how far it has got."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[int, float, Done]] = []
+        self.reached = 0
 
-    def submit(self, end_offset: int, deadline: float, done: Done) -> None:
-        self.waiting.append((end_offset, deadline, done))
+    def wait(self, timeout_seconds: float = 3.0) -> Wait:
+        return Wait(self._submit, lambda: self.reached, timeout_seconds)
 
     def answer(self, status: PutMessageStatus, reason: str = "") -> None:
         waiting, self.waiting = self.waiting, []
         for _, _, done in waiting:
             done(status, reason)
 
+    def _submit(self, end_offset: int, deadline: float, done: Done) -> None:
+        self.waiting.append((end_offset, deadline, done))
 
-def answer_at_once(status: PutMessageStatus, reason: str) -> Submit:
-    return lambda end_offset, deadline, done: done(status, reason)
+
+def answered_at_once(status: PutMessageStatus, reason: str) -> Wait:
+    return Wait(lambda end_offset, deadline, done: done(status, reason), lambda: 0, 3.0)
 
 
-def sender(broker: Broker, policy: WaitPolicy | None = None) -> Client:
-    handler = SendMessage(
-        broker.store,
-        broker.topics,
-        PropertyStamp("C", lambda: "NEW"),
-        policy or WaitPolicy(),
-        broker.random,
-    )
-    codes = (RequestCode.SEND_MESSAGE, SEND, BATCH)
-    return Client(dict.fromkeys(codes, handler.handle), broker.outbox)
+class Sender(Client):
+    """A client of one send handler; looking for answers ends a round."""
+
+    def __init__(self, broker: Broker, policy: WaitPolicy) -> None:
+        self.handler = SendMessage(
+            broker.store,
+            broker.topics,
+            PropertyStamp("C", lambda: "NEW"),
+            policy,
+            broker.random,
+        )
+        codes = (RequestCode.SEND_MESSAGE, SEND, BATCH)
+        super().__init__(dict.fromkeys(codes, self.handler.handle), broker.outbox)
+
+    def answers(self) -> list[RemotingCommand]:
+        self.handler.submit()
+        return super().answers()
+
+
+def sender(broker: Broker, flush: Wait | None = None, replication: Wait | None = None) -> Sender:
+    return Sender(broker, WaitPolicy(flush, replication))
 
 
 def header(**changes: object) -> SendMessageRequestHeaderV2:
@@ -125,7 +140,7 @@ async def test_long_names_are_the_same_request() -> None:
 async def test_a_oneway_send_is_stored_and_not_answered() -> None:
     broker = Broker()
     waiters = Waiters()
-    client = sender(broker, WaitPolicy(submit_replication=waiters.submit))
+    client = sender(broker, replication=waiters.wait())
     client.send(SEND, HEADER, b"x", flag=ONEWAY_FLAG)
     assert client.answers() == []
     assert waiters.waiting == []
@@ -247,7 +262,7 @@ async def test_a_full_disk_refuses_the_put_with_a_reason_and_reads_go_on() -> No
 
 async def test_the_answer_waits_for_a_slave() -> None:
     broker, waiters = Broker(), Waiters()
-    client = sender(broker, WaitPolicy(submit_replication=waiters.submit))
+    client = sender(broker, replication=waiters.wait())
     client.send(SEND, HEADER, b"x")
     assert client.answers() == []
     assert client.connection.parked_puts == 1
@@ -269,26 +284,63 @@ async def test_a_stored_message_with_a_bad_outcome_has_id_offset_and_reason(
     status: PutMessageStatus, code: ResponseCode
 ) -> None:
     broker = Broker()
-    policy = WaitPolicy(submit_replication=answer_at_once(status, "no slave connected"))
-    answer = sender(broker, policy).call(SEND, HEADER, b"x")
+    replication = answered_at_once(status, "no slave connected")
+    answer = sender(broker, replication=replication).call(SEND, HEADER, b"x")
     assert (answer.code, answer.remark) == (code, "no slave connected")
     assert answer.ext_fields()["msgId"] == "7F00000100002A9F0000000000000000"
     assert stored_bodies(broker) == [b"x"]
 
 
+async def test_the_puts_of_one_round_wait_together_for_the_last_of_them() -> None:
+    broker, waiters = Broker(), Waiters()
+    client = sender(broker, replication=waiters.wait())
+    opaques = [client.send(SEND, HEADER, b"%d" % number) for number in range(3)]
+    assert client.answers() == []
+    assert [end for end, _, _ in waiters.waiting] == [broker.store.max_physical_offset]
+    opaques.append(client.send(SEND, HEADER, b"next round"))
+    assert client.answers() == []
+    assert len(waiters.waiting) == 2
+    waiters.answer(PutMessageStatus.PUT_OK)
+    answers = client.answers()
+    assert [(answer.opaque, answer.code) for answer in answers] == [(o, 0) for o in opaques]
+
+
+async def test_of_a_round_that_timed_out_only_the_unreached_puts_are_told() -> None:
+    broker, waiters = Broker(), Waiters()
+    client = sender(broker, replication=waiters.wait())
+    for number in range(3):
+        client.send(SEND, HEADER, b"%d" % number)
+        if number == 1:
+            waiters.reached = broker.store.max_physical_offset
+    assert client.answers() == []
+    waiters.answer(PutMessageStatus.FLUSH_SLAVE_TIMEOUT, "a1 acknowledged too little")
+    told = [(answer.code, answer.remark) for answer in client.answers()]
+    assert told == [(0, None), (0, None), (12, "a1 acknowledged too little")]
+
+
+async def test_a_put_that_does_not_wait_overtakes_those_that_do() -> None:
+    waiters = Waiters()
+    client = sender(Broker(), replication=waiters.wait())
+    client.send(SEND, HEADER, b"waits")
+    quick = client.send(SEND, header(properties="WAIT\x01false\x02"), b"does not")
+    assert [answer.opaque for answer in client.answers()] == [quick]
+    waiters.answer(PutMessageStatus.PUT_OK)
+    assert len(client.answers()) == 1
+
+
 async def test_wait_false_is_answered_at_once() -> None:
     broker, waiters = Broker(), Waiters()
-    policy = WaitPolicy(submit_flush=waiters.submit, submit_replication=waiters.submit)
-    client = sender(broker, policy)
+    client = sender(broker, waiters.wait(), waiters.wait())
     assert client.call(SEND, header(properties="WAIT\x01false\x02"), b"x").code == 0
     assert waiters.waiting == []
 
 
 async def test_a_batch_waits_by_the_properties_of_its_header() -> None:
     broker, waiters = Broker(), Waiters()
-    client = sender(broker, WaitPolicy(submit_replication=waiters.submit))
+    client = sender(broker, replication=waiters.wait())
     body = encode_batch_body([Message("T", b"a"), Message("T", b"b")])
     client.send(BATCH, header(batch=True, properties="WAIT\x01true\x02"), body)
+    assert client.answers() == []
     assert waiters.waiting[0][0] == broker.store.max_physical_offset
     quick = header(batch=True, properties="WAIT\x01false\x02")
     assert client.call(BATCH, quick, body).code == 0
@@ -309,8 +361,7 @@ async def test_disk_and_slave_are_waited_for_and_the_slave_has_the_last_word(
 ) -> None:
     """CommitLog.handleDiskFlushAndHA: a bad replica status overrides a bad flush status."""
     disk, slave = Waiters(), Waiters()
-    policy = WaitPolicy(submit_flush=disk.submit, submit_replication=slave.submit)
-    client = sender(Broker(), policy)
+    client = sender(Broker(), disk.wait(), slave.wait())
     client.send(SEND, HEADER, b"x")
     steps = [(disk, flushed, "disk"), (slave, replicated, "slave")]
     for waiters, status, reason in steps if flush_first else reversed(steps):
@@ -323,15 +374,10 @@ async def test_disk_and_slave_are_waited_for_and_the_slave_has_the_last_word(
 
 async def test_deadlines_are_those_of_the_settings(autojump_clock: object) -> None:
     disk, slave = Waiters(), Waiters()
-    policy = WaitPolicy(
-        submit_flush=disk.submit,
-        submit_replication=slave.submit,
-        flush_timeout_seconds=5.0,
-        slave_timeout_seconds=3.0,
-    )
-
     now = trio.current_time()
-    sender(Broker(), policy).send(SEND, HEADER, b"x")
+    client = sender(Broker(), disk.wait(5.0), slave.wait(3.0))
+    client.send(SEND, HEADER, b"x")
+    assert client.answers() == []
     assert disk.waiting[0][1] == pytest.approx(now + 5)
     assert slave.waiting[0][1] == pytest.approx(now + 3)
 
@@ -339,7 +385,7 @@ async def test_deadlines_are_those_of_the_settings(autojump_clock: object) -> No
 async def test_too_many_parked_puts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node.handlers.send_message, "PARKED_PUTS_MAX", 2)
     broker, waiters = Broker(), Waiters()
-    client = sender(broker, WaitPolicy(submit_replication=waiters.submit))
+    client = sender(broker, replication=waiters.wait())
     for _ in range(2):
         client.send(SEND, HEADER, b"x")
     answer = client.call(SEND, HEADER, b"x")
@@ -348,13 +394,15 @@ async def test_too_many_parked_puts_are_refused(monkeypatch: pytest.MonkeyPatch)
     waiters.answer(OK)
     assert len(client.answers()) == 2
     client.send(SEND, HEADER, b"x")
+    assert client.answers() == []
     assert len(waiters.waiting) == 1
 
 
 async def test_a_parked_answer_for_a_gone_client_is_dropped() -> None:
     waiters = Waiters()
-    client = sender(Broker(), WaitPolicy(submit_replication=waiters.submit))
+    client = sender(Broker(), replication=waiters.wait())
     client.send(SEND, HEADER, b"x")
+    assert client.answers() == []
     client.connection.close()
     waiters.answer(OK)
     assert client.answers() == []
