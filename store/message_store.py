@@ -419,14 +419,15 @@ class MessageStore:
         """
         files = self.commit_log.files
         while True:
-            if files.wants_next:
-                try:
-                    await files.prepare_next()
-                except StoreFullError as error:
-                    _log.warning("puts will be refused when this file is full: %s", error)
-                    await trio.sleep(ALLOCATE_RETRY_SECONDS)
-                    continue
-            await self.grown.wait()
+            # Look again after each one: the log may have grown past it meanwhile.
+            if not files.wants_next:
+                await self.grown.wait()
+                continue
+            try:
+                await files.prepare_next()
+            except StoreFullError as error:
+                _log.warning("puts will be refused when this file is full: %s", error)
+                await trio.sleep(ALLOCATE_RETRY_SECONDS)
 
     # -- putting ---------------------------------------------------------------------------------
 
@@ -483,6 +484,8 @@ class MessageStore:
             illegal = self._size_fault(message, queue)
         if not illegal and looks_torn(message.properties):
             illegal = "the properties end in, or hold many, NUL characters"
+        if message.sys_flag & INNER_BATCH_FLAG:
+            illegal = illegal or _INNER_BATCH_FAULT
         return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, illegal) if illegal else None
 
     def put_batch(self, batch: PutBatch) -> PutMessageResult:

@@ -1,0 +1,270 @@
+"""Where the valid log ends, decided from bytes alone: the engine behind every start."""
+
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store.recovery import (
+    Blank,
+    Buffer,
+    Damage,
+    DispatchRequest,
+    find_log_end,
+    first_store_timestamp_ms,
+    looks_torn,
+    read_record,
+    record_behind,
+    start_index,
+)
+from tandem.wire.message import BLANK_MAGIC_CODE, Host
+from tests.support.log_builder import LogBuilder
+
+FILE_BYTES = 2048
+
+
+class MemoryFile:
+    """A log file in memory."""
+
+    def __init__(self, data: bytearray, file_from_offset: int) -> None:
+        self.buffer: Buffer = data
+        self.file_from_offset = file_from_offset
+        self.size = len(data)
+
+
+def files_of(log: LogBuilder) -> list[MemoryFile]:
+    return [MemoryFile(bytearray(data), int(name)) for name, data in log.files().items()]
+
+
+def a_log(count: int = 20) -> LogBuilder:
+    log = LogBuilder(file_bytes=FILE_BYTES)
+    for number in range(count):
+        log.put("TopicA", b"b%d" % number * 20, queue_id=number % 2, tags="TagA", keys="k")
+    return log
+
+
+def one_record(topic: str = "TopicA", **fields: Any) -> bytearray:  # noqa: ANN401 - of MessageExt
+    log = LogBuilder(file_bytes=FILE_BYTES)
+    log.put(topic, b"hello0", queue_id=1, tags="TagA", **fields)
+    return log.log
+
+
+def test_a_record_tells_the_queues_what_they_need() -> None:
+    """CommitLog.checkMessageAndReturnSize and DispatchRequest."""
+    record = one_record(sys_flag=8)
+    request = read_record(record, 0, len(record), 0)
+    assert request == DispatchRequest(
+        topic="TopicA",
+        queue_id=1,
+        offset=0,
+        size=len(record),
+        tags_code=2_598_919,
+        queue_offset=0,
+        store_timestamp_ms=1_700_000_000_005,
+        sys_flag=8,
+    )
+
+
+@pytest.mark.parametrize("ips", [("::1", "10.0.0.1"), ("10.0.0.1", "::1"), ("::1", "::2")])
+def test_records_with_ipv6_hosts_are_read(ips: tuple[str, str]) -> None:
+    born, stored = (Host(ip, 1) for ip in ips)
+    record = one_record(born_host=born, store_host=stored, topic="T" * 200)
+    request = read_record(record, 0, len(record), 0)
+    assert isinstance(request, DispatchRequest)
+    assert (request.topic, request.store_timestamp_ms) == ("T" * 200, 1_700_000_000_005)
+
+
+@pytest.mark.parametrize("size", range(len(one_record())))
+def test_a_record_cut_at_any_byte_is_damage(size: int) -> None:
+    record = one_record()
+    assert isinstance(read_record(record, 0, size, 0), Damage)
+    lost = record[:size] + bytes(len(record) - size)
+    assert isinstance(read_record(lost, 0, len(lost), 0), Damage)
+
+
+# Flags, times, hosts, numbers and texts carry no checksum in RocketMQ's format.
+UNPROTECTED = {*range(12, 28), 36, 37, 38, 39, *range(40, 84), *range(95, 101), *range(103, 113)}
+
+
+@pytest.mark.parametrize("at", range(len(one_record())))
+def test_a_flipped_bit_is_noticed_wherever_the_format_allows_it(at: int) -> None:
+    record = one_record()
+    record[at] ^= 0x40
+    accepted = isinstance(read_record(record, 0, len(record), 0), DispatchRequest)
+    assert not accepted or at in UNPROTECTED
+
+
+@given(st.integers(1, 200), st.integers(0, 400))
+def test_a_lost_run_of_512_bytes_is_noticed_wherever_it_lies(start: int, body_bytes: int) -> None:
+    """A power loss takes whole sectors; what is in them becomes what was there before: zeros."""
+    log = LogBuilder(file_bytes=4096)
+    log.put("TopicA", b"x" * body_bytes, tags="TagA", properties={"long": "p" * 600})
+    record = log.log
+    lost = record.copy()
+    lost[start : start + 512] = bytes(len(record[start : start + 512]))
+    assert isinstance(read_record(lost, 0, len(lost), 0), Damage)
+
+
+def test_the_body_is_checked_unless_told_otherwise() -> None:
+    record = one_record()
+    record[90] ^= 1
+    damage = read_record(record, 0, len(record), 0)
+    assert isinstance(damage, Damage)
+    assert "CRC" in damage.reason
+    assert isinstance(read_record(record, 0, len(record), 0, check_crc=False), DispatchRequest)
+
+
+def test_a_record_at_another_place_is_damage() -> None:
+    record = one_record()
+    damage = read_record(record, 0, len(record), 4096)
+    assert isinstance(damage, Damage)
+    assert damage.reason == "the record says it lies at 0"
+
+
+@pytest.mark.parametrize(("size", "accepted"), [(8, True), (100, True), (101, False), (7, False)])
+def test_a_blank_must_not_be_longer_than_what_is_left(size: int, *, accepted: bool) -> None:
+    """Section "Blank": its TOTALSIZE is only bounds-checked."""
+    data = bytearray(struct.pack(">II", size, BLANK_MAGIC_CODE) + bytes(92))
+    assert isinstance(read_record(data, 0, 100, 0), Blank if accepted else Damage)
+
+
+@given(st.binary(max_size=300), st.integers(0, 300))
+def test_random_bytes_are_read_or_damage_and_nothing_else(data: bytes, position: int) -> None:
+    for start in (b"", one_record()[:8], one_record()[:60], one_record()[:91]):
+        whole = bytearray(start + data)
+        at = min(position, len(whole))
+        found = read_record(whole, at, len(whole), at)
+        assert isinstance(found, DispatchRequest | Blank | Damage)
+
+
+@pytest.mark.parametrize(
+    ("properties", "torn"),
+    [
+        (b"", False),
+        (b"KEYS\x01k\x02", False),
+        (b"KEYS\x01k\0", True),
+        (b"a" * 100 + bytes(511) + b"a" * 100, False),
+        (b"a" * 100 + bytes(512) + b"a" * 100, True),
+    ],
+)
+def test_properties_with_a_lost_sector_look_torn(properties: bytes, *, torn: bool) -> None:
+    assert looks_torn(properties) == torn
+
+
+def test_the_walk_hands_out_every_record_in_order_and_ends_at_the_zeros() -> None:
+    """CommitLog.recoverNormally."""
+    log = a_log()
+    seen: list[DispatchRequest] = []
+    end = find_log_end(files_of(log), seen.append)
+    assert [(r.offset, r.size, r.queue_offset) for r in seen] == [
+        (m.physical_offset, m.store_size, m.queue_offset) for m in log.messages
+    ]
+    last = log.messages[-1]
+    assert end.offset == log.end_offset
+    assert end.last_record_offset == last.physical_offset
+    assert end.last_store_timestamp_ms == last.store_timestamp_ms
+    assert end.record_count == 20
+
+
+def test_the_walk_of_nothing_ends_at_nothing() -> None:
+    end = find_log_end([], print)
+    assert (end.offset, end.last_record_offset) == (0, -1)
+
+
+def test_the_walk_may_begin_at_any_file() -> None:
+    log = a_log()
+    seen: list[DispatchRequest] = []
+    end = find_log_end(files_of(log)[1:], seen.append)
+    assert end.offset == log.end_offset
+    assert [r.offset for r in seen] == [
+        m.physical_offset for m in log.messages if m.physical_offset >= FILE_BYTES
+    ]
+
+
+def test_a_blank_closes_its_file_even_if_no_file_follows() -> None:
+    """RocketMQ goes back to the start of such a blank; see `find_log_end`."""
+    log = a_log(3)
+    log.roll()
+    end = find_log_end(files_of(log), lambda _: None)
+    assert end.offset == FILE_BYTES
+    assert end.last_record_offset == log.messages[-1].physical_offset
+    empty = MemoryFile(bytearray(FILE_BYTES), FILE_BYTES)
+    assert find_log_end([*files_of(log), empty], lambda _: None).offset == FILE_BYTES
+
+
+def test_the_walk_stops_in_front_of_damage() -> None:
+    log = a_log()
+    for index, message in enumerate(log.messages):
+        files = files_of(log)
+        file = files[message.physical_offset // FILE_BYTES]
+        file.buffer[message.physical_offset % FILE_BYTES + 95] ^= 1
+        end = find_log_end(files, lambda _: None)
+        previous = log.messages[index - 1] if index else None
+        if (
+            previous
+            and previous.physical_offset // FILE_BYTES == file.file_from_offset // FILE_BYTES
+        ):
+            assert end.offset == previous.physical_offset + previous.store_size
+        assert end.offset == message.physical_offset
+        assert end.record_count == index
+
+
+def test_a_whole_record_behind_the_end_is_found_in_every_file() -> None:
+    log = a_log()
+    for message in log.messages:
+        found = record_behind(files_of(log), message.physical_offset - 1)
+        assert found is not None
+        assert found.offset == message.physical_offset
+    assert record_behind(files_of(log), log.messages[-1].physical_offset) is None
+    assert record_behind([], 0) is None
+
+
+def test_a_magic_number_inside_a_body_is_no_record() -> None:
+    log = LogBuilder(file_bytes=FILE_BYTES)
+    log.put(body=b"\xda\xa3\x20\xa7" * 10)
+    inner = LogBuilder(file_bytes=FILE_BYTES, start_offset=0)
+    inner.put(body=b"elsewhere")
+    log.put(body=bytes(inner.log))
+    assert record_behind(files_of(log), log.messages[1].physical_offset) is None
+
+
+def test_times_of_first_records_are_read_and_nothing_else() -> None:
+    """CommitLog.isMappedFileMatchedRecover."""
+    log = a_log(1)
+    file = files_of(log)[0]
+    assert first_store_timestamp_ms(file) == log.messages[0].store_timestamp_ms
+    v6 = LogBuilder(file_bytes=FILE_BYTES)
+    v6.put(born_host=Host("::1", 1))
+    assert first_store_timestamp_ms(files_of(v6)[0]) == v6.messages[0].store_timestamp_ms
+    assert first_store_timestamp_ms(MemoryFile(bytearray(FILE_BYTES), 0)) == 0
+
+
+def test_after_a_clean_stop_the_walk_begins_where_the_queues_end() -> None:
+    """CommitLog.recoverNormally: the newest file that starts at or before maxPhyCQ."""
+    files = files_of(a_log(40))
+    assert len(files) > 2
+
+    def index(queues_end: int) -> int:
+        return start_index(files, clean=True, queues_end=queues_end, safe_timestamp_ms=0)
+
+    assert index(-1) == index(0) == index(FILE_BYTES - 1) == 0
+    assert index(FILE_BYTES) == 1
+    assert index(10**9) == len(files) - 1
+
+
+def test_after_a_crash_the_walk_begins_where_the_checkpoint_vouches() -> None:
+    """CommitLog.recoverAbnormally: the newest file whose first record is old enough."""
+    files = files_of(a_log(40))
+    firsts = [first_store_timestamp_ms(file) for file in files]
+
+    def index(safe_ms: int) -> int:
+        return start_index(files, clean=False, queues_end=10**9, safe_timestamp_ms=safe_ms)
+
+    assert index(0) == index(firsts[1] - 1) == 0
+    assert index(firsts[1]) == index(firsts[2] - 1) == 1
+    assert index(firsts[-1]) == len(files) - 1
+    # A file that was prepared and holds nothing yet does not count.
+    files.append(MemoryFile(bytearray(FILE_BYTES), len(files) * FILE_BYTES))
+    assert index(10**18) == len(files) - 2
