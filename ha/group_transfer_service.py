@@ -56,7 +56,7 @@ class SlaveProgress:
         self.request_offset = UNKNOWN
         self.ack_offset = UNKNOWN
         self.trouble = ""
-        """Why it was refused or left, until it attaches again."""
+        """Why it was refused or left, until it acknowledges something again."""
 
     @property
     def position(self) -> int:
@@ -85,6 +85,7 @@ class GroupTransferService:
         self._slaves_needed = 1 if in_sync_replicas is None else in_sync_replicas - 1
         self._waiting: deque[tuple[int, float, Done]] = deque()
         self._replicated_offset = 0
+        self._nearest_position = UNKNOWN
         self.after_release = after_release
         """Called once after each round of answers, to send them off together."""
         self.push2_slave_max_offset = 0
@@ -118,11 +119,13 @@ class GroupTransferService:
         """Its first report came: it wants the log from `request_offset` on."""
         slave = self._slave(name)
         slave.request_offset = request_offset
-        slave.trouble = ""
+        self._slaves_changed()
 
     def slave_acked(self, name: str, offset: int) -> None:
         """The slave holds every byte below `offset`. Answers those who waited for it."""
-        self._slave(name).ack_offset = offset
+        slave = self._slave(name)
+        slave.ack_offset = offset
+        slave.trouble = ""
         self._slaves_changed()
         self.push2_slave_max_offset = max(self.push2_slave_max_offset, offset)
         if self._release():
@@ -168,7 +171,8 @@ class GroupTransferService:
             return PutMessageStatus.PUT_OK, ""
         if self._in_sync_replicas is not None:
             return None
-        if any(self._gap_is_small(slave, end_offset) for slave in self._slaves.values()):
+        nearest = self._nearest_position
+        if nearest != UNKNOWN and end_offset - nearest < self._max_gap_bytes:
             return None
         return PutMessageStatus.SLAVE_NOT_AVAILABLE, self._why_not_available(end_offset)
 
@@ -213,6 +217,9 @@ class GroupTransferService:
         return self._slaves[name]
 
     def _slaves_changed(self) -> None:
+        """Compute what every put asks for."""
+        positions = (slave.position for slave in self._slaves.values())
+        self._nearest_position = max(positions, default=UNKNOWN)
         if self._slaves_needed <= 0:
             return
         acked = sorted((slave.ack_offset for slave in self._slaves.values()), reverse=True)
@@ -228,9 +235,6 @@ class GroupTransferService:
             waiting.popleft()[2](PutMessageStatus.PUT_OK, "")
             released = True
         return released
-
-    def _gap_is_small(self, slave: SlaveProgress, end_offset: int) -> bool:
-        return slave.position >= 0 and end_offset - slave.position < self._max_gap_bytes
 
     def _behind(self, gap_bytes: int) -> str:
         limit = f"{self._max_gap_bytes / MIB:.0f} MiB"

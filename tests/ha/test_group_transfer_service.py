@@ -118,7 +118,11 @@ def test_a_refused_slave_is_named_when_nobody_else_is_there() -> None:
         "no slave connected; slave a is ahead of the master by 77 bytes: refused"
     )
     service.slave_connected("a")
-    service.slave_attached("a", 0)
+    service.slave_attached("a", 50)
+    service.slave_lost("a")
+    assert service.why_not_in_sync("a", 100).endswith("refused")
+    service.slave_connected("a")
+    service.slave_acked("a", 50)
     service.slave_lost("a")
     assert service.decide(100) == (NOT_AVAILABLE, "no slave connected")
 
