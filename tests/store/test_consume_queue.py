@@ -1,0 +1,246 @@
+"""One queue: units, their recovery, and what happens when they do not fit the log."""
+
+import struct
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store.consume_queue import FILLER_SIZE, ConsumeQueue, QueueGapError
+from store.recovery import DispatchRequest
+from tests.support.simulated_disk import SimulatedDisk
+
+SIZE = 200
+UNIT = struct.Struct(">qiq")
+DIRECTORY = "/cq/T/3"
+
+
+def a_queue(disk: SimulatedDisk | None = None, count: int = 0) -> ConsumeQueue:
+    queue = ConsumeQueue(DIRECTORY, "T", 3, SIZE, disk or SimulatedDisk())
+    for number in range(count):
+        queue.ensure_room()
+        queue.append(*unit(number))
+    return queue
+
+
+def unit(number: int) -> tuple[int, int, int]:
+    """Return the unit of message `number`: records of 100 bytes, one in four not of this queue."""
+    return (number * 400, 100, -number)
+
+
+def a_request(number: int, **changes: int) -> DispatchRequest:
+    offset, size, code = unit(number)
+    request = DispatchRequest(
+        topic="T",
+        queue_id=3,
+        offset=offset,
+        size=size,
+        tags_code=code,
+        queue_offset=number,
+        store_timestamp_ms=1,
+        sys_flag=0,
+    )
+    return msgspec.structs.replace(request, **changes)
+
+
+def recovered(disk: SimulatedDisk) -> ConsumeQueue:
+    queue = a_queue(disk)
+    queue.load()
+    queue.recover()
+    return queue
+
+
+def units_of(queue: ConsumeQueue) -> list[tuple[int, int, int]]:
+    return [queue.unit(number) for number in range(queue.next_offset)]
+
+
+def test_the_golden_unit() -> None:
+    disk = SimulatedDisk()
+    queue = a_queue(disk)
+    queue.ensure_room()
+    queue.append(0, 0x88, 2_598_919)
+    data = disk.read(f"{DIRECTORY}/{0:020d}") or b""
+    assert data[:20] == bytes.fromhex("0000000000000000 00000088 000000000027a807")
+    assert (queue.next_offset, queue.max_physic_offset, queue.min_offset) == (1, 0x88, 0)
+
+
+@given(st.lists(st.integers(1, 30), max_size=8))
+def test_many_units_at_once_are_the_same_as_one_by_one(runs: list[int]) -> None:
+    one, many = a_queue(), a_queue()
+    number = 0
+    for run in runs:
+        flat: list[int] = []
+        for _ in range(run):
+            one.ensure_room()
+            one.append(*unit(number))
+            flat += unit(number)
+            number += 1
+        many.append_many(flat)
+    assert units_of(many) == units_of(one) == [unit(n) for n in range(number)]
+    assert (many.next_offset, many.max_physic_offset) == (one.next_offset, one.max_physic_offset)
+
+
+@pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 35, 40])
+def test_recovery_finds_every_unit_again(count: int) -> None:
+    """ConsumeQueue.recover begins at the third file from the end."""
+    disk = SimulatedDisk()
+    a_queue(disk, count)
+    queue = recovered(disk)
+    assert units_of(queue) == [unit(n) for n in range(count)]
+    assert queue.max_physic_offset == (unit(count - 1)[0] + 100 if count else -1)
+    assert all(not file.zero_from(file.wrote_position) for file in queue.files.files)
+
+
+@pytest.mark.parametrize(
+    ("at", "torn"),
+    [
+        (0, bytes(20)),
+        (8, bytes(12)),  # the size did not reach the disk
+        (0, bytes(8)),  # the offset did not: RocketMQ would take this for a unit
+        (0, UNIT.pack(-1, 100, 0)),
+        (0, UNIT.pack(4800, -1, 0)),
+        (0, UNIT.pack(unit(10)[0], 100, 0)),  # not behind the one before it
+    ],
+)
+def test_a_torn_unit_is_the_end_of_the_queue(at: int, torn: bytes) -> None:
+    disk = SimulatedDisk()
+    a_queue(disk, 15)
+    file = disk.open(f"{DIRECTORY}/{200:020d}")
+    file.buffer[40 + at : 40 + at + len(torn)] = torn
+    queue = recovered(disk)
+    assert units_of(queue) == [unit(n) for n in range(12)]
+    assert bytes(file.buffer[40:]) == bytes(160)
+
+
+def test_a_last_file_without_a_unit_is_deleted() -> None:
+    """5.3.3 takes its first 20 zeros for a unit, or fails to load."""
+    disk = SimulatedDisk()
+    a_queue(disk, 10)
+    disk.create(f"{DIRECTORY}/{200:020d}", SIZE)
+    queue = recovered(disk)
+    assert queue.next_offset == 10
+    assert disk.list_files(DIRECTORY) == [(f"{0:020d}", SIZE)]
+
+
+@pytest.mark.parametrize("keep", [0, 1, 9, 10, 11, 25])
+def test_units_of_records_behind_the_end_of_the_log_are_dropped(keep: int) -> None:
+    """ConsumeQueue.truncateDirtyLogicFiles."""
+    disk = SimulatedDisk()
+    queue = a_queue(disk, 25)
+    for end in (unit(keep)[0], unit(keep)[0] - 299 if keep else 0):
+        queue.truncate_dirty_logic_files(end)
+        assert units_of(queue) == [unit(n) for n in range(keep)]
+        assert queue.max_physic_offset == (unit(keep - 1)[0] + 100 if keep else -1)
+    assert len(disk.list_files(DIRECTORY)) == -(-keep // 10)
+    assert units_of(recovered(disk)) == [unit(n) for n in range(keep)]
+
+
+def test_records_are_entered_once() -> None:
+    """ConsumeQueue.putMessagePositionInfo: what was built already is reported as success."""
+    queue = a_queue()
+    assert [queue.dispatch(a_request(n)) for n in (0, 0, 1, 2, 1, 0, 2)] == [
+        *(True, False, True, True, False, False, False)
+    ]
+    assert units_of(queue) == [unit(0), unit(1), unit(2)]
+
+
+@pytest.mark.parametrize("number", [1, 4, 5, 100])
+def test_a_record_that_does_not_continue_the_queue_is_a_gap(number: int) -> None:
+    """5.3.3 logs "logic queue order maybe wrong" and appends at the wrong place."""
+    queue = a_queue(count=3)
+    request = a_request(3, queue_offset=number)
+    with pytest.raises(QueueGapError, match=f"is number {number}, the queue ends at 3"):
+        queue.dispatch(request)
+    assert units_of(queue) == [unit(n) for n in range(3)]
+
+
+def test_a_queue_without_units_starts_late_only_if_it_may() -> None:
+    """ConsumeQueue.fillPreBlank: fillers up to the first unit, none of which can be read."""
+    disk = SimulatedDisk()
+    queue = a_queue(disk)
+    with pytest.raises(QueueGapError):
+        queue.dispatch(a_request(15), may_start_late=False)
+    assert queue.dispatch(a_request(15))
+    assert (queue.min_offset, queue.next_offset) == (15, 16)
+    assert disk.list_files(DIRECTORY) == [(f"{200:020d}", SIZE)]
+    data = disk.read(f"{DIRECTORY}/{200:020d}") or b""
+    assert data[:100] == UNIT.pack(0, FILLER_SIZE, 0) * 5
+    assert data[100:120] == UNIT.pack(*unit(15))
+    again = recovered(disk)
+    assert (again.next_offset, again.max_physic_offset) == (16, unit(15)[0] + 100)
+    again.correct_min_offset(0)
+    assert again.min_offset == 15
+
+
+def test_a_queue_of_fillers_only_knows_no_record() -> None:
+    disk = SimulatedDisk()
+    a_queue(disk).dispatch(a_request(15))
+    file = disk.open(f"{DIRECTORY}/{200:020d}")
+    file.buffer[100:] = bytes(100)
+    assert recovered(disk).max_physic_offset == -1
+
+
+@pytest.mark.parametrize("code", [7, -7, 2**31 - 1, -(2**31)])
+def test_a_tags_code_lost_in_a_power_loss_is_written_again(code: int) -> None:
+    """A sector may end inside a unit: then its code, or half of it, is zero."""
+    for lost in (slice(12, 20), slice(16, 20)):
+        disk = SimulatedDisk()
+        queue = a_queue(disk, 2)
+        queue.dispatch(a_request(2, tags_code=code))
+        queue.append(*unit(3))
+        for file in queue.files.files:
+            file.flushed_position = file.wrote_position
+        buffer = disk.open(f"{DIRECTORY}/{0:020d}").buffer
+        buffer[40 + lost.start : 40 + lost.stop] = bytes(lost.stop - lost.start)
+        assert not queue.dispatch(a_request(2, tags_code=code))
+        assert queue.unit(2)[2] == code
+        changed = code % 2**32 != 0 or lost.start == 12
+        assert [f.flushed_position for f in queue.files.dirty_files(0)] == [40] * changed
+
+
+@pytest.mark.parametrize("code", [1_795_219_504_291, -(2**63) + 5, 12345])
+def test_another_code_is_left_alone(code: int) -> None:
+    """Delivery times of delayed messages, addresses of the extended queue."""
+    queue = a_queue()
+    queue.dispatch(a_request(0, tags_code=code))
+    queue.dispatch(a_request(1))
+    assert not queue.dispatch(a_request(0, tags_code=7))
+    assert queue.unit(0)[2] == code
+
+
+@pytest.mark.parametrize(
+    ("min_physical", "first"),
+    [(0, 0), (1, 1), (400, 1), (401, 2), (400 * 24, 24), (400 * 24 + 1, 25), (10**9, 25)],
+)
+def test_the_first_readable_message_is_the_first_one_the_log_still_holds(
+    min_physical: int, first: int
+) -> None:
+    """ConsumeQueue.correctMinOffset; none left: the end of the queue."""
+    queue = a_queue(count=25)
+    queue.correct_min_offset(min_physical)
+    assert queue.min_offset == first
+
+
+def test_an_empty_queue_has_nothing_to_correct() -> None:
+    queue = a_queue()
+    queue.correct_min_offset(10**9)
+    assert queue.min_offset == 0
+
+
+def test_units_are_read_from_one_file_at_a_time() -> None:
+    queue = a_queue(count=25)
+    assert list(queue.units(0, 100)) == [unit(n) for n in range(10)]
+    assert list(queue.units(17, 2)) == [unit(17), unit(18)]
+    assert list(queue.units(20, 100)) == [unit(n) for n in range(20, 25)]
+    assert list(queue.units(25, 1)) == []
+    assert list(queue.units(30, 1)) == []
+
+
+def test_a_destroyed_queue_starts_at_nothing() -> None:
+    disk = SimulatedDisk()
+    queue = a_queue(disk, 25)
+    queue.destroy()
+    assert disk.list_files(DIRECTORY) == []
+    assert (queue.next_offset, queue.min_offset, queue.max_physic_offset) == (0, 0, -1)
+    assert queue.dispatch(a_request(0))
