@@ -12,6 +12,8 @@ from tandem.drill.scenario import Expectation
 from tandem.drill.timeline import Fault, Phase, Reason, Timeline
 from tandem.spark.audit_rules import AuditSummary
 
+EXAMPLES_MAX: Final = 10
+
 Verdict = Literal["PASSED", "FAILED", "INTERRUPTED"]
 
 PROMISES: Final = (
@@ -93,10 +95,12 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     corrupt: int | None
     byte_identical: bool | None
     identical_by_slave: dict[str, bool] | None
+    first_difference_by_slave: dict[str, int] | None
     sends: int
     sends_by_status: dict[str, int]
     messages_read: int
     read_out_of_order: int
+    read_out_of_order_examples: list[str]
     input_lines: int
     input_lines_acknowledged: int
     started_at: str
@@ -156,6 +160,7 @@ def summarise(
         sends_by_status=sends,
         messages_read=sum(phase.messages_read for phase in timeline.phases),
         read_out_of_order=len(played.disorder),
+        read_out_of_order_examples=played.disorder[:EXAMPLES_MAX],
         input_lines=played.input_lines,
         input_lines_acknowledged=played.input_lines_acknowledged,
         started_at=_utc(played.started_ms, 0.0),
@@ -187,6 +192,7 @@ _AUDIT_FIELDS: Final = (
     "corrupt",
     "byte_identical",
     "identical_by_slave",
+    "first_difference_by_slave",
 )
 
 

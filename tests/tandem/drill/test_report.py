@@ -35,6 +35,24 @@ def test_a_broken_promise_is_named_with_its_number() -> None:
     assert "<b>2</b> sync_lost" in page
 
 
+def test_a_slave_that_differs_is_named_with_the_place() -> None:
+    summary = samples.summary(found=samples.audit(second_slave_equal=False))
+
+    page = render(summary, samples.timeline())
+
+    assert "broker-a-1 equals the master<" in page
+    assert "broker-a-2 differs from the master from byte 4,096 on" in page
+
+
+def test_disorder_that_consumers_saw_is_shown_by_example() -> None:
+    summary = samples.summary(disorder=["queue 1 offset 5: expected offset 4"] * 30)
+
+    page = render(summary, samples.timeline())
+
+    assert "30 messages out of order, such as queue 1 offset 5: expected offset 4;" in page
+    assert page.count("expected offset 4") == 10
+
+
 def test_a_failed_expectation_stands_at_the_top_with_what_was_seen() -> None:
     summary = samples.summary(expectations=[samples.expectation(held=False)])
 
