@@ -690,15 +690,15 @@ class MessageStore:
         """
         queue = self.queues.find(topic, queue_id)
         status, next_offset = _position_status(queue, offset)
+        if self.is_slave and status is not GetMessageStatus.FOUND:
+            # A slave may only be late: it does not correct what a consumer asks for.
+            next_offset = offset
         if queue is None:
             return GetMessageResult(status, next_offset, 0, 0)
         if status is GetMessageStatus.FOUND:
             return self._collect(
                 queue, offset, min(max_msg_nums, MESSAGE_COUNT_MAX), max_bytes, tags_codes
             )
-        if self.is_slave:
-            # A slave may only be late: it does not correct what a consumer asks for.
-            next_offset = offset
         return GetMessageResult(status, next_offset, queue.min_offset, queue.next_offset)
 
     def _collect(

@@ -19,7 +19,7 @@ Source: CommitLog.checkMessageAndReturnSize, recoverNormally, recoverAbnormally 
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -36,7 +36,6 @@ from tandem.wire.message import (
 from tandem.wire.message_properties import tags_code_of
 
 if TYPE_CHECKING:
-    import mmap
     from collections.abc import Callable, Sequence
 
 BLANK_HEADER: Final = struct.Struct(">II")
@@ -52,7 +51,18 @@ TORN_BYTES_MIN: Final = 512
 """The least a disk writes at once: what is lost inside a string is at least that long."""
 _LOST_SECTOR: Final = bytes(TORN_BYTES_MIN)
 
-Buffer: TypeAlias = "mmap.mmap | bytearray"
+
+class Buffer(Protocol):
+    """The bytes of a file: an mmap, or a bytearray in simulated runs."""
+
+    def find(self, sub: bytes, start: int, /) -> int:
+        """See `bytes.find`."""
+
+    def __getitem__(self, key: slice, /) -> bytes | bytearray:
+        """A copy of a part."""
+
+    def __buffer__(self, flags: int, /) -> memoryview:
+        """The buffer protocol."""
 
 
 class DispatchRequest(msgspec.Struct, frozen=True, gc=False):
