@@ -163,9 +163,17 @@ def looks_torn(properties: bytes) -> bool:
 class LogFile(Protocol):
     """What the walk needs of a MappedFile."""
 
-    buffer: Buffer
-    file_from_offset: int
-    size: int
+    @property
+    def buffer(self) -> Buffer:
+        """All of the file."""
+
+    @property
+    def file_from_offset(self) -> int:
+        """Where in the log the file starts."""
+
+    @property
+    def size(self) -> int:
+        """Its length in bytes."""
 
 
 class LogEnd(msgspec.Struct, frozen=True):
