@@ -1,5 +1,6 @@
 """`tandem drill`: one function for the command line."""
 
+import io
 import signal
 import sys
 
@@ -22,6 +23,9 @@ def run_drill(options: DrillOptions) -> int:
     """
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that has no sign for a check mark or an input's name is no reason to stop.
+        sys.stdout.reconfigure(errors="replace")
     try:
         return _run(options)
     except (DrillError, ClusterError) as error:

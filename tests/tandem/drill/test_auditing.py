@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from pyspark.errors import PySparkException
 from rich.console import Console
 
 from tandem.drill import auditing
@@ -128,10 +129,32 @@ def test_standard_error_of_what_is_started_goes_to_the_log(tmp_path: Path) -> No
     assert log.read_text() == "noise\n"
 
 
-@pytest.mark.spark
-@pytest.mark.slow
-async def test_spark_that_fails_is_one_clear_error(tmp_path: Path) -> None:
-    wanted = request(tmp_path, spark=True)
+class FakeSession:
+    """Stands in for Spark, which other tests of this process may be using."""
 
-    with pytest.RaisesGroup(pytest.RaisesExc(AuditError, match=r"could not be done: .*spark\.log")):
-        await audit_with_progress(wanted, console())
+    def __init__(self) -> None:
+        self.stopped = False
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+@pytest.mark.slow  # imports pyspark
+async def test_spark_that_fails_is_one_clear_error_and_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = FakeSession()
+
+    def fails(*_: object, **__: object) -> AuditSummary:
+        raise PySparkException("no room for it\nand a page of Java")
+
+    monkeypatch.setattr("tandem.spark.session.local_session", lambda **_: session)
+    monkeypatch.setattr("tandem.spark.audit.run_audit", fails)
+
+    with pytest.RaisesGroup(pytest.RaisesExc(AuditError)) as caught:
+        await audit_with_progress(request(tmp_path, spark=True), console())
+
+    assert str(caught.value.exceptions[0]) == (
+        "the audit could not be done: no room for it (Spark's own words: spark.log)"
+    )
+    assert session.stopped
