@@ -1,0 +1,195 @@
+"""A disk that is really full: a small tmpfs under the store, and under a node's process.
+
+The same path with a simulated disk is in tests/store/test_message_store.py, for machines where
+nothing can be mounted.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+import tandem
+from store import PutMessageStatus, StoreFullError
+from store.disk import RealDisk
+from tandem.client import BrokerError, PullStatus
+from tests.store.store_world import a_batch, a_message, check_store, number_of, open_store, put
+
+pytestmark = [pytest.mark.fault]
+
+ROOT = Path(__file__).parents[2]
+LOG_BYTES, QUEUE_BYTES = 262_144, 20_000
+SIZES = {"commit_log_bytes": LOG_BYTES, "consume_queue_bytes": QUEUE_BYTES}
+
+BALLAST_BYTES = 600_000
+ADDRESS = "127.0.93.1"
+CLUSTER = f"""\
+cluster: {{data_directory: data}}
+store:
+  mapped_file_size_commit_log_bytes: {LOG_BYTES}
+  mapped_file_size_consume_queue_bytes: {QUEUE_BYTES}
+  max_message_size_bytes: 65536
+groups: {{broker-a: {{broker_role: ASYNC_MASTER}}}}
+nodes: [{{name: a0, group: broker-a, broker_id: 0, address: {ADDRESS}}}]
+"""
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MiB, with something on it that can be deleted: `ballast`."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(place)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode != 0:
+        pytest.skip("only root can mount a small file system; the simulated full disk is tested")
+    try:
+        (place / "ballast").write_bytes(bytes(BALLAST_BYTES))
+        yield place
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+
+
+def free_space(disk: Path) -> None:
+    (disk / "ballast").unlink()
+
+
+def test_a_full_disk_refuses_puts_and_takes_them_again_once_there_is_room(small_disk: Path) -> None:
+    """Not SIGBUS: every block of a file is allocated before the file is mapped."""
+    root = str(small_disk / "store")
+    with open_store(RealDisk(), root, **SIZES) as store:  # type: ignore[arg-type] # sizes only
+        number = 0
+        while (result := store.put_message(a_message(number, body_bytes=9000))).status.is_stored:
+            number += 1
+            assert number < 1000
+        for refused in (
+            store.put_message(a_message(number, body_bytes=9000)),
+            store.put_batch(a_batch(range(number, number + 200))),
+        ):
+            if refused.status.is_stored:  # a small batch may still fit the last file
+                number += refused.msg_num
+                continue
+            assert refused.status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED
+            assert f"no room for {LOG_BYTES} bytes" in refused.reason
+            assert "free space on that disk, then send again" in refused.reason
+        assert "No space left on device" in result.reason
+        assert [number_of(m) for m in check_store(store)] == list(range(number))
+        # Another queue needs a file of its own: there may be room for that, or not.
+        other = store.put_message(a_message(0, "TopicB", body_bytes=9000))
+        assert not other.status.is_stored
+        free_space(small_disk)
+        for more in range(number, number + 40):
+            put(store, a_message(more, body_bytes=9000))
+        assert [number_of(m) for m in check_store(store)] == list(range(number + 40))
+    with open_store(RealDisk(), root, **SIZES) as store:  # type: ignore[arg-type]
+        assert len(check_store(store)) == number + 40
+
+
+def test_a_disk_too_full_to_open_a_store_on_says_so_and_leaves_the_store_alone(
+    small_disk: Path,
+) -> None:
+    root = small_disk / "store"
+    with open_store(RealDisk(), str(root), **SIZES) as store:  # type: ignore[arg-type]
+        put(store, a_message(0))
+    torn = root / "commitlog" / f"{0:020d}"
+    with torn.open("r+b") as file:
+        file.seek(100_000)
+        file.write(os.urandom(100_000))  # what recovery sets aside needs room
+    (root / "abort").touch()
+    filler = small_disk / "filler"
+    with filler.open("wb", buffering=0) as file:
+        while True:
+            try:
+                file.write(bytes(4096))
+            except OSError:
+                break
+    before = torn.read_bytes()
+    with pytest.raises(StoreFullError, match="free space on that disk"):
+        open_store(RealDisk(), str(root), **SIZES)  # type: ignore[arg-type]
+    assert torn.read_bytes() == before
+    filler.unlink()
+    with open_store(RealDisk(), str(root), **SIZES) as store:  # type: ignore[arg-type]
+        assert len(check_store(store)) == 1
+
+
+async def test_a_file_prepared_on_a_full_disk_is_refused_and_leaves_nothing(
+    small_disk: Path,
+) -> None:
+    disk = RealDisk()
+    with pytest.raises(StoreFullError):
+        await disk.create_in_background(str(small_disk / "log" / "1"), 4 << 20)
+    assert list((small_disk / "log").iterdir()) == []
+    await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.slow
+def test_a_node_on_a_full_disk_says_so_and_goes_on_once_there_is_room(small_disk: Path) -> None:
+    config = small_disk / "cluster.yaml"
+    config.write_text(CLUSTER)
+    log = (small_disk.parent / "node.log").open("w")
+    node = subprocess.Popen(
+        [
+            sys.executable,
+            "-P",
+            "-m",
+            "node",
+            "--config",
+            str(config),
+            "--name",
+            "a0",
+            "--supervised",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    assert node.stdin is not None
+    assert node.stdout is not None
+    with node.stdin, node.stdout, log:
+        assert node.stdout.readline().startswith("READY"), Path(log.name).read_text()
+        sent = _send_until_full()
+        assert node.poll() is None
+        assert _read_all() == sent
+        free_space(small_disk)
+        with tandem.BlockingProducer([f"{ADDRESS}:9876"], group="g") as producer:
+            for number in range(20):
+                body = b"after %d" % number
+                producer.send(tandem.Message("orders", body), queue_id=0)
+                sent.append(body)
+        assert _read_all() == sent
+        node.stdin.close()
+        assert node.wait(20) == 0, Path(log.name).read_text()
+    assert "puts will be refused" in Path(log.name).read_text()
+
+
+def _send_until_full() -> list[bytes]:
+    sent: list[bytes] = []
+    with tandem.BlockingProducer(
+        [f"{ADDRESS}:9876"], group="g", retry_times_when_send_failed=0
+    ) as producer:
+        with pytest.raises(BrokerError, match="No space left on device") as caught:
+            while len(sent) < 1000:
+                body = (b"%d:" % len(sent)).ljust(9000, b".")
+                producer.send(tandem.Message("orders", body), queue_id=0)
+                sent.append(body)
+        assert "free space" in caught.value.remark
+    assert len(sent) > 50
+    return sent
+
+
+def _read_all() -> list[bytes]:
+    bodies: list[bytes] = []
+    with tandem.BlockingPullConsumer([f"{ADDRESS}:9876"], group="g") as consumer:
+        queue = next(q for q in consumer.fetch_message_queues("orders") if q.queue_id == 0)
+        offset = 0
+        while True:
+            result = consumer.pull(queue, offset)
+            if result.status is not PullStatus.FOUND:
+                return bodies
+            bodies += [message.body for message in result.messages]
+            offset = result.next_begin_offset
