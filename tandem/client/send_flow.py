@@ -201,8 +201,9 @@ class Sender:
                     if call is None:
                         yield from self._fetch_route(sending)
                         call = self._call_with_any_route(sending)
-                except RouteNotFoundError as error:
-                    outcomes[index] = _final(sending, error)
+                except ClientError as error:
+                    # No route any more; or worse, if an earlier try may have been carried out.
+                    outcomes[index] = error
                     continue
                 calls.append(call)
                 under_way.append((index, sending))
