@@ -30,6 +30,9 @@ LISTEN_BACKLOG: Final = 511
 
 ACCEPT_BACK_OFF_SECONDS: Final = 0.1
 
+FREED_BYTES_KEPT: Final = 2 * 1024 * 1024
+"""Twice the largest read, that of a slave."""
+
 _ACCEPT_RETRIED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -156,6 +159,9 @@ class TCPListener:
 class TCPNetwork:
     """The network of this machine, IPv4."""
 
+    def __init__(self) -> None:
+        _keep_freed_memory()
+
     async def connect(self, host: str, port: int, *, source: str | None) -> TCPStream:
         """See `Network.connect`."""
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -188,6 +194,17 @@ class TCPNetwork:
                 raise AddressInUseError(host=host, port=port) from error
             raise ConnectionLost(f"cannot listen on {host}:{port}: {error.strerror}") from error
         return TCPListener(sock)
+
+
+def _keep_freed_memory() -> None:
+    """Make the C library keep freed blocks of the size of a read for the next one.
+
+    glibc hands blocks above a threshold back to the kernel, and every read then pays for fresh
+    pages: measured 0.5 ms a MiB, against 0.06 for the read itself. The threshold rises to the size
+    of the largest block ever freed. Elsewhere this does nothing.
+    """
+    block = bytes(FREED_BYTES_KEPT)
+    del block
 
 
 def _bind_source(sock: socket.socket, source: str) -> None:

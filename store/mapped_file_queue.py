@@ -128,10 +128,11 @@ class MappedFileQueue:
 
     @property
     def wants_next(self) -> bool:
-        """True if the last file is half full, or there is none, and none is prepared."""
-        last = self.last
-        half_full = last is None or 2 * last.wrote_position > last.size
-        return half_full and self._prepared is None
+        """True if the next file is not prepared although the last one is in use, or there is none.
+
+        Early: at full speed a file fills as fast as the next one is allocated and touched.
+        """
+        return self._prepared is None and (self.last is None or self.last.wrote_position > 0)
 
     async def prepare_next(self) -> None:
         """Create the file behind the last one in the background, so that no put waits for it.

@@ -278,7 +278,7 @@ async def test_a_full_disk_refuses_puts_and_the_node_lives_on(
         async with world.client(MASTER) as master:
             await master.send(b"first")
             disk.capacity_bytes = disk.used_bytes
-            answers = [await master.send(bytes(90_000)) for _ in range(15)]
+            answers = [await master.send(bytes(90_000)) for _ in range(30)]
             assert answers[-1].code == 1
             assert "no room" in str(answers[-1].remark)
             header = UpdateConsumerOffsetRequestHeader("g", "T", 0, 1)

@@ -172,10 +172,8 @@ def test_without_room_for_a_file_nothing_changes() -> None:
     assert (len(queue.files), queue.max_offset) == (1, SIZE)
 
 
-@pytest.mark.parametrize(
-    ("wrote", "wanted"), [(0, False), (2048, False), (2049, True), (SIZE, True)]
-)
-def test_the_next_file_is_wanted_once_the_last_is_half_full(wrote: int, *, wanted: bool) -> None:
+@pytest.mark.parametrize(("wrote", "wanted"), [(0, False), (1, True), (SIZE, True)])
+def test_the_next_file_is_wanted_once_the_last_is_in_use(wrote: int, *, wanted: bool) -> None:
     assert a_queue(SimulatedDisk(), 2, wrote=wrote).wants_next == wanted
 
 
