@@ -6,25 +6,28 @@ one. A mutation that no seed catches means that the simulation is blind there.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import msgspec
 import trio
 
 import node.run
-import store.message_store
+import store.recovery
 import tandem.client.producer
 from ha.group_transfer_service import GroupTransferService
 from ha.ha_client import HAClient
 from ha.master_follower import MasterFollower
+from node.handlers.send_message import WaitPolicy
 from store.commit_log import CommitLog
 from store.flush_service import FlushService
 from store.message_store import MessageStore
+from store.recovery import Buffer, Damage, DispatchRequest
 from store.results import PutMessageStatus
 from tandem.client.session import Session
+from tandem.wire.message import FIXED_HEADER, MESSAGE_MAGIC_CODE, RECORD_BYTES_MIN
 from tests.sim.checker import Kind
 from tests.sim.simulation import Settings, draw_settings
+from tests.sim.workload import TOPIC
 
 Replacement = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Given the real function, returns the broken one."""
@@ -65,8 +68,9 @@ def _master_loses_power(settings: Settings) -> bool:
     return _loses("-0")(settings)
 
 
-def _slave_loses_power(settings: Settings) -> bool:
-    return _loses("-1")(settings) or _loses("-2")(settings)
+def _slave_loses_parts_of_bodies(settings: Settings) -> bool:
+    has_large_bodies = any(producer.body_bytes_max > 1_000 for producer in settings.producers)
+    return has_large_bodies and (_loses("-1")(settings) or _loses("-2")(settings))
 
 
 def _sync_flush_and_power_loss(settings: Settings) -> bool:
@@ -99,8 +103,8 @@ def _any_ack_answers_all(real: Callable[..., Any]) -> Callable[..., Any]:
     return slave_acked
 
 
-def _does_not_wait_for_slaves(real: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda self: msgspec.structs.replace(real(self), submit_replication=None)
+def _waits_for_nobody(_: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda _: WaitPolicy()
 
 
 def _answers_before_the_sync(_: Callable[..., Any]) -> Callable[..., Any]:
@@ -115,8 +119,19 @@ def _answers_before_the_sync(_: Callable[..., Any]) -> Callable[..., Any]:
     return submit
 
 
-def _checks_no_body(real: Callable[..., Any]) -> Callable[..., Any]:
-    return partial(real, check_crc=False)
+def _believes_size_and_magic(real: Callable[..., Any]) -> Callable[..., Any]:
+    def read_record(
+        buffer: Buffer, position: int, end: int, offset: int, *, check_crc: bool = True
+    ) -> object:
+        found = real(buffer, position, end, offset, check_crc=check_crc)
+        if not isinstance(found, Damage) or end - position < FIXED_HEADER.size:
+            return found
+        size, magic, _, queue_id, _, queue_offset, *_ = FIXED_HEADER.unpack_from(buffer, position)
+        if magic != MESSAGE_MAGIC_CODE or not RECORD_BYTES_MIN <= size <= end - position:
+            return found
+        return DispatchRequest(TOPIC, queue_id, offset, size, 0, queue_offset, 0, 0)
+
+    return read_record
 
 
 def _uses_a_queue_offset_again(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -182,7 +197,7 @@ MUTATIONS: dict[str, Mutation] = {
         frozenset({Kind.UNREPLICATED}),
     ),
     "puts do not wait for slaves": Mutation(
-        node.run._Node, "_wait_policy", _does_not_wait_for_slaves, frozenset({Kind.UNREPLICATED})
+        node.run._Node, "_wait_policy", _waits_for_nobody, frozenset({Kind.UNREPLICATED})
     ),
     "puts are answered before the sync": Mutation(
         FlushService,
@@ -191,12 +206,12 @@ MUTATIONS: dict[str, Mutation] = {
         frozenset({Kind.LOST}),
         _sync_flush_and_power_loss,
     ),
-    "recovery believes a record whose body is torn": Mutation(
-        store.message_store,
-        "find_log_end",
-        _checks_no_body,
+    "recovery believes a torn record": Mutation(
+        store.recovery,
+        "read_record",
+        _believes_size_and_magic,
         frozenset({Kind.DIVERGED, Kind.CORRUPT, Kind.CRASHED}),
-        _slave_loses_power,
+        _slave_loses_parts_of_bodies,
     ),
     "a queue offset is used again": Mutation(
         CommitLog, "append_message", _uses_a_queue_offset_again, frozenset({Kind.REORDERED})
