@@ -35,6 +35,8 @@ from tandem.wire.message import (
 from tandem.wire.message_properties import PROPERTIES_BYTES_MAX, tags_code_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from store.disk import Disk
     from store.mapped_file import MappedFile
     from store.results import PutBatch, PutMessage
@@ -201,12 +203,18 @@ class CommitLog:
         return offset, size
 
     def append_batch(
-        self, batch: PutBatch, topic: bytes, queue_offset: int, now_ms: int
+        self,
+        batch: PutBatch,
+        topic: bytes,
+        queue_offset: int,
+        now_ms: int,
+        reserve: Callable[[int], None],
     ) -> list[int]:
         """Append a client's batch as one run of records.
 
         Return physical offset, size and tags code of the first message, of the second, and so on
-        in one flat list, as `ConsumeQueue.append_many` takes it.
+        in one flat list, as `ConsumeQueue.append_many` takes it. `reserve` is called with the
+        number of messages before anything is written; what it raises, this raises.
 
         Raises:
             IllegalBatchError: the body cannot be split, or is too large; nothing was written.
@@ -225,6 +233,7 @@ class CommitLog:
                 f"the batch takes {size} bytes in the log, more than a file holds"
                 f" ({self.record_bytes_max}); send smaller batches"
             )
+        reserve(len(units) // 3)
         file = self.file_with_room(size)
         if file.end_offset != expected:  # it goes to the next file: other physical offsets
             start = file.end_offset

@@ -103,7 +103,8 @@ class ConsumeQueue:
         self.next_offset = self._files.max_offset // CQ_STORE_UNIT_SIZE
 
     def drop_empty_file(self) -> None:
-        """Delete a last file without a unit, which RocketMQ would take for one with units."""
+        """Delete files without a unit, which RocketMQ would take for one with units."""
+        self._files.discard_prepared()
         last = self._files.last
         if last is not None and last.wrote_position == 0:
             self._files.drop_last()

@@ -168,7 +168,8 @@ class MappedFileQueue:
             file = self._disk.create(path, self.mapped_file_size)
             self._prepared = MappedFile(file, self._next_offset)
 
-    def _discard_prepared(self) -> None:
+    def discard_prepared(self) -> None:
+        """Delete the file that is ready but not in use, if there is one."""
         if self._prepared is not None:
             self._prepared.file.close()
             self._disk.remove(self._prepared.file.path)
@@ -176,7 +177,7 @@ class MappedFileQueue:
 
     def _create(self, offset: int) -> MappedFile:
         if self._prepared is not None and self._prepared.file_from_offset != offset:
-            self._discard_prepared()
+            self.discard_prepared()
         mapped, self._prepared = self._prepared, None
         if mapped is None:
             path = f"{self.directory}/{offset:020d}"
@@ -242,7 +243,7 @@ class MappedFileQueue:
 
     def close(self) -> None:
         """Unmap every file. What is not synced stays in the page cache."""
-        self._discard_prepared()
+        self.discard_prepared()
         for file in self.files:
             file.file.close()
         self.files.clear()

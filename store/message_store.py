@@ -50,7 +50,7 @@ from store.results import (
 )
 from store.signal import Signal
 from store.store_checkpoint import StoreCheckpoint
-from tandem.wire.message import BATCH_ENTRY_BYTES_MIN, BLANK_MAGIC_CODE, INNER_BATCH_FLAG
+from tandem.wire.message import BLANK_MAGIC_CODE, INNER_BATCH_FLAG
 from tandem.wire.message_properties import PROPERTIES_BYTES_MAX, tags_code_of
 
 if TYPE_CHECKING:
@@ -504,8 +504,9 @@ class MessageStore:
         first = queue.next_offset
         now_ms = self._now_ms()
         try:
-            queue.ensure_room(len(batch.body) // BATCH_ENTRY_BYTES_MIN)
-            units = self.commit_log.append_batch(batch, queue.topic_bytes, first, now_ms)
+            units = self.commit_log.append_batch(
+                batch, queue.topic_bytes, first, now_ms, queue.ensure_room
+            )
         except IllegalBatchError as error:
             return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, str(error))
         except (StoreFullError, DiskFailedError) as error:

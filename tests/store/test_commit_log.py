@@ -25,6 +25,10 @@ SIZE = 8192
 NOW_MS = 1_800_000_000_000
 
 
+def _reserve(count: int) -> None:
+    assert count > 0
+
+
 def a_log(
     disk: SimulatedDisk | None = None, size: int = SIZE, host: Host = STORE_HOST
 ) -> CommitLog:
@@ -137,7 +141,7 @@ def test_a_batch_is_the_run_of_its_messages(
         a_batch(range(1)), body=encode_batch_body(messages), properties=shared
     )
     log = a_log(size=1 << 16)
-    units = log.append_batch(batch, b"TopicA", 7, NOW_MS)
+    units = log.append_batch(batch, b"TopicA", 7, NOW_MS, _reserve)
     data = bytes(log.read(0, 1 << 16))
     position = 0
     for number, message in enumerate(messages):
@@ -156,12 +160,12 @@ def test_a_batch_is_the_run_of_its_messages(
 def test_a_batch_may_reach_over_into_the_next_file_only_as_a_whole() -> None:
     log = a_log()
     append(log, a_message(0, body_bytes=7900))
-    units = log.append_batch(a_batch(range(3)), b"TopicA", 0, NOW_MS)
+    units = log.append_batch(a_batch(range(3)), b"TopicA", 0, NOW_MS, _reserve)
     assert units[0] == SIZE
     _, end = decode_message(bytes(log.read(SIZE, SIZE)))
     assert end == units[1]
     with pytest.raises(IllegalBatchError, match="more than a file holds"):
-        log.append_batch(a_batch(range(1000)), b"TopicA", 0, NOW_MS)
+        log.append_batch(a_batch(range(1000)), b"TopicA", 0, NOW_MS, _reserve)
     assert log.max_offset == units[-3] + units[-2]
 
 
@@ -197,7 +201,7 @@ def test_without_room_for_the_next_file_there_is_no_blank_either() -> None:
     with pytest.raises(StoreFullError):
         append(log, a_message(1, body_bytes=500))
     with pytest.raises(StoreFullError):
-        log.append_batch(a_batch(range(5)), b"TopicA", 0, NOW_MS)
+        log.append_batch(a_batch(range(5)), b"TopicA", 0, NOW_MS, _reserve)
     assert (log.max_offset, disk.read(f"/log/{0:020d}")) == (end, before)
 
 
