@@ -44,6 +44,15 @@ def test_a_slave_that_differs_is_named_with_the_place() -> None:
     assert "broker-a-2 differs from the master from byte 4,096 on" in page
 
 
+def test_slaves_of_a_play_that_stopped_early_are_not_blamed() -> None:
+    found = samples.audit(second_slave_equal=False)
+
+    note = "that they differ says little"
+    stopped = samples.summary(found=found, stopped_because="slave-loss could not go on")
+    assert note in render(stopped, samples.timeline())
+    assert note not in render(samples.summary(found=found), samples.timeline())
+
+
 def test_disorder_that_consumers_saw_is_shown_by_example() -> None:
     summary = samples.summary(disorder=["queue 1 offset 5: expected offset 4"] * 30)
 
