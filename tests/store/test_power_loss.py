@@ -19,8 +19,10 @@ from tests.store.store_world import (
     a_batch,
     a_message,
     check_store,
+    files_of,
     log_messages,
     open_store,
+    put,
 )
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -129,3 +131,25 @@ async def test_power_loss_takes_only_what_was_not_said_to_be_on_disk(
             again = open_store(life.disk.crashed(), **SIZES)  # type: ignore[arg-type]
             assert check_store(again) == found, seed
             life.disk = life.disk.crashed()
+
+
+@pytest.mark.parametrize("end", ["killed", "closed, then without its queues", "closed"])
+def test_what_recovery_has_found_or_built_is_on_disk_before_anything_relies_on_it(end: str) -> None:
+    """Later syncs and the checkpoint take what was loaded for synced."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for number in range(100):
+        put(store, a_message(number, body_bytes=100))
+    if end != "killed":
+        store.close()
+    disk = disk.crashed()
+    if "without" in end:
+        for path in files_of(disk):
+            if "/consumequeue/" in path:
+                disk.remove(path)
+    store = open_store(disk)
+    assert len(check_store(store)) == 100
+    for path, content in files_of(disk).items():
+        assert disk.open(path).durable == content, path
+    assert store.flushed_where == store.max_physical_offset
+    assert store.checkpoint.confirm_physical_offset == store.max_physical_offset

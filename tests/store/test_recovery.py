@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from store.recovery import (
     Blank,
-    Buffer,
     Damage,
     DispatchRequest,
     find_log_end,
@@ -29,7 +28,7 @@ class MemoryFile:
     """A log file in memory."""
 
     def __init__(self, data: bytearray, file_from_offset: int) -> None:
-        self.buffer: Buffer = data
+        self.buffer = data
         self.file_from_offset = file_from_offset
         self.size = len(data)
 
