@@ -128,11 +128,14 @@ class MappedFileQueue:
 
     @property
     def wants_next(self) -> bool:
-        """True if the next file is not prepared although the last one is in use, or there is none.
+        """True if a quarter of the last file is used, or there is none, and none is prepared.
 
-        Early: at full speed a file fills as fast as the next one is allocated and touched.
+        At full speed a file fills about as fast as the next one is allocated and touched; earlier
+        than this the work would come on top of what started the file.
         """
-        return self._prepared is None and (self.last is None or self.last.wrote_position > 0)
+        last = self.last
+        in_use = last is None or 4 * last.wrote_position > last.size
+        return in_use and self._prepared is None
 
     async def prepare_next(self) -> None:
         """Create the file behind the last one in the background, so that no put waits for it.

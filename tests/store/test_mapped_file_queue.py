@@ -173,8 +173,12 @@ def test_without_room_for_a_file_nothing_changes() -> None:
     assert (len(queue.files), queue.max_offset) == (1, SIZE)
 
 
-@pytest.mark.parametrize(("wrote", "wanted"), [(0, False), (1, True), (SIZE, True)])
-def test_the_next_file_is_wanted_once_the_last_is_in_use(wrote: int, *, wanted: bool) -> None:
+@pytest.mark.parametrize(
+    ("wrote", "wanted"), [(0, False), (SIZE // 4, False), (SIZE // 4 + 1, True), (SIZE, True)]
+)
+def test_the_next_file_is_wanted_once_a_quarter_of_the_last_is_used(
+    wrote: int, *, wanted: bool
+) -> None:
     assert a_queue(SimulatedDisk(), 2, wrote=wrote).wants_next == wanted
 
 
