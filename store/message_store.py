@@ -20,24 +20,18 @@ Source: org.apache.rocketmq.store.DefaultMessageStore of 5.3.3.
 from __future__ import annotations
 
 import logging
-from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 import trio
 
 from store.commit_log import CommitLog, IllegalBatchError, IllegalMessageError
-from store.consume_queue import FILLER_SIZE, ConsumeQueue, QueueGapError
+from store.consume_queue import FILLER_SIZE, ConsumeQueue
 from store.consume_queue_store import ConsumeQueueStore, is_queued
-from store.errors import CorruptLogError, DiskFailedError, StoreClosedError, StoreFullError
+from store.errors import DiskFailedError, StoreClosedError, StoreFullError
 from store.flush_service import FlushDiskType, FlushService
 from store.recovery import (
-    BLANK_HEADER,
-    LogEnd,
-    find_log_end,
     looks_torn,
-    record_behind,
-    start_index,
 )
 from store.reput_message_service import OnArrival, ReputMessageService
 from store.results import (
@@ -50,7 +44,8 @@ from store.results import (
 )
 from store.signal import Signal
 from store.store_checkpoint import StoreCheckpoint
-from tandem.wire.message import BLANK_MAGIC_CODE, INNER_BATCH_FLAG
+from store.store_recovery import StoreRecovery
+from tandem.wire.message import INNER_BATCH_FLAG
 from tandem.wire.message_properties import PROPERTIES_BYTES_MAX, tags_code_of
 
 if TYPE_CHECKING:
@@ -58,7 +53,6 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from store.disk import Disk
-    from store.mapped_file import MappedFile
     from tandem.wire.message import Host
 
 _log = logging.getLogger(__name__)
@@ -181,7 +175,11 @@ class MessageStore:
         self.commit_log.files.load()
         self.queues.load()
         self.checkpoint = StoreCheckpoint(f"{config.directory}/checkpoint", self._disk)
-        self._recover(clean=clean)
+        recovery = StoreRecovery(
+            config.directory, self.commit_log, self.queues, self.checkpoint, self._disk
+        )
+        recovery.run(clean=clean)
+        self.reput_service.reput_from_offset = self._announced = self.commit_log.max_offset
         self._disk.replace(abort, b"")
         self.flush_service = FlushService(
             self.commit_log,
@@ -197,139 +195,6 @@ class MessageStore:
             flush_interval_consume_queue_seconds=config.flush_interval_consume_queue_ms / 1000,
             on_failure=self._refuse,
         )
-
-    def _recover(self, *, clean: bool) -> None:
-        """Find the end of the log, cut what is behind it, and make queues and log agree.
-
-        Queues are cut before the log, so that an interruption leaves no unit without its record.
-
-        Source: DefaultMessageStore.recover, CommitLog.recoverNormally, recoverAbnormally.
-        """
-        files = self.commit_log.files.files
-        queues_end = self.queues.recover()
-        if not files:
-            self._expect_on_disk(0, "there are no files", f"{self.config.directory}/commitlog")
-            self.queues.destroy()
-            return
-        index = start_index(
-            files,
-            clean=clean,
-            queues_end=queues_end,
-            safe_timestamp_ms=self.checkpoint.min_timestamp_ms,
-        )
-        end = self._walk(index)
-        self._cut(end)
-        for file in files[index:]:
-            file.file.sync()
-        self.queues.correct_min_offset(self.commit_log.min_offset)
-        self._sync_queues(clean=clean)
-        self._finish_recovery(end, clean=clean, start=files[0].file_from_offset if files else 0)
-
-    def _walk(self, index: int) -> LogEnd:
-        files = self.commit_log.files.files
-        try:
-            # A queue that starts late has lost its files, unless the log itself starts there.
-            enter = partial(self.queues.dispatch, may_start_late=index == 0)
-            return find_log_end(files[index:], enter)
-        except QueueGapError as error:
-            _log.warning("%s; building all consume queues anew from the commit log", error)
-        self.queues.destroy()
-        try:
-            return find_log_end(files, self.queues.dispatch)
-        except QueueGapError as error:
-            raise CorruptLogError(
-                f"{self.config.directory}: the commit log itself has a gap: {error};"
-                " restore it from another node",
-                path=self.config.directory,
-            ) from error
-
-    def _cut(self, end: LogEnd) -> None:
-        """Make `end` the end of queues and log. Torn bytes are set aside, corrupt ones an error."""
-        queue = self.commit_log.files
-        tail = [f for f in queue.files if f.file_from_offset + f.size > end.offset]
-        behind = record_behind(tail, end.offset)
-        path = tail[0].file.path if tail else queue.directory
-        self._expect_on_disk(end.offset, end.reason, path)
-        if (
-            behind is not None
-            and behind.store_timestamp_ms < self.checkpoint.physic_msg_timestamp_ms
-        ):
-            raise CorruptLogError(
-                f"{path}: no valid record at {end.offset} ({end.reason}), but one at"
-                f" {behind.offset} that was on disk before the last stop: the file was damaged."
-                " Nothing was changed. Restore it from another node of the group",
-                path=path,
-                offset=end.offset,
-            )
-        torn = _torn_bytes(tail, end.offset)
-        if torn:
-            _log.warning(
-                "commit log ends at %d (%s); %d torn bytes behind it are cut off and kept in torn/",
-                end.offset,
-                end.reason,
-                len(torn),
-            )
-            self._set_aside(f"{self.config.directory}/torn/{end.offset:020d}", torn)
-        self.queues.truncate_dirty(end.offset)
-        queue.truncate_dirty_files(end.offset)
-
-    def _set_aside(self, path: str, torn: bytes) -> None:
-        # A recovery that was interrupted has kept more: it may have deleted whole files since.
-        if not (self._disk.read(path) or b"").startswith(torn):
-            self._disk.replace(path, torn)
-
-    def _expect_on_disk(self, end: int, reason: str, path: str) -> None:
-        """Refuse to start with less of the log than the checkpoint says was on disk."""
-        promised = self.checkpoint.confirm_physical_offset
-        if end < promised:
-            raise CorruptLogError(
-                f"{path}: the log ends at {end} ({reason}), but {promised} bytes of it were on disk"
-                " before the last stop: something was damaged or removed. Nothing was changed."
-                " Restore it from another node of the group, or move the whole directory away",
-                path=path,
-                offset=end,
-            )
-
-    def _sync_queues(self, *, clean: bool) -> None:
-        # Loaded files count as flushed, but after a crash their pages may be in memory only.
-        for key in self.queues.queues():
-            queue = self.queues.find(*key)
-            assert queue is not None
-            for file in queue.files.files:
-                if not clean or file.flushed_position < file.wrote_position:
-                    file.file.sync()
-                    file.flushed_position = file.wrote_position
-
-    def _finish_recovery(self, end: LogEnd, *, clean: bool, start: int) -> None:
-        log = self.commit_log
-        log.last_record_offset = end.last_record_offset
-        if end.last_record_offset < 0:
-            log.last_record_offset = max(
-                (self._last_record_of(key) for key in self.queues.queues()), default=-1
-            )
-        log.last_store_timestamp_ms = end.last_store_timestamp_ms
-        if end.last_store_timestamp_ms:
-            self.checkpoint.physic_msg_timestamp_ms = end.last_store_timestamp_ms
-            self.checkpoint.logics_msg_timestamp_ms = end.last_store_timestamp_ms
-        self.checkpoint.confirm_physical_offset = log.max_offset
-        self.checkpoint.flush_blocking()
-        self.reput_service.reput_from_offset = log.max_offset
-        self._announced = log.max_offset
-        _log.info(
-            "store open after a %s stop: log %d to %d, %d records checked, %d queues",
-            "clean" if clean else "hard",
-            start,
-            log.max_offset,
-            end.record_count,
-            len(self.queues.queues()),
-        )
-
-    def _last_record_of(self, key: tuple[str, int]) -> int:
-        queue = self.queues.find(*key)
-        if queue is None or queue.next_offset <= queue.min_offset:
-            return -1
-        offset, size, _ = queue.unit(queue.next_offset - 1)
-        return -1 if size == FILLER_SIZE else offset
 
     # -- closing ---------------------------------------------------------------------------------
 
@@ -795,19 +660,3 @@ def _position_status(queue: ConsumeQueue | None, offset: int) -> tuple[GetMessag
     if offset > queue.next_offset:
         return GetMessageStatus.OFFSET_OVERFLOW_BADLY, queue.next_offset
     return GetMessageStatus.FOUND, offset
-
-
-def _torn_bytes(files: list[MappedFile], offset: int) -> bytes:
-    """Return what lies behind `offset` up to the last byte that is not zero.
-
-    The beginning of a blank record alone is not torn: it is written again with the next message.
-    """
-    parts = []
-    for file in files:
-        start = max(0, offset - file.file_from_offset)
-        parts.append(bytes(file.buffer[start : max(start, file.last_used_position())]))
-    if sum(map(len, parts)) <= BLANK_HEADER.size:
-        rest = b"".join(parts).ljust(BLANK_HEADER.size, b"\0")
-        if BLANK_HEADER.unpack(rest)[1] == BLANK_MAGIC_CODE:
-            return b""
-    return b"".join(parts)
