@@ -64,15 +64,15 @@ NODE = (
 )
 
 ECHO = """
-import socket, sys
+import contextlib, socket, sys
 frame_bytes, answer_bytes = int(sys.argv[1]), int(sys.argv[2])
 listener = socket.create_server(("127.0.0.1", 0))
 print(listener.getsockname()[1], flush=True)
 answer = (answer_bytes - 4).to_bytes(4, "big") + bytes(answer_bytes - 4)
-while True:
-    stream, _ = listener.accept()
-    stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    rest = 0
+stream, _ = listener.accept()
+stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+rest = 0
+with contextlib.suppress(ConnectionError):
     while data := stream.recv(1 << 18):
         count, rest = divmod(rest + len(data), frame_bytes)
         if count:
