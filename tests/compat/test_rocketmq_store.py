@@ -1,14 +1,15 @@
 """RocketMQ 5.3.3's DefaultMessageStore opens, reads and continues our stores, and we its."""
 
 import json
+import shutil
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from store import MessageStore
-from store.disk import RealDisk
-from tandem.wire.message import MessageExt
+from store import MessageStore, PutMessageStatus, StoreFullError
+from store.disk import RealDisk, RealFile
+from tandem.wire.message import Host, MessageExt
 from tandem.wire.message_properties import decode_properties
 from tests.compat.conftest import RunJava
 from tests.store.store_world import (
@@ -88,6 +89,7 @@ def fill(store: MessageStore) -> None:
     put(store, a_batch(range(60, 75)))
     put(store, a_message(75, LONG_RETRY_TOPIC))
     put(store, msgspec.structs.replace(a_message(76), flag=-7, reconsume_times=3))
+    put(store, msgspec.structs.replace(a_message(77), born_host=Host("2001:db8::1", 7).packed))
 
 
 @pytest.mark.parametrize("ours_ends", ["cleanly", "killed"])
@@ -102,8 +104,10 @@ def test_rocketmq_reads_and_continues_a_store_of_ours_and_we_read_it_again(
         ours = check_store(store)
         end = store.max_physical_offset
         queues = store.list_queues()
-    if ours_ends == "killed":
+    if ours_ends == "killed":  # then the next log file lies there as well, prepared
         (root / "abort").write_text("1")
+        following = end - end % COMMIT_LOG_BYTES + COMMIT_LOG_BYTES
+        (root / "commitlog" / f"{following:020d}").write_bytes(bytes(COMMIT_LOG_BYTES))
     seen, theirs = probe(run_java, root, queues, 7, halt=java_ends == "killed")
     same_messages(seen, ours)
     assert theirs > end
@@ -119,20 +123,36 @@ def test_rocketmq_reads_and_continues_a_store_of_ours_and_we_read_it_again(
     same_messages(seen, ours)
 
 
+class FullDisk(RealDisk):
+    """Has no room for another commit log file once it is `full`."""
+
+    full = False
+
+    def create(self, path: str, size: int) -> RealFile:
+        if self.full and "/commitlog/" in path:
+            raise StoreFullError(f"{path}: no room", path=path)
+        return super().create(path, size)
+
+
 def test_rocketmq_opens_a_store_whose_disk_was_full_at_a_new_queue_file(
     tmp_path: Path, run_java: RunJava
 ) -> None:
     """An empty last queue file makes 5.3.3 shift the queue by one, or fail the load."""
-    root = tmp_path / "store"
-    with open_store(RealDisk(), str(root)) as store:
-        for number in range(10):  # fills the first file of the queue
-            put(store, a_message(number))
-        queue = store.queues.find("TopicA", 0)
-        assert queue is not None
-        queue.ensure_room()
-        queue.drop_empty_file()
-        ours = check_store(store)
-    seen, _ = probe(run_java, root, [("TopicA", 0)], 3)
-    same_messages(seen, ours)
-    with open_store(RealDisk(), str(root)) as store:
-        assert len(check_store(store)) == 13
+    root, disk = tmp_path / "store", FullDisk()
+    store = open_store(disk, str(root))
+    for number in range(10):  # fills the first file of the queue
+        put(store, a_message(number, body_bytes=650))
+    disk.full = True
+    for refused in (
+        store.put_message(a_message(10, body_bytes=5000)),
+        store.put_batch(a_batch(range(10, 60))),
+    ):
+        assert refused.status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED
+    ours = check_store(store)
+    killed = Path(shutil.copytree(root, tmp_path / "killed"))
+    store.close()
+    for directory in (root, killed):
+        seen, _ = probe(run_java, directory, [("TopicA", 0)], 3)
+        same_messages(seen, ours)
+        with open_store(RealDisk(), str(directory)) as again:
+            assert len(check_store(again)) == 13
