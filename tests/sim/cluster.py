@@ -9,11 +9,13 @@ import contextvars
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 import trio
 
+from ha.network import ConnectionLost
 from node.config import ClusterConfig, NodeConfig
 from store.errors import CorruptLogError, StoreError
 from tandem.wire.message import Host
@@ -293,10 +295,25 @@ class SimulatedCluster:
             case "cut" | "half-cut":
                 half_open = instruction.verb == "half-cut"
                 self.network.cut(*map(self.ip_of, arguments), half_open=half_open)
+            case "garbage":
+                self._nursery.start_soon(self._send_garbage, self.nodes[name], arguments[1])
             case "clock":
                 self.nodes[name].clock.step(int(arguments[1]))
             case _:
                 self._hurt_disk(instruction)
+
+    async def _send_garbage(self, node: SimulatedNode, ip: str) -> None:
+        """Send nonsense to every port: noise, then what looks like the beginning of a frame."""
+        settings = node.config.node
+        machine = self.network.machine_at(ip)
+        for port in (settings.port, settings.ha_port, settings.name_server_port):
+            for head in (b"", b"\0\0\0\x64\0\0\0\x20", b"\x7f\xff\xff\xff"):
+                noise = head + self._chance.randbytes(self._chance.randint(1, 200))
+                with trio.move_on_after(1.0), suppress(ConnectionLost):
+                    stream = await machine.connect(node.ip, port, source=None)
+                    await stream.send_all(noise)
+                    await stream.receive_some(1000)
+                    await stream.aclose()
 
     def _hurt_disk(self, instruction: Instruction) -> None:
         node = self.nodes[instruction.arguments[0]]

@@ -20,6 +20,7 @@ down and kept as a scenario. Times are seconds of virtual time after the workloa
     disk-fails NODE         every sync ends in an error
     disk-ok NODE            end of the three above
     clock NODE MS           the wall clock jumps
+    garbage NODE IP         somebody at IP sends nonsense to every port of the node
 """
 
 import random
@@ -44,6 +45,7 @@ VERBS: Final = {
     "disk-fails": 1,
     "disk-ok": 1,
     "clock": 2,
+    "garbage": 2,
 }
 """How many arguments each verb takes."""
 
@@ -82,8 +84,9 @@ class FaultMix(msgspec.Struct, frozen=True):
     duration_seconds: float = 8.0
     fault_count_max: int = 8
     master_power_loss: bool = False
-    """Also cut the power of the master. Off where acknowledged means "in the page cache"."""
-    disk_failure: bool = True
+    """Also cut the power of the master."""
+    slave_power_loss: bool = True
+    """Cut the power of slaves. Off where only their page cache keeps what the master lost."""
 
 
 class _Planner:
@@ -94,6 +97,7 @@ class _Planner:
     ) -> None:
         self._chance = chance
         self._nodes = nodes
+        self._clients = clients
         self._machines = [*nodes, *clients]
         self._mix = mix
         self._plan: list[Instruction] = []
@@ -104,15 +108,16 @@ class _Planner:
             (4, self._stall),
             (3, self._cut),
             (1, self._slow),
-            (2, self._power),
+            (2 if self._powered_nodes() else 0, self._power),
             (1, self._disk_full),
             (1, self._disk_slow),
             (1, self._clock),
             (1, self._stop),
             (1, self._both_slaves),
+            (1, self._everybody),
+            (1, self._disk_fails),
+            (1, self._garbage),
         ]
-        if self._mix.disk_failure:
-            kinds.append((1, self._disk_fails))
         for _ in range(self._chance.randint(1, self._mix.fault_count_max)):
             (chosen,) = self._chance.choices(kinds, [weight for weight, _ in kinds])
             chosen[1](self._chance.uniform(0.2, self._mix.duration_seconds))
@@ -126,9 +131,6 @@ class _Planner:
 
     def _node(self) -> str:
         return self._chance.choice(self._nodes)
-
-    def _slave(self) -> str:
-        return self._chance.choice(self._nodes[1:])
 
     def _pair(self) -> tuple[str, str]:
         """Two machines, one of them a node, which is the master as often as not."""
@@ -153,8 +155,18 @@ class _Planner:
             self._add(at, "kill", node)
             self._add(at + self._down_time(), "start", node)
 
+    def _everybody(self, at: float) -> None:
+        for node in self._nodes:
+            self._add(at, "kill", node)
+            self._add(at + self._down_time(), "start", node)
+
+    def _powered_nodes(self) -> list[str]:
+        master = self._nodes[:1] if self._mix.master_power_loss else []
+        slaves = self._nodes[1:] if self._mix.slave_power_loss else []
+        return [*master, *slaves]
+
     def _power(self, at: float) -> None:
-        node = self._node() if self._mix.master_power_loss else self._slave()
+        node = self._chance.choice(self._powered_nodes())
         self._add(at, "power-off", node)
         self._add(at + self._down_time(), "start", node)
 
@@ -187,9 +199,12 @@ class _Planner:
         self._add(at + self._chance.uniform(0.2, 2.0), "disk-ok", node)
 
     def _disk_fails(self, at: float) -> None:
-        node = self._slave()
+        node = self._node()
         self._add(at, "disk-fails", node)
         self._add(at + self._chance.uniform(0.2, 2.0), "disk-ok", node)
+
+    def _garbage(self, at: float) -> None:
+        self._add(at, "garbage", self._node(), self._chance.choice(self._clients))
 
     def _clock(self, at: float) -> None:
         self._add(at, "clock", self._node(), self._chance.choice((-2_000, -50, 50, 2_000)))

@@ -11,7 +11,7 @@ the plan and leave the rest as it was.
 import logging
 import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -72,6 +72,7 @@ times out, and a slave that dials again."""
 
 CATCH_UP_SECONDS: Final = 10.0
 WATCH_SECONDS: Final = 0.25
+LOOK_SECONDS: Final = 0.5
 
 assert SEND_AGAIN_SECONDS > SETTLE_SECONDS
 
@@ -138,11 +139,13 @@ def draw_settings(seed: int) -> Settings:
     chance = random.Random(f"settings {seed}")
     sync_flush = chance.random() < 0.35
     producers = _draw_producers(chance)
+    # Where SEND_OK does not mean "on the disk", losing the page cache loses messages. Now and then
+    # the master loses its own, to see that this is noticed; then the slaves keep theirs.
+    unsafe = not sync_flush and chance.random() < 0.2
     mix = FaultMix(
         duration_seconds=chance.choice((1.0, 2.0, 4.0)),
-        # Where SEND_OK does not mean "on the disk", losing the page cache loses messages; rarely,
-        # to see that it is noticed.
-        master_power_loss=sync_flush or chance.random() < 0.15,
+        master_power_loss=sync_flush or unsafe,
+        slave_power_loss=not unsafe,
     )
     clients = [producer.ip for producer in producers]
     return Settings(
@@ -288,12 +291,18 @@ class Simulation:
         start = trio.current_time()
         async with trio.open_nursery() as load:
             for profile in self.settings.producers:
-                load.start_soon(self._producer(profile).run, stop)
+                load.start_soon(self._send, self._producer(profile), stop)
             for instruction in self.settings.plan:
                 await trio.sleep_until(start + instruction.at_seconds)
                 self.cluster.carry_out(instruction)
             await trio.sleep_until(start + self.settings.load_seconds)
             stop.set()
+
+    async def _send(self, producer: SendingProducer, stop: trio.Event) -> None:
+        try:
+            await producer.run(stop)
+        except ClientError as error:
+            self.history.crashes.append(f"a producer gave up: {type(error).__name__}: {error}")
 
     def _client_machine(self, ip: str) -> ClientMachine:
         servers = [
@@ -327,12 +336,22 @@ class Simulation:
             async with trio.open_nursery() as readers:
                 readers.start_soon(pulling.run)
                 readers.start_soon(self._follow, following)
+                readers.start_soon(self._look)
 
     async def _follow(self, following: FollowingReader) -> None:
         try:
             await following.run()
         except ClientError as error:
             self.history.crashes.append(f"a reader gave up: {type(error).__name__}: {error}")
+
+    async def _look(self) -> None:
+        """Ask every node now and then how replication is, as `tandem ha status` does."""
+        async with self._client_machine("127.0.2.4").admin() as admin:
+            while True:
+                for node in self.cluster.nodes.values():
+                    with suppress(ClientError):
+                        await admin.ha_runtime_info(node.config.node.broker_address)
+                await trio.sleep(LOOK_SECONDS)
 
     async def _watch(self) -> None:
         """See now and then that no slave has a byte the master has not."""
@@ -458,7 +477,11 @@ def run_settings(
     async def play() -> Result:
         return await Simulation(settings, Trace(print_line)).run()
 
-    return deterministic_trio.run(settings.seed, play)
+    try:
+        return deterministic_trio.run(settings.seed, play)
+    except BaseException as error:
+        error.add_note(f"replay: scripts/simulate {settings.name} --trace")
+        raise
 
 
 def run_seed(seed: int, *, print_line: PrintLine | None = None) -> Result:

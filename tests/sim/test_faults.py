@@ -93,8 +93,10 @@ def test_the_master_loses_power_only_where_that_is_allowed() -> None:
 
     assert not loses_power(FaultMix())
     assert loses_power(FaultMix(master_power_loss=True))
+    assert loses_power(FaultMix(master_power_loss=True, slave_power_loss=False))
+    assert not loses_power(FaultMix(slave_power_loss=False))
 
 
 def test_seeds_reach_every_fault() -> None:
-    seen = {instruction.verb for seed in range(60) for instruction in _plan(seed)}
+    seen = {instruction.verb for seed in range(90) for instruction in _plan(seed)}
     assert seen == set(VERBS) - {"wipe"}

@@ -14,6 +14,7 @@ import msgspec
 import trio
 
 from ha.network import ConnectionLost
+from tandem.client.admin import Admin
 from tandem.client.errors import BrokerError, ClientError
 from tandem.client.identity import ClientIdentity
 from tandem.client.producer import Producer
@@ -32,6 +33,8 @@ RETRY_SECONDS: Final = 0.1
 
 ROUND_SECONDS: Final = 0.05
 """Between two rounds of the pulling reader over all queues."""
+
+COMMIT_CHANCE: Final = 0.1
 
 DRAIN_SECONDS_MAX: Final = 20.0
 
@@ -86,6 +89,10 @@ class ClientMachine:
             self.name_servers, name, open_stream=self.open_stream, identity=self.identity
         )
 
+    def admin(self) -> Admin:
+        """Return an administrator's client, not open yet."""
+        return Admin(self.name_servers, open_stream=self.open_stream, identity=self.identity)
+
 
 class SendingProducer:
     """One producer and the part of the history it writes."""
@@ -109,7 +116,11 @@ class SendingProducer:
         self._sequence = 0
 
     async def run(self, stop: trio.Event) -> None:
-        """Send until `stop`, and finish what is under way."""
+        """Send until `stop`, and finish what is under way.
+
+        Raises:
+            ClientError: many sends ended in one error, which must not be.
+        """
         async with self._machine.producer(self._profile, self._timeout_ms) as producer:
             while not stop.is_set():
                 await self._send_something(producer)
@@ -165,7 +176,12 @@ class SendingProducer:
         """Send several messages, all in flight together."""
         messages = [self._next_message() for _ in range(count)]
         invoked_at = trio.current_time()
-        results = await producer.send_many(messages)
+        try:
+            results = await producer.send_many(messages)
+        except ClientError as error:
+            for message in messages:
+                self._note(message, invoked_at, Outcome.UNKNOWN, f"not told: {error}")
+            raise
         for message, result in zip(messages, results, strict=True):
             if isinstance(result, ClientError):
                 self._note_error([message], invoked_at, result)
@@ -265,10 +281,12 @@ class PullingReader:
         )
         for message in result.messages:
             self._history.reads.append(Read(self._name, stored(message)))
-        if result.status is not PullStatus.OFFSET_ILLEGAL:
-            self._next[queue] = result.next_begin_offset
-        else:
+        if result.status is PullStatus.OFFSET_ILLEGAL:
             await trio.sleep(RETRY_SECONDS)
+            return
+        self._next[queue] = result.next_begin_offset
+        if self._chance.random() < COMMIT_CHANCE:
+            await consumer.update_consume_offset(queue, result.next_begin_offset)
 
 
 class FollowingReader:

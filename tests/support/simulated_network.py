@@ -526,6 +526,10 @@ class SimulatedNetwork:
                 link.end_with_power()
         return machine
 
+    def machine_at(self, ip: str) -> Machine:
+        """Return the machine that runs at `ip`."""
+        return self._machines[ip]
+
     def go_dark(self, ip: str) -> None:
         """Deliver nothing to or from a machine without power, until it is started again."""
         self._dark.append(ip)
