@@ -130,9 +130,10 @@ class StoreRecovery:
         queue.truncate_dirty_files(end.offset)
 
     def _set_aside(self, path: str, torn: bytes) -> None:
-        # A recovery that was interrupted has kept more: it may have deleted whole files since.
-        if not (self._disk.read(path) or b"").startswith(torn):
-            self._disk.replace(path, torn)
+        # What is there stays: a recovery that was interrupted kept it before it began to delete.
+        kept = self._disk.read(path) or b""
+        if not kept.startswith(torn):
+            self._disk.replace(f"{path}-{len(torn)}" if kept else path, torn)
 
     def _expect_on_disk(self, end: int, reason: str, path: str) -> None:
         """Refuse to start with less of the log than the checkpoint says was on disk."""

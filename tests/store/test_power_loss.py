@@ -13,6 +13,7 @@ from trio.testing import MockClock
 
 from store import FlushDiskType, MessageStore, PutBatch, PutMessage, PutMessageStatus
 from tandem.wire.message import MessageExt
+from tests.store.step_disk import Interrupted, StepDisk, die_at
 from tests.store.store_world import (
     BORN_HOST,
     Clock,
@@ -153,3 +154,33 @@ def test_what_recovery_has_found_or_built_is_on_disk_before_anything_relies_on_i
         assert disk.open(path).durable == content, path
     assert store.flushed_where == store.max_physical_offset
     assert store.checkpoint.confirm_physical_offset == store.max_physical_offset
+
+
+@pytest.mark.slow
+def test_power_lost_at_any_step_of_a_recovery_costs_nothing_that_was_on_disk() -> None:
+    """The log and its queues are on disk, with torn bytes behind them: over a file's end, too."""
+    start = SimulatedDisk()
+    store = open_store(start, **SIZES)  # type: ignore[arg-type] # sizes only
+    for number in range(100):
+        put(store, a_message(number, body_bytes=600))
+    end = store.max_physical_offset
+    start = start.crashed()
+    this, following = (f"/store/commitlog/{end // 16384 * 16384 + n:020d}" for n in (0, 16384))
+    start.open(this).buffer[end % 16384 + 4 : end % 16384 + 4004] = b"torn" * 1000
+    start.create(following, 16384).buffer[600:610] = b"torn, too!"
+    for path in files_of(start):
+        start.open(path).sync()
+    for step in range(1, 100):
+        disk = StepDisk(start)
+        disk.on_step = die_at(step)
+        try:
+            open_store(disk, **SIZES)  # type: ignore[arg-type]
+        except Interrupted:
+            for seed in range(30):
+                after = disk.powered_off(random.Random(1000 * step + seed))
+                assert len(check_store(open_store(after, **SIZES))) == 100  # type: ignore[arg-type]
+                assert b"torn, too!" in (after.read(f"/store/torn/{end:020d}") or b"")
+            continue
+        assert step > 8
+        return
+    pytest.fail("recovery never got to its end")
