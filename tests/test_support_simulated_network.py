@@ -14,8 +14,8 @@ from tests.support.simulated_network import (
     Machine,
     NetworkSettings,
     SimulatedNetwork,
-    TrioStream,
 )
+from tests.support.trio_stream import TrioStream
 from tests.support.virtual_clock import Timeline
 
 HERE = "127.0.0.1"

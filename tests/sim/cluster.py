@@ -27,9 +27,6 @@ from tests.support.simulated_disk import SimulatedDisk
 from tests.support.simulated_network import Machine, SimulatedNetwork
 from tests.support.virtual_clock import WallClock
 
-node_of_task: contextvars.ContextVar[str] = contextvars.ContextVar("node", default="")
-"""Which node the running task belongs to; tells whose log line it is."""
-
 REPORT_BYTES: Final = 8
 
 SLAVE_ALARM: Final = "This log is not a part of the master's"
@@ -55,10 +52,17 @@ class Incarnation:
     """One run of a node, from start to kill."""
 
     def __init__(self, seams: NodeSeams, directory: str) -> None:
+        self.name = seams.config.node.name
         self.seams = seams
         self.scope = trio.CancelScope()
         self.tail = LogTail(seams.disk, directory)
         self.reported = bytearray()
+
+
+incarnation_of_task: contextvars.ContextVar[Incarnation | None] = contextvars.ContextVar(
+    "incarnation", default=None
+)
+"""Whose task is running; tells whose log line it is."""
 
 
 class SimulatedNode:
@@ -172,7 +176,7 @@ class SimulatedCluster:
         self._nursery.start_soon(self._run, node, node.current)
 
     async def _run(self, node: SimulatedNode, incarnation: Incarnation) -> None:
-        node_of_task.set(node.name)
+        incarnation_of_task.set(incarnation)
         error: BaseException | None = None
         try:
             with incarnation.scope:
@@ -391,7 +395,10 @@ def _leaves(error: BaseException) -> list[BaseException]:
 
 
 class NodeLogHandler(logging.Handler):
-    """Takes the log lines of all nodes: into the trace, and from WARNING on into the cluster."""
+    """Takes the log lines of all nodes: into the trace, and from WARNING on into the cluster.
+
+    What a killed node's tasks say while they are being cancelled, nobody has heard.
+    """
 
     def __init__(self, cluster: SimulatedCluster, trace: Trace) -> None:
         super().__init__(logging.INFO)
@@ -400,8 +407,11 @@ class NodeLogHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Note one line."""
+        incarnation = incarnation_of_task.get()
+        node = incarnation.name if incarnation else "client"
+        if incarnation and self._cluster.nodes[node].current is not incarnation:
+            return
         text = record.getMessage()
-        node = node_of_task.get() or "client"
         self._trace.note(node, f"{record.levelname} {text}")
         if record.levelno >= logging.WARNING:
             line = LogLine(

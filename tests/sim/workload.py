@@ -24,7 +24,8 @@ from tandem.wire.crc import crc32
 from tandem.wire.message import Message, MessageExt, decode_offset_msg_id
 from tests.sim.checker import History, Outcome, Probe, Read, Send, Stored
 from tests.sim.trace import Trace
-from tests.support.simulated_network import Machine, TrioStream
+from tests.support.simulated_network import Machine
+from tests.support.trio_stream import TrioStream
 from tests.support.virtual_clock import WallClock
 
 TOPIC: Final = "orders"

@@ -23,8 +23,7 @@ seen by nobody.
 import math
 import random
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -601,36 +600,3 @@ class SimulatedNetwork:
     def listener_at(self, address: Host) -> SimulatedListener | None:
         """Return who listens there."""
         return self._listeners.get(address)
-
-
-@contextmanager
-def _translated_for_trio() -> Iterator[None]:
-    try:
-        yield
-    except ConnectionLost as error:
-        raise trio.BrokenResourceError(str(error)) from error
-
-
-class TrioStream(trio.abc.Stream):
-    """The same stream for users of trio's own interface: the client library."""
-
-    def __init__(self, stream: SimulatedStream) -> None:
-        self._stream = stream
-
-    async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Return some bytes, b"" at the end."""
-        with _translated_for_trio():
-            return await self._stream.receive_some(max_bytes or STREAM_BYTES_MAX)
-
-    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send all of `data`."""
-        with _translated_for_trio():
-            await self._stream.send_all(data)
-
-    async def wait_send_all_might_not_block(self) -> None:
-        """Yield; the simulation has no use for it."""
-        await trio.lowlevel.checkpoint()
-
-    async def aclose(self) -> None:
-        """Close."""
-        await self._stream.aclose()
