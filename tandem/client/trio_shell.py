@@ -251,12 +251,14 @@ class TrioShell:
         if politely:
             with trio.move_on_after(1.0):
                 await self.run(self._core.goodbye())
-        nursery = self.nursery
-        self._nursery = None
-        nursery.cancel_scope.cancel()
-        # The body's own exception stays as it is: only what went wrong in the background comes
-        # out of the nursery as a group.
-        await self._nursery_manager.__aexit__(None, None, None)
+        self.nursery.cancel_scope.cancel()
+        try:
+            # The body's own exception stays as it is: only what went wrong in the background comes
+            # out of the nursery as a group.
+            await self._nursery_manager.__aexit__(None, None, None)
+        finally:
+            # Not before: a background task that was just woken may start another one.
+            self._nursery = None
 
     @property
     def nursery(self) -> trio.Nursery:
@@ -291,6 +293,9 @@ class TrioShell:
         except StopIteration as stop:
             result: T = stop.value
             return result
+        finally:
+            # A cancelled flow ends here and now, not when the collector finds it.
+            flow.close()
 
     async def _call(self, call: Call) -> Answer:
         connection = self._connections.get(call.address)
