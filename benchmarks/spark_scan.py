@@ -96,7 +96,8 @@ def build(folder: Path, files: int, body_bytes: int) -> int:
 
 
 def measure(what: str, work: Callable[[], object], mega_bytes: float, rounds: int) -> None:
-    """Run `work` and print its rate."""
+    """Run `work` once to warm up, then `rounds` times, and print its rate."""
+    work()
     seconds = []
     for _ in range(rounds):
         start = time.perf_counter()

@@ -136,6 +136,14 @@ def test_two_stores_are_one_table(spark: "SparkSession", store: Path, tmp_path: 
     assert {row.store: row["count"] for row in seen} == {str(store): 200, str(other): 1}
 
 
+def test_a_view_can_be_made_in_sql(spark: "SparkSession", store: Path) -> None:
+    spark.sql(
+        "CREATE OR REPLACE TEMPORARY VIEW orders USING commitlog"
+        f" OPTIONS (path '{store}', topic 'Topic1', columns 'queueId')"
+    )
+    assert spark.sql("select count(*) from orders where queueId = 1").first() == (50,)
+
+
 def test_an_empty_store_is_an_empty_table(spark: "SparkSession", tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     assert load(spark, tmp_path).collect() == []
