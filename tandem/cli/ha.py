@@ -85,9 +85,10 @@ def _slave_row(
         return _row(node, "alone", log_end=held, reason="its master does not answer")
     for slave in master.ha_connection_info:
         if slave.name == node.name or slave.addr.rpartition(":")[0] == node.address:
+            down = isinstance(own, str)
             return _row(
                 node,
-                "in sync" if slave.in_sync else "behind",
+                "in sync" if slave.in_sync else "down" if down else "behind",
                 log_end=slave.slave_ack_offset,
                 lag_bytes=slave.diff,
                 reason=slave.reason,
