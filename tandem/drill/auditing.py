@@ -115,14 +115,16 @@ def _audit_with_spark(request: AuditRequest) -> AuditSummary:
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
     from tandem.spark.audit import run_audit  # noqa: PLC0415
-    from tandem.spark.session import local_session  # noqa: PLC0415
+    from tandem.spark.session import SHORT_LIVED, local_session  # noqa: PLC0415
 
     # It would tell of every broken connection when the audit is cut short.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
         with _standard_error_to(request.spark_log):
             session = local_session(
-                app_name="tandem drill", settings={"spark.local.dir": str(request.scratch)}
+                app_name="tandem drill",
+                java_options=SHORT_LIVED,
+                settings={"spark.local.dir": str(request.scratch)},
             )
         try:
             return run_audit(
