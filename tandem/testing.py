@@ -150,9 +150,10 @@ def write_cluster_file(
         name: {**_SETTINGS.get(name, {}), **settings.get(name, {})}
         for name in {**_SETTINGS, **settings}
     }
+    groups: dict[str, Any] = {"broker-a": {"broker_role": "SYNC_MASTER"}}
     content = {
         **sections,
-        "groups": {"broker-a": {"broker_role": "SYNC_MASTER"}, **sections.get("groups", {})},
+        "groups": groups | sections.get("groups", {}),
         "nodes": [
             {
                 "name": f"broker-a-{index}",

@@ -32,7 +32,7 @@ def test_a_beginning_that_makes_no_sense_is_refused(start: str) -> None:
 @pytest.fixture
 def ten(tandem: Tandem, request: pytest.FixtureRequest) -> str:
     """A topic with ten messages in its queue 0."""
-    topic = request.node.name[:100].replace("[", "-").replace("]", "")
+    topic: str = request.node.name[:100].replace("[", "-").replace("]", "")
     lines = "\n".join(f"line {number}" for number in range(10))
     assert tandem("produce", topic, "--queue", "0", "--key", "k1", input=lines).exit_code == 0
     return topic
