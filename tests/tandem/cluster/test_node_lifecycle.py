@@ -83,8 +83,8 @@ def test_starts_are_counted_and_forget_the_exit_before() -> None:
     life = lifecycle_in(NodeState.FAILED)
     assert life.last_exit == NodeExit(1, "no space")
     life.spawned(4712)
-    assert (life.pid, life.starts_count) == (4712, 2)
-    assert not life.last_exit
+    after: list[object] = [life.pid, life.starts_count, life.last_exit]
+    assert after == [4712, 2, None]
 
 
 @pytest.mark.parametrize(
