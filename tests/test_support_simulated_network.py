@@ -116,6 +116,26 @@ async def test_connecting_over_a_stalled_link_waits_and_can_be_given_up(
         await keep_sending(accepted)
 
 
+async def test_a_cut_leaves_a_handshake_alone(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    pair = await _pair(nursery)
+    pair.network.stall(HERE, THERE)
+    listener = await pair.there.listen(THERE, 999)
+
+    async def dial() -> None:
+        stream = await pair.here.connect(THERE, 999, source=None)
+        await stream.send_all(b"hello")
+
+    nursery.start_soon(dial)
+    await trio.sleep(1.0)
+    pair.network.cut(HERE, THERE, half_open=True)
+    pair.network.heal(HERE, THERE)
+    with trio.fail_after(1.0):
+        accepted = await listener.accept()
+        assert await accepted.receive_some(5) == b"hello"
+
+
 async def test_a_cut_resets_both_ends_and_later_connections_work(
     nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:

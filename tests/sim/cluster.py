@@ -80,6 +80,7 @@ class SimulatedNode:
         self.sync_has_failed = False
         self.start_again = False
         self.has_alarm = False
+        self.kill_at: tuple[str, int] | None = None
 
     @property
     def is_up(self) -> bool:
@@ -148,13 +149,28 @@ class SimulatedCluster:
         self.master, *self.slaves = self.nodes.values()
         self._ha_address = Host(self.master.ip, self.master.config.node.ha_port)
         self._slaves_by_ip = {slave.ip: slave for slave in self.slaves}
-        network.on_sent = self._watch_reports
+        self._nodes_by_ip = {node.ip: node for node in self.nodes.values()}
+        network.on_sent = self._watch_sent
 
     def _new_disk(self, name: str) -> SimulatedDisk:
         return SimulatedDisk(
             sync_seconds=lambda: self._chance.uniform(0.000_1, 0.002),
-            on_event=lambda event: self._trace.note(name, f"disk {event}"),
+            on_event=lambda event: self._disk_event(name, event),
         )
+
+    def _disk_event(self, name: str, event: str) -> None:
+        self._trace.note(name, f"disk {event}")
+        self._count_down(self.nodes[name], "kill-at-disk")
+
+    def _count_down(self, node: SimulatedNode, verb: str) -> None:
+        """Kill the node if this is what it was waiting for, in the middle of what it is doing."""
+        if node.kill_at is None or node.kill_at[0] != verb:
+            return
+        left = node.kill_at[1] - 1
+        node.kill_at = (verb, left) if left else None
+        if not left:
+            self._trace.note("fault", f"{verb} {node.name} now")
+            self.kill(node.name)
 
     def start(self, name: str) -> None:
         """Start a node's process, once the one before has ended; harmless if it runs."""
@@ -270,7 +286,7 @@ class SimulatedCluster:
         """Return the address of a node, or of a client, which is named by its address."""
         return self.nodes[machine].ip if machine in self.nodes else machine
 
-    def carry_out(self, instruction: Instruction) -> None:  # noqa: C901
+    def carry_out(self, instruction: Instruction) -> None:  # noqa: C901, PLR0912
         """Do what a line of a plan says."""
         self._trace.note("fault", str(instruction))
         arguments = instruction.arguments
@@ -278,6 +294,8 @@ class SimulatedCluster:
         match instruction.verb:
             case "kill":
                 self.kill(name)
+            case "kill-at-disk" | "kill-at-send":
+                self.nodes[name].kill_at = (instruction.verb, int(arguments[1]))
             case "power-off":
                 self.power_off(name)
             case "stop":
@@ -348,6 +366,7 @@ class SimulatedCluster:
         self._trace.note("fault", "heal everything")
         self.network.heal_all()
         for node in self.nodes.values():
+            node.kill_at = None
             self._heal_disk(node)
             if node.sync_has_failed:
                 self.kill(node.name)
@@ -372,6 +391,11 @@ class SimulatedCluster:
             return
         buffer[position + 4 : position + size] = buffer[4:size]
         self._trace.note(node.name, f"torn {size} bytes at {end}")
+
+    def _watch_sent(self, source: Host, target: Host, data: bytes) -> None:
+        self._watch_reports(source, target, data)
+        if source.ip in self._nodes_by_ip:
+            self._count_down(self._nodes_by_ip[source.ip], "kill-at-send")
 
     def _watch_reports(self, source: Host, target: Host, data: bytes) -> None:
         """Note what a slave tells its master, and what is on its disk as it says so."""

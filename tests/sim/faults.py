@@ -6,6 +6,8 @@ Scenarios are written in it, and a seed writes a plan in it, so that what a seed
 down and kept as a scenario. Times are seconds of virtual time after the workload began.
 
     kill NODE               kill -9: the page cache survives; a record may be torn at the log's end
+    kill-at-disk NODE N     kill -9 in the middle of whatever touches the disk for the Nth time
+    kill-at-send NODE N     kill -9 when something has been sent for the Nth time
     power-off NODE          the machine is dark; what was not synced may be lost
     stop NODE               SIGTERM: a clean stop
     start NODE              start it again; harmless if it runs
@@ -31,6 +33,8 @@ import msgspec
 
 VERBS: Final = {
     "kill": 1,
+    "kill-at-disk": 2,
+    "kill-at-send": 2,
     "power-off": 1,
     "stop": 1,
     "start": 1,
@@ -104,7 +108,8 @@ class _Planner:
 
     def plan(self) -> list[Instruction]:
         kinds = [
-            (4, self._crash),
+            (3, self._crash),
+            (3, self._crash_at),
             (4, self._stall),
             (3, self._cut),
             (1, self._slow),
@@ -144,6 +149,13 @@ class _Planner:
         node = self._node()
         self._add(at, "kill", node)
         self._add(at + self._down_time(), "start", node)
+
+    def _crash_at(self, at: float) -> None:
+        node = self._node()
+        verb = self._chance.choice(("kill-at-disk", "kill-at-send"))
+        self._add(at, verb, node, self._chance.randint(1, 20))
+        for _ in range(2):  # the second start finds the first one killed in its recovery
+            self._add(at + self._down_time(), "start", node)
 
     def _stop(self, at: float) -> None:
         node = self._node()

@@ -32,7 +32,7 @@ def test_an_instruction_reads_as_it_is_written() -> None:
     ("line", "complaint"),
     [
         ("kill broker-a-0", "expected 'at SECONDS"),
-        ("at 1.0 murder broker-a-0", "'murder' is not one of kill, power-off"),
+        ("at 1.0 murder broker-a-0", "'murder' is not one of kill, kill-at-disk"),
         ("at 1.0 stall broker-a-0", "stall takes 2 arguments"),
         ("at soon kill broker-a-0", "could not convert"),
     ],
@@ -63,6 +63,8 @@ def test_plans_are_in_order_and_in_the_language() -> None:
 def test_every_fault_is_ended_by_the_plan_itself() -> None:
     ends = {
         "kill": "start",
+        "kill-at-disk": "start",
+        "kill-at-send": "start",
         "power-off": "start",
         "stop": "start",
         "stall": "heal",

@@ -8,7 +8,7 @@ A sync copies the first over the second. So the two ways to die differ as they d
   512-byte sectors of each.
 
 Both return a *new* disk. What the dead process still does to the old one, while its tasks are
-being cancelled, nobody will see.
+being cancelled, nobody will see. Both may be called from `on_event`, in the middle of a change.
 
 Names are durable when `create`, `replace` and `remove` return: the real disk syncs the directory.
 """
@@ -68,7 +68,7 @@ class SimulatedDisk:
         capacity_bytes: lower it to `used_bytes` and the disk is full.
         sync_seconds: returns how long the next `fdatasync` takes.
         sync_fails: while true, a sync ends in EIO and makes nothing durable.
-        on_event: is told what happens, for the trace.
+        on_event: is told what is about to happen, for the trace.
     """
 
     def __init__(
@@ -212,6 +212,7 @@ class SimulatedDisk:
             on_event=self.on_event,
         )
         twin.sync_fails = self.sync_fails
+        self.on_event = lambda _: None
         return twin
 
     def _expect_room(self, path: str, size: int) -> None:

@@ -154,6 +154,8 @@ class SimulatedStream:
         self._readable = trio.lowlevel.ParkingLot()
         self._writable = trio.lowlevel.ParkingLot()
         self._receiving = False
+        self.is_established = False
+        """False while the handshake is under way: then there is nothing to cut yet."""
 
     @property
     def local(self) -> Host:
@@ -250,7 +252,6 @@ class SimulatedStream:
     def _send(self, data: bytes) -> None:
         network = self._machine.network
         self._machine.note(f"{self._name} send {len(data)}")
-        network.on_sent(self._local, self._peer, data)
         pieces = [data]
         if len(data) > 1 and network.chance.random() < network.settings.split_chance:
             cut = network.chance.randrange(1, len(data))
@@ -260,6 +261,7 @@ class SimulatedStream:
         for piece in pieces:
             remote._on_the_way += len(piece)
             self._transmit(len(piece), lambda piece=piece: remote._receive(piece))  # type: ignore[misc]
+        network.on_sent(self._local, self._peer, data)
 
     def _transmit(self, size_bytes: int, delivery: Callable[[], None]) -> None:
         """Deliver behind everything this end has sent before."""
@@ -385,6 +387,7 @@ class Machine:
         if refused:
             stream.close_nowait()
             raise ConnectionLost(f"cannot connect to {host}:{port}: Connection refused")
+        stream.is_established = True
         return stream
 
     async def listen(self, host: str, port: int) -> SimulatedListener:
@@ -421,8 +424,8 @@ class Machine:
         self._streams.pop(stream, None)
 
     def streams_to(self, ip: str) -> list[SimulatedStream]:
-        """Return the open streams whose other end is at `ip`."""
-        return [stream for stream in self._streams if stream.peer.ip == ip]
+        """Return the established streams whose other end is at `ip`."""
+        return [s for s in self._streams if s.peer.ip == ip and s.is_established]
 
     def reset_streams_to(self, ip: str) -> None:
         """Reset this machine's ends of the connections to `ip`; the other ends are not told."""
@@ -474,6 +477,7 @@ class _Handshake:
             self._answer(refused=True)
             return
         end.remote = self._stream
+        end.is_established = True
         self._stream.remote = end
         listener.machine.adopt(end)
         self._network.on_event(f"{local}>{peer} connected")
@@ -492,7 +496,8 @@ class SimulatedNetwork:
 
     Attributes:
         on_event: is told what happens, for the trace.
-        on_sent: sees every byte when it is handed over, for checks of what was promised.
+        on_sent: sees every byte when it has been handed over, for checks of what was promised. It
+            may kill the sender.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""A simulated connection as the client library wants it: with trio's interface and trio's errors."""
+"""A simulated connection as the client library wants it: trio's interface, trio's errors."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
