@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 BLANK_HEADER: Final = struct.Struct(">II")
+_SEARCH_BYTES: Final = 1 << 20
 _STORE_TIMESTAMP: Final = struct.Struct(">q")
 _TAIL: Final = struct.Struct(">iqi")
 _SHORT: Final = struct.Struct(">h")
@@ -54,9 +55,6 @@ _LOST_SECTOR: Final = bytes(TORN_BYTES_MIN)
 
 class Buffer(Protocol):
     """The bytes of a file: an mmap, or a bytearray in simulated runs."""
-
-    def find(self, sub: bytes, start: int, /) -> int:
-        """See `bytes.find`."""
 
     def __getitem__(self, key: slice, /) -> bytes | bytearray:
         """A copy of a part."""
@@ -250,13 +248,28 @@ def record_behind(files: Sequence[LogFile], offset: int) -> DispatchRequest | No
 
 
 def _first_record(file: LogFile, start: int, magic: bytes) -> DispatchRequest | None:
-    hit = file.buffer.find(magic, start + 4)
+    hit = _find(file, magic, start + 4)
     while hit >= 0:
         record = read_record(file.buffer, hit - 4, file.size, file.file_from_offset + hit - 4)
         if isinstance(record, DispatchRequest):
             return record
-        hit = file.buffer.find(magic, hit + 1)
+        hit = _find(file, magic, hit + 1)
     return None
+
+
+def _find(file: LogFile, needle: bytes, start: int) -> int:
+    """Return where `needle` is at or behind `start`, -1 if it is not there.
+
+    Not `mmap.find`: before Python 3.11.5 it reads past the end of the mapping, which kills the
+    process (CPython issue 105235).
+    """
+    for position in range(start, file.size, _SEARCH_BYTES):
+        # Parts overlap, so that a needle on the seam is found.
+        part = bytes(file.buffer[position : position + _SEARCH_BYTES + len(needle) - 1])
+        found = part.find(needle)
+        if found >= 0:
+            return position + found
+    return -1
 
 
 def first_store_timestamp_ms(file: LogFile) -> int:
