@@ -260,11 +260,16 @@ class SimulatedCluster:
         node.disk = self._new_disk(name)
 
     def note_log_line(self, line: LogLine) -> None:
-        """Take a line of WARNING or above. An alarm is judged by the logs as they are now."""
+        """Take a line of WARNING or above. An alarm is judged by the logs as they are now.
+
+        Not if the master has died between its last word and the alarm: what it lost is gone.
+        """
         self.log_lines.append(line)
         for slave in self.slaves:
-            if self._is_alarm_of(slave, line) and self.master.is_up:
-                slave.has_alarm = True
+            if not self._is_alarm_of(slave, line):
+                continue
+            slave.has_alarm = True
+            if self.master.is_up:
                 self.refusals.append(
                     Refusal(slave.name, walk_log(read_log(slave)), walk_log(read_log(self.master)))
                 )
