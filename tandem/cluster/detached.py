@@ -40,7 +40,9 @@ def up_detached(spec: ClusterSpec) -> Reply:
     Raises:
         ControlError: It could not start the cluster, with its words, and has ended.
     """
-    _, reply = _start_supervisor(spec, lifeline=False)
+    process, reply = _start_supervisor(spec, lifeline=False)
+    # It outlives us: without this, Popen would warn that nobody waits for it.
+    process.returncode = 0
     return reply
 
 

@@ -81,5 +81,5 @@ def test_a_supervisor_that_dies_before_it_answers_is_reported(tmp_path: Path) ->
     ) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        with pytest.raises(ControlError, match="ended before it answered|did not answer"):
+        with pytest.raises(ControlError, match=r"ended before it answered|did not answer"):
             send_request(config, Request("status"))

@@ -1,11 +1,11 @@
 """The checksum of the log, computed three ways."""
 
+import importlib
 import importlib.util
 import sys
 import zlib
 from types import ModuleType
 
-import crcmod  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from tandem.wire import crc
 
 # The polynomial of zip with its top bit, bits reflected, as crcmod wants it.
-CRCMOD = crcmod.mkCrcFun(0x104C11DB7, initCrc=0, rev=True, xorOut=0xFFFFFFFF)
+# Imported like this because the two packages that provide it differ in whether they have types.
+CRCMOD = importlib.import_module("crcmod").mkCrcFun(
+    0x104C11DB7, initCrc=0, rev=True, xorOut=0xFFFFFFFF
+)
 
 
 @given(st.binary(max_size=4096))

@@ -1,0 +1,74 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from tandem.cluster import ClusterConfigError, UnknownNodeError, default_config, read_spec
+from tandem.cluster.spec import node_command, node_environment
+from tandem.testing import write_cluster_file
+
+
+def test_a_cluster_file_is_read_by_the_nodes_own_check(tmp_path: Path) -> None:
+    spec = read_spec(write_cluster_file(tmp_path, 2, {"cluster": {"name": "Tried"}}))
+    assert spec.name == "Tried"
+    assert spec.file == tmp_path / "cluster.yaml"
+    assert spec.log_directory == tmp_path / "data/logs"
+    assert [node.name for node in spec.nodes] == ["broker-a-0", "broker-a-1", "broker-a-2"]
+    assert [node.role for node in spec.nodes] == ["MASTER", "SLAVE", "SLAVE"]
+    assert spec.name_servers[0] == f"{spec.nodes[0].address}:10911"
+    assert spec.groups["broker-a"].broker_role == "SYNC_MASTER"
+    assert spec.node("broker-a-1").directory == tmp_path / "data/broker-a-1"
+
+
+def test_complaints_come_with_file_line_key_and_remedy(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text("replication:\n  slave_timeout: 5\n")
+    with pytest.raises(ClusterConfigError) as caught:
+        read_spec(file)
+    complaint = str(caught.value)
+    assert f"{file}:2: replication.slave_timeout: " in complaint
+    assert "did you mean" in complaint
+    assert "Traceback" not in complaint
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ClusterConfigError, match=r"absent\.yaml"):
+        read_spec(tmp_path / "absent.yaml")
+
+
+def test_an_unknown_node_is_told_with_the_known_ones(tmp_path: Path) -> None:
+    spec = read_spec(write_cluster_file(tmp_path, 1, {}))
+    with pytest.raises(UnknownNodeError, match="'z'; the cluster has broker-a-0, broker-a-1"):
+        spec.node("z")
+
+
+def test_the_file_of_the_current_directory_comes_first_then_the_example(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert default_config().is_absolute()
+    assert default_config().exists()
+    (tmp_path / "cluster.yaml").touch()
+    assert default_config() == Path("cluster.yaml")
+
+
+def test_the_example_is_a_valid_cluster_file() -> None:
+    assert len(read_spec(Path(__file__).parents[3] / "cluster.yaml").nodes) == 3
+
+
+def test_a_node_is_told_its_file_and_its_name() -> None:
+    command = node_command(Path("/etc/cluster.yaml"), "broker-a-0")
+    assert command[1:] == [
+        *["-P", "-m", "node", "--config", "/etc/cluster.yaml"],
+        *["--name", "broker-a-0", "--supervised"],
+    ]
+
+
+def test_modules_of_the_user_are_not_in_the_way_of_a_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "store.py").write_text("raise SystemExit('the wrong store')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert str(tmp_path) not in node_environment().get("PYTHONPATH", "").split(os.pathsep)
+    read_spec(write_cluster_file(tmp_path, 1, {}))
