@@ -213,6 +213,10 @@ class LocalCluster:
         node = self._node(name)
         node.lifecycle.paused()
         node.send_signal(signal.SIGSTOP)
+        if node.process is not None:
+            # Until it has stopped, which takes microseconds: of a process that stops only after
+            # we have died, the kernel does not know that it has to wake it.
+            os.waitid(os.P_PID, node.process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         self._tell(node)
 
     def resume(self, name: str) -> None:
