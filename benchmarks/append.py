@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from node.net import TCPNetwork
 from store import FlushDiskType, MessageStore, PutBatch, PutMessage, StoreConfig
 from store.disk import RealDisk
 from tandem.wire.message import Host, Message, encode_batch_body
@@ -116,6 +117,7 @@ def main() -> None:
     parser.add_argument("--directory", help="where the files go (default: a temporary directory)")
     parser.add_argument("--count", type=int, default=40_000, help="messages a round")
     options = parser.parse_args()
+    TCPNetwork()  # as in a node: makes the C library keep freed memory
     with tempfile.TemporaryDirectory(dir=options.directory) as name:
         directory = Path(name)
         store = open_store(directory)

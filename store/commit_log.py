@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 END_FILE_MIN_BLANK_LENGTH: Final = 8
 HOST_FLAGS: Final = BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
+NO_HOST_FLAGS: Final = ~HOST_FLAGS
 HOST_V6_BYTES: Final = 20
 _SHAPES_MAX: Final = 8192
 _unpack_entry = struct.Struct(">12xii").unpack_from
@@ -178,7 +179,7 @@ class CommitLog:
                 message.flag,
                 queue_offset,
                 offset,
-                message.sys_flag & ~HOST_FLAGS | shape.host_flags,
+                message.sys_flag & NO_HOST_FLAGS | shape.host_flags,
                 message.born_timestamp_ms,
                 born_host,
                 now_ms,
@@ -261,7 +262,7 @@ class CommitLog:
         # SYSFLAG to PREPARED_TRANSACTION_OFFSET are the same in all records of a batch.
         middle = struct.pack(
             f">iq{len(born_host)}sq{len(store_host)}siq",
-            batch.sys_flag & ~HOST_FLAGS | self._host_flags(len(born_host)),
+            batch.sys_flag & NO_HOST_FLAGS | self._host_flags(len(born_host)),
             batch.born_timestamp_ms,
             born_host,
             now_ms,
@@ -289,11 +290,15 @@ class CommitLog:
                     f"batch entry at byte {start}: {position - at - 2} bytes of properties"
                 )
             tail = body[at:position]
-            if (not tail[-1] or len(tail) > TORN_BYTES_MIN) and looks_torn(tail[2:]):
+            tail_bytes = position - at
+            if (tail_bytes > TORN_BYTES_MIN or (not tail[-1] and tail_bytes > 2)) and looks_torn(
+                tail[2:]
+            ):
                 raise IllegalBatchError(f"batch entry at byte {start}: NUL bytes in its properties")
             if shared:
                 tail = _joined(tail, shared)
-            size = fixed_bytes + body_bytes + len(tail)
+                tail_bytes = len(tail)
+            size = fixed_bytes + body_bytes + tail_bytes
             crc = raw_crc32(view[start:at]) & CRC_MASK
             parts += (
                 pack(size, magic, crc, queue_id, flag, queue_offset, offset),
@@ -312,7 +317,7 @@ class CommitLog:
         """Append `data`, its first 4 bytes last: a crash leaves all of it or nothing."""
         start = file.wrote_position
         end = start + len(data)
-        file.buffer[start + 4 : end] = data[4:]
+        file.buffer[start + 4 : end] = memoryview(data)[4:]
         file.buffer[start : min(start + 4, end)] = data[:4]
         file.wrote_position = end
 

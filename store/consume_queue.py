@@ -133,8 +133,9 @@ class ConsumeQueue:
         Raises:
             StoreFullError: no room for the next file.
         """
-        last = self._files.last
-        if last is None or last.is_full:
+        files = self._files.files
+        last = files[-1] if files else None
+        if last is None or last.wrote_position == last.size:
             last = self._files.last_or_create(self.next_offset * CQ_STORE_UNIT_SIZE)
         if last.size - last.wrote_position < count * CQ_STORE_UNIT_SIZE:
             self._files.reserve_next()

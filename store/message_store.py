@@ -31,6 +31,7 @@ from store.consume_queue_store import ConsumeQueueStore, is_queued
 from store.errors import DiskFailedError, StoreClosedError, StoreFullError
 from store.flush_service import FlushDiskType, FlushService
 from store.recovery import (
+    TORN_BYTES_MIN,
     looks_torn,
 )
 from store.reput_message_service import OnArrival, ReputMessageService
@@ -307,10 +308,18 @@ class MessageStore:
         )
         if self._closed or self.is_slave or self._refusal or isinstance(queue, PutMessageResult):
             return self._refused(queue)
-        fault = self._fault(message, queue)
-        if fault is not None:
-            return fault
-        queued = is_queued(message.sys_flag)
+        properties, sys_flag = message.properties, message.sys_flag
+        # What nearly all messages pass is tested here; the whole look is worth a call only then.
+        if (
+            sys_flag
+            or len(message.body) > self._surely_fits_bytes
+            or len(properties) >= TORN_BYTES_MIN
+            or properties[-1:] == b"\0"
+        ):
+            fault = self._fault(message, queue)
+            if fault is not None:
+                return fault
+        queued = not sys_flag or is_queued(sys_flag)
         queue_offset = queue.next_offset if queued else 0
         now_ms = self._now_ms()
         try:
@@ -324,7 +333,7 @@ class MessageStore:
             queue.drop_empty_file()
             return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, str(error))
         if queued:
-            code = tags_code_of(message.properties)
+            code = tags_code_of(properties)
             queue.append(offset, size, code)
             if self.reput_service.on_arrival is not None:
                 self.reput_service.on_arrival(topic, message.queue_id, queue.next_offset, code)

@@ -28,6 +28,8 @@ PROPERTY_CLUSTER: Final = "CLUSTER"
 PROPERTY_CRC32: Final = "__CRC32#"
 KEY_SEPARATOR: Final = " "
 
+_SEPARATOR_BYTE: Final = 2
+
 PROPERTIES_BYTES_MAX: Final = 32_767
 """The length field is a signed 16-bit integer (MessageDecoder, MessageStoreConfig)."""
 
@@ -114,6 +116,14 @@ def tags_code(tags: str | None) -> int:
 
 def tags_code_of(properties: bytes) -> int:
     """Return the tags code of a message with this property string."""
+    at = properties.rfind(b"TAGS\x01")
+    if at < 0:
+        return 0
+    if at == 0 or properties[at - 1] == _SEPARATOR_BYTE:
+        tags = _value_at(properties, at + 5)
+        if tags:
+            return _tags_code_of_bytes(tags)
+    # The end of another name, or an empty value that hides one before it.
     tags = property_value(properties, b"TAGS")
     return _tags_code_of_bytes(tags) if tags else 0
 
