@@ -1,8 +1,14 @@
 """What all tests share."""
 
+import signal
+
 import pytest
 
 pytest_plugins = ["tandem.testing"]
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # A shell's background jobs ignore Ctrl-C and pass that on; tests of interruption must not.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
