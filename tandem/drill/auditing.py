@@ -78,6 +78,8 @@ async def audit_with_progress(request: AuditRequest, console: Console) -> AuditS
                 await _end_children()
             raise
         nursery.cancel_scope.cancel()
+    # Java would end by itself, but only after us.
+    await _end_children()
     return found
 
 
