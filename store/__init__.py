@@ -3,6 +3,7 @@
 Start reading at `message_store.py`; `commit_log.py` and `recovery.py` are the heart.
 """
 
+from store.config import FlushDiskType, StoreConfig
 from store.errors import (
     AppendGapError,
     CorruptLogError,
@@ -12,8 +13,7 @@ from store.errors import (
     StoreFullError,
     StoreLockedError,
 )
-from store.flush_service import FlushDiskType
-from store.message_store import MessageStore, StoreConfig
+from store.message_store import MessageStore
 from store.results import (
     GetMessageResult,
     GetMessageStatus,

@@ -22,6 +22,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from store.mapped_file_queue import MappedFileQueue
+from tandem.wire.store_layout import CQ_STORE_UNIT, CQ_STORE_UNIT_SIZE, FILLER_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,12 +30,6 @@ if TYPE_CHECKING:
     from store.disk import Disk
     from store.mapped_file import MappedFile
     from store.recovery import DispatchRequest
-
-CQ_STORE_UNIT: Final = struct.Struct(">qiq")
-CQ_STORE_UNIT_SIZE: Final = 20
-FILLER_SIZE: Final = 0x7FFFFFFF
-
-assert CQ_STORE_UNIT.size == CQ_STORE_UNIT_SIZE
 
 _FILES_RECOVERED: Final = 3
 """Older files were synced long ago (ConsumeQueue.recover)."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from store.consume_queue import CQ_STORE_UNIT_SIZE, ConsumeQueue
+from store.consume_queue import ConsumeQueue
 from tandem.wire.message import (
     TRANSACTION_MASK,
     TRANSACTION_PREPARED_TYPE,
     TRANSACTION_ROLLBACK_TYPE,
 )
+from tandem.wire.store_layout import CQ_STORE_UNIT_SIZE
 
 if TYPE_CHECKING:
     from store.disk import Disk

@@ -15,7 +15,6 @@ DefaultMessageStore.FlushConsumeQueueService.
 
 from __future__ import annotations
 
-import enum
 import logging
 from collections import deque
 from collections.abc import Callable
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
 
+from store.config import FlushDiskType
 from store.results import PutMessageStatus
 from store.signal import Signal
 
@@ -42,16 +42,6 @@ FLUSH_CONSUME_QUEUE_THOROUGH_INTERVAL_SECONDS: Final = 10.0
 WAITING_PUTS_MAX: Final = 100_000
 
 Done: TypeAlias = Callable[[PutMessageStatus, str], None]
-
-
-class FlushDiskType(enum.Enum):
-    """When a put is answered: after the sync, or before.
-
-    Source: org.apache.rocketmq.store.config.FlushDiskType.
-    """
-
-    SYNC_FLUSH = "SYNC_FLUSH"
-    ASYNC_FLUSH = "ASYNC_FLUSH"
 
 
 class FlushService:

@@ -22,14 +22,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final, Self
 
-import msgspec
 import trio
 
 from store.commit_log import CommitLog, IllegalBatchError, IllegalMessageError
-from store.consume_queue import FILLER_SIZE, ConsumeQueue
 from store.consume_queue_store import ConsumeQueueStore, is_queued
 from store.errors import DiskFailedError, StoreClosedError, StoreFullError
-from store.flush_service import FlushDiskType, FlushService
+from store.flush_service import FlushService
 from store.recovery import (
     TORN_BYTES_MIN,
     looks_torn,
@@ -48,11 +46,14 @@ from store.store_checkpoint import StoreCheckpoint
 from store.store_recovery import StoreRecovery
 from tandem.wire.message import INNER_BATCH_FLAG
 from tandem.wire.message_properties import PROPERTIES_BYTES_MAX, tags_code_of
+from tandem.wire.store_layout import FILLER_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    from store.config import StoreConfig
+    from store.consume_queue import ConsumeQueue
     from store.disk import Disk
     from tandem.wire.message import Host
 
@@ -76,23 +77,6 @@ ALLOCATE_RETRY_SECONDS: Final = 5.0
 _INNER_BATCH_FAULT: Final = (
     "inner batches are for topics with batch queues, which there are none of"
 )
-
-
-class StoreConfig(msgspec.Struct, frozen=True):
-    """Settings of one store; names and defaults are those of RocketMQ's MessageStoreConfig.
-
-    The size of a consume queue file is rounded up to whole units of 20 bytes.
-    """
-
-    directory: str
-    mapped_file_size_commit_log_bytes: int = 1 << 30
-    mapped_file_size_consume_queue_bytes: int = 6_000_000
-    max_message_size_bytes: int = 4 << 20
-    flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH
-    flush_interval_commit_log_ms: int = 500
-    flush_commit_log_least_pages: int = 4
-    flush_commit_log_thorough_interval_ms: int = 10_000
-    flush_interval_consume_queue_ms: int = 1_000
 
 
 class MessageStore:

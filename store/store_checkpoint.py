@@ -16,19 +16,16 @@ Source: org.apache.rocketmq.store.StoreCheckpoint of 5.3.3.
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Final
 
 from store.errors import CorruptLogError
+from tandem.wire.store_layout import CHECKPOINT, CHECKPOINT_BYTES
 
 if TYPE_CHECKING:
     from store.disk import Disk, DiskFile
 
-CHECKPOINT_BYTES: Final = 4096
 SAFETY_MARGIN_MS: Final = 3000
 """Clocks step and timestamps are taken before the write (StoreCheckpoint.getMinTimestamp)."""
-
-_FIELDS: Final = struct.Struct(">5q")
 
 
 class StoreCheckpoint:
@@ -46,7 +43,7 @@ class StoreCheckpoint:
         self._file: DiskFile = (
             disk.open(path) if found is not None else disk.create(path, CHECKPOINT_BYTES)
         )
-        self._written: tuple[int, ...] = _FIELDS.unpack_from(self._file.buffer, 0)
+        self._written: tuple[int, ...] = CHECKPOINT.unpack_from(self._file.buffer, 0)
         self.physic_msg_timestamp_ms: int = self._written[0]
         self.logics_msg_timestamp_ms: int = self._written[1]
         self.index_msg_timestamp_ms: int = self._written[2]
@@ -70,7 +67,7 @@ class StoreCheckpoint:
         )
         if fields == self._written:
             return False
-        _FIELDS.pack_into(self._file.buffer, 0, *fields)
+        CHECKPOINT.pack_into(self._file.buffer, 0, *fields)
         self._written = fields
         return True
 

@@ -22,10 +22,11 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from store.consume_queue import FILLER_SIZE, QueueGapError
+from store.consume_queue import QueueGapError
 from store.errors import CorruptLogError
 from store.recovery import BLANK_HEADER, LogEnd, find_log_end, record_behind, start_index
 from tandem.wire.message import BLANK_MAGIC_CODE
+from tandem.wire.store_layout import FILLER_SIZE
 
 if TYPE_CHECKING:
     from store.commit_log import CommitLog

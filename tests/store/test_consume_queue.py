@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.consume_queue import FILLER_SIZE, ConsumeQueue, QueueGapError
+from store.consume_queue import ConsumeQueue, QueueGapError
 from store.recovery import DispatchRequest
+from tandem.wire.store_layout import FILLER_SIZE
 from tests.support.simulated_disk import SimulatedDisk
 
 SIZE = 200

@@ -1,0 +1,70 @@
+"""RunningFlags: why a store takes no messages at the moment, or does not read.
+
+Some reasons go away (a disk has room again), some need a person (a failed sync). Each says so in
+words, because whoever sends a message is told.
+
+Source: org.apache.rocketmq.store.RunningFlags of 5.3.3.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+
+class RunningFlag(enum.IntFlag):
+    """One reason; values are RocketMQ's bits."""
+
+    NOT_READABLE = 1
+    NOT_WRITEABLE = 2
+    WRITE_LOGICS_QUEUE_ERROR = 4
+    WRITE_INDEX_FILE_ERROR = 8
+    DISK_FULL = 16
+    FENCED = 32
+    LOGIC_DISK_FULL = 64
+
+
+_BLOCKS_PUT: Final = ~RunningFlag.NOT_READABLE
+_BLOCKS_DISPATCH: Final = (
+    RunningFlag.NOT_WRITEABLE
+    | RunningFlag.WRITE_LOGICS_QUEUE_ERROR
+    | RunningFlag.WRITE_INDEX_FILE_ERROR
+    | RunningFlag.LOGIC_DISK_FULL
+)
+
+
+class RunningFlags:
+    """The flags that are set, each with its reason in words."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[RunningFlag, str] = {}
+        self.refusal = ""
+        """Why no message is taken; empty if messages are. A field: every put looks at it."""
+
+    def set(self, flag: RunningFlag, reason: str) -> None:
+        """Set a flag. A flag that is set keeps its first reason."""
+        self._reasons.setdefault(flag, reason)
+        self._update()
+
+    def clear(self, flag: RunningFlag) -> None:
+        """Take a flag back. Harmless if it is not set."""
+        self._reasons.pop(flag, None)
+        self._update()
+
+    def is_set(self, flag: RunningFlag) -> bool:
+        """True if this very flag is set."""
+        return flag in self._reasons
+
+    @property
+    def is_readable(self) -> bool:
+        """False if messages must not be read."""
+        return RunningFlag.NOT_READABLE not in self._reasons
+
+    @property
+    def may_dispatch(self) -> bool:
+        """False if queues and index must not be built any further."""
+        return not any(flag & _BLOCKS_DISPATCH for flag in self._reasons)
+
+    def _update(self) -> None:
+        blocking = [flag for flag in sorted(self._reasons) if flag & _BLOCKS_PUT]
+        self.refusal = "; ".join(self._reasons[flag] for flag in blocking)

@@ -1,0 +1,37 @@
+from store.running_flags import RunningFlag, RunningFlags
+
+
+def test_reasons_come_and_go() -> None:
+    flags = RunningFlags()
+    assert flags.refusal == ""
+    flags.set(RunningFlag.DISK_FULL, "the disk is full")
+    flags.set(RunningFlag.NOT_WRITEABLE, "a sync failed")
+    assert flags.refusal == "a sync failed; the disk is full"
+    flags.clear(RunningFlag.NOT_WRITEABLE)
+    assert flags.refusal == "the disk is full"
+    flags.clear(RunningFlag.DISK_FULL)
+    flags.clear(RunningFlag.DISK_FULL)
+    assert flags.refusal == ""
+
+
+def test_a_flag_keeps_its_first_reason() -> None:
+    flags = RunningFlags()
+    flags.set(RunningFlag.NOT_WRITEABLE, "first")
+    flags.set(RunningFlag.NOT_WRITEABLE, "second")
+    assert flags.refusal == "first"
+
+
+def test_a_store_that_does_not_read_still_writes() -> None:
+    flags = RunningFlags()
+    flags.set(RunningFlag.NOT_READABLE, "not readable")
+    assert not flags.is_readable
+    assert flags.refusal == ""
+    assert flags.may_dispatch
+
+
+def test_a_full_disk_does_not_stop_the_dispatch_and_a_failed_one_does() -> None:
+    flags = RunningFlags()
+    flags.set(RunningFlag.DISK_FULL, "full")
+    before = flags.may_dispatch
+    flags.set(RunningFlag.NOT_WRITEABLE, "failed")
+    assert (before, flags.may_dispatch) == (True, False)
