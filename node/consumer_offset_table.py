@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from node.table_file import TableFile, next_version
+from store.table_file import TableFile, next_version
 from tandem.wire.request_headers import ConsumerOffsetTableBody
 from tandem.wire.route import decode_json_body, encode_json_body
 

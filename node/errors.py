@@ -29,12 +29,6 @@ class ConfigError(NodeError):
         super().__init__("\n".join(problems))
 
 
-class TableFileError(NodeError):
-    """A table file (`topics.json`, `consumerOffset.json`) can be neither read nor made."""
-
-    exit_status: ClassVar[int] = 4
-
-
 class RequestError(Exception):
     """A request is refused: becomes a response with this code and remark.
 

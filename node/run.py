@@ -26,7 +26,7 @@ from node.config import BrokerRole, FlushDiskType
 from node.connection import Outbox
 from node.consumer_offset_table import ConsumerOffsetTable
 from node.dispatcher import Dispatcher
-from node.errors import RequestError, TableFileError
+from node.errors import RequestError
 from node.handlers.admin import Admin
 from node.handlers.client_heartbeat import ClientHeartbeat
 from node.handlers.consumer_offset import ConsumerOffset
@@ -40,10 +40,11 @@ from node.registration import Registration
 from node.route_table import RouteTable
 from node.server import Server
 from node.slave_synchronize import SlaveSynchronize
-from node.table_file import TableFile
 from node.topic_config_table import TopicConfigTable, system_topics
 from store import FlushDiskType as StoreFlushDiskType
 from store import MessageStore, StoreConfig, StoreError
+from store.errors import TableFileError
+from store.table_file import TableFile
 from tandem.wire.message import Host
 from tandem.wire.request_code import RequestCode
 

@@ -13,8 +13,8 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from node.errors import RequestError
-from node.table_file import next_version
 from store.errors import StoreError
+from store.table_file import next_version
 from tandem.wire.request_headers import TopicConfig, TopicConfigSerializeWrapper
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import PERM_INHERIT, PERM_READ, PERM_WRITE
@@ -22,7 +22,7 @@ from tandem.wire.route import PERM_INHERIT, PERM_READ, PERM_WRITE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from node.table_file import TableFile
+    from store.table_file import TableFile
 
 PERM_ALL: Final = PERM_READ | PERM_WRITE | PERM_INHERIT
 

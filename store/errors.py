@@ -41,6 +41,13 @@ class DiskFailedError(StoreError):
     """
 
 
+class TableFileError(StoreError):
+    """A table file (`config/topics.json` and its like) can be neither read nor made.
+
+    Nothing was changed on disk. Restore the file or its `.bak`, or remove both for an empty table.
+    """
+
+
 class AppendGapError(StoreError):
     """Replicated bytes do not continue the log. The link has to start over."""
 

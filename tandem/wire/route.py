@@ -23,7 +23,9 @@ PERM_INHERIT: Final = 1
 
 MASTER_ID: Final = 0
 
-_STRING_OR_BARE_KEY: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|([{,]\s*)(-?\d+)(\s*:)')
+# A string without an end goes to the end of the text: nothing behind its first quote can fail, or
+# each of its quotes would start the search anew.
+_STRING_OR_BARE_KEY: Final = re.compile(rb'(?s)"[^"\\]*(?:\\.[^"\\]*)*"?|([{,]\s*)(-?\d+)(\s*:)')
 
 QueueCount = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 """A client makes one record for each queue, so a number from a stranger needs a bound."""

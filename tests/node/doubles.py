@@ -13,9 +13,9 @@ from node.connection import Connection, Outbox
 from node.consumer_offset_table import ConsumerOffsetTable
 from node.dispatcher import Dispatcher
 from node.pull_request_hold_service import PullRequestHoldService
-from node.table_file import TableFile
 from node.topic_config_table import TopicConfigTable, system_topics
 from store import MessageStore, StoreConfig
+from store.table_file import TableFile
 from tandem.wire.frame_buffer import FrameBuffer
 from tandem.wire.message import Host
 from tandem.wire.remoting_command import RemotingCommand, SerializeType, encode_frame

@@ -9,8 +9,9 @@ import pytest
 
 from ha.errors import AddressInUseError, ConnectionLost
 from node.__main__ import _expected_error, _explain, main
-from node.errors import ConfigError, TableFileError
+from node.errors import ConfigError
 from store import CorruptLogError, StoreLockedError
+from store.errors import TableFileError
 from tests.node.world import cluster_config
 
 if TYPE_CHECKING:

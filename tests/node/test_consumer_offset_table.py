@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from node.consumer_offset_table import COMMITS_PER_VERSION, ConsumerOffsetTable
-from node.table_file import TableFile
 from store.disk import RealDisk
+from store.table_file import TableFile
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.request_headers import ConsumerOffsetTableBody, DataVersion
 from tandem.wire.route import decode_json_body

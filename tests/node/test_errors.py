@@ -4,13 +4,12 @@ from node.errors import (
     ConfigError,
     NodeError,
     RequestError,
-    TableFileError,
 )
 
 
 def test_errors_for_the_operator_have_an_exit_status() -> None:
-    kinds = (NodeError, ConfigError, TableFileError)
-    assert [kind.exit_status for kind in kinds] == [1, 2, 4]
+    kinds = (NodeError, ConfigError)
+    assert [kind.exit_status for kind in kinds] == [1, 2]
 
 
 def test_a_config_error_lists_all_problems() -> None:

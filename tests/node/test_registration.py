@@ -6,8 +6,8 @@ import trio
 
 from node.registration import Registration
 from node.route_table import RouteTable
-from node.table_file import TableFile
 from node.topic_config_table import TopicConfigTable
+from store.table_file import TableFile
 from tandem.wire.request_headers import TopicConfig
 from tests.node.world import MASTER, SLAVE_1, cluster_config, open_world
 from tests.support.simulated_disk import SimulatedDisk

@@ -6,8 +6,8 @@ import trio
 
 from node.consumer_offset_table import ConsumerOffsetTable
 from node.slave_synchronize import SlaveSynchronize
-from node.table_file import TableFile
 from node.topic_config_table import TopicConfigTable
+from store.table_file import TableFile
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import UpdateConsumerOffsetRequestHeader
 from tests.node.world import MASTER, SLAVE_1, World, cluster_config, open_world

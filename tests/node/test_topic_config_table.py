@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from node.errors import RequestError
-from node.table_file import TableFile
 from node.topic_config_table import TopicConfigTable, system_topics, topic_complaint
 from store.disk import RealDisk
 from store.errors import StoreFullError
+from store.table_file import TableFile
 from tandem.wire.request_headers import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from tandem.wire.response_code import ResponseCode
 

@@ -8,6 +8,7 @@ from store.errors import (
     StoreError,
     StoreFullError,
     StoreLockedError,
+    TableFileError,
 )
 
 
@@ -19,6 +20,7 @@ def test_all_of_them_are_store_errors() -> None:
         StoreClosedError,
         StoreFullError,
         StoreLockedError,
+        TableFileError,
     ):
         assert issubclass(kind, StoreError)
         assert not issubclass(kind, OSError)

@@ -53,6 +53,11 @@ def test_text_that_looks_like_a_bare_key_is_left_alone() -> None:
     )
 
 
+def test_a_string_without_an_end_is_refused_at_once() -> None:
+    with pytest.raises(MalformedFrameError):
+        decode_json_body(b'{"' + b'\\"' * 1_000_000, ClusterInfo)
+
+
 def test_unknown_keys_are_ignored() -> None:
     body = ROUTE_JSON[:-1] + b',"topicQueueMappingByBroker":null}'
     assert decode_json_body(body, TopicRouteData) == ROUTE

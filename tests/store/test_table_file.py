@@ -1,18 +1,23 @@
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from node.errors import TableFileError
-from node.table_file import TableFile, encode_table, next_version
 from store.disk import RealDisk
+from store.errors import TableFileError
+from store.table_file import TableFile, encode_table, next_version
 from tandem.wire.request_headers import (
     ConsumerOffsetTableBody,
     DataVersion,
     TopicConfig,
     TopicConfigSerializeWrapper,
 )
+from tests.store.step_disk import Interrupted, StepDisk, die_at
+from tests.support.simulated_disk import SimulatedDisk
 
 GOLDEN = Path(__file__).parents[1] / "data/rocketmq-5.3.3/config-json/config"
 
@@ -70,6 +75,65 @@ def test_damage_without_a_backup_is_an_error_with_a_remedy(tmp_path: Path) -> No
     path.write_bytes(b"{")
     with pytest.raises(TableFileError, match=r"t\.json: neither it nor its \.bak .* restore one"):
         TableFile(RealDisk(), str(path)).load(ConsumerOffsetTableBody)
+
+
+def test_a_file_that_cannot_be_read_is_such_an_error_too(tmp_path: Path) -> None:
+    (tmp_path / "t.json").mkdir()
+    with pytest.raises(TableFileError, match="Is a directory"):
+        TableFile(RealDisk(), str(tmp_path / "t.json")).load(ConsumerOffsetTableBody)
+
+
+def test_the_backup_of_a_damaged_file_is_kept_until_a_good_one_is_there(tmp_path: Path) -> None:
+    path, backup = tmp_path / "t.json", tmp_path / "t.json.bak"
+    path.write_bytes(b"{")
+    backup.write_bytes(b'{"offsetTable":{"T@g":{0:5}}}')
+    file = TableFile(RealDisk(), str(path))
+    file.load(ConsumerOffsetTableBody)
+    file.save({"a": 1})
+    assert backup.read_bytes() == b'{"offsetTable":{"T@g":{0:5}}}'
+    file.save({"a": 2})
+    assert backup.read_text() == '{\n\t"a":1\n}'
+
+
+@pytest.mark.parametrize("step", range(1, 9))
+def test_a_crash_at_any_step_of_a_save_leaves_a_table(step: int) -> None:
+    disk = StepDisk()
+    file = TableFile(disk, "/t.json")
+    file.save(ConsumerOffsetTableBody({"T@g": {0: 1}}))
+    disk.on_step = die_at(step)
+    with suppress(Interrupted):
+        for offset in (2, 3):
+            file.save(ConsumerOffsetTableBody({"T@g": {0: offset}}))
+    table = TableFile(disk.crashed(), "/t.json").load(ConsumerOffsetTableBody)
+    assert table is not None
+    assert table.offset_table["T@g"][0] == {1: 1, 2: 1, 3: 2, 4: 2}.get(step, 3)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b'"\\"' * 500_000,
+        b'{"' + b'\\"' * 1_000_000,
+        b"{" + b" " * 2_000_000,
+        b"{" + b"1" * 2_000_000,
+        b"[" * 1_000_000,
+        b"{1:" * 500_000,
+    ],
+    ids=["quotes", "an open string", "blanks", "digits", "lists", "maps"],
+)
+def test_a_big_hostile_file_is_refused_at_once(damage: bytes) -> None:
+    disk = SimulatedDisk()
+    disk.replace("/t.json", damage)
+    with pytest.raises(TableFileError):
+        TableFile(disk, "/t.json").load(ConsumerOffsetTableBody)
+
+
+@given(st.binary() | st.text(alphabet='{}[]":,\\ \n0123456789-offsetTable').map(str.encode))
+def test_any_file_is_a_table_or_an_error(text: bytes) -> None:
+    disk = SimulatedDisk()
+    disk.replace("/t.json", text)
+    with suppress(TableFileError):
+        TableFile(disk, "/t.json").load(ConsumerOffsetTableBody)
 
 
 def test_a_version_counts_its_changes() -> None:

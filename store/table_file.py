@@ -17,17 +17,20 @@ Source: RocketMQ 5.3.3, ConfigManager, RemotingSerializable, fastjson's PrettyFo
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from node.errors import TableFileError
+from store.errors import TableFileError
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.request_headers import DataVersion
 from tandem.wire.route import decode_json_body
 
 if TYPE_CHECKING:
     from store.disk import Disk
+
+_log = logging.getLogger(__name__)
 
 _Table = TypeVar("_Table", bound=msgspec.Struct)
 
@@ -38,6 +41,7 @@ class TableFile:
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
         self._path = path
+        self._is_damaged = False
 
     def load(self, kind: type[_Table]) -> _Table | None:
         """Return the table, from the backup if the file is missing, empty or damaged.
@@ -49,13 +53,17 @@ class TableFile:
         """
         failure: Exception | None = None
         for path in (self._path, f"{self._path}.bak"):
-            data = self._disk.read(path)
-            if not data:
-                continue
             try:
-                return decode_json_body(data, kind)
-            except MalformedFrameError as error:
+                data = self._disk.read(path)
+                table = decode_json_body(data, kind) if data else None
+            except (MalformedFrameError, OSError) as error:
                 failure = failure or error
+                continue
+            if table is not None:
+                self._is_damaged = failure is not None
+                if path != self._path:
+                    _log.warning("%s: %s; read from %s", self._path, failure or "missing", path)
+                return table
         if failure is not None:
             raise TableFileError(
                 f"{self._path}: neither it nor its .bak can be read ({failure});"
@@ -68,11 +76,14 @@ class TableFile:
 
         Raises:
             StoreFullError: No room. The old file still stands.
+            DiskFailedError: Anything else. The old file still stands.
         """
-        old = self._disk.read(self._path)
+        # The backup of a damaged file is the only good copy until the new one is there.
+        old = None if self._is_damaged else self._disk.read(self._path)
         if old:
             self._disk.replace(f"{self._path}.bak", old)
         self._disk.replace(self._path, encode_table(table))
+        self._is_damaged = False
 
 
 def next_version(version: DataVersion, now_ms: int) -> DataVersion:
