@@ -28,6 +28,7 @@ from store.commit_log import CommitLog, IllegalBatchError, IllegalMessageError
 from store.consume_queue_store import ConsumeQueueStore, is_queued
 from store.errors import DiskFailedError, StoreClosedError, StoreFullError
 from store.flush_service import FlushService
+from store.get_message import MESSAGE_BYTES_MAX, MESSAGE_COUNT_MAX, collect, position_status
 from store.recovery import (
     TORN_BYTES_MIN,
     looks_torn,
@@ -41,12 +42,12 @@ from store.results import (
     PutMessageResult,
     PutMessageStatus,
 )
+from store.running_flags import RunningFlag, RunningFlags
 from store.signal import Signal
 from store.store_checkpoint import StoreCheckpoint
 from store.store_recovery import StoreRecovery
 from tandem.wire.message import INNER_BATCH_FLAG
 from tandem.wire.message_properties import PROPERTIES_BYTES_MAX, tags_code_of
-from tandem.wire.store_layout import FILLER_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,13 +65,6 @@ RETRY_TOPIC_BYTES_MAX: Final = 255
 RETRY_TOPIC_PREFIX: Final = "%RETRY%"
 RECORD_OVERHEAD_BYTES_MAX: Final = 65_536
 """How much larger than the largest body a record may be (MessageExtEncoder)."""
-
-MESSAGE_COUNT_MAX: Final = 32
-MESSAGE_BYTES_MAX: Final = 262_144
-"""Limits of one read (maxTransferCountOnMessageInMemory, maxTransferBytesOnMessageInMemory)."""
-
-UNITS_SCANNED_BYTES_MAX: Final = 16_000
-"""How far one read looks for matching tags (maxFilterMessageSize)."""
 
 ALLOCATE_RETRY_SECONDS: Final = 5.0
 
@@ -100,7 +94,8 @@ class MessageStore:
         self._host_hex = store_host.packed.hex().upper()
         self._release_lock: Callable[[], None] | None = None
         self._closed = False
-        self._refusal = ""
+        self.flags = RunningFlags()
+        """Why no message is taken, as far as disks are concerned."""
         root = config.directory
         self.commit_log = CommitLog(
             f"{root}/commitlog", config.mapped_file_size_commit_log_bytes, disk, store_host
@@ -206,9 +201,9 @@ class MessageStore:
             return
         self._closed = True
         try:
-            if not self._refusal:
+            if not self.flags.is_set(RunningFlag.NOT_WRITEABLE):
                 self._sync_everything()
-                if not self.reput_service.is_behind:
+                if self.flags.may_dispatch and not self.reput_service.is_behind:
                     self._disk.remove(f"{self.config.directory}/abort")
         except OSError as error:
             raise _disk_failed(self.config.directory, error) from error
@@ -223,6 +218,8 @@ class MessageStore:
             _log.error("consume queues are behind the log at the stop: %s", error)
         log = self.commit_log
         log.files.sync_all()
+        if not self.flags.may_dispatch:
+            return  # the checkpoint must not speak for queues that lack units
         self.queues.sync_all()
         if log.last_store_timestamp_ms:
             self.checkpoint.physic_msg_timestamp_ms = log.last_store_timestamp_ms
@@ -239,7 +236,7 @@ class MessageStore:
             self._release_lock()
 
     def _refuse(self, reason: str) -> None:
-        self._refusal = reason
+        self.flags.set(RunningFlag.NOT_WRITEABLE, reason)
 
     @property
     def refusal(self) -> str:
@@ -248,7 +245,7 @@ class MessageStore:
             return "the store is closed"
         if self.is_slave:
             return "this node is a slave"
-        return self._refusal
+        return self.flags.refusal
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Flush and dispatch until cancelled.
@@ -286,11 +283,16 @@ class MessageStore:
 
         Order of checks as in RocketMQ (HookUtils, MessageExtEncoder).
         """
-        topic = message.topic
+        topic, flags = message.topic, self.flags
         queue = self.queues.find(topic, message.queue_id) or self._new_queue(
             topic, message.queue_id
         )
-        if self._closed or self.is_slave or self._refusal or isinstance(queue, PutMessageResult):
+        if (
+            self._closed
+            or self.is_slave
+            or self.flags.refusal
+            or isinstance(queue, PutMessageResult)
+        ):
             return self._refused(queue)
         properties, sys_flag = message.properties, message.sys_flag
         # What nearly all messages pass is tested here; the whole look is worth a call only then.
@@ -351,10 +353,16 @@ class MessageStore:
 
         Source: CommitLog.asyncPutMessages.
         """
+        flags = self.flags
         queue = self.queues.find(batch.topic, batch.queue_id) or self._new_queue(
             batch.topic, batch.queue_id
         )
-        if self._closed or self.is_slave or self._refusal or isinstance(queue, PutMessageResult):
+        if (
+            self._closed
+            or self.is_slave
+            or self.flags.refusal
+            or isinstance(queue, PutMessageResult)
+        ):
             return self._refused(queue)
         fault = self._batch_fault(batch)
         if fault:
@@ -390,7 +398,10 @@ class MessageStore:
             queue.append_many(units)
         except (StoreFullError, DiskFailedError) as error:
             # The batch is in the log; the next start enters it in the queue.
-            self._refuse(f"{error} (a consume queue is behind: free space, then restart this node)")
+            self.flags.set(
+                RunningFlag.WRITE_LOGICS_QUEUE_ERROR,
+                f"{error} (a consume queue is behind: free space, then restart this node)",
+            )
 
     def _batch_fault(self, batch: PutBatch) -> str:
         if not batch.body:
@@ -446,8 +457,10 @@ class MessageStore:
             StoreFullError: no room for the next file.
             StoreClosedError: the store is closed, or its disk has failed.
         """
-        if self._closed or self._refusal:
-            raise StoreClosedError(self._refusal or self.refusal)
+        if self._closed:
+            raise StoreClosedError(self.refusal)
+        if not self.flags.may_dispatch:
+            raise StoreClosedError(self.flags.refusal)
         self.commit_log.append_data(offset, data)
 
     def announce(self) -> None:
@@ -548,63 +561,16 @@ class MessageStore:
         Source: DefaultMessageStore.getMessage.
         """
         queue = self.queues.find(topic, queue_id)
-        status, next_offset = _position_status(queue, offset)
+        status, next_offset = position_status(queue, offset)
         if self.is_slave and status is not GetMessageStatus.FOUND:
             # A slave may only be late: it does not correct what a consumer asks for.
             next_offset = offset
         if queue is None:
             return GetMessageResult(status, next_offset, 0, 0)
         if status is GetMessageStatus.FOUND:
-            return self._collect(
-                queue, offset, min(max_msg_nums, MESSAGE_COUNT_MAX), max_bytes, tags_codes
-            )
+            count_max = min(max_msg_nums, MESSAGE_COUNT_MAX)
+            return collect(self.commit_log, queue, offset, count_max, max_bytes, tags_codes)
         return GetMessageResult(status, next_offset, queue.min_offset, queue.next_offset)
-
-    def _collect(
-        self,
-        queue: ConsumeQueue,
-        offset: int,
-        count_max: int,
-        bytes_max: int,
-        tags_codes: frozenset[int] | None,
-    ) -> GetMessageResult:
-        status = GetMessageStatus.NO_MATCHED_MESSAGE
-        runs: list[tuple[int, int]] = []
-        count = total = 0
-        next_offset = offset
-        removed_below = -1
-        scan_max = max(UNITS_SCANNED_BYTES_MAX // 20, count_max)
-        min_physical, max_physical = self.min_physical_offset, self.max_physical_offset
-        for at, size, code in queue.units(offset, scan_max):
-            if count and (count >= count_max or total + size > bytes_max):
-                break
-            next_offset += 1
-            if at < removed_below or (tags_codes is not None and code not in tags_codes):
-                continue
-            if size == FILLER_SIZE or at < min_physical or at + size > max_physical:
-                if not count:
-                    status = GetMessageStatus.MESSAGE_WAS_REMOVING
-                removed_below = self.commit_log.roll_next_file(at)
-                continue
-            if runs and runs[-1][0] + runs[-1][1] == at:
-                runs[-1] = (runs[-1][0], runs[-1][1] + size)
-            else:
-                runs.append((at, size))
-            count += 1
-            total += size
-            status = GetMessageStatus.FOUND
-        if next_offset == offset:
-            status = GetMessageStatus.OFFSET_FOUND_NULL
-        views = [self.commit_log.message(at, size) for at, size in runs]
-        return GetMessageResult(
-            status=status,
-            next_begin_offset=next_offset,
-            min_offset=queue.min_offset,
-            max_offset=queue.next_offset,
-            body=tuple(view for view in views if view is not None),
-            message_count=count,
-            body_bytes=total,
-        )
 
     def offset_in_queue_by_time(
         self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False
@@ -635,21 +601,3 @@ def _disk_failed(directory: str, error: OSError) -> DiskFailedError:
         f"{error.filename or directory}: {error.strerror or error};"
         " check the disk and who may write to it, then start again"
     )
-
-
-def _position_status(queue: ConsumeQueue | None, offset: int) -> tuple[GetMessageStatus, int]:
-    """Say whether `offset` lies in the queue; FOUND if so, else where to go on.
-
-    Source: DefaultMessageStore.getMessage, its first checks.
-    """
-    if queue is None:
-        return GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0
-    if queue.next_offset == 0:
-        return GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0
-    if offset < queue.min_offset:
-        return GetMessageStatus.OFFSET_TOO_SMALL, queue.min_offset
-    if offset == queue.next_offset:
-        return GetMessageStatus.OFFSET_OVERFLOW_ONE, offset
-    if offset > queue.next_offset:
-        return GetMessageStatus.OFFSET_OVERFLOW_BADLY, queue.next_offset
-    return GetMessageStatus.FOUND, offset

@@ -1,0 +1,99 @@
+"""Reads by queue offset: what a pull gets.
+
+    queue offset --unit--> physical offset, size --> views of the log, whole records in queue order
+
+Messages that lie side by side in the log leave as one view. Units that only a reader with other
+tags wants, and records that were deleted meanwhile, are passed over for good: `next_begin_offset`
+is where the next read goes on.
+
+Source: DefaultMessageStore.getMessage of 5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from store.results import GetMessageResult, GetMessageStatus
+from tandem.wire.store_layout import CQ_STORE_UNIT_SIZE, FILLER_SIZE
+
+if TYPE_CHECKING:
+    from store.commit_log import CommitLog
+    from store.consume_queue import ConsumeQueue
+
+MESSAGE_COUNT_MAX: Final = 32
+MESSAGE_BYTES_MAX: Final = 262_144
+"""Limits of one read (maxTransferCountOnMessageInMemory, maxTransferBytesOnMessageInMemory)."""
+
+UNITS_SCANNED_BYTES_MAX: Final = 16_000
+"""How far one read looks for matching tags (maxFilterMessageSize)."""
+
+
+def position_status(queue: ConsumeQueue | None, offset: int) -> tuple[GetMessageStatus, int]:
+    """Say whether `offset` lies in the queue; FOUND if so, else where to go on.
+
+    Source: DefaultMessageStore.getMessage, its first checks.
+    """
+    if queue is None:
+        return GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0
+    if queue.next_offset == 0:
+        return GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0
+    if offset < queue.min_offset:
+        return GetMessageStatus.OFFSET_TOO_SMALL, queue.min_offset
+    if offset == queue.next_offset:
+        return GetMessageStatus.OFFSET_OVERFLOW_ONE, offset
+    if offset > queue.next_offset:
+        return GetMessageStatus.OFFSET_OVERFLOW_BADLY, queue.next_offset
+    return GetMessageStatus.FOUND, offset
+
+
+def collect(
+    commit_log: CommitLog,
+    queue: ConsumeQueue,
+    offset: int,
+    count_max: int,
+    bytes_max: int,
+    tags_codes: frozenset[int] | None,
+) -> GetMessageResult:
+    """Read records from `offset` on, which lies in the queue.
+
+    At least one record is returned where one matches, whatever its size.
+
+    Source: DefaultMessageStore.getMessage, its loop over units.
+    """
+    status = GetMessageStatus.NO_MATCHED_MESSAGE
+    runs: list[tuple[int, int]] = []
+    count = total = 0
+    next_offset = offset
+    removed_below = -1
+    scan_max = max(UNITS_SCANNED_BYTES_MAX // CQ_STORE_UNIT_SIZE, count_max)
+    min_physical, max_physical = commit_log.min_offset, commit_log.max_offset
+    for at, size, code in queue.units(offset, scan_max):
+        if count and (count >= count_max or total + size > bytes_max):
+            break
+        next_offset += 1
+        if at < removed_below or (tags_codes is not None and code not in tags_codes):
+            continue
+        if size == FILLER_SIZE or at < min_physical or at + size > max_physical:
+            if not count:
+                status = GetMessageStatus.MESSAGE_WAS_REMOVING
+            removed_below = commit_log.roll_next_file(at)
+            continue
+        if runs and runs[-1][0] + runs[-1][1] == at:
+            runs[-1] = (runs[-1][0], runs[-1][1] + size)
+        else:
+            runs.append((at, size))
+        count += 1
+        total += size
+        status = GetMessageStatus.FOUND
+    if next_offset == offset:
+        status = GetMessageStatus.OFFSET_FOUND_NULL
+    views = [commit_log.message(at, size) for at, size in runs]
+    return GetMessageResult(
+        status=status,
+        next_begin_offset=next_offset,
+        min_offset=queue.min_offset,
+        max_offset=queue.next_offset,
+        body=tuple(view for view in views if view is not None),
+        message_count=count,
+        body_bytes=total,
+    )
