@@ -287,12 +287,7 @@ class MessageStore:
         queue = self.queues.find(topic, message.queue_id) or self._new_queue(
             topic, message.queue_id
         )
-        if (
-            self._closed
-            or self.is_slave
-            or self.flags.refusal
-            or isinstance(queue, PutMessageResult)
-        ):
+        if self._closed or self.is_slave or flags.refusal or isinstance(queue, PutMessageResult):
             return self._refused(queue)
         properties, sys_flag = message.properties, message.sys_flag
         # What nearly all messages pass is tested here; the whole look is worth a call only then.
@@ -357,12 +352,7 @@ class MessageStore:
         queue = self.queues.find(batch.topic, batch.queue_id) or self._new_queue(
             batch.topic, batch.queue_id
         )
-        if (
-            self._closed
-            or self.is_slave
-            or self.flags.refusal
-            or isinstance(queue, PutMessageResult)
-        ):
+        if self._closed or self.is_slave or flags.refusal or isinstance(queue, PutMessageResult):
             return self._refused(queue)
         fault = self._batch_fault(batch)
         if fault:
