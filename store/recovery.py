@@ -77,6 +77,10 @@ class DispatchRequest(msgspec.Struct, frozen=True, gc=False):
     queue_offset: int
     store_timestamp_ms: int
     sys_flag: int
+    msg_base_offset: int = -1
+    """Queue offset of the first message in the record; -1 means `queue_offset`."""
+    batch_size: int = 1
+    """How many messages the record holds: more than one only in an inner batch."""
 
 
 class Blank(msgspec.Struct, frozen=True, gc=False):
