@@ -1,0 +1,44 @@
+"""The order in which Java's HashMap hands out its entries, for property strings byte for byte.
+
+No reader gives the order a meaning. But a record that a broker writes again (delayed, committed,
+sent back) has its properties in this order in RocketMQ, and so it has here.
+
+    bucket = (h ^ h >>> 16) & (capacity - 1)      h: Java's hash of the name
+    buckets ascending; within a bucket in the order of insertion
+    the capacity doubles whenever there are more entries than three quarters of it
+
+Buckets of eight and more entries, which Java turns into trees, keep that order except for which
+entry comes first; no real message has them.
+
+Source: java.util.HashMap; RocketMQ 5.3.3, MessageDecoder.string2messageProperties (128).
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from tandem.wire.message_properties import encode_properties, java_string_hash
+
+PARSED_MAP_CAPACITY: Final = 128
+"""Of a map that was parsed from a property string."""
+
+NEW_MAP_CAPACITY: Final = 16
+
+
+def encode_in_java_order(
+    properties: Mapping[str, str], capacity: int = PARSED_MAP_CAPACITY
+) -> bytes:
+    """Return the property string that RocketMQ writes for a map of these entries.
+
+    Raises:
+        ValueError: as `encode_properties`.
+    """
+    while len(properties) * 4 > capacity * 3:
+        capacity *= 2
+    mask = capacity - 1
+    names = sorted(properties, key=lambda name: _spread(name) & mask)
+    return encode_properties({name: properties[name] for name in names})
+
+
+def _spread(name: str) -> int:
+    value = java_string_hash(name) & 0xFFFFFFFF
+    return value ^ value >> 16

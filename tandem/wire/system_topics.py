@@ -1,0 +1,52 @@
+"""Topics that a broker keeps for itself, and the properties by which messages find their way back.
+
+A message that has to wait lies in a topic of the system: delayed ones in SCHEDULE_TOPIC_XXXX (see
+`tandem.wire.delay_level`), halves of transactions in RMQ_SYS_TRANS_HALF_TOPIC. REAL_TOPIC and
+REAL_QID say where it belongs.
+
+Source: RocketMQ 5.3.3, TopicValidator, MixAll, MessageConst, TransactionalMessageUtil.
+"""
+
+from typing import Final
+
+RMQ_SYS_TRANS_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
+RMQ_SYS_TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
+CID_RMQ_SYS_TRANS: Final = "CID_RMQ_SYS_TRANS"
+"""The consumer group under which the check of transactions keeps its progress."""
+
+RETRY_GROUP_TOPIC_PREFIX: Final = "%RETRY%"
+DLQ_GROUP_TOPIC_PREFIX: Final = "%DLQ%"
+
+PROPERTY_REAL_TOPIC: Final = "REAL_TOPIC"
+PROPERTY_REAL_QUEUE_ID: Final = "REAL_QID"
+
+PROPERTY_RETRY_TOPIC: Final = "RETRY_TOPIC"
+PROPERTY_ORIGIN_MESSAGE_ID: Final = "ORIGIN_MESSAGE_ID"
+
+PROPERTY_TRANSACTION_PREPARED: Final = "TRAN_MSG"
+PROPERTY_PRODUCER_GROUP: Final = "PGROUP"
+PROPERTY_TRANSACTION_ID: Final = "__transactionId__"
+PROPERTY_TRANSACTION_CHECK_TIMES: Final = "TRANSACTION_CHECK_TIMES"
+PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET: Final = "TRAN_PREPARED_QUEUE_OFFSET"
+PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS: Final = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+
+PROPERTY_TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
+PROPERTY_TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
+PROPERTY_TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
+TIMER_REQUEST_PROPERTIES: Final = (
+    PROPERTY_TIMER_DELAY_SEC,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELIVER_MS,
+)
+"""Any one of them asks for a deliver time of its own; a delay level overrides them."""
+
+
+def retry_topic(group: str) -> str:
+    """Return the topic that a consumer group's failed messages come back through."""
+    return RETRY_GROUP_TOPIC_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    """Return the topic where a consumer group's given-up messages end."""
+    return DLQ_GROUP_TOPIC_PREFIX + group
