@@ -23,7 +23,7 @@ from tandem.client.errors import (
 from tandem.client.flow import Call, Flow, Pause
 from tandem.client.results import MessageQueue, PullResult, PullStatus
 from tandem.wire.errors import MalformedFrameError, MalformedMessageError
-from tandem.wire.message import MessageExt, decode_messages
+from tandem.wire.message import MessageExt, decode_messages, is_inner_batch, unwrap_inner_batch
 from tandem.wire.remoting_command import HeaderT, RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -169,7 +169,7 @@ class Puller:
         # The broker looks every few seconds for pulls whose time is over, hence twice the pause.
         seconds = REQUEST_TIMEOUT_SECONDS + 2 * suspend_timeout_ms / 1000
         answer, address = yield from self._ask(queue, RequestCode.PULL_MESSAGE, ext, seconds)
-        return _pull_result(answer, address, tags)
+        return _pull_result(answer, address, tags, offset)
 
     def open_cursors(
         self, topic: str, start: Start, tags: str, *, until_end: bool
@@ -289,7 +289,7 @@ def _decode(answer: RemotingCommand, header_type: type[HeaderT], address: str) -
         raise ConnectionLostError(address, f"the answer does not parse: {error}") from error
 
 
-def _pull_result(answer: RemotingCommand, address: str, tags: str) -> PullResult:
+def _pull_result(answer: RemotingCommand, address: str, tags: str, offset: int) -> PullResult:
     status = PULL_STATUSES.get(answer.code)
     if status is None:
         raise BrokerError(answer.code, answer.remark or "", address)
@@ -298,12 +298,30 @@ def _pull_result(answer: RemotingCommand, address: str, tags: str) -> PullResult
         stored = decode_messages(answer.body)
     except MalformedMessageError as error:
         raise ConnectionLostError(address, f"the answer does not parse: {error}") from error
-    messages = [decompressed(message) for message in stored if _has_tag(message, tags)]
+    messages = [single for message in stored for single in _singles(message, tags, offset)]
     if status is PullStatus.FOUND and not messages:
         status = PullStatus.NO_MATCHED_MSG
     return PullResult(
         status, header.next_begin_offset, header.min_offset, header.max_offset, messages
     )
+
+
+def _singles(message: MessageExt, tags: str, offset: int) -> list[MessageExt]:
+    """Return the messages of a record from queue offset `offset` on that have one of the tags.
+
+    A record that holds a whole batch comes whole, also when its middle is asked for. If it does
+    not parse it is given out as it is.
+
+    Source: PullAPIWrapper.processPullResult.
+    """
+    if not is_inner_batch(message.sys_flag):
+        return [decompressed(message)] if _has_tag(message, tags) else []
+    message = decompressed(message)
+    try:
+        singles = unwrap_inner_batch(message)
+    except MalformedMessageError:
+        return [message]
+    return [m for m in singles if m.queue_offset >= offset and _has_tag(m, tags)]
 
 
 def _has_tag(message: MessageExt, tags: str) -> bool:

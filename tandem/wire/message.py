@@ -66,6 +66,7 @@ STOREHOSTADDRESS_V6_FLAG: Final = 0x20
 NEED_UNWRAP_FLAG: Final = 0x40
 INNER_BATCH_FLAG: Final = 0x80
 COMPRESSION_TYPE_MASK: Final = 0x700
+_INNER_BATCH_FLAGS: Final = NEED_UNWRAP_FLAG | INNER_BATCH_FLAG
 
 TOPIC_V1_CHARACTERS_MAX: Final = 127
 """A longer topic makes a V2 record (MessageVersion, autoMessageVersionOnTopicLen)."""
@@ -149,7 +150,8 @@ class Message(msgspec.Struct, frozen=True):
 class MessageExt(msgspec.Struct, frozen=True):
     """One stored message with everything its record holds. Times are in milliseconds.
 
-    `body` is as stored: still compressed when `sys_flag` says so.
+    `body` is as stored: still compressed when `sys_flag` says so, and a whole batch when it says
+    that (`unwrap_inner_batch`). `body_crc` is of the stored body.
     """
 
     topic: str
@@ -356,6 +358,39 @@ def decode_messages(body: bytes | bytearray | memoryview) -> list[MessageExt]:
         message, position = decode_message(body, position)
         messages.append(message)
     return messages
+
+
+def is_inner_batch(sys_flag: int) -> bool:
+    """True if the record holds a whole batch that its consumer has to take apart."""
+    return sys_flag & _INNER_BATCH_FLAGS == _INNER_BATCH_FLAGS
+
+
+def unwrap_inner_batch(message: MessageExt) -> list[MessageExt]:
+    """Return the messages of a record that holds a whole batch; of any other, the message itself.
+
+    They have flag, body and properties of their own and follow one another in the queue; all else
+    is the record's, without the two flags of a batch. A compressed body has to be decompressed
+    first.
+
+    Raises:
+        MalformedMessageError: the body is no batch.
+
+    Source: MessageDecoder.decodeMessage, called by PullAPIWrapper.processPullResult.
+    """
+    if not is_inner_batch(message.sys_flag):
+        return [message]
+    return [
+        msgspec.structs.replace(
+            message,
+            flag=entry.flag,
+            body=entry.body,
+            properties=decode_properties(entry.properties),
+            queue_offset=message.queue_offset + index,
+            sys_flag=message.sys_flag & ~_INNER_BATCH_FLAGS,
+            body_crc=crc32(entry.body),
+        )
+        for index, entry in enumerate(decode_batch_body(message.body))
+    ]
 
 
 class BatchEntry(msgspec.Struct, frozen=True):

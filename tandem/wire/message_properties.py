@@ -22,6 +22,7 @@ PROPERTY_WAIT_STORE_MSG_OK: Final = "WAIT"
 PROPERTY_UNIQUE_KEY: Final = "UNIQ_KEY"
 PROPERTY_DELAY_LEVEL: Final = "DELAY"
 PROPERTY_INNER_NUM: Final = "INNER_NUM"
+PROPERTY_INNER_BASE: Final = "INNER_BASE"
 PROPERTY_MSG_REGION: Final = "MSG_REGION"
 PROPERTY_TRACE_SWITCH: Final = "TRACE_ON"
 PROPERTY_CLUSTER: Final = "CLUSTER"
@@ -33,6 +34,9 @@ _SEPARATOR_BYTE: Final = 2
 PROPERTIES_BYTES_MAX: Final = 32_767
 """The length field is a signed 16-bit integer (MessageDecoder, MessageStoreConfig)."""
 
+PARSED_MAP_CAPACITY: Final = 128
+"""Of the hash map that RocketMQ parses a property string into (string2messageProperties)."""
+
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
     """Return the property string of `properties` in UTF-8, closing separator included.
@@ -42,15 +46,17 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
     Raises:
         ValueError: a name or value holds a separator or a name is empty.
     """
-    parts = []
     for name, value in properties.items():
         if not name or _has_separator(name) or _has_separator(value):
             raise ValueError(
                 f"message property {name!r} cannot be stored: names must not be empty and neither"
                 " names nor values may hold the bytes 0x01 or 0x02"
             )
-        parts.append(f"{name}\x01{value}\x02")
-    return "".join(parts).encode()
+    return _joined(properties)
+
+
+def _joined(properties: Mapping[str, str]) -> bytes:
+    return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()]).encode()
 
 
 def _has_separator(text: str) -> bool:
@@ -71,6 +77,49 @@ def decode_properties(data: bytes | bytearray | memoryview) -> dict[str, str]:
         if name and separator and value:
             properties[name] = value
     return properties
+
+
+def java_map_order(
+    properties: Mapping[str, str], capacity: int = PARSED_MAP_CAPACITY
+) -> dict[str, str]:
+    """Return `properties` in the order in which a Java hash map of this capacity lists them.
+
+    RocketMQ writes them so; readers give the order no meaning, but the bytes of a record depend on
+    it. A map that was built empty has capacity 16.
+
+    Source: java.util.HashMap.hash and resize.
+    """
+    while 4 * len(properties) > 3 * capacity:
+        capacity *= 2
+
+    def bucket(name: str) -> int:
+        code = java_string_hash(name) & 0xFFFF_FFFF
+        return (code ^ code >> 16) & (capacity - 1)
+
+    return {name: properties[name] for name in sorted(properties, key=bucket)}
+
+
+def with_properties(data: bytes, added: Mapping[str, str]) -> bytes:
+    """Return the property string `data` with `added`, in the order in which RocketMQ writes it.
+
+    What the parser drops is gone afterwards: broken pieces, and all duplicates but the last.
+
+    Source: MessageAccessor.putProperty, then MessageDecoder.messageProperties2String.
+    """
+    return _joined(java_map_order({**decode_properties(data), **added}))
+
+
+def without_property(data: bytes, name: bytes) -> bytes:
+    """Return the property string `data` without the properties called `name`; the rest as it is.
+
+    Source: MessageUtils.deleteProperty.
+    """
+    needle = name + b"\x01"
+    if needle not in data:
+        return data
+    *closed, rest = data.split(b"\x02")
+    kept = [piece + b"\x02" for piece in closed if not piece.startswith(needle)]
+    return b"".join(kept) + (b"" if rest.startswith(needle) else rest)
 
 
 def property_value(data: bytes, name: bytes) -> bytes | None:

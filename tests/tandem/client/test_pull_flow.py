@@ -13,7 +13,7 @@ from tandem.client.errors import (
 from tandem.client.flow import Call
 from tandem.client.pull_flow import SILENT_SECONDS, Puller, Start
 from tandem.client.results import MessageQueue, PullResult, PullStatus
-from tandem.wire.message import encode_record
+from tandem.wire.message import Message, encode_batch_body, encode_record
 from tandem.wire.message_properties import PROPERTY_TAGS
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
@@ -133,9 +133,29 @@ def test_compressed_bodies_are_undone() -> None:
     bench = Bench()
     bench.answer_pulls_with(0, encode_record(message_ext(zlib.compress(b"text"), sys_flag=0x301)))
     assert [message.body for message in bench.pull().messages] == [b"text"]
-    bench.answer_pulls_with(0, encode_record(message_ext(b"?", sys_flag=0x101)))
-    with pytest.raises(CompressedBodyError, match="LZ4"):
+    bench.answer_pulls_with(0, encode_record(message_ext(b"?", sys_flag=0x701)))
+    with pytest.raises(CompressedBodyError, match="compression type 7"):
         bench.pull()
+
+
+def inner_batch(body: bytes) -> bytes:
+    return encode_record(message_ext(body, sys_flag=0xC0, queue_offset=3))
+
+
+def test_records_that_hold_a_batch_come_apart() -> None:
+    """PullAPIWrapper.processPullResult; what lies before the offset asked for is left out."""
+    bench = Bench()
+    messages = [Message("orders", b"%d" % n, tags="AB"[n % 2]) for n in range(4)]
+    bench.answer_pulls_with(0, inner_batch(encode_batch_body(messages)))
+    found = bench.pull(offset=4).messages
+    assert [(m.queue_offset, m.body) for m in found] == [(4, b"1"), (5, b"2"), (6, b"3")]
+    assert [m.body for m in bench.pull(tags="A").messages] == [b"0", b"2"]
+
+
+def test_a_batch_that_does_not_parse_is_given_out_whole() -> None:
+    bench = Bench()
+    bench.answer_pulls_with(0, inner_batch(b"no batch"))
+    assert [(m.body, m.sys_flag) for m in bench.pull().messages] == [(b"no batch", 0xC0)]
 
 
 @pytest.mark.parametrize("body", [b"x", encode_record(message_ext())[:-1]])

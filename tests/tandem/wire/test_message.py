@@ -17,9 +17,11 @@ from tandem.wire.message import (
     decode_offset_msg_id,
     encode_batch_body,
     encode_record,
+    is_inner_batch,
     offset_msg_id,
     record_size,
     unpack_host,
+    unwrap_inner_batch,
 )
 
 RECORD_V1 = bytes.fromhex(
@@ -74,7 +76,7 @@ MESSAGES = st.builds(
     physical_offset=st.integers(0, 2**63 - 1),
     store_size=st.just(0),
     flag=st.integers(-(2**31), 2**31 - 1),
-    sys_flag=st.integers(0, 2**11 - 1),
+    sys_flag=st.integers(-(2**31), 2**31 - 1),
     born_timestamp_ms=st.integers(0, 2**62),
     born_host=HOSTS,
     store_timestamp_ms=st.integers(0, 2**62),
@@ -112,6 +114,8 @@ def test_what_was_encoded_comes_back(message: MessageExt) -> None:
     )
     assert (decoded.born_host, decoded.store_host) == (message.born_host, message.store_host)
     assert decoded.body_crc == crc32(message.body)
+    hosts = 0x10 * message.born_host.is_v6 | 0x20 * message.store_host.is_v6
+    assert decoded.sys_flag == message.sys_flag & ~0x30 | hosts
 
 
 @pytest.mark.parametrize(("letters", "magic"), [(127, "daa320a7"), (128, "daa320ab")])
@@ -237,6 +241,36 @@ def test_size_magic_and_crc_of_a_batch_entry_are_ignored() -> None:
 def test_properties_too_long_for_a_batch_entry_are_refused() -> None:
     with pytest.raises(ValueError, match="32767"):
         encode_batch_body([Message("T", b"", properties={"p": "x" * 32_766})])
+
+
+def an_inner_batch(body: bytes = BATCH, sys_flag: int = 0xC2) -> MessageExt:
+    return msgspec.structs.replace(MESSAGE_V1, body=body, sys_flag=sys_flag, queue_offset=40)
+
+
+def test_a_record_that_holds_a_batch_comes_apart() -> None:
+    """MessageDecoder.decodeMessage: what is not in an entry is the record's."""
+    singles = unwrap_inner_batch(an_inner_batch())
+    assert [(m.queue_offset, m.body) for m in singles] == [(40, b"b0"), (41, b"b1")]
+    assert [m.properties["KEYS"] for m in singles] == ["K0", "K1"]
+    assert {(m.topic, m.queue_id, m.sys_flag, m.physical_offset) for m in singles} == {
+        ("TopicA", 1, 2, 0)
+    }
+    assert [m.body_crc for m in singles] == [crc32(b"b0"), crc32(b"b1")]
+    assert unwrap_inner_batch(singles[0]) == [singles[0]]
+
+
+@pytest.mark.parametrize("sys_flag", [0x00, 0x40, 0x80])
+def test_only_both_flags_together_make_a_batch(sys_flag: int) -> None:
+    """PullAPIWrapper.processPullResult."""
+    assert not is_inner_batch(sys_flag)
+    message = an_inner_batch(sys_flag=sys_flag)
+    assert unwrap_inner_batch(message) == [message]
+
+
+@pytest.mark.parametrize("size", [1, 20, 51, 103])
+def test_a_cut_batch_in_a_record_is_malformed(size: int) -> None:
+    with pytest.raises(MalformedMessageError):
+        unwrap_inner_batch(an_inner_batch(BATCH[:size]))
 
 
 @pytest.mark.parametrize("wait", [None, True, False])
