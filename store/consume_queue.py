@@ -19,7 +19,10 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
 
 from store.mapped_file_queue import MappedFileQueue
 from tandem.wire.store_layout import CQ_STORE_UNIT, CQ_STORE_UNIT_SIZE, FILLER_SIZE
@@ -31,8 +34,21 @@ if TYPE_CHECKING:
     from store.mapped_file import MappedFile
     from store.recovery import DispatchRequest
 
+Int64s: TypeAlias = NDArray[np.int64]
+_Units: TypeAlias = NDArray[Any]
+"""Units as they lie in the file, by the names of `_UNIT`."""
+
+_UNIT: Final = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+assert _UNIT.itemsize == CQ_STORE_UNIT_SIZE
+
 _FILES_RECOVERED: Final = 3
 """Older files were synced long ago (ConsumeQueue.recover)."""
+
+_QUEUE_OFFSET_MAX: Final = 1 << 58
+"""No queue gets there; behind it the place of a unit would not fit 64 bits."""
+
+_PLAIN_LOOP_ROWS_MAX: Final = 16
+"""Below this many rows a plain loop beats numpy's cost per call."""
 
 
 class QueueGapError(Exception):
@@ -53,6 +69,7 @@ class ConsumeQueue:
         self.queue_id = queue_id
         self.max_physic_offset = -1
         self.next_offset = 0
+        self._assigned_offset = 0
         self._min_logic_offset = 0
         self._files = MappedFileQueue(directory, mapped_file_size, disk)
 
@@ -65,6 +82,19 @@ class ConsumeQueue:
     def min_offset(self) -> int:
         """The first queue offset that can be read."""
         return self._min_logic_offset // CQ_STORE_UNIT_SIZE
+
+    @property
+    def assigned_offset(self) -> int:
+        """The queue offset of the next message put.
+
+        It is ahead of `next_offset` where units are entered later than their messages are put.
+        Source: QueueOffsetOperator.
+        """
+        return max(self._assigned_offset, self.next_offset)
+
+    def assign(self, count: int) -> None:
+        """Give the next `count` queue offsets away: their messages are in the log."""
+        self._assigned_offset = self.assigned_offset + count
 
     def load(self) -> None:
         """Open the files. See `MappedFileQueue.load`."""
@@ -93,6 +123,7 @@ class ConsumeQueue:
         self._truncate(end)
 
     def _truncate(self, end: int) -> None:
+        self._assigned_offset = 0
         self._files.truncate_dirty_files(end)
         self.drop_empty_file()
         self.next_offset = self._files.max_offset // CQ_STORE_UNIT_SIZE
@@ -174,37 +205,140 @@ class ConsumeQueue:
 
         Source: ConsumeQueue.putMessagePositionInfo.
         """
-        if request.offset + request.size <= self.max_physic_offset:
-            self._repair(request)
+        return self._enter(
+            request.offset,
+            request.size,
+            request.tags_code,
+            request.queue_offset,
+            may_start_late=may_start_late,
+        )
+
+    def dispatch_many(
+        self,
+        offsets: Int64s,
+        sizes: Int64s,
+        tags_codes: Int64s,
+        queue_offsets: Int64s,
+        *,
+        may_start_late: bool = True,
+    ) -> int:
+        """Enter records read from the log, in the order of the log; return how many are new.
+
+        The effect is that of `dispatch` row by row: rows before one that raises are entered.
+
+        Raises:
+            QueueGapError, StoreFullError: see `dispatch`.
+        """
+        ends = offsets + sizes
+        if len(ends) <= _PLAIN_LOOP_ROWS_MAX or not (ends[1:] > ends[:-1]).all():
+            rows = zip(
+                offsets.tolist(),
+                sizes.tolist(),
+                tags_codes.tolist(),
+                queue_offsets.tolist(),
+                strict=True,
+            )
+            return sum(self._enter(*row, may_start_late=may_start_late) for row in rows)
+        built = int(np.searchsorted(ends, self.max_physic_offset, side="right"))
+        if built:
+            self._repair_many(
+                offsets[:built], sizes[:built], tags_codes[:built], queue_offsets[:built]
+            )
+        if built == len(ends):
+            return 0
+        self._start(int(queue_offsets[built]), int(offsets[built]), may_start_late=may_start_late)
+        expected = np.arange(self.next_offset, self.next_offset + len(ends) - built)
+        wrong = np.flatnonzero(queue_offsets[built:] != expected)
+        gap = built + int(wrong[0]) if wrong.size else len(ends)
+        self._append_columns(offsets[built:gap], sizes[built:gap], tags_codes[built:gap])
+        if gap < len(ends):
+            raise self._gap(int(queue_offsets[gap]), int(offsets[gap]))
+        return gap - built
+
+    def _enter(
+        self, offset: int, size: int, tags_code: int, queue_offset: int, *, may_start_late: bool
+    ) -> bool:
+        if offset + size <= self.max_physic_offset:
+            self._repair(offset, size, tags_code, queue_offset)
             return False
-        if request.queue_offset != self.next_offset:
-            if self._files.files or not may_start_late:
-                raise QueueGapError(
-                    f"{self.topic}-{self.queue_id}: the record at {request.offset} is number"
-                    f" {request.queue_offset}, the queue ends at {self.next_offset}"
-                )
-            self._pre_blank(request.queue_offset)
+        self._start(queue_offset, offset, may_start_late=may_start_late)
         self.ensure_room()
-        self.append(request.offset, request.size, request.tags_code)
+        self.append(offset, size, tags_code)
         return True
 
-    def _repair(self, request: DispatchRequest) -> None:
+    def _start(self, queue_offset: int, offset: int, *, may_start_late: bool) -> None:
+        """Make sure that the record with this queue offset is the one to come."""
+        if queue_offset == self.next_offset:
+            return
+        possible = 0 < queue_offset <= _QUEUE_OFFSET_MAX
+        if self._files.files or not may_start_late or not possible:
+            raise self._gap(queue_offset, offset)
+        self._pre_blank(queue_offset)
+
+    def _gap(self, queue_offset: int, offset: int) -> QueueGapError:
+        return QueueGapError(
+            f"{self.topic}-{self.queue_id}: the record at {offset} is number"
+            f" {queue_offset}, the queue ends at {self.next_offset}"
+        )
+
+    def _append_columns(self, offsets: Int64s, sizes: Int64s, tags_codes: Int64s) -> None:
+        done = 0
+        while done < len(offsets):
+            self.ensure_room()
+            last = self._files.files[-1]
+            room = (last.size - last.wrote_position) // CQ_STORE_UNIT_SIZE
+            some = slice(done, min(len(offsets), done + room))
+            count = some.stop - done
+            units: _Units = np.ndarray(count, _UNIT, last.buffer, last.wrote_position)
+            units["offset"] = offsets[some]
+            units["size"] = sizes[some]
+            units["tags_code"] = tags_codes[some]
+            last.wrote_position += count * CQ_STORE_UNIT_SIZE
+            self.max_physic_offset = int(offsets[some.stop - 1] + sizes[some.stop - 1])
+            self.next_offset += count
+            done = some.stop
+
+    def _repair(self, offset: int, size: int, tags_code: int, queue_offset: int) -> None:
         """Write the tags code of a unit again if a power loss has left zeros in its place.
 
         Any other code stays: RocketMQ also puts times and addresses there.
         """
-        if not self._first_offset <= request.queue_offset < self.next_offset:
+        if not self._first_offset <= queue_offset < self.next_offset:
             return
-        code = request.tags_code
-        place = (request.offset, request.size)
-        found = self.unit(request.queue_offset)
-        if found[:2] != place or found[2] == code or found[2] not in (0, code & ~0xFFFFFFFF):
+        place = (offset, size)
+        found = self.unit(queue_offset)
+        if found[:2] != place or found[2] == tags_code:
             return
-        file = self._file_of(request.queue_offset)
+        if found[2] not in (0, tags_code & ~0xFFFFFFFF):
+            return
+        file = self._file_of(queue_offset)
         assert file is not None
-        position = request.queue_offset * CQ_STORE_UNIT_SIZE - file.file_from_offset
-        CQ_STORE_UNIT.pack_into(file.buffer, position, *place, code)
+        position = queue_offset * CQ_STORE_UNIT_SIZE - file.file_from_offset
+        CQ_STORE_UNIT.pack_into(file.buffer, position, *place, tags_code)
         file.flushed_position = min(file.flushed_position, position)
+
+    def _repair_many(
+        self, offsets: Int64s, sizes: Int64s, tags_codes: Int64s, queue_offsets: Int64s
+    ) -> None:
+        """Look at all these rows at once, and again at those that differ."""
+        per_file = self._files.mapped_file_size // CQ_STORE_UNIT_SIZE
+        first = self._first_offset
+        from_file, to_file = (
+            max(0, (int(end) - first) // per_file)
+            for end in (queue_offsets.min(), queue_offsets.max() + per_file)
+        )
+        for file in self._files.files[from_file:to_file]:
+            numbers = queue_offsets - file.file_from_offset // CQ_STORE_UNIT_SIZE
+            units = _units_of(file)
+            rows = np.flatnonzero((numbers >= 0) & (numbers < len(units)))
+            differs = units["tags_code"][numbers[rows]] != tags_codes[rows]
+            for row in rows[differs].tolist():
+                self._repair(
+                    int(offsets[row]),
+                    int(sizes[row]),
+                    int(tags_codes[row]),
+                    int(queue_offsets[row]),
+                )
 
     def _pre_blank(self, queue_offset: int) -> None:
         """Start the queue at `queue_offset`: fillers from the start of the file up to there."""
@@ -256,12 +390,17 @@ class ConsumeQueue:
         """Delete all files and start at nothing."""
         self._files.destroy()
         self.max_physic_offset = -1
-        self.next_offset = 0
+        self.next_offset = self._assigned_offset = 0
         self._min_logic_offset = 0
 
     def close(self) -> None:
         """Unmap the files."""
         self._files.close()
+
+
+def _units_of(file: MappedFile) -> _Units:
+    """Return the units written to `file` as they lie there. Do not keep: it keeps the mapping."""
+    return np.ndarray(file.wrote_position // CQ_STORE_UNIT_SIZE, _UNIT, file.buffer)
 
 
 @lru_cache(maxsize=256)

@@ -3,11 +3,13 @@
 import struct
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from store.consume_queue import ConsumeQueue, QueueGapError
+from store.errors import StoreFullError
 from store.recovery import DispatchRequest
 from tandem.wire.store_layout import FILLER_SIZE
 from tests.support.simulated_disk import SimulatedDisk
@@ -172,6 +174,114 @@ def test_a_queue_without_units_starts_late_only_if_it_may() -> None:
     assert (again.next_offset, again.max_physic_offset) == (16, unit(15)[0] + 100)
     again.correct_min_offset(0)
     assert again.min_offset == 15
+
+
+@pytest.mark.parametrize("number", [-1, -(2**63), 2**63 - 1])
+def test_a_number_that_no_message_has_starts_no_queue(number: int) -> None:
+    disk = SimulatedDisk()
+    with pytest.raises(QueueGapError):
+        a_queue(disk).dispatch(a_request(0, queue_offset=number))
+    assert disk.list_files(DIRECTORY) == []
+
+
+Row = tuple[int, int, int, int]
+
+
+@st.composite
+def rows_of_a_log(draw: st.DrawFn) -> list[Row]:
+    """Runs of rows as a log walked twice, or a damaged one, would have them."""
+    rows: list[Row] = []
+    for _ in range(draw(st.integers(1, 4))):
+        start = draw(st.integers(0, 60))
+        shift = draw(st.sampled_from((0, 0, 0, 0, 1, -1)))
+        code = draw(st.sampled_from((0, 7, -7)))
+        for number in range(start, start + draw(st.integers(1, 50))):
+            offset, size, _ = unit(number)
+            rows.append((offset, size, code, number + shift))
+    return rows
+
+
+def columns(rows: list[Row]) -> tuple[np.ndarray[tuple[int], np.dtype[np.int64]], ...]:
+    return tuple(np.array(column, np.int64) for column in zip(*rows, strict=True))
+
+
+def outcome_of_rows(queue: ConsumeQueue, rows: list[Row]) -> int | str:
+    try:
+        return sum(
+            queue.dispatch(
+                a_request(0, offset=offset, size=size, tags_code=code, queue_offset=number)
+            )
+            for offset, size, code, number in rows
+        )
+    except (QueueGapError, StoreFullError) as error:
+        return str(error)
+
+
+def outcome_at_once(queue: ConsumeQueue, rows: list[Row]) -> int | str:
+    try:
+        return queue.dispatch_many(*columns(rows))
+    except (QueueGapError, StoreFullError) as error:
+        return str(error)
+
+
+def state_of(queue: ConsumeQueue) -> list[object]:
+    return [
+        queue.next_offset,
+        queue.min_offset,
+        queue.max_physic_offset,
+        *((f.file_from_offset, f.wrote_position, f.flushed_position) for f in queue.files.files),
+        *(bytes(f.buffer) for f in queue.files.files),
+    ]
+
+
+@given(
+    before=st.integers(0, 40),
+    rows=rows_of_a_log(),
+    lost=st.lists(st.integers(0, 39), max_size=3),
+    files_max=st.sampled_from((2, 100)),
+)
+def test_rows_entered_at_once_are_entered_as_one_by_one(
+    before: int, rows: list[Row], lost: list[int], files_max: int
+) -> None:
+    """Repeats, gaps, late starts, lost codes, a full disk: never another outcome."""
+    queues = []
+    for _ in range(2):
+        queue = a_queue(
+            SimulatedDisk(capacity_bytes=SIZE * max(files_max, -(-before // 10))), before
+        )
+        for number in lost:
+            if number < before:
+                at = number % 10 * 20 + 12
+                queue.files.files[number // 10].buffer[at : at + 8] = bytes(8)
+        queues.append(queue)
+    one, many = queues
+    assert outcome_at_once(many, rows) == outcome_of_rows(one, rows)
+    assert state_of(many) == state_of(one)
+
+
+def test_codes_lost_in_a_power_loss_are_written_again_at_once() -> None:
+    rows = [(number * 400, 100, 7, number) for number in range(60)]
+    queue = a_queue()
+    assert queue.dispatch_many(*columns(rows)) == 60
+    for number in (3, 25, 59):
+        file = queue.files.files[number // 10]
+        file.buffer[number % 10 * 20 + 12 : number % 10 * 20 + 20] = bytes(8)
+    assert queue.dispatch_many(*columns(rows)) == 0
+    assert units_of(queue) == [row[:3] for row in rows]
+
+
+def test_offsets_are_assigned_ahead_of_the_units() -> None:
+    """QueueOffsetOperator.increaseQueueOffset: with a transient pool, dispatch comes later."""
+    queue = a_queue(count=3)
+    assert queue.assigned_offset == 3
+    queue.assign(1)
+    queue.assign(4)
+    assert (queue.assigned_offset, queue.next_offset) == (8, 3)
+    for number in range(3, 10):
+        queue.dispatch(a_request(number))
+    assert queue.assigned_offset == queue.next_offset == 10
+    queue.truncate_dirty_logic_files(400)
+    assert queue.assigned_offset == queue.next_offset == 1
 
 
 def test_a_queue_of_fillers_only_knows_no_record() -> None:
