@@ -13,13 +13,17 @@ facts decide what is in here:
 import ctypes
 import errno
 import fcntl
+import logging
 import mmap
 import os
+import resource
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Protocol, cast
+from typing import Final, Protocol, TypeAlias, cast
 
+import msgspec
 import trio
 
 from store.errors import (
@@ -30,8 +34,20 @@ from store.errors import (
     StoreLockedError,
 )
 
+_log = logging.getLogger(__name__)
+
+Buffer: TypeAlias = mmap.mmap | bytearray
+"""Memory that can be sliced and written to, of a file or of nobody."""
+
 TEMPORARY_SUFFIX: Final = ".tmp"
 """Of a file that is not finished. `create` and `replace` overwrite what a crash left of one."""
+
+
+class DiskSpace(msgspec.Struct, frozen=True):
+    """How full a file system is. What is set aside for root is part of neither number."""
+
+    used_bytes: int
+    usable_bytes: int
 
 
 class DiskFile(Protocol):
@@ -50,8 +66,15 @@ class DiskFile(Protocol):
         """Its length in bytes, all of it mapped."""
 
     @property
-    def buffer(self) -> mmap.mmap | bytearray:
+    def buffer(self) -> Buffer:
         """The bytes; a write is in the page cache when it returns."""
+
+    def write(self, position: int, data: memoryview) -> None:
+        """Put `data` into the page cache without touching the mapping, which shows it at once.
+
+        Raises:
+            OSError: the disk failed; some of it may be there.
+        """
 
     def sync(self) -> None:
         """Block until all bytes are durable. For recovery and close only.
@@ -75,8 +98,11 @@ class Disk(Protocol):
             DiskFailedError: anything else; no file is left behind.
         """
 
-    def open(self, path: str) -> DiskFile:
-        """Map an existing file.
+    def open(self, path: str, *, read_only: bool = False) -> DiskFile:
+        """Map an existing file. Its modification time stays as it is.
+
+        If `read_only`, the file is not touched in any way, and writing to its buffer is a
+        TypeError.
 
         Raises:
             CorruptLogError: it is empty.
@@ -118,6 +144,30 @@ class Disk(Protocol):
     def free_bytes(self, directory: str) -> int:
         """Return the free space of the file system that holds `directory`."""
 
+    def space(self, directory: str) -> DiskSpace:
+        """Return how full the file system of `directory` is; 0 and 0 if it does not exist."""
+
+    def modified_ms(self, path: str) -> int:
+        """Return when the content of an existing file changed last, in ms since 1970."""
+
+    def allocate_buffer(self, size: int) -> Buffer:
+        """Return memory of zeros that belongs to no file, locked into memory where allowed.
+
+        Raises:
+            StoreFullError: there is not that much memory.
+        """
+
+    async def lock_in_memory(self, file: DiskFile) -> None:
+        """Keep the pages of a file from being paged out until it is unlocked or unmapped.
+
+        Best effort: where the system forbids it (RLIMIT_MEMLOCK) this is logged, once.
+
+        Source: DefaultMappedFile.mlock.
+        """
+
+    async def unlock_memory(self, file: DiskFile) -> None:
+        """Take `lock_in_memory` back. Harmless for a file that is not locked, or closed."""
+
     async def create_in_background(self, path: str, size: int) -> DiskFile | None:
         """The same as `create`, without stopping other tasks, with every page touched.
 
@@ -142,16 +192,38 @@ class Disk(Protocol):
 class RealFile:
     """A file of this machine, mapped with MAP_SHARED."""
 
-    def __init__(self, path: str, descriptor: int, size: int) -> None:
+    def __init__(self, path: str, descriptor: int, size: int, *, read_only: bool = False) -> None:
         self.path = path
         self.size = size
         self._descriptor = descriptor
-        self.buffer = mmap.mmap(descriptor, size)
+        self._calls = 0
+        self._closed = False
+        access = mmap.ACCESS_READ if read_only else mmap.ACCESS_WRITE
+        self.buffer = mmap.mmap(descriptor, size, access=access)
 
-    @property
-    def descriptor(self) -> int:
-        """The open file descriptor, for `fdatasync`."""
-        return self._descriptor
+    @contextmanager
+    def descriptor_in_use(self) -> Iterator[int]:
+        """Lend the descriptor to a system call in a thread.
+
+        If the file is closed meanwhile, the descriptor is closed behind the call: its number could
+        belong to another file by then.
+        """
+        self._calls += 1
+        try:
+            yield self._descriptor
+        finally:
+            self._calls -= 1
+            self._close_descriptor()
+
+    def write(self, position: int, data: memoryview) -> None:
+        """See `DiskFile.write`."""
+        try:
+            while data:
+                written = os.pwrite(self._descriptor, data, position)
+                position += written
+                data = data[written:]
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self.path) from error
 
     def sync(self) -> None:
         """Block until all bytes are durable."""
@@ -159,14 +231,19 @@ class RealFile:
 
     def close(self) -> None:
         """Unmap and close; a buffer still in use is unmapped when its last view goes."""
-        if self._descriptor < 0:
+        if self._closed:
             return
-        os.close(self._descriptor)
-        self._descriptor = -1
+        self._closed = True
+        self._close_descriptor()
         try:
             self.buffer.close()
         except BufferError:
             return
+
+    def _close_descriptor(self) -> None:
+        if self._closed and not self._calls and self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 class RealDisk:
@@ -175,6 +252,7 @@ class RealDisk:
     def __init__(self) -> None:
         # Syncs of several files may overlap; more than a few only queue up in the kernel.
         self._limiter = trio.CapacityLimiter(4)
+        self._has_warned = False
 
     def create(self, path: str, size: int) -> RealFile:
         """See `Disk.create`."""
@@ -198,17 +276,21 @@ class RealDisk:
         _sync_directory(os.path.dirname(path))
         return file
 
-    def open(self, path: str) -> RealFile:
+    def open(self, path: str, *, read_only: bool = False) -> RealFile:
         """See `Disk.open`."""
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        size = os.fstat(descriptor).st_size
+        mode = os.O_RDONLY if read_only else os.O_RDWR
+        descriptor = os.open(path, mode | os.O_CLOEXEC)
+        status = os.fstat(descriptor)
+        size = status.st_size
         if size == 0:
             os.close(descriptor)
             raise CorruptLogError(f"{path}: the file is empty", path=path)
         try:
-            # A file copied with holes in it must not run into a full disk later.
-            _allocate(descriptor, size)
-            return RealFile(path, descriptor, size)
+            # A file copied with holes in it must not run into a full disk later. Only then: the
+            # call sets the modification time, by which old files are found.
+            if not read_only and status.st_blocks * 512 < size:
+                _allocate(descriptor, size)
+            return RealFile(path, descriptor, size, read_only=read_only)
         except OSError as error:
             os.close(descriptor)
             raise _translated(error, path, size) from error
@@ -283,15 +365,72 @@ class RealDisk:
         status = os.statvfs(directory)
         return status.f_bavail * status.f_frsize
 
+    def space(self, directory: str) -> DiskSpace:
+        """See `Disk.space`."""
+        try:
+            status = os.statvfs(directory)
+        except FileNotFoundError:
+            return DiskSpace(0, 0)
+        used_blocks = status.f_blocks - status.f_bfree
+        return DiskSpace(used_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
+
+    def modified_ms(self, path: str) -> int:
+        """See `Disk.modified_ms`."""
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def allocate_buffer(self, size: int) -> mmap.mmap:
+        """See `Disk.allocate_buffer`."""
+        try:
+            buffer = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except OSError as error:
+            raise StoreFullError(
+                f"no memory for a buffer of {size} bytes ({error.strerror});"
+                " use fewer or smaller ones (transient_store_pool_size)",
+                path="memory",
+            ) from error
+        self._warn_unlocked(size, _lock_memory(_address(buffer), size))
+        return buffer
+
+    async def lock_in_memory(self, file: DiskFile) -> None:
+        """See `Disk.lock_in_memory`."""
+        # This reference keeps the mapping in place while the thread is at it.
+        start = ctypes.c_char.from_buffer(file.buffer)
+        error = await trio.to_thread.run_sync(
+            _lock_memory, ctypes.addressof(start), file.size, limiter=self._limiter
+        )
+        self._warn_unlocked(file.size, error)
+
+    async def unlock_memory(self, file: DiskFile) -> None:
+        """See `Disk.unlock_memory`."""
+        try:
+            start = ctypes.c_char.from_buffer(file.buffer)
+        except ValueError:  # closed, and with that unlocked
+            return
+        await trio.to_thread.run_sync(
+            _libc.munlock, ctypes.addressof(start), file.size, limiter=self._limiter
+        )
+
+    def _warn_unlocked(self, size: int, error: int) -> None:
+        if error and not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "cannot lock %d bytes into memory (%s; the limit is %d): the store goes on without,"
+                " slower when memory is short; raise the limit (ulimit -l, LimitMEMLOCK=)",
+                size,
+                os.strerror(error),
+                resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
+            )
+
     async def create_in_background(self, path: str, size: int) -> RealFile | None:
         """See `Disk.create_in_background`."""
         waiting = f"{os.path.dirname(path)}/next{TEMPORARY_SUFFIX}"
         run_sync = trio.to_thread.run_sync
         file = await run_sync(self.create, waiting, size, limiter=self._limiter)
         try:
-            if _madvise is not None:
-                address = ctypes.addressof(ctypes.c_char.from_buffer(file.buffer))
-                await run_sync(_madvise, address, size, _MADV_POPULATE_WRITE, limiter=self._limiter)
+            if sys.platform.startswith("linux"):
+                # `mmap.madvise` would hold the interpreter lock.
+                populate = (_address(file.buffer), size, _MADV_POPULATE_WRITE)
+                await run_sync(_libc.madvise, *populate, limiter=self._limiter)
             # Not a rename: `create` may have made a file of that name meanwhile.
             os.link(waiting, path)
         except FileExistsError:
@@ -310,23 +449,30 @@ class RealDisk:
 
     async def sync(self, file: DiskFile) -> None:
         """See `Disk.sync`."""
-        descriptor = cast("RealFile", file).descriptor
-        await trio.to_thread.run_sync(os.fdatasync, descriptor, limiter=self._limiter)
+        with cast("RealFile", file).descriptor_in_use() as descriptor:
+            await trio.to_thread.run_sync(os.fdatasync, descriptor, limiter=self._limiter)
 
 
-def _find_madvise() -> Callable[[int, int, int], int] | None:
-    """Return madvise(2), which `mmap.madvise` would call with the interpreter lock held."""
-    if not sys.platform.startswith("linux"):
-        return None
-    function = ctypes.CDLL(None).madvise
-    function.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    function.restype = ctypes.c_int
-    return cast("Callable[[int, int, int], int]", function)
+def _load_libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    for function in (libc.mlock, libc.munlock):
+        function.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    return libc
 
 
 # Advice only: kernels before 5.14 answer an error, and the pages are touched as they are written.
 _MADV_POPULATE_WRITE: Final = 23
-_madvise = _find_madvise()
+_libc: Final = _load_libc()
+
+
+def _address(buffer: mmap.mmap) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+
+
+def _lock_memory(address: int, size: int) -> int:
+    """Call mlock(2); return 0 or the error number, which belongs to the calling thread."""
+    return ctypes.get_errno() if _libc.mlock(address, size) else 0
 
 
 def _allocate(descriptor: int, size: int) -> None:

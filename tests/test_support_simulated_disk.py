@@ -7,7 +7,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from store.disk import RealDisk
+from store.disk import DiskSpace, RealDisk
 from store.errors import StoreFullError
 from tests.support.contracts import DISK_CONTRACTS, check_disk, lock_is_exclusive_and_comes_back
 from tests.support.simulated_disk import PAGE_BYTES, SECTOR_BYTES, SimulatedDisk
@@ -53,6 +53,58 @@ def test_after_kill_the_page_cache_is_all_there_and_the_dead_change_nothing() ->
     disk.remove("/f")
     assert after.open("/f").buffer[:4] == b"kept"
     assert after.open("/f").durable == bytes(8192)
+
+
+def test_memory_of_nobody_dies_with_the_process() -> None:
+    disk = SimulatedDisk()
+    disk.create("/d/f", 4096)
+    disk.allocate_buffer(4096)[0:4] = b"gone"
+    assert disk.crashed().list_files("/d") == [("f", 4096)]
+    assert disk.crashed().read("/d/f") == bytes(4096)
+
+
+async def test_files_have_the_time_of_their_last_change_and_keep_it_in_a_crash() -> None:
+    now_ms = 1000
+    disk = SimulatedDisk(now_ms=lambda: now_ms, sync_seconds=lambda: 0.0)
+    file = disk.create("/f", 4096)
+    now_ms = 2000
+    await disk.sync(file)
+    file.sync()
+    assert disk.modified_ms("/f") == 1000
+    file.buffer[0:1] = b"x"
+    await disk.sync(file)
+    assert disk.modified_ms("/f") == 2000
+    now_ms = 3000
+    file.write(1, memoryview(b"y"))
+    assert disk.modified_ms("/f") == 3000
+    now_ms = 4000
+    assert disk.crashed().modified_ms("/f") == 3000
+    assert disk.powered_off(random.Random(1)).modified_ms("/f") == 3000
+    file.modified_ms = 77
+    assert disk.modified_ms("/f") == 77
+
+
+def test_further_file_systems_are_full_one_by_one() -> None:
+    disk = SimulatedDisk(capacity_bytes=10_000)
+    disk.volumes["/mnt/b"] = 8192
+    disk.create("/mnt/b/log/0", 4096)
+    assert disk.space("/mnt/b/log") == DiskSpace(4096, 4096)
+    assert disk.free_bytes("/mnt/b") == 4096
+    assert disk.free_bytes("/mnt/bb") == 10_000
+    with pytest.raises(StoreFullError):
+        disk.create("/mnt/b/log/1", 8192)
+    disk.create("/mnt/a/log/1", 8192)
+    assert disk.space("/mnt") == DiskSpace(8192, 1808)
+    assert disk.crashed().space("/mnt/b") == DiskSpace(4096, 4096)
+
+
+async def test_a_failed_write_through_the_file_does_nothing() -> None:
+    disk = SimulatedDisk()
+    file = disk.create("/f", 4096)
+    disk.sync_fails = True
+    with pytest.raises(OSError, match="Input/output"):
+        file.write(0, memoryview(b"x"))
+    assert file.content == bytes(4096)
 
 
 async def test_a_sync_makes_durable_what_was_there_when_it_began(autojump_clock: MockClock) -> None:

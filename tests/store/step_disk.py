@@ -34,6 +34,9 @@ class StepFile(SimulatedFile):
     def __init__(self, disk: "StepDisk", file: SimulatedFile) -> None:
         super().__init__(file.path, file.content)
         self.durable = file.durable
+        self.modified_ms = file.modified_ms
+        self._now_ms = disk.now_ms
+        self._sync_fails = lambda: disk.sync_fails
         pages = StepMap(-1, max(1, self.size))
         pages.on_write = _nothing
         pages[: self.size] = file.content

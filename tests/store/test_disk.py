@@ -14,7 +14,7 @@ import trio
 
 import store.disk
 from store import CorruptLogError, DiskFailedError, StoreFullError, StoreLockedError
-from store.disk import RealDisk
+from store.disk import DiskSpace, RealDisk
 
 SIZE = 8192
 
@@ -92,7 +92,8 @@ def test_blocks_are_allocated_when_a_file_is_made_and_when_it_is_opened(tmp_path
 def test_a_file_without_room_for_its_holes_does_not_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "f").write_bytes(bytes(SIZE))
+    with (tmp_path / "f").open("wb") as file:
+        file.truncate(SIZE)
     monkeypatch.setattr(os, "posix_fallocate", failing(errno.ENOSPC))
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
     with pytest.raises(StoreFullError):
@@ -143,6 +144,180 @@ def test_another_process_finds_the_store_locked_until_this_one_is_dead(tmp_path:
         assert second.stdout.readline() == "locked\n"
     release()
     RealDisk().lock(str(path))()
+
+
+def test_opening_a_file_leaves_its_modification_time_alone(tmp_path: Path) -> None:
+    """By it old files are found: a restart must not make them young, as fallocate would."""
+    disk = RealDisk()
+    path = f"{tmp_path}/f"
+    disk.create(path, SIZE).close()
+    os.utime(path, ns=(1, 1_700_000_000_123_456_789))
+    for read_only in (False, True):
+        file = disk.open(path, read_only=read_only)
+        assert file.buffer[:3] == bytes(3)
+        file.close()
+    assert disk.modified_ms(path) == 1_700_000_000_123
+
+
+def test_a_write_through_the_mapping_or_the_file_makes_it_young(tmp_path: Path) -> None:
+    disk = RealDisk()
+    path = f"{tmp_path}/f"
+    disk.create(path, SIZE).close()
+    for through_the_file in (False, True):
+        os.utime(path, ns=(1, 1))
+        file = disk.open(path)
+        if through_the_file:
+            file.write(0, memoryview(b"new"))
+        else:
+            file.buffer[0:3] = b"new"
+        file.sync()
+        file.close()
+        assert disk.modified_ms(path) > 1_600_000_000_000
+
+
+def test_a_read_only_file_needs_no_right_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: list[int] = []
+    real_open = os.open
+
+    def noting(path: str, flags: int, *rest: int) -> int:
+        modes.append(flags & os.O_ACCMODE)
+        return real_open(path, flags, *rest)
+
+    (tmp_path / "f").write_bytes(b"x" * SIZE)
+    monkeypatch.setattr(os, "open", noting)
+    file = RealDisk().open(f"{tmp_path}/f", read_only=True)
+    assert modes == [os.O_RDONLY]
+    assert file.buffer[:] == b"x" * SIZE
+    with pytest.raises(TypeError):
+        file.buffer[0:1] = b"y"
+    with pytest.raises(OSError, match=f"{tmp_path}/f"):
+        file.write(0, memoryview(b"y"))
+    file.close()
+    # A hole in it is none of our business.
+    with (tmp_path / "sparse").open("wb") as sparse:
+        sparse.truncate(SIZE)
+    RealDisk().open(f"{tmp_path}/sparse", read_only=True).close()
+    assert (tmp_path / "sparse").stat().st_blocks == 0
+
+
+def test_a_write_that_comes_in_pieces_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real_pwrite(fd, data[:1000], at))
+    file = RealDisk().create(f"{tmp_path}/f", SIZE)
+    data = bytes(range(256)) * 16
+    file.write(100, memoryview(data))
+    assert file.buffer[:4300] == bytes(100) + data + bytes(104)
+    monkeypatch.setattr(os, "pwrite", failing(errno.EIO))
+    with pytest.raises(OSError, match=f"Input/output error: '{tmp_path}/f'"):
+        file.write(0, memoryview(b"y"))
+    file.close()
+
+
+def locked_kib() -> int:
+    """How much memory of this process is locked."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmLck:")[1].split()[0])
+
+
+async def test_files_and_buffers_are_locked_into_memory(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """DefaultMappedFile.mlock, TransientStorePool.init."""
+    disk = RealDisk()
+    before = locked_kib()
+    buffer = disk.allocate_buffer(1 << 16)
+    assert buffer[:] == bytes(1 << 16)
+    file = disk.create(f"{tmp_path}/f", 1 << 16)
+    await disk.lock_in_memory(file)
+    assert caplog.text == ""
+    assert locked_kib() == before + 128
+    await disk.unlock_memory(file)
+    assert locked_kib() == before + 64
+    file.close()
+    await disk.unlock_memory(file)
+    buffer.close()
+    assert locked_kib() == before
+
+
+async def test_without_the_right_to_lock_memory_the_store_goes_on_and_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = RealDisk()
+    file = disk.create(f"{tmp_path}/f", 1 << 16)
+    # Root may lock what it likes; what the C library answers to others is put in its place.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store.disk, "_lock_memory", lambda *_: errno.ENOMEM)
+        await disk.lock_in_memory(file)
+        buffer = disk.allocate_buffer(1 << 16)
+    assert (len(buffer), file.buffer[:3]) == (1 << 16, bytes(3))
+    (message,) = caplog.messages
+    assert message.startswith("cannot lock 65536 bytes into memory (Cannot allocate memory")
+    assert "ulimit -l" in message
+    file.close()
+    buffer.close()
+
+
+def test_without_memory_for_a_buffer_there_is_none() -> None:
+    with pytest.raises(StoreFullError, match="fewer or smaller"):
+        RealDisk().allocate_buffer(1 << 60)
+
+
+def mapped_paths() -> set[str]:
+    """The files this process has mapped, deleted ones as well."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return {line.split(maxsplit=5)[5] for line in lines if line.count("/")}
+
+
+def test_a_deleted_file_stays_mapped_until_its_last_reader_is_gone(tmp_path: Path) -> None:
+    """ReferenceResource unmaps by force after a while; here nothing is unmapped under a reader."""
+    disk = RealDisk()
+    path = f"{tmp_path}/f"
+    file = disk.create(path, SIZE)
+    file.buffer[0:4] = b"read"
+    view = memoryview(file.buffer)[:4]
+    descriptors = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    file.close()
+    disk.remove(path)
+    assert len(os.listdir("/proc/self/fd")) <= descriptors  # noqa: PTH208
+    assert not (tmp_path / "f").exists()
+    assert f"{path} (deleted)" in mapped_paths()
+    assert bytes(view) == b"read"
+    del view, file
+    assert f"{path} (deleted)" not in mapped_paths()
+
+
+async def test_a_file_may_be_closed_while_it_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the sync would meet a closed descriptor, or the one of another file."""
+    disk = RealDisk()
+    file = disk.create(f"{tmp_path}/f", SIZE)
+    run_sync = trio.to_thread.run_sync
+
+    async def closing(function: object, descriptor: int, **options: object) -> object:
+        file.close()
+        os.fstat(descriptor)
+        return await run_sync(function, descriptor, **options)  # type: ignore[arg-type]
+
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    monkeypatch.setattr(trio.to_thread, "run_sync", closing)
+    await disk.sync(file)
+    assert len(os.listdir("/proc/self/fd")) < before  # noqa: PTH208
+    file.close()
+
+
+def test_the_space_of_a_disk_is_that_of_its_file_system(tmp_path: Path) -> None:
+    """UtilAll.getDiskPartitionSpaceUsedPercent: what is set aside for root is left out."""
+    disk = RealDisk()
+    space = disk.space(str(tmp_path))
+    status = os.statvfs(tmp_path)
+    assert 0 < space.used_bytes < status.f_blocks * status.f_frsize
+    assert space.usable_bytes == pytest.approx(disk.free_bytes(str(tmp_path)), rel=0.1)
+    assert disk.space(f"{tmp_path}/none") == DiskSpace(0, 0)
 
 
 async def test_a_file_made_in_the_background_leaves_nothing_else(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from ha.network import AddressInUseError, ConnectionLost, Listener, Network, Stream
-from store.disk import Disk
+from store.disk import Disk, DiskSpace
 from store.errors import CorruptLogError, StoreLockedError
 
 # --- disk --------------------------------------------------------------------------------------
@@ -98,6 +98,71 @@ def _free_bytes_shrink_by_a_new_file(disk: Disk, root: str) -> None:
     assert disk.free_bytes(root) < before - (1 << 19)
 
 
+def _write_through_the_file_shows_in_every_mapping(disk: Disk, root: str) -> None:
+    file = disk.create(f"{root}/f", 8192)
+    again = disk.open(f"{root}/f")
+    file.write(4090, memoryview(b"0123456789")[2:])
+    assert file.buffer[4088:4100] == again.buffer[4088:4100] == bytes(2) + b"23456789" + bytes(2)
+    file.close()
+    again.close()
+
+
+def _read_only_file_cannot_be_written_to(disk: Disk, root: str) -> None:
+    file = disk.create(f"{root}/f", 4096)
+    file.buffer[0:4] = b"read"
+    read_only = disk.open(f"{root}/f", read_only=True)
+    assert (read_only.path, read_only.size) == (f"{root}/f", 4096)
+    assert read_only.buffer[:5] == b"read\0"
+    with pytest.raises(TypeError):
+        read_only.buffer[0:1] = b"x"
+    with pytest.raises(TypeError):
+        struct.pack_into(">q", read_only.buffer, 0, 7)
+    assert file.buffer[:5] == b"read\0"
+    read_only.close()
+    file.close()
+
+
+def _files_age_from_their_last_sync(disk: Disk, root: str) -> None:
+    file = disk.create(f"{root}/f", 4096)
+    created_ms = disk.modified_ms(f"{root}/f")
+    file.buffer[0:1] = b"x"
+    file.sync()
+    assert disk.modified_ms(f"{root}/f") >= created_ms
+    file.close()
+    with pytest.raises(FileNotFoundError):
+        disk.modified_ms(f"{root}/missing")
+
+
+def _space_moves_from_usable_to_used(disk: Disk, root: str) -> None:
+    assert disk.space(f"{root}/missing") == DiskSpace(0, 0)
+    disk.create(f"{root}/first", 4096).close()
+    before = disk.space(root)
+    disk.create(f"{root}/second", 1 << 20).close()
+    after = disk.space(root)
+    assert after.used_bytes > before.used_bytes + (1 << 19)
+    assert after.usable_bytes < before.usable_bytes - (1 << 19)
+
+
+def _buffers_of_nobody_are_zeros_and_writable(disk: Disk, root: str) -> None:
+    buffer = disk.allocate_buffer(8192)
+    assert buffer[:] == bytes(8192)
+    struct.pack_into(">q", buffer, 4096, 77)
+    buffer[0:3] = b"abc"
+    assert buffer[:4] == b"abc\0"
+    assert disk.allocate_buffer(8192)[:] == bytes(8192)
+
+
+async def _locking_in_memory_changes_nothing(disk: Disk, root: str) -> None:
+    file = disk.create(f"{root}/f", 4096)
+    file.buffer[0:4] = b"lock"
+    await disk.lock_in_memory(file)
+    assert file.buffer[:5] == b"lock\0"
+    await disk.unlock_memory(file)
+    await disk.unlock_memory(file)
+    file.close()
+    await disk.unlock_memory(file)
+
+
 async def _sync_keeps_the_content(disk: Disk, root: str) -> None:
     file = disk.create(f"{root}/f", 4096)
     file.buffer[0:4] = b"sync"
@@ -130,6 +195,11 @@ SYNC_DISK_CONTRACTS: Final = {
         _directories_are_listed_in_order,
         _replace_writes_small_files_whole,
         _free_bytes_shrink_by_a_new_file,
+        _write_through_the_file_shows_in_every_mapping,
+        _read_only_file_cannot_be_written_to,
+        _files_age_from_their_last_sync,
+        _space_moves_from_usable_to_used,
+        _buffers_of_nobody_are_zeros_and_writable,
     )
 }
 
@@ -144,7 +214,11 @@ async def check_disk(name: str, disk: Disk, root: str) -> None:
 
 ASYNC_DISK_CONTRACTS: Final = {
     function.__name__.strip("_"): function
-    for function in (_sync_keeps_the_content, _create_in_background_leaves_an_existing_file_alone)
+    for function in (
+        _sync_keeps_the_content,
+        _create_in_background_leaves_an_existing_file_alone,
+        _locking_in_memory_changes_nothing,
+    )
 }
 DISK_CONTRACTS: Final = (*SYNC_DISK_CONTRACTS, *ASYNC_DISK_CONTRACTS)
 

@@ -10,6 +10,8 @@ A sync copies the first over the second. So the two ways to die differ as they d
 Both return a *new* disk. What the dead process still does to the old one, while its tasks are
 being cancelled, nobody will see. Both may be called from `on_event`, in the middle of a change.
 
+Memory that belongs to no file, as the transient store pool uses it, dies with the process.
+
 Names are durable when `create`, `replace` and `remove` return: the real disk syncs the directory.
 """
 
@@ -19,11 +21,12 @@ import os
 import random
 from collections.abc import Callable
 from posixpath import basename, dirname
+from tempfile import TemporaryFile
 from typing import Final
 
 import trio
 
-from store.disk import TEMPORARY_SUFFIX, DiskFile
+from store.disk import TEMPORARY_SUFFIX, Buffer, DiskFile, DiskSpace
 from store.errors import CorruptLogError, StoreFullError, StoreLockedError
 
 PAGE_BYTES: Final = 4096
@@ -31,19 +34,29 @@ SECTOR_BYTES: Final = 512
 
 
 class SimulatedFile:
-    """A mapped file: `buffer` is the page cache, `durable` what a power loss leaves."""
+    """A mapped file: `buffer` is the page cache, `durable` what a power loss leaves.
+
+    `modified_ms` moves as the system moves it: when the file is written to, or when what was
+    written through the mapping is synced. Set it to make a file look old.
+    """
 
     def __init__(
-        self, path: str, content: bytes, sync_fails: Callable[[], bool] = lambda: False
+        self,
+        path: str,
+        content: bytes,
+        sync_fails: Callable[[], bool] = lambda: False,
+        now_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         self.path = path
         self._sync_fails = sync_fails
+        self._now_ms = now_ms
+        self.modified_ms = now_ms()
         self.size = len(content)
         # The same type as on a real disk, of memory that belongs to nobody else. An empty
         # mapping cannot be had; one byte stands in for it.
         self._pages = mmap.mmap(-1, max(1, self.size))
         self._pages[: self.size] = content
-        self.buffer: mmap.mmap | bytearray = self._pages
+        self.buffer: Buffer = self._pages
         self.durable = content
 
     @property
@@ -51,14 +64,42 @@ class SimulatedFile:
         """The page cache as it is now."""
         return self._pages[: self.size]
 
+    def write(self, position: int, data: memoryview) -> None:
+        """See `DiskFile.write`."""
+        if self._sync_fails():
+            raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
+        self.buffer[position : position + len(data)] = bytes(data)
+        self.modified_ms = self._now_ms()
+
     def sync(self) -> None:
         """Make durable what is in the buffer now."""
         if self._sync_fails():
             raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
-        self.durable = self.content
+        self.made_durable(self.content)
+
+    def made_durable(self, content: bytes) -> None:
+        """Take note that `content` has reached the disk."""
+        if content != self.durable:
+            self.durable = content
+            self.modified_ms = self._now_ms()
 
     def close(self) -> None:
         """Nothing to give back: the page cache outlives a mapping, and so does this buffer."""
+
+
+class ReadOnlyFile(SimulatedFile):
+    """A file as it was when it was opened; a write to its buffer is a TypeError."""
+
+    def __init__(self, file: SimulatedFile) -> None:
+        super().__init__(file.path, b"")
+        self.modified_ms = file.modified_ms
+        self.size = file.size
+        with TemporaryFile() as unnamed:
+            unnamed.write(file.content)
+            unnamed.flush()
+            self._pages = mmap.mmap(unnamed.fileno(), self.size, access=mmap.ACCESS_READ)
+        self.buffer = self._pages
+        self.durable = file.content
 
 
 class SimulatedDisk:
@@ -66,8 +107,11 @@ class SimulatedDisk:
 
     Attributes:
         capacity_bytes: lower it to `used_bytes` and the disk is full.
+        volumes: further file systems: the bytes each holds, by the directory it is mounted at.
+        now_ms: the wall clock of modification times.
+        locked_in_memory: the paths of the files that are.
         sync_seconds: returns how long the next `fdatasync` takes.
-        sync_fails: while true, a sync ends in EIO and makes nothing durable.
+        sync_fails: while true, a sync or a write through the file ends in EIO and does nothing.
         on_event: is told what is about to happen, for the trace.
     """
 
@@ -77,7 +121,11 @@ class SimulatedDisk:
         capacity_bytes: int = 1 << 40,
         sync_seconds: Callable[[], float] = lambda: 0.0002,
         on_event: Callable[[str], None] = lambda _: None,
+        now_ms: Callable[[], int] = lambda: 0,
     ) -> None:
+        self.volumes: dict[str, int] = {}
+        self.now_ms = now_ms
+        self.locked_in_memory: set[str] = set()
         self.capacity_bytes = capacity_bytes
         self.sync_seconds = sync_seconds
         self.sync_fails = False
@@ -97,13 +145,17 @@ class SimulatedDisk:
         file = self._files[path] = self._file(path, bytes(size))
         return file
 
-    def open(self, path: str) -> SimulatedFile:
+    def open(self, path: str, *, read_only: bool = False) -> SimulatedFile:
         """See `Disk.open`. One object per file: two mappings share the page cache."""
+        file = self._existing(path)
+        if file.size == 0:
+            raise CorruptLogError(f"{path}: the file is empty", path=path)
+        return ReadOnlyFile(file) if read_only else file
+
+    def _existing(self, path: str) -> SimulatedFile:
         file = self._files.get(path)
         if file is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        if file.size == 0:
-            raise CorruptLogError(f"{path}: the file is empty", path=path)
         return file
 
     def list_files(self, directory: str) -> list[tuple[str, int]]:
@@ -152,9 +204,47 @@ class SimulatedDisk:
         self._files.setdefault(path, self._file(path, b"lock"))
         return lambda: self._locked.discard(path)
 
-    def free_bytes(self, directory: str) -> int:  # one file system
+    def free_bytes(self, directory: str) -> int:
         """See `Disk.free_bytes`."""
-        return max(0, self.capacity_bytes - self.used_bytes)
+        used, capacity = self._usage(directory)
+        return max(0, capacity - used)
+
+    def space(self, directory: str) -> DiskSpace:
+        """See `Disk.space`. A directory exists while there is something in it."""
+        prefix = directory.rstrip("/") + "/"
+        if not any(path.startswith(prefix) for path in self._files):
+            return DiskSpace(0, 0)
+        used, capacity = self._usage(directory)
+        return DiskSpace(used, max(0, capacity - used))
+
+    def _usage(self, path: str) -> tuple[int, int]:
+        """Return used bytes and capacity of the file system that holds `path`."""
+        volume = self._volume(path)
+        used = sum(f.size for name, f in self._files.items() if self._volume(name) == volume)
+        return used, self.volumes.get(volume, self.capacity_bytes)
+
+    def _volume(self, path: str) -> str:
+        mounted = (m for m in self.volumes if f"{path}/".startswith(m.rstrip("/") + "/"))
+        return max(mounted, key=len, default="")
+
+    def modified_ms(self, path: str) -> int:
+        """See `Disk.modified_ms`. See `SimulatedFile` for when it moves."""
+        return self._existing(path).modified_ms
+
+    def allocate_buffer(self, size: int) -> Buffer:
+        """See `Disk.allocate_buffer`."""
+        return mmap.mmap(-1, size)
+
+    async def lock_in_memory(self, file: DiskFile) -> None:
+        """See `Disk.lock_in_memory`."""
+        with trio.CancelScope(shield=True):
+            await trio.sleep(self.sync_seconds())
+        self.locked_in_memory.add(file.path)
+
+    async def unlock_memory(self, file: DiskFile) -> None:
+        """See `Disk.unlock_memory`."""
+        await trio.lowlevel.checkpoint()
+        self.locked_in_memory.discard(file.path)
 
     async def create_in_background(self, path: str, size: int) -> SimulatedFile | None:
         """See `Disk.create_in_background`: under a passing name first, like the real one."""
@@ -184,7 +274,7 @@ class SimulatedDisk:
         self.on_event(f"sync {file.path}{' failed' if failed else ''}")
         if failed:
             raise OSError(errno.EIO, os.strerror(errno.EIO), file.path)
-        file.durable = written
+        file.made_durable(written)
 
     def crashed(self) -> "SimulatedDisk":
         """Return the disk as the next process finds it after kill -9 of this one."""
@@ -192,6 +282,7 @@ class SimulatedDisk:
         for path, file in self._files.items():
             twin._files[path] = twin._file(path, file.content)
             twin._files[path].durable = file.durable
+            twin._files[path].modified_ms = file.modified_ms
         return twin
 
     def powered_off(self, chance: random.Random) -> "SimulatedDisk":
@@ -200,17 +291,20 @@ class SimulatedDisk:
         for path, file in self._files.items():
             kept = _after_power_loss(file.content, file.durable, chance)
             twin._files[path] = twin._file(path, kept)
+            twin._files[path].modified_ms = file.modified_ms
         return twin
 
     def _file(self, path: str, content: bytes) -> SimulatedFile:
-        return SimulatedFile(path, content, lambda: self.sync_fails)
+        return SimulatedFile(path, content, lambda: self.sync_fails, self.now_ms)
 
     def _twin(self) -> "SimulatedDisk":
         twin = SimulatedDisk(
             capacity_bytes=self.capacity_bytes,
             sync_seconds=self.sync_seconds,
             on_event=self.on_event,
+            now_ms=self.now_ms,
         )
+        twin.volumes = self.volumes
         twin.sync_fails = self.sync_fails
         self.on_event = lambda _: None
         return twin
