@@ -1,4 +1,4 @@
-"""From `cluster.yaml` to frozen records; every check of a setting is in this file.
+"""From `cluster.yaml` to frozen records, checked.
 
 The file has two parts. `cluster`, `store`, `replication`, `broker` and `groups` must be the same
 for every node (their fingerprint is logged at start); `nodes` says who lives where. The records
@@ -9,7 +9,8 @@ All problems are reported at once, each as
 
     cluster.yaml:12: replication.slave_timeout_ms: 0 is too small; give at least 1 (milliseconds)
 
-Reading one value is `node.yaml_reader`; what values mean to each other is here.
+Reading one value is `node.yaml_reader`; what values mean to each other is here, and for `store` in
+`node.store_settings`.
 """
 
 from __future__ import annotations
@@ -26,41 +27,29 @@ import yaml
 from msgspec import Meta, Struct
 
 from node.errors import ConfigError
-from node.yaml_reader import MISSING, Reader, compose, is_null
+from node.store_settings import FlushDiskType, StoreSettings, check_store
+from node.yaml_reader import (
+    MISSING,
+    Reader,
+    compose,
+    is_null,
+    milliseconds,
+    size_bytes,
+    whole_number,
+)
 
 HA_CLIENT_BUFFER_BYTES: Final = 4 * 1024 * 1024
 """Read buffer of a Java slave: a bigger frame hangs it. Source: DefaultHAClient."""
 
 HA_TRANSFER_BATCH_SIZE_BYTES_MAX: Final = HA_CLIENT_BUFFER_BYTES - 12
 
-RECORD_OVERHEAD_BYTES_MAX: Final = 64 * 1024
-"""Room for everything in a record but its body. Source: MessageExtEncoder (maxMessageSize)."""
-
-BLANK_RECORD_BYTES: Final = 8
-"""Smallest filler at the end of a file: size and magic."""
-
-CONSUME_QUEUE_UNIT_BYTES: Final = 20
-
-PAGE_BYTES: Final = 4096
+MULTI_PATH_SPLITTER: Final = ","
+"""Between the directories of one node's commit log. Source: MixAll.MULTI_PATH_SPLITTER."""
 
 MASTER_ID: Final = 0
 """Broker id of a group's master. Source: MixAll.MASTER_ID."""
 
-_DAY_MS: Final = 86_400_000
-
-_BYTES = "bytes"
-_MS = "milliseconds"
-
-
-def _ms(minimum: int, maximum: int = _DAY_MS) -> Meta:
-    return Meta(ge=minimum, le=maximum, extra={"unit": _MS})
-
-
-def _size(minimum: int, maximum: int) -> Meta:
-    return Meta(ge=minimum, le=maximum, extra={"unit": _BYTES})
-
-
-Port = Annotated[int, Meta(ge=1, le=65_535, extra={"unit": "a TCP port"})]
+Port = Annotated[int, whole_number(1, 65_535, "a TCP port")]
 Name = Annotated[
     str,
     Meta(
@@ -68,13 +57,6 @@ Name = Annotated[
         extra={"form": "letters, digits, '-' and '_', at most 64, starting with a letter or digit"},
     ),
 ]
-
-
-class FlushDiskType(StrEnum):
-    """When a put is answered, as far as the master's own disk is concerned."""
-
-    ASYNC_FLUSH = "ASYNC_FLUSH"
-    SYNC_FLUSH = "SYNC_FLUSH"
 
 
 class BrokerRole(StrEnum):
@@ -91,32 +73,18 @@ class ClusterSettings(Struct, frozen=True):
     data_directory: str = "data"
 
 
-class StoreSettings(Struct, frozen=True):
-    """`store:` of the file; the same on every node, for the logs are copied byte by byte."""
-
-    mapped_file_size_commit_log_bytes: Annotated[int, _size(PAGE_BYTES, 1 << 31)] = 67_108_864
-    mapped_file_size_consume_queue_bytes: Annotated[int, _size(20, 1 << 30)] = 6_000_000
-    max_message_size_bytes: Annotated[int, _size(1, 15 * 1024 * 1024)] = 4_194_304
-    flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH
-    flush_interval_commit_log_ms: Annotated[int, _ms(1)] = 500
-    flush_commit_log_least_pages: Annotated[int, Meta(ge=0, le=65_536, extra={"unit": "pages"})] = 4
-    flush_commit_log_thorough_interval_ms: Annotated[int, _ms(1)] = 10_000
-    flush_interval_consume_queue_ms: Annotated[int, _ms(1)] = 1_000
-    sync_flush_timeout_ms: Annotated[int, _ms(1)] = 5_000
-
-
 class ReplicationSettings(Struct, frozen=True):
     """`replication:` of the file."""
 
-    slave_timeout_ms: Annotated[int, _ms(1)] = 3_000
-    ha_max_gap_not_in_sync_bytes: Annotated[int, _size(1, 1 << 40)] = 268_435_456
-    in_sync_replicas: Annotated[int, Meta(ge=1, le=64, extra={"unit": "replicas"})] | None = None
-    ha_transfer_batch_size_bytes: Annotated[int, _size(1, HA_TRANSFER_BATCH_SIZE_BYTES_MAX)] = (
-        262_144
-    )
-    ha_send_heartbeat_interval_ms: Annotated[int, _ms(1)] = 5_000
-    ha_housekeeping_interval_ms: Annotated[int, _ms(1)] = 20_000
-    ha_reconnect_interval_ms: Annotated[int, _ms(1)] = 5_000
+    slave_timeout_ms: Annotated[int, milliseconds(1)] = 3_000
+    ha_max_gap_not_in_sync_bytes: Annotated[int, size_bytes(1, 1 << 40)] = 268_435_456
+    in_sync_replicas: Annotated[int, whole_number(1, 64, "replicas")] | None = None
+    ha_transfer_batch_size_bytes: Annotated[
+        int, size_bytes(1, HA_TRANSFER_BATCH_SIZE_BYTES_MAX)
+    ] = 262_144
+    ha_send_heartbeat_interval_ms: Annotated[int, milliseconds(1)] = 5_000
+    ha_housekeeping_interval_ms: Annotated[int, milliseconds(1)] = 20_000
+    ha_reconnect_interval_ms: Annotated[int, milliseconds(1)] = 5_000
     sync_from_last_file: bool = False
     check_crc_on_append: bool = True
 
@@ -125,12 +93,12 @@ class BrokerSettings(Struct, frozen=True):
     """`broker:` of the file."""
 
     auto_create_topic_enable: bool = True
-    default_topic_queue_nums: Annotated[int, Meta(ge=1, le=1024, extra={"unit": "queues"})] = 8
-    register_broker_interval_ms: Annotated[int, _ms(10)] = 5_000
-    broker_expired_timeout_ms: Annotated[int, _ms(10)] = 20_000
-    slave_synchronize_interval_ms: Annotated[int, _ms(10)] = 3_000
-    connections_max: Annotated[int, Meta(ge=1, le=65_536, extra={"unit": "connections"})] = 1_024
-    stop_grace_ms: Annotated[int, _ms(0)] = 3_000
+    default_topic_queue_nums: Annotated[int, whole_number(1, 1024, "queues")] = 8
+    register_broker_interval_ms: Annotated[int, milliseconds(10)] = 5_000
+    broker_expired_timeout_ms: Annotated[int, milliseconds(10)] = 20_000
+    slave_synchronize_interval_ms: Annotated[int, milliseconds(10)] = 3_000
+    connections_max: Annotated[int, whole_number(1, 65_536, "connections")] = 1_024
+    stop_grace_ms: Annotated[int, milliseconds(0)] = 3_000
 
 
 class GroupSettings(Struct, frozen=True):
@@ -148,12 +116,13 @@ class NodeSettings(Struct, frozen=True):
 
     name: Name
     group: Name
-    broker_id: Annotated[int, Meta(ge=0, le=1_000_000, extra={"unit": "a broker id"})]
+    broker_id: Annotated[int, whole_number(0, 1_000_000, "a broker id")]
     address: str
     port: Port = 10_911
     ha_port: Port = 10_912
     name_server_port: Port = 9_876
     directory: str | None = None
+    store_path_commit_log: str | None = None
 
     @property
     def is_master(self) -> bool:
@@ -185,7 +154,10 @@ class ClusterConfig(Struct, frozen=True):
     @property
     def fingerprint(self) -> str:
         """Twelve hex digits over everything that must be the same on all machines."""
-        nodes = [msgspec.structs.replace(node, directory=None) for node in self.nodes]
+        nodes = [
+            msgspec.structs.replace(node, directory=None, store_path_commit_log=None)
+            for node in self.nodes
+        ]
         agreed = (
             self.cluster.name,
             self.store,
@@ -201,6 +173,13 @@ class ClusterConfig(Struct, frozen=True):
         if node.directory is None:
             return self.data_directory / node.name
         return self.file.parent / node.directory
+
+    def commit_log_directories(self, node: NodeSettings) -> tuple[Path, ...]:
+        """Where a node keeps its commit log; a relative path counts from the file."""
+        if node.store_path_commit_log is None:
+            return (self.node_directory(node) / "commitlog",)
+        pieces = node.store_path_commit_log.split(MULTI_PATH_SPLITTER)
+        return tuple(self.file.parent / piece.strip() for piece in pieces)
 
     def group_nodes(self, group: str) -> list[NodeSettings]:
         """All nodes of a group, master first, then by broker id."""
@@ -230,6 +209,11 @@ class NodeConfig(Struct, frozen=True):
     def directory(self) -> Path:
         """Root of this node's store."""
         return self.cluster.node_directory(self.node)
+
+    @property
+    def commit_log_directories(self) -> tuple[Path, ...]:
+        """Where this node keeps its commit log."""
+        return self.cluster.commit_log_directories(self.node)
 
     @property
     def master(self) -> NodeSettings:
@@ -277,7 +261,7 @@ def load_config(file: Path) -> ClusterConfig:
         groups=_read_groups(reader, root.get("groups")),
         nodes=_read_nodes(reader, root.get("nodes")),
     )
-    _check_sizes(reader, config)
+    check_store(reader, config.store)
     _check_intervals(reader, config)
     _check_groups(reader, config)
     _check_nodes(reader, config)
@@ -315,47 +299,9 @@ def _read_nodes(reader: Reader, node: yaml.Node | None) -> tuple[NodeSettings, .
     return tuple(nodes)
 
 
-def _check_sizes(reader: Reader, config: ClusterConfig) -> None:
-    """File sizes: whole pages, whole units, and room for the biggest record."""
-    store = config.store
-    commit_log = store.mapped_file_size_commit_log_bytes
-    if commit_log % PAGE_BYTES:
-        reader.complain(
-            "store.mapped_file_size_commit_log_bytes",
-            f"{commit_log} is not a multiple of {PAGE_BYTES} (a memory page);"
-            f" give {_round_up(commit_log, PAGE_BYTES)}",
-        )
-    consume_queue = store.mapped_file_size_consume_queue_bytes
-    if consume_queue % CONSUME_QUEUE_UNIT_BYTES:
-        reader.complain(
-            "store.mapped_file_size_consume_queue_bytes",
-            f"{consume_queue} is not a multiple of {CONSUME_QUEUE_UNIT_BYTES} (one unit);"
-            f" give {_round_up(consume_queue, CONSUME_QUEUE_UNIT_BYTES)}",
-        )
-    needed = store.max_message_size_bytes + RECORD_OVERHEAD_BYTES_MAX + BLANK_RECORD_BYTES
-    if commit_log < needed:
-        reader.complain(
-            "store.mapped_file_size_commit_log_bytes",
-            f"{commit_log} is too small for a message of store.max_message_size_bytes"
-            f" ({store.max_message_size_bytes}); give at least {_round_up(needed, PAGE_BYTES)},"
-            " or lower the message size",
-        )
-
-
-def _round_up(number: int, unit: int) -> int:
-    return -(-number // unit) * unit
-
-
 def _check_intervals(reader: Reader, config: ClusterConfig) -> None:
     """Pairs of times of which one must leave room for the other."""
-    store, replication, broker = config.store, config.replication, config.broker
-    if store.flush_commit_log_thorough_interval_ms < store.flush_interval_commit_log_ms:
-        reader.complain(
-            "store.flush_commit_log_thorough_interval_ms",
-            f"{store.flush_commit_log_thorough_interval_ms} is below"
-            f" store.flush_interval_commit_log_ms ({store.flush_interval_commit_log_ms});"
-            " give at least as much",
-        )
+    replication, broker = config.replication, config.broker
     if replication.ha_housekeeping_interval_ms <= replication.ha_send_heartbeat_interval_ms:
         reader.complain(
             "replication.ha_housekeeping_interval_ms",
@@ -440,6 +386,7 @@ def _check_nodes(reader: Reader, config: ClusterConfig) -> None:
             reader.complain(key, f"shares its directory with {owner}; give each its own")
         names[node.name] = index
         directories.setdefault(config.node_directory(node), node.name)
+        _check_commit_log_directories(reader, config, node, path, directories)
         _check_address(reader, f"{path}.address", node.address)
         for key in ("port", "ha_port", "name_server_port"):
             place = (node.address, getattr(node, key))
@@ -449,6 +396,26 @@ def _check_nodes(reader: Reader, config: ClusterConfig) -> None:
                     f"{key} {place[1]} at {place[0]} is already {owner}; give another",
                 )
             sockets.setdefault(place, f"the {key} of {node.name}")
+
+
+def _check_commit_log_directories(
+    reader: Reader,
+    config: ClusterConfig,
+    node: NodeSettings,
+    path: str,
+    directories: dict[Path, str],
+) -> None:
+    """Each directory belongs to one log: two logs would take each other's files for their own."""
+    if node.store_path_commit_log is None:
+        return
+    key = f"{path}.store_path_commit_log"
+    if not all(piece.strip() for piece in node.store_path_commit_log.split(MULTI_PATH_SPLITTER)):
+        reader.complain(key, "one of the paths is empty; give one, or several with ',' between")
+        return
+    for directory in config.commit_log_directories(node):
+        if (owner := directories.get(directory)) is not None:
+            reader.complain(key, f"{directory} is a directory of {owner} already; give another")
+        directories.setdefault(directory, node.name)
 
 
 def _check_address(reader: Reader, key: str, address: str) -> None:
@@ -478,6 +445,7 @@ class CheckedNode(Struct, frozen=True):
     ha_port: int
     name_server_port: int
     directory: str
+    commit_log_directories: list[str]
 
 
 class CheckedGroup(Struct, frozen=True):
@@ -530,4 +498,5 @@ def _checked_node(config: ClusterConfig, node: NodeSettings) -> CheckedNode:
         ha_port=node.ha_port,
         name_server_port=node.name_server_port,
         directory=str(config.node_directory(node)),
+        commit_log_directories=list(map(str, config.commit_log_directories(node))),
     )

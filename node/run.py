@@ -22,7 +22,7 @@ import trio
 from ha.config import HAConfig, SlaveNode
 from ha.ha_service import HAService
 from node.client_table import ClientTable
-from node.config import BrokerRole, FlushDiskType
+from node.config import BrokerRole
 from node.connection import Outbox
 from node.consumer_offset_table import ConsumerOffsetTable
 from node.dispatcher import Dispatcher
@@ -40,6 +40,7 @@ from node.registration import Registration
 from node.route_table import RouteTable
 from node.server import Server
 from node.slave_synchronize import SlaveSynchronize
+from node.store_settings import FlushDiskType
 from node.topic_config_table import TopicConfigTable, system_topics
 from store import FlushDiskType as StoreFlushDiskType
 from store import MessageStore, StoreConfig, StoreError
@@ -329,14 +330,31 @@ def store_config(config: NodeConfig) -> StoreConfig:
     store = config.cluster.store
     return StoreConfig(
         directory=str(config.directory),
+        store_path_commit_log=tuple(map(str, config.commit_log_directories)),
         mapped_file_size_commit_log_bytes=store.mapped_file_size_commit_log_bytes,
         mapped_file_size_consume_queue_bytes=store.mapped_file_size_consume_queue_bytes,
+        enable_consume_queue_ext=store.enable_consume_queue_ext,
         max_message_size_bytes=store.max_message_size_bytes,
+        message_delay_level=store.message_delay_level,
+        enabled_append_prop_crc=store.enabled_append_prop_crc,
+        force_verify_prop_crc=store.force_verify_prop_crc,
         flush_disk_type=StoreFlushDiskType(store.flush_disk_type.value),
         flush_interval_commit_log_ms=store.flush_interval_commit_log_ms,
         flush_commit_log_least_pages=store.flush_commit_log_least_pages,
         flush_commit_log_thorough_interval_ms=store.flush_commit_log_thorough_interval_ms,
         flush_interval_consume_queue_ms=store.flush_interval_consume_queue_ms,
+        transient_store_pool_enable=store.transient_store_pool_enable,
+        transient_store_pool_size=store.transient_store_pool_size,
+        warm_mapped_file_enable=store.warm_mapped_file_enable,
+        message_index_enable=store.message_index_enable,
+        max_hash_slot_num=store.max_hash_slot_num,
+        max_index_num=store.max_index_num,
+        delete_when=store.delete_hours,
+        file_reserved_time_hours=store.file_reserved_time_hours,
+        disk_max_used_space_ratio=store.disk_max_used_space_ratio,
+        disk_space_clean_forcibly_ratio=store.disk_space_clean_forcibly_ratio,
+        disk_space_warning_level_ratio=store.disk_space_warning_level_ratio,
+        clean_resource_interval_ms=store.clean_resource_interval_ms,
     )
 
 

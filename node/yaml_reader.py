@@ -24,6 +24,24 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+_DAY_MS: Final = 86_400_000
+
+
+def whole_number(minimum: int, maximum: int, unit: str) -> Meta:
+    """The range of a number, both ends included, for the type of a record's field."""
+    return Meta(ge=minimum, le=maximum, extra={"unit": unit})
+
+
+def milliseconds(minimum: int, maximum: int = _DAY_MS) -> Meta:
+    """The range of a time in milliseconds, both ends included."""
+    return whole_number(minimum, maximum, "milliseconds")
+
+
+def size_bytes(minimum: int, maximum: int) -> Meta:
+    """The range of a size in bytes, both ends included."""
+    return whole_number(minimum, maximum, "bytes")
+
+
 def compose(file: Path) -> yaml.Node | None:
     """Parse a file into nodes that know their line; None if it is empty.
 

@@ -11,15 +11,14 @@ from node.config import (
     BrokerRole,
     BrokerSettings,
     ClusterConfig,
-    FlushDiskType,
     GroupSettings,
     NodeSettings,
     ReplicationSettings,
-    StoreSettings,
     checked_cluster,
     load_config,
 )
 from node.errors import ConfigError
+from node.store_settings import FlushDiskType, StoreSettings
 
 EXAMPLE = Path(__file__).parents[2] / "cluster.yaml"
 
@@ -74,9 +73,9 @@ def test_the_example_names_every_setting() -> None:
     assert list(text["groups"]["broker-a"]) == list(GroupSettings.__struct_fields__)
 
 
-def test_there_are_at_most_thirty_settings() -> None:
+def test_there_are_at_most_forty_five_settings() -> None:
     records = (StoreSettings, ReplicationSettings, BrokerSettings, GroupSettings)
-    assert sum(len(record.__struct_fields__) for record in records) + 2 <= 30
+    assert sum(len(record.__struct_fields__) for record in records) + 2 <= 45
 
 
 def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
@@ -99,6 +98,17 @@ def test_an_absolute_directory_of_a_node_is_taken_as_it_is(tmp_path: Path) -> No
     assert config.node("broker-a-1").directory == Path("/srv/second")
 
 
+def test_a_commit_log_lies_in_the_store_unless_it_has_places_of_its_own(tmp_path: Path) -> None:
+    config = load(tmp_path, MINIMAL + "    store_path_commit_log: fast/log, /srv/log\n")
+    assert config.node("broker-a-0").commit_log_directories == (
+        tmp_path / "data/broker-a-0/commitlog",
+    )
+    assert config.node("broker-a-1").commit_log_directories == (
+        tmp_path / "fast/log",
+        Path("/srv/log"),
+    )
+
+
 def test_a_node_sees_its_master_and_the_slaves_of_its_group(tmp_path: Path) -> None:
     slave = load(tmp_path, MINIMAL).node("broker-a-1")
     assert slave.master.name == "broker-a-0"
@@ -114,7 +124,10 @@ def test_an_unknown_node_name_lists_the_known_ones(tmp_path: Path) -> None:
 
 def test_the_fingerprint_ignores_paths_and_sees_settings(tmp_path: Path) -> None:
     first = load(tmp_path, MINIMAL)
-    moved = load(tmp_path, "cluster: {data_directory: elsewhere}\n" + MINIMAL)
+    moved = load(
+        tmp_path,
+        "cluster: {data_directory: elsewhere}\n" + MINIMAL + "    store_path_commit_log: fast\n",
+    )
     changed = load(tmp_path, "replication: {slave_timeout_ms: 2999}\n" + MINIMAL)
     assert first.fingerprint == moved.fingerprint
     assert first.fingerprint != changed.fingerprint
@@ -132,6 +145,7 @@ def test_the_checked_form_is_json_with_absolute_paths(tmp_path: Path) -> None:
         "ha_port": 10912,
         "name_server_port": 9876,
         "directory": str(tmp_path / "data/broker-a-1"),
+        "commit_log_directories": [str(tmp_path / "data/broker-a-1/commitlog")],
     }
     assert checked["groups"]["broker-a"] == {
         "broker_role": "SYNC_MASTER",
@@ -161,30 +175,10 @@ CASES = {
         ":2: replication.ha_transfer_batch_size_bytes: '4194293' is not valid;"
         " give a whole number from 1 to 4194292 (bytes)",
     ),
-    "odd file size": (
-        "store:\n  mapped_file_size_commit_log_bytes: 67108865\n",
-        ":2: store.mapped_file_size_commit_log_bytes: 67108865 is not a multiple of 4096"
-        " (a memory page); give 67112960",
-    ),
-    "odd consume queue": (
-        "store:\n  mapped_file_size_consume_queue_bytes: 21\n",
-        ":2: store.mapped_file_size_consume_queue_bytes: 21 is not a multiple of 20 (one unit);"
-        " give 40",
-    ),
-    "file too small for a message": (
-        "store:\n  mapped_file_size_commit_log_bytes: 4194304\n",
-        ":2: store.mapped_file_size_commit_log_bytes: 4194304 is too small for a message of"
-        " store.max_message_size_bytes (4194304); give at least 4263936, or lower the message size",
-    ),
     "heartbeat slower than housekeeping": (
         "replication:\n  ha_housekeeping_interval_ms: 5000\n",
         ":2: replication.ha_housekeeping_interval_ms: 5000 leaves no room for a heartbeat every"
         " 5000 ms: idle links would be cut; give more than 5000",
-    ),
-    "thorough flush more often than the flush": (
-        "store:\n  flush_commit_log_thorough_interval_ms: 100\n",
-        ":2: store.flush_commit_log_thorough_interval_ms: 100 is below"
-        " store.flush_interval_commit_log_ms (500); give at least as much",
     ),
     "expiry before registration": (
         "broker:\n  broker_expired_timeout_ms: 5000\n",
@@ -286,6 +280,18 @@ NODE_CASES = {
         "name: broker/1",
         "cluster.yaml:8: nodes[1].name: 'broker/1' is not valid; give letters, digits, '-' and"
         " '_', at most 64, starting with a letter or digit",
+    ),
+    "a shared commit log": (
+        "    address: 127.0.0.2\n",
+        "    address: 127.0.0.2\n    store_path_commit_log: /srv/a,/srv/a\n",
+        "cluster.yaml:12: nodes[1].store_path_commit_log: /srv/a is a directory of broker-a-1"
+        " already; give another",
+    ),
+    "an empty path": (
+        "    address: 127.0.0.2\n",
+        "    address: 127.0.0.2\n    store_path_commit_log: /srv/a,\n",
+        "cluster.yaml:12: nodes[1].store_path_commit_log: one of the paths is empty; give one, or"
+        " several with ',' between",
     ),
     "a shared directory": (
         "    address: 127.0.0.2\n",

@@ -44,6 +44,8 @@ store:
   mapped_file_size_commit_log_bytes: 1048576
   mapped_file_size_consume_queue_bytes: 6000
   max_message_size_bytes: 100000
+  max_hash_slot_num: 50
+  max_index_num: 1000
   flush_disk_type: {flush}
 groups:
   broker-a:

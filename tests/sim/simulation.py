@@ -22,13 +22,12 @@ from node.config import (
     BrokerSettings,
     ClusterConfig,
     ClusterSettings,
-    FlushDiskType,
     GroupSettings,
     NodeSettings,
     ReplicationSettings,
-    StoreSettings,
 )
 from node.run import run_node
+from node.store_settings import FlushDiskType, StoreSettings
 from tandem.client.errors import ClientError
 from tests.sim.checker import (
     Expectations,
