@@ -79,11 +79,11 @@ _NEVER_STORED: Final = (
 def delay_rewrite(message: PutMessage, levels: DelayLevels) -> PutMessage:
     """Return what is put instead of `message`: itself, unless it has a delay level.
 
-    Prepared and rolled-back messages stay as they are.
+    Prepared and rolled-back messages stay as they are, and so does one that was rewritten before.
 
     Source: HookUtils.handleScheduleMessage and transformDelayLevelMessage.
     """
-    if _DELAY not in message.properties:
+    if _DELAY not in message.properties or message.topic == SCHEDULE_TOPIC:
         return message
     if message.sys_flag & TRANSACTION_MASK not in (TRANSACTION_NOT_TYPE, TRANSACTION_COMMIT_TYPE):
         return message

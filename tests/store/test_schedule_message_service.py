@@ -138,6 +138,11 @@ def test_the_properties_of_a_rewritten_message_have_the_order_of_rocketmq() -> N
     )
 
 
+def test_a_rewritten_message_is_not_rewritten_again() -> None:
+    rewritten = delay_rewrite(delayed(1), LEVELS)
+    assert delay_rewrite(rewritten, LEVELS) is rewritten
+
+
 def test_a_level_too_high_becomes_the_highest() -> None:
     rewritten = delay_rewrite(delayed(1, 99), LEVELS)
     assert rewritten.queue_id == 17
