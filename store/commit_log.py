@@ -18,111 +18,103 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from store.errors import AppendGapError
 from store.mapped_file_queue import MappedFileQueue
-from store.recovery import BLANK_HEADER, TORN_BYTES_MIN, looks_torn
-from tandem.wire.crc import CRC_MASK, raw_crc32
-from tandem.wire.message import (
-    BLANK_MAGIC_CODE,
-    BORNHOST_V6_FLAG,
-    MESSAGE_MAGIC_CODE,
-    MESSAGE_MAGIC_CODE_V2,
-    STOREHOSTADDRESS_V6_FLAG,
-    TOPIC_V1_CHARACTERS_MAX,
+from store.message_encoder import (
+    NO_HOST_FLAGS,
+    IllegalBatchError,
+    IllegalMessageError,
+    MessageEncoder,
 )
-from tandem.wire.message_properties import PROPERTIES_BYTES_MAX, tags_code_of
+from store.recovery import BLANK_HEADER
+from tandem.wire.crc import CRC_MASK, raw_crc32
+from tandem.wire.message import BLANK_MAGIC_CODE, BORNHOST_V6_FLAG
+from tandem.wire.property_crc import with_reserved_crc, write_crc
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from store.disk import Disk
     from store.mapped_file import MappedFile
     from store.results import PutBatch, PutMessage
+    from store.transient_store_pool import TransientStorePool
     from tandem.wire.message import Host
 
+__all__ = ["CommitLog", "IllegalBatchError", "IllegalMessageError"]
+
 END_FILE_MIN_BLANK_LENGTH: Final = 8
-HOST_FLAGS: Final = BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
-NO_HOST_FLAGS: Final = ~HOST_FLAGS
-HOST_V6_BYTES: Final = 20
-_SHAPES_MAX: Final = 8192
-_unpack_entry = struct.Struct(">12xii").unpack_from
-_unpack_length = struct.Struct(">h").unpack_from
-_BATCH_RECORD_HEAD: Final = struct.Struct(">IIIiiqq")
-BATCH_ENTRY_HEAD_BYTES: Final = 20
-_SEPARATOR: Final = b"\x02"
-
-
-class RecordShape(msgspec.Struct, frozen=True, gc=False):
-    """How to write records whose parts have these lengths, in one call."""
-
-    pack_into: struct.Struct
-    size: int
-    size_bytes: bytes
-    magic: int
-    host_flags: int
-
-
-class IllegalMessageError(ValueError):
-    """A message cannot be written as a record. Nothing was written."""
-
-
-class IllegalBatchError(ValueError):
-    """A client's batch body cannot be split. Nothing was written."""
+MAX_MESSAGE_SIZE_BYTES: Final = 4 << 20
+_STORE_TIMESTAMP_END: Final = 76
+"""How much of a record holds its store time, wherever it lies."""
 
 
 class CommitLog:
-    """The log of one node. `MessageStore` owns and closes it."""
+    """The log of one node. `MessageStore` owns and closes it.
 
-    def __init__(self, directory: str, mapped_file_size: int, disk: Disk, store_host: Host) -> None:
-        self.files = MappedFileQueue(directory, mapped_file_size, disk)
+    Args:
+        directories: one directory, or several; see `MappedFileQueue` for this, and for
+            read_only_directories, is_directory_full, pool and warm.
+        max_message_size_bytes: the largest body.
+        append_prop_crc: give every record the property of `tandem.wire.property_crc`.
+    """
+
+    def __init__(
+        self,
+        directories: str | Sequence[str],
+        mapped_file_size: int,
+        disk: Disk,
+        store_host: Host,
+        *,
+        read_only_directories: Sequence[str] = (),
+        is_directory_full: Callable[[str], bool] = lambda _: False,
+        pool: TransientStorePool | None = None,
+        warm: bool = False,
+        max_message_size_bytes: int = MAX_MESSAGE_SIZE_BYTES,
+        append_prop_crc: bool = False,
+    ) -> None:
+        self.files = MappedFileQueue(
+            directories,
+            mapped_file_size,
+            disk,
+            read_only_directories=read_only_directories,
+            is_directory_full=is_directory_full,
+            pool=pool,
+            warm=warm,
+        )
         self.record_bytes_max = mapped_file_size - END_FILE_MIN_BLANK_LENGTH
         self.last_store_timestamp_ms = 0
         self.last_record_offset = -1
+        self.encoder = MessageEncoder(
+            store_host,
+            record_bytes_max=self.record_bytes_max,
+            max_message_size_bytes=max_message_size_bytes,
+            append_prop_crc=append_prop_crc,
+        )
+        self.shape = self.encoder.shape
+        self._append_prop_crc = append_prop_crc
         self._store_host = store_host.packed
-        self._store_flag = STOREHOSTADDRESS_V6_FLAG * store_host.is_v6
-        self._shapes: dict[tuple[int, int, int, int], RecordShape] = {}
+        self._shapes = self.encoder.shapes
 
     @property
     def min_offset(self) -> int:
-        """The first physical offset held, 0 for an empty log."""
+        """The first physical offset held, 0 for an empty log.
+
+        Source: CommitLog.getMinOffset.
+        """
         return max(0, self.files.min_offset)
 
     @property
     def max_offset(self) -> int:
-        """The first physical offset not written yet."""
-        return self.files.max_offset
+        """The end of what can be read. Behind it may lie what a pool's buffer has yet to give.
 
-    def shape(self, body: int, topic: bytes, properties: int, born_host: int) -> RecordShape:
-        """Return how a record with parts of these lengths is written."""
-        topic_bytes = len(topic)
-        key = (body, topic_bytes, properties, born_host)
-        found = self._shapes.get(key)
-        if found is None:
-            if len(self._shapes) >= _SHAPES_MAX:
-                self._shapes.clear()
-            v2 = len(topic.decode()) > TOPIC_V1_CHARACTERS_MAX
-            layout = struct.Struct(
-                f">IIiiqqiq{born_host}sq{len(self._store_host)}siqi"
-                f"{body}s{'H' if v2 else 'B'}{topic_bytes}sh{properties}s"
-            )
-            size = layout.size + 4
-            found = self._shapes[key] = RecordShape(
-                layout,
-                size,
-                size.to_bytes(4, "big"),
-                MESSAGE_MAGIC_CODE_V2 if v2 else MESSAGE_MAGIC_CODE,
-                self._host_flags(born_host),
-            )
-        return found
-
-    def _host_flags(self, born_host_bytes: int) -> int:
-        """Return the SYSFLAG bits that say how long the hosts are; never taken from a client.
-
-        A wrong one would make every reader, recovery first, stop at the record.
+        Source: CommitLog.getMaxOffset.
         """
-        return BORNHOST_V6_FLAG * (born_host_bytes == HOST_V6_BYTES) | self._store_flag
+        return self.files.committed_where
+
+    @property
+    def append_offset(self) -> int:
+        """Where the next record would go if it fits: `max_offset` without a pool."""
+        return self.files.max_offset
 
     def file_with_room(self, size: int) -> MappedFile:
         """Return the file that takes `size` bytes next, after closing the last one if need be.
@@ -141,8 +133,9 @@ class CommitLog:
             return last
         following = self.files.create_next()
         start = last.wrote_position
-        last.buffer[start + 4 : start + 8] = BLANK_HEADER.pack(blank_bytes, BLANK_MAGIC_CODE)[4:]
-        last.buffer[start : start + 4] = blank_bytes.to_bytes(4, "big")
+        buffer = last.write_buffer
+        buffer[start + 4 : start + 8] = BLANK_HEADER.pack(blank_bytes, BLANK_MAGIC_CODE)[4:]
+        buffer[start : start + 4] = blank_bytes.to_bytes(4, "big")
         last.wrote_position = last.size
         return following
 
@@ -159,16 +152,18 @@ class CommitLog:
         """
         body = message.body
         properties = message.properties
+        if self._append_prop_crc:
+            properties = with_reserved_crc(properties)
         born_host = message.born_host
         key = (len(body), len(topic), len(properties), len(born_host))
-        shape = self._shapes.get(key) or self.shape(key[0], topic, key[2], key[3])
+        shape = self._shapes.get(key) or self.encoder.shape(key[0], topic, key[2], key[3])
         size = shape.size
         file = self.files.files[-1] if self.files.files else None
         if file is None or file.wrote_position + size + END_FILE_MIN_BLANK_LENGTH > file.size:
             file = self.file_with_room(size)
         start = file.wrote_position
         offset = file.file_from_offset + start
-        buffer = file.buffer
+        buffer = file.write_buffer
         try:
             shape.pack_into.pack_into(
                 buffer,
@@ -197,6 +192,9 @@ class CommitLog:
             # Half a record lies behind the end of the log now, where only zeros may be.
             buffer[start : start + size] = bytes(size)
             raise IllegalMessageError(f"a number does not fit its field: {error}") from error
+        if self._append_prop_crc:
+            with memoryview(buffer) as view:
+                write_crc(view, start, shape.size_bytes, start + size)
         buffer[start : start + 4] = shape.size_bytes
         file.wrote_position = start + size
         self.last_store_timestamp_ms = now_ms
@@ -223,9 +221,9 @@ class CommitLog:
 
         Source: CommitLog.DefaultAppendMessageCallback.doAppend for MessageExtBatch.
         """
-        expected = self.max_offset
+        expected = self.append_offset
         try:
-            records, units = self._encode_batch(batch, topic, queue_offset, expected, now_ms)
+            records, units = self.encoder.encode_batch(batch, topic, queue_offset, expected, now_ms)
         except struct.error as error:
             raise IllegalBatchError(f"the last entry of the batch is cut: {error}") from error
         size = len(records)
@@ -238,87 +236,20 @@ class CommitLog:
         file = self.file_with_room(size)
         if file.end_offset != expected:  # it goes to the next file: other physical offsets
             start = file.end_offset
-            records, units = self._encode_batch(batch, topic, queue_offset, start, now_ms)
+            records, units = self.encoder.encode_batch(batch, topic, queue_offset, start, now_ms)
         self._write_run(file, records)
         self.last_store_timestamp_ms = now_ms
         self.last_record_offset = units[-3]
         return units
 
-    def _encode_batch(
-        self, batch: PutBatch, topic: bytes, queue_offset: int, offset: int, now_ms: int
-    ) -> tuple[bytes, list[int]]:
-        """Split a batch body into records. Entry size, magic and CRC are ignored, as RocketMQ does.
-
-        A separator is put between an entry's properties and the batch's where it is missing.
-
-        Source: MessageExtEncoder.encode(MessageExtBatch).
-        """
-        body, shared, born_host = batch.body, batch.properties, batch.born_host
-        queue_id, store_host = batch.queue_id, self._store_host
-        pack = _BATCH_RECORD_HEAD.pack
-        v2 = len(topic.decode()) > TOPIC_V1_CHARACTERS_MAX
-        magic = MESSAGE_MAGIC_CODE_V2 if v2 else MESSAGE_MAGIC_CODE
-        topic_part = len(topic).to_bytes(2 if v2 else 1, "big") + topic
-        # SYSFLAG to PREPARED_TRANSACTION_OFFSET are the same in all records of a batch.
-        middle = struct.pack(
-            f">iq{len(born_host)}sq{len(store_host)}siq",
-            batch.sys_flag & NO_HOST_FLAGS | self._host_flags(len(born_host)),
-            batch.born_timestamp_ms,
-            born_host,
-            now_ms,
-            store_host,
-            batch.reconsume_times,
-            0,
-        )
-        fixed_bytes = _BATCH_RECORD_HEAD.size + len(middle) + 4 + len(topic_part)
-        view = memoryview(body)
-        parts: list[bytes] = []
-        units: list[int] = []
-        position, end = 0, len(body)
-        # Inline, not a function per entry: this loop is what a batch costs.
-        while position < end:
-            flag, body_bytes = _unpack_entry(body, position)
-            start = position + BATCH_ENTRY_HEAD_BYTES
-            at = start + body_bytes
-            if body_bytes < 0:
-                raise IllegalBatchError(
-                    f"batch entry at byte {position}: {body_bytes} bytes of body"
-                )
-            position = at + 2 + _unpack_length(body, at)[0]
-            if not at + 2 <= position <= end:
-                raise IllegalBatchError(
-                    f"batch entry at byte {start}: {position - at - 2} bytes of properties"
-                )
-            tail = body[at:position]
-            tail_bytes = position - at
-            if (tail_bytes > TORN_BYTES_MIN or (not tail[-1] and tail_bytes > 2)) and looks_torn(
-                tail[2:]
-            ):
-                raise IllegalBatchError(f"batch entry at byte {start}: NUL bytes in its properties")
-            if shared:
-                tail = _joined(tail, shared)
-                tail_bytes = len(tail)
-            size = fixed_bytes + body_bytes + tail_bytes
-            crc = raw_crc32(view[start:at]) & CRC_MASK
-            parts += (
-                pack(size, magic, crc, queue_id, flag, queue_offset, offset),
-                middle,
-                body[start - 4 : at],
-                topic_part,
-                tail,
-            )
-            units += (offset, size, tags_code_of(tail[2:]) if b"TAGS\x01" in tail else 0)
-            queue_offset += 1
-            offset += size
-        return b"".join(parts), units
-
     @staticmethod
-    def _write_run(file: MappedFile, data: bytes | memoryview) -> None:
+    def _write_run(file: MappedFile, data: bytes | bytearray | memoryview) -> None:
         """Append `data`, its first 4 bytes last: a crash leaves all of it or nothing."""
         start = file.wrote_position
         end = start + len(data)
-        file.buffer[start + 4 : end] = memoryview(data)[4:]
-        file.buffer[start : min(start + 4, end)] = data[:4]
+        buffer = file.write_buffer
+        buffer[start + 4 : end] = memoryview(data)[4:]
+        buffer[start : min(start + 4, end)] = data[:4]
         file.wrote_position = end
 
     def append_data(self, offset: int, data: bytes | memoryview) -> None:
@@ -334,7 +265,7 @@ class CommitLog:
         Source: CommitLog.appendData.
         """
         size = self.files.mapped_file_size
-        expected = self.max_offset if self.files.files else offset - offset % size
+        expected = self.append_offset if self.files.files else offset - offset % size
         if offset != expected:
             raise AppendGapError(offset=offset, expected=expected)
         view = memoryview(data)
@@ -346,17 +277,18 @@ class CommitLog:
             view = view[size:]
 
     def read(self, offset: int, bytes_max: int) -> memoryview:
-        """Return bytes from `offset` on, of one file and no further than its written part.
+        """Return bytes from `offset` on, of one file and no further than it can be read.
 
-        Empty at the end of the log and for offsets that are not held.
+        Empty at the end of the log and for offsets that are not held, such as one whose file is
+        about to be deleted. RocketMQ answers offset 0 from another file then.
 
         Source: CommitLog.getData.
         """
         file = self.files.find_by_offset(offset)
-        if file is None:
+        if file is None or not file.is_available:
             return memoryview(b"")
         position = offset - file.file_from_offset
-        end = min(file.wrote_position, position + bytes_max)
+        end = min(file.read_position, position + bytes_max)
         return memoryview(file.buffer)[position : max(position, end)]
 
     def message(self, offset: int, size: int) -> memoryview | None:
@@ -366,6 +298,20 @@ class CommitLog:
         """
         file = self.files.find_by_offset(offset)
         return None if file is None else file.select(offset - file.file_from_offset, size)
+
+    def bulk_data(self, offset: int, size: int) -> list[memoryview]:
+        """Return the `size` bytes from `offset` on, one view for each file they lie in.
+
+        Less where the log ends before that, nothing for an offset that is not held.
+
+        Source: CommitLog.getBulkData.
+        """
+        views = []
+        end = offset + size
+        while offset < end and (view := self.read(offset, end - offset)):
+            views.append(view)
+            offset += len(view)
+        return views
 
     def roll_next_file(self, offset: int) -> int:
         """Return where the file after the one with `offset` starts."""
@@ -377,24 +323,9 @@ class CommitLog:
 
         Source: CommitLog.pickupStoreTimestamp.
         """
-        head = self.message(offset, 76)
+        head = self.message(offset, _STORE_TIMESTAMP_END)
         if head is None:
             return -1
         (sys_flag,) = struct.unpack_from(">i", head, 36)
         (stored_ms,) = struct.unpack_from(">q", head, 56 + 12 * bool(sys_flag & BORNHOST_V6_FLAG))
         return int(stored_ms)
-
-
-def _joined(tail: bytes, shared: bytes) -> bytes:
-    """Return the end of a record: length of the properties, an entry's own, then the batch's."""
-    properties = tail[2:]
-    if properties and not properties.endswith(_SEPARATOR):
-        properties += _SEPARATOR
-    properties += shared
-    if len(properties) > PROPERTIES_BYTES_MAX:
-        raise IllegalBatchError(
-            f"properties take {len(properties)} bytes, the limit is {PROPERTIES_BYTES_MAX}"
-        )
-    if looks_torn(properties):
-        raise IllegalBatchError("NUL bytes in the properties of the batch")
-    return len(properties).to_bytes(2, "big") + properties

@@ -60,7 +60,7 @@ def reserve_batch_crc(properties: bytes) -> bytes:
     return properties + _RESERVED
 
 
-def write_crc(buffer: Buffer, start: int, total_size: bytes, end: int) -> None:
+def write_crc(buffer: bytearray | memoryview, start: int, total_size: bytes, end: int) -> None:
     """Fill in the CRC of the record at `start` to `end`, which is complete but for TOTALSIZE.
 
     Those 4 bytes are given in `total_size`: whoever writes a record writes them last.

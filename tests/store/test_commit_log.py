@@ -169,16 +169,6 @@ def test_a_batch_may_reach_over_into_the_next_file_only_as_a_whole() -> None:
     assert log.max_offset == units[-3] + units[-2]
 
 
-def test_records_of_one_shape_share_it_and_shapes_do_not_pile_up() -> None:
-    log = a_log(size=1 << 22)
-    first = log.shape(10, b"T", 5, 8)
-    assert log.shape(10, b"T", 5, 8) is first
-    for body in range(20_000):
-        log.shape(body, b"T", 5, 8)
-    assert len(log._shapes) <= 8192
-    assert log.shape(10, b"T", 5, 8).size == first.size
-
-
 @pytest.mark.parametrize("field", ["queue_id", "flag", "sys_flag", "reconsume_times"])
 def test_a_number_that_does_not_fit_leaves_zeros_behind_the_log(field: str) -> None:
     disk = SimulatedDisk()
