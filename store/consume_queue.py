@@ -4,7 +4,8 @@ One unit a message, 20 bytes, big-endian:
 
     0   8  physical offset of the record
     8   4  size of the record
-    12  8  tags code: Java's hash of the TAGS property, 0 without tags
+    12  8  tags code: Java's hash of the TAGS property, 0 without tags; the deliver time of a
+           delayed message; or where the `ConsumeQueueExt` keeps either of them
 
 Queue offset q is unit q. The commit log is the truth; a queue can always be built again from it.
 
@@ -24,11 +25,18 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from store.consume_queue_ext import ConsumeQueueExt, CqExtUnit
 from store.mapped_file_queue import MappedFileQueue
-from tandem.wire.store_layout import CQ_STORE_UNIT, CQ_STORE_UNIT_SIZE, FILLER_SIZE
+from tandem.wire.store_layout import (
+    CQ_STORE_UNIT,
+    CQ_STORE_UNIT_SIZE,
+    EXT_ADDRESS_MAX,
+    FILLER_SIZE,
+    is_ext_address,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from store.disk import Disk
     from store.mapped_file import MappedFile
@@ -47,6 +55,12 @@ _FILES_RECOVERED: Final = 3
 _QUEUE_OFFSET_MAX: Final = 1 << 58
 """No queue gets there; behind it the place of a unit would not fit 64 bits."""
 
+_PHYSICAL_OFFSET_MAX: Final = (1 << 63) - FILLER_SIZE - 1
+"""No record lies behind this: its end would not fit 64 bits."""
+
+_RECOVERED_AT_ONCE: Final = 1 << 14
+"""How many units recovery looks at in one go: the rest of most last files is empty."""
+
 _PLAIN_LOOP_ROWS_MAX: Final = 16
 """Below this many rows a plain loop beats numpy's cost per call."""
 
@@ -59,10 +73,19 @@ class QueueGapError(Exception):
 
 
 class ConsumeQueue:
-    """One queue of one topic. `ConsumeQueueStore` owns and closes it."""
+    """One queue of one topic. `ConsumeQueueStore` owns and closes it.
+
+    With `ext` every new unit has an extension: see `ConsumeQueueExt`.
+    """
 
     def __init__(
-        self, directory: str, topic: str, queue_id: int, mapped_file_size: int, disk: Disk
+        self,
+        directory: str,
+        topic: str,
+        queue_id: int,
+        mapped_file_size: int,
+        disk: Disk,
+        ext: ConsumeQueueExt | None = None,
     ) -> None:
         self.topic = topic
         self.topic_bytes = topic.encode()
@@ -72,11 +95,17 @@ class ConsumeQueue:
         self._assigned_offset = 0
         self._min_logic_offset = 0
         self._files = MappedFileQueue(directory, mapped_file_size, disk)
+        self._ext = ext
 
     @property
     def files(self) -> MappedFileQueue:
-        """The files, for the flush service and for tools."""
+        """The files of the units, for tools."""
         return self._files
+
+    @property
+    def file_queues(self) -> tuple[MappedFileQueue, ...]:
+        """All files, in the order of their syncs: extensions first, units point at them."""
+        return (self._files,) if self._ext is None else (self._ext.files, self._files)
 
     @property
     def min_offset(self) -> int:
@@ -99,6 +128,8 @@ class ConsumeQueue:
     def load(self) -> None:
         """Open the files. See `MappedFileQueue.load`."""
         self._files.load()
+        if self._ext is not None:
+            self._ext.load()
 
     def recover(self) -> None:
         """Find the end: the first unit, from the third file from the end on, that is none.
@@ -110,16 +141,13 @@ class ConsumeQueue:
         files = self._files.files
         end = behind = 0
         for file in files[max(0, len(files) - _FILES_RECOVERED) :]:
-            position = 0
-            for offset, size, _ in CQ_STORE_UNIT.iter_unpack(bytes(file.buffer)):
-                if offset < behind or size <= 0:
-                    break
-                position += CQ_STORE_UNIT_SIZE
-                if size != FILLER_SIZE:
-                    self.max_physic_offset = behind = offset + size
-            end = file.file_from_offset + position
-            if position < file.size:
+            count, behind = _valid_units(file, behind)
+            end = file.file_from_offset + count * CQ_STORE_UNIT_SIZE
+            if end < file.file_from_offset + file.size:
                 break
+        self.max_physic_offset = behind or -1
+        if self._ext is not None:
+            self._ext.recover()
         self._truncate(end)
 
     def _truncate(self, end: int) -> None:
@@ -127,6 +155,21 @@ class ConsumeQueue:
         self._files.truncate_dirty_files(end)
         self.drop_empty_file()
         self.next_offset = self._files.max_offset // CQ_STORE_UNIT_SIZE
+        if self._ext is not None:
+            self._truncate_ext(self._ext)
+
+    def _truncate_ext(self, ext: ConsumeQueueExt) -> None:
+        """Drop the extensions that no unit points at, always.
+
+        RocketMQ keeps most of them, and those behind the last unit are found by nobody.
+        """
+        for file in reversed(self._files.files):
+            codes = _units_of(file)["tags_code"]
+            addresses = np.flatnonzero(codes <= EXT_ADDRESS_MAX)
+            if addresses.size:
+                ext.truncate_by_max_address(int(codes[addresses[-1]]))
+                return
+        ext.destroy()
 
     def drop_empty_file(self) -> None:
         """Delete files without a unit, which RocketMQ would take for one with units."""
@@ -140,14 +183,17 @@ class ConsumeQueue:
 
         Source: ConsumeQueue.truncateDirtyLogicFiles.
         """
-        keep = self.next_offset
-        while keep > self._first_offset and self.unit(keep - 1)[0] >= physical_offset:
-            keep -= 1
+        end = max(0, self._files.min_offset)
+        for file in reversed(self._files.files):
+            kept = np.flatnonzero(_units_of(file)["offset"] < physical_offset)
+            if kept.size:
+                end = file.file_from_offset + (int(kept[-1]) + 1) * CQ_STORE_UNIT_SIZE
+                break
         self.max_physic_offset = -1
-        if keep > self._first_offset:
-            offset, size, _ = self.unit(keep - 1)
+        if end > max(0, self._files.min_offset):
+            offset, size, _ = self.unit(end // CQ_STORE_UNIT_SIZE - 1)
             self.max_physic_offset = offset + size if size != FILLER_SIZE else -1
-        self._truncate(keep * CQ_STORE_UNIT_SIZE)
+        self._truncate(end)
 
     @property
     def _first_offset(self) -> int:
@@ -166,16 +212,25 @@ class ConsumeQueue:
         if last.size - last.wrote_position < count * CQ_STORE_UNIT_SIZE:
             self._files.reserve_next()
 
-    def append(self, physical_offset: int, size: int, tags_code: int) -> None:
-        """Add the unit of the next message. Call `ensure_room` first where a file may be full."""
+    def append(
+        self, physical_offset: int, size: int, tags_code: int, store_timestamp_ms: int = 0
+    ) -> None:
+        """Add the unit of the next message. Call `ensure_room` first where a file may be full.
+
+        `store_timestamp_ms` goes into the extension, if there is one.
+        """
+        if self._ext is not None:
+            tags_code = _extended(self._ext, tags_code, store_timestamp_ms)
         last = self._files.files[-1]
         CQ_STORE_UNIT.pack_into(last.buffer, last.wrote_position, physical_offset, size, tags_code)
         last.wrote_position += CQ_STORE_UNIT_SIZE
         self.max_physic_offset = physical_offset + size
         self.next_offset += 1
 
-    def append_many(self, units: list[int]) -> None:
+    def append_many(self, units: list[int], store_timestamp_ms: int = 0) -> None:
         """Add several units: physical offset, size, tags code of the first, of the second, ...
+
+        All their messages were stored at `store_timestamp_ms`.
 
         Raises:
             StoreFullError: no room for the next file; the units before it were added.
@@ -187,6 +242,8 @@ class ConsumeQueue:
             room = (last.size - last.wrote_position) // CQ_STORE_UNIT_SIZE
             some = units[done : done + 3 * room]
             count = len(some) // 3
+            if self._ext is not None:
+                some[2::3] = [_extended(self._ext, code, store_timestamp_ms) for code in some[2::3]]
             _units_struct(count).pack_into(last.buffer, last.wrote_position, *some)
             last.wrote_position += count * CQ_STORE_UNIT_SIZE
             self.max_physic_offset = some[-3] + some[-2]
@@ -210,6 +267,7 @@ class ConsumeQueue:
             request.size,
             request.tags_code,
             request.queue_offset,
+            request.store_timestamp_ms,
             may_start_late=may_start_late,
         )
 
@@ -219,16 +277,21 @@ class ConsumeQueue:
         sizes: Int64s,
         tags_codes: Int64s,
         queue_offsets: Int64s,
+        store_timestamps_ms: Int64s | None = None,
         *,
         may_start_late: bool = True,
     ) -> int:
         """Enter records read from the log, in the order of the log; return how many are new.
 
-        The effect is that of `dispatch` row by row: rows before one that raises are entered.
+        The effect is that of `dispatch` row by row: rows before one that raises are entered. Store
+        timestamps are needed for extensions only.
 
         Raises:
             QueueGapError, StoreFullError: see `dispatch`.
         """
+        if store_timestamps_ms is None:
+            assert self._ext is None, "extensions need store timestamps"
+            store_timestamps_ms = np.zeros_like(offsets)
         ends = offsets + sizes
         if len(ends) <= _PLAIN_LOOP_ROWS_MAX or not (ends[1:] > ends[:-1]).all():
             rows = zip(
@@ -236,13 +299,18 @@ class ConsumeQueue:
                 sizes.tolist(),
                 tags_codes.tolist(),
                 queue_offsets.tolist(),
+                store_timestamps_ms.tolist(),
                 strict=True,
             )
             return sum(self._enter(*row, may_start_late=may_start_late) for row in rows)
         built = int(np.searchsorted(ends, self.max_physic_offset, side="right"))
         if built:
             self._repair_many(
-                offsets[:built], sizes[:built], tags_codes[:built], queue_offsets[:built]
+                offsets[:built],
+                sizes[:built],
+                tags_codes[:built],
+                queue_offsets[:built],
+                store_timestamps_ms[:built],
             )
         if built == len(ends):
             return 0
@@ -250,20 +318,28 @@ class ConsumeQueue:
         expected = np.arange(self.next_offset, self.next_offset + len(ends) - built)
         wrong = np.flatnonzero(queue_offsets[built:] != expected)
         gap = built + int(wrong[0]) if wrong.size else len(ends)
-        self._append_columns(offsets[built:gap], sizes[built:gap], tags_codes[built:gap])
+        new = slice(built, gap)
+        self._append_columns(offsets[new], sizes[new], tags_codes[new], store_timestamps_ms[new])
         if gap < len(ends):
             raise self._gap(int(queue_offsets[gap]), int(offsets[gap]))
         return gap - built
 
     def _enter(
-        self, offset: int, size: int, tags_code: int, queue_offset: int, *, may_start_late: bool
+        self,
+        offset: int,
+        size: int,
+        tags_code: int,
+        queue_offset: int,
+        store_timestamp_ms: int,
+        *,
+        may_start_late: bool,
     ) -> bool:
         if offset + size <= self.max_physic_offset:
-            self._repair(offset, size, tags_code, queue_offset)
+            self._repair(offset, size, tags_code, queue_offset, store_timestamp_ms)
             return False
         self._start(queue_offset, offset, may_start_late=may_start_late)
         self.ensure_room()
-        self.append(offset, size, tags_code)
+        self.append(offset, size, tags_code, store_timestamp_ms)
         return True
 
     def _start(self, queue_offset: int, offset: int, *, may_start_late: bool) -> None:
@@ -281,26 +357,35 @@ class ConsumeQueue:
             f" {queue_offset}, the queue ends at {self.next_offset}"
         )
 
-    def _append_columns(self, offsets: Int64s, sizes: Int64s, tags_codes: Int64s) -> None:
+    def _append_columns(
+        self, offsets: Int64s, sizes: Int64s, tags_codes: Int64s, store_timestamps_ms: Int64s
+    ) -> None:
         done = 0
         while done < len(offsets):
             self.ensure_room()
             last = self._files.files[-1]
             room = (last.size - last.wrote_position) // CQ_STORE_UNIT_SIZE
             some = slice(done, min(len(offsets), done + room))
+            codes = tags_codes[some]
+            if self._ext is not None:
+                rows = zip(codes.tolist(), store_timestamps_ms[some].tolist(), strict=True)
+                codes = np.array([_extended(self._ext, *row) for row in rows], np.int64)
             count = some.stop - done
             units: _Units = np.ndarray(count, _UNIT, last.buffer, last.wrote_position)
             units["offset"] = offsets[some]
             units["size"] = sizes[some]
-            units["tags_code"] = tags_codes[some]
+            units["tags_code"] = codes
             last.wrote_position += count * CQ_STORE_UNIT_SIZE
             self.max_physic_offset = int(offsets[some.stop - 1] + sizes[some.stop - 1])
             self.next_offset += count
             done = some.stop
 
-    def _repair(self, offset: int, size: int, tags_code: int, queue_offset: int) -> None:
-        """Write the tags code of a unit again if a power loss has left zeros in its place.
+    def _repair(
+        self, offset: int, size: int, tags_code: int, queue_offset: int, store_timestamp_ms: int
+    ) -> None:
+        """Write the tags code of a unit again if a power loss has taken it.
 
+        It has left zeros in its place, or an address of an extension that is not this message's.
         Any other code stays: RocketMQ also puts times and addresses there.
         """
         if not self._first_offset <= queue_offset < self.next_offset:
@@ -309,7 +394,14 @@ class ConsumeQueue:
         found = self.unit(queue_offset)
         if found[:2] != place or found[2] == tags_code:
             return
-        if found[2] not in (0, tags_code & ~0xFFFFFFFF):
+        if self._ext is not None and is_ext_address(found[2]):
+            unit = self._ext.get(found[2])
+            if unit and (unit.tags_code, unit.store_timestamp_ms) == (
+                tags_code,
+                store_timestamp_ms,
+            ):
+                return
+        elif found[2] not in (0, tags_code & ~0xFFFFFFFF):
             return
         file = self._file_of(queue_offset)
         assert file is not None
@@ -318,7 +410,12 @@ class ConsumeQueue:
         file.flushed_position = min(file.flushed_position, position)
 
     def _repair_many(
-        self, offsets: Int64s, sizes: Int64s, tags_codes: Int64s, queue_offsets: Int64s
+        self,
+        offsets: Int64s,
+        sizes: Int64s,
+        tags_codes: Int64s,
+        queue_offsets: Int64s,
+        store_timestamps_ms: Int64s,
     ) -> None:
         """Look at all these rows at once, and again at those that differ."""
         per_file = self._files.mapped_file_size // CQ_STORE_UNIT_SIZE
@@ -338,6 +435,7 @@ class ConsumeQueue:
                     int(sizes[row]),
                     int(tags_codes[row]),
                     int(queue_offsets[row]),
+                    int(store_timestamps_ms[row]),
                 )
 
     def _pre_blank(self, queue_offset: int) -> None:
@@ -352,7 +450,7 @@ class ConsumeQueue:
         self.next_offset = queue_offset
 
     def unit(self, queue_offset: int) -> tuple[int, int, int]:
-        """Return (physical offset, size, tags code) of a unit that exists."""
+        """Return (physical offset, size, tags code or address) of a unit that exists."""
         file = self._file_of(queue_offset)
         assert file is not None
         position = queue_offset * CQ_STORE_UNIT_SIZE - file.file_from_offset
@@ -363,16 +461,77 @@ class ConsumeQueue:
         return self._files.find_by_offset(queue_offset * CQ_STORE_UNIT_SIZE)
 
     def units(self, queue_offset: int, count_max: int) -> Iterator[tuple[int, int, int]]:
-        """Yield at most `count_max` units from `queue_offset` on, only those of one file."""
+        """Yield at most `count_max` units from `queue_offset` on, only those of one file.
+
+        Physical offset, size, tags code. A code that `is_ext_address` is unknown: whoever filters
+        by tags has to let the message pass.
+        """
         file = self._file_of(queue_offset)
         if file is None:
             return iter(())
         start = queue_offset * CQ_STORE_UNIT_SIZE - file.file_from_offset
         end = min(file.wrote_position, start + count_max * CQ_STORE_UNIT_SIZE)
-        return CQ_STORE_UNIT.iter_unpack(bytes(file.buffer[start : max(start, end)]))
+        units = CQ_STORE_UNIT.iter_unpack(bytes(file.buffer[start : max(start, end)]))
+        ext = self._ext
+        if ext is None:
+            return units
+        return ((offset, size, ext.tags_code(code)) for offset, size, code in units)
+
+    def offset_by_time(
+        self,
+        store_timestamp_of: Callable[[int], int],
+        timestamp_ms: int,
+        min_physical_offset: int,
+        *,
+        upper: bool = False,
+    ) -> int:
+        """Return the queue offset for a store time, never outside of the queue.
+
+        Lower bound: the first message stored at `timestamp_ms` or later, the end if there is none.
+        Upper bound: the last one stored then or earlier, the first one if there is none.
+
+        `store_timestamp_of` tells when the record at a physical offset was stored, -1 if there is
+        none; the answer then is the first message. What lies below `min_physical_offset` counts as
+        earlier than any time.
+
+        Source: ConsumeQueue.getOffsetInQueueByTime, ConsumeQueueStore.getOffsetInQueueByTime.
+        """
+        low, high = self.min_offset, self.next_offset
+        while low < high:
+            middle = (low + high) // 2
+            offset, size, _ = self.unit(middle)
+            is_early = offset < min_physical_offset or size == FILLER_SIZE
+            stored_ms = 0 if is_early else store_timestamp_of(offset)
+            if stored_ms < 0:
+                return self.min_offset
+            if is_early or stored_ms < timestamp_ms or (upper and stored_ms == timestamp_ms):
+                low = middle + 1
+            else:
+                high = middle
+        return max(self.min_offset, low - 1) if upper else low
+
+    def delete_expired_files(
+        self, min_physical_offset: int, *, now_ms: int = 0, interval_forcibly_ms: int = 60_000
+    ) -> int:
+        """Delete the oldest files all of whose messages have left the log; return how many.
+
+        Never the last one. `correct_min_offset` is to be called behind it.
+
+        Source: ConsumeQueue.deleteExpiredFile.
+        """
+        deleted = self._files.delete_expired_file_by_offset(
+            min_physical_offset,
+            lambda file: int(_units_of(file)["offset"][-1]),
+            now_ms=now_ms,
+            interval_forcibly_ms=interval_forcibly_ms,
+        )
+        return len(deleted)
 
     def correct_min_offset(self, min_physical_offset: int) -> None:
         """Move `min_offset` up to the first message that the commit log still holds.
+
+        If it holds none, that is the end of the queue; 5.3.3 looks for it in the first file only,
+        and fails if the last one has no unit.
 
         Source: ConsumeQueue.correctMinOffset.
         """
@@ -385,22 +544,54 @@ class ConsumeQueue:
             else:
                 high = middle
         self._min_logic_offset = low * CQ_STORE_UNIT_SIZE
+        if self._ext is not None and low < self.next_offset:
+            self._ext.truncate_by_min_address(self.unit(low)[2])
 
     def destroy(self) -> None:
         """Delete all files and start at nothing."""
         self._files.destroy()
+        if self._ext is not None:
+            self._ext.destroy()
         self.max_physic_offset = -1
         self.next_offset = self._assigned_offset = 0
         self._min_logic_offset = 0
 
     def close(self) -> None:
         """Unmap the files."""
-        self._files.close()
+        for files in self.file_queues:
+            files.close()
+
+
+def _extended(ext: ConsumeQueueExt, tags_code: int, store_timestamp_ms: int) -> int:
+    """Return what the unit of a message holds: an address, or the code where that cannot be."""
+    address = ext.put(CqExtUnit(tags_code, store_timestamp_ms))
+    return tags_code if address is None else address
 
 
 def _units_of(file: MappedFile) -> _Units:
     """Return the units written to `file` as they lie there. Do not keep: it keeps the mapping."""
     return np.ndarray(file.wrote_position // CQ_STORE_UNIT_SIZE, _UNIT, file.buffer)
+
+
+def _valid_units(file: MappedFile, behind: int) -> tuple[int, int]:
+    """Return how many units at the head of `file` are some, and where the last record ends.
+
+    `behind` is where the record before them ends. Fillers come before any record.
+    """
+    units = _units_of(file)
+    for start in range(0, len(units), _RECOVERED_AT_ONCE):
+        some = units[start : start + _RECOVERED_AT_ONCE]
+        offsets, sizes = some["offset"].astype(np.int64), some["size"].astype(np.int64)
+        is_filler = sizes == FILLER_SIZE
+        ends = np.where(is_filler, offsets, offsets + sizes)
+        bad = (sizes <= 0) | (offsets < np.concatenate(([behind], ends[:-1])))
+        bad |= (is_filler & (offsets != 0)) | (offsets > _PHYSICAL_OFFSET_MAX)
+        count = int(np.argmax(bad)) if bad.any() else len(some)
+        if count:
+            behind = int(ends[count - 1])
+        if count < len(some):
+            return start + count, behind
+    return len(units), behind
 
 
 @lru_cache(maxsize=256)
