@@ -1,54 +1,122 @@
-"""ReputMessageService: lets the queues follow the commit log.
+"""ReputMessageService: lets queues and index follow the commit log.
 
-On a master a put enters its message in the queue itself. On a slave the log grows by raw bytes, and
-this service reads the records in them. It never goes past the end of the log, and what it does is
-undone by nothing: the queues filter repeats.
+    commit log   |=============================|------|     |      what is written
+    queues       |=============================|  reput_from_offset
+    index        |=====================|  index_from_offset
 
-Source: org.apache.rocketmq.store.DefaultMessageStore.ReputMessageService.
+Two cursors, each the first byte that was not dispatched yet; neither goes past the end of the log.
+On a master a put enters its message in the queue itself, unless it goes through a transient pool:
+there, and on a slave, whose log grows by raw bytes, the records are read here. The index is always
+built here, and gives way to everything else: what it lacks only a query by key misses.
+
+What is done here is undone by nothing: queues filter repeats, and the index has none, because its
+cursor starts where the index ends.
+
+Source: org.apache.rocketmq.store.DefaultMessageStore.ReputMessageService of 5.3.3.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import trio
 
 from store.consume_queue import QueueGapError
+from store.dispatch import ConsumeQueueDispatcher
 from store.errors import CorruptLogError, StoreFullError
-from store.recovery import Blank, Damage, DispatchRequest, read_record
+from store.recovery import (
+    DELAY_LEVELS,
+    Blank,
+    Damage,
+    DispatchRequest,
+    next_records,
+    read_record,
+)
 
 if TYPE_CHECKING:
     from store.commit_log import CommitLog
     from store.consume_queue_store import ConsumeQueueStore
+    from store.mapped_file import MappedFile
+    from store.running_flags import RunningFlags
     from store.signal import Signal
+    from tandem.wire.delay_level import DelayLevels
+    from tandem.wire.record_scan import RecordColumns
 
 _log = logging.getLogger(__name__)
 
 OnArrival: TypeAlias = Callable[[str, int, int, int | None], None]
 """(topic, queue id, new max queue offset, tags code or None if several)"""
 
-_SLICE_RECORDS: Final = 50
-"""A fifth of a millisecond; then other tasks have their turn. Replication pays for longer ones."""
+SLICE_BYTES: Final = 512 << 10
+"""What is dispatched before other tasks have their turn: well under a millisecond's work."""
 
-_FULL_DISK_RETRY_SECONDS: Final = 1.0
+SLICE_RECORDS: Final = 2000
+
+PLAIN_LOOP_RECORDS_MAX: Final = 24
+"""Up to about so many records a plain loop beats numpy's cost per call."""
+
+INDEX_SLICE_BYTES: Final = 128 << 10
+
+RETRY_SECONDS: Final = 1.0
+"""When to look again whether the disk has room, or the running flags allow dispatch."""
+
+INDEX_GATHER_SECONDS: Final = 0.02
+"""The index lets records gather: twenty at once cost little more than one."""
+
+INDEX_REST: Final = 3
+"""While others are at work, the index rests three times as long as it works."""
+
+
+class IndexBuilder(Protocol):
+    """What the service needs of an IndexService."""
+
+    def dispatch_columns(self, buffer: bytes | memoryview, columns: RecordColumns) -> object:
+        """Enter the keys of these records. Those of rolled-back messages it leaves out.
+
+        Raises:
+            StoreFullError: no room for an index file; call again with the same records.
+        """
 
 
 class ReputMessageService:
-    """The dispatch of one store. `reput_from_offset` is the first byte not dispatched yet."""
+    """The dispatch of one store.
 
-    def __init__(self, commit_log: CommitLog, queues: ConsumeQueueStore, grown: Signal) -> None:
+    `stands_still` says why the queues do not follow, in words; empty while they do.
+    """
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: ConsumeQueueStore,
+        grown: Signal,
+        *,
+        levels: DelayLevels = DELAY_LEVELS,
+        index_service: IndexBuilder | None = None,
+        running_flags: RunningFlags | None = None,
+    ) -> None:
         self.reput_from_offset = 0
+        self.index_from_offset = 0
         self.on_arrival: OnArrival | None = None
+        self.stands_still = ""
         self._commit_log = commit_log
-        self._queues = queues
+        self._dispatcher = ConsumeQueueDispatcher(queues, levels)
         self._grown = grown
+        self._index_service = index_service
+        self._running_flags = running_flags
+        self._one_by_one = False
 
     @property
     def is_behind(self) -> bool:
-        """True if the log holds bytes that were not dispatched."""
+        """True if the log holds bytes that were not dispatched to the queues."""
         return self.reput_from_offset < self._commit_log.max_offset
+
+    @property
+    def is_index_behind(self) -> bool:
+        """True if there is an index and the log holds bytes that it does not know."""
+        behind = self.index_from_offset < self._commit_log.max_offset
+        return behind and self._index_service is not None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Follow the log until cancelled.
@@ -56,60 +124,171 @@ class ReputMessageService:
         Raises:
             CorruptLogError: the log holds something that is no record, or a queue has a gap.
         """
-        task_status.started()
-        told = False
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._follow_with_queues)
+            if self._index_service is not None:
+                nursery.start_soon(self._follow_with_index, self._index_service)
+            task_status.started()
+
+    # -- queues ----------------------------------------------------------------------------------
+
+    async def _follow_with_queues(self) -> None:
         while True:
             if not self.is_behind:
                 await self._grown.wait()
                 continue
+            obstacle = self._forbidden
             try:
-                self.dispatch_some(_SLICE_RECORDS)
-                told = False
-                await trio.lowlevel.checkpoint()
+                if not obstacle:
+                    self.dispatch_some()
             except StoreFullError as error:
-                if not told:
-                    _log.error("consume queues stand still: %s", error)
-                    told = True
-                await trio.sleep(_FULL_DISK_RETRY_SECONDS)
+                obstacle = str(error)
+            if obstacle and not self.stands_still:
+                _log.error("consume queues stand still: %s", obstacle)
+            self.stands_still = obstacle
+            await trio.sleep(RETRY_SECONDS if obstacle else 0)
 
-    def dispatch_some(self, records_max: int) -> None:
-        """Dispatch up to `records_max` records.
+    @property
+    def _forbidden(self) -> str:
+        """Why the running flags forbid dispatch; empty if they do not."""
+        flags = self._running_flags
+        return "" if flags is None or flags.may_dispatch else flags.refusal
+
+    def dispatch_some(
+        self, records_max: int = SLICE_RECORDS, *, bytes_max: int = SLICE_BYTES
+    ) -> None:
+        """Dispatch up to `records_max` records to the queues, those in about `bytes_max` bytes.
 
         Raises:
             CorruptLogError: see `run`.
-            StoreFullError: no room for a queue file; call again later.
+            StoreFullError: no room for a queue file; call again later. What comes before the
+                record that needs it was dispatched.
         """
-        for _ in range(records_max):
+        stop = self.reput_from_offset + bytes_max
+        while records_max > 0:
             # A slave's log may begin above 0.
             offset = max(self.reput_from_offset, self._commit_log.min_offset)
-            if offset >= self._commit_log.max_offset:
-                return
-            record = self._read(offset)
-            if isinstance(record, Blank):
-                self.reput_from_offset = offset + record.size
-                continue
+            if offset >= min(stop, self._commit_log.max_offset):
+                break
             try:
-                queue = self._queues.dispatch(record)
+                records_max -= self._dispatch_next(offset, records_max, bytes_max)
             except QueueGapError as error:
                 raise CorruptLogError(
                     f"{error}; restart the node: it builds the queues anew", path="", offset=offset
                 ) from error
-            self.reput_from_offset = offset + record.size
-            self._commit_log.last_record_offset = offset
-            self._commit_log.last_store_timestamp_ms = record.store_timestamp_ms
-            if queue is not None and self.on_arrival is not None:
-                self.on_arrival(queue.topic, queue.queue_id, queue.next_offset, record.tags_code)
+            except StoreFullError:
+                if self._one_by_one:
+                    raise
+                self._one_by_one = True
+        self._one_by_one = False
 
-    def _read(self, offset: int) -> DispatchRequest | Blank:
+    def _dispatch_next(self, offset: int, records_max: int, bytes_max: int) -> int:
+        """Dispatch what lies at `offset`; return how many records that was."""
+        file = self._file_at(offset)
+        position = offset - file.file_from_offset
+        end = min(file.size, self._commit_log.max_offset - file.file_from_offset)
+        first_bytes = int.from_bytes(file.buffer[position : position + 4], "big")
+        few = min(records_max, PLAIN_LOOP_RECORDS_MAX) * first_bytes
+        if self._one_by_one or records_max < PLAIN_LOOP_RECORDS_MAX or end - position < few:
+            record = read_record(
+                file.buffer, position, end, offset, check_crc=False, levels=self._dispatcher.levels
+            )
+            if isinstance(record, DispatchRequest):
+                self._dispatcher.dispatch(record, on_arrival=self.on_arrival)
+                self._dispatched(offset, record.size, record.store_timestamp_ms)
+                return 1
+            self.reput_from_offset = self._behind_blank(record, offset, file)
+            return 0
+        # The bytes were checked before they were appended; the CRC is not worth a second look.
+        data, columns = next_records(
+            file.buffer, position, end, offset, bytes_max=bytes_max, check_crc=False
+        )
+        if isinstance(columns, Blank | Damage):
+            self.reput_from_offset = self._behind_blank(columns, offset, file)
+            return 0
+        columns = columns.take(slice(0, records_max))
+        self._dispatcher.dispatch_columns(data, columns, on_arrival=self.on_arrival)
+        last = int(columns.physical_offset[-1])
+        self._dispatched(last, int(columns.size[-1]), int(columns.store_timestamp_ms[-1]))
+        return len(columns)
+
+    def _dispatched(self, offset: int, size: int, store_timestamp_ms: int) -> None:
+        """Take note that the record at `offset`, and all before it, are in their queues."""
+        self.reput_from_offset = offset + size
+        if offset > self._commit_log.last_record_offset:
+            self._commit_log.last_record_offset = offset
+            self._commit_log.last_store_timestamp_ms = store_timestamp_ms
+
+    def _file_at(self, offset: int) -> MappedFile:
         file = self._commit_log.files.find_by_offset(offset)
         assert file is not None
-        position = offset - file.file_from_offset
-        # The bytes were checked before they were appended; the CRC is not worth a second look.
-        record = read_record(file.buffer, position, file.wrote_position, offset, check_crc=False)
-        if isinstance(record, Damage):
+        return file
+
+    def _behind_blank(self, found: Blank | Damage, offset: int, file: MappedFile) -> int:
+        """Return where the file behind a blank starts."""
+        if isinstance(found, Damage):
             raise CorruptLogError(
-                f"{file.file.path}: no record at {offset}: {record.reason}",
+                f"{file.file.path}: no record at {offset}: {found.reason}",
                 path=file.file.path,
                 offset=offset,
             )
-        return record
+        return self._commit_log.roll_next_file(offset)
+
+    # -- index -----------------------------------------------------------------------------------
+
+    async def _follow_with_index(self, index_service: IndexBuilder) -> None:
+        told = False
+        while True:
+            if not self.is_index_behind:
+                await self._grown.wait()
+                await trio.sleep(INDEX_GATHER_SECONDS)
+                continue
+            began = trio.current_time()
+            obstacle = self._forbidden
+            try:
+                if not obstacle:
+                    self.index_some()
+            except StoreFullError as error:
+                obstacle = str(error)
+            if obstacle and not told:
+                _log.error("the index stands still: %s", obstacle)
+            told = bool(obstacle)
+            if obstacle:
+                await trio.sleep(RETRY_SECONDS)
+            else:
+                await _give_way(trio.current_time() - began)
+
+    def index_some(self, bytes_max: int = INDEX_SLICE_BYTES) -> None:
+        """Enter the keys of the next records, those in about `bytes_max` bytes, in the index.
+
+        Raises:
+            CorruptLogError: see `run`.
+            StoreFullError: no room for an index file; call again later.
+        """
+        if self._index_service is None or not self.is_index_behind:
+            return
+        offset = max(self.index_from_offset, self._commit_log.min_offset)
+        file = self._file_at(offset)
+        end = min(file.size, self._commit_log.max_offset - file.file_from_offset)
+        data, columns = next_records(
+            file.buffer,
+            offset - file.file_from_offset,
+            end,
+            offset,
+            bytes_max=bytes_max,
+            check_crc=False,
+        )
+        if isinstance(columns, Blank | Damage):
+            self.index_from_offset = self._behind_blank(columns, offset, file)
+            return
+        self._index_service.dispatch_columns(data, columns)
+        self.index_from_offset = int(columns.physical_offset[-1] + columns.size[-1])
+
+
+async def _give_way(took_seconds: float) -> None:
+    """Let other tasks run; for longer if there are some that want to."""
+    before = trio.current_time()
+    await trio.lowlevel.checkpoint()
+    others_seconds = trio.current_time() - before
+    if 10 * others_seconds > took_seconds:
+        await trio.sleep(max(0.0, INDEX_REST * took_seconds - others_seconds))

@@ -20,26 +20,46 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from store.consume_queue import QueueGapError
+from store.dispatch import ConsumeQueueDispatcher
 from store.errors import CorruptLogError
-from store.recovery import BLANK_HEADER, LogEnd, find_log_end, record_behind, start_index
+from store.recovery import (
+    BLANK_HEADER,
+    DELAY_LEVELS,
+    DispatchRecords,
+    LogEnd,
+    find_log_end,
+    record_behind,
+    start_index,
+)
 from tandem.wire.message import BLANK_MAGIC_CODE
 from tandem.wire.store_layout import FILLER_SIZE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from store.commit_log import CommitLog
     from store.consume_queue_store import ConsumeQueueStore
     from store.disk import Disk
     from store.mapped_file import MappedFile
     from store.store_checkpoint import StoreCheckpoint
+    from tandem.wire.delay_level import DelayLevels
 
 _log = logging.getLogger(__name__)
 
+PROGRESS_INTERVAL_MS: Final = 5000
+PROGRESS_STEP_BYTES: Final = 64 << 20
+"""How much is walked between two looks at the clock."""
+
 
 class StoreRecovery:
-    """One recovery of the store in `directory`, whose files are loaded."""
+    """One recovery of the store in `directory`, whose files are loaded.
+
+    `check_crc` and `force_verify_prop_crc` are the settings `check_crc_on_recover` and
+    `force_verify_prop_crc`; `wall_clock_ms` times what is logged about a long walk.
+    """
 
     def __init__(
         self,
@@ -48,12 +68,21 @@ class StoreRecovery:
         queues: ConsumeQueueStore,
         checkpoint: StoreCheckpoint,
         disk: Disk,
+        *,
+        levels: DelayLevels = DELAY_LEVELS,
+        check_crc: bool = True,
+        force_verify_prop_crc: bool = False,
+        wall_clock_ms: Callable[[], int] | None = None,
     ) -> None:
         self._directory = directory
         self._log = commit_log
         self._queues = queues
         self._checkpoint = checkpoint
         self._disk = disk
+        self._dispatcher = ConsumeQueueDispatcher(queues, levels)
+        self._check_crc = check_crc
+        self._force_verify_prop_crc = force_verify_prop_crc
+        self._wall_clock_ms = wall_clock_ms
 
     def run(self, *, clean: bool) -> None:
         """Find the end of the log, cut what is behind it, and make queues and log agree.
@@ -86,19 +115,29 @@ class StoreRecovery:
         files = self._log.files.files
         try:
             # A queue that starts late has lost its files, unless the log itself starts there.
-            enter = partial(self._queues.dispatch, may_start_late=index == 0)
-            return find_log_end(files[index:], enter)
+            enter = partial(self._dispatcher.dispatch_columns, may_start_late=index == 0)
+            return self._find_log_end(files[index:], enter)
         except QueueGapError as error:
             _log.warning("%s; building all consume queues anew from the commit log", error)
         self._queues.destroy()
         try:
-            return find_log_end(files, self._queues.dispatch)
+            return self._find_log_end(files, self._dispatcher.dispatch_columns)
         except QueueGapError as error:
             raise CorruptLogError(
                 f"{self._directory}: the commit log itself has a gap: {error};"
                 " restore it from another node",
                 path=self._directory,
             ) from error
+
+    def _find_log_end(self, files: Sequence[MappedFile], enter: DispatchRecords) -> LogEnd:
+        progress = _Progress(sum(file.size for file in files), self._wall_clock_ms)
+        return find_log_end(
+            files,
+            enter,
+            check_crc=self._check_crc,
+            force_verify_prop_crc=self._force_verify_prop_crc,
+            progress=progress.walked,
+        )
 
     def _cut(self, end: LogEnd) -> None:
         """Make `end` the end of queues and log. Torn bytes are set aside, corrupt ones an error."""
@@ -186,6 +225,34 @@ class StoreRecovery:
             return -1
         offset, size, _ = queue.unit(queue.next_offset - 1)
         return -1 if size == FILLER_SIZE else offset
+
+
+class _Progress:
+    """Tells an operator now and then how far a walk has got. A short one it passes over."""
+
+    def __init__(self, total_bytes: int, wall_clock_ms: Callable[[], int] | None) -> None:
+        self._total_bytes = total_bytes
+        self._now_ms = wall_clock_ms
+        self._look_at_bytes = 0 if total_bytes > PROGRESS_STEP_BYTES else total_bytes + 1
+        self._told_bytes = self._told_ms = 0
+
+    def walked(self, walked_bytes: int) -> None:
+        """Take note that `walked_bytes` are done; log a line if the last one is seconds old."""
+        if walked_bytes < self._look_at_bytes or self._now_ms is None:
+            return
+        self._look_at_bytes = walked_bytes + PROGRESS_STEP_BYTES
+        now_ms = self._now_ms()
+        elapsed_ms = now_ms - self._told_ms
+        if self._told_ms and 0 <= elapsed_ms < PROGRESS_INTERVAL_MS:
+            return
+        if self._told_ms and elapsed_ms > 0:
+            _log.info(
+                "checking the commit log: %d %% of %.1f GiB at most, %.2f GB/s",
+                100 * walked_bytes // self._total_bytes,
+                self._total_bytes / (1 << 30),
+                (walked_bytes - self._told_bytes) / elapsed_ms / 1e6,
+            )
+        self._told_bytes, self._told_ms = walked_bytes, now_ms
 
 
 def _torn_bytes(files: list[MappedFile], offset: int) -> bytes:

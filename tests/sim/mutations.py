@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import msgspec
+import numpy as np
 import trio
 
 import node.run
@@ -21,13 +22,11 @@ from node.handlers.send_message import WaitPolicy
 from store.commit_log import CommitLog
 from store.flush_service import FlushService
 from store.message_store import MessageStore
-from store.recovery import Buffer, Damage, DispatchRequest
 from store.results import PutMessageStatus
 from tandem.client.session import Session
-from tandem.wire.message import FIXED_HEADER, MESSAGE_MAGIC_CODE, RECORD_BYTES_MIN
+from tandem.wire.record_scan import RecordColumns, read_columns, walk_records
 from tests.sim.checker import Kind
 from tests.sim.simulation import Settings, draw_settings
-from tests.sim.workload import TOPIC
 
 Replacement = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Given the real function, returns the broken one."""
@@ -119,19 +118,12 @@ def _answers_before_the_sync(_: Callable[..., Any]) -> Callable[..., Any]:
     return submit
 
 
-def _believes_size_and_magic(real: Callable[..., Any]) -> Callable[..., Any]:
-    def read_record(
-        buffer: Buffer, position: int, end: int, offset: int, *, check_crc: bool = True
-    ) -> object:
-        found = real(buffer, position, end, offset, check_crc=check_crc)
-        if not isinstance(found, Damage) or end - position < FIXED_HEADER.size:
-            return found
-        size, magic, _, queue_id, _, queue_offset, *_ = FIXED_HEADER.unpack_from(buffer, position)
-        if magic != MESSAGE_MAGIC_CODE or not RECORD_BYTES_MIN <= size <= end - position:
-            return found
-        return DispatchRequest(TOPIC, queue_id, offset, size, 0, queue_offset, 0, 0)
+def _believes_lengths(_: Callable[..., Any]) -> Callable[..., Any]:
+    def intact_records(buffer: bytes, _base_offset: int, **_settings: bool) -> RecordColumns:
+        columns = read_columns(buffer, walk_records(buffer).starts)
+        return columns.take(slice(0, int(np.argmin([*columns.sound, False]))))
 
-    return read_record
+    return intact_records
 
 
 def _uses_a_queue_offset_again(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -208,8 +200,8 @@ MUTATIONS: dict[str, Mutation] = {
     ),
     "recovery believes a torn record": Mutation(
         store.recovery,
-        "read_record",
-        _believes_size_and_magic,
+        "intact_records",
+        _believes_lengths,
         frozenset({Kind.DIVERGED, Kind.CORRUPT, Kind.CRASHED}),
         _slave_loses_parts_of_bodies,
     ),

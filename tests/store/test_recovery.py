@@ -1,16 +1,19 @@
 """Where the valid log ends, decided from bytes alone: the engine behind every start."""
 
 import struct
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store.recovery import (
     Blank,
     Damage,
     DispatchRequest,
+    LogEnd,
     find_log_end,
     first_store_timestamp_ms,
     looks_torn,
@@ -18,7 +21,9 @@ from store.recovery import (
     record_behind,
     start_index,
 )
+from tandem.wire.delay_level import DelayLevels
 from tandem.wire.message import BLANK_MAGIC_CODE, Host
+from tandem.wire.record_scan import RecordColumns
 from tests.support.log_builder import LogBuilder
 
 FILE_BYTES = 2048
@@ -35,6 +40,51 @@ class MemoryFile:
 
 def files_of(log: LogBuilder) -> list[MemoryFile]:
     return [MemoryFile(bytearray(data), int(name)) for name, data in log.files().items()]
+
+
+class Seen:
+    """Takes what a walk hands out, and copies of the bytes."""
+
+    def __init__(self) -> None:
+        self.columns: list[RecordColumns] = []
+        self.records: list[bytes] = []
+
+    def __call__(self, buffer: bytes | memoryview, columns: RecordColumns) -> None:
+        self.columns.append(columns)
+        for start, size in zip(columns.start.tolist(), columns.size.tolist(), strict=True):
+            self.records.append(bytes(buffer[start : start + size]))
+
+    def of(self, name: str) -> list[int]:
+        return [value for columns in self.columns for value in getattr(columns, name).tolist()]
+
+
+def end_by_the_plain_rule(
+    files: list[MemoryFile], *, check_crc: bool = True, force_verify_prop_crc: bool = False
+) -> LogEnd:
+    """Walk with `read_record` alone, as the module's docstring tells it."""
+    end = LogEnd(files[0].file_from_offset, "")
+    for file in files:
+        position = 0
+        while True:
+            offset = file.file_from_offset + position
+            found = read_record(
+                file.buffer,
+                position,
+                file.size,
+                offset,
+                check_crc=check_crc,
+                force_verify_prop_crc=force_verify_prop_crc,
+            )
+            if isinstance(found, Damage):
+                return msgspec.structs.replace(end, offset=offset, reason=found.reason)
+            if isinstance(found, Blank):
+                break
+            position += found.size
+            count = end.record_count + 1
+            end = LogEnd(offset + found.size, "", offset, found.store_timestamp_ms, count)
+        file_end = file.file_from_offset + file.size
+        end = msgspec.structs.replace(end, offset=file_end, reason="blank record")
+    return end
 
 
 def a_log(count: int = 20) -> LogBuilder:
@@ -63,6 +113,8 @@ def test_a_record_tells_the_queues_what_they_need() -> None:
         queue_offset=0,
         store_timestamp_ms=1_700_000_000_005,
         sys_flag=8,
+        msg_base_offset=0,
+        batch_size=1,
     )
 
 
@@ -155,10 +207,12 @@ def test_properties_with_a_lost_sector_look_torn(properties: bytes, *, torn: boo
 def test_the_walk_hands_out_every_record_in_order_and_ends_at_the_zeros() -> None:
     """CommitLog.recoverNormally."""
     log = a_log()
-    seen: list[DispatchRequest] = []
-    end = find_log_end(files_of(log), seen.append)
-    assert [(r.offset, r.size, r.queue_offset) for r in seen] == [
-        (m.physical_offset, m.store_size, m.queue_offset) for m in log.messages
+    seen = Seen()
+    end = find_log_end(files_of(log), seen)
+    assert seen.of("physical_offset") == [m.physical_offset for m in log.messages]
+    assert seen.of("queue_offset") == [m.queue_offset for m in log.messages]
+    assert seen.records == [
+        bytes(log.log[m.physical_offset : m.physical_offset + m.store_size]) for m in log.messages
     ]
     last = log.messages[-1]
     assert end.offset == log.end_offset
@@ -168,16 +222,16 @@ def test_the_walk_hands_out_every_record_in_order_and_ends_at_the_zeros() -> Non
 
 
 def test_the_walk_of_nothing_ends_at_nothing() -> None:
-    end = find_log_end([], print)
+    end = find_log_end([], Seen())
     assert (end.offset, end.last_record_offset) == (0, -1)
 
 
 def test_the_walk_may_begin_at_any_file() -> None:
     log = a_log()
-    seen: list[DispatchRequest] = []
-    end = find_log_end(files_of(log)[1:], seen.append)
+    seen = Seen()
+    end = find_log_end(files_of(log)[1:], seen)
     assert end.offset == log.end_offset
-    assert [r.offset for r in seen] == [
+    assert seen.of("physical_offset") == [
         m.physical_offset for m in log.messages if m.physical_offset >= FILE_BYTES
     ]
 
@@ -186,11 +240,11 @@ def test_a_blank_closes_its_file_even_if_no_file_follows() -> None:
     """RocketMQ goes back to the start of such a blank; see `find_log_end`."""
     log = a_log(3)
     log.roll()
-    end = find_log_end(files_of(log), lambda _: None)
+    end = find_log_end(files_of(log), Seen())
     assert end.offset == FILE_BYTES
     assert end.last_record_offset == log.messages[-1].physical_offset
     empty = MemoryFile(bytearray(FILE_BYTES), FILE_BYTES)
-    assert find_log_end([*files_of(log), empty], lambda _: None).offset == FILE_BYTES
+    assert find_log_end([*files_of(log), empty], Seen()).offset == FILE_BYTES
 
 
 def test_the_walk_stops_in_front_of_damage() -> None:
@@ -199,7 +253,7 @@ def test_the_walk_stops_in_front_of_damage() -> None:
         files = files_of(log)
         file = files[message.physical_offset // FILE_BYTES]
         file.buffer[message.physical_offset % FILE_BYTES + 95] ^= 1
-        end = find_log_end(files, lambda _: None)
+        end = find_log_end(files, Seen())
         previous = log.messages[index - 1] if index else None
         if (
             previous
@@ -208,6 +262,165 @@ def test_the_walk_stops_in_front_of_damage() -> None:
             assert end.offset == previous.physical_offset + previous.store_size
         assert end.offset == message.physical_offset
         assert end.record_count == index
+
+
+def test_the_walk_goes_in_pieces_and_tells_how_far_it_is() -> None:
+    log = a_log()
+    whole = find_log_end(files_of(log), Seen())
+    for piece_bytes in (1, 91, 200, 1000, 2048):
+        told: list[int] = []
+        seen = Seen()
+        assert (
+            find_log_end(files_of(log), seen, chunk_bytes=piece_bytes, progress=told.append)
+            == whole
+        )
+        assert seen.of("physical_offset") == [m.physical_offset for m in log.messages]
+        assert told == sorted(told)
+        assert told[-1] == whole.offset
+
+
+def test_a_record_larger_than_a_piece_is_not_copied() -> None:
+    log = LogBuilder(file_bytes=8 << 20)
+    log.put(body=b"small")
+    log.put(body=b"x" * (3 << 20))
+    log.put(body=b"small")
+    seen = Seen()
+    end = find_log_end(files_of(log), seen)
+    assert (end.offset, end.record_count) == (log.end_offset, 3)
+    assert seen.of("physical_offset") == [m.physical_offset for m in log.messages]
+    assert seen.records[1][88:92] == b"xxxx"
+
+
+def mixed_log() -> LogBuilder:
+    """Every shape of record, in files of which the last one is not full."""
+    log = LogBuilder(file_bytes=FILE_BYTES)
+    v4, v6 = Host("10.0.0.1", 1), Host("::1", 2)
+    for born, stored in ((v4, v4), (v4, v6), (v6, v4), (v6, v6)):
+        log.put(body=b"body" * 20, tags="TagA", keys="k", born_host=born, store_host=stored)
+        log.put("T" * 200, b"v2", born_host=born, store_host=stored, sys_flag=4)
+        log.put("", b"", born_host=born, store_host=stored, sys_flag=12)
+        log.put("SCHEDULE_TOPIC_XXXX", b"d", properties={"DELAY": "3", "p": "q" * 600})
+    return log
+
+
+@settings(deadline=None, max_examples=400)
+@given(
+    damage=st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 255)), max_size=4),
+    lost=st.lists(st.tuples(st.integers(0, 1 << 20), st.sampled_from([1, 30, 512])), max_size=2),
+    piece_bytes=st.sampled_from([100, 700, 4096]),
+    check_crc=st.booleans(),
+)
+def test_the_walk_and_the_plain_rule_agree_on_damaged_bytes(
+    damage: list[tuple[int, int]], lost: list[tuple[int, int]], piece_bytes: int, *, check_crc: bool
+) -> None:
+    files = files_of(mixed_log())
+    total = sum(file.size for file in files)
+    for at, value in damage:
+        files[at % total // FILE_BYTES].buffer[at % FILE_BYTES] = value
+    for at, count in lost:
+        buffer = files[at % total // FILE_BYTES].buffer
+        start = at % FILE_BYTES
+        buffer[start : start + count] = bytes(len(buffer[start : start + count]))
+    plain = end_by_the_plain_rule(files, check_crc=check_crc)
+    seen = Seen()
+    found = find_log_end(files, seen, chunk_bytes=piece_bytes, check_crc=check_crc)
+    assert found == plain
+    assert len(seen.records) == plain.record_count
+
+
+GOLDEN = Path(__file__).parents[1] / "data" / "rocketmq-5.3.3"
+
+
+@pytest.mark.parametrize("store", ["basic", "batch", "crc", "ext", "idx", "sch", "tran", "v6"])
+def test_the_walk_and_the_plain_rule_agree_on_every_byte_of_a_store_of_rocketmq_changed(
+    store: str,
+) -> None:
+    data = (GOLDEN / store / "commitlog" / ("0" * 20)).read_bytes()
+    force = store == "crc"
+    whole = find_log_end([MemoryFile(bytearray(data), 0)], Seen(), force_verify_prop_crc=force)
+    assert whole.record_count > 0
+    for at in range(min(whole.offset + 9, len(data))):
+        for flip in (0x80, 0xFF):
+            changed = bytearray(data)
+            changed[at] ^= flip
+            file = MemoryFile(changed, 0)
+            assert find_log_end(
+                [file], Seen(), force_verify_prop_crc=force
+            ) == end_by_the_plain_rule([file], force_verify_prop_crc=force)
+
+
+def test_the_crc_of_the_whole_record_takes_the_place_of_that_of_the_body() -> None:
+    """CommitLog.checkMessageAndReturnSize with forceVerifyPropCRC; section 2.5 of the format."""
+    data = bytearray((GOLDEN / "crc" / "commitlog" / ("0" * 20)).read_bytes())
+    whole = find_log_end([MemoryFile(data, 0)], Seen(), force_verify_prop_crc=True)
+    assert whole.record_count == 4
+    # What no other checksum covers: flag, queue offset, times, topic, properties.
+    for at in (16, 27, 45, 57, 95):
+        changed = data.copy()
+        changed[at] ^= 1
+        files = [MemoryFile(changed, 0)]
+        assert find_log_end(files, Seen(), force_verify_prop_crc=True).record_count == 0
+        assert find_log_end(files, Seen()).record_count == 4
+        unchecked = find_log_end(files, Seen(), force_verify_prop_crc=True, check_crc=False)
+        assert unchecked.record_count == 4
+    without = MemoryFile(bytearray((GOLDEN / "basic" / "commitlog" / ("0" * 20)).read_bytes()), 0)
+    end = find_log_end([without], Seen(), force_verify_prop_crc=True)
+    assert (end.offset, end.reason) == (0, "no property __CRC32# at its end")
+
+
+@pytest.mark.parametrize(
+    ("properties", "expected"),
+    [
+        ({"INNER_BASE": "40", "INNER_NUM": "7"}, (40, 7)),
+        ({"INNER_NUM": "7"}, (0, 1)),
+        ({"INNER_BASE": "40"}, (0, 1)),
+        ({"INNER_BASE": "-1", "INNER_NUM": "7"}, (0, 1)),
+        ({"INNER_BASE": "x", "INNER_NUM": "7"}, (0, 1)),
+        ({"INNER_BASE": "40", "INNER_NUM": "0"}, (0, 1)),
+        ({"INNER_BASE": "40", "INNER_NUM": "32768"}, (0, 1)),
+        ({"INNER_BASE": "9" * 5000, "INNER_NUM": "7"}, (0, 1)),
+    ],
+)
+def test_an_inner_batch_says_how_many_messages_it_is(
+    properties: dict[str, str], expected: tuple[int, int]
+) -> None:
+    """CommitLog.setBatchSizeIfNeeded; what is no number makes RocketMQ stop at the record."""
+    log = LogBuilder(file_bytes=16384)
+    log.put(properties=properties)
+    found = read_record(log.log, 0, len(log.log), 0)
+    assert isinstance(found, DispatchRequest)
+    assert (found.msg_base_offset, found.batch_size) == expected
+
+
+def test_a_delayed_record_carries_its_deliver_time() -> None:
+    log = LogBuilder(file_bytes=FILE_BYTES)
+    message = log.put("SCHEDULE_TOPIC_XXXX", tags="TagA", properties={"DELAY": "2"})
+    for levels, delay_ms in ((DelayLevels(), 5000), (DelayLevels("1s 7s"), 7000)):
+        found = read_record(log.log, 0, len(log.log), 0, levels=levels)
+        assert isinstance(found, DispatchRequest)
+        assert found.tags_code == message.store_timestamp_ms + delay_ms
+
+
+def test_a_topic_length_is_signed_as_in_java() -> None:
+    """A V1 record of 128 bytes of topic: RocketMQ reads -128 and stops."""
+    record = one_record("T" * 127)
+    at = record.index(b"\x7fTTT")
+    record[at] = 128
+    record[at + 1 : at + 1] = b"T"
+    record[:4] = len(record).to_bytes(4, "big")
+    found = read_record(record, 0, len(record), 0)
+    assert found == Damage("topic length -128 does not fit")
+
+
+def test_hosts_that_do_not_fit_at_the_very_end_of_a_file_are_damage() -> None:
+    log = LogBuilder(file_bytes=4096)
+    log.put("", b"")
+    record = log.log
+    assert len(record) == 91
+    record[36:40] = (0x30).to_bytes(4, "big")
+    for end in (91, 92, 110):
+        found = read_record(record + bytes(end - 91), 0, end, 0)
+        assert found == Damage("total size 91 leaves no room for the hosts")
 
 
 def test_a_whole_record_behind_the_end_is_found_in_every_file() -> None:
