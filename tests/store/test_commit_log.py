@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from store.commit_log import CommitLog, IllegalBatchError, IllegalMessageError
 from store.errors import AppendGapError, StoreFullError
 from store.results import PutMessage
+from store.transient_store_pool import TransientStorePool
 from tandem.wire.message import (
     Host,
     Message,
@@ -17,6 +18,7 @@ from tandem.wire.message import (
     encode_record,
 )
 from tandem.wire.message_properties import decode_properties, tags_code
+from tandem.wire.property_crc import property_crc_fault
 from tests.store.step_disk import StepDisk
 from tests.store.store_world import BORN_HOST, BORN_MS, STORE_HOST, a_batch, a_message
 from tests.support.simulated_disk import SimulatedDisk
@@ -30,9 +32,18 @@ def _reserve(count: int) -> None:
 
 
 def a_log(
-    disk: SimulatedDisk | None = None, size: int = SIZE, host: Host = STORE_HOST
+    disk: SimulatedDisk | None = None,
+    size: int = SIZE,
+    host: Host = STORE_HOST,
+    *,
+    pool: TransientStorePool | None = None,
+    crc: bool = False,
 ) -> CommitLog:
-    return CommitLog("/log", size, disk or SimulatedDisk(), host)
+    return CommitLog("/log", size, disk or SimulatedDisk(), host, pool=pool, append_prop_crc=crc)
+
+
+def a_pool(disk: SimulatedDisk) -> TransientStorePool:
+    return TransientStorePool(2, SIZE, disk, fast_fail=False)
 
 
 def append(log: CommitLog, message: PutMessage, queue_offset: int = 0) -> tuple[int, int]:
@@ -73,7 +84,7 @@ TOPICS = st.sampled_from(["T", "TopicA", "%RETRY%" + "g" * 120, "%RETRY%" + "g" 
     born=HOSTS,
     stored=HOSTS,
     flag=st.integers(-(2**31), 2**31 - 1),
-    sys_flag=st.integers(0, 0x7F),
+    sys_flag=st.integers(-(2**31), 2**31 - 1),
     reconsume=st.integers(0, 100),
     queue_offset=st.integers(0, 2**62),
 )
@@ -87,7 +98,10 @@ def test_a_record_is_what_the_encoder_of_the_wire_writes(
     reconsume: int,
     queue_offset: int,
 ) -> None:
-    """Two encoders, written apart: one field by field, one in a single call per shape."""
+    """Two encoders, written apart: one field by field, one in a single call per shape.
+
+    All bits of SYSFLAG are kept but the two about hosts, which are the store's own.
+    """
     log = a_log(host=stored)
     append(log, a_message(0))
     message = msgspec.structs.replace(
@@ -122,6 +136,8 @@ def test_a_record_is_what_the_encoder_of_the_wire_writes(
     record = bytes(log.read(offset, SIZE))
     assert len(record) == size
     assert record == encode_record(expected)
+    hosts = 0x10 * born.is_v6 | 0x20 * stored.is_v6
+    assert decode_message(record)[0].sys_flag == sys_flag & ~0x30 | hosts
 
 
 @given(
@@ -247,6 +263,152 @@ def test_records_are_read_by_place_and_size() -> None:
     assert log.message(offset + 1, size) is None
     assert log.message(-1, 1) is None
     assert log.message(10**9, 1) is None
+
+
+def append_files(log: CommitLog, count: int) -> None:
+    """Fill `count` files, each with one record and a blank."""
+    for number in range(count):
+        append(log, a_message(number, body_bytes=SIZE - 300))
+    assert len(log.files.files) == count
+
+
+def test_a_read_ends_with_its_file() -> None:
+    """CommitLog.getData: everything from the offset on that this file has."""
+    log = a_log()
+    append_files(log, 3)
+    assert len(log.read(0, 1 << 30)) == SIZE
+    assert len(log.read(SIZE + 100, 1 << 30)) == SIZE - 100
+    assert len(log.read(2 * SIZE, 1 << 30)) == log.max_offset - 2 * SIZE
+    assert len(log.read(SIZE - 1, 1 << 30)) == 1
+    assert bytes(log.read(log.max_offset, 1)) == b""
+    assert bytes(log.read(3 * SIZE, 1)) == b""
+
+
+@pytest.mark.parametrize("offset", [0, 100, SIZE - 1, SIZE, 2 * SIZE + 50])
+@pytest.mark.parametrize("size", [0, 1, 1000, SIZE, 2 * SIZE, 1 << 30])
+def test_bulk_data_comes_as_one_view_a_file(offset: int, size: int) -> None:
+    """CommitLog.getBulkData: no more than there is."""
+    log = a_log()
+    append_files(log, 3)
+    whole = b"".join(bytes(log.read(at, SIZE)) for at in (0, SIZE, 2 * SIZE))
+    views = log.bulk_data(offset, size)
+    assert b"".join(map(bytes, views)) == whole[offset : offset + size]
+    assert len(views) <= 3
+
+
+def test_no_bulk_data_where_there_is_no_log() -> None:
+    log = a_log()
+    assert log.bulk_data(0, 100) == []
+    append_files(log, 1)
+    assert log.bulk_data(log.max_offset, 100) == []
+    assert log.bulk_data(-1, 100) == []
+
+
+@pytest.mark.parametrize("is_cleaned_up", [False, True])
+def test_a_first_file_that_goes_away_holds_nothing_any_more(*, is_cleaned_up: bool) -> None:
+    """CommitLog.getMinOffset. 5.3.3 answers offset 0 with bytes of the next file then."""
+    disk = SimulatedDisk()
+    log = a_log(disk)
+    append_files(log, 3)
+    first = log.files.files[0]
+    if is_cleaned_up:
+        assert log.files.delete_expired_file_by_offset(1, lambda f: f.file_from_offset) == [first]
+    else:
+        assert first.hold()
+        first.shutdown(0, 1000)
+    assert log.min_offset == SIZE
+    assert bytes(log.read(0, SIZE)) == b""
+    assert log.message(0, 100) is None
+    assert log.store_timestamp_ms(0) == -1
+    assert log.bulk_data(0, SIZE) == []
+    assert log.store_timestamp_ms(SIZE) == NOW_MS
+    assert len(log.read(SIZE, SIZE)) == SIZE
+
+
+@pytest.mark.parametrize("put_batch", [False, True])
+def test_readers_see_only_what_was_committed(*, put_batch: bool) -> None:
+    """DefaultMappedFile.getReadPosition: with a pool, puts go to a buffer first."""
+    disk = SimulatedDisk()
+    log = a_log(disk, pool=a_pool(disk))
+    if put_batch:
+        units = log.append_batch(a_batch(range(2)), b"TopicA", 0, NOW_MS, _reserve)
+        end = units[-3] + units[-2]
+    else:
+        end = sum(append(log, a_message(0)))
+    assert (log.max_offset, log.append_offset) == (0, end)
+    assert bytes(log.read(0, SIZE)) == b""
+    assert log.message(0, 91) is None
+    assert log.store_timestamp_ms(0) == -1
+    assert not any(disk.read(f"/log/{0:020d}") or b"")
+    log.files.commit(0)
+    assert (log.max_offset, log.append_offset) == (end, end)
+    assert len(log.read(0, SIZE)) == end
+    assert log.store_timestamp_ms(0) == NOW_MS
+
+
+def test_with_and_without_a_pool_the_same_bytes_are_written() -> None:
+    plain_disk, pool_disk = SimulatedDisk(), SimulatedDisk()
+    plain, pooled = a_log(plain_disk), a_log(pool_disk, pool=a_pool(pool_disk))
+    for log in (plain, pooled):
+        for number in range(40):
+            append(log, a_message(number, body_bytes=500), number)
+            if number % 5 == 0:
+                log.append_batch(a_batch(range(4)), b"TopicA", 0, NOW_MS, _reserve)
+            if number % 7 == 0:
+                log.append_data(log.append_offset, b"raw bytes of a master")
+            if number % 3 == 0:
+                log.files.commit(0)
+        log.files.commit(0)
+    assert plain.max_offset == pooled.max_offset
+    for file in plain.files.files:
+        path = f"/log/{file.file_from_offset:020d}"
+        assert plain_disk.read(path) == pool_disk.read(path)
+
+
+@pytest.mark.parametrize(
+    "properties", [b"", b"A\x01B\x02", b"A\x01B", b"__CRC32#\x01forged\x02A\x01B\x02"]
+)
+@pytest.mark.parametrize("born", [Host("10.1.2.3", 1), Host("::1", 1)])
+def test_with_the_setting_every_record_ends_in_its_crc(properties: bytes, born: Host) -> None:
+    """enabledAppendPropCRC: over what the record is at its place, TOTALSIZE included."""
+    log = a_log(crc=True)
+    records = []
+    for number in range(3):
+        message = msgspec.structs.replace(
+            a_message(number), properties=properties, born_host=born.packed
+        )
+        offset, size = append(log, message, number)
+        record = bytes(log.read(offset, SIZE))
+        records.append(record)
+        assert len(record) == size
+        assert property_crc_fault(record, 0, size) == ""
+        found = decode_message(record)[0].properties
+        assert found.pop("__CRC32#") != "forged"
+        assert found == ({"A": "B"} if properties else {})
+    assert len({record[-11:] for record in records}) == 3
+
+
+def test_a_batch_that_moves_to_the_next_file_has_the_crc_of_its_place_there() -> None:
+    log = a_log(crc=True)
+    append(log, a_message(0, body_bytes=7800))
+    units = log.append_batch(a_batch(range(3)), b"TopicA", 0, NOW_MS, _reserve)
+    data = bytes(log.read(SIZE, SIZE))
+    assert units[0] == SIZE
+    for offset, size in zip(units[::3], units[1::3], strict=True):
+        assert property_crc_fault(data, offset - SIZE, offset - SIZE + size) == ""
+
+
+def test_a_crc_is_in_place_before_the_record_is() -> None:
+    """A kill in between leaves a log that ends in front of the record."""
+    disk = StepDisk()
+    log = a_log(disk, crc=True)
+    end = sum(append(log, a_message(0)))
+    seen: list[bytes] = []
+    disk.on_step = lambda _: seen.append((disk.read(f"/log/{0:020d}") or b"")[end:])
+    append(log, a_message(1))
+    assert seen
+    assert all(not any(content[:4]) for content in seen)
+    assert property_crc_fault(log.read(end, SIZE), 0, log.max_offset - end) == ""
 
 
 @pytest.mark.parametrize("born", [Host("10.1.2.3", 1), Host("::1", 1)])
