@@ -9,13 +9,18 @@ from pathlib import Path
 import pytest
 
 from store import MessageStore, PutBatch, PutMessage
+from store.commit_log import CommitLog
 from store.disk import RealDisk
 from store.recovery import DispatchRequest, read_record
 from store.results import PutMessageResult
+from store.store_checkpoint import StoreCheckpoint
 from tandem.wire.message import Host, MessageExt
+from tandem.wire.property_crc import property_crc_agrees, property_crc_fault
+from tandem.wire.record_scan import read_columns, walk_records
 from tests.store.store_world import (
     BORN_HOST,
     BORN_MS,
+    COMMIT_LOG_BYTES,
     GOLDEN,
     STORE_HOST,
     Clock,
@@ -85,9 +90,9 @@ def test_every_store_opens_and_holds_what_was_put(name: str, abort: bool, tmp_pa
         assert bytes_of(root, folder) == bytes_of(GOLDEN / name, folder)
 
 
-@pytest.mark.parametrize("name", [name for name in ORDINARY if name not in ("ext", "tran")])
+@pytest.mark.parametrize("name", [name for name in ORDINARY if name != "ext"])
 def test_queues_built_anew_are_byte_for_byte_the_same(name: str, tmp_path: Path) -> None:
-    """ConsumeQueue.putMessagePositionInfo. `ext` and delayed messages have other codes there."""
+    """ConsumeQueue.putMessagePositionInfo. `ext` has addresses where others have codes."""
     root = shutil.copytree(GOLDEN / name, tmp_path / name)
     shutil.rmtree(root / "consumequeue")
     open_store(RealDisk(), str(root)).close()
@@ -140,11 +145,11 @@ def put_again(
     )
 
 
-@pytest.mark.parametrize("name", ["basic", "crc", "idx", "sch", "tran"])
+@pytest.mark.parametrize("name", ["basic", "crc", "ext", "idx", "sch", "tran"])
 def test_the_same_puts_make_the_same_bytes(name: str, tmp_path: Path) -> None:
     """MessageExtEncoder, DefaultAppendMessageCallback; PREPARED and ROLLBACK get offset 0.
 
-    The CRC property is RocketMQ's broker setting: it comes in with the properties here.
+    The CRC property comes in with the properties here; `test_the_same_crcs_are_written` makes it.
     """
     with opened_copy(tmp_path, name) as golden:
         messages = log_messages(golden)
@@ -159,10 +164,111 @@ def test_the_same_puts_make_the_same_bytes(name: str, tmp_path: Path) -> None:
             )
             assert result.msg_id == message.offset_msg_id
     assert bytes_of(tmp_path / "ours", "commitlog") == bytes_of(GOLDEN / name, "commitlog")
-    if name != "tran":
+    if name not in ("ext", "tran"):
         assert bytes_of(tmp_path / "ours", "consumequeue") == bytes_of(
             GOLDEN / name, "consumequeue"
         )
+
+
+def a_log(
+    directory: Path, store_host: Host = STORE_HOST, *, end: int = 0, crc: bool = False
+) -> CommitLog:
+    """Open a log that ends at `end`: the log alone, for what a broker's store does not take."""
+    log = CommitLog(
+        f"{directory}/commitlog", COMMIT_LOG_BYTES, RealDisk(), store_host, append_prop_crc=crc
+    )
+    log.files.load()
+    if log.files.last is not None:
+        log.files.last.set_positions(end)
+    return log
+
+
+def queues_after_recovery(directory: Path) -> dict[str, bytes]:
+    """Have a store build the queues from the log, as after a crash."""
+    (directory / "abort").touch()
+    open_store(RealDisk(), str(directory)).close()
+    return bytes_of(directory, "consumequeue")
+
+
+CRC_PROPERTIES = [b"KEYS\x01k\x02", b"", b"A\x01B", b"__CRC32#\x01forged\x02A\x01B\x02"]
+
+
+def test_the_same_crcs_are_written(tmp_path: Path) -> None:
+    """enabledAppendPropCRC: no properties, no closing separator, and a forged one among them."""
+    with opened_copy(tmp_path, "crc") as golden:
+        messages = log_messages(golden)
+    log = a_log(tmp_path / "ours", crc=True)
+    for message, raw in zip(messages, CRC_PROPERTIES, strict=True):
+        offset, size = log.append_message(
+            PutMessage(
+                topic=message.topic,
+                queue_id=message.queue_id,
+                body=message.body,
+                properties=raw,
+                born_timestamp_ms=message.born_timestamp_ms,
+                born_host=message.born_host.packed,
+            ),
+            b"TopicA",
+            message.queue_offset,
+            message.store_timestamp_ms,
+        )
+        assert (offset, size) == (message.physical_offset, message.store_size)
+    log.files.close()
+    assert bytes_of(tmp_path / "ours", "commitlog") == bytes_of(GOLDEN / "crc", "commitlog")
+    assert queues_after_recovery(tmp_path / "ours") == bytes_of(GOLDEN / "crc", "consumequeue")
+
+
+def test_the_units_of_delayed_messages_have_their_deliver_time(tmp_path: Path) -> None:
+    """CommitLog.checkMessageAndReturnSize: level 3, and level 30, of which there are 18."""
+    root = shutil.copytree(GOLDEN / "tran", tmp_path / "tran")
+    shutil.rmtree(root / "consumequeue")
+    with open_store(RealDisk(), str(root)) as store:
+        delayed = queue_messages(store, "SCHEDULE_TOPIC_XXXX", 2)
+        queue = store.queues.find("SCHEDULE_TOPIC_XXXX", 2)
+        assert queue is not None
+        codes = [queue.unit(number)[2] for number in range(2)]
+    waits = [code - m.store_timestamp_ms for code, m in zip(codes, delayed, strict=True)]
+    assert waits == [10_000, 7_200_000]
+
+
+def test_transactional_records_are_stored_as_they_are(tmp_path: Path) -> None:
+    """PREPARED and ROLLBACK: offset 0 whatever was given, no unit; COMMIT goes on counting."""
+    with opened_copy(tmp_path, "tran") as store:
+        messages = log_messages(store)[:4]
+        assert [m.sys_flag for m in messages] == [0, 4, 12, 8]
+        assert [m.queue_offset for m in messages] == [0, 0, 0, 1]
+        assert [m.prepared_transaction_offset for m in messages] == [0, 0, 0, 5]
+        assert [m.body for m in queue_messages(store, "T", 0)] == [b"n", b"c"]
+
+
+@pytest.mark.parametrize("name", ORDINARY)
+def test_the_checkpoint_says_no_more_than_what_is_stored(name: str, tmp_path: Path) -> None:
+    """StoreCheckpoint: times of the last message synced in the log, and entered in a queue.
+
+    5.3.3 says of its log what the last thorough flush knew, of its confirm offset where a record
+    starts, or nothing. Ours says all of it after a clean stop; the layout is the same.
+    """
+    path = shutil.copy(GOLDEN / name / "checkpoint", tmp_path / "checkpoint")
+    theirs = StoreCheckpoint(str(path), RealDisk())
+    with opened_copy(tmp_path, name) as golden:
+        messages = log_messages(golden)
+    last_ms = messages[-1].store_timestamp_ms
+    assert theirs.physic_msg_timestamp_ms <= theirs.logics_msg_timestamp_ms == last_ms
+    safe_ms = min(theirs.physic_msg_timestamp_ms, theirs.logics_msg_timestamp_ms) - 3000
+    assert theirs.min_timestamp_ms == safe_ms
+    assert theirs.confirm_physical_offset in (0, *(m.physical_offset for m in messages))
+    theirs.close()
+    clock = Clock()
+    with open_store(RealDisk(), str(tmp_path / "ours"), clock=clock) as store:
+        for message in messages:
+            if message.topic != "L" * 130:
+                put_again(store, clock, message, b"")
+        end = store.max_physical_offset
+    ours = StoreCheckpoint(str(tmp_path / "ours" / "checkpoint"), RealDisk())
+    assert ours.physic_msg_timestamp_ms == ours.logics_msg_timestamp_ms == clock.now_ms
+    assert ours.confirm_physical_offset == end
+    assert (tmp_path / "ours" / "checkpoint").stat().st_size == 4096
+    ours.close()
 
 
 def test_the_same_batch_makes_the_same_bytes(tmp_path: Path) -> None:
@@ -193,42 +299,50 @@ def test_the_same_batch_makes_the_same_bytes(tmp_path: Path) -> None:
         assert bytes_of(tmp_path / "ours", folder) == bytes_of(GOLDEN / "batch", folder)
 
 
-@pytest.mark.parametrize(
-    ("index", "topic", "queue_id", "born", "stored"),
-    [
-        (0, "T", 3, Host("fe80::1", 5), STORE_HOST),
-        (1, "T", 3, BORN_HOST, Host("2001:db8::7", 10911)),
-        (2, "L" * 130, 0, BORN_HOST, STORE_HOST),
-    ],
-)
-def test_ipv6_hosts_and_long_topics_make_the_same_bytes(
-    index: int, topic: str, queue_id: int, born: Host, stored: Host, tmp_path: Path
-) -> None:
+V6 = [
+    ("T", 3, Host("fe80::1", 5), STORE_HOST),
+    ("T", 3, BORN_HOST, Host("2001:db8::7", 10911)),
+    ("L" * 130, 0, BORN_HOST, STORE_HOST),
+]
+
+
+def test_ipv6_hosts_and_long_topics_make_the_same_bytes(tmp_path: Path) -> None:
     """SYSFLAG says which host is long; a topic of more than 127 characters makes V2.
 
-    Each record is written by a store of its own: a node has one store host. Its place and number
-    differ, the rest must not. A store of RocketMQ's takes such a topic only under %RETRY%.
+    The log changes its host on the way, and takes a topic that a store of RocketMQ's or ours takes
+    only under %RETRY%.
     """
     with opened_copy(tmp_path, "v6") as golden:
-        message = log_messages(golden)[index]
-        expected = bytearray(golden.look_message_by_offset(message.physical_offset) or b"")
-    clock = Clock(message.store_timestamp_ms, 0)
-    expected[20:36] = bytes(16)
-    written = topic if index < 2 else "%RETRY%" + "L" * 123
-    with open_store(RealDisk(), str(tmp_path / "ours"), clock=clock, store_host=stored) as store:
-        put(
-            store,
+        messages = log_messages(golden)
+    for message, (topic, queue_id, born, stored) in zip(messages, V6, strict=True):
+        log = a_log(tmp_path / "ours", stored, end=message.physical_offset)
+        log.append_message(
             PutMessage(
-                topic=written,
+                topic=topic,
                 queue_id=queue_id,
                 body=message.body,
                 properties=b"",
                 born_timestamp_ms=BORN_MS,
                 born_host=born.packed,
             ),
+            topic.encode(),
+            message.queue_offset,
+            message.store_timestamp_ms,
         )
-        found = (store.look_message_by_offset(0) or b"").replace(b"%RETRY%", b"L" * 7)
-    assert found == bytes(expected)
+        log.files.close()
+        assert (message.born_host, message.store_host) == (born, stored)
+    assert bytes_of(tmp_path / "ours", "commitlog") == bytes_of(GOLDEN / "v6", "commitlog")
+    assert queues_after_recovery(tmp_path / "ours") == bytes_of(GOLDEN / "v6", "consumequeue")
+
+
+def test_retry_topics_are_taken_up_to_255_bytes(tmp_path: Path) -> None:
+    """HookUtils.checkBeforePutMessage; the record is V2 and comes back."""
+    topic = "%RETRY%" + "g" * 248
+    with open_store(RealDisk(), str(tmp_path / "ours")) as store:
+        put(store, a_message(0, topic))
+        assert [m.topic for m in queue_messages(store, topic, 0)] == [topic]
+        record = store.look_message_by_offset(0) or b""
+        assert record[4:8].hex() == "daa320ab"
 
 
 def test_tags_codes_of_delayed_messages_and_extended_queues_are_left_alone(tmp_path: Path) -> None:
@@ -239,6 +353,21 @@ def test_tags_codes_of_delayed_messages_and_extended_queues_are_left_alone(tmp_p
         (root / "checkpoint").unlink()
         open_store(RealDisk(), str(root)).close()
         assert bytes_of(root, "consumequeue") == bytes_of(GOLDEN / name, "consumequeue")
+
+
+def test_records_with_the_crc_property_pass_where_it_is_demanded() -> None:
+    """CommitLog.checkMessageAndReturnSize with forceVerifyPropCRC: others count as damaged."""
+    for name in ("crc", "basic"):
+        data = (GOLDEN / name / "commitlog" / f"{0:020d}").read_bytes()
+        columns = read_columns(data, walk_records(data).starts)
+        expected = name == "crc"
+        assert property_crc_agrees(data, columns).tolist() == [expected] * len(columns)
+        position = 0
+        while position < LOG_ENDS[name]:
+            size = int.from_bytes(data[position : position + 4], "big")
+            fault = property_crc_fault(data, position, position + size)
+            assert (fault == "") is expected, fault
+            position += size
 
 
 def test_every_golden_record_passes_our_stricter_check() -> None:
