@@ -182,7 +182,8 @@ class Disk(Protocol):
     async def sync(self, file: DiskFile) -> None:
         """Make durable what is in the file now, without stopping other tasks.
 
-        Not cancellable while the system call runs.
+        Not cancellable while the system call runs. A file that was closed is left alone: it has
+        been deleted while its turn was to come.
 
         Raises:
             OSError: the disk failed; what is durable is unknown.
@@ -197,7 +198,7 @@ class RealFile:
         self.size = size
         self._descriptor = descriptor
         self._calls = 0
-        self._closed = False
+        self.is_closed = False
         access = mmap.ACCESS_READ if read_only else mmap.ACCESS_WRITE
         self.buffer = mmap.mmap(descriptor, size, access=access)
 
@@ -231,9 +232,9 @@ class RealFile:
 
     def close(self) -> None:
         """Unmap and close; a buffer still in use is unmapped when its last view goes."""
-        if self._closed:
+        if self.is_closed:
             return
-        self._closed = True
+        self.is_closed = True
         self._close_descriptor()
         try:
             self.buffer.close()
@@ -241,7 +242,7 @@ class RealFile:
             return
 
     def _close_descriptor(self) -> None:
-        if self._closed and not self._calls and self._descriptor >= 0:
+        if self.is_closed and not self._calls and self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
@@ -449,7 +450,11 @@ class RealDisk:
 
     async def sync(self, file: DiskFile) -> None:
         """See `Disk.sync`."""
-        with cast("RealFile", file).descriptor_in_use() as descriptor:
+        real = cast("RealFile", file)
+        if real.is_closed:
+            await trio.lowlevel.checkpoint()
+            return
+        with real.descriptor_in_use() as descriptor:
             await trio.to_thread.run_sync(os.fdatasync, descriptor, limiter=self._limiter)
 
 

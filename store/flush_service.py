@@ -3,13 +3,18 @@
     SYNC_FLUSH   a put waits in the group-commit queue; one sync answers all who came before it
     ASYNC_FLUSH  the log is synced every interval if enough pages are dirty, thoroughly now and then
 
-Consume queues are always synced in the background. The checkpoint moves behind the syncs.
+Consume queues and the other files built from the log are always synced in the background. The
+checkpoint moves behind the syncs.
+
+With a `TransientStorePool` the log is first committed, from the pool's buffers to its files: as
+soon as enough pages were put, thoroughly every interval, and before each thorough sync. Each commit
+wakes the flush. It goes on after a failed sync, so that readers and slaves still get everything.
 
 A failed sync is final: what is on disk is then unknown, and the kernel may have dropped the dirty
 pages, so a second try would succeed without having written them. The store refuses writes from
 then on and everyone who waits is told.
 
-Source: CommitLog.GroupCommitService and FlushRealTimeService,
+Source: CommitLog.GroupCommitService, FlushRealTimeService and CommitRealTimeService,
 DefaultMessageStore.FlushConsumeQueueService.
 """
 
@@ -17,7 +22,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
@@ -29,7 +34,7 @@ from store.signal import Signal
 if TYPE_CHECKING:
     from store.commit_log import CommitLog
     from store.consume_queue_store import ConsumeQueueStore
-    from store.disk import Disk
+    from store.disk import Disk, DiskFile
     from store.mapped_file import MappedFile
     from store.store_checkpoint import StoreCheckpoint
 
@@ -42,6 +47,16 @@ FLUSH_CONSUME_QUEUE_THOROUGH_INTERVAL_SECONDS: Final = 10.0
 WAITING_PUTS_MAX: Final = 100_000
 
 Done: TypeAlias = Callable[[PutMessageStatus, str], None]
+
+Synced: TypeAlias = Callable[[], None]
+"""Called when a file has been synced: may note that, and move the checkpoint if this was the last
+of what it promises."""
+
+DirtyFiles: TypeAlias = "Callable[[int], Sequence[tuple[DiskFile, Synced]]]"
+"""Returns the files to sync, in this order, for a number of least pages; 0 means all of it.
+
+Whatever a `Synced` promises must be found before the first of these syncs begins: what is written
+while they run is not on disk. A file that has been closed by its turn counts as synced."""
 
 
 class FlushService:
@@ -64,9 +79,21 @@ class FlushService:
         flush_commit_log_thorough_interval_seconds: float,
         flush_interval_consume_queue_seconds: float,
         on_failure: Callable[[str], None],
+        commit_interval_commit_log_seconds: float = 0.2,
+        commit_commit_log_least_pages: int = 4,
+        commit_commit_log_thorough_interval_seconds: float = 0.2,
+        queued_timestamp_ms: Callable[[], int] | None = None,
+        other_files: Sequence[DirtyFiles] = (),
     ) -> None:
+        """Flush `commit_log`, `queues` and `other_files`.
+
+        `queued_timestamp_ms` returns up to which store time every message is in its queue; where it
+        is not given, puts enter their queue at once.
+        """
         self.after_release: Callable[[], None] = _nothing
         """Called once after a round of answers, so that they leave together."""
+        self.after_commit: Callable[[], None] = _nothing
+        """Called when more of the log can be read: `committed_where` has moved."""
         self._commit_log = commit_log
         self._queues = queues
         self._checkpoint = checkpoint
@@ -77,9 +104,19 @@ class FlushService:
         self._thorough_seconds = flush_commit_log_thorough_interval_seconds
         self._queue_interval_seconds = flush_interval_consume_queue_seconds
         self._on_failure = on_failure
+        self._commit_interval_seconds = commit_interval_commit_log_seconds
+        self._commit_least_pages = commit_commit_log_least_pages
+        self._commit_thorough_seconds = commit_commit_log_thorough_interval_seconds
+        self._queued_timestamp_ms = queued_timestamp_ms or (
+            lambda: commit_log.last_store_timestamp_ms
+        )
+        self._other_files = other_files
         self._waiting: deque[tuple[int, float, Done]] = deque()
         self._arrived = Signal()
+        self._appended = Signal()
+        self._committed = Signal()
         self._failure = ""
+        self._commit_failed = False
 
     @property
     def is_overloaded(self) -> bool:
@@ -98,7 +135,8 @@ class FlushService:
         self._waiting.append((end_offset, deadline, done))
 
     def wake(self) -> None:
-        """Start the group commit for what was submitted. Call once for many puts."""
+        """Start commit and group commit for what was put and submitted. Call once for many puts."""
+        self._appended.notify()
         if self._waiting:
             self._arrived.notify()
 
@@ -110,6 +148,8 @@ class FlushService:
                 nursery.start_soon(self._expire)
             else:
                 nursery.start_soon(self._flush_real_time)
+            if self._commit_log.files.pool is not None:
+                nursery.start_soon(self._commit_real_time)
             nursery.start_soon(self._flush_consume_queues)
             task_status.started()
 
@@ -151,10 +191,36 @@ class FlushService:
             )
             self.after_release()
 
+    async def _commit_real_time(self) -> None:
+        last_commit = trio.current_time()
+        while not self._commit_failed:
+            with trio.move_on_after(self._commit_interval_seconds):
+                await self._appended.wait()
+            now = trio.current_time()
+            thorough = now >= last_commit + self._commit_thorough_seconds
+            if self._commit(0 if thorough else self._commit_least_pages) or thorough:
+                last_commit = now
+
+    def _commit(self, least_pages: int) -> bool:
+        """Commit the log; return whether there was anything to commit."""
+        if self._commit_failed:
+            return False
+        try:
+            moved = self._commit_log.files.commit(least_pages)
+        except OSError as error:
+            self._commit_failed = True
+            self._fail(f"{error.filename}: commit failed: {error}")
+            return False
+        if moved:
+            self._committed.notify()
+            self.after_commit()
+        return moved
+
     async def _flush_real_time(self) -> None:
         last_thorough = trio.current_time()
         while not self._failure:
-            await trio.sleep(self._interval_seconds)
+            with trio.move_on_after(self._interval_seconds):
+                await self._committed.wait()
             thorough = trio.current_time() >= last_thorough + self._thorough_seconds
             if thorough:
                 last_thorough = trio.current_time()
@@ -163,10 +229,12 @@ class FlushService:
     async def _sync_commit_log(self, least_pages: int) -> None:
         timestamp_ms = self._commit_log.last_store_timestamp_ms
         all_of_it = least_pages <= 0
+        if all_of_it:
+            self._commit(0)
         for file in self._commit_log.files.dirty_files(least_pages):
             await self._sync(file)
-            if self._failure:
-                return
+        if self._failure:
+            return
         self._checkpoint.confirm_physical_offset = self._commit_log.files.flushed_where
         # It may go back, with the clock: later records would seem to be on disk otherwise.
         if all_of_it and timestamp_ms:
@@ -179,16 +247,22 @@ class FlushService:
             thorough = (
                 trio.current_time() >= last_thorough + FLUSH_CONSUME_QUEUE_THOROUGH_INTERVAL_SECONDS
             )
-            timestamp_ms = self._commit_log.last_store_timestamp_ms
-            for file in self._queues.dirty_files(
-                0 if thorough else FLUSH_CONSUME_QUEUE_LEAST_PAGES
-            ):
+            least_pages = 0 if thorough else FLUSH_CONSUME_QUEUE_LEAST_PAGES
+            timestamp_ms = self._queued_timestamp_ms()
+            for file in self._queues.dirty_files(least_pages):
                 await self._sync(file)
             if thorough and not self._failure:
                 last_thorough = trio.current_time()
                 if timestamp_ms:
                     self._checkpoint.logics_msg_timestamp_ms = timestamp_ms
+            await self._flush_others(least_pages)
             await self._flush_checkpoint()
+
+    async def _flush_others(self, least_pages: int) -> None:
+        for dirty_files in self._other_files:
+            for file, synced in dirty_files(least_pages):
+                if await self._sync_file(file):
+                    synced()
 
     async def _flush_checkpoint(self) -> None:
         if self._failure:
@@ -199,14 +273,29 @@ class FlushService:
             self._fail(f"checkpoint: sync failed: {error}")
 
     async def _sync(self, file: MappedFile) -> None:
-        wrote = file.wrote_position
-        try:
-            await self._disk.sync(file.file)
-        except OSError as error:
-            self._fail(f"{file.file.path}: sync failed: {error}")
+        end = file.read_position
+        if not file.hold():
+            # It is about to be deleted (DefaultMappedFile.flush).
+            file.flushed_position = end
             return
-        # What recovery has cut meanwhile cannot be flushed; what was added was not.
-        file.flushed_position = max(file.flushed_position, min(wrote, file.wrote_position))
+        try:
+            synced = await self._sync_file(file.file)
+        finally:
+            file.release()
+        if synced:
+            # What recovery has cut meanwhile cannot be flushed; what was added was not.
+            file.flushed_position = max(file.flushed_position, min(end, file.read_position))
+
+    async def _sync_file(self, file: DiskFile) -> bool:
+        """Sync a file unless a sync has failed before; return whether it is on disk."""
+        if self._failure:
+            return False
+        try:
+            await self._disk.sync(file)
+        except OSError as error:
+            self._fail(f"{file.path}: sync failed: {error}")
+            return False
+        return True
 
     def _fail(self, reason: str) -> None:
         if self._failure:

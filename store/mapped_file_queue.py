@@ -65,6 +65,7 @@ class MappedFileQueue:
         directories = [path.rstrip("/") for path in paths]
         self.mapped_file_size = mapped_file_size
         self.files: list[MappedFile] = []
+        self.pool = pool
         self._read_only = frozenset(path.rstrip("/") for path in read_only_directories)
         self._writable = sorted({*directories} - self._read_only)
         if not self._writable:
@@ -76,12 +77,11 @@ class MappedFileQueue:
         """The directory of a store that has only one."""
         self._disk = disk
         self._is_directory_full = is_directory_full
-        self._pool = pool
         self._warm = warm
         self._prepared: MappedFile | None = None
         self._preparing = (-1, "")
         self._buffered: list[MappedFile] = []
-        self._locked: list[MappedFile] = []
+        self._locked: list[DiskFile] = []
 
     def load(self) -> None:
         """Open what is there, every file taken as full; recovery finds the real end.
@@ -267,7 +267,7 @@ class MappedFileQueue:
         if self._next_offset == offset and self._prepared is None:
             self._prepared = MappedFile(file, offset)
             if self._warm:
-                await self._lock_in_memory(self._prepared)
+                await self._lock_in_memory(file)
             return
         file.close()
         # The log was faster and has its own file of that name, or it began somewhere else.
@@ -275,13 +275,17 @@ class MappedFileQueue:
         if all(mapped is None or mapped.file.path != path for mapped in own):
             self._disk.remove(path)
 
-    async def _lock_in_memory(self, file: MappedFile) -> None:
-        """Lock one file; files that are full by now need it no longer."""
+    async def _lock_in_memory(self, file: DiskFile) -> None:
+        """Lock the file that comes next; those in front of the last one need it no longer.
+
+        RocketMQ keeps every file locked until it is deleted.
+        """
         self._locked.append(file)
-        await self._disk.lock_in_memory(file.file)
-        for done in [locked for locked in self._locked if locked.is_full]:
-            self._locked.remove(done)
-            await self._disk.unlock_memory(done.file)
+        await self._disk.lock_in_memory(file)
+        done = {mapped.file for mapped in self.files[:-1]}
+        for locked in [locked for locked in self._locked if locked in done]:
+            self._locked.remove(locked)
+            await self._disk.unlock_memory(locked)
 
     def reserve_next(self) -> None:
         """Create the next file now, so that growing into it cannot fail.
@@ -302,17 +306,17 @@ class MappedFileQueue:
 
     def _create(self, offset: int) -> MappedFile:
         path = self._path(offset)
-        buffer = self._pool.borrow_buffer(path) if self._pool is not None else None
+        buffer = self.pool.borrow_buffer(path) if self.pool is not None else None
         try:
             file = self._take_file(offset, path)
         except BaseException:
-            if self._pool is not None and buffer is not None:
-                self._pool.return_buffer(buffer)
+            if self.pool is not None and buffer is not None:
+                self.pool.return_buffer(buffer)
             raise
         if buffer is None:
             mapped = MappedFile(file, offset)
         else:
-            mapped = MappedFile(file, offset, pool=self._pool, write_buffer=buffer)
+            mapped = MappedFile(file, offset, pool=self.pool, write_buffer=buffer)
             self._buffered.append(mapped)
         self.files.append(mapped)
         return mapped
@@ -387,9 +391,12 @@ class MappedFileQueue:
         if last is None or last.file_from_offset + last.size <= offset:
             return
         position = max(0, offset - last.file_from_offset)
+        flushed = min(last.flushed_position, position)
         last.set_positions(position)
         if last.zero_from(position):
             last.file.sync()
+        else:
+            last.flushed_position = flushed
 
     def _expect_writable_from(self, offset: int) -> None:
         for file in self.files:
@@ -477,6 +484,16 @@ class MappedFileQueue:
 
         def is_due(file: MappedFile) -> bool:
             return not file.is_available or last_unit_offset_of(file) < min_physical_offset
+
+        return self._delete_first(is_due, now_ms, interval_forcibly_ms, len(self.files))
+
+    def delete_files_below(
+        self, offset: int, *, now_ms: int = 0, interval_forcibly_ms: int = 1_000
+    ) -> list[MappedFile]:
+        """Delete the files that end at or below `offset`, never the last one; return them."""
+
+        def is_due(file: MappedFile) -> bool:
+            return file.file_from_offset + file.size <= offset
 
         return self._delete_first(is_due, now_ms, interval_forcibly_ms, len(self.files))
 

@@ -229,14 +229,14 @@ async def test_files_and_buffers_are_locked_into_memory(
     """DefaultMappedFile.mlock, TransientStorePool.init."""
     disk = RealDisk()
     before = locked_kib()
-    buffer = disk.allocate_buffer(1 << 16)
-    assert buffer[:] == bytes(1 << 16)
-    file = disk.create(f"{tmp_path}/f", 1 << 16)
+    buffer = disk.allocate_buffer(1 << 14)
+    assert buffer[:] == bytes(1 << 14)
+    file = disk.create(f"{tmp_path}/f", 1 << 14)
     await disk.lock_in_memory(file)
     assert caplog.text == ""
-    assert locked_kib() == before + 128
+    assert locked_kib() == before + 32
     await disk.unlock_memory(file)
-    assert locked_kib() == before + 64
+    assert locked_kib() == before + 16
     file.close()
     await disk.unlock_memory(file)
     buffer.close()
