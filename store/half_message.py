@@ -1,0 +1,216 @@
+"""The records of a transaction: what is put for each of its steps.
+
+    prepare    half       RMQ_SYS_TRANS_HALF_TOPIC, an ordinary message there
+    commit     message    the real topic, sysflag COMMIT, names the half by physical offset
+    either end op         RMQ_SYS_TRANS_OP_HALF_TOPIC, tags d: queue offsets of halves that ended
+    check      half again the same, at the end of the queue, with one more check counted
+    give up    half       TRANS_CHECK_MAX_TIME_TOPIC, for people
+
+No record says that a message was rolled back: it just never leaves the half topic.
+
+Source: RocketMQ 5.3.3, TransactionalMessageBridge, EndTransactionProcessor.endMessageTransaction,
+DefaultTransactionalMessageCheckListener.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from store.results import PutMessage
+from store.schedule_message_service import delay_rewrite
+from tandem.wire.delay_level import DelayLevels, delay_level_of
+from tandem.wire.java_map import NEW_MAP_CAPACITY, encode_in_java_order
+from tandem.wire.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_MASK
+from tandem.wire.message_properties import (
+    PROPERTY_TAGS,
+    PROPERTY_UNIQUE_KEY,
+    PROPERTY_WAIT_STORE_MSG_OK,
+    decode_properties,
+    property_value,
+)
+from tandem.wire.system_topics import (
+    PROPERTY_REAL_QUEUE_ID,
+    PROPERTY_REAL_TOPIC,
+    PROPERTY_TRANSACTION_CHECK_TIMES,
+    PROPERTY_TRANSACTION_ID,
+    PROPERTY_TRANSACTION_PREPARED,
+    PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
+    RMQ_SYS_TRANS_HALF_TOPIC,
+    RMQ_SYS_TRANS_OP_HALF_TOPIC,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tandem.wire.message import Host, MessageExt
+
+HALF_QUEUE_ID: Final = 0
+"""RocketMQ has one half queue, and one op queue beside it."""
+
+REMOVE_TAG: Final = "d"
+OFFSET_SEPARATOR: Final = ","
+
+_PREPARED: Final = PROPERTY_TRANSACTION_PREPARED.encode()
+
+
+def is_half(message: PutMessage) -> bool:
+    """True if a producer wants `message` prepared and not put.
+
+    Source: SendMessageProcessor.sendMessage.
+    """
+    value = property_value(message.properties, _PREPARED)
+    if value is None or value.lower() != b"true":
+        return False
+    return not (message.reconsume_times > 0 and delay_level_of(message.properties) > 0)
+
+
+def half_message(message: PutMessage) -> PutMessage:
+    """Return the half of `message`, to be put without hooks.
+
+    With its hooks RocketMQ would delay a half that has a delay level, and drop it when it is due.
+    Here the level waits in the half, and delays the message once it is committed. What only the
+    check may say of a half is taken out.
+
+    Source: TransactionalMessageBridge.parseHalfMessageInner.
+    """
+    properties = decode_properties(message.properties)
+    for name in (PROPERTY_TRANSACTION_CHECK_TIMES, PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET):
+        properties.pop(name, None)
+    if unique_key := properties.get(PROPERTY_UNIQUE_KEY):
+        properties[PROPERTY_TRANSACTION_ID] = unique_key
+    properties[PROPERTY_REAL_TOPIC] = message.topic
+    properties[PROPERTY_REAL_QUEUE_ID] = str(message.queue_id)
+    return msgspec.structs.replace(
+        message,
+        topic=RMQ_SYS_TRANS_HALF_TOPIC,
+        queue_id=HALF_QUEUE_ID,
+        properties=encode_in_java_order(properties),
+        sys_flag=message.sys_flag & ~TRANSACTION_MASK,
+    )
+
+
+def committed_message(half: MessageExt, levels: DelayLevels) -> PutMessage:
+    """Return the message to put, without hooks, for a half that is committed.
+
+    Raises:
+        ValueError: the half does not say where it belongs.
+
+    Source: EndTransactionProcessor.endMessageTransaction and processRequest. The property string
+    is written before the properties of the transaction go, unless the message is delayed.
+    """
+    topic = half.properties.get(PROPERTY_REAL_TOPIC, "")
+    queue_id = half.properties.get(PROPERTY_REAL_QUEUE_ID, "")
+    if not topic or not queue_id.isdecimal():
+        raise ValueError(f"the half message belongs to topic {topic!r}, queue {queue_id!r}")
+    message = _copy(half, half.properties, topic, int(queue_id))
+    message = msgspec.structs.replace(
+        message,
+        sys_flag=half.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT_TYPE,
+        prepared_transaction_offset=half.physical_offset,
+    )
+    if delay_level_of(message.properties) <= 0:
+        return message
+    properties = half.properties | {PROPERTY_WAIT_STORE_MSG_OK: "false"}
+    properties.pop(PROPERTY_TRANSACTION_PREPARED, None)
+    delayed = msgspec.structs.replace(message, properties=encode_in_java_order(properties))
+    return delay_rewrite(delayed, levels)
+
+
+def check_times(half: MessageExt) -> int:
+    """Return how often the producer of a half was asked already."""
+    return _number(half.properties.get(PROPERTY_TRANSACTION_CHECK_TIMES), 0)
+
+
+def prepared_queue_offset(half: MessageExt) -> int | None:
+    """Return the queue offset of the half that this is an immune copy of, None if it is none."""
+    value = _number(half.properties.get(PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET), -1)
+    return value if value >= 0 else None
+
+
+def checked_half(half: MessageExt) -> tuple[PutMessage, dict[str, str]]:
+    """Return the copy of a half whose producer is asked, and its properties.
+
+    RocketMQ loses FLAG and reconsume times here; they would be missing in the committed message.
+
+    Source: TransactionalMessageBridge.renewHalfMessageInner.
+    """
+    properties = half.properties | {PROPERTY_TRANSACTION_CHECK_TIMES: str(check_times(half) + 1)}
+    return _copy(half, properties, half.topic, half.queue_id), properties
+
+
+def immune_half(half: MessageExt) -> PutMessage:
+    """Return the copy of a half whose producer must not be asked yet.
+
+    RocketMQ counts it as a check, so that a long immunity ends with a message given up that nobody
+    was ever asked about.
+
+    Source: TransactionalMessageBridge.renewImmunityHalfMessageInner.
+    """
+    origin = prepared_queue_offset(half)
+    properties = half.properties | {
+        PROPERTY_WAIT_STORE_MSG_OK: "false",
+        PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET: str(
+            half.queue_offset if origin is None else origin
+        ),
+    }
+    return _copy(half, properties, half.topic, half.queue_id)
+
+
+def given_up_message(half: MessageExt) -> PutMessage:
+    """Return the message to put for a half that was checked too often or is too old.
+
+    Source: DefaultTransactionalMessageCheckListener.toMessageExtBrokerInner.
+    """
+    return _copy(half, half.properties, TRANS_CHECK_MAX_TIME_TOPIC, 0)
+
+
+def op_message(ended: Iterable[int], now_ms: int, store_host: Host) -> PutMessage:
+    """Return the message to put for halves that have ended, by queue offset.
+
+    Source: TransactionalMessageServiceImpl.getOpMessage, TransactionalMessageBridge.writeOp.
+    """
+    properties = {PROPERTY_TAGS: REMOVE_TAG, PROPERTY_WAIT_STORE_MSG_OK: "true"}
+    return PutMessage(
+        topic=RMQ_SYS_TRANS_OP_HALF_TOPIC,
+        queue_id=HALF_QUEUE_ID,
+        body="".join(f"{offset}{OFFSET_SEPARATOR}" for offset in ended).encode(),
+        properties=encode_in_java_order(properties, NEW_MAP_CAPACITY),
+        born_timestamp_ms=now_ms,
+        born_host=store_host.packed,
+    )
+
+
+def ended_halves(op: MessageExt) -> list[int]:
+    """Return the queue offsets in an op message; what is none is left out.
+
+    Before 5.x there was one offset to a message, without a comma.
+    """
+    if op.tags != REMOVE_TAG:
+        return []
+    pieces = op.body.decode("utf-8", "replace").split(OFFSET_SEPARATOR)
+    offsets = (_number(piece, -1) for piece in pieces)
+    return [offset for offset in offsets if offset >= 0]
+
+
+def _copy(half: MessageExt, properties: dict[str, str], topic: str, queue_id: int) -> PutMessage:
+    return PutMessage(
+        topic=topic,
+        queue_id=queue_id,
+        body=half.body,
+        properties=encode_in_java_order(properties),
+        born_timestamp_ms=half.born_timestamp_ms,
+        born_host=half.born_host.packed,
+        flag=half.flag,
+        sys_flag=half.sys_flag,
+        reconsume_times=half.reconsume_times,
+    )
+
+
+def _number(text: str | None, otherwise: int) -> int:
+    """Return a number that fits 64 bits, as Java's Long.parseLong takes it."""
+    if text is None or not text.isascii() or not text.isdigit() or len(text) > 18:
+        return otherwise
+    return int(text)
