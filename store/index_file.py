@@ -75,7 +75,7 @@ class IndexFile:
         self.begin_timestamp_ms, self.end_timestamp_ms = header[:2]
         self.begin_physical_offset, self.end_physical_offset = header[2:4]
         self.hash_slot_count = header[4]
-        # A file without keys says 0 on disk.
+        # A file without keys says 0 on disk until it is flushed.
         self.index_count = max(1, header[5])
 
     def __repr__(self) -> str:
@@ -224,15 +224,22 @@ class IndexFile:
         self.index_count = index_count
         self.end_physical_offset = physical_offset
         self.end_timestamp_ms = store_timestamp_ms
+        self.write_header()
+
+    def write_header(self) -> None:
+        """Put all fields into the header, as RocketMQ does before it flushes the file.
+
+        Source: IndexHeader.updateByteBuffer.
+        """
         INDEX_HEADER.pack_into(
             self.file.buffer,
             0,
             self.begin_timestamp_ms,
-            store_timestamp_ms,
+            self.end_timestamp_ms,
             self.begin_physical_offset,
-            physical_offset,
+            self.end_physical_offset,
             self.hash_slot_count,
-            index_count,
+            self.index_count,
         )
 
     # -- finding ---------------------------------------------------------------------------------
