@@ -52,9 +52,8 @@ OFFSETS = f"{DIRECTORY}/config/consumerOffset.json"
 
 def prepared(number: int, *, born_ms: int, more: dict[str, str] | None = None) -> PutMessage:
     message = a_message(number)
-    properties = (
-        decode_properties(message.properties) | {"TRAN_MSG": "true", "PGROUP": "pg"} | (more or {})
-    )
+    own = {"TRAN_MSG": "true", "PGROUP": "pg"}
+    properties = decode_properties(message.properties) | own | (more or {})
     return msgspec.structs.replace(
         message, properties=encode_properties(properties), born_timestamp_ms=born_ms
     )
@@ -523,6 +522,19 @@ def test_an_op_for_the_first_of_several_copies_ends_the_last() -> None:
     put(world.store, op_message([0], T0, STORE_HOST))
     assert world.asked(30_000) == []
     assert world.asked(30_000) == []
+
+
+def test_an_op_is_kept_in_mind_until_the_last_copy_is_passed() -> None:
+    world = World()
+    world.prepare(1, CHECK_IMMUNITY_TIME_IN_SECONDS="40")
+    world.clock.now_ms += 29_000
+    world.prepare(2)
+    assert world.asked(1000) == []
+    put(world.store, op_message([0], T0, STORE_HOST))
+    assert world.asked(1000) == [], "the second half is too young, and in the way"
+    world.sync_and_save()
+    assert world.offsets == {HALF: 1, OP: 0}
+    assert world.restarted().asked(30_000) == [2]
 
 
 def test_ops_of_other_shapes_are_passed_over() -> None:
