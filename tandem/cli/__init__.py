@@ -8,7 +8,7 @@ import sys
 
 import typer
 
-from tandem.cli import cluster, consume, drill, ha, produce, topic
+from tandem.cli import cluster, consume, drill, ha, log, produce, topic
 from tandem.cli.output import exit_status, expected_errors, say_error
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(topic.app, name="topic")
 app.add_typer(ha.app, name="ha")
+app.add_typer(log.app, name="log")
 app.command()(produce.produce)
 app.command()(consume.consume)
 app.command()(drill.drill)

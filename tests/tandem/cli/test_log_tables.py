@@ -1,0 +1,71 @@
+import io
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tandem.cli.log_tables import RecordTable, print_listing, print_stat
+from tandem.log import (
+    DumpedRecord,
+    RecordFilter,
+    dump_records,
+    list_store,
+    open_store_directory,
+    store_stat,
+)
+from tests.support.log_builder import LogBuilder
+from tests.tandem.log.vectors import GOLDEN, NAMES, copy_of
+
+
+@pytest.fixture
+def console() -> Console:
+    return Console(file=io.StringIO(), width=200, highlight=False)
+
+
+def text_of(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_listing_shows_files_ranges_and_times(name: str, console: Console) -> None:
+    print_listing(console, list_store(open_store_directory(GOLDEN / name)))
+    text = text_of(console)
+    assert "00000000000000000000" in text
+    assert "2026-11-2" in text
+    assert "checkpoint: log to 2026-11-2" in text
+    assert "stopped cleanly" in text
+
+
+def test_a_listing_tells_of_a_crash_and_of_strange_files(tmp_path: Path, console: Console) -> None:
+    root = copy_of("basic", tmp_path)
+    (root / "abort").touch()
+    (root / "checkpoint").unlink()
+    (root / "commitlog" / "notes.txt").touch()
+    print_listing(console, list_store(open_store_directory(root)))
+    text = text_of(console)
+    assert "the last stop was a crash" in text
+    assert "checkpoint: none" in text
+    assert "notes.txt (its name is not" in text
+
+
+def test_numbers_are_shown_by_queue_and_for_all(console: Console) -> None:
+    print_stat(console, store_stat(open_store_directory(GOLDEN / "tran")))
+    text = text_of(console)
+    assert "SCHEDULE_TOPIC_XXXX" in text
+    assert "all" in text
+
+
+def test_records_are_printed_as_they_come_and_cannot_write_to_the_terminal(tmp_path: Path) -> None:
+    log = LogBuilder()
+    log.put(topic="T\x1b[31m", body=b"\x1b[2J" + b"x" * 100, keys="k")
+    store = open_store_directory(log.write(tmp_path, consume_queues=False))
+    lines: list[str] = []
+    table = RecordTable(lines.append, shows_body=True)
+    for record in dump_records(store, RecordFilter()):
+        assert isinstance(record, DumpedRecord)
+        table.add(record, bytes.decode)
+    assert lines[0].split()[:2] == ["physical", "topic"]
+    assert "\x1b" not in lines[1]
+    assert "\\x1b[31m" in lines[1]
+    assert "(104 characters)" in lines[1]
