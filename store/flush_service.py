@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from store.commit_log import CommitLog
     from store.consume_queue_store import ConsumeQueueStore
     from store.disk import Disk, DiskFile
+    from store.index_file import IndexFile
+    from store.index_service import IndexService
     from store.mapped_file import MappedFile
     from store.store_checkpoint import StoreCheckpoint
 
@@ -306,6 +309,17 @@ class FlushService:
         while self._waiting:
             self._waiting.popleft()[2](PutMessageStatus.FLUSH_DISK_TIMEOUT, self._failure)
         self.after_release()
+
+
+def dirty_index_files(index: IndexService) -> DirtyFiles:
+    """Return index files for `FlushService`; behind their syncs they move the checkpoint."""
+
+    def synced(file: IndexFile) -> None:
+        file.flushed_position = file.wrote_position
+        index.synced()
+
+    # The files are full: nothing is written to them while they are synced.
+    return lambda _: [(file.file, partial(synced, file)) for file in index.files_to_sync()]
 
 
 def _nothing() -> None:

@@ -487,16 +487,6 @@ class MappedFileQueue:
 
         return self._delete_first(is_due, now_ms, interval_forcibly_ms, len(self.files))
 
-    def delete_files_below(
-        self, offset: int, *, now_ms: int = 0, interval_forcibly_ms: int = 1_000
-    ) -> list[MappedFile]:
-        """Delete the files that end at or below `offset`, never the last one; return them."""
-
-        def is_due(file: MappedFile) -> bool:
-            return file.file_from_offset + file.size <= offset
-
-        return self._delete_first(is_due, now_ms, interval_forcibly_ms, len(self.files))
-
     def _delete_first(
         self,
         is_due: Callable[[MappedFile], bool],

@@ -1,17 +1,28 @@
 """When what reaches the disk, and what those who wait are told."""
 
 import errno
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Final, cast
 
 import pytest
 import trio
 from trio.testing import MockClock
 
 from store import FlushDiskType, MessageStore, PutMessageStatus
+from store.commit_log import CommitLog
 from store.disk import DiskFile
+from store.flush_service import DirtyFiles, FlushService, Synced, dirty_index_files
+from store.index_service import IndexService
+from store.mapped_file import MappedFile
+from store.mapped_file_queue import MappedFileQueue
+from store.store_checkpoint import StoreCheckpoint
+from store.transient_store_pool import TransientStorePool
 from tests.store.store_world import (
+    BORN_MS,
     DIRECTORY,
+    STORE_HOST,
     Clock,
     a_message,
     check_store,
@@ -22,6 +33,9 @@ from tests.store.store_world import (
     recover_and_check,
 )
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFile
+
+if TYPE_CHECKING:
+    from store.consume_queue_store import ConsumeQueueStore
 
 SYNC, ASYNC = FlushDiskType.SYNC_FLUSH, FlushDiskType.ASYNC_FLUSH
 LOG = f"{DIRECTORY}/commitlog/{0:020d}"
@@ -355,3 +369,365 @@ async def test_too_many_waiting_puts_are_an_overload(autojump_clock: MockClock) 
         for _ in range(100_000):
             store.flush_service.submit(1 << 40, trio.current_time() + 1, lambda *_: None)
         assert store.flush_service.is_overloaded
+
+
+# -- with a transient store pool, and with files beside log and queues -----------------------------
+
+LOG_BYTES: Final = 16 * 4096
+PAGE: Final = 4096
+
+
+class Queues:
+    """Consume queues: one file queue, as far as the flush service looks."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        self.files = MappedFileQueue("/w/consumequeue", 4 * PAGE, disk)
+
+    def dirty_files(self, least_pages: int) -> list[MappedFile]:
+        return self.files.dirty_files(least_pages)
+
+
+class FlushWorld:
+    """A log with or without a pool, its flush service, and nothing else of a store."""
+
+    def __init__(
+        self,
+        flush_disk_type: FlushDiskType = ASYNC,
+        *,
+        seconds: float = 0.0,
+        buffers: int = 2,
+        queued_timestamp_ms: Callable[[], int] | None = None,
+        other_files: tuple[DirtyFiles, ...] = (),
+    ) -> None:
+        self.disk = ScriptedDisk(seconds)
+        self.pool = TransientStorePool(buffers, LOG_BYTES, self.disk, fast_fail=True)
+        self.log = CommitLog(
+            "/w/commitlog",
+            LOG_BYTES,
+            self.disk,
+            STORE_HOST,
+            pool=self.pool if buffers else None,
+        )
+        self.queues = Queues(self.disk)
+        self.checkpoint = StoreCheckpoint("/w/checkpoint", self.disk)
+        self.failures: list[str] = []
+        self.commits: list[tuple[float, int]] = []
+        self.service = FlushService(
+            self.log,
+            cast("ConsumeQueueStore", self.queues),
+            self.checkpoint,
+            self.disk,
+            flush_disk_type=flush_disk_type,
+            flush_interval_commit_log_seconds=0.5,
+            flush_commit_log_least_pages=4,
+            flush_commit_log_thorough_interval_seconds=10.0,
+            flush_interval_consume_queue_seconds=1.0,
+            on_failure=self.failures.append,
+            queued_timestamp_ms=queued_timestamp_ms,
+            other_files=other_files,
+        )
+        self.service.after_commit = self._committed
+
+    def _committed(self) -> None:
+        at = round(trio.current_time() - self.disk.start, 3)
+        self.commits.append((at, self.log.files.committed_where))
+
+    def put(self, data: bytes, stored_ms: int = 1) -> int:
+        """Append `data`; return its end offset."""
+        self.log.append_data(self.log.files.max_offset, data)
+        self.log.last_store_timestamp_ms = stored_ms
+        self.service.wake()
+        return self.log.files.max_offset
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.service.run)
+            await trio.testing.wait_all_tasks_blocked()
+            self.disk.start_noting()
+            yield
+            nursery.cancel_scope.cancel()
+
+
+async def test_four_pages_are_committed_at_once_and_less_after_the_interval(
+    autojump_clock: MockClock,
+) -> None:
+    """CommitRealTimeService: commitCommitLogLeastPages, ThoroughInterval, wakeCommitWhenPut."""
+    world = FlushWorld()
+    async with world.running():
+        await trio.sleep(1.05)
+        world.put(b"a" * 100)
+        await trio.sleep(1)
+        assert [end for _, end in world.commits] == [100]
+        assert 1.05 <= world.commits[0][0] <= 1.25
+        world.commits.clear()
+        start = trio.current_time() - world.disk.start
+        for number in range(6):
+            await trio.sleep(0.01)
+            world.put(bytes([65 + number]) * PAGE)
+        assert world.log.files.committed_where < 6 * PAGE
+        await trio.sleep(1)
+        assert world.commits[0] == (round(start + 0.04, 3), 100 + 4 * PAGE)
+        assert world.log.files.committed_where == world.log.files.max_offset
+
+
+async def test_a_commit_wakes_the_flush(autojump_clock: MockClock) -> None:
+    world = FlushWorld()
+    async with world.running():
+        await trio.sleep(0.6)
+        world.put(b"a" * 5 * PAGE)
+        await trio.sleep(0.01)
+        assert world.disk.synced_paths() == [0.6]
+        assert world.log.files.flushed_where == 5 * PAGE
+
+
+async def test_a_put_is_answered_when_it_is_committed_and_durable(
+    autojump_clock: MockClock,
+) -> None:
+    """GroupCommitService with a pool: it commits itself, for it can only flush what is there."""
+    world = FlushWorld(SYNC, seconds=0.05)
+    told: list[tuple[str, float, int]] = []
+    async with world.running():
+        await trio.sleep(1)
+
+        def done(status: PutMessageStatus, _: str) -> None:
+            durable = world.disk.open(f"/w/commitlog/{0:020d}").durable.rstrip(b"\0")
+            told.append((status.name, round(trio.current_time() - start, 3), len(durable)))
+
+        start = trio.current_time()
+        end = world.put(b"a" * 100)
+        world.service.submit(end, start + 5, done)
+        world.service.wake()
+        await trio.sleep(1)
+    assert told == [("PUT_OK", 0.05, 100)]
+
+
+async def test_a_full_file_returns_its_buffer_while_the_log_goes_on(
+    autojump_clock: MockClock,
+) -> None:
+    world = FlushWorld(buffers=2)
+    async with world.running():
+        for number in range(40):
+            world.put(bytes([65 + number]) * (LOG_BYTES // 4))
+            await trio.sleep(0.001)
+        await trio.sleep(11)
+        assert world.log.files.flushed_where == 10 * LOG_BYTES
+        assert world.pool.available_buffer_nums == 2
+    found = b"".join(world.disk.read(file.file.path) or b"" for file in world.log.files.files)
+    assert found == b"".join(bytes([65 + n]) * (LOG_BYTES // 4) for n in range(40))
+
+
+async def test_a_failed_commit_makes_the_store_read_only_and_is_never_tried_again(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """RocketMQ logs it and counts the bytes as written."""
+    world = FlushWorld(SYNC)
+    told: list[str] = []
+    async with world.running():
+        world.put(b"a" * 100)
+        await trio.sleep(1)
+        world.disk.sync_fails = True
+        end = world.put(b"b" * 100)
+        deadline = trio.current_time() + 5
+        world.service.submit(end, deadline, lambda status, reason: told.append(reason))
+        world.service.wake()
+        await trio.sleep(1)
+        world.disk.sync_fails = False
+        world.put(b"c" * 100)
+        await trio.sleep(30)
+        assert world.log.files.committed_where == world.log.files.flushed_where == 100
+        assert world.checkpoint.confirm_physical_offset == 100
+    assert len(world.failures) == 1
+    assert f"/w/commitlog/{0:020d}: commit failed" in world.failures[0]
+    assert told == world.failures
+    assert "the store takes no more writes" in caplog.text
+
+
+async def test_after_a_failed_sync_everything_can_still_be_read(autojump_clock: MockClock) -> None:
+    world = FlushWorld()
+    async with world.running():
+        world.disk.failing = "commitlog"
+        world.put(b"a" * 5 * PAGE)
+        await trio.sleep(1)
+        world.put(b"b" * 100)
+        await trio.sleep(1)
+        assert len(world.failures) == 1
+        assert world.log.files.committed_where == world.log.files.max_offset == 5 * PAGE + 100
+        assert world.log.files.flushed_where == 0
+
+
+@pytest.mark.parametrize("flush_disk_type", [SYNC, ASYNC])
+@pytest.mark.parametrize("seconds", [0.0, 0.3, 2.7])
+async def test_with_a_pool_the_checkpoint_claims_only_what_is_durable(
+    flush_disk_type: FlushDiskType, seconds: float, autojump_clock: MockClock
+) -> None:
+    world = FlushWorld(flush_disk_type, seconds=seconds)
+    ends: list[tuple[int, int]] = []
+    async with world.running():
+        for number in range(120):
+            await trio.sleep(0.23)
+            ends.append((1000 + number, world.put(b"x" * 1024, 1000 + number)))
+            log = b"".join(
+                cast("SimulatedFile", file.file).durable for file in world.log.files.files
+            )
+            durable = len(log.rstrip(b"\0"))
+            files = world.log.files
+            assert world.checkpoint.confirm_physical_offset <= files.flushed_where <= durable
+            assert files.flushed_where <= files.committed_where <= files.max_offset
+            for stored_ms, end in ends:
+                if stored_ms <= world.checkpoint.physic_msg_timestamp_ms:
+                    assert end <= durable
+        assert world.checkpoint.physic_msg_timestamp_ms > 1000
+
+
+async def test_a_killed_process_loses_what_was_put_since_the_last_commit_and_no_more(
+    autojump_clock: MockClock,
+) -> None:
+    world = FlushWorld()
+    async with world.running():
+        sent = b""
+        for number in range(200):
+            data = bytes([1 + number]) * 700
+            world.put(data)
+            sent += data
+            await trio.sleep(0.013)
+            dead = world.disk.crashed()
+            found = b"".join(
+                dead.read(f"/w/commitlog/{name}") or b""
+                for name, _ in dead.list_files("/w/commitlog")
+            ).rstrip(b"\0")
+            assert found == sent[: world.log.files.committed_where]
+            assert len(sent) - len(found) < 4 * PAGE + 700
+        await trio.sleep(0.3)
+        assert world.log.files.committed_where == len(sent)
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.1, 0.2, 0.25, 0.5, 0.51, 1.0, 1.1])
+async def test_a_pool_that_is_stopped_at_any_moment_loses_nothing(
+    pause: float, autojump_clock: MockClock
+) -> None:
+    """CommitRealTimeService.run, its end; here the close of the log does it."""
+    world = FlushWorld(seconds=0.3)
+    async with world.running():
+        world.put(b"a" * 3 * PAGE)
+        await trio.sleep(pause)
+        world.put(b"b" * 3 * PAGE)
+    world.log.files.sync_all()
+    world.log.files.close()
+    durable = world.disk.open(f"/w/commitlog/{0:020d}").durable
+    assert durable.rstrip(b"\0") == b"a" * 3 * PAGE + b"b" * 3 * PAGE
+    assert world.pool.available_buffer_nums == 2
+
+
+async def test_a_file_is_not_deleted_while_it_is_synced(autojump_clock: MockClock) -> None:
+    """DefaultMappedFile.flush holds the file; one that is about to be deleted is not synced."""
+    world = FlushWorld(seconds=1.0, buffers=0)
+    files = world.log.files
+    async with world.running():
+        world.put(b"a" * LOG_BYTES)
+        world.put(b"b" * LOG_BYTES)
+        await trio.sleep(1.0)
+        first, last = files.files
+        assert not first.destroy(world.disk, 0, 120_000)
+        assert world.disk.exists(first.file.path)
+        await trio.sleep(1.0)
+        assert first.is_cleanup_over
+        assert first.destroy(world.disk, 0, 120_000)
+        assert not last.destroy(world.disk, 0, 120_000)
+        await trio.sleep(1.0)
+        assert last.is_cleanup_over
+        world.put(b"c" * LOG_BYTES)
+        held = files.files[-1]
+        assert held.hold()
+        held.shutdown(0, 120_000)
+        world.disk.start_noting()
+        await trio.sleep(3)
+        assert world.disk.synced_paths() == []
+        assert held.flushed_position == LOG_BYTES
+    assert world.failures == []
+
+
+async def test_queues_are_promised_up_to_what_was_dispatched(autojump_clock: MockClock) -> None:
+    """With a pool, puts enter their queue only when they can be read."""
+    queued_ms = 0
+    world = FlushWorld(queued_timestamp_ms=lambda: queued_ms)
+    async with world.running():
+        world.put(b"a", 1000)
+        await trio.sleep(15)
+        assert world.checkpoint.logics_msg_timestamp_ms == 0
+        queued_ms = 900
+        await trio.sleep(15)
+        assert world.checkpoint.logics_msg_timestamp_ms == 900
+        assert world.checkpoint.physic_msg_timestamp_ms == 1000
+
+
+class Others:
+    """Files that somebody else writes to, and what was said of them when."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+        self.synced: list[str] = []
+        self.files: list[DiskFile] = []
+
+    def __call__(self, least_pages: int) -> list[tuple[DiskFile, Synced]]:
+        self.asked.append(least_pages)
+        return [(file, partial(self.synced.append, file.path)) for file in self.files]
+
+
+async def test_other_files_are_synced_in_the_background_one_by_one(
+    autojump_clock: MockClock,
+) -> None:
+    first, second = Others(), Others()
+    world = FlushWorld(seconds=0.1, other_files=(first, second))
+    first.files = [world.disk.create(f"/w/index/{n}", PAGE) for n in range(2)]
+    second.files = [world.disk.create("/w/other/0", PAGE)]
+    async with world.running():
+        await trio.sleep(1.25)
+        assert (first.synced, second.synced) == (["/w/index/0", "/w/index/1"], [])
+        await trio.sleep(9.5)
+        assert second.synced[:1] == ["/w/other/0"]
+    assert set(first.asked) == set(second.asked) == {0, 2}
+
+
+async def test_nothing_is_said_of_other_files_after_a_failed_sync(
+    autojump_clock: MockClock,
+) -> None:
+    others = Others()
+    world = FlushWorld(other_files=(others,))
+    others.files = [world.disk.create(f"/w/index/{n}", PAGE) for n in range(3)]
+    world.disk.failing = "index/1"
+    async with world.running():
+        await trio.sleep(30)
+    assert others.synced == ["/w/index/0"]
+    assert len(world.failures) == 1
+    assert "/w/index/1: sync failed" in world.failures[0]
+    assert [path for _, path in world.disk.synced if "index" in path][2:] == []
+
+
+async def test_index_files_move_the_checkpoint_behind_their_sync(
+    autojump_clock: MockClock,
+) -> None:
+    """IndexService.flush: a full file is synced, then indexMsgTimestamp moves."""
+    world = FlushWorld()
+    index = IndexService(
+        "/w/index",
+        4,
+        3,
+        disk=world.disk,
+        wall_clock_ms=lambda: BORN_MS,
+        checkpoint=world.checkpoint,
+        max_msgs_num_batch=64,
+    )
+    dirty = dirty_index_files(index)
+    assert dirty(0) == []
+    for number in range(3):
+        index.dispatch("T", b"KEYS\x01k\x02", 100 * number, 1000 + number, 0)
+    full = index.files[0]
+    assert full.is_full
+    ((file, synced),) = dirty(2)
+    assert file is full.file
+    assert world.checkpoint.index_msg_timestamp_ms == 0
+    synced()
+    assert full.is_flushed
+    assert world.checkpoint.index_msg_timestamp_ms > 0
+    assert dirty(0) == []

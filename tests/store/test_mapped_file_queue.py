@@ -623,13 +623,6 @@ def test_a_file_of_a_queue_that_hangs_is_tried_again_without_a_look_inside() -> 
     assert numbers(queue.delete_expired_file_by_offset(0, lambda _: 9, now_ms=6)) == [0]
 
 
-def test_files_that_end_below_an_offset_are_deleted() -> None:
-    queue = a_queue(SimulatedDisk(), 4)
-    assert queue.delete_files_below(SIZE - 1) == []
-    assert numbers(queue.delete_files_below(2 * SIZE)) == [0, 1]
-    assert numbers(queue.delete_files_below(1 << 40)) == [2]
-
-
 @pytest.mark.parametrize("step", range(1, 4))
 def test_a_process_that_dies_while_files_are_deleted_leaves_a_log_without_gaps(step: int) -> None:
     disk = StepDisk()
