@@ -133,7 +133,7 @@ class IndexService:
                     self.files.append(file)
             if fault or self._untrusted:
                 self._distrust(path, fault or "the file before it is built again")
-        self._continue_behind_last(complete=clean and not self._untrusted)
+        self._continue_behind_last()
 
     def _length_fault(self, size: int) -> str:
         expected = index_file_bytes(self._hash_slot_num, self._index_num)
@@ -156,34 +156,33 @@ class IndexService:
         _log.info("%s: will be built again from the commit log: %s", path, reason)
         self._untrusted.append(path)
 
-    def _continue_behind_last(self, *, complete: bool) -> None:
-        """Go on where the last file ends. Its last record is indexed again unless `complete`.
+    def _continue_behind_last(self) -> None:
+        """Go on where the last file ends; with its last record once more if the file is full.
 
-        Some keys of that record may have been in the file that followed, or, if the last file is
-        full, may never have been entered.
+        Some keys of that record may have been in the file that followed, or there was no room for
+        one.
         """
         last = self.files[-1] if self.files else None
         self.next_offset = last.end_physical_offset if last else 0
-        entered = complete and last is not None and last.has_keys and not last.is_full
+        entered = last is not None and last.has_keys and not last.is_full
         self._indexed_below = self.next_offset + entered
 
-    def recover(
-        self, min_offset: int, max_offset: int, record_at: Callable[[int], bytes | None]
-    ) -> None:
-        """Delete what cannot be trusted or is not of this log, which reaches from and to here.
+    def recover(self, min_offset: int, record_at: Callable[[int], bytes | None]) -> None:
+        """Delete what cannot be trusted, and what is not of the log, which begins at `min_offset`.
 
-        What recovery has cut off the log goes with the whole file that knows of it; RocketMQ keeps
-        it, and leaves out of the index what is written there next. Nothing was entered since the
-        load. The newest files go first: interrupted, this leaves an index without holes.
+        `record_at` returns the record that starts at a physical offset, None if none does. What
+        recovery has cut off the log goes with the whole file that knows of it; RocketMQ keeps it,
+        and leaves out of the index what is written there next. The newest files go first:
+        interrupted, this leaves an index without holes.
         """
         while self.files:
             last = self.files[-1]
             end = last.end_physical_offset
-            if end < min_offset or (end < max_offset and record_at(end) is not None):
+            if end < min_offset or record_at(end) is not None:
                 break
             self._distrust(last.file.path, f"it ends with a record at {end}, where none is")
             self.files.pop().file.close()
-            self._continue_behind_last(complete=False)
+            self._continue_behind_last()
         for path in sorted(self._untrusted, reverse=True):
             self._disk.remove(path)
         self._untrusted.clear()
@@ -344,7 +343,7 @@ class IndexService:
             file.file.close()
             self._disk.remove(file.file.path)
         self.files.clear()
-        self._continue_behind_last(complete=False)
+        self._continue_behind_last()
         self._checkpoint.index_msg_timestamp_ms = 0
 
     def delete_expired_files(self, min_physical_offset: int) -> int:

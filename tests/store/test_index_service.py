@@ -56,7 +56,7 @@ class World:
         return self.index
 
     def recover(self) -> None:
-        self.index.recover(self.min_offset, self.log.end_offset, self.record_at)
+        self.index.recover(self.min_offset, self.record_at)
 
     def reopen(self, *, clean: bool, disk: SimulatedDisk | None = None) -> IndexService:
         """Open the index as the next start does; what is missing is still to be dispatched."""
@@ -241,8 +241,12 @@ def test_rolled_back_messages_have_no_keys_prepared_ones_have() -> None:
     assert world.query("k") == world.offsets[:3]
 
 
-def test_records_in_front_of_the_end_are_left_out_the_last_one_is_entered_again() -> None:
+@pytest.mark.parametrize("plain", [0, 10**9])
+def test_records_in_front_of_the_end_are_left_out_the_last_one_is_entered_again(
+    plain: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """IndexService.buildIndex: smaller than endPhyOffset returns. A query shows it once."""
+    monkeypatch.setattr(index_service_module, "PLAIN_LOOP_RECORDS_MAX", plain)
     world = World()
     many(world, 4)
     world.dispatch()
@@ -250,6 +254,24 @@ def test_records_in_front_of_the_end_are_left_out_the_last_one_is_entered_again(
     world.dispatch(0)
     assert sum(file.index_count - 1 for file in world.index.files) == keys + 3
     world.expect_all_found()
+
+
+@pytest.mark.parametrize("plain", [0, 10**9])
+def test_a_record_without_keys_behind_a_full_file_makes_the_next_one(
+    plain: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """IndexService.retryGetAndCreateIndexFile comes before the look at the keys."""
+    monkeypatch.setattr(index_service_module, "PLAIN_LOOP_RECORDS_MAX", plain)
+    world = World()
+    for _ in range(8):
+        world.put("k")
+    world.dispatch()
+    assert len(world.index.files) == 1
+    world = World()
+    for number in range(9):
+        world.put("k" if number < 8 else "")
+    world.dispatch()
+    assert [file.has_keys for file in world.index.files] == [True, False]
 
 
 def test_files_are_named_by_local_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -404,6 +426,15 @@ def test_keys_with_the_hash_of_another_are_told_apart() -> None:
         assert world.query(keys[at]) == [world.offsets[at]]
 
 
+def test_topics_with_the_hash_of_another_are_told_apart() -> None:
+    world = World()
+    for topic in ("Aa", "BB"):
+        world.put("k", topic=topic)
+    world.dispatch()
+    assert len(world.index.query_offset("Aa", "k", 9, EARLY, LATE)) == 2
+    assert (world.query("k", "Aa"), world.query("k", "BB")) == ([0], world.offsets[1:])
+
+
 def test_somebody_who_makes_collisions_does_not_hold_us_up() -> None:
     world = World((100, 2000))
     keys = collisions(512)
@@ -522,6 +553,19 @@ def test_after_a_hard_stop_only_files_known_to_be_on_disk_count() -> None:
     assert world.index.next_offset == world.index.files[-1].end_physical_offset
     world.dispatch()
     world.expect_all_found()
+
+
+def test_a_file_that_is_not_full_is_not_trusted_whatever_the_checkpoint_says() -> None:
+    """RocketMQ does not take the checkpoint back when its clock is set back."""
+    world = World()
+    many(world, 10)
+    world.dispatch()
+    world.sync()
+    names = world.names()
+    world.checkpoint.index_msg_timestamp_ms = LATE
+    world.checkpoint.flush_blocking()
+    world.reopen(clean=False)
+    assert world.names() == names[:-1]
 
 
 def test_the_load_changes_nothing_before_the_log_is_recovered() -> None:
@@ -707,9 +751,13 @@ def test_a_later_file_on_disk_does_not_vouch_for_one_before_it() -> None:
     assert world.checkpoint.index_msg_timestamp_ms == second.end_timestamp_ms
 
 
+@pytest.mark.parametrize("plain", [0, 10**9])
 @pytest.mark.parametrize("back_ms", [0, 1, 50_000])
-def test_keys_of_the_same_time_or_earlier_are_not_vouched_for(back_ms: int) -> None:
+def test_keys_of_the_same_time_or_earlier_are_not_vouched_for(
+    back_ms: int, plain: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The clock was set back. Neither we nor RocketMQ may trust the file being written then."""
+    monkeypatch.setattr(index_service_module, "PLAIN_LOOP_RECORDS_MAX", plain)
     world = World()
     for _ in range(8):
         world.put("k", store_timestamp_ms=NOON_MS)
