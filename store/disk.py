@@ -123,6 +123,9 @@ class Disk(Protocol):
     def remove(self, path: str) -> None:
         """Delete a file, so that a power loss does not bring it back. A missing one is fine."""
 
+    def remove_directory(self, path: str) -> None:
+        """Delete a directory if it is empty; otherwise, and if it is missing, do nothing."""
+
     def read(self, path: str) -> bytes | None:
         """Return a small file whole, or None if it does not exist."""
 
@@ -322,6 +325,12 @@ class RealDisk:
         """See `Disk.remove`."""
         if os.path.exists(path):
             os.unlink(path)
+            _sync_directory(os.path.dirname(path))
+
+    def remove_directory(self, path: str) -> None:
+        """See `Disk.remove_directory`."""
+        if os.path.isdir(path) and not os.listdir(path):
+            os.rmdir(path)
             _sync_directory(os.path.dirname(path))
 
     def read(self, path: str) -> bytes | None:

@@ -333,6 +333,154 @@ def test_the_first_readable_message_is_the_first_one_the_log_still_holds(
     assert queue.min_offset == first
 
 
+@pytest.mark.parametrize(
+    ("min_physical", "files"),
+    [(0, 0), (unit(9)[0], 0), (unit(9)[0] + 1, 1), (unit(20)[0], 2), (10**9, 2)],
+)
+def test_files_all_of_whose_messages_have_left_the_log_are_deleted(
+    min_physical: int, files: int
+) -> None:
+    """MappedFileQueue.deleteExpiredFileByOffset: by the last unit, and never the last file."""
+    disk = SimulatedDisk()
+    queue = a_queue(disk, 25)
+    assert queue.delete_expired_files(min_physical) == files
+    queue.correct_min_offset(min_physical)
+    assert queue.min_offset == min(25, -(-min_physical // 400))
+    assert disk.list_files(DIRECTORY)[0] == (f"{200 * files:020d}", SIZE)
+    assert [unit(n) for n in range(10 * files, 25)] == [
+        queue.unit(n) for n in range(10 * files, 25)
+    ]
+    again = recovered(disk)
+    again.correct_min_offset(min_physical)
+    assert (again.min_offset, again.next_offset) == (queue.min_offset, 25)
+    assert again.dispatch(a_request(25))
+
+
+def test_an_empty_last_file_does_not_keep_the_minimum_from_being_found() -> None:
+    """ConsumeQueue.correctMinOffset of 5.3.3 throws, and the whole load fails."""
+    disk = SimulatedDisk()
+    queue = a_queue(disk, 10)
+    queue.files.create_next()
+    queue.correct_min_offset(unit(4)[0])
+    assert queue.min_offset == 4
+
+
+@pytest.mark.parametrize(("late_by", "first"), [(0, 25), (4, 29), (5, 30)])
+def test_fillers_are_below_the_minimum_whatever_the_log_holds(late_by: int, first: int) -> None:
+    disk = SimulatedDisk()
+    a_queue(disk).dispatch(a_request(25 + late_by))
+    queue = recovered(disk)
+    for min_physical in (0, 1, unit(first)[0]):
+        queue.correct_min_offset(min_physical)
+        assert queue.min_offset == first
+    queue.correct_min_offset(unit(first)[0] + 1)
+    assert queue.min_offset == queue.next_offset
+
+
+TIMES = (1000, 1010, 1010, 1010, 1500, 1500, 2000)
+
+
+def stored_ms(offset: int) -> int:
+    return TIMES[offset // 400]
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "lower", "upper"),
+    [
+        (0, 0, 0),
+        (999, 0, 0),
+        (1000, 0, 0),
+        (1001, 1, 0),
+        (1010, 1, 3),
+        (1011, 4, 3),
+        (1500, 4, 5),
+        (1999, 6, 5),
+        (2000, 6, 6),
+        (2001, 7, 6),
+    ],
+)
+def test_an_offset_is_found_by_time(timestamp_ms: int, lower: int, upper: int) -> None:
+    """ConsumeQueue.binarySearchInQueueByTime; past the last of n: n and n - 1."""
+    queue = a_queue(count=7)
+    assert queue.offset_by_time(stored_ms, timestamp_ms, 0) == lower
+    assert queue.offset_by_time(stored_ms, timestamp_ms, 0, upper=True) == upper
+
+
+@pytest.mark.parametrize(
+    ("timestamp_ms", "lower", "upper"), [(0, 3, 3), (1010, 3, 3), (1011, 4, 3), (9999, 7, 6)]
+)
+def test_an_offset_by_time_is_never_outside_of_the_queue(
+    timestamp_ms: int, lower: int, upper: int
+) -> None:
+    """ConsumeQueueStore.getOffsetInQueueByTime clamps to minimum and maximum."""
+    queue = a_queue(count=7)
+    queue.correct_min_offset(unit(3)[0])
+    minimum = unit(3)[0]
+    assert queue.offset_by_time(stored_ms, timestamp_ms, minimum) == lower
+    assert queue.offset_by_time(stored_ms, timestamp_ms, minimum, upper=True) == upper
+
+
+def test_records_below_the_log_count_as_early_and_missing_ones_as_the_first() -> None:
+    queue = a_queue(count=25)
+    assert queue.offset_by_time(lambda _: 5, 5, unit(10)[0]) == 10
+    assert queue.offset_by_time(lambda _: -1, 5, 0) == 0
+    assert a_queue().offset_by_time(lambda _: 5, 5, 0) == 0
+    assert a_queue().offset_by_time(lambda _: 5, 5, 0, upper=True) == 0
+
+
+@given(
+    times=st.lists(st.integers(0, 30), min_size=1, max_size=40),
+    timestamp_ms=st.integers(0, 31),
+    first=st.integers(0, 40),
+)
+def test_an_offset_by_time_is_what_a_look_at_every_message_finds(
+    times: list[int], timestamp_ms: int, first: int
+) -> None:
+    times.sort()
+    first = min(first, len(times) - 1)
+    queue = a_queue(count=len(times))
+    queue.correct_min_offset(unit(first)[0])
+    numbers = range(first, len(times))
+    lower = next((n for n in numbers if times[n] >= timestamp_ms), len(times))
+    upper = max((n for n in numbers if times[n] <= timestamp_ms), default=first)
+    arguments = (lambda offset: times[offset // 400]), timestamp_ms, unit(first)[0]
+    assert queue.offset_by_time(*arguments) == lower
+    assert queue.offset_by_time(*arguments, upper=True) == upper
+
+
+@given(st.binary(max_size=600), st.integers(0, 2**63 - 1))
+def test_no_bytes_stop_recovery_or_reading(content: bytes, min_physical: int) -> None:
+    disk = SimulatedDisk()
+    for start in range(0, len(content), SIZE):
+        piece = content[start : start + SIZE].ljust(SIZE, b"\0")
+        disk.create(f"{DIRECTORY}/{start:020d}", SIZE).buffer[:] = piece
+    queue = recovered(disk)
+    before = units_of(queue)
+    assert all(offset >= 0 and size > 0 for offset, size, _ in before)
+    assert units_of(recovered(disk)) == before
+    queue.correct_min_offset(min_physical)
+    queue.truncate_dirty_logic_files(min_physical)
+    assert units_of(queue) == before[: queue.next_offset]
+    assert queue.next_offset == len(before) or before[queue.next_offset][0] >= min_physical
+
+
+def test_recovery_of_a_large_queue_finds_the_one_bad_unit() -> None:
+    """Longer than what is looked at in one go."""
+    count = 40_000
+    rows = [(number * 400, 100, 7, number) for number in range(count)]
+    for bad in (16_383, 16_384, 20_000, count - 1, count):
+        disk = SimulatedDisk()
+        queue = ConsumeQueue(DIRECTORY, "T", 3, 20 * count, disk)
+        queue.dispatch_many(*columns(rows))
+        if bad < count:
+            queue.files.files[0].buffer[bad * 20 : bad * 20 + 8] = bytes(8)
+        again = ConsumeQueue(DIRECTORY, "T", 3, 20 * count, disk)
+        again.load()
+        again.recover()
+        assert again.next_offset == bad
+        assert again.max_physic_offset == (bad - 1) * 400 + 100
+
+
 def test_an_empty_queue_has_nothing_to_correct() -> None:
     queue = a_queue()
     queue.correct_min_offset(10**9)

@@ -1,10 +1,16 @@
 """All queues of a store: by topic and queue id, found again on disk."""
 
+from pathlib import Path
+
 import pytest
 
+from store.batch_consume_queue import BatchConsumeQueue
+from store.consume_queue import ConsumeQueue
 from store.consume_queue_store import ConsumeQueueStore, is_queued
+from store.disk import Disk, RealDisk
 from store.errors import CorruptLogError
 from store.recovery import DispatchRequest
+from tandem.wire.store_layout import ext_address, is_ext_address
 from tests.support.simulated_disk import SimulatedDisk
 
 
@@ -20,11 +26,26 @@ def a_request(
         queue_offset=number,
         store_timestamp_ms=1,
         sys_flag=sys_flag,
+        msg_base_offset=number,
     )
 
 
-def a_store(disk: SimulatedDisk) -> ConsumeQueueStore:
-    return ConsumeQueueStore("/cq", 200, disk)
+def a_store(disk: Disk, root: str = "") -> ConsumeQueueStore:
+    return ConsumeQueueStore(f"{root}/cq", 200, disk)
+
+
+def of_all_kinds(disk: Disk, root: str = "") -> ConsumeQueueStore:
+    """Queues of which those of topics that begin with B are of batches, the others extended."""
+    return ConsumeQueueStore(
+        f"{root}/cq",
+        190,
+        disk,
+        batch_directory=f"{root}/bcq",
+        batch_mapped_file_size=450,
+        ext_directory=f"{root}/ext",
+        ext_mapped_file_size=100,
+        is_batch_topic=lambda topic: topic.startswith("B"),
+    )
 
 
 @pytest.mark.parametrize(
@@ -87,3 +108,126 @@ def test_a_wrong_file_in_any_queue_is_an_error() -> None:
     disk.replace(f"/cq/A/0/{0:020d}", bytes(100))
     with pytest.raises(CorruptLogError, match="has 100 bytes"):
         a_store(disk).load()
+
+
+@pytest.mark.parametrize("name", ["-1", "+1", "01", "1.5", "\u0663", "2147483648", "9" * 200, "x"])
+def test_a_directory_that_is_no_queue_id_is_skipped(name: str) -> None:
+    disk = SimulatedDisk()
+    disk.replace(f"/cq/A/{name}/{0:020d}", bytes(100))
+    queues = a_store(disk)
+    queues.load()
+    assert queues.queues() == []
+
+
+def test_the_kind_of_a_queue_follows_from_its_topic() -> None:
+    """ConsumeQueueStore.findOrCreateConsumeQueue; sizes are rounded up to whole units."""
+    disk = SimulatedDisk()
+    queues = of_all_kinds(disk)
+    for number in range(12):
+        queues.dispatch(a_request(number, "B"))
+        queues.dispatch(a_request(number, "T"))
+    queue = queues.find("T", 0)
+    assert isinstance(queue, ConsumeQueue)
+    assert isinstance(queues.find("B", 0), BatchConsumeQueue)
+    assert is_ext_address(queue.unit(0)[2])
+    assert disk.list_files("/cq/T/0") == [(f"{0:020d}", 200), (f"{200:020d}", 200)]
+    assert disk.list_files("/bcq/B/0") == [(f"{0:020d}", 460), (f"{460:020d}", 460)]
+    assert len(disk.list_files("/ext/T/0")) == 3
+    assert disk.list_directories("/cq") == ["T"]
+    again = of_all_kinds(disk)
+    again.load()
+    assert again.recover() == 1200
+    assert again.queues() == [("B", 0), ("T", 0)]
+    assert again.dispatch(a_request(11, "B")) is None
+    assert again.dispatch(a_request(12, "B")) is again.find("B", 0)
+
+
+def test_without_a_directory_for_them_there_are_no_queues_of_batches() -> None:
+    queues = ConsumeQueueStore("/cq", 200, SimulatedDisk(), is_batch_topic=lambda _: True)
+    assert isinstance(queues.find_or_create("B", 0), ConsumeQueue)
+
+
+@pytest.mark.parametrize(("found", "right", "topic"), [("/cq", "/bcq", "B"), ("/bcq", "/cq", "T")])
+def test_a_topic_with_the_wrong_kind_of_queues_is_an_error(
+    found: str, right: str, topic: str
+) -> None:
+    """ConsumeQueueStore.queueTypeShouldBe throws; a directory without files is nobody's queue."""
+    disk = SimulatedDisk()
+    disk.replace(f"{found}/{topic}/0/stray/x", b"")
+    of_all_kinds(disk).load()
+    disk.create(f"{found}/{topic}/0/{0:020d}", 200 if found == "/cq" else 460)
+    with pytest.raises(CorruptLogError) as error:
+        of_all_kinds(disk).load()
+    for words in (f"topic '{topic}'", f"{found}/{topic}", f"{right}/{topic}", "queue.type back"):
+        assert words in str(error.value)
+    assert error.value.path == f"{found}/{topic}"
+
+
+def test_every_file_is_synced_extensions_before_the_units_that_point_at_them() -> None:
+    queues = of_all_kinds(SimulatedDisk())
+    queues.dispatch(a_request(0, "T"))
+    queues.dispatch(a_request(0, "B"))
+    paths = [file.file.path for file in queues.dirty_files(0)]
+    assert [path.split("/")[1] for path in paths] == ["ext", "cq", "bcq"]
+    assert [file.file.path for file in queues.mapped_files()] == paths
+    queues.sync_all()
+    assert queues.dirty_files(0) == []
+    queues.close()
+    assert queues.mapped_files() == []
+
+
+def test_extensions_whose_queue_is_gone_are_deleted() -> None:
+    """5.3.3 loads the leftover files when the queue comes back, with other messages."""
+    disk = SimulatedDisk()
+    queues = of_all_kinds(disk)
+    for number in range(12):
+        for topic in ("T", "U"):
+            queues.dispatch(a_request(number, topic))
+    for name, _ in disk.list_files("/cq/T/0"):
+        disk.remove(f"/cq/T/0/{name}")
+    again = of_all_kinds(disk)
+    again.load()
+    again.recover()
+    assert disk.list_directories("/ext") == ["U"]
+    assert again.queues() == [("U", 0)]
+    queue = again.dispatch(a_request(0, "T"))
+    assert queue is not None
+    assert queue.unit(0)[2] == ext_address(0)
+
+
+@pytest.mark.parametrize("real", [False, True])
+def test_a_deleted_topic_leaves_nothing_and_may_come_back(real: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    """DefaultMessageStore.deleteTopics."""
+    disk: Disk = RealDisk() if real else SimulatedDisk()
+    root = str(tmp_path) if real else ""
+    queues = of_all_kinds(disk, root)
+    for queue_id in (0, 1):
+        for topic in ("T", "TT", "B"):
+            queues.dispatch(a_request(0, topic, queue_id))
+    disk.replace(f"{root}/cq/T/notes", b"")
+    assert queues.delete_topic("T") == 2
+    assert queues.delete_topic("T") == 0
+    assert queues.delete_topic("B") == 2
+    assert queues.queues() == [("TT", 0), ("TT", 1)]
+    assert disk.list_directories(f"{root}/cq/T") == []
+    assert disk.exists(f"{root}/cq/T/notes")
+    disk.remove(f"{root}/cq/T/notes")
+    assert disk.list_directories(f"{root}/ext") == ["TT"]
+    assert disk.list_directories(f"{root}/bcq") == []
+    assert queues.dispatch(a_request(0, "B")) is not None
+    queues.close()
+
+
+def test_queues_whose_messages_have_all_left_the_log_are_deleted_on_demand() -> None:
+    """ConsumeQueueStore.cleanExpired: not those of the system, nor empty ones."""
+    disk = SimulatedDisk()
+    queues = of_all_kinds(disk)
+    for topic, number in (("A", 0), ("B", 0), ("T", 5), ("rmq_sys_x", 0)):
+        queues.dispatch(a_request(number, topic))
+    queues.find_or_create("E", 0)
+    left = queues.clean_expired(101, lambda topic: topic.startswith("rmq_sys_"))
+    assert left == [("A", 0), ("B", 0)]
+    assert queues.queues() == [("E", 0), ("T", 0), ("rmq_sys_x", 0)]
+    assert disk.list_directories("/cq") == ["T", "rmq_sys_x"]
+    assert disk.list_directories("/bcq") == []
+    assert queues.find_or_create("A", 0).next_offset == 0

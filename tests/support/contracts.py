@@ -83,6 +83,17 @@ def _directories_are_listed_in_order(disk: Disk, root: str) -> None:
     assert not disk.exists(f"{root}/q/b")
 
 
+def _only_an_empty_directory_is_removed(disk: Disk, root: str) -> None:
+    disk.create(f"{root}/q/a/1", 4096).close()
+    disk.create(f"{root}/q/b/1", 4096).close()
+    disk.remove(f"{root}/q/b/1")
+    for name in ("a", "b", "none"):
+        disk.remove_directory(f"{root}/q/{name}")
+    assert disk.list_directories(f"{root}/q") == ["a"]
+    assert disk.exists(f"{root}/q/a/1")
+    disk.create(f"{root}/q/b/1", 4096).close()
+
+
 def _replace_writes_small_files_whole(disk: Disk, root: str) -> None:
     disk.replace(f"{root}/config/x.json", b"one")
     disk.replace(f"{root}/config/x.json", b"twenty-two")
@@ -193,6 +204,7 @@ SYNC_DISK_CONTRACTS: Final = {
         _empty_file_is_corrupt_and_a_missing_one_is_missing,
         _view_outlives_close_and_removal,
         _directories_are_listed_in_order,
+        _only_an_empty_directory_is_removed,
         _replace_writes_small_files_whole,
         _free_bytes_shrink_by_a_new_file,
         _write_through_the_file_shows_in_every_mapping,

@@ -31,6 +31,7 @@ from store.errors import CorruptLogError, StoreFullError, StoreLockedError
 
 PAGE_BYTES: Final = 4096
 SECTOR_BYTES: Final = 512
+NEVER_MS: Final = 1 << 62
 
 
 class SimulatedFile:
@@ -45,7 +46,7 @@ class SimulatedFile:
         path: str,
         content: bytes,
         sync_fails: Callable[[], bool] = lambda: False,
-        now_ms: Callable[[], int] = lambda: 0,
+        now_ms: Callable[[], int] = lambda: NEVER_MS,
     ) -> None:
         self.path = path
         self._sync_fails = sync_fails
@@ -108,7 +109,7 @@ class SimulatedDisk:
     Attributes:
         capacity_bytes: lower it to `used_bytes` and the disk is full.
         volumes: further file systems: the bytes each holds, by the directory it is mounted at.
-        now_ms: the wall clock of modification times.
+        now_ms: the wall clock of modification times; without one no file ever gets old.
         locked_in_memory: the paths of the files that are.
         sync_seconds: returns how long the next `fdatasync` takes.
         sync_fails: while true, a sync or a write through the file ends in EIO and does nothing.
@@ -121,7 +122,7 @@ class SimulatedDisk:
         capacity_bytes: int = 1 << 40,
         sync_seconds: Callable[[], float] = lambda: 0.0002,
         on_event: Callable[[str], None] = lambda _: None,
-        now_ms: Callable[[], int] = lambda: 0,
+        now_ms: Callable[[], int] = lambda: NEVER_MS,
     ) -> None:
         self.volumes: dict[str, int] = {}
         self.now_ms = now_ms
@@ -180,6 +181,9 @@ class SimulatedDisk:
         """See `Disk.remove`."""
         if self._files.pop(path, None) is not None:
             self.on_event(f"remove {path}")
+
+    def remove_directory(self, path: str) -> None:
+        """See `Disk.remove_directory`. Here directories go with their last file."""
 
     def read(self, path: str) -> bytes | None:
         """See `Disk.read`."""
