@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from store.transient_store_pool import TransientStorePool
 
 OS_PAGE_SIZE: Final = 4096
+_ZEROS: Final = bytes(128 << 10)
 
 _OVERRIDDEN: Final = -1000
 """The reference count of a file whose holders were overruled (ReferenceResource.shutdown)."""
@@ -250,18 +251,21 @@ class MappedFile:
         self.flushed_position = position
         self._committed_position = position
 
-    def last_used_position(self) -> int:
-        """Return the position behind the last byte that is not zero, written or not."""
-        buffer = self.buffer
+    def last_used_position(self, above: int = 0) -> int:
+        """Return the position behind the last byte that is not zero, written or not.
+
+        Looks no further down than `above`, and returns that if there is nothing but zeros.
+        """
         end = self.size
-        chunk = 1 << 20
-        while end > 0:
-            start = max(0, end - chunk)
-            stripped = len(bytes(buffer[start:end]).rstrip(b"\0"))
+        while end > above:
+            start = max(above, end - len(_ZEROS))
+            part = bytes(self.buffer[start:end])
+            # Nearly all of a file that was begun lately; comparing is 20 times as fast as rstrip.
+            stripped = 0 if part == _ZEROS else len(part.rstrip(b"\0"))
             if stripped:
                 return start + stripped
             end = start
-        return 0
+        return above
 
     def zero_from(self, position: int) -> bool:
         """Overwrite everything behind `position` that is not zero. Return whether there was any.
@@ -269,7 +273,7 @@ class MappedFile:
         Leftovers of a truncated log would otherwise be taken for records by the next recovery, as
         soon as new ones of the same length have been written in front of them.
         """
-        end = self.last_used_position()
+        end = self.last_used_position(position)
         if end <= position:
             return False
         self.buffer[position:end] = bytes(end - position)

@@ -59,7 +59,10 @@ CHUNK_BYTES: Final = 2 << 20
 (benchmarks/recovery.py)."""
 
 BLANK_HEADER: Final = struct.Struct(">II")
-_SEARCH_BYTES: Final = 1 << 20
+_SEARCH_BYTES: Final = 1 << 17
+_SEARCHED_ZEROS: Final = bytes(_SEARCH_BYTES + 3)
+"""A piece with nothing in it: most of what is searched."""
+
 _STORE_TIMESTAMP: Final = struct.Struct(">q")
 _TAIL: Final = struct.Struct(">iqi")
 _SHORT: Final = struct.Struct(">h")
@@ -442,7 +445,7 @@ def _find(file: LogFile, needle: bytes, start: int) -> int:
     for position in range(start, file.size, _SEARCH_BYTES):
         # Parts overlap, so that a needle on the seam is found.
         part = bytes(file.buffer[position : position + _SEARCH_BYTES + len(needle) - 1])
-        found = part.find(needle)
+        found = -1 if part == _SEARCHED_ZEROS else part.find(needle)
         if found >= 0:
             return position + found
     return -1

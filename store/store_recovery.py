@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from store.consume_queue_store import ConsumeQueueStore
     from store.disk import Disk
     from store.mapped_file import MappedFile
+    from store.recovery import DispatchRequest
     from store.store_checkpoint import StoreCheckpoint
     from tandem.wire.delay_level import DelayLevels
 
@@ -143,21 +144,12 @@ class StoreRecovery:
         """Make `end` the end of queues and log. Torn bytes are set aside, corrupt ones an error."""
         queue = self._log.files
         tail = [f for f in queue.files if f.file_from_offset + f.size > end.offset]
-        behind = record_behind(tail, end.offset)
         path = tail[0].file.path if tail else queue.directory
         self._expect_on_disk(end.offset, end.reason, path)
-        if (
-            behind is not None
-            and behind.store_timestamp_ms < self._checkpoint.physic_msg_timestamp_ms
-        ):
-            raise CorruptLogError(
-                f"{path}: no valid record at {end.offset} ({end.reason}), but one at"
-                f" {behind.offset} that was on disk before the last stop: the file was damaged."
-                " Nothing was changed. Restore it from another node of the group",
-                path=path,
-                offset=end.offset,
-            )
-        torn = _torn_bytes(tail, end.offset)
+        used = _used_ranges(tail, end.offset)
+        if used:
+            self._expect_torn(record_behind(tail, end.offset), end, path)
+        torn = _torn_bytes(used)
         if torn:
             _log.warning(
                 "commit log ends at %d (%s); %d torn bytes behind it are cut off and kept in torn/",
@@ -168,6 +160,18 @@ class StoreRecovery:
             self._set_aside(f"{self._directory}/torn/{end.offset:020d}", torn)
         self._queues.truncate_dirty(end.offset)
         queue.truncate_dirty_files(end.offset)
+
+    def _expect_torn(self, behind: DispatchRequest | None, end: LogEnd, path: str) -> None:
+        """Refuse to cut off a record that was on disk before the last stop."""
+        safe_ms = self._checkpoint.physic_msg_timestamp_ms
+        if behind is not None and behind.store_timestamp_ms < safe_ms:
+            raise CorruptLogError(
+                f"{path}: no valid record at {end.offset} ({end.reason}), but one at"
+                f" {behind.offset} that was on disk before the last stop: the file was damaged."
+                " Nothing was changed. Restore it from another node of the group",
+                path=path,
+                offset=end.offset,
+            )
 
     def _set_aside(self, path: str, torn: bytes) -> None:
         # What is there stays: a recovery that was interrupted kept it before it began to delete.
@@ -255,17 +259,25 @@ class _Progress:
         self._told_bytes, self._told_ms = walked_bytes, now_ms
 
 
-def _torn_bytes(files: list[MappedFile], offset: int) -> bytes:
-    """Return what lies behind `offset` up to the last byte that is not zero.
+def _used_ranges(files: list[MappedFile], offset: int) -> list[tuple[MappedFile, int, int]]:
+    """Return where in each file bytes lie behind `offset`, up to the last one that is not zero."""
+    ranges = []
+    for file in files:
+        start = max(0, offset - file.file_from_offset)
+        end = file.last_used_position(start)
+        if end > start:
+            ranges.append((file, start, end))
+    return ranges
+
+
+def _torn_bytes(used: list[tuple[MappedFile, int, int]]) -> bytes:
+    """Return what lies in these ranges.
 
     The beginning of a blank record alone is not torn: it is written again with the next message.
     """
-    parts = []
-    for file in files:
-        start = max(0, offset - file.file_from_offset)
-        parts.append(bytes(file.buffer[start : max(start, file.last_used_position())]))
-    if sum(map(len, parts)) <= BLANK_HEADER.size:
-        rest = b"".join(parts).ljust(BLANK_HEADER.size, b"\0")
+    torn = b"".join([bytes(file.buffer[start:end]) for file, start, end in used])
+    if len(torn) <= BLANK_HEADER.size:
+        rest = torn.ljust(BLANK_HEADER.size, b"\0")
         if BLANK_HEADER.unpack(rest)[1] == BLANK_MAGIC_CODE:
             return b""
-    return b"".join(parts)
+    return torn
