@@ -441,7 +441,7 @@ def test_an_empty_last_file_of_a_read_only_directory_is_left_alone() -> None:
 def test_old_read_only_files_leave_the_log_but_not_their_directory(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    disk = SimulatedDisk()
+    disk = SimulatedDisk(now_ms=lambda: 0)
     filled(spread(disk, (A,)), 2)
     queue = spread(disk, (B,), read_only=(A,))
     queue.load()
