@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 FILE_NAME_DIGITS: Final = 17
 """yyyyMMddHHmmssSSS"""
 
-PLAIN_LOOP_RECORDS_MAX: Final = 16
+PLAIN_LOOP_RECORDS_MAX: Final = 10
 """Up to about so many records a plain loop beats numpy's cost per call (benchmarks/index.py)."""
 
 STRANGERS_READ_MAX: Final = 300
@@ -167,8 +167,10 @@ class IndexService:
         entered = last is not None and last.has_keys and not last.is_full
         self._indexed_below = self.next_offset + entered
 
-    def recover(self, min_offset: int, record_at: Callable[[int], bytes | None]) -> None:
-        """Delete what cannot be trusted, and what is not of the log, which begins at `min_offset`.
+    def recover(
+        self, min_offset: int, max_offset: int, record_at: Callable[[int], bytes | None]
+    ) -> None:
+        """Delete what cannot be trusted, and what is not of the log between these offsets.
 
         `record_at` returns the record that starts at a physical offset, None if none does. What
         recovery has cut off the log goes with the whole file that knows of it; RocketMQ keeps it,
@@ -178,7 +180,7 @@ class IndexService:
         while self.files:
             last = self.files[-1]
             end = last.end_physical_offset
-            if end < min_offset or record_at(end) is not None:
+            if end < min_offset or (end < max_offset and record_at(end) is not None):
                 break
             self._distrust(last.file.path, f"it ends with a record at {end}, where none is")
             self.files.pop().file.close()

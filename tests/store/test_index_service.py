@@ -56,7 +56,7 @@ class World:
         return self.index
 
     def recover(self) -> None:
-        self.index.recover(self.min_offset, self.record_at)
+        self.index.recover(self.min_offset, self.log.end_offset, self.record_at)
 
     def reopen(self, *, clean: bool, disk: SimulatedDisk | None = None) -> IndexService:
         """Open the index as the next start does; what is missing is still to be dispatched."""
@@ -703,6 +703,24 @@ def test_an_index_of_another_log_is_thrown_away() -> None:
     world.expect_all_found()
     world.log = LogBuilder(file_bytes=1 << 24)
     assert world.reopen(clean=True).files == []
+
+
+def test_nobody_is_asked_for_a_record_behind_the_end_of_the_log() -> None:
+    world = World()
+    many(world, 20)
+    world.dispatch()
+    world.close()
+    world.loaded(clean=True)
+    end = world.offsets[4]
+    asked: list[int] = []
+
+    def record_at(offset: int) -> bytes | None:
+        asked.append(offset)
+        return world.record_at(offset)
+
+    world.index.recover(0, end, record_at)
+    assert asked
+    assert max(asked) < end
 
 
 def test_an_index_that_ends_before_the_log_begins_is_kept_until_it_expires() -> None:
