@@ -150,11 +150,9 @@ class CommitLog:
             IllegalMessageError: a number is too large for its field; nothing was written.
             StoreFullError: no room for the next file; nothing was written.
         """
-        body = message.body
-        properties = message.properties
+        body, properties, born_host = message.body, message.properties, message.born_host
         if self._append_prop_crc:
             properties = with_reserved_crc(properties)
-        born_host = message.born_host
         key = (len(body), len(topic), len(properties), len(born_host))
         shape = self._shapes.get(key) or self.encoder.shape(key[0], topic, key[2], key[3])
         size = shape.size
