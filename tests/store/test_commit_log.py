@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.commit_log import CommitLog, IllegalBatchError, IllegalMessageError
+from store.commit_log import CommitLog
 from store.errors import AppendGapError, StoreFullError
+from store.message_encoder import IllegalBatchError, IllegalMessageError
 from store.results import PutMessage
 from store.transient_store_pool import TransientStorePool
 from tandem.wire.message import (
