@@ -4,7 +4,7 @@ A send to an unknown topic creates it out of the *default topic* the producer na
 that one carries the inherit permission. A slave's table is a copy of its master's.
 
 Of the topics that RocketMQ creates for itself, those of features that this broker does not have
-(delayed and transactional messages, replies, timers) are left out.
+(transactional messages, replies, timers) are left out.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from node.errors import RequestError
 from store.errors import StoreError
 from store.table_file import next_version
+from tandem.wire.delay_level import SCHEDULE_TOPIC
 from tandem.wire.request_headers import TopicConfig, TopicConfigSerializeWrapper
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import PERM_INHERIT, PERM_READ, PERM_WRITE
@@ -29,17 +30,24 @@ PERM_ALL: Final = PERM_READ | PERM_WRITE | PERM_INHERIT
 AUTO_CREATE_TOPIC: Final = "TBW102"
 """Source: TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC."""
 
+SCHEDULE_TOPIC_QUEUE_NUM: Final = 18
+"""Source: TopicConfigManager.SCHEDULE_TOPIC_QUEUE_NUM."""
+
 RETRY_TOPIC_PREFIX: Final = "%RETRY%"
 
 TOPIC_CHARACTERS_MAX: Final = 127
 """Source: TopicValidator.TOPIC_MAX_LENGTH."""
+
+QUEUE_TYPE_ATTRIBUTE: Final = "queue.type"
+BATCH_QUEUE_TYPE: Final = "BatchCQ"
+"""Of a topic whose queues have one unit for a batch. Source: TopicAttributes, CQType."""
 
 QUEUES_MAX: Final = 65_535
 """Ours: RocketMQ takes any number; each queue costs a directory and a file."""
 
 NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
     {
-        "SCHEDULE_TOPIC_XXXX",
+        SCHEDULE_TOPIC,
         "RMQ_SYS_TRANS_HALF_TOPIC",
         "RMQ_SYS_TRANS_OP_HALF_TOPIC",
         "TRANS_CHECK_MAX_TIME_TOPIC",
@@ -49,7 +57,8 @@ NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
 )
 """Source: TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET."""
 
-_TOPIC: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+TOPIC_OR_GROUP: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+"""Source: TopicValidator.isTopicOrGroupIllegal."""
 
 
 def topic_complaint(topic: str) -> str | None:
@@ -58,12 +67,16 @@ def topic_complaint(topic: str) -> str | None:
         return "The specified topic is blank."
     if len(topic) > TOPIC_CHARACTERS_MAX:
         return f"The specified topic is longer than topic max length {TOPIC_CHARACTERS_MAX}."
-    if _TOPIC.fullmatch(topic) is None:
+    if TOPIC_OR_GROUP.fullmatch(topic) is None:
         return (
             f"The specified topic[{topic}] contains illegal characters,"
             " allowing only ^[%|a-zA-Z0-9_-]+$"
         )
     return None
+
+
+def _nothing() -> None:
+    """Stand in for a hook that nobody set."""
 
 
 class TopicConfigTable:
@@ -73,11 +86,14 @@ class TopicConfigTable:
     """
 
     def __init__(
-        self, file: TableFile, wall_clock_ms: Callable[[], int], on_change: Callable[[], None]
+        self,
+        file: TableFile,
+        wall_clock_ms: Callable[[], int],
+        on_change: Callable[[], None] = _nothing,
     ) -> None:
+        self.on_change = on_change
         self._file = file
         self._wall_clock_ms = wall_clock_ms
-        self._on_change = on_change
         saved = file.load(TopicConfigSerializeWrapper) or TopicConfigSerializeWrapper()
         self._version = saved.data_version
         self._topics = saved.topic_config_table
@@ -90,6 +106,16 @@ class TopicConfigTable:
     def get(self, topic: str) -> TopicConfig | None:
         """The topic's configuration, or None if there is no such topic."""
         return self._topics.get(topic)
+
+    def is_batch(self, topic: str) -> bool:
+        """Whether the topic's queues have one unit for a batch instead of one for a message.
+
+        Source: QueueTypeUtils.isBatchCq.
+        """
+        config = self._topics.get(topic)
+        return config is not None and (
+            config.attributes.get(QUEUE_TYPE_ATTRIBUTE) == BATCH_QUEUE_TYPE
+        )
 
     def update(self, *configs: TopicConfig) -> None:
         """Create or change topics. Nothing happens if they are like that already.
@@ -158,7 +184,7 @@ class TopicConfigTable:
             ) from error
         self._version = configs.data_version
         self._topics = configs.topic_config_table
-        self._on_change()
+        self.on_change()
 
 
 def system_topics(
@@ -174,6 +200,7 @@ def system_topics(
         (cluster, 16, PERM_ALL),
         (broker, 1, PERM_ALL),
         ("OFFSET_MOVED_EVENT", 1, PERM_READ | PERM_WRITE),
+        (SCHEDULE_TOPIC, SCHEDULE_TOPIC_QUEUE_NUM, PERM_READ | PERM_WRITE),
     ]
     if auto_create_queue_nums is not None:
         sizes.append((AUTO_CREATE_TOPIC, auto_create_queue_nums, PERM_ALL))

@@ -94,7 +94,8 @@ def next_version(version: DataVersion, now_ms: int) -> DataVersion:
 def encode_table(table: object) -> bytes:
     """The pretty text of a table, byte for byte as fastjson writes it.
 
-    Fields of a record come in alphabetical order, entries of a map in the map's own.
+    Fields of a record come in alphabetical order, without those that are None; entries of a map in
+    the map's own order.
     """
     return _pretty(table, "\n").encode()
 
@@ -103,7 +104,8 @@ def _pretty(value: object, line_start: str) -> str:
     """`line_start` is a line break and the tabs of the current level."""
     if isinstance(value, msgspec.Struct):
         names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
-        value = {name: getattr(value, attribute) for name, attribute in sorted(names)}
+        fields = {name: getattr(value, attribute) for name, attribute in sorted(names)}
+        value = {name: field for name, field in fields.items() if field is not None}
     if not isinstance(value, dict) or not value:
         return msgspec.json.encode(value).decode()
     if all(isinstance(key, int) for key in value):

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import shutil
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from node.errors import RequestError
@@ -12,8 +14,7 @@ from store.table_file import TableFile
 from tandem.wire.request_headers import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from tandem.wire.response_code import ResponseCode
 
-if TYPE_CHECKING:
-    from pathlib import Path
+GOLDEN = Path(__file__).parents[1] / "data/rocketmq-5.3.3/config-json/config/topics.json"
 
 
 class FullDisk(RealDisk):
@@ -101,6 +102,23 @@ def test_a_slave_copies_the_table_with_its_version(tmp_path: Path) -> None:
     topics.replace_all(theirs)
     assert changes.count == 2
     assert table(tmp_path).configs == theirs
+
+
+def test_the_topics_of_rocketmq_say_which_of_them_have_batch_queues(tmp_path: Path) -> None:
+    shutil.copy(GOLDEN, tmp_path)
+    topics = table(tmp_path)
+    assert topics.is_batch("TopicA")
+    assert not topics.is_batch("SCHEDULE_TOPIC_XXXX")
+    assert not topics.is_batch("NOSUCH")
+
+
+def test_attributes_survive_a_change_of_another_topic(tmp_path: Path) -> None:
+    shutil.copy(GOLDEN, tmp_path)
+    table(tmp_path).update(TopicConfig(topic_name="Other"))
+    saved = msgspec.json.decode((tmp_path / "topics.json").read_bytes())
+    golden = msgspec.json.decode(GOLDEN.read_bytes())["topicConfigTable"]
+    assert {name: saved["topicConfigTable"][name] for name in golden} == golden
+    assert table(tmp_path).is_batch("TopicA")
 
 
 @pytest.mark.parametrize("topic", ["T", "%RETRY%g", "a|b_c-9", "x" * 127])
