@@ -235,9 +235,8 @@ class MappedFileQueue:
 
         Source: MultiPathMappedFileQueue.tryCreateMappedFile.
         """
-        if (
-            self._preparing[0] == offset
-        ):  # one place for one name, even if a disk fills up meanwhile
+        # One place for one name, even if a disk fills up while the file is prepared.
+        if self._preparing[0] == offset:
             return self._preparing[1]
         free = [path for path in self._writable if not self._is_directory_full(path)]
         paths = free or self._writable

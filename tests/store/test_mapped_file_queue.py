@@ -155,6 +155,18 @@ def test_a_cut_deletes_later_files_and_zeroes_later_bytes(
     assert after.durable == b"x" * wrote + bytes(SIZE - wrote)
 
 
+def test_a_cut_that_has_nothing_to_erase_does_not_count_as_a_sync() -> None:
+    queue = a_queue(SimulatedDisk(), 2, wrote=100)
+    queue.truncate_dirty_files(SIZE + 100)
+    assert queue.flushed_where == 0
+    queue.files[0].flushed_position = SIZE
+    queue.files[1].flushed_position = 50
+    queue.truncate_dirty_files(SIZE + 60)
+    assert queue.flushed_where == SIZE + 50
+    queue.truncate_dirty_files(SIZE + 40)
+    assert queue.flushed_where == queue.max_offset == SIZE + 40
+
+
 def test_a_cut_in_front_of_all_files_deletes_them() -> None:
     disk = SimulatedDisk()
     a_queue(disk, 3)
@@ -396,7 +408,10 @@ async def test_a_file_prepared_twice_is_there_once(autojump_clock: MockClock) ->
         await trio.sleep(1.5)
         queue.reserve_next()
     assert names(disk) == ["0", "4096"]
-    assert queue.create_next().file_from_offset == SIZE
+    following = queue.create_next()
+    assert following.file_from_offset == SIZE
+    following.buffer[0:4] = b"mine"
+    assert (disk.read(following.file.path) or b"")[:4] == b"mine"
 
 
 def test_in_a_read_only_directory_nothing_is_changed() -> None:
