@@ -35,7 +35,7 @@ from tandem.wire.store_layout import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from store.consume_queue import Int64s
     from store.disk import Disk
@@ -136,13 +136,11 @@ class BatchConsumeQueue:
         Source: BatchConsumeQueue.recover.
         """
         files = self._files.files
-        end = 0
-        behind = (0, 0)
-        for file in files[max(0, len(files) - _FILES_RECOVERED) :]:
-            count, behind = _valid_units(file, behind)
-            end = file.file_from_offset + count * BATCH_CQ_STORE_UNIT_SIZE
-            if end < file.file_from_offset + file.size:
-                break
+        start = max(0, len(files) - _FILES_RECOVERED)
+        end = _end_of_units(files[start:])
+        while start > 0 and end == files[start].file_from_offset:
+            start -= 1
+            end = _end_of_units(files[start : start + 1])
         self._truncate(end)
 
     def _truncate(self, end: int) -> None:
@@ -445,6 +443,17 @@ class BatchConsumeQueue:
 def _units_of(file: MappedFile) -> _Units:
     """Return the units written to `file` as they lie there. Do not keep: it keeps the mapping."""
     return np.ndarray(file.wrote_position // BATCH_CQ_STORE_UNIT_SIZE, _UNIT, file.buffer)
+
+
+def _end_of_units(files: Sequence[MappedFile]) -> int:
+    end = 0
+    behind = (0, 0)
+    for file in files:
+        count, behind = _valid_units(file, behind)
+        end = file.file_from_offset + count * BATCH_CQ_STORE_UNIT_SIZE
+        if end < file.file_from_offset + file.size:
+            break
+    return end
 
 
 def _valid_units(file: MappedFile, behind: tuple[int, int]) -> tuple[int, tuple[int, int]]:

@@ -36,7 +36,7 @@ from tandem.wire.store_layout import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from store.disk import Disk
     from store.mapped_file import MappedFile
@@ -136,15 +136,16 @@ class ConsumeQueue:
 
         Unlike in RocketMQ, a unit that does not lie behind the one before it is none: a power loss
         can leave the second half of a unit without its first. And a last file without a unit is
-        deleted. Source: ConsumeQueue.recover.
+        deleted; if that is so of all three, the end is in an older one.
+
+        Source: ConsumeQueue.recover.
         """
         files = self._files.files
-        end = behind = 0
-        for file in files[max(0, len(files) - _FILES_RECOVERED) :]:
-            count, behind = _valid_units(file, behind)
-            end = file.file_from_offset + count * CQ_STORE_UNIT_SIZE
-            if end < file.file_from_offset + file.size:
-                break
+        start = max(0, len(files) - _FILES_RECOVERED)
+        end, behind = _end_of_units(files[start:])
+        while start > 0 and end == files[start].file_from_offset:
+            start -= 1
+            end, behind = _end_of_units(files[start : start + 1])
         self.max_physic_offset = behind or -1
         if self._ext is not None:
             self._ext.recover()
@@ -292,26 +293,14 @@ class ConsumeQueue:
         if store_timestamps_ms is None:
             assert self._ext is None, "extensions need store timestamps"
             store_timestamps_ms = np.zeros_like(offsets)
+        columns = (offsets, sizes, tags_codes, queue_offsets, store_timestamps_ms)
         ends = offsets + sizes
         if len(ends) <= _PLAIN_LOOP_ROWS_MAX or not (ends[1:] > ends[:-1]).all():
-            rows = zip(
-                offsets.tolist(),
-                sizes.tolist(),
-                tags_codes.tolist(),
-                queue_offsets.tolist(),
-                store_timestamps_ms.tolist(),
-                strict=True,
-            )
+            rows = zip(*(column.tolist() for column in columns), strict=True)
             return sum(self._enter(*row, may_start_late=may_start_late) for row in rows)
         built = int(np.searchsorted(ends, self.max_physic_offset, side="right"))
         if built:
-            self._repair_many(
-                offsets[:built],
-                sizes[:built],
-                tags_codes[:built],
-                queue_offsets[:built],
-                store_timestamps_ms[:built],
-            )
+            self._repair_many(*(column[:built] for column in columns))
         if built == len(ends):
             return 0
         self._start(int(queue_offsets[built]), int(offsets[built]), may_start_late=may_start_late)
@@ -424,19 +413,14 @@ class ConsumeQueue:
             max(0, (int(end) - first) // per_file)
             for end in (queue_offsets.min(), queue_offsets.max() + per_file)
         )
+        columns = (offsets, sizes, tags_codes, queue_offsets, store_timestamps_ms)
         for file in self._files.files[from_file:to_file]:
             numbers = queue_offsets - file.file_from_offset // CQ_STORE_UNIT_SIZE
             units = _units_of(file)
             rows = np.flatnonzero((numbers >= 0) & (numbers < len(units)))
             differs = units["tags_code"][numbers[rows]] != tags_codes[rows]
             for row in rows[differs].tolist():
-                self._repair(
-                    int(offsets[row]),
-                    int(sizes[row]),
-                    int(tags_codes[row]),
-                    int(queue_offsets[row]),
-                    int(store_timestamps_ms[row]),
-                )
+                self._repair(*(int(column[row]) for column in columns))
 
     def _pre_blank(self, queue_offset: int) -> None:
         """Start the queue at `queue_offset`: fillers from the start of the file up to there."""
@@ -571,6 +555,17 @@ def _extended(ext: ConsumeQueueExt, tags_code: int, store_timestamp_ms: int) -> 
 def _units_of(file: MappedFile) -> _Units:
     """Return the units written to `file` as they lie there. Do not keep: it keeps the mapping."""
     return np.ndarray(file.wrote_position // CQ_STORE_UNIT_SIZE, _UNIT, file.buffer)
+
+
+def _end_of_units(files: Sequence[MappedFile]) -> tuple[int, int]:
+    """Return where the units end in `files`, and where the last record does."""
+    end = behind = 0
+    for file in files:
+        count, behind = _valid_units(file, behind)
+        end = file.file_from_offset + count * CQ_STORE_UNIT_SIZE
+        if end < file.file_from_offset + file.size:
+            break
+    return end, behind
 
 
 def _valid_units(file: MappedFile, behind: int) -> tuple[int, int]:

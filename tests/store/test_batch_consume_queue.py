@@ -125,6 +125,16 @@ def test_a_torn_unit_is_the_end_of_the_queue(at: int, torn: bytes) -> None:
     assert bytes(file.buffer[92:]) == bytes(SIZE - 92)
 
 
+@pytest.mark.parametrize("lost_from", [0, 3, 10, 17, 20, 40])
+def test_an_end_in_front_of_the_last_three_files_is_found(lost_from: int) -> None:
+    disk = SimulatedDisk()
+    queue = a_queue(disk, 60)
+    for file in queue.files.files[lost_from // 10 :]:
+        start = max(0, lost_from * 46 - file.file_from_offset)
+        file.buffer[start:] = bytes(SIZE - start)
+    assert units_of(recovered(disk)) == batches(lost_from)
+
+
 def test_a_last_file_without_a_unit_is_deleted() -> None:
     disk = SimulatedDisk()
     a_queue(disk, 10)

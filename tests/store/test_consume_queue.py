@@ -126,6 +126,19 @@ def test_a_last_file_without_a_unit_is_deleted() -> None:
     assert disk.list_files(DIRECTORY) == [(f"{0:020d}", SIZE)]
 
 
+@pytest.mark.parametrize("lost_from", [0, 3, 10, 17, 20, 40])
+def test_an_end_in_front_of_the_last_three_files_is_found(lost_from: int) -> None:
+    """Otherwise the queue would know no record, and all of it be entered again."""
+    disk = SimulatedDisk()
+    queue = a_queue(disk, 60)
+    for file in queue.files.files[lost_from // 10 :]:
+        start = max(0, lost_from * 20 - file.file_from_offset)
+        file.buffer[start:] = bytes(SIZE - start)
+    again = recovered(disk)
+    assert units_of(again) == [unit(n) for n in range(lost_from)]
+    assert again.max_physic_offset == (unit(lost_from - 1)[0] + 100 if lost_from else -1)
+
+
 @pytest.mark.parametrize("keep", [0, 1, 9, 10, 11, 25])
 def test_units_of_records_behind_the_end_of_the_log_are_dropped(keep: int) -> None:
     """ConsumeQueue.truncateDirtyLogicFiles."""
