@@ -62,8 +62,8 @@ def _no_limit() -> None:
 class Index(Protocol):
     """What cleaning asks of the `IndexService`."""
 
-    def delete_expired_files(self, min_physical_offset: int) -> object:
-        """Delete the oldest files all of whose messages lie below; never the last one."""
+    def delete_expired_files(self, min_physical_offset: int) -> int:
+        """Delete the oldest files all of whose messages lie below; return how many went."""
 
 
 class CleanCommitLogService:
@@ -262,8 +262,9 @@ class CleanConsumeQueueService:
         for topic, queue_id in self._queues.queues():
             if self._clean_queue(topic, queue_id, min_offset):
                 await trio.sleep(self._config.delete_consume_queue_files_interval_ms / 1000)
-        if self._index is not None:
-            self._index.delete_expired_files(min_offset)
+        count = self._index.delete_expired_files(min_offset) if self._index is not None else 0
+        if count:
+            _log.info("deleted %d files of the index: the log begins at %d now", count, min_offset)
         self._last_physical_min_offset = min_offset
 
     def _clean_queue(self, topic: str, queue_id: int, min_offset: int) -> int:

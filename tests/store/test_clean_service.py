@@ -46,8 +46,9 @@ class FakeIndex:
     def __init__(self) -> None:
         self.calls: list[int] = []
 
-    def delete_expired_files(self, min_physical_offset: int) -> None:
+    def delete_expired_files(self, min_physical_offset: int) -> int:
         self.calls.append(min_physical_offset)
+        return 1
 
 
 class FakeWall:
@@ -319,7 +320,10 @@ async def test_a_file_that_is_held_for_too_long_is_closed_by_force(
     assert clean.count == 1
 
 
-async def test_queues_and_index_follow_the_log(autojump_clock: MockClock) -> None:
+async def test_queues_and_index_follow_the_log(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     clean = World(delete_when=(0,), delete_file_batch_max=3)
     clean.age(hours=73)
     assert clean.queue_files() == [3, 3, 3]
@@ -331,6 +335,10 @@ async def test_queues_and_index_follow_the_log(autojump_clock: MockClock) -> Non
     assert clean.queue_files() == [2, 2, 2]
     messages = check_store(clean.store)
     assert messages[0].physical_offset == 3 * COMMIT_LOG_BYTES
+    assert [r.getMessage() for r in caplog.records if " of the index" in r.getMessage()] == [
+        "deleted 1 files of the index: the log begins at 24576 now"
+    ]
+    assert "deleted 1 files of queue 1 of TopicA: the log begins at 24576 now" in caplog.text
     await clean.consume_queue.clean()
     assert clean.index.calls == [3 * COMMIT_LOG_BYTES], "only when the log has lost more"
 
