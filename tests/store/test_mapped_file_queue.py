@@ -3,6 +3,7 @@
 Where they go when there are several directories, and how old ones are deleted.
 """
 
+import os
 from pathlib import Path
 
 import pytest
@@ -656,9 +657,10 @@ def test_deleted_files_of_this_machine_are_gone_at_once_and_readable_to_the_end(
     filled(queue, 3)
     queue.files[0].buffer[:4] = b"read"
     view = queue.files[0].select(0, 4)
-    now_ms = disk.modified_ms(queue.files[2].file.path)
-    assert delete_by_time(queue, now_ms=now_ms + 999_000) == []
-    assert len(delete_by_time(queue, now_ms=now_ms + 1_000_000)) == 2
+    for file in queue.files:
+        os.utime(file.file.path, ns=(5_000_000, 5_000_000))
+    assert delete_by_time(queue, now_ms=1_000_004) == []
+    assert len(delete_by_time(queue, now_ms=1_000_005)) == 2
     assert [path.name for path in tmp_path.iterdir()] == [f"{2 * SIZE:020d}"]
     assert view is not None
     assert bytes(view) == b"read"
