@@ -357,7 +357,7 @@ class RegisterBrokerBody(Body, frozen=True):
 class ConsumerOffsetTableBody(Body, frozen=True):
     """Body of the answer to GET_ALL_CONSUMER_OFFSET: `topic@group` to queue id to offset."""
 
-    offset_table: dict[str, dict[int, int]]
+    offset_table: dict[str, dict[Int32, Int64]]
     data_version: DataVersion = DataVersion()
 
 

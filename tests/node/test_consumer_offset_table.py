@@ -7,6 +7,7 @@ import pytest
 
 from node.consumer_offset_table import COMMITS_PER_VERSION, ConsumerOffsetTable
 from store.disk import RealDisk
+from store.errors import TableFileError
 from store.table_file import TableFile
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.request_headers import ConsumerOffsetTableBody, DataVersion
@@ -50,6 +51,27 @@ def test_the_file_of_rocketmq_is_read_and_written_byte_for_byte(tmp_path: Path) 
     offsets.save()
     assert (tmp_path / "o.json").read_bytes() == GOLDEN.read_bytes()
     assert (tmp_path / "o.json.bak").read_bytes() == GOLDEN.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"offsetTable":{"T@g":{"1":6}}}',
+        '{ "offsetTable" :\r\n{ "T@g" : { 1 : 6 , 2 : 0 } } , "pullOffsetTable":{"x":{3:4}} }',
+        '{"dataVersion":{"counter":7},"offsetTable":{"T@g":{1:6\n\t\t}\n}}',
+    ],
+    ids=["quoted", "spaced, with an unknown key", "bare"],
+)
+def test_every_spelling_of_the_file_is_read(tmp_path: Path, text: str) -> None:
+    (tmp_path / "o.json").write_text(text)
+    assert table(tmp_path).query("g", "T", 1) == 6
+
+
+@pytest.mark.parametrize("queues", ["{0:9223372036854775808}", "{2147483648:0}", "{0:null}", "[]"])
+def test_a_file_that_is_no_table_is_an_error_with_a_remedy(tmp_path: Path, queues: str) -> None:
+    (tmp_path / "o.json").write_text('{"offsetTable":{"T@g":' + queues + "}}")
+    with pytest.raises(TableFileError, match=r"o\.json: neither .* restore one"):
+        table(tmp_path)
 
 
 def test_nothing_is_written_when_nothing_changed(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from node.errors import RequestError
 from node.topic_config_table import TopicConfigTable, system_topics, topic_complaint
 from store.disk import RealDisk
-from store.errors import StoreFullError
+from store.errors import StoreFullError, TableFileError
 from store.table_file import TableFile
 from tandem.wire.request_headers import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from tandem.wire.response_code import ResponseCode
@@ -110,6 +110,20 @@ def test_the_topics_of_rocketmq_say_which_of_them_have_batch_queues(tmp_path: Pa
     assert topics.is_batch("TopicA")
     assert not topics.is_batch("SCHEDULE_TOPIC_XXXX")
     assert not topics.is_batch("NOSUCH")
+
+
+def test_topics_of_rocketmq_4_are_read(tmp_path: Path) -> None:
+    text = '{ "topicConfigTable" : {"T":{"topicName":"T","perm":6,"someday":{1:2}} } , "x":null }'
+    (tmp_path / "topics.json").write_text(text)
+    assert table(tmp_path).get("T") == TopicConfig(topic_name="T")
+    assert not table(tmp_path).is_batch("T")
+
+
+@pytest.mark.parametrize("text", ["[]", '{"topicConfigTable":{"T":{"perm":6}}}', '{"a":'])
+def test_a_file_that_is_no_table_is_an_error_with_a_remedy(tmp_path: Path, text: str) -> None:
+    (tmp_path / "topics.json").write_text(text)
+    with pytest.raises(TableFileError, match=r"topics\.json: neither .* restore one"):
+        table(tmp_path)
 
 
 def test_attributes_survive_a_change_of_another_topic(tmp_path: Path) -> None:
