@@ -294,8 +294,9 @@ class ConsumeQueue:
             assert self._ext is None, "extensions need store timestamps"
             store_timestamps_ms = np.zeros_like(offsets)
         columns = (offsets, sizes, tags_codes, queue_offsets, store_timestamps_ms)
-        ends = offsets + sizes
-        if len(ends) <= _PLAIN_LOOP_ROWS_MAX or not (ends[1:] > ends[:-1]).all():
+        is_few = len(offsets) <= _PLAIN_LOOP_ROWS_MAX
+        ends = offsets if is_few else offsets + sizes
+        if is_few or not (ends[1:] > ends[:-1]).all():
             rows = zip(*(column.tolist() for column in columns), strict=True)
             return sum(self._enter(*row, may_start_late=may_start_late) for row in rows)
         built = int(np.searchsorted(ends, self.max_physic_offset, side="right"))
