@@ -61,7 +61,7 @@ _PHYSICAL_OFFSET_MAX: Final = (1 << 63) - FILLER_SIZE - 1
 _RECOVERED_AT_ONCE: Final = 1 << 14
 """How many units recovery looks at in one go: the rest of most last files is empty."""
 
-_PLAIN_LOOP_ROWS_MAX: Final = 16
+_PLAIN_LOOP_ROWS_MAX: Final = 12
 """Below this many rows a plain loop beats numpy's cost per call."""
 
 
