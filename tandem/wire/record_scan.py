@@ -52,6 +52,7 @@ _CHECKED_HEAD = struct.Struct(">III16xqI")
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
 
+# With v4 hosts; behind v6 ones the fields from STORETIMESTAMP on lie further back.
 _HEAD = np.dtype(
     [
         ("size", ">i4"),
@@ -63,12 +64,25 @@ _HEAD = np.dtype(
         ("physical_offset", ">i8"),
         ("sys_flag", ">i4"),
         ("born_timestamp_ms", ">i8"),
+        ("born_host", "V8"),
+        ("store_timestamp_ms", ">i8"),
+        ("store_host", "V8"),
+        ("reconsume_times", ">i4"),
+        ("prepared_transaction_offset", ">i8"),
+        ("body_size", ">i4"),
     ]
 )
+_NUMBERS = tuple(name for name in _HEAD.names or () if not name.endswith("host"))
+_TAIL = np.dtype(
+    [("reconsume_times", ">i4"), ("prepared_transaction_offset", ">i8"), ("body_size", ">i4")]
+)
 _BORN_HOST_AT = 48
-_BODY_SIZE_AT = 84  # with v4 hosts
+_STORE_HOST_AT = 64
+_TAIL_AT = 72
+_BODY_SIZE_AT = 84
+_V6_FLAGS = BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
 
-assert _HEAD.itemsize == _BORN_HOST_AT
+assert _HEAD.itemsize == _BODY_SIZE_AT + 4 == _TAIL_AT + _TAIL.itemsize
 assert _CHECKED_HEAD.size == 40
 
 PLAIN_LOOP_RECORDS_MAX: Final = 24
@@ -183,23 +197,43 @@ def walk_records(
     than 91 bytes or more than `record_bytes_max` is CORRUPT.
     """
     end = len(buffer) if end is None else end
-    unpack = _SIZE_MAGIC.unpack_from
+    unpack = _INT.unpack_from
     starts: list[int] = []
     append = starts.append
     position = start
-    last = end - _SIZE_MAGIC.size
+    last = end - RECORD_BYTES_MIN
+    # This loop is the floor under every scan: it only adds sizes up. What it went through is
+    # looked at afterwards, all at once.
     while position <= last:
-        size, magic = unpack(buffer, position)
-        # Ordered by how often each is true: this loop is the floor under every scan.
-        if magic != MESSAGE_MAGIC_CODE and magic != MESSAGE_MAGIC_CODE_V2:
-            break
-        if not RECORD_BYTES_MIN <= size <= record_bytes_max or position + size > end:
+        (size,) = unpack(buffer, position)
+        if size < RECORD_BYTES_MIN:
             break
         append(position)
         position += size
+    found = np.array(starts, np.int64)
+    good = _seem_records(buffer, found, np.append(found[1:], position), end, record_bytes_max)
+    if not good.all():
+        count = int(np.argmin(good))
+        position = starts[count]
+        found = found[:count]
     stop, reason, needed_bytes = _look(buffer, position, end, record_bytes_max)
     assert stop is not None
-    return RecordWalk(np.array(starts, np.int64), position, stop, reason, needed_bytes)
+    return RecordWalk(found, position, stop, reason, needed_bytes)
+
+
+def _seem_records(
+    buffer: Buffer, starts: Int64s, ends: Int64s, end: int, record_bytes_max: int
+) -> Bools:
+    """Say where the magic is a record's, and the record not too large. See `_look`."""
+    if not len(starts):
+        return np.empty(0, np.bool_)
+    magic = _gather(buffer, ">u4", starts + 4)
+    good: Bools = (magic == MESSAGE_MAGIC_CODE) | (magic == MESSAGE_MAGIC_CODE_V2)
+    # Only the last one can run past the end.
+    good[-1] &= ends[-1] <= end
+    if record_bytes_max < RECORD_BYTES_MAX:
+        good &= ends - starts <= record_bytes_max
+    return good
 
 
 def _look(  # noqa: PLR0911 - one return for each thing that can lie here
@@ -231,31 +265,31 @@ def read_columns(buffer: Buffer, starts: Int64s) -> RecordColumns:
     if not len(starts):
         return _no_columns()
     head = _strided(buffer, _HEAD)[starts]
-    fixed = {name: head[name].astype(np.int64) for name in _HEAD.names or ()}
+    fixed = {name: head[name].astype(np.int64) for name in _NUMBERS}
     ends = starts + fixed["size"]
-    sys_flag = fixed["sys_flag"]
-    born_shift = 12 * ((sys_flag & BORNHOST_V6_FLAG) != 0).astype(np.int64)
-    shift = born_shift + 12 * ((sys_flag & STOREHOSTADDRESS_V6_FLAG) != 0)
-    sound = fixed["size"] >= RECORD_BYTES_MIN + shift
-    behind_hosts = np.where(sound, starts + shift, starts)
-    body_size = _gather(buffer, ">i4", behind_hosts + _BODY_SIZE_AT)
-    body_start = behind_hosts + _BODY_SIZE_AT + 4
+    behind_hosts = starts
+    fixed["store_host_start"] = starts + _STORE_HOST_AT
+    if (fixed["sys_flag"] & _V6_FLAGS).any():
+        behind_hosts = _read_behind_hosts(buffer, starts, fixed)
+    body_size = fixed.pop("body_size")
+    body_start = behind_hosts + (_BODY_SIZE_AT + 4)
+    topic_start = body_start + body_size + 1
     v2 = fixed["magic"] == MESSAGE_MAGIC_CODE_V2
-    topic_start = body_start + body_size + np.where(v2, 2, 1)
-    sound &= (body_size >= 0) & (topic_start + 2 <= ends)
-    topic_size = _topic_sizes(buffer, np.where(sound, topic_start, starts + 2), v2)
+    any_v2 = v2.any()
+    if any_v2:
+        topic_start += v2
+    sound = (body_size >= 0) & (topic_start + 2 <= ends)
+    topic_size = _gather(buffer, ">i1", np.where(sound, topic_start - 1, starts))
+    if any_v2:
+        long_size = _gather(buffer, ">i2", np.where(sound, topic_start - 2, starts))
+        topic_size = np.where(v2, long_size, topic_size)
     properties_start = topic_start + topic_size + 2
     sound &= (topic_size >= 0) & (properties_start <= ends)
     properties_size = _gather(buffer, ">i2", np.where(sound, properties_start - 2, starts))
     sound &= (properties_size >= 0) & (properties_start + properties_size == ends)
-    stored_at = np.where(sound, starts + 56 + born_shift, starts)
     return RecordColumns(
         start=starts,
         **fixed,
-        store_timestamp_ms=_gather(buffer, ">i8", stored_at),
-        store_host_start=stored_at + 8,
-        reconsume_times=_gather(buffer, ">i4", behind_hosts + 72),
-        prepared_transaction_offset=_gather(buffer, ">i8", behind_hosts + 76),
         body_start=body_start,
         body_size=body_size,
         topic_start=topic_start,
@@ -264,6 +298,25 @@ def read_columns(buffer: Buffer, starts: Int64s) -> RecordColumns:
         properties_size=properties_size,
         sound=sound,
     )
+
+
+def _read_behind_hosts(buffer: Buffer, starts: Int64s, fixed: dict[str, Int64s]) -> Int64s:
+    """Put the fields in `fixed` that lie behind v6 hosts right; return by how much they lie behind.
+
+    Where a record has no room for its hosts, its body size becomes -1.
+    """
+    born_shift = 12 * ((fixed["sys_flag"] & BORNHOST_V6_FLAG) != 0)
+    shift = born_shift + 12 * ((fixed["sys_flag"] & STOREHOSTADDRESS_V6_FLAG) != 0)
+    fits = fixed["size"] >= RECORD_BYTES_MIN + shift
+    stored_at = starts + np.where(fits, 56 + born_shift, 56)
+    behind_hosts = starts + np.where(fits, shift, 0)
+    fixed["store_timestamp_ms"] = _gather(buffer, ">i8", stored_at)
+    fixed["store_host_start"] = stored_at + 8
+    tail = _strided(buffer, _TAIL)[behind_hosts + _TAIL_AT]
+    for name in _TAIL.names or ():
+        fixed[name] = tail[name].astype(np.int64)
+    fixed["body_size"][~fits] = -1
+    return behind_hosts
 
 
 def _no_columns() -> RecordColumns:
@@ -280,13 +333,6 @@ def _strided(buffer: Buffer, dtype: np.dtype[np.void] | str) -> NDArray[np.void]
 
 def _gather(buffer: Buffer, dtype: str, positions: Int64s) -> Int64s:
     return _strided(buffer, dtype)[positions].astype(np.int64)
-
-
-def _topic_sizes(buffer: Buffer, topic_start: Int64s, v2: Bools) -> Int64s:
-    sizes = _gather(buffer, ">i1", topic_start - 1)
-    if v2.any():
-        sizes = np.where(v2, _gather(buffer, ">i2", topic_start - 2), sizes)
-    return sizes
 
 
 def body_crcs(buffer: Buffer, columns: RecordColumns) -> Int64s:
