@@ -7,7 +7,11 @@ and queue with comparisons of columns, and each queue takes its own in one call.
                          |
                          +-- by topic and queue id --> dispatch_many of that queue
                          |
-                         +-- of a batch topic: one at a time, a unit says how many messages it is
+                         |
+                         +-- of a topic of batches: with how many messages each of them is
+
+A queue whose numbers begin again at 0 belongs to a topic that was deleted and created again. It
+starts anew: what lies before is in the log, but in no queue, as it was before the log was read.
 
 Entering is harmless when repeated: a queue takes a record once. So whoever was interrupted, by an
 error too, starts again with the same records.
@@ -23,8 +27,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from store.batch_consume_queue import BatchConsumeQueue
+from store.consume_queue import QueueGapError
 from store.consume_queue_store import is_queued
-from store.recovery import DELAY_LEVELS
+from store.recovery import DELAY_LEVELS, inner_batch_of
 from tandem.wire.column_values import distinct_values, property_values, tags_codes
 from tandem.wire.delay_level import SCHEDULE_TOPIC, DelayLevels, delay_level_of
 from tandem.wire.message import (
@@ -37,7 +43,7 @@ from tandem.wire.message_properties import PROPERTY_DELAY_LEVEL
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from store.consume_queue_store import ConsumeQueueStore
+    from store.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
     from store.recovery import DispatchRequest
     from store.reput_message_service import OnArrival
     from tandem.wire.record_scan import Bools, Int64s, RecordColumns
@@ -77,8 +83,15 @@ class ConsumeQueueDispatcher:
             return
         if not self._has_place(request.topic, request.queue_id, request.queue_offset):
             return
-        queue = self._queues.dispatch(request, may_start_late=may_start_late)
-        if queue is not None and on_arrival is not None:
+        queue = self._queues.find_or_create(request.topic, request.queue_id)
+        try:
+            is_new = queue.dispatch(request, may_start_late=may_start_late)
+        except QueueGapError:
+            if request.queue_offset:
+                raise
+            _start_anew(queue, request.offset)
+            is_new = queue.dispatch(request)
+        if is_new and on_arrival is not None:
             on_arrival(queue.topic, queue.queue_id, queue.next_offset, request.tags_code)
 
     def dispatch_columns(
@@ -102,23 +115,26 @@ class ConsumeQueueDispatcher:
         rows = np.flatnonzero(self._rows_with_place(columns, names, numbers))
         keys = numbers[rows] << 32 | columns.queue_id[rows]
         rows, runs = _grouped(rows, keys)
-        offsets, sizes = columns.physical_offset[rows], columns.size[rows]
-        codes, queue_offsets = codes[rows], columns.queue_offset[rows]
+        units = (
+            columns.physical_offset[rows],
+            columns.size[rows],
+            codes[rows],
+            columns.queue_offset[rows],
+            columns.store_timestamp_ms[rows],
+        )
         for run in runs:
             first = rows[run.start]
             queue = self._queues.find_or_create(names[numbers[first]], int(columns.queue_id[first]))
+            own = tuple(column[run] for column in units)
+            if isinstance(queue, BatchConsumeQueue):
+                own = _with_batches(buffer, columns.take(rows[run]), own)
             before = queue.next_offset
             try:
-                queue.dispatch_many(
-                    offsets[run],
-                    sizes[run],
-                    codes[run],
-                    queue_offsets[run],
-                    may_start_late=may_start_late,
-                )
+                _enter(queue, own, may_start_late=may_start_late)
             finally:
                 if on_arrival is not None and queue.next_offset != before:
-                    on_arrival(queue.topic, queue.queue_id, queue.next_offset, _common(codes[run]))
+                    code = _common(codes[rows[run]])
+                    on_arrival(queue.topic, queue.queue_id, queue.next_offset, code)
 
     def _dispatch_codes(
         self,
@@ -171,6 +187,50 @@ class ConsumeQueueDispatcher:
                 topic,
                 queue_id,
             )
+
+
+def _enter(queue: AnyConsumeQueue, units: tuple[Int64s, ...], *, may_start_late: bool) -> None:
+    """Enter units, the columns that `dispatch_many` of that queue takes."""
+    while True:
+        try:
+            queue.dispatch_many(*units, may_start_late=may_start_late)
+        except QueueGapError:
+            offsets, sizes, _, queue_offsets, *_ = units
+            left = np.flatnonzero(offsets + sizes > queue.max_physic_offset)
+            if queue_offsets[left[0]]:
+                raise
+            _start_anew(queue, int(offsets[left[0]]))
+            units = tuple(column[left] for column in units)
+        else:
+            return
+
+
+def _start_anew(queue: AnyConsumeQueue, offset: int) -> None:
+    _log.warning(
+        "%s-%d: its numbers begin again at 0 with the record at %d, as those of a topic that was"
+        " deleted and created again; the queue starts there, older messages are in the log only",
+        queue.topic,
+        queue.queue_id,
+        offset,
+    )
+    queue.destroy()
+
+
+def _with_batches(
+    buffer: bytes | memoryview, columns: RecordColumns, units: tuple[Int64s, ...]
+) -> tuple[Int64s, ...]:
+    """Return the units with the number of the first message in each record, and their count."""
+    batches = [
+        inner_batch_of(bytes(buffer[start : start + size]), queue_offset)
+        for start, size, queue_offset in zip(
+            columns.properties_start.tolist(),
+            columns.properties_size.tolist(),
+            columns.queue_offset.tolist(),
+            strict=True,
+        )
+    ]
+    bases, counts = np.array(batches, np.int64).T
+    return *units[:3], bases, *units[4:], counts
 
 
 def is_directory_name(topic: str) -> bool:

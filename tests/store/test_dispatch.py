@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from store.batch_consume_queue import BatchConsumeQueue
 from store.consume_queue import QueueGapError
 from store.consume_queue_store import ConsumeQueueStore
 from store.dispatch import ConsumeQueueDispatcher, is_directory_name
@@ -211,6 +212,156 @@ def test_a_gap_in_one_queue_is_told() -> None:
     with pytest.raises(QueueGapError):
         enter_all(ConsumeQueueDispatcher(some_queues()), late, may_start_late=False)
     enter_all(ConsumeQueueDispatcher(some_queues()), late)
+
+
+def a_topic_created_twice() -> LogBuilder:
+    log = LogBuilder()
+    for queue_offset in (0, 1, 2, 0, 1, 0, 1, 2, 3):
+        log.put(queue_offset=queue_offset)
+        log.put("TopicB")
+    return log
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_queue_starts_anew_where_its_numbers_do(
+    caplog: pytest.LogCaptureFixture, *, at_once: bool
+) -> None:
+    """RocketMQ counts from 0 again in a topic that was deleted and created again.
+
+    Read from the log, those messages were repeats to it, and are in no queue any more.
+    """
+    log = a_topic_created_twice()
+    disk = SimulatedDisk()
+    dispatcher = ConsumeQueueDispatcher(some_queues(disk))
+    if at_once:
+        enter_all(dispatcher, log)
+    else:
+        for request in requests_of(log):
+            dispatcher.dispatch(request)
+    expected = SimulatedDisk()
+    last = LogBuilder()
+    last.messages = [*log.messages[10::2], *log.messages[1::2]]
+    last.log = log.log
+    other = ConsumeQueueDispatcher(some_queues(expected))
+    for request in requests_of(last):
+        other.dispatch(request)
+    assert files_of(disk) == files_of(expected)
+    assert caplog.text.count("its numbers begin again at 0") == 2
+
+
+def test_a_queue_goes_on_after_it_has_started_anew_and_repeats_are_repeats() -> None:
+    log = a_topic_created_twice()
+    queues = some_queues()
+    queue = queues.find_or_create("TopicA", 0)
+    for _ in range(2):
+        enter_all(ConsumeQueueDispatcher(queues), log)
+        assert queue.next_offset == 4
+    log.put(queue_offset=4)
+    enter_all(ConsumeQueueDispatcher(queues), log)
+    assert queue.next_offset == 5
+
+
+def batch_queues(disk: SimulatedDisk) -> ConsumeQueueStore:
+    return ConsumeQueueStore(
+        "/store/consumequeue",
+        FILE_BYTES,
+        disk,
+        batch_directory="/store/batchconsumequeue",
+        batch_mapped_file_size=4 * 46,
+        is_batch_topic=lambda topic: topic == "Batches",
+    )
+
+
+def a_log_of_batches() -> LogBuilder:
+    log = LogBuilder(file_bytes=1 << 20)
+    base = 0
+    for count in (3, 1, 32_767, 2, 5, 1, 1, 7):
+        log.put("TopicA")
+        log.put(
+            "Batches",
+            sys_flag=0xC0,
+            tags="TagA",
+            queue_offset=base,
+            properties={"INNER_BASE": str(base), "INNER_NUM": str(count)},
+        )
+        base += count
+    log.put("Batches", queue_offset=base)  # a message alone
+    return log
+
+
+def test_batches_enter_their_queues_with_the_numbers_of_their_messages() -> None:
+    """BatchConsumeQueue.putMessagePositionInfoWrapper."""
+    log = a_log_of_batches()
+    disks = SimulatedDisk(), SimulatedDisk()
+    queues = batch_queues(disks[0])
+    told: list[tuple[str, int, int, int | None]] = []
+    data = bytes(log.log)
+    ConsumeQueueDispatcher(queues).dispatch_columns(
+        data, intact_records(data, 0), on_arrival=lambda *facts: told.append(facts)
+    )
+    assert told == [("TopicA", 0, 8, 0), ("Batches", 0, 32_788, None)]
+    queue = queues.find("Batches", 0)
+    assert isinstance(queue, BatchConsumeQueue)
+    units = [unit for n in (0, 32_773, 32_787) for unit in queue.batch_units(n, 10)]
+    assert [(unit.base, unit.batch_size) for unit in units] == [
+        (0, 3),
+        (3, 1),
+        (4, 32_767),
+        (32_771, 2),
+        (32_773, 5),
+        (32_778, 1),
+        (32_779, 1),
+        (32_780, 7),
+        (32_787, 1),
+    ]
+    one_by_one = ConsumeQueueDispatcher(batch_queues(disks[1]))
+    for request in requests_of(log):
+        one_by_one.dispatch(request)
+    assert files_of(disks[0]) == files_of(disks[1])
+
+
+def test_no_batch_is_skipped_wherever_the_queue_has_stopped() -> None:
+    """RocketMQ compares starts with ends of records there; a queue takes each record once."""
+    log = a_log_of_batches()
+    data = bytes(log.log)
+    whole = SimulatedDisk()
+    ConsumeQueueDispatcher(batch_queues(whole)).dispatch_columns(data, intact_records(data, 0))
+    for message in log.messages:
+        disk = whole.crashed()
+        queues = batch_queues(disk)
+        queues.load()
+        queues.recover()
+        queues.truncate_dirty(message.physical_offset)
+        for queue in map(queues.find, *zip(*queues.queues(), strict=True)):
+            assert queue is not None
+            assert queue.max_physic_offset <= message.physical_offset
+        ConsumeQueueDispatcher(queues).dispatch_columns(data, intact_records(data, 0))
+        assert files_of(disk) == files_of(whole)
+
+
+def test_extensions_get_the_times_of_their_records() -> None:
+    """ConsumeQueueExt.put."""
+    log = a_log(40)
+    found = []
+    for at_once in (True, False):
+        disk = SimulatedDisk()
+        queues = ConsumeQueueStore(
+            "/store/consumequeue",
+            FILE_BYTES,
+            disk,
+            ext_directory="/store/consumequeue_ext",
+            ext_mapped_file_size=100,
+        )
+        dispatcher = ConsumeQueueDispatcher(queues)
+        if at_once:
+            enter_all(dispatcher, log)
+        else:
+            for request in requests_of(log):
+                dispatcher.dispatch(request)
+        found.append(files_of(disk))
+    assert found[0] == found[1]
+    first = found[0][f"/store/consumequeue_ext/TopicA/0/{0:020d}"]
+    assert first[10:18] == log.messages[0].store_timestamp_ms.to_bytes(8, "big")
 
 
 def test_without_room_what_fitted_is_told_and_the_rest_follows_later() -> None:
