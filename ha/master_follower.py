@@ -27,7 +27,7 @@ from ha.errors import (
 from ha.ha_client import HAClient, HAClientState
 from ha.protocol import encode_refusal
 from store.errors import StoreError
-from store.message_store import RECORD_OVERHEAD_BYTES_MAX
+from store.message_encoder import RECORD_OVERHEAD_BYTES_MAX
 
 if TYPE_CHECKING:
     from ha.config import HAConfig

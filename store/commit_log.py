@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from store.transient_store_pool import TransientStorePool
     from tandem.wire.message import Host
 
-__all__ = ["CommitLog", "IllegalBatchError", "IllegalMessageError"]
-
 END_FILE_MIN_BLANK_LENGTH: Final = 8
 MAX_MESSAGE_SIZE_BYTES: Final = 4 << 20
 _STORE_TIMESTAMP_END: Final = 76
@@ -90,7 +88,6 @@ class CommitLog:
             max_message_size_bytes=max_message_size_bytes,
             append_prop_crc=append_prop_crc,
         )
-        self.shape = self.encoder.shape
         self._append_prop_crc = append_prop_crc
         self._store_host = store_host.packed
         self._shapes = self.encoder.shapes
@@ -176,7 +173,7 @@ class CommitLog:
                 message.born_timestamp_ms,
                 born_host,
                 now_ms,
-                self._store_host,
+                self._store_host_of(message) if message.store_host else self._store_host,
                 message.reconsume_times,
                 message.prepared_transaction_offset,
                 key[0],
@@ -198,6 +195,11 @@ class CommitLog:
         self.last_store_timestamp_ms = now_ms
         self.last_record_offset = offset
         return offset, size
+
+    def _store_host_of(self, message: PutMessage) -> bytes:
+        """Return the host a message brings along; our own if that is of the other kind."""
+        own = self._store_host
+        return message.store_host if len(message.store_host) == len(own) else own
 
     def append_batch(
         self,

@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from store.batch_consume_queue import BatchConsumeQueue
 from store.results import GetMessageResult, GetMessageStatus
-from tandem.wire.store_layout import CQ_STORE_UNIT_SIZE, FILLER_SIZE
+from tandem.wire.store_layout import CQ_STORE_UNIT_SIZE, FILLER_SIZE, is_ext_address
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from store.commit_log import CommitLog
-    from store.consume_queue import ConsumeQueue
+    from store.consume_queue_store import AnyConsumeQueue
 
 MESSAGE_COUNT_MAX: Final = 32
 MESSAGE_BYTES_MAX: Final = 262_144
@@ -28,7 +31,7 @@ UNITS_SCANNED_BYTES_MAX: Final = 16_000
 """How far one read looks for matching tags (maxFilterMessageSize)."""
 
 
-def position_status(queue: ConsumeQueue | None, offset: int) -> tuple[GetMessageStatus, int]:
+def position_status(queue: AnyConsumeQueue | None, offset: int) -> tuple[GetMessageStatus, int]:
     """Say whether `offset` lies in the queue; FOUND if so, else where to go on.
 
     Source: DefaultMessageStore.getMessage, its first checks.
@@ -48,7 +51,7 @@ def position_status(queue: ConsumeQueue | None, offset: int) -> tuple[GetMessage
 
 def collect(
     commit_log: CommitLog,
-    queue: ConsumeQueue,
+    queue: AnyConsumeQueue,
     offset: int,
     count_max: int,
     bytes_max: int,
@@ -67,11 +70,11 @@ def collect(
     removed_below = -1
     scan_max = max(UNITS_SCANNED_BYTES_MAX // CQ_STORE_UNIT_SIZE, count_max)
     min_physical, max_physical = commit_log.min_offset, commit_log.max_offset
-    for at, size, code in queue.units(offset, scan_max):
-        if count and (count >= count_max or total + size > bytes_max):
+    for at, size, code, after, message_num in _entries(queue, offset, scan_max):
+        if count and (count + message_num > count_max or total + size > bytes_max):
             break
-        next_offset += 1
-        if at < removed_below or (tags_codes is not None and code not in tags_codes):
+        next_offset = after
+        if at < removed_below or not (tags_codes is None or _may_match(code, tags_codes)):
             continue
         if size == FILLER_SIZE or at < min_physical or at + size > max_physical:
             if not count:
@@ -82,7 +85,7 @@ def collect(
             runs[-1] = (runs[-1][0], runs[-1][1] + size)
         else:
             runs.append((at, size))
-        count += 1
+        count += message_num
         total += size
         status = GetMessageStatus.FOUND
     if next_offset == offset:
@@ -97,3 +100,21 @@ def collect(
         message_count=count,
         body_bytes=total,
     )
+
+
+def _entries(
+    queue: AnyConsumeQueue, offset: int, count_max: int
+) -> Iterator[tuple[int, int, int, int, int]]:
+    """Yield records: physical offset, size, tags code, the queue offset behind, messages in it."""
+    if isinstance(queue, BatchConsumeQueue):
+        for unit in queue.batch_units(offset, count_max):
+            yield unit.offset, unit.size, unit.tags_code, unit.end, unit.batch_size
+        return
+    for at, size, code in queue.units(offset, count_max):
+        offset += 1
+        yield at, size, code, offset, 1
+
+
+def _may_match(code: int, tags_codes: frozenset[int]) -> bool:
+    """Say whether a message may have one of these tags. An extension that was lost says nothing."""
+    return code in tags_codes or is_ext_address(code)

@@ -1,18 +1,19 @@
-"""MessageStore: one node's messages on disk. Opens, recovers, puts, gets.
+"""MessageStore: one node's messages on disk. Opens, recovers, runs, closes; puts and gets.
 
-    <directory>/commitlog/<20 digits>                 the truth
-               /consumequeue/<topic>/<id>/<20 digits>  built from it
-               /checkpoint                            how far both are on disk
-               /abort                                 exists while the store is open
-               /lock                                  held while the store is open
-               /torn/<20 digits>                      what recovery has cut off, for people
+    <directory>/commitlog/<20 digits>                       the truth
+               /consumequeue/<topic>/<id>/<20 digits>       built from it
+               /consumequeue_ext/, /batchconsumequeue/      the same, where they are switched on
+               /index/<17 digits>                           built from it: messages by key
+               /checkpoint                                  how far they are on disk
+               /abort                                       exists while the store is open
+               /lock                                        held while the store is open
+               /torn/<20 digits>                            what recovery has cut off, for people
 
 Opening is recovering: after a clean stop it only starts further down the log. Every method is
 synchronous and so atomic for other tasks; only `run` waits.
 
-Index files, the extended queue, the transient pool, cleaning, delayed and transactional messages
-are not here yet. Their places: `index_file.py` and `clean_service.py` beside this file, dispatch in
-`ConsumeQueueStore.dispatch`, hooks in front of `MessageStore.put_message`.
+Delayed and transactional messages have services of their own, which a node runs beside this one:
+`schedule_message_service.py`, `transactional_message_service.py`. docs/store.md tells the whole.
 
 Source: org.apache.rocketmq.store.DefaultMessageStore of 5.3.3.
 """
@@ -20,57 +21,49 @@ Source: org.apache.rocketmq.store.DefaultMessageStore of 5.3.3.
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Self
 
 import trio
 
-from store.commit_log import CommitLog, IllegalBatchError, IllegalMessageError
-from store.consume_queue_store import ConsumeQueueStore, is_queued
+from store.clean_service import CleanCommitLogService, CleanConsumeQueueService, CleanService
+from store.commit_log import CommitLog
+from store.config import FlushDiskType
+from store.consume_queue_store import ConsumeQueueStore
 from store.errors import DiskFailedError, StoreClosedError, StoreFullError
-from store.flush_service import FlushService
+from store.flush_service import FlushService, dirty_index_files
 from store.get_message import MESSAGE_BYTES_MAX, MESSAGE_COUNT_MAX, collect, position_status
-from store.recovery import (
-    TORN_BYTES_MIN,
-    looks_torn,
-)
+from store.index_service import IndexService, QueryMessageResult
+from store.put_message import MessagePuts
 from store.reput_message_service import OnArrival, ReputMessageService
-from store.results import (
-    GetMessageResult,
-    GetMessageStatus,
-    PutBatch,
-    PutMessage,
-    PutMessageResult,
-    PutMessageStatus,
-)
+from store.results import GetMessageResult, GetMessageStatus
 from store.running_flags import RunningFlag, RunningFlags
 from store.signal import Signal
 from store.store_checkpoint import StoreCheckpoint
 from store.store_recovery import StoreRecovery
-from tandem.wire.message import INNER_BATCH_FLAG
-from tandem.wire.message_properties import PROPERTIES_BYTES_MAX, tags_code_of
+from store.transient_store_pool import TransientStorePool
+from tandem.wire.delay_level import DelayLevels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
     from store.config import StoreConfig
-    from store.consume_queue import ConsumeQueue
     from store.disk import Disk
     from tandem.wire.message import Host
 
 _log = logging.getLogger(__name__)
 
-TOPIC_BYTES_MAX: Final = 127
-RETRY_TOPIC_BYTES_MAX: Final = 255
-RETRY_TOPIC_PREFIX: Final = "%RETRY%"
-RECORD_OVERHEAD_BYTES_MAX: Final = 65_536
-"""How much larger than the largest body a record may be (MessageExtEncoder)."""
-
 ALLOCATE_RETRY_SECONDS: Final = 5.0
+INDEXED_AT_STOP_BYTES_MAX: Final = 64 << 20
+"""A fraction of a second's work. An index that is further behind goes on after the next start."""
 
-_INNER_BATCH_FAULT: Final = (
-    "inner batches are for topics with batch queues, which there are none of"
-)
+_FOREVER_MS: Final = (1 << 63) - 1
+
+
+def _no_topic(_: str) -> bool:
+    """Say that no topic has batch queues."""
+    return False
 
 
 class MessageStore:
@@ -84,31 +77,86 @@ class MessageStore:
         wall_clock_ms: Callable[[], int],
         store_host: Host,
         is_slave: bool,
+        is_batch_topic: Callable[[str], bool] = _no_topic,
     ) -> None:
         self.config = config
-        self.is_slave = is_slave
         self.grown = Signal()
         """Notified by `announce`: the commit log has grown."""
-        self._disk = disk
-        self._now_ms = wall_clock_ms
-        self._host_hex = store_host.packed.hex().upper()
-        self._release_lock: Callable[[], None] | None = None
-        self._closed = False
         self.flags = RunningFlags()
         """Why no message is taken, as far as disks are concerned."""
-        root = config.directory
-        self.commit_log = CommitLog(
-            f"{root}/commitlog", config.mapped_file_size_commit_log_bytes, disk, store_host
-        )
-        self._surely_fits_bytes = (
-            min(config.max_message_size_bytes, self.commit_log.record_bytes_max)
-            - RECORD_OVERHEAD_BYTES_MAX
-        )
-        """A body up to this size needs no further look: properties take at most half the rest."""
-        unit = -(-config.mapped_file_size_consume_queue_bytes // 20) * 20
-        self.queues = ConsumeQueueStore(f"{root}/consumequeue", unit, disk)
-        self.reput_service = ReputMessageService(self.commit_log, self.queues, self.grown)
+        if is_slave:
+            self.flags.set(RunningFlag.SLAVE, "this node is a slave")
+        self.delay_levels = DelayLevels(config.message_delay_level)
+        self._disk = disk
+        self._now_ms = wall_clock_ms
+        self._store_host = store_host
+        self._release_lock: Callable[[], None] | None = None
+        self._closed = False
         self._announced = 0
+        self._pool = self._transient_store_pool()
+        self._enters_queue = self._pool is None
+        """Whether a put enters its message in the queue. With a pool it cannot be read yet."""
+        self.commit_log = self._open_commit_log()
+        self.queues = self._consume_queue_store(is_batch_topic)
+        self.index_service: IndexService | None = None
+        self.puts = MessagePuts(
+            self.commit_log,
+            self.queues,
+            self.flags,
+            config,
+            delay_levels=self.delay_levels,
+            wall_clock_ms=wall_clock_ms,
+            store_host=store_host,
+            enters_queue=self._enters_queue,
+        )
+        # Not methods that call them: a put is the one call that counts.
+        self.put_message = self.puts.put_message
+        self.put_batch = self.puts.put_batch
+
+    def _transient_store_pool(self) -> TransientStorePool | None:
+        """Return the pool, None if there is none: a slave has no puts, a sync flush no use for it.
+
+        Source: DefaultMessageStore.isTransientStorePoolEnable.
+        """
+        config = self.config
+        sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        if not config.transient_store_pool_enable or self.is_slave or sync_flush:
+            return None
+        return TransientStorePool(
+            config.transient_store_pool_size,
+            config.mapped_file_size_commit_log_bytes,
+            self._disk,
+            fast_fail=config.fast_fail_if_no_buffer_in_store_pool,
+        )
+
+    def _consume_queue_store(self, is_batch_topic: Callable[[str], bool]) -> ConsumeQueueStore:
+        config = self.config
+        root = config.directory
+        return ConsumeQueueStore(
+            f"{root}/consumequeue",
+            config.mapped_file_size_consume_queue_bytes,
+            self._disk,
+            batch_directory=f"{root}/batchconsumequeue",
+            batch_mapped_file_size=config.mapper_file_size_batch_consume_queue_bytes,
+            ext_directory=f"{root}/consumequeue_ext" if config.enable_consume_queue_ext else "",
+            ext_mapped_file_size=config.mapped_file_size_consume_queue_ext_bytes,
+            is_batch_topic=is_batch_topic,
+        )
+
+    def _open_commit_log(self) -> CommitLog:
+        config = self.config
+        return CommitLog(
+            config.commit_log_directories,
+            config.mapped_file_size_commit_log_bytes,
+            self._disk,
+            self._store_host,
+            read_only_directories=config.read_only_commit_log_store_paths,
+            is_directory_full=lambda path: path in self.clean_service.commit_log.full_directories,
+            pool=self._pool,
+            warm=config.warm_mapped_file_enable,
+            max_message_size_bytes=config.max_message_size_bytes,
+            append_prop_crc=config.enabled_append_prop_crc,
+        )
 
     @classmethod
     def open(
@@ -119,8 +167,11 @@ class MessageStore:
         wall_clock_ms: Callable[[], int],
         store_host: Host,
         is_slave: bool,
+        is_batch_topic: Callable[[str], bool] = _no_topic,
     ) -> Self:
         """Lock, load and recover the store in `config.directory`; an empty directory is fine.
+
+        `is_batch_topic` says which topics have batch queues (queue.type=BatchCQ).
 
         Raises:
             StoreLockedError: another process has it open.
@@ -134,12 +185,13 @@ class MessageStore:
             wall_clock_ms=wall_clock_ms,
             store_host=store_host,
             is_slave=is_slave,
+            is_batch_topic=is_batch_topic,
         )
         try:
             store._release_lock = disk.lock(f"{config.directory}/lock")
             store._load()
         except BaseException as error:
-            store._closed = True
+            store._close_flag()
             store._unmap()
             if isinstance(error, OSError):
                 raise _disk_failed(config.directory, error) from error
@@ -149,18 +201,59 @@ class MessageStore:
     # -- opening ---------------------------------------------------------------------------------
 
     def _load(self) -> None:
-        config = self.config
+        config, disk = self.config, self._disk
         abort = f"{config.directory}/abort"
-        clean = not self._disk.exists(abort)
+        clean = not disk.exists(abort)
         self.commit_log.files.load()
         self.queues.load()
-        self.checkpoint = StoreCheckpoint(f"{config.directory}/checkpoint", self._disk)
+        self.checkpoint = StoreCheckpoint(f"{config.directory}/checkpoint", disk)
+        self.index_service = self._index_service()
+        if self.index_service is not None:
+            self.index_service.load(clean=clean)
         recovery = StoreRecovery(
-            config.directory, self.commit_log, self.queues, self.checkpoint, self._disk
+            config.directory,
+            self.commit_log,
+            self.queues,
+            self.checkpoint,
+            disk,
+            levels=self.delay_levels,
+            check_crc=config.check_crc_on_recover,
+            force_verify_prop_crc=config.force_verify_prop_crc,
+            wall_clock_ms=self._now_ms,
         )
         recovery.run(clean=clean)
+        if self.index_service is not None:
+            log = self.commit_log
+            self.index_service.recover(log.min_offset, log.max_offset, self.look_message_by_offset)
+        self._make_services()
+        disk.replace(abort, b"")
+
+    def _index_service(self) -> IndexService | None:
+        config = self.config
+        if not config.message_index_enable:
+            return None
+        return IndexService(
+            f"{config.directory}/index",
+            config.max_hash_slot_num,
+            config.max_index_num,
+            disk=self._disk,
+            wall_clock_ms=self._now_ms,
+            checkpoint=self.checkpoint,
+            max_msgs_num_batch=config.max_msgs_num_batch,
+        )
+
+    def _make_services(self) -> None:
+        config, index = self.config, self.index_service
+        self.reput_service = ReputMessageService(
+            self.commit_log,
+            self.queues,
+            self.grown,
+            levels=self.delay_levels,
+            index_service=index,
+            running_flags=self.flags,
+        )
         self.reput_service.reput_from_offset = self._announced = self.commit_log.max_offset
-        self._disk.replace(abort, b"")
+        self.reput_service.index_from_offset = index.next_offset if index is not None else 0
         self.flush_service = FlushService(
             self.commit_log,
             self.queues,
@@ -174,7 +267,40 @@ class MessageStore:
             ),
             flush_interval_consume_queue_seconds=config.flush_interval_consume_queue_ms / 1000,
             on_failure=self._refuse,
+            commit_interval_commit_log_seconds=config.commit_interval_commit_log_ms / 1000,
+            commit_commit_log_least_pages=config.commit_commit_log_least_pages,
+            commit_commit_log_thorough_interval_seconds=(
+                config.commit_commit_log_thorough_interval_ms / 1000
+            ),
+            queued_timestamp_ms=(
+                None if self._enters_queue else self.reput_service.dispatched_timestamp_ms
+            ),
+            other_files=[dirty_index_files(index)] if index is not None else [],
         )
+        self.flush_service.after_commit = self.grown.notify
+        self.clean_service = CleanService(
+            CleanCommitLogService(
+                self.commit_log.files,
+                self.flags,
+                self._disk,
+                config,
+                wall_clock_ms=self._now_ms,
+                local_hour=_local_hour,
+            ),
+            CleanConsumeQueueService(
+                self.commit_log.files, self.queues, index, config, wall_clock_ms=self._now_ms
+            ),
+            self.check_self,
+        )
+
+    def check_self(self) -> list[str]:
+        """Return what is wrong with the rows of files, in words; RocketMQ's checkSelf."""
+        problems = self.commit_log.files.check_self()
+        for key in self.queues.queues():
+            queue = self.queues.find(*key)
+            for files in queue.file_queues if queue is not None else ():
+                problems += files.check_self()
+        return problems
 
     # -- closing ---------------------------------------------------------------------------------
 
@@ -199,7 +325,7 @@ class MessageStore:
         """
         if self._closed:
             return
-        self._closed = True
+        self._close_flag()
         try:
             if not self.flags.is_set(RunningFlag.NOT_WRITEABLE):
                 self._sync_everything()
@@ -210,26 +336,46 @@ class MessageStore:
         finally:
             self._unmap()
 
+    def _close_flag(self) -> None:
+        self._closed = True
+        self.flags.set(RunningFlag.CLOSED, "the store is closed")
+
     def _sync_everything(self) -> None:
+        log = self.commit_log
+        while log.files.commit(0):
+            pass
         try:
             while self.reput_service.is_behind:
-                self.reput_service.dispatch_some(1000)
+                self.reput_service.dispatch_some()
+            self._index_the_rest()
         except StoreFullError as error:
-            _log.error("consume queues are behind the log at the stop: %s", error)
-        log = self.commit_log
+            _log.error("queues or index are behind the log at the stop: %s", error)
         log.files.sync_all()
         if not self.flags.may_dispatch:
             return  # the checkpoint must not speak for queues that lack units
         self.queues.sync_all()
+        if self.index_service is not None:
+            self.index_service.sync_all()
         if log.last_store_timestamp_ms:
             self.checkpoint.physic_msg_timestamp_ms = log.last_store_timestamp_ms
             self.checkpoint.logics_msg_timestamp_ms = log.last_store_timestamp_ms
         self.checkpoint.confirm_physical_offset = log.max_offset
         self.checkpoint.flush_blocking()
 
+    def _index_the_rest(self) -> None:
+        """Enter the last records in the index, unless they are so many that nobody would wait."""
+        service = self.reput_service
+        if self.max_physical_offset - service.index_from_offset <= INDEXED_AT_STOP_BYTES_MAX:
+            while service.is_index_behind:
+                service.index_some()
+
     def _unmap(self) -> None:
         self.commit_log.files.close()
         self.queues.close()
+        if self._pool is not None:
+            self._pool.close()
+        if self.index_service is not None:
+            self.index_service.close()
         if hasattr(self, "checkpoint"):
             self.checkpoint.close()
         if self._release_lock is not None:
@@ -239,12 +385,13 @@ class MessageStore:
         self.flags.set(RunningFlag.NOT_WRITEABLE, reason)
 
     @property
+    def is_slave(self) -> bool:
+        """True if this store takes a master's bytes and no messages."""
+        return self.flags.is_set(RunningFlag.SLAVE)
+
+    @property
     def refusal(self) -> str:
         """Why the store takes no messages; empty if it does."""
-        if self._closed:
-            return "the store is closed"
-        if self.is_slave:
-            return "this node is a slave"
         return self.flags.refusal
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -257,6 +404,7 @@ class MessageStore:
             await nursery.start(self.flush_service.run)
             await nursery.start(self.reput_service.run)
             nursery.start_soon(self._allocate_mapped_files)
+            nursery.start_soon(self.clean_service.run)
             task_status.started()
 
     async def _allocate_mapped_files(self) -> None:
@@ -276,168 +424,7 @@ class MessageStore:
                 _log.warning("puts will be refused when this file is full: %s", error)
                 await trio.sleep(ALLOCATE_RETRY_SECONDS)
 
-    # -- putting ---------------------------------------------------------------------------------
-
-    def put_message(self, message: PutMessage) -> PutMessageResult:
-        """Append one message, or refuse it; never waits. Call `announce` after a round of puts.
-
-        Order of checks as in RocketMQ (HookUtils, MessageExtEncoder).
-        """
-        topic, flags = message.topic, self.flags
-        queue = self.queues.find(topic, message.queue_id) or self._new_queue(
-            topic, message.queue_id
-        )
-        if self._closed or self.is_slave or flags.refusal or isinstance(queue, PutMessageResult):
-            return self._refused(queue)
-        properties, sys_flag = message.properties, message.sys_flag
-        # What nearly all messages pass is tested here; the whole look is worth a call only then.
-        if (
-            sys_flag
-            or len(message.body) > self._surely_fits_bytes
-            or len(properties) >= TORN_BYTES_MIN
-            or properties[-1:] == b"\0"
-        ):
-            fault = self._fault(message, queue)
-            if fault is not None:
-                return fault
-        queued = not sys_flag or is_queued(sys_flag)
-        queue_offset = queue.next_offset if queued else 0
-        now_ms = self._now_ms()
-        try:
-            queue.ensure_room()
-            offset, size = self.commit_log.append_message(
-                message, queue.topic_bytes, queue_offset, now_ms
-            )
-        except IllegalMessageError as error:
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, str(error))
-        except (StoreFullError, DiskFailedError) as error:
-            queue.drop_empty_file()
-            return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, str(error))
-        if queued:
-            code = tags_code_of(properties)
-            queue.append(offset, size, code)
-            if self.reput_service.on_arrival is not None:
-                self.reput_service.on_arrival(topic, message.queue_id, queue.next_offset, code)
-        return PutMessageResult(
-            PutMessageStatus.PUT_OK, "", offset, size, queue_offset, 1, now_ms, self._host_hex
-        )
-
-    def _fault(self, message: PutMessage, queue: ConsumeQueue) -> PutMessageResult | None:
-        """Return why the message itself cannot be stored, None if it can.
-
-        The order is RocketMQ's: properties, body, whole record (MessageExtEncoder.encode).
-        """
-        properties_bytes = len(message.properties)
-        body_bytes = len(message.body)
-        if properties_bytes > PROPERTIES_BYTES_MAX:
-            return PutMessageResult(
-                PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
-                f"properties take {properties_bytes} bytes, the limit is {PROPERTIES_BYTES_MAX}",
-            )
-        illegal = ""
-        if body_bytes > self._surely_fits_bytes:
-            illegal = self._size_fault(message, queue)
-        if not illegal and looks_torn(message.properties):
-            illegal = "the properties end in, or hold many, NUL characters"
-        if message.sys_flag & INNER_BATCH_FLAG:
-            illegal = illegal or _INNER_BATCH_FAULT
-        return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, illegal) if illegal else None
-
-    def put_batch(self, batch: PutBatch) -> PutMessageResult:
-        """Append the messages of a client's batch as one run of records, or refuse all of them.
-
-        Source: CommitLog.asyncPutMessages.
-        """
-        flags = self.flags
-        queue = self.queues.find(batch.topic, batch.queue_id) or self._new_queue(
-            batch.topic, batch.queue_id
-        )
-        if self._closed or self.is_slave or flags.refusal or isinstance(queue, PutMessageResult):
-            return self._refused(queue)
-        fault = self._batch_fault(batch)
-        if fault:
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, fault)
-        first = queue.next_offset
-        now_ms = self._now_ms()
-        try:
-            units = self.commit_log.append_batch(
-                batch, queue.topic_bytes, first, now_ms, queue.ensure_room
-            )
-        except IllegalBatchError as error:
-            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, str(error))
-        except (StoreFullError, DiskFailedError) as error:
-            queue.drop_empty_file()
-            return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, str(error))
-        self._append_units(queue, units)
-        if self.reput_service.on_arrival is not None:
-            self.reput_service.on_arrival(batch.topic, batch.queue_id, queue.next_offset, None)
-        return PutMessageResult(
-            PutMessageStatus.PUT_OK,
-            "",
-            units[0],
-            units[-3] + units[-2] - units[0],
-            first,
-            len(units) // 3,
-            now_ms,
-            self._host_hex,
-            tuple(units[::3]),
-        )
-
-    def _append_units(self, queue: ConsumeQueue, units: list[int]) -> None:
-        try:
-            queue.append_many(units)
-        except (StoreFullError, DiskFailedError) as error:
-            # The batch is in the log; the next start enters it in the queue.
-            self.flags.set(
-                RunningFlag.WRITE_LOGICS_QUEUE_ERROR,
-                f"{error} (a consume queue is behind: free space, then restart this node)",
-            )
-
-    def _batch_fault(self, batch: PutBatch) -> str:
-        if not batch.body:
-            return "the batch is empty"
-        if len(batch.body) > self.config.max_message_size_bytes:
-            return (
-                f"the batch takes {len(batch.body)} bytes, the limit is"
-                f" {self.config.max_message_size_bytes} (max_message_size_bytes)"
-            )
-        if batch.sys_flag & INNER_BATCH_FLAG:
-            return _INNER_BATCH_FAULT
-        return "" if is_queued(batch.sys_flag) else "a batch cannot be transactional"
-
-    def _new_queue(self, topic: str, queue_id: int) -> ConsumeQueue | PutMessageResult:
-        size = len(topic.encode())
-        is_retry = topic.startswith(RETRY_TOPIC_PREFIX)
-        limit = RETRY_TOPIC_BYTES_MAX if is_retry else TOPIC_BYTES_MAX
-        if not 0 < size <= limit:
-            return PutMessageResult(
-                PutMessageStatus.MESSAGE_ILLEGAL,
-                f"the topic has {size} bytes, allowed are 1 to {limit}",
-            )
-        if "/" in topic or "\0" in topic or topic in {".", ".."}:
-            return PutMessageResult(
-                PutMessageStatus.MESSAGE_ILLEGAL, f"{topic!r} cannot be the name of a directory"
-            )
-        if self.refusal:
-            return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, self.refusal)
-        return self.queues.find_or_create(topic, queue_id)
-
-    def _refused(self, queue: ConsumeQueue | PutMessageResult) -> PutMessageResult:
-        if self.refusal or not isinstance(queue, PutMessageResult):
-            return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, self.refusal)
-        return queue
-
-    def _size_fault(self, message: PutMessage, queue: ConsumeQueue) -> str:
-        """Say what is too large. A record too large for a file would make RocketMQ lose it."""
-        body_bytes = len(message.body)
-        limit = self.config.max_message_size_bytes
-        if body_bytes > limit:
-            return f"the body has {body_bytes} bytes, the limit is {limit} (max_message_size_bytes)"
-        size = self.commit_log.shape(
-            body_bytes, queue.topic_bytes, len(message.properties), len(message.born_host)
-        ).size
-        size_max = min(limit + RECORD_OVERHEAD_BYTES_MAX, self.commit_log.record_bytes_max)
-        return f"the record has {size} bytes, the limit is {size_max}" if size > size_max else ""
+    # -- replication and wake-ups ----------------------------------------------------------------
 
     def append_data(self, offset: int, data: bytes | memoryview) -> None:
         """Append raw log bytes from a master. Call `announce` after a round of appends.
@@ -450,15 +437,16 @@ class MessageStore:
         if self._closed:
             raise StoreClosedError(self.refusal)
         if not self.flags.may_dispatch:
-            raise StoreClosedError(self.flags.refusal)
+            raise StoreClosedError(self.flags.dispatch_refusal)
         self.commit_log.append_data(offset, data)
 
     def announce(self) -> None:
         """Wake replication, group commit and dispatch if the log has grown."""
-        end = self.commit_log.max_offset
+        self.puts.end_round()
+        end = self.commit_log.append_offset
         if end != self._announced:
             self._announced = end
-            if not self.is_slave:
+            if self._enters_queue and not self.is_slave:
                 self.reput_service.reput_from_offset = end
             self.flush_service.wake()
             self.grown.notify()
@@ -472,7 +460,7 @@ class MessageStore:
 
     @on_arrival.setter
     def on_arrival(self, hook: OnArrival | None) -> None:
-        self.reput_service.on_arrival = hook
+        self.reput_service.on_arrival = self.puts.on_arrival = hook
 
     @property
     def min_physical_offset(self) -> int:
@@ -492,7 +480,7 @@ class MessageStore:
     @property
     def dispatched_offset(self) -> int:
         """The offset below which every message is in its queue."""
-        if self.is_slave:
+        if self.is_slave or not self._enters_queue:
             return self.reput_service.reput_from_offset
         return self.commit_log.max_offset
 
@@ -575,15 +563,33 @@ class MessageStore:
         queue = self.queues.find(topic, queue_id)
         if queue is None:
             return 0
-        low, high = queue.min_offset, queue.next_offset
-        while low < high:
-            middle = (low + high) // 2
-            stored_ms = self.commit_log.store_timestamp_ms(queue.unit(middle)[0])
-            if stored_ms < timestamp_ms or (upper and stored_ms == timestamp_ms):
-                low = middle + 1
-            else:
-                high = middle
-        return max(queue.min_offset, low - 1) if upper else low
+        return queue.offset_by_time(
+            self.commit_log.store_timestamp_ms, timestamp_ms, self.min_physical_offset, upper=upper
+        )
+
+    def query_message(
+        self,
+        topic: str,
+        key: str,
+        max_num: int,
+        begin_ms: int = 0,
+        end_ms: int = _FOREVER_MS,
+    ) -> QueryMessageResult:
+        """Return the newest records with this key; see `IndexService.query_message`.
+
+        The index follows the log: what was put a moment ago may be missing.
+        """
+        index = self.index_service
+        if index is None:
+            return QueryMessageResult((), 0, 0)
+        return index.query_message(
+            topic, key, max_num, begin_ms, end_ms, record_at=self.look_message_by_offset
+        )
+
+
+def _local_hour(now_ms: int) -> int:
+    """Return the hour of the day where this machine stands."""
+    return datetime.fromtimestamp(now_ms / 1000, UTC).astimezone().hour
 
 
 def _disk_failed(directory: str, error: OSError) -> DiskFailedError:

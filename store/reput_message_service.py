@@ -106,6 +106,11 @@ class ReputMessageService:
         self._index_service = index_service
         self._running_flags = running_flags
         self._one_by_one = False
+        self._dispatched_timestamp_ms = 0
+
+    def dispatched_timestamp_ms(self) -> int:
+        """Return when the last record dispatched to the queues was stored, 0 if none was."""
+        return self._dispatched_timestamp_ms
 
     @property
     def is_behind(self) -> bool:
@@ -152,7 +157,7 @@ class ReputMessageService:
     def _forbidden(self) -> str:
         """Why the running flags forbid dispatch; empty if they do not."""
         flags = self._running_flags
-        return "" if flags is None or flags.may_dispatch else flags.refusal
+        return "" if flags is None else flags.dispatch_refusal
 
     def dispatch_some(
         self, records_max: int = SLICE_RECORDS, *, bytes_max: int = SLICE_BYTES
@@ -215,6 +220,7 @@ class ReputMessageService:
     def _dispatched(self, offset: int, size: int, store_timestamp_ms: int) -> None:
         """Take note that the record at `offset`, and all before it, are in their queues."""
         self.reput_from_offset = offset + size
+        self._dispatched_timestamp_ms = store_timestamp_ms
         if offset > self._commit_log.last_record_offset:
             self._commit_log.last_record_offset = offset
             self._commit_log.last_store_timestamp_ms = store_timestamp_ms

@@ -29,6 +29,11 @@ class PutMessageStatus(enum.IntEnum):
     OS_PAGE_CACHE_BUSY = 8
     UNKNOWN_ERROR = 9
     IN_SYNC_REPLICAS_NOT_ENOUGH = 10
+    PUT_TO_REMOTE_BROKER_FAIL = 11
+    LMQ_CONSUME_QUEUE_NUM_EXCEEDED = 12
+    WHEEL_TIMER_FLOW_CONTROL = 13
+    WHEEL_TIMER_MSG_ILLEGAL = 14
+    WHEEL_TIMER_NOT_ENABLE = 15
 
     @property
     def is_stored(self) -> bool:
@@ -40,7 +45,9 @@ class PutMessage(msgspec.Struct, frozen=True, gc=False):
     """One message as the broker hands it to the store.
 
     `properties` is the encoded property string, `born_host` address and port packed (8 bytes, or
-    20 with BORNHOST_V6_FLAG in `sys_flag`). The store sets the rest of the record.
+    20 with BORNHOST_V6_FLAG in `sys_flag`). The store sets the rest of the record. `store_host` is
+    for records that are written again, such as a delayed message when its time has come: they keep
+    the host that stored them first.
     """
 
     topic: str
@@ -53,6 +60,7 @@ class PutMessage(msgspec.Struct, frozen=True, gc=False):
     sys_flag: int = 0
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
+    store_host: bytes = b""
 
 
 class PutBatch(msgspec.Struct, frozen=True, gc=False):

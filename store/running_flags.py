@@ -13,7 +13,7 @@ from typing import Final
 
 
 class RunningFlag(enum.IntFlag):
-    """One reason; values are RocketMQ's bits."""
+    """One reason; values are RocketMQ's bits, but for the last two, which are ours."""
 
     NOT_READABLE = 1
     NOT_WRITEABLE = 2
@@ -22,6 +22,8 @@ class RunningFlag(enum.IntFlag):
     DISK_FULL = 16
     FENCED = 32
     LOGIC_DISK_FULL = 64
+    SLAVE = 256
+    CLOSED = 512
 
 
 _BLOCKS_PUT: Final = ~RunningFlag.NOT_READABLE
@@ -63,8 +65,17 @@ class RunningFlags:
     @property
     def may_dispatch(self) -> bool:
         """False if queues and index must not be built any further."""
-        return not any(flag & _BLOCKS_DISPATCH for flag in self._reasons)
+        return not self.dispatch_refusal
+
+    @property
+    def dispatch_refusal(self) -> str:
+        """Why queues and index must not be built any further; empty if they may."""
+        reasons = self._reasons
+        return "; ".join(reasons[flag] for flag in sorted(reasons) if flag & _BLOCKS_DISPATCH)
 
     def _update(self) -> None:
-        blocking = [flag for flag in sorted(self._reasons) if flag & _BLOCKS_PUT]
-        self.refusal = "; ".join(self._reasons[flag] for flag in blocking)
+        flags = sorted(flag for flag in self._reasons if flag & _BLOCKS_PUT)
+        # A closed store has no other worries, and a slave takes no messages whatever its disks do.
+        if flags and flags[-1] in (RunningFlag.CLOSED, RunningFlag.SLAVE):
+            flags = flags[-1:]
+        self.refusal = "; ".join(self._reasons[flag] for flag in flags)

@@ -126,6 +126,8 @@ class World:
                 mapped_file_size_commit_log_bytes=FILE_SIZE_BYTES,
                 mapped_file_size_consume_queue_bytes=2000,
                 max_message_size_bytes=8192,
+                max_hash_slot_num=100,
+                max_index_num=1000,
             ),
             disk=self.disks.setdefault(name, SimulatedDisk()),
             wall_clock_ms=WallClock().now_ms,

@@ -184,6 +184,8 @@ class Broker:
             mapped_file_size_commit_log_bytes=1 << 20,
             mapped_file_size_consume_queue_bytes=6000,
             max_message_size_bytes=100_000,
+            max_hash_slot_num=100,
+            max_index_num=1000,
         )
         return MessageStore.open(
             config,

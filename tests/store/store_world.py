@@ -1,9 +1,9 @@
 """A small store on a disk that can die, and what must be true of it whenever it is open."""
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -55,6 +55,8 @@ def open_store(
     consume_queue_bytes: int = CONSUME_QUEUE_BYTES,
     flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH,
     max_message_size_bytes: int = 4 << 20,
+    is_batch_topic: Callable[[str], bool] = lambda _: False,
+    **settings: Any,
 ) -> MessageStore:
     """Open the store in `directory` with files so small that they roll all the time."""
     config = StoreConfig(
@@ -63,6 +65,7 @@ def open_store(
         mapped_file_size_consume_queue_bytes=consume_queue_bytes,
         max_message_size_bytes=max_message_size_bytes,
         flush_disk_type=flush_disk_type,
+        **{"max_hash_slot_num": 100, "max_index_num": 400, **settings},
     )
     return MessageStore.open(
         config,
@@ -70,6 +73,7 @@ def open_store(
         wall_clock_ms=clock or Clock(),
         store_host=store_host,
         is_slave=is_slave,
+        is_batch_topic=is_batch_topic,
     )
 
 

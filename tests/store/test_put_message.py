@@ -1,0 +1,178 @@
+"""Puts that need a closer look. Plain ones: tests/store/test_message_store.py."""
+
+import msgspec
+import pytest
+
+from store import PutMessageStatus
+from store.message_store import MessageStore
+from store.running_flags import RunningFlag
+from tandem.wire.delay_level import SCHEDULE_TOPIC
+from tandem.wire.message import (
+    INNER_BATCH_FLAG,
+    TRANSACTION_COMMIT_TYPE,
+    TRANSACTION_PREPARED_TYPE,
+    TRANSACTION_ROLLBACK_TYPE,
+    Host,
+    decode_message,
+)
+from tests.store.store_world import (
+    Clock,
+    a_batch,
+    a_message,
+    check_store,
+    log_messages,
+    open_store,
+    put,
+    queue_messages,
+)
+from tests.support.simulated_disk import SimulatedDisk
+
+
+def open_with_batch_topic(disk: SimulatedDisk) -> MessageStore:
+    return open_store(disk, is_batch_topic=lambda topic: topic == "Batches")
+
+
+@pytest.mark.parametrize("kind", [TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE])
+def test_prepared_and_rolled_back_messages_get_queue_offset_0_and_no_unit(kind: int) -> None:
+    with open_store(SimulatedDisk()) as store:
+        put(store, a_message(0))
+        result = store.put_message(msgspec.structs.replace(a_message(1), sys_flag=kind))
+        assert (result.status, result.queue_offset) == (PutMessageStatus.PUT_OK, 0)
+        put(store, msgspec.structs.replace(a_message(2), sys_flag=TRANSACTION_COMMIT_TYPE))
+        assert [m.queue_offset for m in queue_messages(store, "TopicA", 0)] == [0, 1]
+        assert [m.queue_offset for m in log_messages(store)] == [0, 0, 1]
+
+
+def test_a_delayed_message_goes_to_the_schedule_topic_with_its_deliver_time() -> None:
+    with open_store(SimulatedDisk()) as store:
+        plain = a_message(1)
+        delayed = msgspec.structs.replace(plain, properties=plain.properties + b"DELAY\x013\x02")
+        result = store.put_message(delayed)
+        assert result.status is PutMessageStatus.PUT_OK
+        store.announce()
+        (message,) = queue_messages(store, SCHEDULE_TOPIC, 2)
+        assert message.properties["REAL_TOPIC"] == "TopicA"
+        queue = store.queues.find(SCHEDULE_TOPIC, 2)
+        assert queue is not None
+        assert queue.unit(0)[2] == message.store_timestamp_ms + 10_000
+        assert ("TopicA", 0) not in store.list_queues()
+
+
+def test_without_hooks_a_message_with_a_delay_goes_where_it_says() -> None:
+    with open_store(SimulatedDisk()) as store:
+        plain = a_message(1)
+        delayed = msgspec.structs.replace(plain, properties=plain.properties + b"DELAY\x013\x02")
+        store.put_message(delayed, hooks=False)
+        assert len(queue_messages(store, "TopicA", 0)) == 1
+
+
+def test_a_time_of_its_own_is_refused_by_name() -> None:
+    with open_store(SimulatedDisk()) as store:
+        plain = a_message(1)
+        timed = plain.properties + b"TIMER_DELAY_MS\x01500\x02"
+        result = store.put_message(msgspec.structs.replace(plain, properties=timed))
+        assert result.status is PutMessageStatus.WHEEL_TIMER_NOT_ENABLE
+        assert "DELAY" in result.reason
+
+
+def test_an_inner_batch_is_one_record_and_moves_the_queue_by_its_messages() -> None:
+    disk = SimulatedDisk()
+    with open_with_batch_topic(disk) as store:
+        first = store.put_batch(a_batch(range(3), "Batches"))
+        second = store.put_batch(a_batch(range(3, 5), "Batches"))
+        assert (first.status, first.queue_offset, first.msg_num) == (0, 0, 3)
+        assert (second.queue_offset, second.msg_num) == (3, 2)
+        store.announce()
+        records = log_messages(store)
+        assert [m.properties["INNER_BASE"] for m in records] == ["0", "3"]
+        found = store.get_message("Batches", 0, 1, 32)
+        assert (found.message_count, found.next_begin_offset) == (5, 5)
+        body = b"".join(found.body)
+        assert decode_message(body, 0)[0].sys_flag & INNER_BATCH_FLAG
+        for view in found.body:
+            view.release()
+        few = store.get_message("Batches", 0, 0, 3)
+        assert (few.message_count, few.next_begin_offset) == (3, 3)
+        for view in few.body:
+            view.release()
+    with open_with_batch_topic(disk.crashed()) as again:
+        assert again.max_offset_in_queue("Batches", 0) == 5
+
+
+def test_what_nobody_could_ever_read_from_a_batch_queue_is_refused() -> None:
+    with open_with_batch_topic(SimulatedDisk()) as store:
+        result = store.put_message(a_message(0, "Batches"))
+        assert result.status is PutMessageStatus.MESSAGE_ILLEGAL
+        assert "send batches" in result.reason
+
+
+@pytest.mark.parametrize("sys_flag", [0, INNER_BATCH_FLAG])
+def test_flag_and_property_of_an_inner_batch_have_to_agree(sys_flag: int) -> None:
+    with open_store(SimulatedDisk()) as store:
+        plain = a_message(0)
+        inner = msgspec.structs.replace(
+            plain, sys_flag=sys_flag, properties=plain.properties + b"INNER_NUM\x012\x02"
+        )
+        assert store.put_message(inner).status is PutMessageStatus.MESSAGE_ILLEGAL
+
+
+def test_what_waited_behind_a_put_that_took_too_long_is_refused_until_the_round_ends() -> None:
+    clock = Clock()
+    with open_store(SimulatedDisk(), clock=clock) as store:
+        assert store.put_message(a_message(0)).status is PutMessageStatus.PUT_OK
+        clock.now_ms += 1500
+        refused = store.put_message(a_message(1))
+        assert refused.status is PutMessageStatus.OS_PAGE_CACHE_BUSY
+        assert store.put_batch(a_batch(range(2))).status is PutMessageStatus.OS_PAGE_CACHE_BUSY
+        store.announce()
+        assert store.put_message(a_message(2)).status is PutMessageStatus.PUT_OK
+
+
+def test_the_statuses_come_in_rocketmqs_order() -> None:
+    """Not writeable, then the topic, then busy, then what is wrong with the message itself."""
+    clock = Clock()
+    with open_store(SimulatedDisk(), clock=clock, max_message_size_bytes=100) as store:
+        put(store, a_message(0))
+        store.put_message(a_message(0))
+        clock.now_ms += 1500
+        wrong = msgspec.structs.replace(
+            a_message(1, body_bytes=200), properties=b"a\x01" + b"b" * 32_768 + b"\x02"
+        )
+        assert store.put_message(wrong).status is PutMessageStatus.OS_PAGE_CACHE_BUSY
+        nowhere = msgspec.structs.replace(wrong, topic="T" * 128)
+        assert store.put_message(nowhere).status is PutMessageStatus.MESSAGE_ILLEGAL
+        store.announce()
+        assert store.put_message(wrong).status is PutMessageStatus.PROPERTIES_SIZE_EXCEEDED
+        too_large = a_message(1, body_bytes=200)
+        assert store.put_message(too_large).status is PutMessageStatus.MESSAGE_ILLEGAL
+        store.flags.set(RunningFlag.DISK_FULL, "the disk is full")
+        assert store.put_message(wrong).status is PutMessageStatus.SERVICE_NOT_AVAILABLE
+        assert store.put_message(wrong).reason == "the disk is full"
+        store.flags.clear(RunningFlag.DISK_FULL)
+
+
+def test_a_message_keeps_the_store_host_it_brings_along() -> None:
+    with open_store(SimulatedDisk()) as store:
+        host = Host("10.9.8.7", 99)
+        put(store, msgspec.structs.replace(a_message(0), store_host=host.packed))
+        v6 = Host("::1", 99)
+        put(store, msgspec.structs.replace(a_message(1), store_host=v6.packed))
+        assert [m.store_host for m in log_messages(store)] == [host, Host("127.0.0.1", 10911)]
+
+
+def test_with_a_pool_messages_enter_their_queue_when_they_are_committed() -> None:
+    disk = SimulatedDisk()
+    with open_store(disk, transient_store_pool_enable=True) as store:
+        for number in range(3):
+            assert store.put_message(a_message(number)).queue_offset == number
+        batch = store.put_batch(a_batch(range(3, 6)))
+        assert (batch.queue_offset, batch.msg_num) == (3, 3)
+        store.announce()
+        assert store.max_offset_in_queue("TopicA", 0) == 0
+        assert store.max_physical_offset == 0
+        assert store.commit_log.files.commit(0)
+        store.reput_service.dispatch_some()
+        assert store.max_offset_in_queue("TopicA", 0) == 6
+        assert store.put_message(a_message(6)).queue_offset == 6
+    with open_store(disk) as again:
+        assert len(check_store(again)) == 7
