@@ -193,13 +193,10 @@ class StoreRecovery:
 
     def _sync_queues(self, *, clean: bool) -> None:
         # Loaded files count as flushed, but after a crash their pages may be in memory only.
-        for key in self._queues.queues():
-            queue = self._queues.find(*key)
-            assert queue is not None
-            for file in queue.files.files:
-                if not clean or file.flushed_position < file.wrote_position:
-                    file.file.sync()
-                    file.flushed_position = file.wrote_position
+        for file in self._queues.mapped_files():
+            if not clean or file.flushed_position < file.wrote_position:
+                file.file.sync()
+                file.flushed_position = file.wrote_position
 
     def _finish_recovery(self, end: LogEnd, *, clean: bool, start: int) -> None:
         log = self._log

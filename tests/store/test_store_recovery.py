@@ -1,16 +1,31 @@
 """Damaged, foreign and missing files: a torn tail is cut off, anything else a person must see."""
 
+import random
 import shutil
 from pathlib import Path
 
 import pytest
 
-from store import CorruptLogError, DiskFailedError, StoreError, StoreLockedError
-from store.disk import RealDisk
+from store import CorruptLogError, DiskFailedError, StoreError, StoreLockedError, store_recovery
+from store.commit_log import CommitLog
+from store.consume_queue_store import ConsumeQueueStore
+from store.disk import Disk, RealDisk
+from store.store_checkpoint import StoreCheckpoint
+from store.store_recovery import StoreRecovery
+from tandem.wire.crc import crc32
+from tandem.wire.message import (
+    TRANSACTION_COMMIT_TYPE,
+    TRANSACTION_PREPARED_TYPE,
+    TRANSACTION_ROLLBACK_TYPE,
+    Host,
+)
+from tests.store.step_disk import Interrupted, StepDisk, die_at
 from tests.store.store_world import (
     COMMIT_LOG_BYTES,
     DIRECTORY,
     GOLDEN,
+    STORE_HOST,
+    Clock,
     check_store,
     files_of,
     log_messages,
@@ -18,6 +33,7 @@ from tests.store.store_world import (
     open_store,
     put_many,
 )
+from tests.support.log_builder import LogBuilder
 from tests.support.simulated_disk import SimulatedDisk
 
 
@@ -244,3 +260,306 @@ def test_a_store_that_did_not_open_gives_its_lock_back() -> None:
     for _ in range(2):
         with pytest.raises(CorruptLogError):
             open_store(disk)
+
+
+# Recovery alone, of a log in two directories, with queues of every kind.
+
+LOG_DIRECTORIES = (f"{DIRECTORY}/log-a", f"{DIRECTORY}/log-b")
+
+
+class Opened:
+    """What one recovery leaves: everything a store is made of."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        clean: bool = False,
+        check_crc: bool = True,
+        force_verify_prop_crc: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self.log = CommitLog(LOG_DIRECTORIES, 2048, disk, STORE_HOST)
+        self.queues = ConsumeQueueStore(
+            f"{DIRECTORY}/consumequeue",
+            200,
+            disk,
+            batch_directory=f"{DIRECTORY}/batchconsumequeue",
+            batch_mapped_file_size=4 * 46,
+            ext_directory=f"{DIRECTORY}/consumequeue_ext",
+            ext_mapped_file_size=100,
+            is_batch_topic=lambda topic: topic.startswith("Batch"),
+        )
+        self.log.files.load()
+        self.queues.load()
+        self.checkpoint = StoreCheckpoint(f"{DIRECTORY}/checkpoint", disk)
+        StoreRecovery(
+            DIRECTORY,
+            self.log,
+            self.queues,
+            self.checkpoint,
+            disk,
+            check_crc=check_crc,
+            force_verify_prop_crc=force_verify_prop_crc,
+            wall_clock_ms=clock,
+        ).run(clean=clean)
+
+    @property
+    def next_offsets(self) -> dict[tuple[str, int], int]:
+        found = {key: self.queues.find(*key) for key in self.queues.queues()}
+        return {key: queue.assigned_offset for key, queue in found.items() if queue is not None}
+
+    def close(self) -> None:
+        self.log.files.close()
+        self.queues.close()
+        self.checkpoint.close()
+
+
+def disk_with(log: LogBuilder) -> SimulatedDisk:
+    """Return a disk with this log and nothing else, its files in both directories in turn."""
+    disk = SimulatedDisk()
+    for index, (name, data) in enumerate(log.files().items()):
+        disk.replace(f"{LOG_DIRECTORIES[index % 2]}/{name}", data)
+    return disk
+
+
+def flip(disk: SimulatedDisk, record: int, at: int) -> None:
+    """Damage the byte `at` of the record at that offset."""
+    number, position = divmod(record, 2048)
+    disk.open(f"{LOG_DIRECTORIES[number % 2]}/{number * 2048:020d}").buffer[position + at] ^= 0xFF
+
+
+def a_log_of_everything(count: int = 60) -> LogBuilder:
+    """Build a log with V1 and V2, v4 and v6, batches, transactions and delayed messages."""
+    log = LogBuilder(file_bytes=2048)
+    base = 0
+    for number in range(count):
+        kind = number % 6
+        v6 = Host("::1", 1)
+        if kind == 0:
+            log.put("TopicA", b"a" * (7 * number % 300), tags="TagA", queue_id=number % 2)
+        elif kind == 1:
+            log.put("%RETRY%" + "g" * 150, tags="TagB", born_host=v6)
+        elif kind == 2:
+            log.put("TopicA", sys_flag=TRANSACTION_PREPARED_TYPE, queue_offset=number)
+            log.put("TopicA", sys_flag=TRANSACTION_ROLLBACK_TYPE, queue_offset=number)
+            log._queue_ends["TopicA", 0] = len(  # what other messages of this queue there are
+                [
+                    m
+                    for m in log.messages
+                    if (m.topic, m.queue_id) == ("TopicA", 0) and not m.sys_flag & 4
+                ]
+            )
+        elif kind == 3:
+            log.put("TopicB", sys_flag=TRANSACTION_COMMIT_TYPE, store_host=v6)
+        elif kind == 4:
+            properties = {"INNER_BASE": str(base), "INNER_NUM": "5"}
+            log.put("Batches", sys_flag=0xC0, queue_offset=base, properties=properties)
+            base += 5
+        else:
+            log.put("SCHEDULE_TOPIC_XXXX", queue_id=2, properties={"DELAY": "3"})
+    return log
+
+
+def queue_files(disk: SimulatedDisk) -> dict[str, bytes]:
+    return {path: data for path, data in files_of(disk).items() if "consumequeue" in path}
+
+
+def test_queues_of_every_kind_are_built_from_the_log_alone() -> None:
+    """ConsumeQueueStore.recoverOffsetTable: the next numbers, with V1 and V2 records alike.
+
+    RocketMQ's second way to that table, with duplication, stops at the first V2 record.
+    """
+    log = a_log_of_everything()
+    disk = disk_with(log)
+    opened = Opened(disk)
+    assert opened.log.max_offset == log.end_offset
+    retry = "%RETRY%" + "g" * 150
+    assert opened.next_offsets == {
+        ("TopicA", 0): 10,
+        (retry, 0): 10,
+        ("TopicB", 0): 10,
+        ("Batches", 0): 50,
+        ("SCHEDULE_TOPIC_XXXX", 2): 10,
+    }
+    batches = opened.queues.find("Batches", 0)
+    delayed = opened.queues.find("SCHEDULE_TOPIC_XXXX", 2)
+    assert batches is not None
+    assert delayed is not None
+    assert [unit[0] for unit in batches.units(0, 3)] == [
+        m.physical_offset for m in log.messages if m.topic == "Batches"
+    ][:3]
+    first = next(m for m in log.messages if m.topic == "SCHEDULE_TOPIC_XXXX")
+    assert next(iter(delayed.units(0, 1)))[2] == first.store_timestamp_ms + 10_000
+    assert {path.split("/")[2] for path in queue_files(disk)} == {
+        "consumequeue",
+        "consumequeue_ext",
+        "batchconsumequeue",
+    }
+
+
+def test_prepared_and_rolled_back_messages_of_the_older_scheme_are_in_no_queue() -> None:
+    """Their numbers are those of a table of their own; committed ones have the queue's."""
+    log = LogBuilder(file_bytes=2048)
+    log.put(queue_offset=0)
+    for number in (0, 1, 7, -1, 1 << 40):
+        log.put(sys_flag=TRANSACTION_PREPARED_TYPE, queue_offset=number)
+        log.put(sys_flag=TRANSACTION_ROLLBACK_TYPE, queue_offset=number)
+    log.put(sys_flag=TRANSACTION_COMMIT_TYPE, queue_offset=1, prepared_transaction_offset=113)
+    log.put(queue_offset=2)
+    disk = disk_with(log)
+    for clean in (False, True):
+        opened = Opened(disk, clean=clean)
+        assert opened.log.max_offset == log.end_offset
+        assert opened.next_offsets == {("TopicA", 0): 3}
+        queue = opened.queues.find("TopicA", 0)
+        assert queue is not None
+        assert [queue.unit(n)[0] for n in range(3)] == [
+            log.messages[n].physical_offset for n in (0, -2, -1)
+        ]
+        opened.close()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_wherever_a_queue_has_stopped_it_misses_nothing_afterwards(*, clean: bool) -> None:
+    """CommitLog.recoverNormally skips what lies at the end of the last record of any queue."""
+    log = a_log_of_everything()
+    whole = disk_with(log)
+    Opened(whole).close()
+    expected = queue_files(whole)
+    for message in log.messages[::3]:
+        for key in (("TopicA", 0), ("Batches", 0), ("SCHEDULE_TOPIC_XXXX", 2), None):
+            disk = whole.crashed()
+            opened = Opened(disk)
+            for name in opened.queues.queues() if key is None else [key]:
+                queue = opened.queues.find(*name)
+                assert queue is not None
+                queue.truncate_dirty_logic_files(message.physical_offset)
+            opened.close()
+            if not clean:
+                disk.remove(f"{DIRECTORY}/checkpoint")
+            Opened(disk, clean=clean).close()
+            assert queue_files(disk) == expected
+
+
+def test_a_cut_log_takes_units_batches_and_extensions_with_it() -> None:
+    """RocketMQ cuts extensions only if it has deleted all files of the queue."""
+    log = a_log_of_everything()
+    whole = disk_with(log)
+    Opened(whole).close()
+    for message in log.messages[1::4]:
+        disk = whole.crashed()
+        disk.remove(f"{DIRECTORY}/checkpoint")
+        at = message.physical_offset
+        flip(disk, at, 4)
+        Opened(disk).close()
+        shorter = LogBuilder(file_bytes=2048)
+        shorter.log = log.log[:at]
+        fresh = disk_with(shorter)
+        Opened(fresh).close()
+        assert queue_files(disk) == queue_files(fresh)
+        again = disk.crashed()
+        Opened(again).close()
+        assert files_of(again) == files_of(disk)
+
+
+@pytest.mark.slow
+def test_recovery_of_everything_killed_at_any_step_ends_as_if_it_had_not_been() -> None:
+    log = a_log_of_everything()
+    torn = disk_with(log)
+    Opened(torn).close()
+    torn.remove(f"{DIRECTORY}/checkpoint")
+    flip(torn, log.messages[40].physical_offset, 4)
+    for path in list(queue_files(torn)):
+        if "/TopicB/" in path:
+            torn.remove(path)
+    whole = torn.crashed()
+    Opened(whole).close()
+    expected = files_of(whole)
+    for step in range(1, 1000):
+        disk = StepDisk(torn)
+        disk.on_step = die_at(step)
+        try:
+            Opened(disk)
+        except Interrupted:
+            after = disk.crashed()
+            Opened(after).close()
+            assert files_of(after) == expected
+            continue
+        assert step > 20
+        return
+    pytest.fail("recovery never got to its end")
+
+
+@pytest.mark.slow
+def test_power_lost_at_any_step_of_a_recovery_of_everything_costs_nothing() -> None:
+    log = a_log_of_everything()
+    start = disk_with(log)
+    Opened(start).close()
+    for path in list(queue_files(start)):
+        if "/TopicB/" in path or "ext/TopicA" in path or "/Batches/" in path:
+            start.remove(path)
+    for path in files_of(start):
+        start.open(path).sync()
+    expected = Opened(start.crashed()).next_offsets
+    chance = random.Random(1)
+    for step in range(1, 1000):
+        disk = StepDisk(start)
+        disk.on_step = die_at(step)
+        try:
+            Opened(disk)
+        except Interrupted:
+            for _ in range(5):
+                after = disk.powered_off(chance)
+                assert Opened(after).next_offsets == expected
+            continue
+        assert step > 10
+        return
+    pytest.fail("recovery never got to its end")
+
+
+def test_the_settings_say_which_checksum_counts() -> None:
+    """checkCRCOnRecover and forceVerifyPropCRC."""
+    log = a_log_of_everything(12)
+    disk = disk_with(log)
+    last = [m for m in log.messages if m.topic == "TopicA" and m.body[:1] == b"a"][-1]
+    flip(disk, last.physical_offset, 88)
+    assert Opened(disk.crashed()).log.max_offset == last.physical_offset
+    unchecked = Opened(disk.crashed(), check_crc=False, force_verify_prop_crc=True)
+    assert unchecked.log.max_offset == log.end_offset
+    # No record has the CRC property: RocketMQ would empty the log.
+    with pytest.raises(CorruptLogError, match=r"no property __CRC32#.*Nothing was changed"):
+        closed = disk_with(log)
+        Opened(closed).close()
+        Opened(closed, force_verify_prop_crc=True)
+
+
+def test_a_long_walk_tells_how_far_it_is(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = a_log_of_everything()
+    monkeypatch.setattr(store_recovery, "PROGRESS_STEP_BYTES", 2048)
+    caplog.set_level("INFO")
+    Opened(disk_with(log), clock=Clock(step_ms=2600))
+    lines = [line for line in caplog.messages if line.startswith("checking the commit log")]
+    assert 1 <= len(lines) <= log.end_offset // 2048 // 2
+    assert all(line.endswith("% of 0.0 GiB at most, 0.00 GB/s") for line in lines)
+    shares = [int(line.split()[4]) for line in lines]
+    assert shares == sorted(shares)
+    assert 0 < shares[0] <= shares[-1] <= 100
+    caplog.clear()
+    monkeypatch.setattr(store_recovery, "PROGRESS_STEP_BYTES", 1 << 20)
+    Opened(disk_with(log), clock=Clock(step_ms=2600))
+    assert "checking" not in caplog.text
+
+
+def test_a_hostile_record_with_the_right_checksum_enters_no_directory_but_its_own() -> None:
+    log = LogBuilder(file_bytes=2048)
+    for topic in ("../../../etc/passwd", "..", "", "a/b", "t" * 300):
+        log.put(topic, b"x", queue_id=-5, body_crc=crc32(b"x"))
+    log.put("TopicA")
+    disk = disk_with(log)
+    opened = Opened(disk)
+    assert opened.log.max_offset == log.end_offset
+    assert opened.next_offsets == {("TopicA", 0): 1}
+    assert {path.split("/")[3] for path in queue_files(disk)} == {"TopicA"}
