@@ -20,6 +20,11 @@ def test_put_statuses_have_rocketmqs_order() -> None:
         "OS_PAGE_CACHE_BUSY",
         "UNKNOWN_ERROR",
         "IN_SYNC_REPLICAS_NOT_ENOUGH",
+        "PUT_TO_REMOTE_BROKER_FAIL",
+        "LMQ_CONSUME_QUEUE_NUM_EXCEEDED",
+        "WHEEL_TIMER_FLOW_CONTROL",
+        "WHEEL_TIMER_MSG_ILLEGAL",
+        "WHEEL_TIMER_NOT_ENABLE",
     ]
     assert list(PutMessageStatus) == list(range(11))
 
