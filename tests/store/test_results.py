@@ -26,7 +26,7 @@ def test_put_statuses_have_rocketmqs_order() -> None:
         "WHEEL_TIMER_MSG_ILLEGAL",
         "WHEEL_TIMER_NOT_ENABLE",
     ]
-    assert list(PutMessageStatus) == list(range(11))
+    assert list(PutMessageStatus) == list(range(16))
 
 
 def test_get_statuses_have_rocketmqs_names() -> None:
