@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -30,6 +30,8 @@ from tandem.wire.message import Host, Message, encode_batch_body
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+T = TypeVar("T")
 
 BODY = b"x" * 1024
 BATCH = 64
@@ -87,6 +89,7 @@ def open_store(directory: Path) -> MessageStore:
     config = StoreConfig(
         directory=str(directory / "store"),
         mapped_file_size_commit_log_bytes=FILE_BYTES,
+        message_index_enable=False,  # it follows in a task of its own: benchmarks/index.py
         flush_disk_type=FlushDiskType.ASYNC_FLUSH,
     )
     store = MessageStore.open(
@@ -99,7 +102,22 @@ def open_store(directory: Path) -> MessageStore:
     for queue_id in (0, 1):
         store.put_message(PutMessage("Bench", queue_id, BODY, PROPERTIES, 1, BORN_HOST))
     touch(store.commit_log.files.files[0].buffer)
+    store.announce()
     return store
+
+
+def round_of(store: MessageStore, put: Callable[[T], object], what: T) -> Callable[[], None]:
+    """Return a step that puts `what`; every 64th ends the round, as a node does when it answers."""
+    count = 0
+
+    def step() -> None:
+        nonlocal count
+        put(what)
+        count += 1
+        if not count & 63:
+            store.announce()
+
+    return step
 
 
 def say(what: str, rounds: list[float], copy: float, record_bytes: int) -> None:
@@ -127,19 +145,19 @@ def main() -> None:
         copy = statistics.median(copies)
         print(f"records of {result.wrote_bytes} bytes, bodies of {len(BODY)}, median of 5 rounds")
         say("plain copy into a mapping", copies, copy, result.wrote_bytes)
-        single = rate(lambda: store.put_message(message), options.count, 1)
+        single = rate(round_of(store, store.put_message, message), options.count, 1)
         say("put_message, one at a time", single, copy, result.wrote_bytes)
         body = encode_batch_body(
             [Message("Bench", BODY, keys=f"key-{i}", tags="TagA") for i in range(BATCH)]
         )
         batch = PutBatch("Bench", 1, body, b"", 1, BORN_HOST)
         record_bytes = store.put_batch(batch).wrote_bytes // BATCH
-        rounds = rate(lambda: store.put_batch(batch), options.count // BATCH, BATCH)
+        rounds = rate(round_of(store, store.put_batch, batch), options.count // BATCH, BATCH)
         say(f"put_batch of {BATCH}, keys and tags", rounds, copy, record_bytes)
         body = encode_batch_body([Message("Bench", BODY) for _ in range(BATCH)])
         plain = PutBatch("Bench", 1, body, b"", 1, BORN_HOST)
         record_bytes = store.put_batch(plain).wrote_bytes // BATCH
-        rounds = rate(lambda: store.put_batch(plain), options.count // BATCH, BATCH)
+        rounds = rate(round_of(store, store.put_batch, plain), options.count // BATCH, BATCH)
         say(f"put_batch of {BATCH}, bodies only", rounds, copy, record_bytes)
         store.close()
 

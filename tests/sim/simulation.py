@@ -13,7 +13,7 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import trio
@@ -133,6 +133,18 @@ class Result(msgspec.Struct):
 NODE_NAMES: Final = tuple(f"{GROUP}-{index}" for index in range(3))
 
 
+def _store_features(seed: int) -> dict[str, Any]:
+    """Return settings of the store that change its files, but nothing that anyone is promised."""
+    chance = random.Random(f"store {seed}")
+    return {
+        "message_index_enable": chance.random() < 0.5,
+        "max_hash_slot_num": 20,
+        "max_index_num": chance.choice((30, 300)),
+        "enable_consume_queue_ext": chance.random() < 0.3,
+        "enabled_append_prop_crc": chance.random() < 0.3,
+    }
+
+
 def draw_settings(seed: int) -> Settings:
     """Draw the settings and the plan of a seed."""
     chance = random.Random(f"settings {seed}")
@@ -161,6 +173,7 @@ def draw_settings(seed: int) -> Settings:
             flush_commit_log_thorough_interval_ms=chance.choice((500, 5_000)),
             flush_interval_consume_queue_ms=chance.choice((200, 1_000)),
             sync_flush_timeout_ms=700,
+            **_store_features(seed),
         ),
         replication=ReplicationSettings(
             slave_timeout_ms=600,
