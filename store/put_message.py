@@ -107,7 +107,8 @@ class MessagePuts:
         goes where it says even if it has a delay level: for the store's own services.
         """
         properties = message.properties
-        if hooks and _DELAY_HINT in properties:
+        # `find` and not `in`, which costs bytes twice as much.
+        if hooks and properties.find(_DELAY_HINT) >= 0:
             hooked = self._hooked(message)
             if isinstance(hooked, PutMessageResult):
                 return hooked
@@ -129,7 +130,7 @@ class MessagePuts:
             or len(properties) >= TORN_BYTES_MIN
             or properties[-1:] == b"\0"
             or topic == SCHEDULE_TOPIC
-            or _INNER_NUM in properties
+            or properties.find(_INNER_NUM) >= 0
             or type(queue) is not ConsumeQueue
             or not self._enters_queue
         ):

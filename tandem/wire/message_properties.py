@@ -169,12 +169,13 @@ def tags_code_of(properties: bytes) -> int:
     if at < 0:
         return 0
     if at == 0 or properties[at - 1] == _SEPARATOR_BYTE:
-        tags = _value_at(properties, at + 5)
+        end = properties.find(b"\x02", at)
+        tags = properties[at + 5 : end] if end >= 0 else properties[at + 5 :]
         if tags:
             return _tags_code_of_bytes(tags)
     # The end of another name, or an empty value that hides one before it.
-    tags = property_value(properties, b"TAGS")
-    return _tags_code_of_bytes(tags) if tags else 0
+    last = property_value(properties, b"TAGS")
+    return _tags_code_of_bytes(last) if last else 0
 
 
 @lru_cache(maxsize=4096)
