@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from store.results import PutMessage
-from store.schedule_message_service import delay_rewrite
-from tandem.wire.delay_level import DelayLevels, delay_level_of
+from tandem.wire.delay_level import delay_level_of
 from tandem.wire.java_map import NEW_MAP_CAPACITY, encode_in_java_order
 from tandem.wire.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_MASK
 from tandem.wire.message_properties import (
@@ -43,7 +42,7 @@ from tandem.wire.system_topics import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from tandem.wire.message import Host, MessageExt
 
@@ -92,8 +91,10 @@ def half_message(message: PutMessage) -> PutMessage:
     )
 
 
-def committed_message(half: MessageExt, levels: DelayLevels) -> PutMessage:
+def committed_message(half: MessageExt, delay: Callable[[PutMessage], PutMessage]) -> PutMessage:
     """Return the message to put, without hooks, for a half that is committed.
+
+    `delay` rewrites one that has a delay level.
 
     Raises:
         ValueError: the half does not say where it belongs.
@@ -116,7 +117,7 @@ def committed_message(half: MessageExt, levels: DelayLevels) -> PutMessage:
     properties = half.properties | {PROPERTY_WAIT_STORE_MSG_OK: "false"}
     properties.pop(PROPERTY_TRANSACTION_PREPARED, None)
     delayed = msgspec.structs.replace(message, properties=encode_in_java_order(properties))
-    return delay_rewrite(delayed, levels)
+    return delay(delayed)
 
 
 def check_times(half: MessageExt) -> int:
@@ -206,6 +207,7 @@ def _copy(half: MessageExt, properties: dict[str, str], topic: str, queue_id: in
         flag=half.flag,
         sys_flag=half.sys_flag,
         reconsume_times=half.reconsume_times,
+        store_host=half.store_host.packed,
     )
 
 

@@ -128,6 +128,7 @@ def message_time_up(message: MessageExt) -> PutMessage:
         flag=message.flag,
         sys_flag=message.sys_flag,
         reconsume_times=message.reconsume_times,
+        store_host=message.store_host.packed,
     )
 
 

@@ -80,7 +80,6 @@ if TYPE_CHECKING:
 
     from store.results import PutMessage, PutMessageResult
     from store.transaction import EndTransaction, TransactionLog
-    from tandem.wire.delay_level import DelayLevels
     from tandem.wire.message import Host, MessageExt
 
 _log = logging.getLogger(__name__)
@@ -112,8 +111,8 @@ class TransactionalMessageService:
     def __init__(
         self,
         log: TransactionLog,
-        levels: DelayLevels,
         *,
+        delay: Callable[[PutMessage], PutMessage],
         put: Callable[[PutMessage], PutMessageResult],
         query_offset: Callable[[str, int], int],
         commit_offset: Callable[[str, int, int], None],
@@ -125,7 +124,7 @@ class TransactionalMessageService:
 
         Args:
             log: The store.
-            levels: The delays, for messages that are to wait after their commit.
+            delay: Rewrites a message with a delay level, which has to wait after its commit.
             put: Puts a message as it is, without hooks.
             query_offset: Consumer offset of CID_RMQ_SYS_TRANS for topic and queue id; -1: none.
             commit_offset: Sets it.
@@ -134,7 +133,7 @@ class TransactionalMessageService:
             settings: None: RocketMQ's defaults.
         """
         self._log = log
-        self._levels = levels
+        self._delay = delay
         self._put_message = put
         self._query_offset = query_offset
         self._commit_offset = commit_offset
@@ -240,7 +239,7 @@ class TransactionalMessageService:
 
     def _commit(self, half: MessageExt, live: int, now_ms: int) -> EndTransactionResult:
         try:
-            put = self._put(committed_message(half, self._levels))
+            put = self._put(committed_message(half, self._delay))
         except ValueError as error:
             return _refused(str(error))
         if not put.status.is_stored:

@@ -18,6 +18,7 @@ from store.half_message import (
     prepared_queue_offset,
 )
 from store.results import PutMessage
+from store.schedule_message_service import delay_rewrite
 from tandem.wire.delay_level import SCHEDULE_TOPIC, DelayLevels
 from tandem.wire.message import Host, MessageExt
 from tandem.wire.message_properties import decode_properties, encode_properties
@@ -31,6 +32,10 @@ PREPARED = {
     "PGROUP": "pg",
     "WAIT": "true",
 }
+
+
+def delay(message: PutMessage) -> PutMessage:
+    return delay_rewrite(message, LEVELS)
 
 
 def prepared(**more: str) -> PutMessage:
@@ -115,18 +120,19 @@ def test_a_producer_cannot_say_what_only_the_check_may() -> None:
 def test_a_committed_message_names_its_half_and_keeps_the_property_string() -> None:
     """EndTransactionProcessor.endMessageTransaction."""
     half = a_half()
-    message = committed_message(half, LEVELS)
+    message = committed_message(half, delay)
     assert (message.topic, message.queue_id) == ("T", 3)
     assert message.sys_flag == 9
     assert message.prepared_transaction_offset == 999
     assert decode_properties(message.properties) == half.properties
     assert (message.body, message.flag, message.born_timestamp_ms) == (b"body", 7, 5)
     assert message.born_host == BORN.packed
+    assert message.store_host == half.store_host.packed
 
 
 def test_a_committed_message_with_a_delay_goes_to_the_schedule_topic() -> None:
     """The hook writes the property string again, without what the commit has taken out."""
-    message = committed_message(a_half(DELAY="2"), LEVELS)
+    message = committed_message(a_half(DELAY="2"), delay)
     assert (message.topic, message.queue_id) == (SCHEDULE_TOPIC, 1)
     assert (message.sys_flag, message.prepared_transaction_offset) == (9, 999)
     properties = decode_properties(message.properties)
@@ -138,7 +144,7 @@ def test_a_committed_message_with_a_delay_goes_to_the_schedule_topic() -> None:
 @pytest.mark.parametrize("wrong", [{"REAL_TOPIC": ""}, {"REAL_QID": "x"}, {"REAL_QID": "-1"}])
 def test_a_half_that_belongs_nowhere_is_an_error(wrong: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="the half message belongs to topic"):
-        committed_message(a_half(**wrong), LEVELS)
+        committed_message(a_half(**wrong), delay)
 
 
 def test_a_checked_half_counts_the_check_and_is_the_same_otherwise() -> None:

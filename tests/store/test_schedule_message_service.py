@@ -39,7 +39,7 @@ from tests.support.simulated_disk import SimulatedDisk
 from tests.support.virtual_clock import WallClock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from store import MessageStore, PutMessage
 
@@ -70,7 +70,9 @@ class World:
     def put(self, message: PutMessage) -> PutMessageResult:
         if self.refused is not None:
             return PutMessageResult(self.refused, "refused")
-        return self.store.put_message(message)
+        result = self.store.put_message(message, hooks=False)
+        self.store.announce()
+        return result
 
     def send(self, *messages: PutMessage) -> None:
         for message in messages:
@@ -99,14 +101,14 @@ def service_of(
     store: MessageStore,
     offsets: DelayOffsetTable,
     clock: Clock,
-    put_message: object = None,
+    put_message: Callable[[PutMessage], PutMessageResult] | None = None,
 ) -> ScheduleMessageService:
     return ScheduleMessageService(
         LEVELS,
         offsets,
         find_queue=lambda queue_id: store.queues.find(SCHEDULE_TOPIC, queue_id),
         message=store.commit_log.message,
-        put=put_message or store.put_message,  # type: ignore[arg-type] # a put in both cases
+        put=put_message or (lambda message: store.put_message(message, hooks=False)),
         flushed_where=lambda: store.flushed_where,
         wall_clock_ms=clock,
     )
@@ -193,6 +195,14 @@ def test_a_delivered_record_is_the_senders_and_keeps_the_properties_of_the_delay
         sent.born_timestamp_ms,
         T0 + 1000,
     )
+
+
+def test_a_delivered_record_keeps_the_host_that_stored_the_first() -> None:
+    world = World()
+    world.send(delayed(1))
+    (record,) = queue_messages(world.store, SCHEDULE_TOPIC, 0)
+    elsewhere = msgspec.structs.replace(record, store_host=Host("::1", 5))
+    assert message_time_up(elsewhere).store_host == Host("::1", 5).packed
 
 
 @pytest.mark.parametrize(
@@ -561,7 +571,12 @@ async def test_the_service_sleeps_until_a_message_is_due(
     looks = Looks()
     store, service, _ = running_world(looks)
     rounds: list[float] = []
-    await nursery.start(service.run, lambda: rounds.append(trio.current_time()))
+
+    def after_delivery() -> None:
+        store.announce()
+        rounds.append(trio.current_time())
+
+    await nursery.start(service.run, after_delivery)
     for level in (2, 1):
         put(store, delay_rewrite(delayed(level, level), LEVELS))
         service.message_arrived()

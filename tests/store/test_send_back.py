@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from store.delay_offset_table import DelayOffsetTable
-from store.schedule_message_service import ScheduleMessageService, delay_rewrite
+from store.schedule_message_service import ScheduleMessageService
 from store.send_back import is_given_up, send_back
 from store.table_file import TableFile
 from tandem.wire.delay_level import SCHEDULE_TOPIC, DelayLevels
@@ -140,7 +140,7 @@ def test_a_message_that_always_fails_ends_with_the_dead_letters_after_all_its_tr
         table,
         find_queue=lambda queue_id: store.queues.find(SCHEDULE_TOPIC, queue_id),
         message=store.commit_log.message,
-        put=store.put_message,
+        put=lambda message: store.put_message(message, hooks=False),
         flushed_where=lambda: store.flushed_where,
         wall_clock_ms=clock,
     )
@@ -149,7 +149,7 @@ def test_a_message_that_always_fails_ends_with_the_dead_letters_after_all_its_tr
     waited_ms = []
     while record.topic != "%DLQ%g":
         back = send_back(record, group="g", delay_level=0, max_reconsume_times=16, retry_queue_id=0)
-        put(store, delay_rewrite(back, levels))
+        put(store, back)
         start_ms = clock.now_ms
         while (due_ms := service.deliver_due(clock.now_ms).next_ms) is not None:
             clock.now_ms = due_ms

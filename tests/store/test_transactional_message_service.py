@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from store.half_message import op_message
 from store.results import PutMessage, PutMessageResult, PutMessageStatus
+from store.schedule_message_service import delay_rewrite
 from store.transaction import (
     CheckTransaction,
     EndTransaction,
@@ -76,7 +77,7 @@ class World:
         self.offsets: dict[str, int] = json.loads(self.disk.read(OFFSETS) or b"{}")
         self.service = TransactionalMessageService(
             self.store,
-            DelayLevels(),
+            delay=lambda message: delay_rewrite(message, DelayLevels()),
             put=self.put,
             query_offset=lambda topic, _: self.offsets.get(topic, -1),
             commit_offset=self._commit_offset,
@@ -93,7 +94,9 @@ class World:
     def put(self, message: PutMessage) -> PutMessageResult:
         if self.refuses:
             return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, "refused")
-        return self.store.put_message(message)
+        result = self.store.put_message(message, hooks=False)
+        self.store.announce()
+        return result
 
     def prepare(self, number: int, **more: str) -> PutMessageResult:
         message = prepared(number, born_ms=self.clock.now_ms, more=more)
