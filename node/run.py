@@ -44,8 +44,11 @@ from node.store_settings import FlushDiskType
 from node.topic_config_table import TopicConfigTable, system_topics
 from store import FlushDiskType as StoreFlushDiskType
 from store import MessageStore, StoreConfig, StoreError
+from store.delay_offset_table import DelayOffsetTable
 from store.errors import TableFileError
+from store.schedule_message_service import ScheduleMessageService
 from store.table_file import TableFile
+from tandem.wire.delay_level import SCHEDULE_TOPIC
 from tandem.wire.message import Host
 from tandem.wire.request_code import RequestCode
 
@@ -106,6 +109,7 @@ async def run_node(
             await node.serve(stop, task_status)
         finally:
             node.save_offsets()
+            node.stop_delivery()
     _log.info("stopped")
 
 
@@ -140,6 +144,7 @@ class _Node:
         self._registration = Registration(config, network, self._routes, self._topics)
         self._holds = PullRequestHoldService(self._outbox.flush)
         self._ha = HAService(ha_config(config), store, network, wall_clock_ms=wall_clock_ms)
+        self._schedule = None if store.is_slave else self._schedule_service(disk)
         self._send = None if store.is_slave else self._sender()
         self._heartbeats = ClientHeartbeat(self._clients, self._topics, is_slave=store.is_slave)
         self._server = Server(
@@ -149,7 +154,7 @@ class _Node:
             on_closed=self._connection_closed,
         )
         self._synchronize = SlaveSynchronize(config, network, self._topics, self._offsets)
-        store.on_arrival = self._arrived_at_slave if store.is_slave else self._holds.message_arrived
+        store.on_arrival = self._arrived_at_slave if store.is_slave else self._arrived_at_master
         store.flush_service.after_release = self._outbox.flush
         self._ha.group_transfer_service.after_release = self._outbox.flush
         if not store.is_slave:
@@ -190,14 +195,26 @@ class _Node:
         except StoreError as error:
             _log.warning("consumer offsets could not be saved: %s", error)
 
+    def stop_delivery(self) -> None:
+        """Write how far delayed messages were delivered; what is not synced would not count."""
+        if self._schedule is None or self._store.refusal:
+            return
+        try:
+            self._store.commit_log.files.sync_all()
+            self._schedule.save()
+        except (OSError, StoreError) as error:
+            _log.warning("some delayed messages will be delivered again: %s", error)
+
     def _start_services(self, services: trio.Nursery) -> None:
         services.start_soon(self._registration.run)
         services.start_soon(self._holds.run)
         services.start_soon(self._server.close_idle)
         services.start_soon(self._forget_the_silent)
         services.start_soon(self._flush_offsets)
-        if self._store.is_slave:
+        if self._schedule is None:
             services.start_soon(self._synchronize.run)
+        else:
+            services.start_soon(self._schedule.run, self._after_round)
 
     def _create_system_topics(self) -> None:
         broker = self._config.cluster.broker
@@ -268,6 +285,19 @@ class _Node:
         stamp = PropertyStamp(self._config.cluster.cluster.name, keys.new)
         return SendMessage(self._store, self._topics, stamp, self._wait_policy(), self._random)
 
+    def _schedule_service(self, disk: Disk) -> ScheduleMessageService:
+        store = self._store
+        file = TableFile(disk, f"{self._config.directory}/config/delayOffset.json")
+        return ScheduleMessageService(
+            store.delay_levels,
+            DelayOffsetTable(file, self._wall_clock_ms),
+            find_queue=lambda queue_id: store.queues.find(SCHEDULE_TOPIC, queue_id),
+            message=store.commit_log.message,
+            put=lambda message: store.put_message(message, hooks=False),
+            flushed_where=lambda: store.flushed_where,
+            wall_clock_ms=self._wall_clock_ms,
+        )
+
     def _wait_policy(self) -> WaitPolicy:
         settings = self._config.cluster
         store, transfer = self._store, self._ha.group_transfer_service
@@ -292,6 +322,13 @@ class _Node:
             self._send.submit()
         self._store.announce()
         self._outbox.flush()
+
+    def _arrived_at_master(
+        self, topic: str, queue_id: int, max_queue_offset: int, tags_code: int | None
+    ) -> None:
+        if topic == SCHEDULE_TOPIC and self._schedule is not None:
+            self._schedule.message_arrived()
+        self._holds.message_arrived(topic, queue_id, max_queue_offset, tags_code)
 
     def _arrived_at_slave(
         self, topic: str, queue_id: int, max_queue_offset: int, tags_code: int | None

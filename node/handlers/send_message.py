@@ -26,7 +26,13 @@ import trio
 
 from node.dispatcher import response_to
 from node.errors import RequestError
-from node.handlers.send_properties import REGION, check_supported, is_waiting, unique_key_of
+from node.handlers.send_properties import (
+    REGION,
+    check_supported,
+    delay_level,
+    is_waiting,
+    unique_key_of,
+)
 from node.topic_config_table import NOT_ALLOWED_SEND_TOPICS, RETRY_TOPIC_PREFIX, topic_complaint
 from store import PutBatch, PutMessage, PutMessageStatus
 from tandem.wire.remoting_command import (
@@ -69,6 +75,11 @@ _CODES: Final = {
     PutMessageStatus.OS_PAGE_CACHE_BUSY: ResponseCode.SYSTEM_BUSY,
     PutMessageStatus.UNKNOWN_ERROR: ResponseCode.SYSTEM_ERROR,
     PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH: ResponseCode.SYSTEM_ERROR,
+    PutMessageStatus.PUT_TO_REMOTE_BROKER_FAIL: ResponseCode.SYSTEM_ERROR,
+    PutMessageStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED: ResponseCode.SYSTEM_ERROR,
+    PutMessageStatus.WHEEL_TIMER_FLOW_CONTROL: ResponseCode.SYSTEM_ERROR,
+    PutMessageStatus.WHEEL_TIMER_MSG_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutMessageStatus.WHEEL_TIMER_NOT_ENABLE: ResponseCode.SYSTEM_ERROR,
 }
 """Source: SendMessageProcessor.handlePutMessageResult."""
 
@@ -211,12 +222,14 @@ class SendMessage:
     ) -> PutMessageResult:
         """Put a batch. The header's properties are not stored: each message has its own.
 
-        Source: SendMessageProcessor.sendBatchMessage.
+        Source: SendMessageProcessor.sendBatchMessage, CommitLog.asyncPutMessages.
         """
         if header.topic.startswith(RETRY_TOPIC_PREFIX):
             raise RequestError(
                 ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group"
             )
+        if header.properties and delay_level(header.properties) > 0:
+            raise RequestError(ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed")
         return self._store.put_batch(
             PutBatch(
                 header.topic,

@@ -19,6 +19,7 @@ from tandem.wire.message import TRANSACTION_MASK
 from tandem.wire.message_properties import (
     NAME_VALUE_SEPARATOR,
     PROPERTY_CLUSTER,
+    PROPERTY_DELAY_LEVEL,
     PROPERTY_MSG_REGION,
     PROPERTY_SEPARATOR,
     PROPERTY_TRACE_SWITCH,
@@ -47,7 +48,7 @@ _MSG_REGION: Final = PROPERTY_MSG_REGION + NAME_VALUE_SEPARATOR
 _TRACE_ON: Final = PROPERTY_TRACE_SWITCH + NAME_VALUE_SEPARATOR
 _POP_CK: Final = PROPERTY_POP_CK + NAME_VALUE_SEPARATOR
 
-_DELAYS: Final = ("DELAY\x01", "TIMER_DELIVER_MS\x01", "TIMER_DELAY_SEC\x01", "TIMER_DELAY_MS\x01")
+_DELAY: Final = PROPERTY_DELAY_LEVEL + NAME_VALUE_SEPARATOR
 _TRANSACTION: Final = "TRAN_MSG\x01"
 
 
@@ -68,23 +69,34 @@ def unique_key_of(properties: str) -> str | None:
 def check_supported(sys_flag: int, properties: str) -> None:
     """Refuse what would otherwise be delivered at the wrong time.
 
+    The store itself refuses deliver times other than delay levels.
+
     Raises:
-        RequestError: The message is delayed (MESSAGE_ILLEGAL) or transactional (NO_PERMISSION).
+        RequestError: The message is transactional (NO_PERMISSION), or its delay level is no number
+            (MESSAGE_ILLEGAL).
     """
     if sys_flag & TRANSACTION_MASK or (_TRANSACTION in properties and _is_transaction(properties)):
         raise RequestError(
             ResponseCode.NO_PERMISSION,
             "the broker sending transaction message is forbidden: transactions are not supported",
         )
-    if "DELAY" not in properties and "TIMER_DELIVER_MS" not in properties:
-        return
-    for name in _DELAYS:
-        value = _last_value(properties, name)
-        if value and value != "0":
-            raise RequestError(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"delayed messages are not supported (property {name[:-1]}={value})",
-            )
+    if "DELAY" in properties:
+        delay_level(properties)
+
+
+def delay_level(properties: str) -> int:
+    """The delay level of a message; 0 if it has none.
+
+    Raises:
+        RequestError: It is no number. In RocketMQ that ends in a SYSTEM_ERROR.
+    """
+    value = _last_value(properties, _DELAY) or "0"
+    try:
+        return int(value)
+    except ValueError:
+        raise RequestError(
+            ResponseCode.MESSAGE_ILLEGAL, f"the delay level {value!r} is no number"
+        ) from None
 
 
 def _is_transaction(properties: str) -> bool:

@@ -215,7 +215,13 @@ REFUSED = {
     ),
     "queue out of range": (header(queue_id=4), ResponseCode.INVALID_PARAMETER, "queueId[4]"),
     "half message": (header(sys_flag=4), ResponseCode.NO_PERMISSION, "transaction"),
-    "delayed": (header(properties="DELAY\x013\x02"), ResponseCode.MESSAGE_ILLEGAL, "delayed"),
+    "no delay level": (header(properties="DELAY\x01x\x02"), ResponseCode.MESSAGE_ILLEGAL, "'x'"),
+    "timer": (header(properties="TIMER_DELAY_MS\x015\x02"), ResponseCode.SYSTEM_ERROR, "TIMER"),
+    "timer in the future": (
+        header(properties="TIMER_DELIVER_MS\x019999999999999\x02"),
+        ResponseCode.SYSTEM_ERROR,
+        "TIMER",
+    ),
     "long properties": (
         header(properties="k\x01" + "v" * 33_000 + "\x02"),
         ResponseCode.MESSAGE_ILLEGAL,
@@ -233,6 +239,28 @@ async def test_what_cannot_be_stored_is_refused_with_a_reason(
     answer = sender(broker).call(SEND, ext, b"x")
     assert answer.code == code
     assert remark in str(answer.remark)
+    assert broker.store.max_physical_offset == 0
+
+
+async def test_a_delayed_message_waits_in_the_schedule_topic_and_is_told_its_own_queue() -> None:
+    """SendMessageProcessor.handlePutMessageResult: the queue id of the request."""
+    broker = Broker()
+    delayed = header(properties="DELAY\x013\x02UNIQ_KEY\x01U1\x02")
+    answer = sender(broker).call(SEND, delayed, b"later")
+    assert (answer.code, answer.decode_header(SendMessageResponseHeader).queue_id) == (0, 1)
+    assert stored_bodies(broker) == []
+    assert stored_bodies(broker, "SCHEDULE_TOPIC_XXXX", 2) == [b"later"]
+
+
+@pytest.mark.parametrize("level", ["3", "x"])
+async def test_a_batch_cannot_be_delayed(level: str) -> None:
+    """CommitLog.asyncPutMessages."""
+    broker = Broker()
+    body = encode_batch_body([Message("T", b"a"), Message("T", b"b")])
+    answer = sender(broker).call(
+        BATCH, header(batch=True, properties=f"DELAY\x01{level}\x02"), body
+    )
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
     assert broker.store.max_physical_offset == 0
 
 

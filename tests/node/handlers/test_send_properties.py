@@ -9,6 +9,7 @@ from node.handlers.send_properties import (
     PropertyStamp,
     UniqueKeys,
     check_supported,
+    delay_level,
     is_waiting,
     unique_key_of,
 )
@@ -95,18 +96,26 @@ def test_a_transaction_by_property_is_refused() -> None:
     check_supported(0, "TRAN_MSG\x01false\x02XTRAN_MSG\x01true\x02")
 
 
-@pytest.mark.parametrize(
-    "properties",
-    ["DELAY\x013\x02", "TIMER_DELIVER_MS\x0117\x02", "a\x01b\x02TIMER_DELAY_SEC\x015\x02"],
-)
-def test_delayed_messages_are_refused_with_the_property(properties: str) -> None:
-    with pytest.raises(RequestError, match="delayed messages are not supported") as caught:
-        check_supported(0, properties)
+def test_a_delay_level_has_to_be_a_number() -> None:
+    with pytest.raises(RequestError, match="the delay level 'soon' is no number") as caught:
+        check_supported(0, "DELAY\x01soon\x02")
     assert caught.value.code == ResponseCode.MESSAGE_ILLEGAL
 
 
-def test_delay_level_zero_is_no_delay() -> None:
-    check_supported(0, "DELAY\x010\x02NODELAY\x013\x02")
+@pytest.mark.parametrize(
+    ("properties", "level"),
+    [
+        ("", 0),
+        ("NODELAY\x013\x02", 0),
+        ("DELAY\x010\x02NODELAY\x013\x02", 0),
+        ("DELAY\x01-1\x02", -1),
+        ("a\x01b\x02DELAY\x013", 3),
+        ("DELAY\x01\x02", 0),
+    ],
+)
+def test_the_delay_level_is_read_from_the_properties(properties: str, level: int) -> None:
+    check_supported(0, properties)
+    assert delay_level(properties) == level
 
 
 def test_unique_keys_have_the_form_of_rocketmq_and_never_repeat() -> None:

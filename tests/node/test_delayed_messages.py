@@ -1,0 +1,121 @@
+"""Delayed messages through a whole node, on virtual time."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from tandem.wire.message import decode_messages
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import SendMessageRequestHeaderV2
+from tests.node.world import MASTER, SLAVE_1, Caller, World, bodies, cluster_config, open_world
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+DELAY_OFFSETS = re.compile("delayOffset[.]json$")
+
+
+async def send_delayed(client: Caller, body: bytes, level: int) -> None:
+    properties = f"WAIT\x01false\x02DELAY\x01{level}\x02"
+    header = SendMessageRequestHeaderV2("PG", "T", "TBW102", 4, 0, 0, 1, 0, properties)
+    assert (await client.call(RequestCode.SEND_MESSAGE_V2, header, body)).code == 0
+
+
+async def messages_of(client: Caller) -> list[bytes]:
+    answer = await client.pull()
+    return [] if answer.code else bodies(answer)
+
+
+def delay_offsets(world: World) -> bytes:
+    disk = world.disks["a0"]
+    (path,) = (path for path in disk._files if DELAY_OFFSETS.search(path))
+    return disk.read(path) or b""
+
+
+async def test_a_delayed_message_arrives_when_its_time_has_come(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_world(cluster_config(tmp_path, role="ASYNC_MASTER")) as world:
+        await world.start("a0")
+        async with world.client(MASTER) as master:
+            await send_delayed(master, b"later", 2)
+            await send_delayed(master, b"soon", 1)
+            await trio.sleep(0.9)
+            assert await messages_of(master) == []
+            await trio.sleep(0.2)
+            assert await messages_of(master) == [b"soon"]
+            await trio.sleep(3.8)
+            assert await messages_of(master) == [b"soon"]
+            await trio.sleep(0.2)
+            assert await messages_of(master) == [b"soon", b"later"]
+            (_, found) = decode_messages((await master.pull()).body)
+            assert found.properties["REAL_TOPIC"] == "T"
+            assert str(found.store_host) == f"{MASTER}:10911"
+
+
+async def test_a_consumer_that_waits_gets_a_delayed_message_at_once(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_world(cluster_config(tmp_path, role="ASYNC_MASTER")) as world:
+        await world.start("a0")
+        async with world.client(MASTER) as producer, world.client(MASTER) as consumer:
+            await producer.send(b"first", wait=False)
+            await send_delayed(producer, b"second", 1)
+            start = trio.current_time()
+            assert bodies(await consumer.pull(1, suspend_ms=15_000)) == [b"second"]
+            assert trio.current_time() - start == pytest.approx(1, abs=0.1)
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+async def test_a_delayed_message_survives_a_restart(
+    how: str, tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_world(cluster_config(tmp_path, role="ASYNC_MASTER")) as world:
+        await world.start("a0")
+        async with world.client(MASTER) as master:
+            await send_delayed(master, b"one", 1)
+            await send_delayed(master, b"two", 3)
+            await trio.sleep(2)
+            assert await messages_of(master) == [b"one"]
+        await (world.stop("a0") if how == "stop" else world.kill("a0"))
+        await trio.sleep(1)
+        await world.start("a0")
+        async with world.client(MASTER) as master:
+            await trio.sleep(3)
+            repeated = [] if how == "stop" else [b"one"]
+            assert await messages_of(master) == [b"one", *repeated]
+            await trio.sleep(5)
+            assert await messages_of(master) == [b"one", *repeated, b"two"]
+
+
+async def test_a_stop_remembers_what_was_delivered(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_world(cluster_config(tmp_path, role="ASYNC_MASTER")) as world:
+        await world.start("a0")
+        async with world.client(MASTER) as master:
+            await send_delayed(master, b"one", 1)
+            await trio.sleep(1.1)
+        await world.stop("a0")
+        assert b"{1:1" in delay_offsets(world)
+
+
+async def test_slaves_copy_delayed_messages_and_deliver_none_themselves(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_world(cluster_config(tmp_path)) as world:
+        await world.start("a0", "a1")
+        async with world.client(MASTER) as master, world.client(SLAVE_1) as slave:
+            await trio.sleep(2)
+            await send_delayed(master, b"one", 1)
+            await trio.sleep(3)
+            assert await messages_of(master) == [b"one"]
+            assert await messages_of(slave) == [b"one"]
+            waiting = decode_messages((await slave.pull(topic="SCHEDULE_TOPIC_XXXX")).body)
+            assert [message.body for message in waiting] == [b"one"]
