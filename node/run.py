@@ -96,15 +96,20 @@ async def run_node(
         config.cluster.fingerprint,
         config.directory,
     )
+    # Before the store: which kind of queues a topic has, stands in its attributes.
+    topics = TopicConfigTable(
+        TableFile(disk, f"{config.directory}/config/topics.json"), wall_clock_ms
+    )
     store = MessageStore.open(
         store_config(config),
         disk=disk,
         wall_clock_ms=wall_clock_ms,
         store_host=Host(config.node.address, config.node.port),
         is_slave=not config.node.is_master,
+        is_batch_topic=topics.is_batch,
     )
     with store:
-        node = _Node(config, store, disk, network, wall_clock_ms, random)
+        node = _Node(config, store, topics, disk, network, wall_clock_ms, random)
         try:
             await node.serve(stop, task_status)
         finally:
@@ -120,6 +125,7 @@ class _Node:
         self,
         config: NodeConfig,
         store: MessageStore,
+        topics: TopicConfigTable,
         disk: Disk,
         network: Network,
         wall_clock_ms: Callable[[], int],
@@ -134,12 +140,10 @@ class _Node:
         self._outbox = Outbox()
         self._routes = RouteTable(config.cluster.broker.broker_expired_timeout_ms / 1000)
         self._clients = ClientTable()
-        tables = f"{config.directory}/config"
-        self._topics = TopicConfigTable(
-            TableFile(disk, f"{tables}/topics.json"), wall_clock_ms, self._topics_changed
-        )
+        self._topics = topics
+        topics.on_change = self._topics_changed
         self._offsets = ConsumerOffsetTable(
-            TableFile(disk, f"{tables}/consumerOffset.json"), wall_clock_ms
+            TableFile(disk, f"{config.directory}/config/consumerOffset.json"), wall_clock_ms
         )
         self._registration = Registration(config, network, self._routes, self._topics)
         self._holds = PullRequestHoldService(self._outbox.flush)
@@ -371,6 +375,7 @@ def store_config(config: NodeConfig) -> StoreConfig:
         mapped_file_size_commit_log_bytes=store.mapped_file_size_commit_log_bytes,
         mapped_file_size_consume_queue_bytes=store.mapped_file_size_consume_queue_bytes,
         enable_consume_queue_ext=store.enable_consume_queue_ext,
+        mapped_file_size_consume_queue_ext_bytes=store.mapped_file_size_consume_queue_ext_bytes,
         max_message_size_bytes=store.max_message_size_bytes,
         message_delay_level=store.message_delay_level,
         enabled_append_prop_crc=store.enabled_append_prop_crc,

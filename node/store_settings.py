@@ -61,6 +61,9 @@ class StoreSettings(Struct, frozen=True):
     mapped_file_size_commit_log_bytes: Annotated[int, size_bytes(PAGE_BYTES, 1 << 31)] = 67_108_864
     mapped_file_size_consume_queue_bytes: Annotated[int, size_bytes(20, 1 << 30)] = 6_000_000
     enable_consume_queue_ext: bool = False
+    mapped_file_size_consume_queue_ext_bytes: Annotated[int, size_bytes(PAGE_BYTES, 1 << 30)] = (
+        1_048_576
+    )
     max_message_size_bytes: Annotated[int, size_bytes(1, 15 * 1024 * 1024)] = 4_194_304
     message_delay_level: str = MESSAGE_DELAY_LEVEL
     enabled_append_prop_crc: bool = False
@@ -103,12 +106,22 @@ def check_store(reader: Reader, store: StoreSettings) -> None:
     _check_prop_crc(reader, store)
     _check_delay_levels(reader, store)
     _check_watermarks(reader, store)
+    _check_pool(reader, store)
     if store.flush_commit_log_thorough_interval_ms < store.flush_interval_commit_log_ms:
         reader.complain(
             "store.flush_commit_log_thorough_interval_ms",
             f"{store.flush_commit_log_thorough_interval_ms} is below"
             f" store.flush_interval_commit_log_ms ({store.flush_interval_commit_log_ms});"
             " give at least as much",
+        )
+
+
+def _check_pool(reader: Reader, store: StoreSettings) -> None:
+    if store.transient_store_pool_enable and store.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+        reader.complain(
+            "store.transient_store_pool_enable",
+            "a put that waits for the disk gains nothing from a buffer in front of it;"
+            " set store.flush_disk_type to ASYNC_FLUSH, or leave the pool out",
         )
 
 

@@ -85,6 +85,11 @@ CASES = {
         "2: store.force_verify_prop_crc: recovery would cut the log at the first record, for none"
         " has the checksum; set store.enabled_append_prop_crc too, before there are records",
     ),
+    "a pool in front of a disk that is waited for": (
+        "  flush_disk_type: SYNC_FLUSH\n  transient_store_pool_enable: true\n",
+        "3: store.transient_store_pool_enable: a put that waits for the disk gains nothing from a"
+        " buffer in front of it; set store.flush_disk_type to ASYNC_FLUSH, or leave the pool out",
+    ),
     "a delay without a unit": (
         "  message_delay_level: 1s 5\n",
         "2: store.message_delay_level: '5' is not a delay; write numbers with s, m, h or d,"

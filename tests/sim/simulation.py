@@ -140,6 +140,7 @@ def _store_features(seed: int) -> dict[str, Any]:
         "message_index_enable": chance.random() < 0.5,
         "max_hash_slot_num": 20,
         "max_index_num": chance.choice((30, 300)),
+        "mapped_file_size_consume_queue_ext_bytes": 4096,
         "enable_consume_queue_ext": chance.random() < 0.3,
         "enabled_append_prop_crc": chance.random() < 0.3,
     }
