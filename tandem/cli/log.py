@@ -2,7 +2,9 @@
 
 import enum
 import sys
+import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +17,7 @@ from tandem.cli.output import say_error, stderr, stdout
 if TYPE_CHECKING:
     from tandem.log import DumpedRecord, LogDamage, RecordFilter, StoreDirectory
     from tandem.log.index_file import IndexSettings
+    from tandem.log.verify import VerifyReport
     from tandem.wire.message import MessageExt
 
 
@@ -228,6 +231,92 @@ def diff(
         for field in found.fields:
             typer.echo(f"  {field}")
     raise typer.Exit(0 if found.is_equal else 1)
+
+
+@app.command()
+def verify(
+    directory: StoreArgument,
+    jobs: Annotated[
+        int | None,
+        typer.Option("--jobs", "-j", min=1, help="Processes; by default one a core."),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit status 1 for warnings, too.")
+    ] = False,
+    output_format: FormatOption = Format.TABLE,
+    message_delay_level: Annotated[
+        str | None,
+        typer.Option(metavar="LEVELS", help="messageDelayLevel of the store, if not the default."),
+    ] = None,
+    max_hash_slot_num: SlotsOption = None,
+    max_index_num: UnitsOption = None,
+    commit_log: CommitLogOption = None,
+) -> None:
+    """Check every record, queue unit and index entry, and each against the others.
+
+    Exit status 0 if the store is sound, 1 if it is damaged. What a crash leaves behind and the next
+    start puts right is a warning.
+    """
+    from tandem.cli.log_tables import print_report
+    from tandem.log.verify import verify_store
+    from tandem.log.workers import usable_cores
+    from tandem.wire.delay_level import MESSAGE_DELAY_LEVEL
+
+    store = _opened(directory, commit_log)
+    started = time.monotonic()
+    with progress("verify") as on_progress:
+        try:
+            report = verify_store(
+                store,
+                jobs=jobs or usable_cores(),
+                index_settings=_index_settings(max_hash_slot_num, max_index_num),
+                message_delay_level=message_delay_level or MESSAGE_DELAY_LEVEL,
+                on_progress=on_progress,
+            )
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--message-delay-level") from error
+    if output_format is Format.JSON:
+        typer.echo(msgspec.json.encode(report_json(report)))
+    else:
+        print_report(stdout(), report, time.monotonic() - started)
+    if report.damage_count or (strict and report.warning_count):
+        raise typer.Exit(1)
+
+
+@contextmanager
+def progress(what: str) -> "Iterator[Callable[[int, int], None]]":
+    """A bar on standard error while it is a terminal; gives what to call with done and total."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = stderr()
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True))
+    with Progress(
+        *columns,
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def report_json(report: "VerifyReport") -> dict[str, Any]:
+    """The report with what each finding means."""
+    return {
+        **msgspec.structs.asdict(report),
+        "damage_count": report.damage_count,
+        "warning_count": report.warning_count,
+        "findings": [
+            {
+                "severity": finding.severity,
+                **msgspec.structs.asdict(finding),
+                "meaning": finding.meaning,
+                "remedy": finding.remedy,
+            }
+            for finding in report.findings
+        ],
+    }
 
 
 def _opened(directory: Path, commit_log: list[Path] | None) -> "StoreDirectory":

@@ -15,9 +15,11 @@ if TYPE_CHECKING:
 
     from tandem.log import DumpedRecord, Listing, StoreStat
     from tandem.log.stat import QueueStat
+    from tandem.log.verify import VerifyReport
     from tandem.wire.message import MessageExt
 
 BODY_CHARACTERS_MAX: Final = 60
+_COLOURS: Final = {"damage": "bold red", "warning": "yellow", "note": "dim"}
 _CONTROLS: Final = {number: f"\\x{number:02x}" for number in (*range(32), 127)}
 
 
@@ -134,6 +136,37 @@ def _stat_cells(stat: "QueueStat") -> tuple[str, ...]:
         _time(stat.first_store_timestamp_ms),
         _time(stat.last_store_timestamp_ms),
     )
+
+
+def print_report(console: "Console", report: "VerifyReport", seconds: float) -> None:
+    """Print what was checked and found; what a kind of finding means is said once."""
+    told = ""
+    for finding in report.findings:
+        if finding.kind != told:
+            told = finding.kind
+            colour = _COLOURS[finding.severity]
+            _say(console, f"{finding.severity}: {finding.kind}: {finding.meaning}", colour)
+            _say(console, f"  remedy: {finding.remedy}")
+        place = f" position {finding.position}:" if finding.position >= 0 else ""
+        more = f" (and {finding.count - 1} more like it)" if finding.count > 1 else ""
+        _say(console, f"  {finding.file}:{place} {finding.what}{more}")
+    _say(
+        console,
+        f"checked {report.record_count} records (offsets {report.log_start} to {report.log_end}),"
+        f" {report.unit_count} units of {report.queue_count} queues,"
+        f" {report.index_count} entries of {report.index_file_count} index files:"
+        f" {human_bytes(report.bytes_read)} in {seconds:.1f} s",
+    )
+    if report.damage_count:
+        _say(console, f"DAMAGED: {report.damage_count} findings", "bold red")
+    elif report.warning_count:
+        _say(console, "sound, with warnings", "yellow")
+    else:
+        _say(console, "sound", "green")
+
+
+def _say(console: "Console", text: str, style: str | None = None) -> None:
+    console.print(text, style=style, markup=False, soft_wrap=True)
 
 
 class RecordTable:

@@ -11,14 +11,17 @@ Nothing here writes to a store.
 from tandem.log.diff import LogDiff, diff_logs
 from tandem.log.dump import DumpedRecord, dump_records
 from tandem.log.errors import LogToolError
+from tandem.log.findings import Finding
 from tandem.log.listing import Listing, list_store
 from tandem.log.log_scan import LogDamage, LogWindow, scan_log
 from tandem.log.record_filter import Range, RecordFilter
 from tandem.log.stat import StoreStat, store_stat
 from tandem.log.store_directory import StoreDirectory, open_store_directory
+from tandem.log.verify import VerifyReport, verify_store
 
 __all__ = [
     "DumpedRecord",
+    "Finding",
     "Listing",
     "LogDamage",
     "LogDiff",
@@ -28,10 +31,12 @@ __all__ = [
     "RecordFilter",
     "StoreDirectory",
     "StoreStat",
+    "VerifyReport",
     "diff_logs",
     "dump_records",
     "list_store",
     "open_store_directory",
     "scan_log",
     "store_stat",
+    "verify_store",
 ]

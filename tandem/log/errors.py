@@ -29,6 +29,15 @@ class UnreadableFileError(LogToolError):
         )
         super().__init__(f"{path}: {error.strerror or error}; {remedy}")
         self.path = path
+        self.error = error
+
+    def __reduce__(self) -> tuple[type["UnreadableFileError"], tuple[str, OSError]]:
+        # Raised in worker processes: the default would call __init__ with the text alone.
+        return UnreadableFileError, (self.path, self.error)
+
+
+class WorkerError(LogToolError):
+    """A worker process ended before its work was done: killed, or out of memory."""
 
 
 class MissingPackageError(LogToolError):

@@ -63,17 +63,20 @@ def read_into(descriptor: int, buffer: memoryview, position: int) -> int:
 
 def read_at(descriptor: int, position: int, size: int) -> bytes:
     """Return up to `size` bytes from `position` on; fewer if the file ends before."""
-    data = bytearray(size)
-    with memoryview(data) as view:
-        got = read_into(descriptor, view, position)
-    return bytes(data[:got])
+    data = os.pread(descriptor, size, position)
+    while len(data) < size and (
+        more := os.pread(descriptor, size - len(data), position + len(data))
+    ):
+        data += more
+    return data
 
 
 def data_end(descriptor: int, start: int, end: int) -> int:
     """Return the position behind the last byte of [start, end) that is not zero; `start` if none.
 
-    Reads backwards, so that a long run of data costs nothing.
+    Reads backwards, so that a long run of data costs nothing; a hole at the end is not read.
     """
+    end = _last_data_end(descriptor, start, end)
     while start < end:
         at = max(start, end - READ_BYTES)
         used = len(read_at(descriptor, at, end - at).rstrip(b"\0"))
@@ -81,6 +84,26 @@ def data_end(descriptor: int, start: int, end: int) -> int:
             return at + used
         end = at
     return start
+
+
+def _last_data_end(descriptor: int, start: int, end: int) -> int:
+    """Return where the last stretch of [start, end) that was ever written ends."""
+    written = start
+    try:
+        while written < end:
+            data = os.lseek(descriptor, written, os.SEEK_DATA)
+            written = os.lseek(descriptor, data, os.SEEK_HOLE)
+    except OSError:  # ENXIO: only a hole is left
+        return min(written, end)
+    return min(written, end)
+
+
+def is_hole(descriptor: int, position: int, size: int) -> bool:
+    """Say whether nothing was ever written to these bytes, as far as the file system knows."""
+    try:
+        return os.lseek(descriptor, position, os.SEEK_DATA) >= position + size
+    except OSError:  # ENXIO: only a hole is left
+        return True
 
 
 def only_zeros(descriptor: int, start: int, end: int) -> bool:

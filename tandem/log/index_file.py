@@ -182,8 +182,11 @@ def _settings_of(file: DataFile) -> IndexSettings | None:
 def _measured(descriptor: int, file: DataFile, header: IndexHeader) -> IndexSettings | None:
     """Find the first used word behind as many used slots as the header counts."""
     left = header.hash_slot_count
+    if left <= 0:
+        return None
     for at in range(INDEX_HEADER_BYTES, file.size, READ_BYTES):
-        words = np.frombuffer(read_at(descriptor, at, READ_BYTES), "V4")
+        data = read_at(descriptor, at, READ_BYTES)
+        words = np.frombuffer(data, "V4", len(data) // 4)
         used = np.flatnonzero(words != np.void(b"\0\0\0\0"))
         if len(used) > left:
             unit_1 = at + 4 * int(used[left])

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.log.files import DataFile, open_file, read_at
+from tandem.log.files import DataFile, is_hole, open_file, read_at
 from tandem.log.store_directory import QueueFiles
 from tandem.wire.record_scan import Bools
 from tandem.wire.store_layout import (
@@ -78,12 +78,17 @@ class QueueReader:
         self._dtype = BATCH_UNIT if queue.is_batch else UNIT
 
     def runs(self) -> Iterator[UnitRun]:
-        """Yield what the files hold, the units that are none at the end included."""
+        """Yield what the files hold, the units that are none at the end included.
+
+        Holes of the size of a run are left out: files are made at full size and filled later.
+        """
         width = self._dtype.itemsize
         for file in self._queue.files:
             with open_file(file.path) as descriptor:
                 for position in range(0, file.size - width + 1, UNITS_READ * width):
                     size = min(UNITS_READ * width, file.size - position)
+                    if is_hole(descriptor, position, size):
+                        continue
                     data = read_at(descriptor, position, size)
                     units = np.frombuffer(data, self._dtype, len(data) // width)
                     number = (file.offset + position) // width

@@ -141,3 +141,46 @@ def test_a_store_in_use_is_read_and_said_to_be(tmp_path: Path) -> None:
         done = tandem("ls", root)
     assert done.exit_code == 0
     assert "is open in a running node" in " ".join(done.stderr.split())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_verify_finds_every_store_of_rocketmq_sound(name: str) -> None:
+    done = tandem("verify", GOLDEN / name)
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[-1] == "sound"
+    assert done.stderr == ""
+
+
+def test_verify_tells_file_position_meaning_and_remedy(tmp_path: Path) -> None:
+    root = copy_of("basic", tmp_path)
+    overwrite(log_file(root), 136 + 88, b"X")
+    done = tandem("verify", root)
+    assert done.exit_code == 1
+    assert "damage: record-crc: the body is not what was stored" in done.stdout
+    assert "  remedy: restore the file" in done.stdout
+    assert f"  {log_file(root)}: position 136: offset 136: body CRC is" in done.stdout
+    assert done.stdout.splitlines()[-1] == "DAMAGED: 1 findings"
+    report = json.loads(tandem("verify", root, "--format", "json").stdout)
+    assert report["damage_count"] == 1
+    assert report["findings"][0]["remedy"]
+
+
+def test_what_a_crash_explains_is_a_warning_unless_strict(tmp_path: Path) -> None:
+    root = copy_of("basic", tmp_path)
+    (root / "abort").touch()
+    overwrite(log_file(root), 408, b"garbage")
+    done = tandem("verify", root)
+    assert done.exit_code == 0
+    assert done.stdout.splitlines()[-1] == "sound, with warnings"
+    assert tandem("verify", root, "--strict").exit_code == 1
+
+
+def test_verify_refuses_what_makes_no_sense() -> None:
+    for options in (["--message-delay-level", "soon"], ["--max-index-num", "5"], ["-j", "0"]):
+        done = tandem("verify", GOLDEN / "basic", *options)
+        assert done.exit_code == 2
+        assert done.stderr
+    settings = ["--max-hash-slot-num", "1", "--max-index-num", "5"]
+    assert tandem("verify", GOLDEN / "basic", *settings).exit_code == 2
+    settings = ["--max-hash-slot-num", "100", "--max-index-num", "400"]
+    assert tandem("verify", GOLDEN / "basic", *settings).exit_code == 0

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tandem.cli.log_tables import RecordTable, print_listing, print_stat
+from tandem.cli.log_tables import RecordTable, print_listing, print_report, print_stat
 from tandem.log import (
     DumpedRecord,
     RecordFilter,
@@ -12,9 +12,10 @@ from tandem.log import (
     list_store,
     open_store_directory,
     store_stat,
+    verify_store,
 )
 from tests.support.log_builder import LogBuilder
-from tests.tandem.log.vectors import GOLDEN, NAMES, copy_of
+from tests.tandem.log.vectors import GOLDEN, NAMES, copy_of, log_file, overwrite
 
 
 @pytest.fixture
@@ -69,3 +70,20 @@ def test_records_are_printed_as_they_come_and_cannot_write_to_the_terminal(tmp_p
     assert "\x1b" not in lines[1]
     assert "\\x1b[31m" in lines[1]
     assert "(104 characters)" in lines[1]
+
+
+def test_a_report_says_what_a_kind_of_finding_means_once(tmp_path: Path, console: Console) -> None:
+    root = copy_of("basic", tmp_path)
+    overwrite(log_file(root), 88, b"X")
+    overwrite(log_file(root), 136 + 88, b"X")
+    print_report(console, verify_store(open_store_directory(root)), 0.5)
+    text = text_of(console)
+    assert text.count("remedy") == 1
+    assert text.count("position") == 2
+    assert "in 0.5 s" in text
+    assert "DAMAGED: 2 findings" in text
+
+
+def test_a_sound_store_is_called_that(console: Console) -> None:
+    print_report(console, verify_store(open_store_directory(GOLDEN / "basic")), 0.5)
+    assert text_of(console).endswith("\nsound\n")

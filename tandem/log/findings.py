@@ -1,0 +1,206 @@
+"""What `tandem log verify` can find, what each finding means, and what to do about it.
+
+damage     something that no correct store leaves behind, not even after a crash
+warning    what a crash, a running node or a setting explains; the next start puts it right
+note       worth knowing, wrong in no way
+"""
+
+from collections.abc import Iterable
+from typing import Final, Literal
+
+import msgspec
+
+Severity = Literal["damage", "warning", "note"]
+
+FINDINGS_KEPT_MAX: Final = 20
+"""Of one kind in one file: more say nothing new. All are counted."""
+
+_RESTORE: Final = (
+    "restore the file from another node of the group; what cannot be had back is cut off by"
+    " `tandem log repair --write --cut-at OFFSET --accept-loss`"
+)
+_REBUILD: Final = "rebuild queues and index from the log: `tandem log repair --write`"
+_NEXT_START: Final = "none: the next start of the node puts it right"
+_LOOK: Final = "look at the file; move it out of the store if it is not wanted"
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """One kind of finding."""
+
+    severity: Severity
+    meaning: str
+    remedy: str
+
+
+KINDS: Final[dict[str, Kind]] = {
+    # -- the log
+    "log-file-length": Kind(
+        "damage", "the file is not as long as the others; RocketMQ refuses to load it", _RESTORE
+    ),
+    "log-file-missing": Kind(
+        "damage", "the log has a hole; a recovery loses everything behind it", _RESTORE
+    ),
+    "record-corrupt": Kind(
+        "damage",
+        "bytes that were a record have changed; a recovery loses it and everything behind it",
+        _RESTORE,
+    ),
+    "record-crc": Kind(
+        "damage", "the body is not what was stored; consumers get it as it is now", _RESTORE
+    ),
+    "record-property-crc": Kind(
+        "damage", "some byte of the record is not what was stored", _RESTORE
+    ),
+    "log-end-damaged": Kind(
+        "damage",
+        "after a clean stop queues or checkpoint know records behind the end of the log: its end"
+        " was destroyed",
+        _RESTORE,
+    ),
+    "torn-tail": Kind(
+        "warning", "the node or the machine stopped in the middle of writing", _NEXT_START
+    ),
+    "leftover": Kind(
+        "warning",
+        "RocketMQ does not erase what a recovery cuts off; it writes over it later",
+        "none; `tandem log repair --write` cuts it off and keeps it in torn/",
+    ),
+    "being-written": Kind("note", "a running node is writing here", "none"),
+    # -- queues
+    "queue-file-length": Kind(
+        "damage", "the file is not as long as the others; RocketMQ refuses to load it", _REBUILD
+    ),
+    "queue-file-missing": Kind("damage", "a part of the queue cannot be read", _REBUILD),
+    "queue-gap": Kind("damage", "the queue seems to end here, but goes on behind it", _REBUILD),
+    "queue-leftover": Kind(
+        "warning", "bytes behind the end of the queue that are no units", _NEXT_START
+    ),
+    "queue-missing": Kind(
+        "damage", "messages of the log are in no queue: no consumer gets them", _REBUILD
+    ),
+    "unit-missing": Kind(
+        "damage", "a message of the log is not in its queue: no consumer gets it", _REBUILD
+    ),
+    "unit-wrong": Kind(
+        "damage", "consumers of this queue get a wrong message, or filters go wrong", _REBUILD
+    ),
+    "unit-without-record": Kind(
+        "damage", "consumers of this queue get what is no message of it", _REBUILD
+    ),
+    "unit-order": Kind("damage", "messages of the queue are twice or out of order", _REBUILD),
+    "filler-misplaced": Kind(
+        "damage", "a unit that leads nowhere lies behind ones that do", _REBUILD
+    ),
+    "ext-unit": Kind(
+        "damage",
+        "what a filter needs to know of the message is lost: every filter passes it",
+        _REBUILD,
+    ),
+    "dispatch-behind": Kind(
+        "warning",
+        "messages had not been entered in their queues when the node stopped",
+        _NEXT_START,
+    ),
+    "queues-ahead": Kind(
+        "warning", "the queues reached the disk, the records did not", _NEXT_START
+    ),
+    "queues-absent": Kind("note", "there are no queues here to compare with the log", "none"),
+    # -- index
+    "index-settings": Kind(
+        "damage",
+        "how many slots the index files have cannot be found out from them",
+        "name them with --max-hash-slot-num and --max-index-num",
+    ),
+    "index-file-length": Kind(
+        "damage", "the file does not have the length of an index file", _REBUILD
+    ),
+    "index-header": Kind("damage", "the header does not fit the entries", _REBUILD),
+    "index-chain": Kind("damage", "look-ups by key miss messages, or do not end", _REBUILD),
+    "index-entry": Kind("damage", "the entry leads to no message with such a key", _REBUILD),
+    "index-time": Kind("damage", "look-ups by key and time miss the message", _REBUILD),
+    "index-key-missing": Kind("damage", "the message is not found by its key", _REBUILD),
+    "index-behind": Kind(
+        "warning",
+        "the newest messages are not in the index, or it was switched off",
+        "none: the next start of the node enters them, if its index is on",
+    ),
+    "index-ahead": Kind("warning", "the index reached the disk, the records did not", _NEXT_START),
+    "index-absent": Kind("note", "there is no index here to compare with the log", "none"),
+    # -- the rest
+    "checkpoint-length": Kind(
+        "damage", "the checkpoint is not whole", "delete it: the next start checks the whole log"
+    ),
+    "checkpoint-ahead": Kind(
+        "warning", "the checkpoint knows later messages than the log holds", _NEXT_START
+    ),
+    "stray-file": Kind("warning", "no store would have this here", _LOOK),
+}
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something found at byte `position` of `file` (-1: the whole file).
+
+    `offset` is the physical offset that it is about, -1 if it is about none. `count` says how many
+    alike there are in that file, of which this is one.
+    """
+
+    kind: str
+    file: str
+    position: int
+    what: str
+    offset: int = -1
+    count: int = 1
+
+    @property
+    def severity(self) -> Severity:
+        """How bad it is."""
+        return KINDS[self.kind].severity
+
+    @property
+    def meaning(self) -> str:
+        """What it means."""
+        return KINDS[self.kind].meaning
+
+    @property
+    def remedy(self) -> str:
+        """What to do."""
+        return KINDS[self.kind].remedy
+
+
+class FindingList:
+    """Findings, of which only the first ones of a kind and file are kept; all are counted."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, str], list[Finding]] = {}
+        self._counts: dict[tuple[str, str], int] = {}
+
+    def add(self, kind: str, file: str, position: int, what: str, offset: int = -1) -> None:
+        """Note a finding."""
+        self.extend([Finding(kind, file, position, what, offset)])
+
+    def extend(self, findings: Iterable[Finding]) -> None:
+        """Note findings that were counted elsewhere: each stands for itself."""
+        for finding in findings:
+            place = finding.kind, finding.file
+            kept = self._kept.setdefault(place, [])
+            if len(kept) < FINDINGS_KEPT_MAX:
+                kept.append(finding)
+            self._counts[place] = self._counts.get(place, 0) + finding.count
+
+    def add_count(self, kind: str, file: str, more: int) -> None:
+        """Count findings that are like one noted before."""
+        place = kind, file
+        self._counts[place] = self._counts.get(place, 0) + more
+
+    def is_full(self, kind: str, file: str) -> bool:
+        """Whether another one of this kind would only be counted."""
+        return len(self._kept.get((kind, file), ())) >= FINDINGS_KEPT_MAX
+
+    def all(self) -> list[Finding]:
+        """Return those kept; the last one kept of a kind and file counts for those left out."""
+        found = []
+        for place, kept in self._kept.items():
+            left_out = self._counts[place] - sum(finding.count for finding in kept)
+            last = msgspec.structs.replace(kept[-1], count=kept[-1].count + left_out)
+            found += [*kept[:-1], last]
+        return found
