@@ -16,6 +16,7 @@ from store.consume_queue import ConsumeQueue
 from store.consume_queue_ext import ConsumeQueueExt
 from store.errors import CorruptLogError
 from tandem.wire.message import (
+    INNER_BATCH_FLAG,
     TRANSACTION_MASK,
     TRANSACTION_PREPARED_TYPE,
     TRANSACTION_ROLLBACK_TYPE,
@@ -85,6 +86,9 @@ class ConsumeQueueStore:
         self._ext_directory = ext_directory
         self._ext_mapped_file_size = ext_mapped_file_size
         self._is_batch_topic = is_batch_topic
+        self._batch_topics: set[str] = set()
+        """Topics whose files or records show that they have queues of batches. A slave may get the
+        first records of a topic before it hears of its attributes."""
         self._queues: dict[tuple[str, int], AnyConsumeQueue] = {}
 
     # -- opening ---------------------------------------------------------------------------------
@@ -97,6 +101,12 @@ class ConsumeQueueStore:
 
         Source: ConsumeQueueStore.load, loadConsumeQueues.
         """
+        if self._batch_directory:
+            self._batch_topics.update(
+                topic
+                for topic, queue_id in self._directories_in(self._batch_directory)
+                if self._disk.list_files(f"{self._batch_directory}/{topic}/{queue_id}")
+            )
         for directory in filter(None, (self._directory, self._batch_directory)):
             for topic, queue_id in self._directories_in(directory):
                 self._check_kind(topic, queue_id, directory)
@@ -147,10 +157,17 @@ class ConsumeQueueStore:
         """Return the queue, None if it does not exist yet."""
         return self._queues.get((topic, queue_id))
 
-    def find_or_create(self, topic: str, queue_id: int) -> AnyConsumeQueue:
-        """Return the queue; a new one gets its first file with its first message."""
+    def find_or_create(
+        self, topic: str, queue_id: int, *, holds_batches: bool = False
+    ) -> AnyConsumeQueue:
+        """Return the queue; a new one gets its first file with its first message.
+
+        `holds_batches` says that a record of the topic is an inner batch.
+        """
         queue = self._queues.get((topic, queue_id))
         if queue is None:
+            if holds_batches:
+                self._batch_topics.add(topic)
             queue = self._queues[topic, queue_id] = self._new_queue(topic, queue_id)
         return queue
 
@@ -165,7 +182,9 @@ class ConsumeQueueStore:
         return ConsumeQueue(directory, topic, queue_id, self._mapped_file_size, self._disk, ext)
 
     def _directory_of(self, topic: str) -> str:
-        is_batch = self._batch_directory and self._is_batch_topic(topic)
+        is_batch = self._batch_directory and (
+            topic in self._batch_topics or self._is_batch_topic(topic)
+        )
         return self._batch_directory if is_batch else self._directory
 
     def _ext_of(self, topic: str, queue_id: int) -> ConsumeQueueExt:
@@ -188,7 +207,8 @@ class ConsumeQueueStore:
         """
         if not is_queued(request.sys_flag):
             return None
-        queue = self.find_or_create(request.topic, request.queue_id)
+        holds_batches = bool(request.sys_flag & INNER_BATCH_FLAG)
+        queue = self.find_or_create(request.topic, request.queue_id, holds_batches=holds_batches)
         return queue if queue.dispatch(request, may_start_late=may_start_late) else None
 
     def truncate_dirty(self, physical_offset: int) -> None:

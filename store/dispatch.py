@@ -34,6 +34,7 @@ from store.recovery import DELAY_LEVELS, inner_batch_of
 from tandem.wire.column_values import distinct_values, property_values, tags_codes
 from tandem.wire.delay_level import SCHEDULE_TOPIC, DelayLevels, delay_level_of
 from tandem.wire.message import (
+    INNER_BATCH_FLAG,
     TRANSACTION_MASK,
     TRANSACTION_PREPARED_TYPE,
     TRANSACTION_ROLLBACK_TYPE,
@@ -83,7 +84,11 @@ class ConsumeQueueDispatcher:
             return
         if not self._has_place(request.topic, request.queue_id, request.queue_offset):
             return
-        queue = self._queues.find_or_create(request.topic, request.queue_id)
+        queue = self._queues.find_or_create(
+            request.topic,
+            request.queue_id,
+            holds_batches=bool(request.sys_flag & INNER_BATCH_FLAG),
+        )
         try:
             is_new = queue.dispatch(request, may_start_late=may_start_late)
         except QueueGapError:
@@ -124,7 +129,11 @@ class ConsumeQueueDispatcher:
         )
         for run in runs:
             first = rows[run.start]
-            queue = self._queues.find_or_create(names[numbers[first]], int(columns.queue_id[first]))
+            queue = self._queues.find_or_create(
+                names[numbers[first]],
+                int(columns.queue_id[first]),
+                holds_batches=bool(columns.sys_flag[first] & INNER_BATCH_FLAG),
+            )
             own = tuple(column[run] for column in units)
             if isinstance(queue, BatchConsumeQueue):
                 own = _with_batches(buffer, columns.take(rows[run]), own)

@@ -147,20 +147,37 @@ def test_without_a_directory_for_them_there_are_no_queues_of_batches() -> None:
     assert isinstance(queues.find_or_create("B", 0), ConsumeQueue)
 
 
-@pytest.mark.parametrize(("found", "right", "topic"), [("/cq", "/bcq", "B"), ("/bcq", "/cq", "T")])
-def test_a_topic_with_the_wrong_kind_of_queues_is_an_error(
-    found: str, right: str, topic: str
-) -> None:
+def test_a_topic_with_the_wrong_kind_of_queues_is_an_error() -> None:
     """ConsumeQueueStore.queueTypeShouldBe throws; a directory without files is nobody's queue."""
     disk = SimulatedDisk()
-    disk.replace(f"{found}/{topic}/0/stray/x", b"")
+    disk.replace("/cq/B/0/stray/x", b"")
     of_all_kinds(disk).load()
-    disk.create(f"{found}/{topic}/0/{0:020d}", 200 if found == "/cq" else 460)
+    disk.create(f"/cq/B/0/{0:020d}", 200)
     with pytest.raises(CorruptLogError) as error:
         of_all_kinds(disk).load()
-    for words in (f"topic '{topic}'", f"{found}/{topic}", f"{right}/{topic}", "queue.type back"):
+    for words in ("topic 'B'", "/cq/B", "/bcq/B", "queue.type back"):
         assert words in str(error.value)
-    assert error.value.path == f"{found}/{topic}"
+    assert error.value.path == "/cq/B"
+
+
+def test_a_topic_with_both_kinds_of_queues_is_an_error() -> None:
+    disk = SimulatedDisk()
+    disk.create(f"/cq/T/0/{0:020d}", 200)
+    disk.create(f"/bcq/T/0/{0:020d}", 460)
+    with pytest.raises(CorruptLogError, match="/cq/T"):
+        of_all_kinds(disk).load()
+
+
+def test_files_and_records_show_that_a_topic_has_queues_of_batches() -> None:
+    """A slave gets the first records of a topic before its attributes."""
+    disk = SimulatedDisk()
+    queues = of_all_kinds(disk)
+    assert isinstance(queues.find_or_create("T", 0, holds_batches=True), BatchConsumeQueue)
+    assert isinstance(queues.find_or_create("T", 1), BatchConsumeQueue)
+    disk.create(f"/bcq/T/0/{0:020d}", 460)
+    again = of_all_kinds(disk)
+    again.load()
+    assert isinstance(again.find("T", 0), BatchConsumeQueue)
 
 
 def test_every_file_is_synced_extensions_before_the_units_that_point_at_them() -> None:
