@@ -25,6 +25,7 @@ from node.client_table import ClientTable
 from node.config import BrokerRole
 from node.connection import Outbox
 from node.consumer_offset_table import ConsumerOffsetTable
+from node.delayed_delivery import DELAYING_TOPICS, DelayedDelivery
 from node.dispatcher import Dispatcher
 from node.errors import RequestError
 from node.handlers.admin import Admin
@@ -44,11 +45,8 @@ from node.store_settings import FlushDiskType
 from node.topic_config_table import TopicConfigTable, system_topics
 from store import FlushDiskType as StoreFlushDiskType
 from store import MessageStore, StoreConfig, StoreError
-from store.delay_offset_table import DelayOffsetTable
 from store.errors import TableFileError
-from store.schedule_message_service import ScheduleMessageService
 from store.table_file import TableFile
-from tandem.wire.delay_level import SCHEDULE_TOPIC
 from tandem.wire.message import Host
 from tandem.wire.request_code import RequestCode
 
@@ -148,7 +146,7 @@ class _Node:
         self._registration = Registration(config, network, self._routes, self._topics)
         self._holds = PullRequestHoldService(self._outbox.flush)
         self._ha = HAService(ha_config(config), store, network, wall_clock_ms=wall_clock_ms)
-        self._schedule = None if store.is_slave else self._schedule_service(disk)
+        self._delayed = None if store.is_slave else self._delayed_delivery(disk)
         self._send = None if store.is_slave else self._sender()
         self._heartbeats = ClientHeartbeat(self._clients, self._topics, is_slave=store.is_slave)
         self._server = Server(
@@ -200,14 +198,9 @@ class _Node:
             _log.warning("consumer offsets could not be saved: %s", error)
 
     def stop_delivery(self) -> None:
-        """Write how far delayed messages were delivered; what is not synced would not count."""
-        if self._schedule is None or self._store.refusal:
-            return
-        try:
-            self._store.commit_log.files.sync_all()
-            self._schedule.save()
-        except (OSError, StoreError) as error:
-            _log.warning("some delayed messages will be delivered again: %s", error)
+        """Write how far delayed messages were delivered."""
+        if self._delayed is not None:
+            self._delayed.close()
 
     def _start_services(self, services: trio.Nursery) -> None:
         services.start_soon(self._registration.run)
@@ -215,10 +208,10 @@ class _Node:
         services.start_soon(self._server.close_idle)
         services.start_soon(self._forget_the_silent)
         services.start_soon(self._flush_offsets)
-        if self._schedule is None:
+        if self._delayed is None:
             services.start_soon(self._synchronize.run)
         else:
-            services.start_soon(self._schedule.run, self._after_round)
+            self._delayed.start(services, self._after_round)
 
     def _create_system_topics(self) -> None:
         broker = self._config.cluster.broker
@@ -228,6 +221,7 @@ class _Node:
                 self._config.cluster.cluster.name,
                 self._config.node.group,
                 auto_create_queue_nums=queue_nums,
+                timer_wheel_enable=self._config.cluster.store.timer_wheel_enable,
             )
         )
 
@@ -289,17 +283,12 @@ class _Node:
         stamp = PropertyStamp(self._config.cluster.cluster.name, keys.new)
         return SendMessage(self._store, self._topics, stamp, self._wait_policy(), self._random)
 
-    def _schedule_service(self, disk: Disk) -> ScheduleMessageService:
-        store = self._store
-        file = TableFile(disk, f"{self._config.directory}/config/delayOffset.json")
-        return ScheduleMessageService(
-            store.delay_levels,
-            DelayOffsetTable(file, self._wall_clock_ms),
-            find_queue=lambda queue_id: store.queues.find(SCHEDULE_TOPIC, queue_id),
-            message=store.commit_log.message,
-            put=lambda message: store.put_message(message, hooks=False),
-            flushed_where=lambda: store.flushed_where,
+    def _delayed_delivery(self, disk: Disk) -> DelayedDelivery:
+        return DelayedDelivery(
+            self._store,
+            disk,
             wall_clock_ms=self._wall_clock_ms,
+            random=self._random,
         )
 
     def _wait_policy(self) -> WaitPolicy:
@@ -330,8 +319,8 @@ class _Node:
     def _arrived_at_master(
         self, topic: str, queue_id: int, max_queue_offset: int, tags_code: int | None
     ) -> None:
-        if topic == SCHEDULE_TOPIC and self._schedule is not None:
-            self._schedule.message_arrived()
+        if self._delayed is not None and topic in DELAYING_TOPICS:
+            self._delayed.message_arrived(topic)
         self._holds.message_arrived(topic, queue_id, max_queue_offset, tags_code)
 
     def _arrived_at_slave(
@@ -378,6 +367,7 @@ def store_config(config: NodeConfig) -> StoreConfig:
         mapped_file_size_consume_queue_ext_bytes=store.mapped_file_size_consume_queue_ext_bytes,
         max_message_size_bytes=store.max_message_size_bytes,
         message_delay_level=store.message_delay_level,
+        timer_wheel_enable=store.timer_wheel_enable,
         enabled_append_prop_crc=store.enabled_append_prop_crc,
         force_verify_prop_crc=store.force_verify_prop_crc,
         flush_disk_type=StoreFlushDiskType(store.flush_disk_type.value),

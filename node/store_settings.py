@@ -66,6 +66,7 @@ class StoreSettings(Struct, frozen=True):
     )
     max_message_size_bytes: Annotated[int, size_bytes(1, 15 * 1024 * 1024)] = 4_194_304
     message_delay_level: str = MESSAGE_DELAY_LEVEL
+    timer_wheel_enable: bool = False
     enabled_append_prop_crc: bool = False
     force_verify_prop_crc: bool = False
     flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH

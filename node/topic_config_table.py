@@ -19,6 +19,7 @@ from tandem.wire.delay_level import SCHEDULE_TOPIC
 from tandem.wire.request_headers import TopicConfig, TopicConfigSerializeWrapper
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import PERM_INHERIT, PERM_READ, PERM_WRITE
+from tandem.wire.system_topics import TIMER_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -188,7 +189,11 @@ class TopicConfigTable:
 
 
 def system_topics(
-    cluster: str, broker: str, *, auto_create_queue_nums: int | None
+    cluster: str,
+    broker: str,
+    *,
+    auto_create_queue_nums: int | None,
+    timer_wheel_enable: bool = False,
 ) -> list[TopicConfig]:
     """The topics a master creates for itself. Without a number there is no auto-creation.
 
@@ -202,6 +207,8 @@ def system_topics(
         ("OFFSET_MOVED_EVENT", 1, PERM_READ | PERM_WRITE),
         (SCHEDULE_TOPIC, SCHEDULE_TOPIC_QUEUE_NUM, PERM_READ | PERM_WRITE),
     ]
+    if timer_wheel_enable:
+        sizes.append((TIMER_TOPIC, 1, PERM_READ | PERM_WRITE))
     if auto_create_queue_nums is not None:
         sizes.append((AUTO_CREATE_TOPIC, auto_create_queue_nums, PERM_ALL))
     return [

@@ -48,6 +48,8 @@ class StoreConfig(msgspec.Struct, frozen=True):
     force_verify_prop_crc: bool = False
     check_crc_on_recover: bool = True
     message_delay_level: str = MESSAGE_DELAY_LEVEL
+    timer_wheel_enable: bool = False
+    """Whether the owner of the store runs a `TimerMessageStore` beside it. RocketMQ: true."""
     os_page_cache_busy_timeout_ms: int = 1_000
     # -- flush
     flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH

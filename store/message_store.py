@@ -362,6 +362,14 @@ class MessageStore:
         self.checkpoint.confirm_physical_offset = log.max_offset
         self.checkpoint.flush_blocking()
 
+    def sync_log(self) -> None:
+        """Block until all that was put is durable. For a stop, before others note how far they got.
+
+        Raises:
+            OSError: the disk failed; what is durable is unknown.
+        """
+        self.commit_log.files.sync_all()
+
     def _index_the_rest(self) -> None:
         """Enter the last records in the index, unless they are so many that nobody would wait."""
         service = self.reput_service

@@ -18,7 +18,7 @@ Source: DefaultMessageStore.putMessage, HookUtils, CommitLog.asyncPutMessage of 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from store.batch_consume_queue import BatchConsumeQueue
 from store.consume_queue import ConsumeQueue
@@ -39,10 +39,10 @@ from store.recovery import TORN_BYTES_MIN
 from store.results import PutMessageResult, PutMessageStatus
 from store.running_flags import RunningFlag
 from store.schedule_message_service import delay_rewrite
-from tandem.wire.delay_level import SCHEDULE_TOPIC, delay_level_of
+from store.timer_request import is_timer_request
+from tandem.wire.delay_level import SCHEDULE_TOPIC
 from tandem.wire.message import INNER_BATCH_FLAG
-from tandem.wire.message_properties import property_value, tags_code_of
-from tandem.wire.system_topics import TIMER_REQUEST_PROPERTIES
+from tandem.wire.message_properties import tags_code_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,6 +55,9 @@ if TYPE_CHECKING:
     from store.running_flags import RunningFlags
     from tandem.wire.delay_level import DelayLevels
     from tandem.wire.message import Host
+
+TimerRewrite: TypeAlias = "Callable[[PutMessage, int], PutMessage | Fault]"
+"""(message, now in ms) -> what is put instead, or why nothing is."""
 
 _NEVER_MS: Final = sys.maxsize
 _DELAY_HINT: Final = b"DEL"
@@ -81,6 +84,8 @@ class MessagePuts:
         enters_queue: bool,
     ) -> None:
         self.on_arrival: OnArrival | None = None
+        self.timer_rewrite: TimerRewrite | None = None
+        """Of the `TimerMessageStore`, if there is one."""
         self._commit_log = commit_log
         self._queues = queues
         self._flags = flags
@@ -195,13 +200,20 @@ class MessagePuts:
             return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, self._flags.refusal)
         if fault is not None:
             return PutMessageResult(*fault)
-        if _is_timer_request(message):
+        if is_timer_request(message):
+            return self._timed(message)
+        return delay_rewrite(message, self._delay_levels)
+
+    def _timed(self, message: PutMessage) -> PutMessage | PutMessageResult:
+        """Return what is put instead of a message with a time of its own, or why nothing is."""
+        if self.timer_rewrite is None:
             return PutMessageResult(
                 PutMessageStatus.WHEEL_TIMER_NOT_ENABLE,
-                "messages with a time of their own (TIMER_DELAY_MS and the like) are not served;"
-                " use a delay level (DELAY)",
+                "messages with a time of their own (TIMER_DELAY_MS and the like) are switched off"
+                " (timer_wheel_enable); use a delay level (DELAY), or switch them on",
             )
-        return delay_rewrite(message, self._delay_levels)
+        rewritten = self.timer_rewrite(message, self._now_ms())
+        return PutMessageResult(*rewritten) if isinstance(rewritten, tuple) else rewritten
 
     def _fault(self, message: PutMessage, queue: AnyConsumeQueue) -> Fault | None:
         """Return why the message itself cannot be stored, None if it can."""
@@ -308,17 +320,6 @@ def _not_appended(error: ValueError | StoreError, queue: AnyConsumeQueue) -> Put
         return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, str(error))
     queue.drop_empty_file()
     return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, str(error))
-
-
-def _is_timer_request(message: PutMessage) -> bool:
-    """True if a message wants to be delivered at a time of its own.
-
-    Source: HookUtils.checkIfTimerMessage.
-    """
-    if delay_level_of(message.properties) > 0:
-        return False
-    names = (name.encode() for name in TIMER_REQUEST_PROPERTIES)
-    return any(property_value(message.properties, name) for name in names)
 
 
 def _any_number(_: int) -> None:

@@ -242,6 +242,8 @@ class Sender:
         topics = {message.topic for message in messages}
         if len(topics) != 1:
             raise ValueError(f"a batch has one topic, this one has {len(topics)}: {sorted(topics)}")
+        if any(message.delay_time_level for message in messages):
+            raise ValueError("the messages of a batch cannot be delayed; send them one by one")
         keyed = [self._with_unique_key(message) for message in messages]
         sending = self._sending(
             _SEND_BATCH,

@@ -42,6 +42,7 @@ from tandem.wire.crc import crc32
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.message_properties import (
     PROPERTIES_BYTES_MAX,
+    PROPERTY_DELAY_LEVEL,
     PROPERTY_KEYS,
     PROPERTY_TAGS,
     PROPERTY_UNIQUE_KEY,
@@ -124,7 +125,8 @@ class Message(msgspec.Struct, frozen=True):
 
     `keys` is one text with blanks between the keys, as in RocketMQ. `wait_store_msg_ok` says
     whether the answer waits for disk and replicas as the broker is set up to (the WAIT property);
-    None leaves it to the producer.
+    None leaves it to the producer. `delay_time_level` is how late consumers get it: 1 is a second,
+    18 two hours, if the broker has RocketMQ's levels; 0 is at once.
     """
 
     topic: str
@@ -134,9 +136,10 @@ class Message(msgspec.Struct, frozen=True):
     flag: int = 0
     properties: dict[str, str] = {}
     wait_store_msg_ok: bool | None = None
+    delay_time_level: int = 0
 
     def property_map(self) -> dict[str, str]:
-        """The properties as they travel: the user's, then KEYS, TAGS and WAIT where set."""
+        """The properties as they travel: the user's, then KEYS, TAGS, WAIT and DELAY where set."""
         properties = dict(self.properties)
         if self.keys:
             properties[PROPERTY_KEYS] = self.keys
@@ -144,6 +147,8 @@ class Message(msgspec.Struct, frozen=True):
             properties[PROPERTY_TAGS] = self.tags
         if self.wait_store_msg_ok is not None:
             properties[PROPERTY_WAIT_STORE_MSG_OK] = "true" if self.wait_store_msg_ok else "false"
+        if self.delay_time_level:
+            properties[PROPERTY_DELAY_LEVEL] = str(self.delay_time_level)
         return properties
 
 

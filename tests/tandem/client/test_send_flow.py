@@ -344,6 +344,11 @@ def test_a_batch_has_exactly_one_topic() -> None:
         Bench().send_batch()
 
 
+def test_the_messages_of_a_batch_cannot_be_delayed() -> None:
+    with pytest.raises(ValueError, match="cannot be delayed"):
+        Bench().send_batch(MESSAGE, Message(MESSAGE.topic, b"", delay_time_level=1))
+
+
 def test_many_are_sent_at_once_and_answered_in_order() -> None:
     bench = Bench()
     outcomes = bench.send_many(*(Message("orders", bytes([i])) for i in range(10)))

@@ -273,6 +273,10 @@ def test_a_cut_batch_in_a_record_is_malformed(size: int) -> None:
         unwrap_inner_batch(an_inner_batch(BATCH[:size]))
 
 
+def test_a_delayed_message_says_so_in_a_property() -> None:
+    assert Message("T", b"", delay_time_level=3).property_map() == {"DELAY": "3"}
+
+
 @pytest.mark.parametrize("wait", [None, True, False])
 def test_what_a_message_says_of_itself_becomes_properties(wait: bool | None) -> None:  # noqa: FBT001 - a parameter of the test
     expected = {None: {}, True: {"WAIT": "true"}, False: {"WAIT": "false"}}[wait]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 import trio
 
@@ -57,6 +58,42 @@ async def test_a_delayed_message_arrives_when_its_time_has_come(
             (_, found) = decode_messages((await master.pull()).body)
             assert found.properties["REAL_TOPIC"] == "T"
             assert str(found.store_host) == f"{MASTER}:10911"
+
+
+async def test_a_message_with_a_time_of_its_own_arrives_then(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    config = cluster_config(tmp_path, role="ASYNC_MASTER")
+    store = msgspec.structs.replace(config.store, timer_wheel_enable=True)
+    async with open_world(msgspec.structs.replace(config, store=store)) as world:
+        await world.start("a0")
+        async with world.client(MASTER) as master:
+            properties = "WAIT\x01false\x02TIMER_DELAY_MS\x012500\x02"
+            header = SendMessageRequestHeaderV2("PG", "T", "TBW102", 4, 0, 0, 1, 0, properties)
+            answer = await master.call(RequestCode.SEND_MESSAGE_V2, header, b"timed")
+            assert answer.code == 0
+            await trio.sleep(2.4)
+            assert await messages_of(master) == []
+            await trio.sleep(1.2)
+            assert await messages_of(master) == [b"timed"]
+        await world.stop("a0")
+        await world.start("a0")
+        async with world.client(MASTER) as master:
+            await trio.sleep(10)
+            assert await messages_of(master) == [b"timed"]
+
+
+async def test_a_time_of_its_own_is_refused_where_timers_are_off(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_world(cluster_config(tmp_path, role="ASYNC_MASTER")) as world:
+        await world.start("a0")
+        async with world.client(MASTER) as master:
+            properties = "TIMER_DELAY_MS\x012500\x02"
+            header = SendMessageRequestHeaderV2("PG", "T", "TBW102", 4, 0, 0, 1, 0, properties)
+            answer = await master.call(RequestCode.SEND_MESSAGE_V2, header, b"timed")
+            assert answer.code == 1
+            assert "timer_wheel_enable" in (answer.remark or "")
 
 
 async def test_a_consumer_that_waits_gets_a_delayed_message_at_once(
