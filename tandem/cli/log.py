@@ -283,6 +283,45 @@ def verify(
         raise typer.Exit(1)
 
 
+@app.command()
+def export(
+    directory: StoreArgument,
+    output: Annotated[Path, typer.Argument(metavar="OUT.parquet", help="The file to write.")],
+    topic: TopicOption = None,
+    queue: QueueOption = None,
+    offset: QueueOffsetOption = None,
+    physical: PhysicalOption = None,
+    key: KeyOption = None,
+    tags: TagsOption = "*",
+    since: SinceOption = None,
+    until: UntilOption = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Only these columns, separated by commas.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    commit_log: CommitLogOption = None,
+) -> None:
+    """Write records to a Parquet file, with the columns of the Spark source (docs/spark.md).
+
+    Places that could not be read become rows with `error` set. Exit status 1 if there are any in
+    front of others.
+    """
+    from tandem.cli.output import human_bytes
+    from tandem.log.export import export_parquet
+
+    wanted = _record_filter(topic, queue, offset, physical, key, tags, since, until)
+    store = _opened(directory, commit_log)
+    names = [name.strip() for name in columns.split(",")] if columns else []
+    with progress("export") as on_progress:
+        done = export_parquet(
+            store, output, wanted, columns=names, replace=force, on_progress=on_progress
+        )
+    typer.echo(f"{done.path}: {done.record_count} records, {human_bytes(done.size)}")
+    corrupt = [damage for damage in done.damages if _say_damage(damage, store)]
+    if corrupt:
+        raise typer.Exit(1)
+
+
 @contextmanager
 def progress(what: str) -> "Iterator[Callable[[int, int], None]]":
     """A bar on standard error while it is a terminal; gives what to call with done and total."""

@@ -96,6 +96,12 @@ KINDS: Final[dict[str, Kind]] = {
         "what a filter needs to know of the message is lost: every filter passes it",
         _REBUILD,
     ),
+    "unsynced": Kind(
+        "warning",
+        "the node stopped before this had reached the disk: it is newer than what the checkpoint"
+        " vouches for",
+        _NEXT_START,
+    ),
     "dispatch-behind": Kind(
         "warning",
         "messages had not been entered in their queues when the node stopped",

@@ -25,10 +25,14 @@ from tandem.wire.record_scan import Bools, ScanStop
 
 
 class StoreFacts(msgspec.Struct, frozen=True):
-    """What every worker has to know of a store. `queues` and `index` are those of its checks."""
+    """What every worker has to know of a store. `queues` and `index` are those of its checks.
+
+    Up to `safe_ms` the checkpoint vouches for log and queues.
+    """
 
     path: str
     is_settled: bool
+    safe_ms: int
     queues: list[QueueFacts]
     index: IndexFacts | None
     message_delay_level: str
@@ -73,7 +77,10 @@ class BreakFacts(msgspec.Struct, frozen=True):
 
 
 class PieceCheck(msgspec.Struct, frozen=True):
-    """What was found in one piece. `end` is the position where the walk through it stopped."""
+    """What was found in one piece. `end` is the position where the walk through it stopped.
+
+    `unsafe_offset` is the first record newer than `StoreFacts.safe_ms`, -1 if there is none.
+    """
 
     end: int
     record_count: int
@@ -82,6 +89,7 @@ class PieceCheck(msgspec.Struct, frozen=True):
     first: Sound | None
     last_offset: int
     newest_ms: int
+    unsafe_offset: int
     breaks: list[BreakFacts]
     findings: list[Finding]
 
@@ -119,6 +127,7 @@ class PieceChecker:
             )
         sound = np.flatnonzero(records.is_sound)
         last = int(sound[-1]) if len(sound) else -1
+        unsafe = np.flatnonzero(records.store_timestamp_ms > self._facts.safe_ms)
         places = sorted([*_damaged(records), *breaks], key=lambda place: place.offset)
         return PieceCheck(
             end=scan.end,
@@ -128,6 +137,7 @@ class PieceChecker:
             first=_sound(records, units.covered, int(sound[0])) if len(sound) else None,
             last_offset=int(records.offset[last]) if len(sound) else -1,
             newest_ms=int(records.store_timestamp_ms[sound].max()) if len(sound) else 0,
+            unsafe_offset=int(records.offset[unsafe[0]]) if len(unsafe) else -1,
             breaks=[
                 msgspec.structs.replace(
                     place,

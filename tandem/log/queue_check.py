@@ -87,7 +87,8 @@ class _QueueChecker:
             self._end = self._seen_end  # what was not read is zeros
         self._seen_end = run.number + len(units)
         if len(used) and self._end >= 0:
-            self._add("queue-gap", run, int(used[0]), f"{len(used)} units behind its end")
+            what = f"{len(used)} units behind its end"
+            self._add_all("queue-gap", run, used[:1], lambda _: what)
         if len(used) < len(units):
             self._check_rest(run, valid, int(used[-1]) + 1 if len(used) else 0)
         real = np.flatnonzero(valid & ~fillers)
@@ -102,7 +103,9 @@ class _QueueChecker:
         gaps = np.flatnonzero(~valid[:behind])
         if len(gaps) and self._end < 0:
             what = f"{len(gaps)} places without a unit before others"
-            self._add("queue-gap", run, int(gaps[0]), what)
+            behind_gap = int(gaps[0]) + int(np.argmax(valid[int(gaps[0]) :]))
+            offset = int(run.units["offset"][behind_gap])
+            self._add("queue-gap", run, int(gaps[0]), what, offset)
         rest = run.units[behind:]
         if len(rest) and self._end < 0:
             self._end = run.number + behind

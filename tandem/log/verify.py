@@ -45,6 +45,9 @@ ALONE_BYTES_MAX: Final = 48 << 20
 UNITS_ALONE_BYTES_MAX: Final = 256 << 20
 """So many bytes of units are checked here while the other processes start."""
 
+SAFETY_MARGIN_MS: Final = 3000
+"""Clocks step and timestamps are taken before the write (StoreCheckpoint.getMinTimestamp)."""
+
 Progress = Callable[[int, int], None]
 
 
@@ -148,6 +151,11 @@ class _Verifier:
         self._pieces = cut_log(store.commit_log)
         self._map = PieceMap(self._pieces)
         self._settings = find_settings(store.index_files, index_settings)
+        checkpoint = store.checkpoint
+        self._safe_ms = 0
+        if checkpoint is not None:
+            known = min(checkpoint.physic_msg_timestamp_ms, checkpoint.logics_msg_timestamp_ms)
+            self._safe_ms = max(0, known - SAFETY_MARGIN_MS)
         self._index_bytes = [_index_bytes(file) for file in store.index_files]
         self.total_bytes = (
             sum(file.size for file in store.commit_log)
@@ -166,7 +174,8 @@ class _Verifier:
         by_check += [check.findings for check in indexes]
         by_check += [check.findings for check in checks]
         found = [finding for findings in by_check for finding in findings]
-        lost = self._add_before(end, found)
+        unsafe = [check.unsafe_offset for check in checks if check.unsafe_offset >= 0]
+        lost = self._add_before(end, self._settled(found, min(unsafe, default=end.offset), indexes))
         self._judge_end(end, lost)
         index_ahead = end.entries_behind + sum(check.ahead_count for check in indexes)
         self._judge_index_end(end, index_ahead + lost.get("index-entry", 0))
@@ -271,6 +280,7 @@ class _Verifier:
         return StoreFacts(
             path=self._store.path,
             is_settled=self._store.is_settled,
+            safe_ms=self._safe_ms,
             queues=[
                 QueueFacts(
                     topic=queue.topic,
@@ -319,6 +329,30 @@ class _Verifier:
             else:
                 self._found.extend([finding])
         return behind
+
+    def _settled(
+        self, findings: Sequence[Finding], unsafe_offset: int, indexes: Sequence[IndexCheck]
+    ) -> list[Finding]:
+        """Without a clean stop, excuse what the checkpoint does not vouch for.
+
+        Of an index that is a file that ends behind its time: RocketMQ and we build it again.
+        """
+        if self._store.is_settled:
+            return list(findings)
+        vouched_ms = self._store.checkpoint.index_msg_timestamp_ms if self._store.checkpoint else 0
+        doubtful = {
+            file.path
+            for file, check in zip(self._store.index_files, indexes, strict=False)
+            if check.header is None or check.header.end_timestamp_ms > vouched_ms
+        }
+        return [
+            msgspec.structs.replace(finding, kind="unsynced")
+            if (finding.kind in _OF_UNITS and finding.offset >= unsafe_offset)
+            or finding.file in doubtful
+            or (finding.kind == "index-key-missing" and doubtful)
+            else finding
+            for finding in findings
+        ]
 
     def _judge_end(self, end: LogEnd, lost: dict[str, int]) -> None:
         store = self._store
@@ -384,6 +418,17 @@ class _Verifier:
 
 
 _OF_FILES: Final = frozenset({"queue-leftover", "queue-gap", "filler-misplaced"})
+_OF_UNITS: Final = frozenset(
+    {
+        "unit-missing",
+        "unit-wrong",
+        "unit-without-record",
+        "unit-order",
+        "queue-gap",
+        "filler-misplaced",
+        "ext-unit",
+    }
+)
 _SEVERITIES: Final = ("damage", "warning", "note")
 
 

@@ -184,3 +184,24 @@ def test_verify_refuses_what_makes_no_sense() -> None:
     assert tandem("verify", GOLDEN / "basic", *settings).exit_code == 2
     settings = ["--max-hash-slot-num", "100", "--max-index-num", "400"]
     assert tandem("verify", GOLDEN / "basic", *settings).exit_code == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_store_of_rocketmq_is_exported(tmp_path: Path, name: str) -> None:
+    done = tandem("export", GOLDEN / name, tmp_path / "out.parquet")
+    assert done.exit_code == 0
+    assert "out.parquet: " in done.stdout
+    assert (tmp_path / "out.parquet").read_bytes()[:4] == b"PAR1"
+
+
+def test_an_export_refuses_what_makes_no_sense_and_tells_of_damage(tmp_path: Path) -> None:
+    out = tmp_path / "out.parquet"
+    assert tandem("export", GOLDEN / "basic", out, "--columns", "colour").exit_code == 2
+    chosen = ["--topic", "TopicA", "--columns", "topic, body"]
+    assert tandem("export", GOLDEN / "basic", out, *chosen).exit_code == 0
+    assert tandem("export", GOLDEN / "basic", out).exit_code == 2
+    root = copy_of("basic", tmp_path)
+    overwrite(log_file(root), 4, b"XXXX")
+    done = tandem("export", root, out, "--force")
+    assert done.exit_code == 1
+    assert "corrupt" in done.stderr

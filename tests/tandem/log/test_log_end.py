@@ -41,6 +41,7 @@ def a_check(*breaks: BreakFacts, first: Sound | None = None, last: int = 700) ->
         first=first,
         last_offset=last,
         newest_ms=KNOWN_MS,
+        unsafe_offset=-1,
         breaks=list(breaks),
         findings=[],
     )

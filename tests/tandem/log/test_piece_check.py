@@ -22,7 +22,7 @@ def check_whole(root: Path, *, is_settled: bool = True) -> PieceCheck:
         QueueFacts(q.topic, q.queue_id, q.is_batch, q.path, q.ext_files, c.next_offset)
         for q, c in zip(store.queues, checks, strict=True)
     ]
-    facts = StoreFacts(store.path, is_settled, queues, None, MESSAGE_DELAY_LEVEL)
+    facts = StoreFacts(store.path, is_settled, 0, queues, None, MESSAGE_DELAY_LEVEL)
     segments = [segment for check in checks for _, segment in check.segments]
     return PieceChecker(facts).check(PieceTask(piece, segments, []))
 

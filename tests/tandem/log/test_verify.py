@@ -230,6 +230,32 @@ def test_after_a_crash_what_the_next_start_repairs_is_a_warning(
     assert verified(root).damage_count == 0
 
 
+def change_a_unit(root: Path) -> None:
+    overwrite(root / UNIT_FILE, 20, struct.pack(">q", 77))
+
+
+def lose_a_unit(root: Path) -> None:
+    overwrite(root / UNIT_FILE, 20, bytes(20))
+
+
+def change_an_index(root: Path) -> None:
+    overwrite(next((root / "index").iterdir()), 40 + 400 + 5 * 20 + 4, struct.pack(">q", 137))
+
+
+@pytest.mark.parametrize("change", [change_a_unit, lose_a_unit, change_an_index])
+def test_after_a_crash_what_the_checkpoint_does_not_vouch_for_is_excused(
+    tmp_path: Path, change: Callable[[Path], None]
+) -> None:
+    root = copy_of("basic", tmp_path)
+    change(root)
+    assert verified(root).damage_count > 0
+    (root / "abort").touch()
+    assert kinds(root) == {"unsynced"}
+    if change is not change_an_index:
+        overwrite(root / "checkpoint", 0, struct.pack(">q", 2**50) * 2)
+        assert verified(root).damage_count > 0
+
+
 def test_after_a_crash_what_the_checkpoint_knew_is_damage(tmp_path: Path) -> None:
     root = copy_of("basic", tmp_path)
     (root / "abort").touch()
