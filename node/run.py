@@ -254,6 +254,7 @@ class _Node:
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: queue.search,
             RequestCode.GET_MAX_OFFSET: queue.max_offset,
             RequestCode.GET_MIN_OFFSET: queue.min_offset,
+            RequestCode.QUERY_MESSAGE: queue.query_message,
             RequestCode.VIEW_MESSAGE_BY_ID: queue.view_message,
             RequestCode.HEART_BEAT: clients.heartbeat,
             RequestCode.UNREGISTER_CLIENT: clients.unregister,

@@ -1,4 +1,4 @@
-"""Looking around in the store: bounds of a queue, offset by time, one message by its place."""
+"""Looking around in the store: bounds of a queue, offset by time, messages by place and by key."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from node.dispatcher import response_to
 from node.errors import RequestError
 from tandem.wire.request_headers import (
     OffsetResponseHeader,
+    QueryMessageRequestHeader,
+    QueryMessageResponseHeader,
     QueueRequestHeader,
     SearchOffsetRequestHeader,
     ViewMessageRequestHeader,
@@ -20,6 +22,12 @@ if TYPE_CHECKING:
     from tandem.wire.remoting_command import RemotingCommand
 
 BOUNDARY_UPPER: Final = "UPPER"
+
+UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
+"""A plain extension field. Source: MixAll.UNIQUE_MSG_QUERY_FLAG."""
+
+DEFAULT_QUERY_MAX_NUM: Final = 32
+"""Source: MessageStoreConfig.defaultQueryMaxNum."""
 
 
 class QueueOffset:
@@ -50,6 +58,32 @@ class QueueOffset:
             upper=header.boundary_type == BOUNDARY_UPPER,
         )
         return response_to(command, ext=OffsetResponseHeader(offset))
+
+    def query_message(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """QUERY_MESSAGE: records by key, the newest ones, oldest first.
+
+        Source: QueryMessageProcessor.queryMessage.
+        """
+        header = command.decode_header(QueryMessageRequestHeader)
+        by_unique_key = command.ext_fields().get(UNIQUE_KEY_QUERY) == "true"
+        found = self._store.query_message(
+            header.topic,
+            header.key,
+            DEFAULT_QUERY_MAX_NUM if by_unique_key else max(0, header.max_num),
+            header.begin_timestamp,
+            header.end_timestamp,
+        )
+        ext = QueryMessageResponseHeader(
+            found.index_last_update_timestamp_ms, found.index_last_update_physical_offset
+        )
+        if not found.records:
+            return response_to(
+                command,
+                ResponseCode.QUERY_NOT_FOUND,
+                "can not find message, maybe time range not correct",
+                ext=ext,
+            )
+        return response_to(command, ext=ext, body=b"".join(found.records))
 
     def view_message(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """VIEW_MESSAGE_BY_ID: one record by its physical offset."""

@@ -172,6 +172,23 @@ class OffsetResponseHeader(Header, frozen=True):
     offset: Int64
 
 
+class QueryMessageRequestHeader(Header, frozen=True):
+    """QUERY_MESSAGE: messages of a topic by key. Times are store times in milliseconds."""
+
+    topic: str
+    key: str
+    max_num: Int32
+    begin_timestamp: Int64
+    end_timestamp: Int64
+
+
+class QueryMessageResponseHeader(Header, frozen=True):
+    """Answer to QUERY_MESSAGE: how far the index has come. The body holds records back to back."""
+
+    index_last_update_timestamp: Int64
+    index_last_update_phyoffset: Int64
+
+
 class ViewMessageRequestHeader(Header, frozen=True):
     """VIEW_MESSAGE_BY_ID: a physical offset."""
 

@@ -1,17 +1,24 @@
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from node.handlers.queue_offset import QueueOffset
 from store import PutMessage
 from tandem.wire.message import decode_messages
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     OffsetResponseHeader,
+    QueryMessageRequestHeader,
+    QueryMessageResponseHeader,
     QueueRequestHeader,
     SearchOffsetRequestHeader,
     ViewMessageRequestHeader,
 )
 from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import NOW_MS, Broker, Client
+
+if TYPE_CHECKING:
+    from tandem.wire.remoting_command import RemotingCommand
 
 
 def filled() -> tuple[Broker, Client]:
@@ -24,6 +31,7 @@ def filled() -> tuple[Broker, Client]:
         RequestCode.GET_MAX_OFFSET: queue.max_offset,
         RequestCode.GET_MIN_OFFSET: queue.min_offset,
         RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: queue.search,
+        RequestCode.QUERY_MESSAGE: queue.query_message,
         RequestCode.VIEW_MESSAGE_BY_ID: queue.view_message,
     }
     return broker, Client({int(code): handler for code, handler in handlers.items()})
@@ -53,6 +61,38 @@ async def test_an_offset_by_time() -> None:
     ):
         answer = client.call(search, header)
         assert answer.decode_header(OffsetResponseHeader).offset == offset
+
+
+async def test_messages_by_key() -> None:
+    broker, client = filled()
+    for number in range(40):
+        properties = f"KEYS\x01all k{number}\x02UNIQ_KEY\x01U{number}\x02".encode()
+        body = b"key %d" % number
+        message = PutMessage("T", 0, body, properties, NOW_MS, b"\x0a\1\2\3\0\0\4\xd2")
+        broker.store.put_message(message)
+    broker.store.reput_service.index_some()
+
+    def query(key: str, max_num: int) -> RemotingCommand:
+        header = QueryMessageRequestHeader("T", key, max_num, 0, NOW_MS + 1)
+        return client.call(RequestCode.QUERY_MESSAGE, header)
+
+    answer = query("all", 2)
+    assert [message.keys for message in decode_messages(answer.body)] == ["all k38", "all k39"]
+    index = answer.decode_header(QueryMessageResponseHeader)
+    assert index.index_last_update_timestamp == NOW_MS
+    assert [message.body for message in decode_messages(query("U7", 32).body)] == [b"key 7"]
+    missing = query("nobody", 32)
+    assert missing.code == ResponseCode.QUERY_NOT_FOUND
+    assert missing.decode_header(QueryMessageResponseHeader) == index
+    fields = {
+        "topic": "T",
+        "key": "all",
+        "maxNum": "1",
+        "beginTimestamp": "0",
+        "endTimestamp": str(NOW_MS + 1),
+        "_UNIQUE_KEY_QUERY": "true",
+    }
+    assert len(decode_messages(client.call(RequestCode.QUERY_MESSAGE, fields).body)) == 32
 
 
 async def test_one_message_by_its_place() -> None:
