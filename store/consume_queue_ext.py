@@ -158,7 +158,8 @@ class ConsumeQueueExt:
     def truncate_by_max_address(self, address: int) -> None:
         """Make the unit at `address`, the last one its queue refers to, the last one here.
 
-        If it is lost, the next unit goes where no address can have led, into another file.
+        If it is lost, the next unit goes where no address can have led, into another file. Where
+        the whole last file is lost, an empty one takes its place: what lies before it is not.
 
         Source: ConsumeQueueExt.truncateByMaxAddress.
         """
@@ -173,10 +174,18 @@ class ConsumeQueueExt:
                 self._truncate(offset + size)
             elif file is self._files.last and not file.is_full:
                 _close(file)
-        elif offset >= self._files.max_offset:
+        elif 0 <= offset - self._files.max_offset < self._files.mapped_file_size:
+            if self._files.files:
+                _close(self._files.create_next())
+            else:
+                self._start_behind(offset)
+        elif offset > self._files.max_offset:
             self.destroy()
-            file_bytes = self._files.mapped_file_size
-            self._start_offset = (offset // file_bytes + 1) * file_bytes
+            self._start_behind(offset)
+
+    def _start_behind(self, offset: int) -> None:
+        file_bytes = self._files.mapped_file_size
+        self._start_offset = (offset // file_bytes + 1) * file_bytes
 
     def truncate_by_min_address(self, address: int) -> None:
         """Delete the files in front of the one that holds `address`.
