@@ -6,8 +6,9 @@ Every test here fails on RocketMQ's behaviour, which its docstring tells.
 import msgspec
 import pytest
 
-from store import PutMessageStatus
+from store import MessageStore, PutMessageStatus
 from store.errors import CorruptLogError, DiskFailedError, StoreFullError
+from tandem.wire.message_properties import tags_code
 from tests.store.store_world import (
     COMMIT_LOG_BYTES,
     DIRECTORY,
@@ -213,3 +214,96 @@ def test_a_refused_put_leaves_no_queue_file_without_a_unit() -> None:
     )
     assert [name for name, _ in disk.list_files(QUEUE)] == [f"{0:020d}"]
     assert len(check_store(store)) == 10
+
+
+def open_with_extensions(disk: SimulatedDisk) -> MessageStore:
+    return open_store(
+        disk, enable_consume_queue_ext=True, mapped_file_size_consume_queue_ext_bytes=100
+    )
+
+
+def open_with_batches(disk: SimulatedDisk) -> MessageStore:
+    return open_store(disk, is_batch_topic=lambda topic: topic == "Batches")
+
+
+def test_extensions_behind_a_cut_go_with_the_units_that_point_at_them() -> None:
+    """ConsumeQueue.truncateDirtyLogicFiles cuts them only if it has deleted all of its files."""
+    disk = SimulatedDisk()
+    store = open_with_extensions(disk)
+    for number in range(12):
+        put(store, a_message(number))
+    starts = [m.physical_offset for m in log_messages(store)]
+    disk = disk.crashed()
+    extensions = f"{DIRECTORY}/consumequeue_ext/TopicA/0"
+    assert [name for name, _ in disk.list_files(extensions)] == [
+        "0" * 20,
+        f"{100:020d}",
+        f"{200:020d}",
+    ]
+    disk.open(FIRST_LOG_FILE).buffer[starts[5] + 4] ^= 0xFF
+    store = open_with_extensions(disk)
+    assert store.max_offset_in_queue("TopicA", 0) == 5
+    assert [name for name, _ in disk.list_files(extensions)] == ["0" * 20, f"{100:020d}"]
+    last = disk.read(f"{extensions}/{100:020d}") or b""
+    assert last[:2] == b"\0\x14"
+    assert last[20:] == bytes(80)
+    put(store, a_message(5))
+    again = open_with_extensions(disk.crashed())
+    assert again.max_offset_in_queue("TopicA", 0) == 6
+    found = again.get_message("TopicA", 0, 5, 1, tags_codes=frozenset([tags_code("TagB")]))
+    assert found.message_count == 1
+
+
+def test_the_numbers_of_long_topics_go_on_after_a_crash() -> None:
+    """CommitLog.recoverTopicQueueTable, with duplication, stops at the first V2 record."""
+    topic = "%RETRY%" + "g" * 200
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for number in range(15):
+        put(store, a_message(number, topic if number % 2 else "TopicA"))
+    disk = disk.crashed()
+    for path in (f"{DIRECTORY}/consumequeue/{topic}/0", QUEUE):
+        for name, _ in disk.list_files(path):
+            disk.remove(f"{path}/{name}")
+    store = open_store(disk)
+    assert (store.max_offset_in_queue(topic, 0), store.max_offset_in_queue("TopicA", 0)) == (7, 8)
+    put(store, a_message(15, topic))
+    assert [m.queue_offset for m in queue_messages(store, topic, 0)] == list(range(8))
+    check_store(store)
+
+
+def test_a_topic_created_again_does_not_mix_its_messages_with_those_of_the_first_one() -> None:
+    """ConsumeQueue.putMessagePositionInfo takes its messages for repeats, and drops them."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for number in range(3):
+        put(store, a_message(number))
+    store.queues.delete_topic("TopicA")
+    for number in range(3, 5):
+        put(store, a_message(number))
+    assert [number_of(m) for m in queue_messages(store, "TopicA", 0)] == [3, 4]
+    disk = disk.crashed()
+    disk.remove(f"{QUEUE}/{0:020d}")
+    store = open_store(disk)
+    assert [number_of(m) for m in queue_messages(store, "TopicA", 0)] == [3, 4]
+    assert store.max_offset_in_queue("TopicA", 0) == 2
+
+
+@pytest.mark.parametrize("abort", ["clean", "killed"])
+def test_no_batch_is_left_out_where_its_queue_lags(abort: str) -> None:
+    """CommitLog.recoverNormally: what one queue knows decides what another one gets."""
+    disk = SimulatedDisk()
+    with open_with_batches(disk) as store:
+        for number in range(4):
+            batch = a_batch(range(10 * number, 10 * number + 10), "Batches")
+            put(store, msgspec.structs.replace(batch, properties=b"UNIQ_KEY\x01U%d\x02" % number))
+        put(store, a_message(0))
+    path = f"{DIRECTORY}/batchconsumequeue/Batches/0/{0:020d}"
+    disk.open(path).buffer[46 : 4 * 46] = bytes(3 * 46)
+    if abort == "killed":
+        disk.replace(f"{DIRECTORY}/abort", b"")
+    with open_with_batches(disk) as store:
+        assert store.max_offset_in_queue("Batches", 0) == 40
+        queue = store.queues.find("Batches", 0)
+        assert queue is not None
+        assert len(list(queue.units(0, 100))) == 4
