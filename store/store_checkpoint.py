@@ -3,7 +3,7 @@
     offset  8 bytes each, big-endian; the file has 4,096 bytes
     0       physicMsgTimestamp     store time of the last message synced in the commit log
     8       logicsMsgTimestamp     up to this store time every message is in a synced queue
-    16      indexMsgTimestamp      the same for index files (0: there are none)
+    16      indexMsgTimestamp      up to this store time index files are full and synced; 0: none
     24      masterFlushedOffset    the master's flushed offset known to a slave
     32      confirmPhyOffset       below this offset the commit log is on disk
 
