@@ -57,6 +57,7 @@ def open_store(directory: Path, file_bytes: int = 0) -> MessageStore:
             directory=str(directory),
             mapped_file_size_commit_log_bytes=file_bytes,
             flush_disk_type=FlushDiskType.ASYNC_FLUSH,
+            message_index_enable=False,  # it has a line of its own
         ),
         disk=RealDisk(),
         wall_clock_ms=lambda: time.time_ns() // 1_000_000,
