@@ -21,13 +21,12 @@ Source: org.apache.rocketmq.store.queue.BatchConsumeQueue of 5.3.3.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from store.consume_queue import QueueGapError
 from store.mapped_file_queue import MappedFileQueue
+from store.queue_units import ConfirmedUnits, QueueGapError, Units, end_of_units_below, units_of
 from tandem.wire.store_layout import (
     BATCH_CQ_COMPACTED_OFFSET,
     BATCH_CQ_STORE_UNIT,
@@ -37,12 +36,12 @@ from tandem.wire.store_layout import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from numpy.typing import NDArray
+
     from store.consume_queue import Int64s
     from store.disk import Disk
     from store.mapped_file import MappedFile
     from store.recovery import DispatchRequest
-
-_Units: TypeAlias = NDArray[Any]
 
 _UNIT: Final = np.dtype(
     [
@@ -99,8 +98,11 @@ class BatchConsumeQueue:
         self.next_offset = 0
         self.min_offset = 0
         """The first queue offset that can be read. RocketMQ says -1 of an empty queue."""
+        self.confirmed_from = 0
+        """See `ConsumeQueue.confirmed_from`."""
         self._assigned_offset = 0
         self._max_msg_phy_offset = -1
+        self._confirmed = ConfirmedUnits()
         self._files = MappedFileQueue(directory, mapped_file_size, disk)
 
     @property
@@ -142,6 +144,21 @@ class BatchConsumeQueue:
             start -= 1
             end = _end_of_units(files[start : start + 1])
         self._truncate(end)
+        self._confirmed = ConfirmedUnits()
+        self._confirmed.found_end = self._files.max_offset
+        self.confirmed_from = self.next_offset
+
+    def confirm(self, start: int, end: int) -> None:
+        """Expect that `dispatch` has met the records of all units; see `ConsumeQueue.confirm`.
+
+        Raises:
+            QueueGapError: there is a unit too many, or one that names the wrong place.
+        """
+        first, last = (end_of_units_below(self._files.files, _UNIT, at) for at in (start, end))
+        name = f"{self.topic}-{self.queue_id}"
+        self._confirmed.confirm(name, first, last, BATCH_CQ_STORE_UNIT_SIZE)
+        if first < self._files.max_offset:
+            self.confirmed_from = self._unit_at(first // BATCH_CQ_STORE_UNIT_SIZE).base
 
     def _truncate(self, end: int) -> None:
         self._files.truncate_dirty_files(end)
@@ -170,13 +187,7 @@ class BatchConsumeQueue:
 
         Source: BatchConsumeQueue.truncateDirtyLogicFiles.
         """
-        end = max(0, self._files.min_offset)
-        for file in reversed(self._files.files):
-            kept = np.flatnonzero(_units_of(file)["offset"] < physical_offset)
-            if kept.size:
-                end = file.file_from_offset + (int(kept[-1]) + 1) * BATCH_CQ_STORE_UNIT_SIZE
-                break
-        self._truncate(end)
+        self._truncate(end_of_units_below(self._files.files, _UNIT, physical_offset))
 
     # -- entering --------------------------------------------------------------------------------
 
@@ -302,24 +313,34 @@ class BatchConsumeQueue:
         may_start_late: bool,
     ) -> bool:
         if offset <= self._max_msg_phy_offset:
-            self._repair(offset, size, base)
+            self._repair(offset, size, base, batch_size)
             return False
         continues = self.next_offset <= base <= self.assigned_offset
         starts = not self._files.files and may_start_late
         if not (continues or starts) or base > _OFFSET_MAX:
-            raise QueueGapError(
-                f"{self.topic}-{self.queue_id}: the batch at {offset} begins with number"
-                f" {base}, the queue ends at {self.next_offset}"
-            )
+            raise self._gap(base, offset)
         self.ensure_room()
         self._append(offset, size, tags_code, store_timestamp_ms, base, batch_size)
         return True
 
-    def _repair(self, offset: int, size: int, base: int) -> None:
+    def _gap(self, base: int, offset: int) -> QueueGapError:
+        return QueueGapError(
+            f"{self.topic}-{self.queue_id}: the batch at {offset} begins with number"
+            f" {base}, the queue ends at {self.next_offset}"
+        )
+
+    def _repair(self, offset: int, size: int, base: int, batch_size: int) -> None:
         """Write the end of a unit again, if a power loss has taken it."""
         index = self._index_of(base)
-        if index == self._end_index or self._unit_at(index)[:2] != (offset, size):
+        if index == self._end_index:
             return
+        found = self._unit_at(index)
+        if (found.offset, found.size, *found[4:]) != (offset, size, base, batch_size):
+            # One further on is of a later life of the topic.
+            if found.offset <= offset and found.base <= base:
+                raise self._gap(base, offset)
+            return
+        self._confirmed.count += 1
         file, position = self._place_of(index)
         unit = BATCH_CQ_STORE_UNIT.unpack_from(file.buffer, position)
         whole = (*unit[:6], BATCH_CQ_COMPACTED_OFFSET, 0)
@@ -434,15 +455,16 @@ class BatchConsumeQueue:
         """Delete all files and start at nothing."""
         self._files.destroy()
         self._truncate(0)
+        self._confirmed = ConfirmedUnits()
+        self.confirmed_from = 0
 
     def close(self) -> None:
         """Unmap the files."""
         self._files.close()
 
 
-def _units_of(file: MappedFile) -> _Units:
-    """Return the units written to `file` as they lie there. Do not keep: it keeps the mapping."""
-    return np.ndarray(file.wrote_position // BATCH_CQ_STORE_UNIT_SIZE, _UNIT, file.buffer)
+def _units_of(file: MappedFile) -> Units:
+    return units_of(file, _UNIT)
 
 
 def _end_of_units(files: Sequence[MappedFile]) -> int:

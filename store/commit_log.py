@@ -28,8 +28,16 @@ from store.message_encoder import (
 )
 from store.recovery import BLANK_HEADER
 from tandem.wire.crc import CRC_MASK, raw_crc32
-from tandem.wire.message import BLANK_MAGIC_CODE, BORNHOST_V6_FLAG
+from tandem.wire.message import (
+    BLANK_MAGIC_CODE,
+    BORNHOST_V6_FLAG,
+    MESSAGE_MAGIC_CODE,
+    MESSAGE_MAGIC_CODE_V2,
+    RECORD_BYTES_MIN,
+    STOREHOSTADDRESS_V6_FLAG,
+)
 from tandem.wire.property_crc import with_reserved_crc, write_crc
+from tandem.wire.record_scan import record_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,6 +50,13 @@ if TYPE_CHECKING:
 
 END_FILE_MIN_BLANK_LENGTH: Final = 8
 MAX_MESSAGE_SIZE_BYTES: Final = 4 << 20
+_INT: Final = struct.Struct(">i")
+_QUEUE: Final = struct.Struct(">i4xq")
+"""Queue id and queue offset of a record, from its twelfth byte on."""
+_MAGIC_CODES: Final = (
+    MESSAGE_MAGIC_CODE.to_bytes(4, "big"),
+    MESSAGE_MAGIC_CODE_V2.to_bytes(4, "big"),
+)
 _STORE_TIMESTAMP_END: Final = 76
 """How much of a record holds its store time, wherever it lies."""
 
@@ -82,6 +97,8 @@ class CommitLog:
         self.record_bytes_max = mapped_file_size - END_FILE_MIN_BLANK_LENGTH
         self.last_store_timestamp_ms = 0
         self.last_record_offset = -1
+        self.checked_from = 0
+        """Records from here on were checked when they were written, or by the last recovery."""
         self.encoder = MessageEncoder(
             store_host,
             record_bytes_max=self.record_bytes_max,
@@ -299,6 +316,33 @@ class CommitLog:
         file = self.files.find_by_offset(offset)
         return None if file is None else file.select(offset - file.file_from_offset, size)
 
+    def record_at(self, offset: int) -> bytes | None:
+        """Return the record that starts at `offset`, None if no sound one does.
+
+        The offset may be anybody's guess, and lie in the middle of a body.
+        """
+        head = self.message(offset, _INT.size)
+        size = _INT.unpack(head)[0] if head is not None else 0
+        if self.record_fault(offset, size, None):
+            return None
+        record = self.message(offset, size)
+        return None if record is None else bytes(record)
+
+    def record_fault(self, offset: int, size: int, owner: tuple[str, int, int] | None) -> str:
+        """Return why the record of `size` bytes at `offset` must not be handed out, "" if it may.
+
+        `owner` is the topic, the queue id and the queue offset it has to have; None: any.
+        """
+        record = self.message(offset, size)
+        if record is None or size < RECORD_BYTES_MIN:
+            return f"{size} bytes at {offset} are not all there"
+        with record:
+            if _INT.unpack_from(record)[0] != size or record[4:8] not in _MAGIC_CODES:
+                return f"no record of {size} bytes is at {offset}"
+            return record_fault(record, offset, 0) or (
+                _owner_fault(record, *owner) if owner is not None else ""
+            )
+
     def bulk_data(self, offset: int, size: int) -> list[memoryview]:
         """Return the `size` bytes from `offset` on, one view for each file they lie in.
 
@@ -329,3 +373,22 @@ class CommitLog:
         (sys_flag,) = struct.unpack_from(">i", head, 36)
         (stored_ms,) = struct.unpack_from(">q", head, 56 + 12 * bool(sys_flag & BORNHOST_V6_FLAG))
         return int(stored_ms)
+
+
+def _owner_fault(record: memoryview, topic: str, queue_id: int, queue_offset: int) -> str:
+    """Return "" if a sound record belongs to this place in this queue."""
+    (sys_flag,) = _INT.unpack_from(record, 36)
+    hosts = bool(sys_flag & BORNHOST_V6_FLAG) + bool(sys_flag & STOREHOSTADDRESS_V6_FLAG)
+    body_at = 88 + 12 * hosts
+    topic_at = body_at + _INT.unpack_from(record, body_at - 4)[0]
+    behind = topic_at + (2 if record[4:8] == _MAGIC_CODES[1] else 1)
+    length = int.from_bytes(record[topic_at:behind], "big")
+    found = (
+        str(record[behind : behind + length], "utf-8", "replace"),
+        *_QUEUE.unpack_from(record, 12),
+    )
+    return (
+        ""
+        if found == (topic, queue_id, queue_offset)
+        else f"there is number {found[2]} of {found[:2]}"
+    )

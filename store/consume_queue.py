@@ -20,13 +20,22 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from store.consume_queue_ext import ConsumeQueueExt, CqExtUnit
 from store.mapped_file_queue import MappedFileQueue
+from store.queue_units import (
+    CQ_UNIT,
+    ConfirmedUnits,
+    QueueGapError,
+    Units,
+    end_of_units,
+    end_of_units_below,
+    units_of,
+)
 from tandem.wire.store_layout import (
     CQ_STORE_UNIT,
     CQ_STORE_UNIT_SIZE,
@@ -36,40 +45,21 @@ from tandem.wire.store_layout import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from store.disk import Disk
     from store.mapped_file import MappedFile
     from store.recovery import DispatchRequest
 
 Int64s: TypeAlias = NDArray[np.int64]
-_Units: TypeAlias = NDArray[Any]
-"""Units as they lie in the file, by the names of `_UNIT`."""
-
-_UNIT: Final = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
-assert _UNIT.itemsize == CQ_STORE_UNIT_SIZE
-
 _FILES_RECOVERED: Final = 3
 """Older files were synced long ago (ConsumeQueue.recover)."""
 
 _QUEUE_OFFSET_MAX: Final = 1 << 58
 """No queue gets there; behind it the place of a unit would not fit 64 bits."""
 
-_PHYSICAL_OFFSET_MAX: Final = (1 << 63) - FILLER_SIZE - 1
-"""No record lies behind this: its end would not fit 64 bits."""
-
-_RECOVERED_AT_ONCE: Final = 1 << 14
-"""How many units recovery looks at in one go: the rest of most last files is empty."""
-
 _PLAIN_LOOP_ROWS_MAX: Final = 12
 """Below this many rows a plain loop beats numpy's cost per call."""
-
-
-class QueueGapError(Exception):
-    """The log holds a message that does not continue its queue: the queue has lost units.
-
-    Never leaves the store: it builds the queues anew.
-    """
 
 
 class ConsumeQueue:
@@ -92,8 +82,11 @@ class ConsumeQueue:
         self.queue_id = queue_id
         self.max_physic_offset = -1
         self.next_offset = 0
+        self.confirmed_from = 0
+        """Units from this queue offset on are known to be right: see `confirm`."""
         self._assigned_offset = 0
         self._min_logic_offset = 0
+        self._confirmed = ConfirmedUnits()
         self._files = MappedFileQueue(directory, mapped_file_size, disk)
         self._ext = ext
 
@@ -142,14 +135,30 @@ class ConsumeQueue:
         """
         files = self._files.files
         start = max(0, len(files) - _FILES_RECOVERED)
-        end, behind = _end_of_units(files[start:])
+        end, behind = end_of_units(files[start:])
         while start > 0 and end == files[start].file_from_offset:
             start -= 1
-            end, behind = _end_of_units(files[start : start + 1])
+            end, behind = end_of_units(files[start : start + 1])
         self.max_physic_offset = behind or -1
         if self._ext is not None:
             self._ext.recover()
         self._truncate(end)
+        self._confirmed = ConfirmedUnits()
+        self._confirmed.found_end = self._files.max_offset
+        self.confirmed_from = self.next_offset
+
+    def confirm(self, start: int, end: int) -> None:
+        """Expect that `dispatch` has met the records of all units between two physical offsets.
+
+        It was shown all of the log between them since `recover`.
+
+        Raises:
+            QueueGapError: there is a unit too many, or one that names the wrong place.
+        """
+        first, last = (end_of_units_below(self._files.files, CQ_UNIT, at) for at in (start, end))
+        name = f"{self.topic}-{self.queue_id}"
+        self._confirmed.confirm(name, first, last, CQ_STORE_UNIT_SIZE)
+        self.confirmed_from = first // CQ_STORE_UNIT_SIZE
 
     def _truncate(self, end: int) -> None:
         self._assigned_offset = 0
@@ -184,12 +193,7 @@ class ConsumeQueue:
 
         Source: ConsumeQueue.truncateDirtyLogicFiles.
         """
-        end = max(0, self._files.min_offset)
-        for file in reversed(self._files.files):
-            kept = np.flatnonzero(_units_of(file)["offset"] < physical_offset)
-            if kept.size:
-                end = file.file_from_offset + (int(kept[-1]) + 1) * CQ_STORE_UNIT_SIZE
-                break
+        end = end_of_units_below(self._files.files, CQ_UNIT, physical_offset)
         self.max_physic_offset = -1
         if end > max(0, self._files.min_offset):
             offset, size, _ = self.unit(end // CQ_STORE_UNIT_SIZE - 1)
@@ -361,7 +365,7 @@ class ConsumeQueue:
                 rows = zip(codes.tolist(), store_timestamps_ms[some].tolist(), strict=True)
                 codes = np.array([_extended(self._ext, *row) for row in rows], np.int64)
             count = some.stop - done
-            units: _Units = np.ndarray(count, _UNIT, last.buffer, last.wrote_position)
+            units: Units = np.ndarray(count, CQ_UNIT, last.buffer, last.wrote_position)
             units["offset"] = offsets[some]
             units["size"] = sizes[some]
             units["tags_code"] = codes
@@ -382,7 +386,13 @@ class ConsumeQueue:
             return
         place = (offset, size)
         found = self.unit(queue_offset)
-        if found[:2] != place or found[2] == tags_code:
+        if found[:2] != place:
+            # One further on is of a later life of the topic.
+            if found[0] <= offset and found[1] != FILLER_SIZE:
+                raise self._gap(queue_offset, offset)
+            return
+        self._confirmed.count += 1
+        if found[2] == tags_code:
             return
         if self._ext is not None and is_ext_address(found[2]):
             unit = self._ext.get(found[2])
@@ -419,7 +429,10 @@ class ConsumeQueue:
             numbers = queue_offsets - file.file_from_offset // CQ_STORE_UNIT_SIZE
             units = _units_of(file)
             rows = np.flatnonzero((numbers >= 0) & (numbers < len(units)))
-            differs = units["tags_code"][numbers[rows]] != tags_codes[rows]
+            units = units[numbers[rows]]
+            differs = units["tags_code"] != tags_codes[rows]
+            differs |= (units["offset"] != offsets[rows]) | (units["size"] != sizes[rows])
+            self._confirmed.count += len(rows) - int(np.count_nonzero(differs))
             for row in rows[differs].tolist():
                 self._repair(*(int(column[row]) for column in columns))
 
@@ -538,8 +551,9 @@ class ConsumeQueue:
         if self._ext is not None:
             self._ext.destroy()
         self.max_physic_offset = -1
-        self.next_offset = self._assigned_offset = 0
+        self.next_offset = self._assigned_offset = self.confirmed_from = 0
         self._min_logic_offset = 0
+        self._confirmed = ConfirmedUnits()
 
     def close(self) -> None:
         """Unmap the files."""
@@ -553,41 +567,8 @@ def _extended(ext: ConsumeQueueExt, tags_code: int, store_timestamp_ms: int) -> 
     return tags_code if address is None else address
 
 
-def _units_of(file: MappedFile) -> _Units:
-    """Return the units written to `file` as they lie there. Do not keep: it keeps the mapping."""
-    return np.ndarray(file.wrote_position // CQ_STORE_UNIT_SIZE, _UNIT, file.buffer)
-
-
-def _end_of_units(files: Sequence[MappedFile]) -> tuple[int, int]:
-    """Return where the units end in `files`, and where the last record does."""
-    end = behind = 0
-    for file in files:
-        count, behind = _valid_units(file, behind)
-        end = file.file_from_offset + count * CQ_STORE_UNIT_SIZE
-        if end < file.file_from_offset + file.size:
-            break
-    return end, behind
-
-
-def _valid_units(file: MappedFile, behind: int) -> tuple[int, int]:
-    """Return how many units at the head of `file` are some, and where the last record ends.
-
-    `behind` is where the record before them ends. Fillers come before any record.
-    """
-    units = _units_of(file)
-    for start in range(0, len(units), _RECOVERED_AT_ONCE):
-        some = units[start : start + _RECOVERED_AT_ONCE]
-        offsets, sizes = some["offset"].astype(np.int64), some["size"].astype(np.int64)
-        is_filler = sizes == FILLER_SIZE
-        ends = np.where(is_filler, offsets, offsets + sizes)
-        bad = (sizes <= 0) | (offsets < np.concatenate(([behind], ends[:-1])))
-        bad |= (is_filler & (offsets != 0)) | (offsets > _PHYSICAL_OFFSET_MAX)
-        count = int(np.argmax(bad)) if bad.any() else len(some)
-        if count:
-            behind = int(ends[count - 1])
-        if count < len(some):
-            return start + count, behind
-    return len(units), behind
+def _units_of(file: MappedFile) -> Units:
+    return units_of(file, CQ_UNIT)
 
 
 @lru_cache(maxsize=256)

@@ -35,6 +35,9 @@ _log = logging.getLogger(__name__)
 
 AnyConsumeQueue: TypeAlias = ConsumeQueue | BatchConsumeQueue
 
+LMQ_PREFIX: Final = "%LMQ%"
+"""Of queues that RocketMQ's multi-dispatch makes (MixAll.LMQ_PREFIX). They are read, not built."""
+
 _QUEUE_ID_MAX: Final = (1 << 31) - 1
 
 
@@ -150,6 +153,16 @@ class ConsumeQueueStore:
         for queue in self._queues.values():
             queue.recover()
         return max((q.max_physic_offset for q in self._queues.values()), default=-1)
+
+    def confirm(self, start: int, end: int) -> None:
+        """See `ConsumeQueue.confirm`. Light queues (LMQ) name records of other topics.
+
+        Raises:
+            QueueGapError: a queue and the log do not fit together.
+        """
+        for queue in self._queues.values():
+            if not queue.topic.startswith(LMQ_PREFIX):
+                queue.confirm(start, end)
 
     # -- finding ---------------------------------------------------------------------------------
 

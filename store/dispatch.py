@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from store.batch_consume_queue import BatchConsumeQueue
-from store.consume_queue import QueueGapError
 from store.consume_queue_store import is_queued
+from store.queue_units import QueueGapError
 from store.recovery import DELAY_LEVELS, inner_batch_of
 from tandem.wire.column_values import distinct_values, property_values, tags_codes
 from tandem.wire.delay_level import SCHEDULE_TOPIC, DelayLevels, delay_level_of
@@ -92,7 +92,7 @@ class ConsumeQueueDispatcher:
         try:
             is_new = queue.dispatch(request, may_start_late=may_start_late)
         except QueueGapError:
-            if request.queue_offset:
+            if request.queue_offset or request.offset < queue.max_physic_offset:
                 raise
             _start_anew(queue, request.offset)
             is_new = queue.dispatch(request)
@@ -206,7 +206,7 @@ def _enter(queue: AnyConsumeQueue, units: tuple[Int64s, ...], *, may_start_late:
         except QueueGapError:
             offsets, sizes, _, queue_offsets, *_ = units
             left = np.flatnonzero(offsets + sizes > queue.max_physic_offset)
-            if queue_offsets[left[0]]:
+            if not left.size or queue_offsets[left[0]]:
                 raise
             _start_anew(queue, int(offsets[left[0]]))
             units = tuple(column[left] for column in units)

@@ -12,7 +12,8 @@ class StoreLockedError(StoreError):
 class CorruptLogError(StoreError):
     """A file is not what it must be (length, name, content in the middle of the log).
 
-    Nothing was changed on disk. A person has to look: restore the file, or move it away.
+    The commit log was left as it is; queues that were found damaged before may be shorter. A person
+    has to look: restore the file, or move it away.
     """
 
     def __init__(self, message: str, *, path: str, offset: int = -1) -> None:

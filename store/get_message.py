@@ -6,14 +6,20 @@ Messages that lie side by side in the log leave as one view. Units that only a r
 tags wants, and records that were deleted meanwhile, are passed over for good: `next_begin_offset`
 is where the next read goes on.
 
+What the last recovery has not looked at is checked as it is read: older files of log and queues.
+RocketMQ hands out whatever lies there. A record that is damaged, or not the one that its place in
+the queue says, is told and passed over.
+
 Source: DefaultMessageStore.getMessage of 5.3.3.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 from store.batch_consume_queue import BatchConsumeQueue
+from store.consume_queue_store import LMQ_PREFIX
 from store.results import GetMessageResult, GetMessageStatus
 from tandem.wire.store_layout import CQ_STORE_UNIT_SIZE, FILLER_SIZE, is_ext_address
 
@@ -22,6 +28,8 @@ if TYPE_CHECKING:
 
     from store.commit_log import CommitLog
     from store.consume_queue_store import AnyConsumeQueue
+
+_log = logging.getLogger(__name__)
 
 MESSAGE_COUNT_MAX: Final = 32
 MESSAGE_BYTES_MAX: Final = 262_144
@@ -69,17 +77,20 @@ def collect(
     next_offset = offset
     removed_below = -1
     scan_max = max(UNITS_SCANNED_BYTES_MAX // CQ_STORE_UNIT_SIZE, count_max)
-    min_physical, max_physical = commit_log.min_offset, commit_log.max_offset
+    min_physical = commit_log.min_offset
+    is_known = offset >= queue.confirmed_from
     for at, size, code, after, message_num in _entries(queue, offset, scan_max):
         if count and (count + message_num > count_max or total + size > bytes_max):
             break
         next_offset = after
         if at < removed_below or not (tags_codes is None or _may_match(code, tags_codes)):
             continue
-        if size == FILLER_SIZE or at < min_physical or at + size > max_physical:
+        is_gone = size == FILLER_SIZE or at < min_physical
+        if is_gone or not (is_known or _is_sound(commit_log, queue, at, size, after - message_num)):
             if not count:
                 status = GetMessageStatus.MESSAGE_WAS_REMOVING
-            removed_below = commit_log.roll_next_file(at)
+            if is_gone:
+                removed_below = commit_log.roll_next_file(at)
             continue
         if runs and runs[-1][0] + runs[-1][1] == at:
             runs[-1] = (runs[-1][0], runs[-1][1] + size)
@@ -100,6 +111,24 @@ def collect(
         message_count=count,
         body_bytes=total,
     )
+
+
+def _is_sound(
+    commit_log: CommitLog, queue: AnyConsumeQueue, at: int, size: int, number: int
+) -> bool:
+    """Say whether the record that a unit names is the right one, and whole. If not, tell."""
+    # Light queues name records of other topics.
+    owner = None if queue.topic.startswith(LMQ_PREFIX) else (queue.topic, queue.queue_id, number)
+    fault = commit_log.record_fault(at, size, owner)
+    if fault:
+        _log.error(
+            "number %d of queue %d of topic %s cannot be read: %s; `tandem log verify` tells more",
+            number,
+            queue.queue_id,
+            queue.topic,
+            fault,
+        )
+    return not fault
 
 
 def _entries(

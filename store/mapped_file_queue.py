@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 FILE_NAME_DIGITS: Final = 20
+OFFSET_MAX: Final = (1 << 63) - 1
 
 
 def _never_full(_: str) -> bool:
@@ -113,9 +114,10 @@ class MappedFileQueue:
             self.files.append(mapped)
 
     def _check(self, path: str, name: str, size: int) -> None:
-        if len(name) != FILE_NAME_DIGITS or not name.isdecimal():
+        if not self._is_name(name):
             raise CorruptLogError(
-                f"{path}: not a store file (names are 20 digits); move it out of this directory",
+                f"{path}: not a store file (its name must be 20 digits, a multiple of"
+                f" {self.mapped_file_size}); move it out of this directory",
                 path=path,
             )
         if size != self.mapped_file_size:
@@ -127,6 +129,13 @@ class MappedFileQueue:
             )
         if self.files:
             self._check_neighbour(path, int(name))
+
+    def _is_name(self, name: str) -> bool:
+        """True if a file here may have this name: the offset of its first byte."""
+        if len(name) != FILE_NAME_DIGITS or not (name.isascii() and name.isdecimal()):
+            return False
+        offset = int(name)
+        return offset % self.mapped_file_size == 0 and offset <= OFFSET_MAX - self.mapped_file_size
 
     def _check_neighbour(self, path: str, offset: int) -> None:
         before = self.files[-1]

@@ -520,14 +520,7 @@ class MessageStore:
 
         Source: DefaultMessageStore.lookMessageByOffset.
         """
-        head = self.commit_log.message(offset, 36)
-        if head is None:
-            return None
-        size = int.from_bytes(head[:4], "big")
-        if int.from_bytes(head[28:36], "big") != offset:
-            return None
-        record = self.commit_log.message(offset, size)
-        return bytes(record) if record is not None else None
+        return self.commit_log.record_at(offset)
 
     def get_message(
         self,

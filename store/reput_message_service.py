@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 import trio
 
-from store.consume_queue import QueueGapError
 from store.dispatch import ConsumeQueueDispatcher
 from store.errors import CorruptLogError, StoreFullError
+from store.queue_units import QueueGapError
 from store.recovery import (
     DELAY_LEVELS,
     Blank,
@@ -33,6 +33,7 @@ from store.recovery import (
     DispatchRequest,
     next_records,
     read_record,
+    record_behind,
 )
 
 if TYPE_CHECKING:
@@ -240,6 +241,20 @@ class ReputMessageService:
             )
         return self._commit_log.roll_next_file(offset)
 
+    def _behind_damage(self, found: Damage, offset: int, file: MappedFile) -> int:
+        """Return where the index goes on in an older file that has been damaged since."""
+        following = record_behind([file], offset)
+        behind = following.offset if following else self._commit_log.roll_next_file(offset)
+        _log.error(
+            "%s: no record at %d: %s; messages up to %d cannot be found by key."
+            " Restore the file from another node of the group",
+            file.file.path,
+            offset,
+            found.reason,
+            behind,
+        )
+        return behind
+
     # -- index -----------------------------------------------------------------------------------
 
     async def _follow_with_index(self, index_service: IndexBuilder) -> None:
@@ -284,6 +299,9 @@ class ReputMessageService:
             bytes_max=bytes_max,
             check_crc=False,
         )
+        if isinstance(columns, Damage) and file is not self._commit_log.files.last:
+            self.index_from_offset = self._behind_damage(columns, offset, file)
+            return
         if isinstance(columns, Blank | Damage):
             self.index_from_offset = self._behind_blank(columns, offset, file)
             return

@@ -22,9 +22,9 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from store.consume_queue import QueueGapError
 from store.dispatch import ConsumeQueueDispatcher
 from store.errors import CorruptLogError
+from store.queue_units import QueueGapError
 from store.recovery import (
     BLANK_HEADER,
     DELAY_LEVELS,
@@ -117,9 +117,13 @@ class StoreRecovery:
         try:
             # A queue that starts late has lost its files, unless the log itself starts there.
             enter = partial(self._dispatcher.dispatch_columns, may_start_late=index == 0)
-            return self._find_log_end(files[index:], enter)
+            end = self._find_log_end(files[index:], enter)
+            self._queues.confirm(files[index].file_from_offset, end.offset)
         except QueueGapError as error:
             _log.warning("%s; building all consume queues anew from the commit log", error)
+        else:
+            self._log.checked_from = files[index].file_from_offset
+            return end
         self._queues.destroy()
         try:
             return self._find_log_end(files, self._dispatcher.dispatch_columns)
@@ -168,7 +172,7 @@ class StoreRecovery:
             raise CorruptLogError(
                 f"{path}: no valid record at {end.offset} ({end.reason}), but one at"
                 f" {behind.offset} that was on disk before the last stop: the file was damaged."
-                " Nothing was changed. Restore it from another node of the group",
+                " The log was left as it is. Restore it from another node of the group",
                 path=path,
                 offset=end.offset,
             )
@@ -185,8 +189,8 @@ class StoreRecovery:
         if end < promised:
             raise CorruptLogError(
                 f"{path}: the log ends at {end} ({reason}), but {promised} bytes of it were on disk"
-                " before the last stop: something was damaged or removed. Nothing was changed."
-                " Restore it from another node of the group, or move the whole directory away",
+                " before the last stop: something was damaged or removed. The log was left as it"
+                " is. Restore it from another node of the group, or move the whole directory away",
                 path=path,
                 offset=end,
             )

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store.batch_consume_queue import BatchConsumeQueue, BatchUnit
-from store.consume_queue import QueueGapError
 from store.errors import StoreFullError
+from store.queue_units import QueueGapError
 from store.recovery import DispatchRequest
 from tandem.wire.store_layout import BATCH_CQ_STORE_UNIT
 from tests.support.simulated_disk import SimulatedDisk

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.consume_queue import ConsumeQueue, QueueGapError
+from store.consume_queue import ConsumeQueue
 from store.errors import StoreFullError
+from store.queue_units import QueueGapError
 from store.recovery import DispatchRequest
 from tandem.wire.store_layout import FILLER_SIZE
 from tests.support.simulated_disk import SimulatedDisk

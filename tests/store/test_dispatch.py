@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store.batch_consume_queue import BatchConsumeQueue
-from store.consume_queue import QueueGapError
 from store.consume_queue_store import ConsumeQueueStore
 from store.dispatch import ConsumeQueueDispatcher, is_directory_name
 from store.errors import StoreFullError
+from store.queue_units import QueueGapError
 from store.recovery import DispatchRequest, intact_records, read_record
 from tandem.wire.delay_level import DelayLevels
 from tandem.wire.message import (

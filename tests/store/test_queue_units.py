@@ -1,0 +1,85 @@
+"""What both kinds of queues do with columns of units. See also the tests of each kind."""
+
+import pytest
+
+from store.mapped_file import MappedFile
+from store.queue_units import (
+    CQ_UNIT,
+    ConfirmedUnits,
+    QueueGapError,
+    end_of_units,
+    end_of_units_below,
+    units_of,
+)
+from tandem.wire.store_layout import CQ_STORE_UNIT, FILLER_SIZE
+from tests.support.simulated_disk import SimulatedDisk
+
+FILE_BYTES = 100
+
+
+def files_with(*units: tuple[int, int]) -> list[MappedFile]:
+    """Files of five units each that hold these: offset and size."""
+    disk = SimulatedDisk()
+    files = []
+    for start in range(0, max(1, len(units)), 5):
+        file = MappedFile(disk.create(f"/q/{start * 20:020d}", FILE_BYTES), start * 20)
+        for number, (offset, size) in enumerate(units[start : start + 5]):
+            CQ_STORE_UNIT.pack_into(file.buffer, number * 20, offset, size, 7)
+        file.set_positions(FILE_BYTES)
+        files.append(file)
+    return files
+
+
+def test_units_are_columns_of_what_is_written() -> None:
+    (file,) = files_with((0, 100), (100, 50))
+    file.wrote_position = 40
+    units = units_of(file, CQ_UNIT)
+    assert units["offset"].tolist() == [0, 100]
+    assert units["size"].tolist() == [100, 50]
+
+
+@pytest.mark.parametrize(
+    ("units", "end"),
+    [
+        ([], (0, 0)),
+        ([(0, 100), (100, 50)], (40, 150)),
+        ([(0, FILLER_SIZE), (300, 50)], (40, 350)),
+        ([(0, 100), (99, 50)], (20, 100)),
+        ([(0, 100), (-1, 50)], (20, 100)),
+        ([(0, 100), (1 << 62, 50), ((1 << 63) - 50, 90)], (40, (1 << 62) + 50)),
+        ([(10 * n, 10) for n in range(7)], (140, 70)),
+    ],
+)
+def test_units_end_where_one_does_not_lie_behind_the_one_before(
+    units: list[tuple[int, int]], end: tuple[int, int]
+) -> None:
+    assert end_of_units(files_with(*units)) == end
+
+
+@pytest.mark.parametrize(("offset", "end"), [(0, 20), (1, 40), (30, 80), (31, 100), (1 << 60, 140)])
+def test_fillers_and_older_records_lie_below(offset: int, end: int) -> None:
+    files = files_with((0, FILLER_SIZE), *((10 * n, 10) for n in range(6)))
+    files[-1].wrote_position = 40
+    assert end_of_units_below(files, CQ_UNIT, offset) == end
+
+
+def test_nothing_lies_below_the_first_unit_of_all() -> None:
+    files = files_with(*((10 * n, 10) for n in range(10)))
+    assert end_of_units_below(files[1:], CQ_UNIT, 50) == 100
+    assert end_of_units_below([], CQ_UNIT, 50) == 0
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_a_unit_too_many_or_too_few_is_a_gap(count: int) -> None:
+    confirmed = ConfirmedUnits()
+    confirmed.found_end, confirmed.count = 100, count
+    with pytest.raises(QueueGapError, match=rf"T-0: of 3 units .*, {count} name"):
+        confirmed.confirm("T-0", 20, 80, 20)
+
+
+def test_units_added_since_need_no_confirmation() -> None:
+    confirmed = ConfirmedUnits()
+    confirmed.found_end, confirmed.count = 60, 1
+    confirmed.confirm("T-0", 40, 200, 20)
+    confirmed.count = 0
+    confirmed.confirm("T-0", 80, 200, 20)
