@@ -322,6 +322,70 @@ def export(
         raise typer.Exit(1)
 
 
+@app.command()
+def repair(
+    directory: StoreArgument,
+    write: Annotated[
+        bool, typer.Option("--write", help="Do it; without this nothing is changed.")
+    ] = False,
+    cut_at: Annotated[
+        int | None,
+        typer.Option(metavar="OFFSET", min=0, help="End the log here; with --accept-loss."),
+    ] = None,
+    accept_loss: Annotated[
+        bool, typer.Option("--accept-loss", help="Lose the messages behind --cut-at.")
+    ] = False,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", min=1, help="Processes that verify.")
+    ] = None,
+    message_delay_level: Annotated[
+        str | None,
+        typer.Option(metavar="LEVELS", help="messageDelayLevel of the store, if not the default."),
+    ] = None,
+    max_hash_slot_num: SlotsOption = None,
+    max_index_num: UnitsOption = None,
+    commit_log: CommitLogOption = None,
+) -> None:
+    """Cut a torn tail, build damaged queues and index anew. A dry run unless --write is given.
+
+    What is removed is kept, in torn/ and in repair-TIME/. Corruption in the middle of the log is
+    refused unless --cut-at and --accept-loss say otherwise; the number of messages lost is named.
+    """
+    from tandem.log.repair import plan_repair, write_repair
+    from tandem.log.workers import usable_cores
+    from tandem.wire.delay_level import MESSAGE_DELAY_LEVEL
+
+    with progress("verify") as on_progress:
+        plan = plan_repair(
+            _opened(directory, commit_log),
+            cut_at=cut_at,
+            accept_loss=accept_loss,
+            jobs=jobs or usable_cores(),
+            index_settings=_index_settings(max_hash_slot_num, max_index_num),
+            message_delay_level=message_delay_level or MESSAGE_DELAY_LEVEL,
+            commit_log_directories=commit_log or (),
+            on_progress=on_progress,
+        )
+    if plan.is_needless:
+        typer.echo("nothing to repair")
+        return
+    for step in plan.steps:
+        typer.echo(f"{'' if write else 'would '}{step}")
+    if plan.refusal:
+        say_error(plan.refusal)
+        raise typer.Exit(1)
+    if not write:
+        typer.echo("dry run: nothing was changed; add --write to do it")
+        return
+    done = write_repair(plan)
+    typer.echo(f"done: the log holds offsets {done.log_start} to {done.log_end}")
+    for path in done.kept:
+        typer.echo(f"kept: {path}")
+    for name in done.restored:
+        typer.echo(f"left as it was, because the log holds no message of it: {name}")
+    verify(directory, jobs=jobs, message_delay_level=message_delay_level, commit_log=commit_log)
+
+
 @contextmanager
 def progress(what: str) -> "Iterator[Callable[[int, int], None]]":
     """A bar on standard error while it is a terminal; gives what to call with done and total."""

@@ -76,7 +76,19 @@ KINDS: Final[dict[str, Kind]] = {
         "warning", "bytes behind the end of the queue that are no units", _NEXT_START
     ),
     "queue-missing": Kind(
-        "damage", "messages of the log are in no queue: no consumer gets them", _REBUILD
+        "damage",
+        "messages of a topic that config/topics.json knows are in no queue: no consumer gets them",
+        _REBUILD,
+    ),
+    "queue-unknown": Kind(
+        "warning",
+        "messages of the log are in no queue: their topic was deleted, or its queues were lost",
+        "none if the topic was deleted; else " + _REBUILD,
+    ),
+    "earlier-life": Kind(
+        "note",
+        "the queue begins behind these messages, with 0: the topic was deleted and created again",
+        "none",
     ),
     "unit-missing": Kind(
         "damage", "a message of the log is not in its queue: no consumer gets it", _REBUILD

@@ -22,7 +22,7 @@ class LogEnd(msgspec.Struct, frozen=True):
     `tail` is the place where it ends, None if that is the end of the files; `is_bare` says that
     nothing but zeros follows. `damages` are the places before it. `units_behind` is how many queue
     units lead to the end or behind it, as far as no sound record lies there, `entries_behind` the
-    same of index entries; `has_units` whether any units do at all.
+    same of index entries.
     """
 
     offset: int
@@ -32,7 +32,6 @@ class LogEnd(msgspec.Struct, frozen=True):
     damages: list[BreakFacts]
     units_behind: int
     entries_behind: int
-    has_units: bool
     is_bare: bool
 
 
@@ -44,11 +43,9 @@ def find_log_end(store: StoreDirectory, checks: Sequence[PieceCheck], ahead_coun
     entries_behind = 0
     tail: BreakFacts | None = None
     is_bare = True
-    has_units = ahead_count > 0
     for place, before, behind in _places(checks):
         if tail is None and not _has_to_be_kept(store, behind):
             tail, last_offset = place, before
-            has_units |= behind is not None and behind.has_unit
             is_bare = behind is None
         if tail is None:
             damages.append(place)
@@ -67,7 +64,6 @@ def find_log_end(store: StoreDirectory, checks: Sequence[PieceCheck], ahead_coun
         damages=damages,
         units_behind=units_behind,
         entries_behind=entries_behind,
-        has_units=has_units or units_behind > 0,
         is_bare=is_bare,
     )
 

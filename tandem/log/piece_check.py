@@ -27,11 +27,13 @@ from tandem.wire.record_scan import Bools, ScanStop
 class StoreFacts(msgspec.Struct, frozen=True):
     """What every worker has to know of a store. `queues` and `index` are those of its checks.
 
-    Up to `safe_ms` the checkpoint vouches for log and queues.
+    Up to `safe_ms` the checkpoint vouches for log and queues. `topics` are those that
+    config/topics.json knows, None if there is no such file.
     """
 
     path: str
     is_settled: bool
+    topics: frozenset[str] | None
     safe_ms: int
     queues: list[QueueFacts]
     index: IndexFacts | None
@@ -160,24 +162,33 @@ class PieceChecker:
 
     def _missing_units(self, records: RecordFacts, covered: Bools, found: FindingList) -> None:
         missing = np.flatnonzero(records.is_queued & ~covered)
-        next_offsets = np.array([queue.next_offset for queue in self._facts.queues], np.int64)
         for owner in np.unique(records.owner[missing]).tolist():
             rows = missing[records.owner[missing] == owner]
             if owner < 0:
                 self._missing_queues(records, rows.tolist(), found)
                 continue
-            path = self._facts.queues[owner].path
-            is_behind = records.queue_offset[rows] >= next_offsets[owner]
+            queue = self._facts.queues[owner]
+            numbers = records.queue_offset[rows]
+            is_earlier = (records.offset[rows] < queue.first_physical_offset) & (
+                numbers >= queue.first_offset
+            )
+            is_late = ~is_earlier & (numbers >= queue.next_offset)
             late = "unit-missing" if self._facts.is_settled else "dispatch-behind"
-            for kind, some in ((late, rows[is_behind]), ("unit-missing", rows[~is_behind])):
-                _add_rows(found, kind, path, some.tolist(), records)
+            for kind, some in (
+                ("earlier-life", rows[is_earlier]),
+                (late, rows[is_late]),
+                ("unit-missing", rows[~is_earlier & ~is_late]),
+            ):
+                _add_rows(found, kind, queue.path, some.tolist(), records)
 
     def _missing_queues(self, records: RecordFacts, rows: list[int], found: FindingList) -> None:
-        kind = "queue-missing" if self._facts.is_settled else "dispatch-behind"
         by_queue: dict[str, list[int]] = {}
         for row in rows:
             by_queue.setdefault(records.queue_names[row], []).append(row)
+        topics = self._facts.topics or frozenset()
         for name, some in by_queue.items():
+            kind = "queue-missing" if name.rpartition("/")[0] in topics else "queue-unknown"
+            kind = kind if self._facts.is_settled else "dispatch-behind"
             path = f"{self._facts.path}/consumequeue/{name}"
             what = f"{len(some)} messages from offset {records.offset[some[0]]} on have no queue"
             found.add(kind, path, -1, what, int(records.offset[some[0]]))

@@ -19,12 +19,16 @@ from tandem.wire.record_scan import Bools, Int64s
 class QueueCheck(msgspec.Struct, frozen=True):
     """What the files of one queue say.
 
-    `first_offset` and `next_offset` are queue offsets; `removed_count` counts units of records in
-    front of the log, `ahead_count` of records behind its files. `segments` are (piece, units).
+    `first_offset` and `next_offset` are queue offsets, `first_physical_offset` and
+    `last_physical_offset` are what the first and the last unit lead to (-1: there are none).
+    `removed_count` counts units of records in front of the log, `ahead_count` of records behind
+    its files. `segments` are (piece, units).
     """
 
     first_offset: int
     next_offset: int
+    first_physical_offset: int
+    last_physical_offset: int
     unit_count: int
     removed_count: int
     ahead_count: int
@@ -44,7 +48,7 @@ class _QueueChecker:
         self._pieces = pieces
         self._found = FindingList()
         self._segments: list[tuple[int, Segment]] = []
-        self._first = self._next = -1
+        self._first = self._next = self._first_physical = self._last_physical = -1
         self._behind = 0
         self._end = -1
         self._seen_end = queue.files[0].offset // queue.unit_bytes if queue.files else 0
@@ -57,6 +61,8 @@ class _QueueChecker:
         return QueueCheck(
             first_offset=max(self._first, 0),
             next_offset=max(self._next, 0),
+            first_physical_offset=self._first_physical,
+            last_physical_offset=self._last_physical,
             unit_count=self._unit_count,
             removed_count=self._removed,
             ahead_count=self._ahead,
@@ -126,6 +132,7 @@ class _QueueChecker:
             lambda row: f"leads to {run.units['offset'][row]}, into the record of the unit before",
         )
         self._behind = int(ends[-1])
+        self._last_physical = int(offsets[-1])
         first, behind = self._queue_offsets(run, units, real)
         if self._queue.is_batch:
             expected = np.concatenate(([self._next if self._next >= 0 else first[0]], behind[:-1]))
@@ -137,6 +144,7 @@ class _QueueChecker:
             )
         if self._first < 0:
             self._first = int(first[0])
+            self._first_physical = int(offsets[0])
         self._next = int(behind[-1])
 
     def _queue_offsets(self, run: UnitRun, units: Units, real: Int64s) -> tuple[Int64s, Int64s]:

@@ -32,7 +32,9 @@ class QueueFacts(msgspec.Struct, frozen=True):
     is_batch: bool
     path: str
     ext_files: tuple[DataFile, ...]
+    first_offset: int
     next_offset: int
+    first_physical_offset: int
 
 
 class UnitMatch(msgspec.Struct, frozen=True, eq=False):

@@ -17,12 +17,14 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
 from tandem.log.errors import NotAStoreError, UnreadableFileError
 from tandem.log.files import DataFile
+from tandem.wire.errors import MalformedFrameError
+from tandem.wire.route import decode_json_body
 from tandem.wire.store_layout import (
     BATCH_CQ_STORE_UNIT_SIZE,
     CHECKPOINT,
@@ -30,6 +32,7 @@ from tandem.wire.store_layout import (
 )
 
 NAME_DIGITS: Final = 20
+TOPICS_BYTES_MAX: Final = 64 << 20
 QueueKind = Literal["consumequeue", "batchconsumequeue"]
 QUEUE_KINDS: Final[tuple[QueueKind, ...]] = ("consumequeue", "batchconsumequeue")
 
@@ -80,7 +83,7 @@ class StoreDirectory(msgspec.Struct, frozen=True):
     """The files of a store at one moment. A running node goes on; see `is_live`.
 
     `checkpoint` is None if there is none that can be read; `checkpoint_bytes` is then its length,
-    -1 if it does not exist.
+    -1 if it does not exist. `topics` are those of config/topics.json, None without a readable one.
     """
 
     path: str
@@ -92,6 +95,7 @@ class StoreDirectory(msgspec.Struct, frozen=True):
     has_abort: bool
     is_live: bool
     strays: tuple[StrayFile, ...]
+    topics: frozenset[str] | None = None
 
     @property
     def log_file_bytes(self) -> int:
@@ -108,15 +112,21 @@ class StoreDirectory(msgspec.Struct, frozen=True):
         """Whether the store was closed cleanly and nobody has it open: everything must agree."""
         return not self.has_abort and not self.is_live
 
+    def queue_file_bytes(self, kind: QueueKind) -> int:
+        """The size of a queue file of this kind; 0 if there is none."""
+        unit_bytes = BATCH_CQ_STORE_UNIT_SIZE if kind == "batchconsumequeue" else CQ_STORE_UNIT_SIZE
+        files = (file for queue in self.queues if queue.kind == kind for file in queue.files)
+        return usual_size(files, unit_bytes)
+
     @property
     def checkpoint_path(self) -> str:
         """Where the checkpoint lies."""
         return f"{self.path}/checkpoint"
 
 
-def usual_size(files: Sequence[DataFile]) -> int:
-    """Return the length that most of `files` have; 0 if there are none but empty ones."""
-    counts = Counter(file.size for file in files if file.size)
+def usual_size(files: Iterable[DataFile], unit_bytes: int = 1) -> int:
+    """Return the length that most of `files` have, out of whole units; 0 if none has one."""
+    counts = Counter(file.size for file in files if file.size and not file.size % unit_bytes)
     return max(counts, key=lambda size: (counts[size], size), default=0)
 
 
@@ -168,6 +178,7 @@ def _open(root: Path, log_directories: list[Path]) -> StoreDirectory:
         has_abort=(root / "abort").exists(),
         is_live=is_locked(root / "lock"),
         strays=tuple(strays),
+        topics=_read_topics(root / "config" / "topics.json"),
     )
 
 
@@ -260,6 +271,20 @@ def _read_checkpoint(path: Path) -> tuple[Checkpoint | None, int]:
     if len(head) < CHECKPOINT.size:
         return None, size
     return Checkpoint(*CHECKPOINT.unpack(head)), size
+
+
+class _TopicTable(msgspec.Struct, frozen=True, rename="camel"):
+    topic_config_table: dict[str, Any] = {}
+
+
+def _read_topics(path: Path) -> frozenset[str] | None:
+    """The topics of a broker's table; None if there is none, or nobody could read it."""
+    if not path.is_file() or path.stat().st_size > TOPICS_BYTES_MAX:
+        return None
+    try:
+        return frozenset(decode_json_body(path.read_bytes(), _TopicTable).topic_config_table)
+    except MalformedFrameError:
+        return None
 
 
 def is_locked(path: Path) -> bool:

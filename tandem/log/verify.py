@@ -31,7 +31,7 @@ from tandem.log.pieces import PieceMap, Segment, cut_log
 from tandem.log.queue_check import QueueCheck, check_queue
 from tandem.log.queue_match import QueueFacts
 from tandem.log.record_filter import time_text
-from tandem.log.store_directory import QUEUE_KINDS, QueueFiles, StoreDirectory, usual_size
+from tandem.log.store_directory import QUEUE_KINDS, QueueFiles, StoreDirectory
 from tandem.log.workers import Workers
 from tandem.wire.delay_level import MESSAGE_DELAY_LEVEL
 from tandem.wire.store_layout import CHECKPOINT_BYTES, INDEX_HEADER_BYTES, INDEX_UNIT_BYTES
@@ -47,6 +47,9 @@ UNITS_ALONE_BYTES_MAX: Final = 256 << 20
 
 SAFETY_MARGIN_MS: Final = 3000
 """Clocks step and timestamps are taken before the write (StoreCheckpoint.getMinTimestamp)."""
+
+AHEAD_BYTES_MAX: Final = 1 << 40
+"""No log that was cut off was longer; a unit that leads further is damaged itself."""
 
 Progress = Callable[[int, int], None]
 
@@ -176,7 +179,7 @@ class _Verifier:
         found = [finding for findings in by_check for finding in findings]
         unsafe = [check.unsafe_offset for check in checks if check.unsafe_offset >= 0]
         lost = self._add_before(end, self._settled(found, min(unsafe, default=end.offset), indexes))
-        self._judge_end(end, lost)
+        self._judge_end(end, queues, lost)
         index_ahead = end.entries_behind + sum(check.ahead_count for check in indexes)
         self._judge_index_end(end, index_ahead + lost.get("index-entry", 0))
         self._judge_checkpoint(end)
@@ -212,7 +215,7 @@ class _Verifier:
             before = store.commit_log[at - 1].end_offset if at else file.offset
             if before != file.offset:
                 what = f"begins at {file.offset}, the file before it ends at {before}"
-                self._found.add("log-file-missing", file.path, -1, what)
+                self._found.add("log-file-missing", file.path, -1, what, before)
         if store.checkpoint is None and store.checkpoint_bytes >= 0:
             what = f"has {store.checkpoint_bytes} bytes, expected {CHECKPOINT_BYTES}"
             self._found.add("checkpoint-length", store.checkpoint_path, -1, what)
@@ -223,10 +226,7 @@ class _Verifier:
             self._found.add("index-absent", f"{store.path}/index", -1, "no index files")
 
     def _check_queues(self, workers: Workers) -> list[QueueCheck]:
-        sizes = {
-            kind: usual_size([f for q in self._store.queues if q.kind == kind for f in q.files])
-            for kind in QUEUE_KINDS
-        }
+        sizes = {kind: self._store.queue_file_bytes(kind) for kind in QUEUE_KINDS}
         tasks = [
             _QueueTask(number, queue, self._map, sizes[queue.kind])
             for number, queue in enumerate(self._store.queues)
@@ -280,6 +280,7 @@ class _Verifier:
         return StoreFacts(
             path=self._store.path,
             is_settled=self._store.is_settled,
+            topics=self._store.topics,
             safe_ms=self._safe_ms,
             queues=[
                 QueueFacts(
@@ -288,7 +289,9 @@ class _Verifier:
                     is_batch=queue.is_batch,
                     path=queue.path,
                     ext_files=queue.ext_files,
+                    first_offset=check.first_offset,
                     next_offset=check.next_offset,
+                    first_physical_offset=check.first_physical_offset,
                 )
                 for queue, check in zip(self._store.queues, queues, strict=True)
             ],
@@ -354,10 +357,12 @@ class _Verifier:
             for finding in findings
         ]
 
-    def _judge_end(self, end: LogEnd, lost: dict[str, int]) -> None:
+    def _judge_end(self, end: LogEnd, queues: Sequence[QueueCheck], lost: dict[str, int]) -> None:
         store = self._store
         units = end.units_behind + lost.get("unit-without-record", 0)
-        has_units = end.has_units or units > 0
+        # One bad unit may lead anywhere; a queue that ends behind the log has known more of it.
+        limit = end.offset + AHEAD_BYTES_MAX
+        has_units = any(end.offset <= check.last_physical_offset < limit for check in queues)
         path, position = self._place_of(end)
         confirmed = store.checkpoint.confirm_physical_offset if store.checkpoint else 0
         tail = self._tail_words(end)
@@ -368,7 +373,7 @@ class _Verifier:
         # RocketMQ's confirm offset is where the last record that a recovery found starts.
         cut_here = end.last_offset == confirmed > 0
         if confirmed > end.offset or (store.is_settled and has_units and not cut_here):
-            known = f"{units} queue units" if has_units else f"the checkpoint ({confirmed})"
+            known = f"{max(units, 1)} queue units" if has_units else f"the checkpoint ({confirmed})"
             what = f"the log ends at {end.offset}, but {known} know more of it"
             self._found.add("log-end-damaged", path, position, what, end.offset)
             return
@@ -376,8 +381,9 @@ class _Verifier:
             kind = "leftover" if store.is_settled else "torn-tail"
             self._found.add(kind, path, position, tail, end.offset)
         if units:
+            kind = "unit-without-record" if store.is_settled and not cut_here else "queues-ahead"
             what = f"{units} queue units lead behind the end of the log, {end.offset}"
-            self._found.add("queues-ahead", path, position, what, end.offset)
+            self._found.add(kind, path, position, what, end.offset)
 
     def _place_of(self, end: LogEnd) -> tuple[str, int]:
         if end.tail is not None:

@@ -205,3 +205,34 @@ def test_an_export_refuses_what_makes_no_sense_and_tells_of_damage(tmp_path: Pat
     done = tandem("export", root, out, "--force")
     assert done.exit_code == 1
     assert "corrupt" in done.stderr
+
+
+def test_a_repair_is_a_dry_run_first(tmp_path: Path) -> None:
+    root = copy_of("basic", tmp_path)
+    assert tandem("repair", root).stdout == "nothing to repair\n"
+    queue = root / "consumequeue" / "TopicA" / "1" / f"{0:020d}"
+    overwrite(queue, 20, b"damage")
+    done = tandem("repair", root)
+    assert done.exit_code == 0
+    assert "would build the queue consumequeue/TopicA/1 anew" in done.stdout
+    assert "nothing was changed" in done.stdout
+    assert queue.read_bytes()[20:26] == b"damage"
+
+
+@pytest.mark.slow
+def test_a_repair_that_is_written_ends_with_a_sound_store(tmp_path: Path) -> None:
+    root = copy_of("basic", tmp_path)
+    overwrite(root / "consumequeue" / "TopicA" / "1" / f"{0:020d}", 20, b"damage")
+    done = tandem("repair", root, "--write")
+    assert done.exit_code == 0, done.output
+    assert "kept: " in done.stdout
+    assert done.stdout.splitlines()[-1] == "sound"
+
+
+def test_a_repair_that_would_lose_messages_is_refused(tmp_path: Path) -> None:
+    root = copy_of("basic", tmp_path)
+    overwrite(log_file(root), 136 + 88, b"X")
+    done = tandem("repair", root, "--write")
+    assert done.exit_code == 1
+    assert "lose 2 messages" in done.stderr
+    assert tandem("repair", root, "--cut-at", "100", "--accept-loss").exit_code == 2

@@ -19,10 +19,19 @@ def check_whole(root: Path, *, is_settled: bool = True) -> PieceCheck:
         for number, queue in enumerate(store.queues)
     ]
     queues = [
-        QueueFacts(q.topic, q.queue_id, q.is_batch, q.path, q.ext_files, c.next_offset)
+        QueueFacts(
+            topic=q.topic,
+            queue_id=q.queue_id,
+            is_batch=q.is_batch,
+            path=q.path,
+            ext_files=q.ext_files,
+            first_offset=c.first_offset,
+            next_offset=c.next_offset,
+            first_physical_offset=c.first_physical_offset,
+        )
         for q, c in zip(store.queues, checks, strict=True)
     ]
-    facts = StoreFacts(store.path, is_settled, 0, queues, None, MESSAGE_DELAY_LEVEL)
+    facts = StoreFacts(store.path, is_settled, None, 0, queues, None, MESSAGE_DELAY_LEVEL)
     segments = [segment for check in checks for _, segment in check.segments]
     return PieceChecker(facts).check(PieceTask(piece, segments, []))
 

@@ -172,6 +172,20 @@ def remove_one_queue(root: Path) -> None:
     shutil.rmtree(root / "consumequeue" / "TopicA")
 
 
+def remove_a_known_queue(root: Path) -> None:
+    remove_one_queue(root)
+    (root / "config").mkdir()
+    (root / "config" / "topics.json").write_text('{"topicConfigTable":{"TopicA":{"perm":6}}}')
+
+
+def lead_a_unit_astray(root: Path) -> None:
+    overwrite(root / UNIT_FILE, 20, struct.pack(">q", 5000))
+
+
+def lead_the_last_unit_far_astray(root: Path) -> None:
+    overwrite(root / UNIT_FILE, 40, struct.pack(">q", 2**60))
+
+
 def add_notes(root: Path) -> None:
     (root / "commitlog" / "notes").touch()
 
@@ -197,7 +211,10 @@ def damage_index_settings(root: Path) -> None:
         (put_garbage_behind_the_end, {"leftover"}, False),
         (put_time_ahead, {"checkpoint-ahead"}, False),
         (remove_queues, {"queues-absent"}, False),
-        (remove_one_queue, {"queue-missing"}, True),
+        (remove_one_queue, {"queue-unknown"}, False),
+        (remove_a_known_queue, {"queue-missing"}, True),
+        (lead_a_unit_astray, {"unit-missing", "unit-order"}, True),
+        (lead_the_last_unit_far_astray, {"unit-missing", "unit-without-record"}, True),
         (add_notes, {"stray-file"}, False),
         (damage_index_settings, {"index-settings"}, True),
     ],
@@ -272,6 +289,20 @@ def test_records_that_a_recovery_of_rocketmq_left_behind_are_leftovers(tmp_path:
     overwrite(root / UNIT_FILE, 20, bytes(180))
     overwrite(root / "checkpoint", 0, struct.pack(">q", 1_795_218_857_974) * 2)
     assert kinds(root) == {"leftover", "index-ahead"}
+
+
+def test_a_topic_that_was_deleted_and_created_again_is_sound(tmp_path: Path) -> None:
+    """Deleting a topic deletes its queues; its records stay in the log."""
+    log = LogBuilder()
+    for number in (0, 1, 0):
+        log.put(queue_offset=number)
+    root = log.write(tmp_path)
+    last = log.messages[-1]
+    path = root / "consumequeue" / "TopicA" / "0" / f"{0:020d}"
+    unit = struct.pack(">qiq", last.physical_offset, last.store_size, 0)
+    path.write_bytes(unit.ljust(20_000, b"\0"))
+    assert kinds(root) == set()
+    assert "earlier-life" in kinds(root, notes=True)
 
 
 def test_a_hole_between_log_files_is_damage(tmp_path: Path) -> None:
