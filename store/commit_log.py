@@ -96,6 +96,8 @@ class CommitLog:
         )
         self.record_bytes_max = mapped_file_size - END_FILE_MIN_BLANK_LENGTH
         self.last_store_timestamp_ms = 0
+        self.clock_steps = 0
+        """How often a record was stored before the one in front of it."""
         self.last_record_offset = -1
         self.checked_from = 0
         """Records from here on were checked when they were written, or by the last recovery."""

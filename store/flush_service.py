@@ -231,6 +231,7 @@ class FlushService:
 
     async def _sync_commit_log(self, least_pages: int) -> None:
         timestamp_ms = self._commit_log.last_store_timestamp_ms
+        clock_steps = self._commit_log.clock_steps
         all_of_it = least_pages <= 0
         if all_of_it:
             self._commit(0)
@@ -240,7 +241,7 @@ class FlushService:
             return
         self._checkpoint.confirm_physical_offset = self._commit_log.files.flushed_where
         # It may go back, with the clock: later records would seem to be on disk otherwise.
-        if all_of_it and timestamp_ms:
+        if all_of_it and timestamp_ms and clock_steps == self._commit_log.clock_steps:
             self._checkpoint.physic_msg_timestamp_ms = timestamp_ms
 
     async def _flush_consume_queues(self) -> None:
@@ -252,11 +253,12 @@ class FlushService:
             )
             least_pages = 0 if thorough else FLUSH_CONSUME_QUEUE_LEAST_PAGES
             timestamp_ms = self._queued_timestamp_ms()
+            clock_steps = self._commit_log.clock_steps
             for file in self._queues.dirty_files(least_pages):
                 await self._sync(file)
             if thorough and not self._failure:
                 last_thorough = trio.current_time()
-                if timestamp_ms:
+                if timestamp_ms and clock_steps == self._commit_log.clock_steps:
                     self._checkpoint.logics_msg_timestamp_ms = timestamp_ms
             await self._flush_others(least_pages)
             await self._flush_checkpoint()

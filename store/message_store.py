@@ -278,6 +278,7 @@ class MessageStore:
             other_files=[dirty_index_files(index)] if index is not None else [],
         )
         self.flush_service.after_commit = self.grown.notify
+        self.puts.on_clock_back = self.reput_service.on_clock_back = self._clock_went_back
         self.clean_service = CleanService(
             CleanCommitLogService(
                 self.commit_log.files,
@@ -388,6 +389,17 @@ class MessageStore:
             self.checkpoint.close()
         if self._release_lock is not None:
             self._release_lock()
+
+    def _clock_went_back(self, now_ms: int) -> None:
+        """Take back what the checkpoint says of times that come a second time."""
+        self.commit_log.clock_steps += 1
+        try:
+            self.checkpoint.clock_went_back(now_ms)
+        except OSError as error:
+            self._refuse(
+                f"checkpoint: sync failed: {error}; what is durable is unknown:"
+                " restart this node on a sound disk"
+            )
 
     def _refuse(self, reason: str) -> None:
         self.flags.set(RunningFlag.NOT_WRITEABLE, reason)

@@ -84,6 +84,8 @@ class MessagePuts:
         enters_queue: bool,
     ) -> None:
         self.on_arrival: OnArrival | None = None
+        self.on_clock_back: Callable[[int], None] = _nothing
+        """Called with the time, before a message is stored that comes before the last one's."""
         self.timer_rewrite: TimerRewrite | None = None
         """Of the `TimerMessageStore`, if there is one."""
         self._commit_log = commit_log
@@ -128,6 +130,8 @@ class MessagePuts:
         if now_ms > self._busy_after_ms:
             return self._busy()
         self._busy_after_ms = now_ms + self._busy_timeout_ms
+        if now_ms < self._commit_log.last_store_timestamp_ms:
+            self.on_clock_back(now_ms)
         # What nearly all messages pass is tested here; the whole look is worth a call only then.
         if (
             message.sys_flag
@@ -261,8 +265,10 @@ class MessagePuts:
             if isinstance(queue, BatchConsumeQueue):
                 return self.put_message(inner_batch(batch))
             self._busy_after_ms = now_ms + self._busy_timeout_ms
+            if now_ms < self._commit_log.last_store_timestamp_ms:
+                self.on_clock_back(now_ms)
             first = queue.assigned_offset
-            reserve = queue.ensure_room if self._enters_queue else _any_number
+            reserve = queue.ensure_room if self._enters_queue else _nothing
             units = self._commit_log.append_batch(batch, queue.topic_bytes, first, now_ms, reserve)
         except _NOT_APPENDED as error:
             return _not_appended(error, queue)
@@ -322,5 +328,5 @@ def _not_appended(error: ValueError | StoreError, queue: AnyConsumeQueue) -> Put
     return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, str(error))
 
 
-def _any_number(_: int) -> None:
-    """Reserve nothing: the dispatch makes room in queues."""
+def _nothing(_: int) -> None:
+    """Stand in for a hook that nobody set, and for room in queues that the dispatch makes."""

@@ -304,7 +304,8 @@ class LogEnd(msgspec.Struct, frozen=True):
     """Where the valid log ends, and why there.
 
     `last_record_offset` is where the last record starts, -1 if the walk met none;
-    `last_store_timestamp_ms` when that one was stored.
+    `last_store_timestamp_ms` when that one was stored. `clock_went_back` if one of the records was
+    stored before the one in front of it: then times say nothing about the order of writing.
     """
 
     offset: int
@@ -312,6 +313,7 @@ class LogEnd(msgspec.Struct, frozen=True):
     last_record_offset: int = -1
     last_store_timestamp_ms: int = 0
     record_count: int = 0
+    clock_went_back: bool = False
 
 
 def find_log_end(
@@ -400,12 +402,15 @@ def next_records(
 def _behind(end: LogEnd, offset: int, columns: RecordColumns) -> LogEnd:
     """Return `end` moved behind these records, which lie in a piece that starts at `offset`."""
     last_start, last_size = int(columns.start[-1]), int(columns.size[-1])
+    times_ms = columns.store_timestamp_ms
+    fell = times_ms[0] < end.last_store_timestamp_ms or (times_ms[1:] < times_ms[:-1]).any()
     return LogEnd(
         offset=offset + last_start + last_size,
         reason="",
         last_record_offset=offset + last_start,
-        last_store_timestamp_ms=int(columns.store_timestamp_ms[-1]),
+        last_store_timestamp_ms=int(times_ms[-1]),
         record_count=end.record_count + len(columns),
+        clock_went_back=end.clock_went_back or bool(fell),
     )
 
 
@@ -467,19 +472,28 @@ def first_store_timestamp_ms(file: LogFile) -> int:
 
 
 def start_index(
-    files: Sequence[LogFile], *, clean: bool, queues_end: int, safe_timestamp_ms: int
+    files: Sequence[LogFile],
+    *,
+    clean: bool,
+    queues_end: int,
+    safe_timestamp_ms: int,
+    synced_end: int = 0,
 ) -> int:
     """Return the file to start the walk at.
 
     After a clean stop: the newest file that starts at or before `queues_end`, the end of the last
     record the queues know. After a crash: the newest file whose first record was stored no later
-    than `safe_timestamp_ms`, up to which the checkpoint vouches for log and queues. Else file 0.
+    than `safe_timestamp_ms`, up to which the checkpoint vouches for log and queues, and that does
+    not start behind `synced_end`, up to where it says that the log is on disk; times alone mislead
+    when the clock was put back. Else file 0.
 
     Source: CommitLog.recoverNormally, recoverAbnormally.
     """
     for index in range(len(files) - 1, 0, -1):
         if clean and files[index].file_from_offset <= queues_end:
             return index
-        if not clean and 0 < first_store_timestamp_ms(files[index]) <= safe_timestamp_ms:
+        if clean or 0 < synced_end < files[index].file_from_offset:
+            continue
+        if 0 < first_store_timestamp_ms(files[index]) <= safe_timestamp_ms:
             return index
     return 0

@@ -100,6 +100,8 @@ class ReputMessageService:
         self.reput_from_offset = 0
         self.index_from_offset = 0
         self.on_arrival: OnArrival | None = None
+        self.on_clock_back: Callable[[int], None] = lambda _: None
+        """Called with the time, before a record enters that was stored before the last one."""
         self.stands_still = ""
         self._commit_log = commit_log
         self._dispatcher = ConsumeQueueDispatcher(queues, levels)
@@ -107,7 +109,7 @@ class ReputMessageService:
         self._index_service = index_service
         self._running_flags = running_flags
         self._one_by_one = False
-        self._dispatched_timestamp_ms = 0
+        self._dispatched_timestamp_ms = commit_log.last_store_timestamp_ms
 
     def dispatched_timestamp_ms(self) -> int:
         """Return when the last record dispatched to the queues was stored, 0 if none was."""
@@ -200,6 +202,7 @@ class ReputMessageService:
                 file.buffer, position, end, offset, check_crc=False, levels=self._dispatcher.levels
             )
             if isinstance(record, DispatchRequest):
+                self._expect_clock_back(record.store_timestamp_ms)
                 self._dispatcher.dispatch(record, on_arrival=self.on_arrival)
                 self._dispatched(offset, record.size, record.store_timestamp_ms)
                 return 1
@@ -213,10 +216,15 @@ class ReputMessageService:
             self.reput_from_offset = self._behind_blank(columns, offset, file)
             return 0
         columns = columns.take(slice(0, records_max))
+        self._expect_clock_back(int(columns.store_timestamp_ms.min()))
         self._dispatcher.dispatch_columns(data, columns, on_arrival=self.on_arrival)
         last = int(columns.physical_offset[-1])
         self._dispatched(last, int(columns.size[-1]), int(columns.store_timestamp_ms[-1]))
         return len(columns)
+
+    def _expect_clock_back(self, earliest_ms: int) -> None:
+        if earliest_ms < self._dispatched_timestamp_ms:
+            self.on_clock_back(earliest_ms)
 
     def _dispatched(self, offset: int, size: int, store_timestamp_ms: int) -> None:
         """Take note that the record at `offset`, and all before it, are in their queues."""

@@ -56,6 +56,18 @@ class StoreCheckpoint:
         safe_ms = min(self.physic_msg_timestamp_ms, self.logics_msg_timestamp_ms)
         return max(0, safe_ms - SAFETY_MARGIN_MS)
 
+    def clock_went_back(self, now_ms: int) -> None:
+        """Vouch for nothing stored at `now_ms` or later any more: such records are still to come.
+
+        Durable when it returns. Call it before the first of them is written.
+
+        Raises:
+            OSError: the disk failed; what is durable is unknown.
+        """
+        self.physic_msg_timestamp_ms = min(self.physic_msg_timestamp_ms, now_ms - 1)
+        self.logics_msg_timestamp_ms = min(self.logics_msg_timestamp_ms, now_ms - 1)
+        self.flush_blocking()
+
     def _write(self) -> bool:
         """Put the fields into the file; return False if they are there already."""
         fields = (

@@ -176,3 +176,21 @@ def test_with_a_pool_messages_enter_their_queue_when_they_are_committed() -> Non
         assert store.put_message(a_message(6)).queue_offset == 6
     with open_store(disk) as again:
         assert len(check_store(again)) == 7
+
+
+def test_a_put_after_the_clock_was_put_back_takes_back_what_the_checkpoint_says() -> None:
+    """Recovery would take what was stored then, and is not on disk, for what was there before."""
+    disk = SimulatedDisk()
+    clock = Clock()
+    with open_store(disk, clock=clock) as store:
+        put(store, a_message(0))
+    with open_store(disk, clock=clock) as store:
+        before_ms = store.checkpoint.physic_msg_timestamp_ms
+        clock.now_ms -= 60_000
+        assert store.put_message(a_message(1)).status is PutMessageStatus.PUT_OK
+        assert store.checkpoint.physic_msg_timestamp_ms < before_ms - 59_000
+        durable = disk.open("/store/checkpoint").durable
+        assert int.from_bytes(durable[:8], "big") == store.checkpoint.physic_msg_timestamp_ms
+        assert store.put_batch(a_batch(range(2, 4))).status is PutMessageStatus.PUT_OK
+        assert store.commit_log.clock_steps == 1
+        store.announce()

@@ -81,7 +81,9 @@ def end_by_the_plain_rule(
                 break
             position += found.size
             count = end.record_count + 1
-            end = LogEnd(offset + found.size, "", offset, found.store_timestamp_ms, count)
+            stored_ms = found.store_timestamp_ms
+            fell = end.clock_went_back or stored_ms < end.last_store_timestamp_ms
+            end = LogEnd(offset + found.size, "", offset, stored_ms, count, fell)
         file_end = file.file_from_offset + file.size
         end = msgspec.structs.replace(end, offset=file_end, reason="blank record")
     return end
@@ -464,6 +466,20 @@ def test_after_a_clean_stop_the_walk_begins_where_the_queues_end() -> None:
     assert index(-1) == index(0) == index(FILE_BYTES - 1) == 0
     assert index(FILE_BYTES) == 1
     assert index(10**9) == len(files) - 1
+
+
+def test_the_walk_never_begins_behind_what_is_on_disk() -> None:
+    """Where the clock was put back, a young file may have an old time."""
+    files = files_of(a_log(40))
+
+    def index(synced_end: int) -> int:
+        return start_index(
+            files, clean=False, queues_end=0, safe_timestamp_ms=10**18, synced_end=synced_end
+        )
+
+    assert index(FILE_BYTES - 1) == 0
+    assert index(FILE_BYTES) == 1
+    assert index(0) == len(files) - 1
 
 
 def test_after_a_crash_the_walk_begins_where_the_checkpoint_vouches() -> None:

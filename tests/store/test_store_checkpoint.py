@@ -81,3 +81,14 @@ def test_another_length_is_refused_with_a_remedy(size: int) -> None:
     disk.replace(PATH, bytes(size))
     with pytest.raises(CorruptLogError, match=f"has {size} bytes.*delete it"):
         StoreCheckpoint(PATH, disk)
+
+
+def test_a_clock_that_goes_back_is_on_disk_before_the_first_record_is() -> None:
+    disk = SimulatedDisk()
+    checkpoint = StoreCheckpoint(PATH, disk)
+    checkpoint.physic_msg_timestamp_ms = 9000
+    checkpoint.logics_msg_timestamp_ms = 5000
+    checkpoint.confirm_physical_offset = 77
+    checkpoint.clock_went_back(7000)
+    assert disk.open(PATH).durable[:16] == struct.pack(">2q", 6999, 5000)
+    assert checkpoint.confirm_physical_offset == 77
