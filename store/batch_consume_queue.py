@@ -26,7 +26,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 
 from store.mapped_file_queue import MappedFileQueue
-from store.queue_units import ConfirmedUnits, QueueGapError, Units, end_of_units_below, units_of
+from store.queue_units import (
+    ConfirmedUnits,
+    QueueGapError,
+    Units,
+    end_of_units_below,
+    ends_in_doubt,
+    units_of,
+)
 from tandem.wire.store_layout import (
     BATCH_CQ_COMPACTED_OFFSET,
     BATCH_CQ_STORE_UNIT,
@@ -63,7 +70,10 @@ _FILES_RECOVERED: Final = 3
 _RECOVERED_AT_ONCE: Final = 1 << 13
 
 _OFFSET_MAX: Final = 1 << 62
-"""Physical and queue offsets stay below: sums with a size or a count then fit 64 bits."""
+"""Physical offsets stay below: sums with a size then fit 64 bits."""
+
+_BASE_MAX: Final = (2**63 - 1) // BATCH_CQ_STORE_UNIT_SIZE
+"""The largest queue offset that dispatch enters."""
 
 BATCH_SIZE_MAX: Final = 32_767
 """The most messages that one unit can stand for."""
@@ -100,6 +110,8 @@ class BatchConsumeQueue:
         """The first queue offset that can be read. RocketMQ says -1 of an empty queue."""
         self.confirmed_from = 0
         """See `ConsumeQueue.confirmed_from`."""
+        self.ends_in_doubt = False
+        """See `ConsumeQueue.ends_in_doubt`."""
         self._assigned_offset = 0
         self._max_msg_phy_offset = -1
         self._confirmed = ConfirmedUnits()
@@ -143,6 +155,7 @@ class BatchConsumeQueue:
         while start > 0 and end == files[start].file_from_offset:
             start -= 1
             end = _end_of_units(files[start : start + 1])
+        self.ends_in_doubt = ends_in_doubt(files, end)
         self._truncate(end)
         self._confirmed = ConfirmedUnits()
         self._confirmed.found_end = self._files.max_offset
@@ -159,6 +172,13 @@ class BatchConsumeQueue:
         self._confirmed.confirm(name, first, last, BATCH_CQ_STORE_UNIT_SIZE)
         if first < self._files.max_offset:
             self.confirmed_from = self._unit_at(first // BATCH_CQ_STORE_UNIT_SIZE).base
+
+    def units_below(self, physical_offset: int) -> Iterator[tuple[int, int, int]]:
+        """Yield the units of records below, the last one first: place, size, first queue offset."""
+        end = end_of_units_below(self._files.files, _UNIT, physical_offset)
+        for index in range(end // BATCH_CQ_STORE_UNIT_SIZE - 1, self._first_index - 1, -1):
+            unit = self._unit_at(index)
+            yield unit.offset, unit.size, unit.base
 
     def _truncate(self, end: int) -> None:
         self._files.truncate_dirty_files(end)
@@ -317,7 +337,7 @@ class BatchConsumeQueue:
             return False
         continues = self.next_offset <= base <= self.assigned_offset
         starts = not self._files.files and may_start_late
-        if not (continues or starts) or base > _OFFSET_MAX:
+        if not (continues or starts) or base > _BASE_MAX:
             raise self._gap(base, offset)
         self.ensure_room()
         self._append(offset, size, tags_code, store_timestamp_ms, base, batch_size)
@@ -490,7 +510,7 @@ def _valid_units(file: MappedFile, behind: tuple[int, int]) -> tuple[int, tuple[
             some[name].astype(np.int64) for name in ("offset", "size", "base", "batch_size")
         )
         ends, queue_ends = offsets + sizes, bases + counts
-        bad = (sizes <= 0) | (counts <= 0) | (offsets > _OFFSET_MAX) | (bases > _OFFSET_MAX)
+        bad = (sizes <= 0) | (counts <= 0) | (offsets > _OFFSET_MAX) | (bases > _BASE_MAX)
         bad |= _begins_before(offsets, behind[0], ends) | _begins_before(
             bases, behind[1], queue_ends
         )

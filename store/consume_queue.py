@@ -34,6 +34,7 @@ from store.queue_units import (
     Units,
     end_of_units,
     end_of_units_below,
+    ends_in_doubt,
     units_of,
 )
 from tandem.wire.store_layout import (
@@ -84,6 +85,8 @@ class ConsumeQueue:
         self.next_offset = 0
         self.confirmed_from = 0
         """Units from this queue offset on are known to be right: see `confirm`."""
+        self.ends_in_doubt = False
+        """Whether more units may have been there than `recover` has found."""
         self._assigned_offset = 0
         self._min_logic_offset = 0
         self._confirmed = ConfirmedUnits()
@@ -140,6 +143,7 @@ class ConsumeQueue:
             start -= 1
             end, behind = end_of_units(files[start : start + 1])
         self.max_physic_offset = behind or -1
+        self.ends_in_doubt = ends_in_doubt(files, end)
         if self._ext is not None:
             self._ext.recover()
         self._truncate(end)
@@ -159,6 +163,15 @@ class ConsumeQueue:
         name = f"{self.topic}-{self.queue_id}"
         self._confirmed.confirm(name, first, last, CQ_STORE_UNIT_SIZE)
         self.confirmed_from = first // CQ_STORE_UNIT_SIZE
+
+    def units_below(self, physical_offset: int) -> Iterator[tuple[int, int, int]]:
+        """Yield the units of records below, the last one first: place, size, queue offset."""
+        end = end_of_units_below(self._files.files, CQ_UNIT, physical_offset)
+        for number in range(end // CQ_STORE_UNIT_SIZE - 1, self._first_offset - 1, -1):
+            offset, size, _ = self.unit(number)
+            if size == FILLER_SIZE:
+                return
+            yield offset, size, number
 
     def _truncate(self, end: int) -> None:
         self._assigned_offset = 0

@@ -152,7 +152,7 @@ class IndexFile:
         INDEX_SLOT.pack_into(buffer, slot_at, number)
         if number == 1:
             self._begin(physical_offset, store_timestamp_ms)
-        self.hash_slot_count += not before
+        self.hash_slot_count = min(self.hash_slot_count + (not before), self.hash_slot_num)
         self._end(number + 1, physical_offset, store_timestamp_ms)
         return True
 
@@ -184,7 +184,8 @@ class IndexFile:
         self._slots()[slots[last]] = number + at[last]
         if number == 1:
             self._begin(int(offsets[0]), int(times_ms[0]))
-        self.hash_slot_count += count - int(np.count_nonzero(before))
+        slots_taken = self.hash_slot_count + count - int(np.count_nonzero(before))
+        self.hash_slot_count = min(slots_taken, self.hash_slot_num)
         self._end(number + count, int(offsets[-1]), int(times_ms[-1]))
         return count
 

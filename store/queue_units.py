@@ -94,6 +94,21 @@ def _valid_units(file: MappedFile, behind: int) -> tuple[int, int]:
     return len(units), behind
 
 
+def ends_in_doubt(files: Sequence[MappedFile], end: int) -> bool:
+    """Say whether more units than those up to the logic offset `end` may have been in these files.
+
+    There are bytes behind it that are no units, or there is no place where such could be seen.
+    """
+    if not files or end == files[-1].file_from_offset + files[-1].size:
+        return bool(files)
+    behind = [(file, max(0, end - file.file_from_offset)) for file in files]
+    return any(
+        file.last_used_position(position) > position
+        for file, position in behind
+        if position < file.size
+    )
+
+
 class ConfirmedUnits:
     """Counts the units found on disk that a walk over the log has met the records of.
 

@@ -20,8 +20,10 @@ from __future__ import annotations
 
 import logging
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from store.consume_queue_store import LMQ_PREFIX
 from store.dispatch import ConsumeQueueDispatcher
 from store.errors import CorruptLogError
 from store.queue_units import QueueGapError
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from store.commit_log import CommitLog
-    from store.consume_queue_store import ConsumeQueueStore
+    from store.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
     from store.disk import Disk
     from store.mapped_file import MappedFile
     from store.recovery import DispatchRequest
@@ -51,6 +53,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 PROGRESS_INTERVAL_MS: Final = 5000
+UNITS_TRIED_MAX: Final = 1000
+"""How far back a damaged queue is searched for a unit that is right, before all of the log is."""
+
 PROGRESS_STEP_BYTES: Final = 64 << 20
 """How much is walked between two looks at the clock."""
 
@@ -103,7 +108,13 @@ class StoreRecovery:
             clean=clean,
             queues_end=queues_end,
             safe_timestamp_ms=self._checkpoint.min_timestamp_ms,
+            synced_end=self._checkpoint.confirm_physical_offset,
         )
+        files_end = files[-1].file_from_offset + files[-1].size
+        self._expect_on_disk(files_end, "there are no more files", files[-1].file.path)
+        # Units behind that would stand in for records that have lost theirs.
+        self._queues.truncate_dirty(files_end)
+        index = self._start_before_doubts(index)
         end = self._walk(index)
         self._cut(end)
         for file in files[index:]:
@@ -111,6 +122,37 @@ class StoreRecovery:
         self._queues.correct_min_offset(self._log.min_offset)
         self._sync_queues(clean=clean)
         self._finish_recovery(end, clean=clean, start=files[0].file_from_offset if files else 0)
+
+    def _start_before_doubts(self, index: int) -> int:
+        """Return the file to start the walk at, so that it meets what queues may have lost."""
+        files = self._log.files.files
+        start = before = files[index].file_from_offset
+        for key in self._queues.queues():
+            queue = self._queues.find(*key)
+            if queue is not None and not queue.topic.startswith(LMQ_PREFIX):
+                before = min(before, self._known_until(queue, start))
+        while index and files[index].file_from_offset > before:
+            index -= 1
+        return index
+
+    def _known_until(self, queue: AnyConsumeQueue, start: int) -> int:
+        """Return where the last record below `start` lies that is surely the queue's.
+
+        That is `start` itself if nothing seems to be missing between the two.
+        """
+        units = queue.units_below(start)
+        last = next(units, None)
+        if last is None:
+            return 0 if queue.ends_in_doubt and not queue.next_offset else start
+        is_known = not self._unit_fault(queue, *last)
+        # Where no record is at all, the log may be to blame, or has been deleted.
+        if not queue.ends_in_doubt and (is_known or self._log.record_fault(*last[:2], None)):
+            return start
+        known = (u[0] for u in islice(units, UNITS_TRIED_MAX) if not self._unit_fault(queue, *u))
+        return last[0] if is_known else next(known, 0)
+
+    def _unit_fault(self, queue: AnyConsumeQueue, offset: int, size: int, number: int) -> str:
+        return self._log.record_fault(offset, size, (queue.topic, queue.queue_id, number))
 
     def _walk(self, index: int) -> LogEnd:
         files = self._log.files.files
@@ -166,9 +208,14 @@ class StoreRecovery:
         queue.truncate_dirty_files(end.offset)
 
     def _expect_torn(self, behind: DispatchRequest | None, end: LogEnd, path: str) -> None:
-        """Refuse to cut off a record that was on disk before the last stop."""
-        safe_ms = self._checkpoint.physic_msg_timestamp_ms
-        if behind is not None and behind.store_timestamp_ms < safe_ms:
+        """Refuse to cut off a record that was on disk before the last stop.
+
+        Its time tells, unless the clock was put back: then it may be young and say otherwise.
+        """
+        if behind is None or end.clock_went_back:
+            return
+        stored_ms = behind.store_timestamp_ms
+        if end.last_store_timestamp_ms <= stored_ms < self._checkpoint.physic_msg_timestamp_ms:
             raise CorruptLogError(
                 f"{path}: no valid record at {end.offset} ({end.reason}), but one at"
                 f" {behind.offset} that was on disk before the last stop: the file was damaged."

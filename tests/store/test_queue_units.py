@@ -9,6 +9,7 @@ from store.queue_units import (
     QueueGapError,
     end_of_units,
     end_of_units_below,
+    ends_in_doubt,
     units_of,
 )
 from tandem.wire.store_layout import CQ_STORE_UNIT, FILLER_SIZE
@@ -83,3 +84,22 @@ def test_units_added_since_need_no_confirmation() -> None:
     confirmed.confirm("T-0", 40, 200, 20)
     confirmed.count = 0
     confirmed.confirm("T-0", 80, 200, 20)
+
+
+@pytest.mark.parametrize(
+    ("units", "end", "in_doubt"),
+    [
+        ([(0, 100)], 20, False),
+        ([(0, 100), (50, 100)], 20, True),
+        ([(10 * n, 10) for n in range(5)], 100, True),
+        ([(10 * n, 10) for n in range(6)], 120, False),
+        ([(10 * n, 10) for n in range(6)], 100, True),
+    ],
+)
+def test_an_end_is_in_doubt_where_something_follows_or_nothing_could(
+    units: list[tuple[int, int]],
+    end: int,
+    in_doubt: bool,  # noqa: FBT001
+) -> None:
+    assert ends_in_doubt(files_with(*units), end) == in_doubt
+    assert not ends_in_doubt([], 0)

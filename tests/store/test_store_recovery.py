@@ -26,12 +26,15 @@ from tests.store.store_world import (
     GOLDEN,
     STORE_HOST,
     Clock,
+    a_message,
     check_store,
     files_of,
     log_messages,
     number_of,
     open_store,
+    put,
     put_many,
+    queue_messages,
 )
 from tests.support.log_builder import LogBuilder
 from tests.support.simulated_disk import SimulatedDisk
@@ -563,3 +566,33 @@ def test_a_hostile_record_with_the_right_checksum_enters_no_directory_but_its_ow
     assert opened.log.max_offset == log.end_offset
     assert opened.next_offsets == {("TopicA", 0): 1}
     assert {path.split("/")[3] for path in queue_files(disk)} == {"TopicA"}
+
+
+@pytest.mark.parametrize("damage", ["noise", "last file removed", "unit of another queue"])
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_queue_damaged_in_front_of_the_walk_gets_its_units_back(
+    damage: str,
+    is_killed: bool,  # noqa: FBT001
+) -> None:
+    """5.3.3 goes by the queue that is furthest: what the others have lost they never get back."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for number in range(33):
+        put(store, a_message(number, "Idle", body_bytes=100))
+    for number in range(33, 80):
+        put(store, a_message(number, "Busy", body_bytes=500))
+    expected = queue_messages(store, "Idle", 0)
+    store.close()
+    if is_killed:
+        disk.replace(f"{DIRECTORY}/abort", b"")
+    name = f"{DIRECTORY}/consumequeue/Idle/0/{600:020d}"
+    queue = disk.open(name).buffer
+    if damage == "noise":
+        queue[20:24] = b"damn"
+    elif damage == "last file removed":
+        disk.remove(name)
+    else:
+        queue[40:60] = disk.open(f"{DIRECTORY}/consumequeue/Busy/0/{0:020d}").buffer[0:20]
+    with open_store(disk) as store:
+        assert queue_messages(store, "Idle", 0) == expected
+        assert len(check_store(store)) == 80
