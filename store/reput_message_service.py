@@ -118,12 +118,15 @@ class ReputMessageService:
     @property
     def is_behind(self) -> bool:
         """True if the log holds bytes that were not dispatched to the queues."""
-        return self.reput_from_offset < self._commit_log.max_offset
+        log = self._commit_log
+        # An empty log may begin behind both.
+        return max(self.reput_from_offset, log.min_offset) < log.max_offset
 
     @property
     def is_index_behind(self) -> bool:
         """True if there is an index and the log holds bytes that it does not know."""
-        behind = self.index_from_offset < self._commit_log.max_offset
+        log = self._commit_log
+        behind = max(self.index_from_offset, log.min_offset) < log.max_offset
         return behind and self._index_service is not None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

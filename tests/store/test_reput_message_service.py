@@ -17,6 +17,7 @@ from store.running_flags import RunningFlag
 from tandem.wire.message_properties import tags_code
 from tandem.wire.record_scan import RecordColumns
 from tests.store.store_world import (
+    COMMIT_LOG_BYTES,
     DIRECTORY,
     a_message,
     check_store,
@@ -390,3 +391,14 @@ async def test_the_index_takes_a_quarter_of_the_time_while_others_work(
     share = 0.001 * index.calls / (trio.current_time() - began)
     assert share <= share_max
     assert share > share_max / 2
+
+
+def test_an_empty_log_that_begins_behind_0_is_behind_in_nothing() -> None:
+    disk = SimulatedDisk()
+    disk.create(f"{DIRECTORY}/commitlog/{COMMIT_LOG_BYTES:020d}", COMMIT_LOG_BYTES)
+    with open_store(disk) as store:
+        assert store.min_physical_offset == store.max_physical_offset == COMMIT_LOG_BYTES
+        assert not store.reput_service.is_behind
+        assert not store.reput_service.is_index_behind
+        store.reput_service.dispatch_some()
+        store.reput_service.index_some()
