@@ -20,6 +20,7 @@ import resource
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias, cast
 
@@ -260,23 +261,15 @@ class RealDisk:
 
     def create(self, path: str, size: int) -> RealFile:
         """See `Disk.create`."""
-        # Under another name until it has its full length: a crash in between must not leave a
-        # short file, which would keep the store from opening.
-        temporary = path + TEMPORARY_SUFFIX
-        try:
-            _make_directories(os.path.dirname(path))
-            flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-            descriptor = os.open(temporary, flags, 0o644)
-        except OSError as error:
-            raise _translated(error, path, size) from error
-        try:
-            _allocate(descriptor, size)
-            file = RealFile(path, descriptor, size)
-        except OSError as error:
+        descriptor, unfinished = _make_file(path, size)
+        if unfinished:
+            os.rename(unfinished, path)
+        else:
+            _link(descriptor, path, replace=True)
+            # By its name, so that the mapping goes by it too, wherever mappings are listed.
             os.close(descriptor)
-            os.unlink(temporary)
-            raise _translated(error, path, size) from error
-        os.rename(temporary, path)
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        file = _mapped(path, descriptor, size, path)
         _sync_directory(os.path.dirname(path))
         return file
 
@@ -433,16 +426,21 @@ class RealDisk:
 
     async def create_in_background(self, path: str, size: int) -> RealFile | None:
         """See `Disk.create_in_background`."""
-        waiting = f"{os.path.dirname(path)}/next{TEMPORARY_SUFFIX}"
         run_sync = trio.to_thread.run_sync
-        file = await run_sync(self.create, waiting, size, limiter=self._limiter)
+        make_file = partial(_make_file, path, size, unfinished_name=f"next{TEMPORARY_SUFFIX}")
+        descriptor, unfinished = await run_sync(make_file, limiter=self._limiter)
+        file = _mapped(path, descriptor, size, unfinished)
         try:
             if sys.platform.startswith("linux"):
                 # `mmap.madvise` would hold the interpreter lock.
                 populate = (_address(file.buffer), size, _MADV_POPULATE_WRITE)
                 await run_sync(_libc.madvise, *populate, limiter=self._limiter)
             # Not a rename: `create` may have made a file of that name meanwhile.
-            os.link(waiting, path)
+            if unfinished:
+                os.link(unfinished, path)
+            else:
+                with file.descriptor_in_use() as descriptor:
+                    _link(descriptor, path)
         except FileExistsError:
             file.close()
             return None
@@ -450,11 +448,11 @@ class RealDisk:
             file.close()
             raise
         finally:
-            os.unlink(waiting)
+            if unfinished:
+                os.unlink(unfinished)
         # The file has its name: whoever cancels still gets it, and knows to delete it.
         with trio.CancelScope(shield=True):
             await run_sync(_sync_directory, os.path.dirname(path), limiter=self._limiter)
-        file.path = path
         return file
 
     async def sync(self, file: DiskFile) -> None:
@@ -487,6 +485,78 @@ def _address(buffer: mmap.mmap) -> int:
 def _lock_memory(address: int, size: int) -> int:
     """Call mlock(2); return 0 or the error number, which belongs to the calling thread."""
     return ctypes.get_errno() if _libc.mlock(address, size) else 0
+
+
+_O_TMPFILE: Final = getattr(os, "O_TMPFILE", 0)
+_DESCRIPTORS: Final = "/proc/self/fd"
+
+
+def _make_file(path: str, size: int, *, unfinished_name: str = "") -> tuple[int, str]:
+    """Make a file of zeros that is to be `path`; return its descriptor and its passing name or "".
+
+    A crash in between must not leave a short file, which would keep the store from opening, nor one
+    whose name is no number, which would keep RocketMQ from opening it. So it has no name as long as
+    it is not finished, where Linux and the file system can do that.
+
+    Raises:
+        StoreFullError: no room; nothing is left.
+        DiskFailedError: the directory cannot be written to.
+    """
+    directory = os.path.dirname(path)
+    unfinished = f"{directory}/{unfinished_name or os.path.basename(path) + TEMPORARY_SUFFIX}"
+    try:
+        _make_directories(directory)
+        descriptor = _open_nameless(directory)
+        if descriptor >= 0:
+            unfinished = ""
+        else:
+            flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+            descriptor = os.open(unfinished, flags, 0o644)
+    except OSError as error:
+        raise _translated(error, path, size) from error
+    try:
+        _allocate(descriptor, size)
+    except OSError as error:
+        os.close(descriptor)
+        if unfinished:
+            os.unlink(unfinished)
+        raise _translated(error, path, size) from error
+    return descriptor, unfinished
+
+
+def _link(descriptor: int, path: str, *, replace: bool = False) -> None:
+    """Give a file that was made without a name the one it is to have.
+
+    Raises:
+        FileExistsError: another file has that name, and is not to be replaced.
+    """
+    if replace:
+        Path(path).unlink(missing_ok=True)
+    # A directory is named so that Python calls linkat(2), which follows the symbolic link.
+    os.link(f"{_DESCRIPTORS}/{descriptor}", path, src_dir_fd=descriptor)
+
+
+def _mapped(path: str, descriptor: int, size: int, name: str) -> RealFile:
+    """Map a file that was just made; if that fails, close it and delete its `name`."""
+    try:
+        return RealFile(path, descriptor, size)
+    except OSError as error:
+        os.close(descriptor)
+        if name:
+            os.unlink(name)
+        raise _translated(error, path, size) from error
+
+
+def _open_nameless(directory: str) -> int:
+    """Open a new file without a name; -1 where that cannot be, as on NFS and macOS."""
+    if not _O_TMPFILE or not os.path.isdir(_DESCRIPTORS):
+        return -1
+    try:
+        return os.open(directory, os.O_RDWR | _O_TMPFILE | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        if error.errno in (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL):
+            return -1
+        raise
 
 
 def _allocate(descriptor: int, size: int) -> None:

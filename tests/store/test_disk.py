@@ -66,7 +66,11 @@ def test_a_small_file_that_cannot_be_written_leaves_the_old_one(
         assert os.listdir(tmp_path) == ["f"]  # noqa: PTH208 - hidden names too
 
 
-def test_what_a_crash_left_of_a_new_file_is_not_shown_and_overwritten(tmp_path: Path) -> None:
+def test_what_a_crash_left_of_a_new_file_is_not_shown_and_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where files cannot be made without a name."""
+    monkeypatch.setattr(store.disk, "_O_TMPFILE", 0)
     (tmp_path / "f.tmp").write_bytes(b"half")
     (tmp_path / "g.tmp").write_bytes(b"half")
     disk = RealDisk()
@@ -320,7 +324,52 @@ def test_the_space_of_a_disk_is_that_of_its_file_system(tmp_path: Path) -> None:
     assert disk.space(f"{tmp_path}/none") == DiskSpace(0, 0)
 
 
-async def test_a_file_made_in_the_background_leaves_nothing_else(tmp_path: Path) -> None:
+@pytest.fixture(params=["nameless", "named"])
+def way_to_make_files(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How a file is made: without a name until it is finished, or where that cannot be."""
+    if request.param == "named":
+        monkeypatch.setattr(store.disk, "_O_TMPFILE", 0)
+    return str(request.param)
+
+
+@pytest.mark.parametrize("background", [True, False])
+async def test_a_file_that_is_being_made_has_no_name(
+    background: bool,  # noqa: FBT001
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Killed meanwhile, RocketMQ finds no file in the directory whose name is no number."""
+    names: list[str] = []
+    allocate = store.disk._allocate
+
+    def note(descriptor: int, size: int) -> None:
+        allocate(descriptor, size)
+        names.extend(os.listdir(tmp_path))  # noqa: PTH208
+
+    monkeypatch.setattr(store.disk, "_allocate", note)
+    if background:
+        file = await RealDisk().create_in_background(f"{tmp_path}/1", SIZE)
+    else:
+        file = RealDisk().create(f"{tmp_path}/1", SIZE)
+    assert file is not None
+    assert names == []
+    assert os.listdir(tmp_path) == ["1"]  # noqa: PTH208
+    file.close()
+
+
+def test_a_file_made_anew_takes_the_place_of_the_old_one(
+    tmp_path: Path, way_to_make_files: str
+) -> None:
+    (tmp_path / "1").write_bytes(b"old")
+    file = RealDisk().create(f"{tmp_path}/1", SIZE)
+    assert (tmp_path / "1").read_bytes() == bytes(SIZE)
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+    file.close()
+
+
+async def test_a_file_made_in_the_background_leaves_nothing_else(
+    tmp_path: Path, way_to_make_files: str
+) -> None:
     disk = RealDisk()
     file = await disk.create_in_background(f"{tmp_path}/1", SIZE)
     assert file is not None
@@ -334,7 +383,7 @@ async def test_a_file_made_in_the_background_leaves_nothing_else(tmp_path: Path)
 
 @pytest.mark.parametrize("awaits", range(4))
 async def test_a_cancelled_preparation_leaves_nothing_or_the_file(
-    awaits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    awaits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way_to_make_files: str
 ) -> None:
     """Cancelled at each of its waits; a file that already has its name is handed out."""
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
