@@ -4,7 +4,7 @@ A send to an unknown topic creates it out of the *default topic* the producer na
 that one carries the inherit permission. A slave's table is a copy of its master's.
 
 Of the topics that RocketMQ creates for itself, those of features that this broker does not have
-(transactional messages, replies, timers) are left out.
+(transactional messages, replies) are left out, and timers where they are switched off.
 """
 
 from __future__ import annotations

@@ -27,6 +27,7 @@ import numpy as np
 
 from store.mapped_file_queue import MappedFileQueue
 from store.queue_units import (
+    QUEUE_REMEDY,
     ConfirmedUnits,
     QueueGapError,
     Units,
@@ -115,7 +116,7 @@ class BatchConsumeQueue:
         self._assigned_offset = 0
         self._max_msg_phy_offset = -1
         self._confirmed = ConfirmedUnits()
-        self._files = MappedFileQueue(directory, mapped_file_size, disk)
+        self._files = MappedFileQueue(directory, mapped_file_size, disk, remedy=QUEUE_REMEDY)
 
     @property
     def files(self) -> MappedFileQueue:

@@ -96,6 +96,8 @@ class CommitLog:
         )
         self.record_bytes_max = mapped_file_size - END_FILE_MIN_BLANK_LENGTH
         self.last_store_timestamp_ms = 0
+        self.faults_told: set[int] = set()
+        """Where damaged records lie that readers have met."""
         self.clock_steps = 0
         """How often a record was stored before the one in front of it."""
         self.last_record_offset = -1

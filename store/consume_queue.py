@@ -29,6 +29,7 @@ from store.consume_queue_ext import ConsumeQueueExt, CqExtUnit
 from store.mapped_file_queue import MappedFileQueue
 from store.queue_units import (
     CQ_UNIT,
+    QUEUE_REMEDY,
     ConfirmedUnits,
     QueueGapError,
     Units,
@@ -90,7 +91,7 @@ class ConsumeQueue:
         self._assigned_offset = 0
         self._min_logic_offset = 0
         self._confirmed = ConfirmedUnits()
-        self._files = MappedFileQueue(directory, mapped_file_size, disk)
+        self._files = MappedFileQueue(directory, mapped_file_size, disk, remedy=QUEUE_REMEDY)
         self._ext = ext
 
     @property

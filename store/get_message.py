@@ -35,6 +35,9 @@ MESSAGE_COUNT_MAX: Final = 32
 MESSAGE_BYTES_MAX: Final = 262_144
 """Limits of one read (maxTransferCountOnMessageInMemory, maxTransferBytesOnMessageInMemory)."""
 
+FAULTS_TOLD_MAX: Final = 1000
+"""Damaged records that are told about one by one. Readers come by again and again."""
+
 UNITS_SCANNED_BYTES_MAX: Final = 16_000
 """How far one read looks for matching tags (maxFilterMessageSize)."""
 
@@ -116,11 +119,13 @@ def collect(
 def _is_sound(
     commit_log: CommitLog, queue: AnyConsumeQueue, at: int, size: int, number: int
 ) -> bool:
-    """Say whether the record that a unit names is the right one, and whole. If not, tell."""
+    """Say whether the record that a unit names is the right one, and whole. If not, tell once."""
     # Light queues name records of other topics.
     owner = None if queue.topic.startswith(LMQ_PREFIX) else (queue.topic, queue.queue_id, number)
     fault = commit_log.record_fault(at, size, owner)
-    if fault:
+    told = commit_log.faults_told
+    if fault and at not in told and len(told) < FAULTS_TOLD_MAX:
+        told.add(at)
         _log.error(
             "number %d of queue %d of topic %s cannot be read: %s; `tandem log verify` tells more",
             number,

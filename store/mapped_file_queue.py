@@ -48,6 +48,7 @@ class MappedFileQueue:
         read_only_directories: some of those or further ones, in which nothing is ever changed.
         is_directory_full: asked for each directory before a file is made.
         pool: where the files that are written borrow their buffers.
+        remedy: what to do about a file that is missing or has a wrong length.
         warm: keep the file that is prepared, and so the one being written, locked in memory.
     """
 
@@ -61,6 +62,7 @@ class MappedFileQueue:
         is_directory_full: Callable[[str], bool] = _never_full,
         pool: TransientStorePool | None = None,
         warm: bool = False,
+        remedy: str = "restore it from another node",
     ) -> None:
         paths = [directories] if isinstance(directories, str) else directories
         directories = [path.rstrip("/") for path in paths]
@@ -79,6 +81,7 @@ class MappedFileQueue:
         self._disk = disk
         self._is_directory_full = is_directory_full
         self._warm = warm
+        self._remedy = remedy
         self._prepared: MappedFile | None = None
         self._preparing = (-1, "")
         self._buffered: list[MappedFile] = []
@@ -124,7 +127,7 @@ class MappedFileQueue:
             raise CorruptLogError(
                 f"{path}: the file has {size} bytes, but every file here must have"
                 f" {self.mapped_file_size}; it was truncated or written with another file size:"
-                " restore it from another node, or start with the size it was written with",
+                f" {self._remedy}, or start with the size it was written with",
                 path=path,
             )
         if self.files:
@@ -157,8 +160,7 @@ class MappedFileQueue:
             self._close_files()
             return
         raise CorruptLogError(
-            f"{path}: the file before it is missing (expected {expected:020d});"
-            " restore it from another node",
+            f"{path}: the file before it is missing (expected {expected:020d}); {self._remedy}",
             path=path,
         )
 

@@ -204,6 +204,8 @@ class MessagePuts:
             return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, self._flags.refusal)
         if fault is not None:
             return PutMessageResult(*fault)
+        if self._now_ms() > self._busy_after_ms:
+            return self._busy()
         if is_timer_request(message):
             return self._timed(message)
         return delay_rewrite(message, self._delay_levels)
@@ -255,12 +257,12 @@ class MessagePuts:
         )
         if self._flags.refusal or isinstance(queue, PutMessageResult):
             return self._refused(queue)
-        fault = self._batch_fault(batch, queue)
-        if fault is not None:
-            return PutMessageResult(*fault)
         now_ms = self._now_ms()
         if now_ms > self._busy_after_ms:
             return self._busy()
+        fault = self._batch_fault(batch, queue)
+        if fault is not None:
+            return PutMessageResult(*fault)
         try:
             if isinstance(queue, BatchConsumeQueue):
                 return self.put_message(inner_batch(batch))

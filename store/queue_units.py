@@ -33,6 +33,10 @@ _PHYSICAL_OFFSET_MAX: Final = (1 << 63) - FILLER_SIZE - 1
 _RECOVERED_AT_ONCE: Final = 1 << 14
 """How many units recovery looks at in one go: the rest of most last files is empty."""
 
+QUEUE_REMEDY: Final = (
+    "restore it from another node or let `tandem log repair --write` build the queue anew"
+)
+
 
 class QueueGapError(Exception):
     """Queue and log do not fit together: the queue has lost units, or has some of its own.

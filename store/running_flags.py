@@ -1,7 +1,9 @@
-"""RunningFlags: why a store takes no messages at the moment, or does not read.
+"""RunningFlags: why a store takes no messages at the moment.
 
 Some reasons go away (a disk has room again), some need a person (a failed sync). Each says so in
 words, because whoever sends a message is told.
+
+RocketMQ also has a flag that stops reads, and nothing that sets it.
 
 Source: org.apache.rocketmq.store.RunningFlags of 5.3.3.
 """
@@ -15,7 +17,6 @@ from typing import Final
 class RunningFlag(enum.IntFlag):
     """One reason; values are RocketMQ's bits, but for the last two, which are ours."""
 
-    NOT_READABLE = 1
     NOT_WRITEABLE = 2
     WRITE_LOGICS_QUEUE_ERROR = 4
     WRITE_INDEX_FILE_ERROR = 8
@@ -26,7 +27,6 @@ class RunningFlag(enum.IntFlag):
     CLOSED = 512
 
 
-_BLOCKS_PUT: Final = ~RunningFlag.NOT_READABLE
 _BLOCKS_DISPATCH: Final = (
     RunningFlag.NOT_WRITEABLE
     | RunningFlag.WRITE_LOGICS_QUEUE_ERROR
@@ -58,11 +58,6 @@ class RunningFlags:
         return flag in self._reasons
 
     @property
-    def is_readable(self) -> bool:
-        """False if messages must not be read."""
-        return RunningFlag.NOT_READABLE not in self._reasons
-
-    @property
     def may_dispatch(self) -> bool:
         """False if queues and index must not be built any further."""
         return not self.dispatch_refusal
@@ -74,7 +69,7 @@ class RunningFlags:
         return "; ".join(reasons[flag] for flag in sorted(reasons) if flag & _BLOCKS_DISPATCH)
 
     def _update(self) -> None:
-        flags = sorted(flag for flag in self._reasons if flag & _BLOCKS_PUT)
+        flags = sorted(self._reasons)
         # A closed store has no other worries, and a slave takes no messages whatever its disks do.
         if flags and flags[-1] in (RunningFlag.CLOSED, RunningFlag.SLAVE):
             flags = flags[-1:]

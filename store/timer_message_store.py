@@ -4,7 +4,7 @@
       --enqueue--> unit in the timer log, slot of the wheel
         --its time has come--> real topic; or back into the timer topic, if it has to wait longer
 
-A message is never early: its slot is the last tick that ends at or before its time, and is emptied
+A message is never early: its slot is the tick of the millisecond before its time, and is emptied
 when that tick is over. Later than `timer_roll_window_slots` ticks ahead the wheel is not used: such
 a message is taken out on the way and put back into the timer topic, to be enqueued again.
 

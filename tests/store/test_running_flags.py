@@ -21,14 +21,6 @@ def test_a_flag_keeps_its_first_reason() -> None:
     assert flags.refusal == "first"
 
 
-def test_a_store_that_does_not_read_still_writes() -> None:
-    flags = RunningFlags()
-    flags.set(RunningFlag.NOT_READABLE, "not readable")
-    assert not flags.is_readable
-    assert flags.refusal == ""
-    assert flags.may_dispatch
-
-
 def test_a_full_disk_does_not_stop_the_dispatch_and_a_failed_one_does() -> None:
     flags = RunningFlags()
     flags.set(RunningFlag.DISK_FULL, "full")
