@@ -1,14 +1,18 @@
-"""RocketMQ's own jars, fetched by Maven the first time."""
+"""RocketMQ's own jars, fetched by Maven the first time, and its store and ours in processes."""
 
 import shutil
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 
+from tests.compat.probe import Probe
+
 JAVA: Final = Path(__file__).parent / "java"
+REPOSITORY: Final = Path(__file__).parent.parent.parent
 
 RunJava = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -41,16 +45,9 @@ def run_java(rocketmq_classpath: str, tmp_path: Path) -> RunJava:
     home = tmp_path / "home"
     home.mkdir()
 
-    def run(
-        program: str, *arguments: object, **properties: str
-    ) -> "subprocess.CompletedProcess[str]":
+    def run(program: str, *arguments: object) -> "subprocess.CompletedProcess[str]":
         done = subprocess.run(
-            [
-                *("java", f"-Duser.home={home}", "-cp", rocketmq_classpath),
-                *(f"-D{name.replace('_', '.')}={value}" for name, value in properties.items()),
-                str(JAVA / f"{program}.java"),
-                *map(str, arguments),
-            ],
+            [*_java(rocketmq_classpath, home), str(JAVA / f"{program}.java"), *map(str, arguments)],
             check=False,
             capture_output=True,
             text=True,
@@ -61,3 +58,26 @@ def run_java(rocketmq_classpath: str, tmp_path: Path) -> RunJava:
         return done
 
     return run
+
+
+def _java(classpath: str, home: Path) -> list[str]:
+    # RocketMQ logs to the user's home directory.
+    return ["java", "-Xmx512m", f"-Duser.home={home}", "-cp", classpath]
+
+
+@pytest.fixture(scope="module")
+def rocketmq(rocketmq_classpath: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Probe]:
+    """RocketMQ's DefaultMessageStore in a process of its own."""
+    home = tmp_path_factory.mktemp("rocketmq")
+    command = [*_java(rocketmq_classpath, home), str(JAVA / "StoreProbe.java")]
+    with Probe(command, cwd=home, log=home / "log") as probe:
+        yield probe
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Probe]:
+    """Our store in a process of its own."""
+    command = [sys.executable, "-m", "tests.compat.store_probe"]
+    log = tmp_path_factory.mktemp("ours") / "log"
+    with Probe(command, cwd=REPOSITORY, log=log) as probe:
+        yield probe

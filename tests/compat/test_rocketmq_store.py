@@ -1,126 +1,206 @@
-"""RocketMQ 5.3.3's DefaultMessageStore opens, reads and continues our stores, and we its."""
+"""RocketMQ 5.3.3's DefaultMessageStore opens, reads and continues our stores, and we its.
 
-import json
+A store goes to and fro between the two. Whoever has it reads every message by physical offset, by
+queue and by key, puts more, reads all of it again, and stops cleanly or is killed. The other one
+opens it and has to see the same.
+"""
+
 import shutil
+import zlib
+from itertools import pairwise, zip_longest
 from pathlib import Path
+from typing import Final, NamedTuple
 
 import msgspec
 import pytest
 
-from store import MessageStore, PutMessageStatus, StoreFullError
+from store import PutBatch, PutMessage, PutMessageStatus, StoreFullError
+from store.consume_queue_store import is_queued
 from store.disk import RealDisk, RealFile
-from tandem.wire.message import Host, MessageExt
-from tandem.wire.message_properties import decode_properties
-from tests.compat.conftest import RunJava
-from tests.store.store_world import (
-    COMMIT_LOG_BYTES,
-    CONSUME_QUEUE_BYTES,
-    a_batch,
-    a_message,
-    check_store,
-    open_store,
-    put,
-    put_many,
+from store.message_encoder import inner_batch
+from store.schedule_message_service import delay_rewrite
+from tandem.wire.delay_level import DelayLevels
+from tandem.wire.message import (
+    COMPRESSED_FLAG,
+    TRANSACTION_COMMIT_TYPE,
+    TRANSACTION_PREPARED_TYPE,
+    TRANSACTION_ROLLBACK_TYPE,
+    Host,
 )
+from tests.compat.probe import Probe, Seen, Settings
+from tests.store.store_world import STORE_HOST, a_batch, a_message, check_store, open_store, put
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.xdist_group("rocketmq")]
 
-LONG_RETRY_TOPIC = "%RETRY%" + "g" * 200
+LONG_RETRY_TOPIC: Final = "%RETRY%" + "g" * 200
+BATCH_TOPIC: Final = "TopicWithBatches"
+ROUNDS: Final = 4
+V6: Final = Host("2001:db8::1", 7)
 
-
-class Seen(msgspec.Struct, frozen=True):
-    """One message as RocketMQ decoded it."""
-
-    topic: str
-    queue_id: int
-    queue_offset: int
-    physical_offset: int
-    store_size: int
-    flag: int
-    sys_flag: int
-    born_ms: int
-    stored_ms: int
-    msg_id: str
-    body: str
-    properties: str
+SETTINGS: Final = {
+    "plain": Settings(batch_topics=(BATCH_TOPIC,)),
+    "crc": Settings(batch_topics=(BATCH_TOPIC,), enabled_append_prop_crc=True),
+    "ext": Settings(batch_topics=(BATCH_TOPIC,), enable_consume_queue_ext=True),
+    "v6": Settings(batch_topics=(BATCH_TOPIC,), store_host=Host("2001:db8::9", 10911)),
+}
 
 
-def probe(
-    run_java: RunJava, root: Path, queues: list[tuple[str, int]], append: int, *, halt: bool = False
-) -> tuple[list[Seen], int]:
-    """Let RocketMQ open the store; return what it read, and where its log ended."""
-    names = [part for topic, queue_id in queues for part in (topic, queue_id)]
-    sizes = (COMMIT_LOG_BYTES, CONSUME_QUEUE_BYTES)
-    lines = run_java(
-        "StoreProbe", root, *sizes, append, *names, probe_halt=str(halt).lower()
-    ).stdout.splitlines()
-    seen = [msgspec.json.decode(line, type=Seen) for line in lines if line.startswith('{"topic"')]
-    end = next(json.loads(line) for line in lines if line.startswith('{"max'))
-    return seen, end["max_physical_offset"]
+class Journey(NamedTuple):
+    """What a store went through: who began, and how everybody stopped."""
+
+    settings: str
+    began: str
+    stop: str
 
 
-def as_seen(message: MessageExt) -> Seen:
-    return Seen(
-        topic=message.topic,
-        queue_id=message.queue_id,
-        queue_offset=message.queue_offset,
-        physical_offset=message.physical_offset,
-        store_size=message.store_size,
-        flag=message.flag,
-        sys_flag=message.sys_flag,
-        born_ms=message.born_timestamp_ms,
-        stored_ms=message.store_timestamp_ms,
-        msg_id=message.offset_msg_id,
-        body=message.body.hex(),
-        properties="",
+JOURNEYS: Final = [
+    Journey(name, began, stop)
+    for name in SETTINGS
+    for began in ("ours", "rocketmq")
+    for stop in ("clean", "killed")
+]
+
+
+def every_kind(first: int) -> list[PutMessage | PutBatch]:
+    """Messages of every kind there is, enough of them for several files of everything."""
+    n = iter(range(first, first + 1000))
+    ordinary = [
+        a_message(next(n), topic, queue_id, body_bytes=300)
+        for _ in range(14)
+        for topic, queue_id in (("TopicA", 0), ("TopicA", 1), ("TopicB", 0))
+    ]
+    transaction = [
+        msgspec.structs.replace(a_message(next(n)), sys_flag=flag, prepared_transaction_offset=at)
+        for flag, at in (
+            (TRANSACTION_PREPARED_TYPE, 0),
+            (TRANSACTION_ROLLBACK_TYPE, 7),
+            (TRANSACTION_COMMIT_TYPE, 5),
+        )
+    ]
+    compressed = msgspec.structs.replace(
+        a_message(next(n)), body=zlib.compress(b"long " * 100), sys_flag=COMPRESSED_FLAG
+    )
+    return [
+        *ordinary,
+        *transaction,
+        compressed,
+        a_batch(range(first + 200, first + 215)),
+        *(a_message(next(n), LONG_RETRY_TOPIC) for _ in range(2)),
+        msgspec.structs.replace(a_message(next(n)), flag=-7, reconsume_times=3),
+        msgspec.structs.replace(a_message(next(n)), born_host=V6.packed),
+        msgspec.structs.replace(a_message(next(n)), properties=b""),
+        msgspec.structs.replace(a_message(next(n)), body=b""),
+        msgspec.structs.replace(
+            a_message(next(n)), properties="KEYS\x01k中 \U0001f600 k2\x02TAGS\x01Tagé\x02".encode()
+        ),
+        *(delayed(next(n), level) for level in (3, 3, 30)),
+        *(
+            inner_batch(a_batch(range(first + at, first + at + 4), BATCH_TOPIC, queue_id))
+            for at in range(300, 328, 4)
+            for queue_id in (0, 1)
+        ),
+    ]
+
+
+def delayed(number: int, level: int) -> PutMessage:
+    """A message as it is stored while it waits: RocketMQ's broker does that, not its store."""
+    message = a_message(number)
+    return delay_rewrite(
+        msgspec.structs.replace(
+            message, properties=message.properties + b"DELAY\x01%d\x02" % level
+        ),
+        DelayLevels(),
     )
 
 
-def same_messages(seen: list[Seen], ours: list[MessageExt]) -> None:
-    by_place = sorted(ours, key=lambda m: m.physical_offset)
-    theirs = sorted(seen, key=lambda m: m.physical_offset)
-    for found, message in zip(theirs, by_place, strict=True):
-        assert msgspec.structs.replace(found, properties="") == as_seen(message)
-        assert decode_properties(bytes.fromhex(found.properties)) == message.properties
+class Visit(NamedTuple):
+    """What somebody saw when it had opened a store, and before it stopped."""
+
+    opened: Seen
+    left: Seen
 
 
-def fill(store: MessageStore) -> None:
-    put_many(store, 60)
-    put(store, a_batch(range(60, 75)))
-    put(store, a_message(75, LONG_RETRY_TOPIC))
-    put(store, msgspec.structs.replace(a_message(76), flag=-7, reconsume_times=3))
-    put(store, msgspec.structs.replace(a_message(77), born_host=Host("2001:db8::1", 7).packed))
+@pytest.fixture(scope="module")
+def visits(
+    rocketmq: Probe, ours: Probe, tmp_path_factory: pytest.TempPathFactory
+) -> dict[Journey, list[Visit]]:
+    """Every journey, all at once: starting Java and stopping RocketMQ take seconds."""
+    root = tmp_path_factory.mktemp("journeys")
+    seen: dict[Journey, list[Visit]] = {journey: [] for journey in JOURNEYS}
+    probes = {"ours": ours, "rocketmq": rocketmq}
+    for number in range(ROUNDS):
+        for who, probe in probes.items():
+            here = [j for j in JOURNEYS if (j.began == who) == (number % 2 == 0)]
+            for journey in here:
+                directory = root / "-".join(journey)
+                seen[journey].append(visit(probe, directory, SETTINGS[journey.settings], number))
+            probe.close([root / "-".join(j) for j in here if j.stop == "clean"])
+            probe.halt()
+    return seen
 
 
-@pytest.mark.parametrize("ours_ends", ["cleanly", "killed"])
-@pytest.mark.parametrize("java_ends", ["cleanly", "killed"])
-def test_rocketmq_reads_and_continues_a_store_of_ours_and_we_read_it_again(
-    tmp_path: Path, run_java: RunJava, ours_ends: str, java_ends: str
+def visit(probe: Probe, directory: Path, settings: Settings, number: int) -> Visit:
+    """Open, read, put, read."""
+    assert probe.open(directory, settings), directory
+    opened = probe.look(directory)
+    messages = every_kind(1000 * number)
+    assert probe.put(directory, messages, settings.store_host) == ["PUT_OK"] * len(messages)
+    return Visit(opened, probe.look(directory))
+
+
+def differences(before: Seen, after: Seen) -> list[str]:
+    """Say what two have seen differently.
+
+    Records of a key count once: 5.3.3 enters the last one again (section 15, 7 of the format).
+    """
+    found = [] if before.max_physical_offset == after.max_physical_offset else ["the end differs"]
+    for old, new in zip_longest(before.messages, after.messages):
+        if old != new:
+            found.append(f"{old} was seen as {new}")
+    for name in sorted({*before.queues, *after.queues}):
+        was, is_now = before.queues.get(name), after.queues.get(name)
+        if was != is_now:
+            found.append(f"queue {name}: {was} was seen as {is_now}")
+    for key in sorted({*before.keys, *after.keys}):
+        records, now = (set(seen.keys.get(key, ())) for seen in (before, after))
+        if records != now:
+            found.append(f"key {key}: {records} was seen as {now}")
+    return found
+
+
+@pytest.mark.parametrize("journey", JOURNEYS, ids="-".join)
+def test_the_other_one_sees_the_same(visits: dict[Journey, list[Visit]], journey: Journey) -> None:
+    """By physical offset, queue and key; DefaultMessageStore.load, recover, get, look, query."""
+    went = visits[journey]
+    assert len(went) == ROUNDS
+    for before, after in pairwise(went):
+        found = differences(before.left, after.opened)
+        assert found == []
+
+
+@pytest.mark.parametrize("journey", JOURNEYS, ids="-".join)
+def test_everything_that_was_put_is_there(
+    visits: dict[Journey, list[Visit]], journey: Journey
 ) -> None:
-    """DefaultMessageStore.load, recover, getMessage, putMessage; after a clean stop and a kill."""
-    root = tmp_path / "store"
-    with open_store(RealDisk(), str(root)) as store:
-        fill(store)
-        ours = check_store(store)
-        end = store.max_physical_offset
-        queues = store.list_queues()
-    if ours_ends == "killed":  # then the next log file lies there as well, prepared
-        (root / "abort").write_text("1")
-        following = end - end % COMMIT_LOG_BYTES + COMMIT_LOG_BYTES
-        (root / "commitlog" / f"{following:020d}").write_bytes(bytes(COMMIT_LOG_BYTES))
-    seen, theirs = probe(run_java, root, queues, 7, halt=java_ends == "killed")
-    same_messages(seen, ours)
-    assert theirs > end
-    with open_store(RealDisk(), str(root)) as store:
-        again = check_store(store)
-        assert store.max_physical_offset == theirs
-        assert again[: len(ours)] == ours
-        assert len(again) == len(ours) + 7 * len(queues)
-        assert [m.body for m in again[len(ours) :][:7]] == [b"java %d" % n for n in range(7)]
-        put_many(store, 30, start=100)
-        ours = check_store(store)
-    seen, _ = probe(run_java, root, queues, 0)
-    same_messages(seen, ours)
+    """Nothing is missing, nothing twice; queues count on whoever has the store."""
+    last = visits[journey][-1].left
+    numbers = [1000 * n + number for n in range(ROUNDS) for number in range(42)]
+    ordinary = [m for m in last.messages if len(m.body) == 600]
+    assert [int(bytes.fromhex(m.body).split(b":")[0]) for m in ordinary] == numbers
+    for name, queue in last.queues.items():
+        mine = [m for m in last.messages if f"{m.topic} {m.queue_id}" == name]
+        queued = [m for m in mine if is_queued(m.sys_flag)]
+        assert queue.offsets == [m.physical_offset for m in queued]
+        counts = [int(m.properties.get("INNER_NUM", 1)) for m in queued]
+        assert [m.queue_offset for m in queued] == [sum(counts[:at]) for at in range(len(counts))]
+        assert (queue.min, queue.max) == (0, sum(counts))
+    rolled_back = {
+        f"{m.topic} {m.properties[name]}"
+        for m in last.messages
+        for name in ("KEYS", "UNIQ_KEY")
+        if m.sys_flag & 12 == TRANSACTION_ROLLBACK_TYPE
+    }
+    assert {key for key, offsets in last.keys.items() if not offsets} == rolled_back
 
 
 class FullDisk(RealDisk):
@@ -135,7 +215,7 @@ class FullDisk(RealDisk):
 
 
 def test_rocketmq_opens_a_store_whose_disk_was_full_at_a_new_queue_file(
-    tmp_path: Path, run_java: RunJava
+    tmp_path: Path, rocketmq: Probe
 ) -> None:
     """An empty last queue file makes 5.3.3 shift the queue by one, or fail the load."""
     root, disk = tmp_path / "store", FullDisk()
@@ -148,11 +228,16 @@ def test_rocketmq_opens_a_store_whose_disk_was_full_at_a_new_queue_file(
         store.put_batch(a_batch(range(10, 60))),
     ):
         assert refused.status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED
-    ours = check_store(store)
+    messages = check_store(store)
     killed = Path(shutil.copytree(root, tmp_path / "killed"))
     store.close()
     for directory in (root, killed):
-        seen, _ = probe(run_java, directory, [("TopicA", 0)], 3)
-        same_messages(seen, ours)
+        assert rocketmq.open(directory, Settings())
+        assert [m.body for m in rocketmq.look(directory).messages] == [
+            m.body.hex() for m in messages
+        ]
+        assert rocketmq.put(directory, [a_message(10)], STORE_HOST) == ["PUT_OK"]
+    rocketmq.close([root, killed])
+    for directory in (root, killed):
         with open_store(RealDisk(), str(directory)) as again:
-            assert len(check_store(again)) == 13
+            assert len(check_store(again)) == 11
