@@ -461,6 +461,22 @@ class ConsumeQueue:
         self._min_logic_offset = logic_offset
         self.next_offset = queue_offset
 
+    def start_at(self, queue_offset: int) -> None:
+        """Let an empty queue go on with this number: all its messages have left the commit log.
+
+        Raises:
+            StoreFullError: no room for a file.
+        """
+        assert not self._files.files
+        assert queue_offset > 0
+        self._pre_blank(queue_offset - 1)
+        last = self._files.files[-1]
+        # One filler more, so that the number is in the files also where one of them ends.
+        CQ_STORE_UNIT.pack_into(last.buffer, last.wrote_position, 0, FILLER_SIZE, 0)
+        last.wrote_position += CQ_STORE_UNIT_SIZE
+        self.next_offset = queue_offset
+        self._min_logic_offset = queue_offset * CQ_STORE_UNIT_SIZE
+
     def unit(self, queue_offset: int) -> tuple[int, int, int]:
         """Return (physical offset, size, tags code or address) of a unit that exists."""
         file = self._file_of(queue_offset)

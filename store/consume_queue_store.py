@@ -119,6 +119,8 @@ class ConsumeQueueStore:
 
     def _directories_in(self, directory: str) -> Iterator[tuple[str, int]]:
         for topic in self._disk.list_directories(directory):
+            if not _is_text(topic):
+                continue  # no topic is called like that, in whatever encoding it may be
             for name in self._disk.list_directories(f"{directory}/{topic}"):
                 if name.isdecimal() and str(int(name)) == name and int(name) <= _QUEUE_ID_MAX:
                     yield topic, int(name)
@@ -294,6 +296,25 @@ class ConsumeQueueStore:
             self._disk.remove_directory(files.directory.rsplit("/", 1)[0])
         _log.info("deleted queue %d of topic %s", queue_id, topic)
 
+    def next_offsets(self) -> dict[tuple[str, int], int]:
+        """Return the number of the next message of every queue, but for queues of batches."""
+        return {
+            key: queue.next_offset
+            for key, queue in self._queues.items()
+            if isinstance(queue, ConsumeQueue)
+        }
+
+    def go_on_at(self, numbers: dict[tuple[str, int], int]) -> None:
+        """Let queues that were built anew and have no message in the log keep their numbers.
+
+        Otherwise they would begin at 0, and consumers would take new messages for old ones.
+        """
+        for key, number in numbers.items():
+            queue = self._queues.get(key) or self._new_queue(*key)
+            if number > 0 and isinstance(queue, ConsumeQueue) and not queue.files.files:
+                queue.start_at(number)
+                self._queues[key] = queue
+
     def destroy(self) -> None:
         """Delete every queue, to build them anew from the log."""
         for queue in self._queues.values():
@@ -304,6 +325,11 @@ class ConsumeQueueStore:
         """Unmap everything."""
         for queue in self._queues.values():
             queue.close()
+
+
+def _is_text(name: str) -> bool:
+    """Say whether the name of a directory is UTF-8."""
+    return not any("\udc80" <= character <= "\udcff" for character in name)
 
 
 def _whole_units(size: int, unit_size: int) -> int:

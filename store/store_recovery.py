@@ -166,15 +166,27 @@ class StoreRecovery:
         else:
             self._log.checked_from = files[index].file_from_offset
             return end
+        numbers = self._queues.next_offsets()
         self._queues.destroy()
         try:
-            return self._find_log_end(files, self._dispatcher.dispatch_columns)
+            end = self._find_log_end(files, self._dispatcher.dispatch_columns)
+            self._queues.go_on_at(numbers)
+            return end  # noqa: TRY300 - nothing else can raise
         except QueueGapError as error:
             raise CorruptLogError(
                 f"{self._directory}: the commit log itself has a gap: {error};"
                 " restore it from another node",
                 path=self._directory,
             ) from error
+
+    def _vouch_for_nothing(self) -> None:
+        """Make sure that the next start, if this one is interrupted, walks the whole log too.
+
+        It would take queues that are only half built for those that were there before.
+        """
+        self._disk.replace(f"{self._directory}/abort", b"")
+        self._checkpoint.logics_msg_timestamp_ms = 0
+        self._checkpoint.flush_blocking()
 
     def _find_log_end(self, files: Sequence[MappedFile], enter: DispatchRecords) -> LogEnd:
         progress = _Progress(sum(file.size for file in files), self._wall_clock_ms)

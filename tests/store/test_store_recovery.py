@@ -596,3 +596,27 @@ def test_a_queue_damaged_in_front_of_the_walk_gets_its_units_back(
     with open_store(disk) as store:
         assert queue_messages(store, "Idle", 0) == expected
         assert len(check_store(store)) == 80
+
+
+@pytest.mark.parametrize("count", [7, 10])
+def test_queues_built_anew_keep_their_numbers_when_all_their_messages_have_left(count: int) -> None:
+    """At 0 again, new messages would look like old ones to every consumer."""
+    disk = SimulatedDisk()
+    with open_store(disk) as store:
+        for number in range(count):
+            put(store, a_message(number, "TopicQ"))
+        put_many(store, 60)
+        first = store.commit_log.files.files[1].file_from_offset
+    disk.remove(f"{DIRECTORY}/commitlog/{0:020d}")
+    for name, _ in disk.list_files(f"{DIRECTORY}/consumequeue/TopicB/0")[1:]:
+        disk.remove(f"{DIRECTORY}/consumequeue/TopicB/0/{name}")
+    disk.replace(f"{DIRECTORY}/abort", b"")
+    for _ in range(2):
+        with open_store(disk) as store:
+            assert store.min_physical_offset == first
+            assert store.max_offset_in_queue("TopicB", 0) == 20
+            assert store.max_offset_in_queue("TopicQ", 0) == count
+            assert store.min_offset_in_queue("TopicQ", 0) == count
+    with open_store(disk) as store:
+        assert store.put_message(a_message(1, "TopicQ")).queue_offset == count
+        assert [m.queue_offset for m in queue_messages(store, "TopicQ", 0)] == [count]
