@@ -19,6 +19,7 @@ from tandem.wire.message import (
     TRANSACTION_ROLLBACK_TYPE,
     Host,
 )
+from tandem.wire.store_layout import CQ_STORE_UNIT
 from tests.store.step_disk import Interrupted, StepDisk, die_at
 from tests.store.store_world import (
     COMMIT_LOG_BYTES,
@@ -605,11 +606,17 @@ def test_queues_built_anew_keep_their_numbers_when_all_their_messages_have_left(
     with open_store(disk) as store:
         for number in range(count):
             put(store, a_message(number, "TopicQ"))
-        put_many(store, 60)
+        put_many(store, 62)
         first = store.commit_log.files.files[1].file_from_offset
     disk.remove(f"{DIRECTORY}/commitlog/{0:020d}")
-    for name, _ in disk.list_files(f"{DIRECTORY}/consumequeue/TopicB/0")[1:]:
-        disk.remove(f"{DIRECTORY}/consumequeue/TopicB/0/{name}")
+    # A unit too many, of a record that is another queue's: no queue is believed any more.
+    name = disk.list_files(f"{DIRECTORY}/consumequeue/TopicA/1")[-1][0]
+    with open_store(disk.crashed()) as store:
+        last = store.last_record_offset
+        position = store.max_offset_in_queue("TopicA", 1) * 20 - int(name)
+    CQ_STORE_UNIT.pack_into(
+        disk.open(f"{DIRECTORY}/consumequeue/TopicA/1/{name}").buffer, position, last, 100, 0
+    )
     disk.replace(f"{DIRECTORY}/abort", b"")
     for _ in range(2):
         with open_store(disk) as store:
