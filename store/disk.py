@@ -17,6 +17,7 @@ import logging
 import mmap
 import os
 import resource
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,6 +40,9 @@ _log = logging.getLogger(__name__)
 
 Buffer: TypeAlias = mmap.mmap | bytearray
 """Memory that can be sliced and written to, of a file or of nobody."""
+
+READ_BYTES_MAX: Final = 1 << 30
+"""More than any file has that is read whole. They are small, unless somebody has damaged them."""
 
 TEMPORARY_SUFFIX: Final = ".tmp"
 """Of a file that is not finished. `create` and `replace` overwrite what a crash left of one."""
@@ -128,7 +132,11 @@ class Disk(Protocol):
         """Delete a directory if it is empty; otherwise, and if it is missing, do nothing."""
 
     def read(self, path: str) -> bytes | None:
-        """Return a small file whole, or None if it does not exist."""
+        """Return a small file whole, or None if it does not exist.
+
+        Raises:
+            OSError: it cannot be read, is no ordinary file, or is larger than 1 GiB.
+        """
 
     def replace(self, path: str, data: bytes) -> None:
         """Write a small file so that a crash leaves the old content or the new, durable.
@@ -329,7 +337,13 @@ class RealDisk:
     def read(self, path: str) -> bytes | None:
         """See `Disk.read`."""
         try:
-            return Path(path).read_bytes()
+            with open(path, "rb", opener=_open_without_waiting) as file:
+                status = os.fstat(file.fileno())
+                if not stat.S_ISREG(status.st_mode):
+                    raise OSError(errno.EINVAL, "Not an ordinary file", path)
+                if status.st_size > READ_BYTES_MAX:
+                    raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+                return file.read()
         except FileNotFoundError:
             return None
 
@@ -463,6 +477,11 @@ class RealDisk:
             return
         with real.descriptor_in_use() as descriptor:
             await trio.to_thread.run_sync(os.fdatasync, descriptor, limiter=self._limiter)
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Open a file for reading; a pipe would keep us waiting for somebody to write to it."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _load_libc() -> ctypes.CDLL:

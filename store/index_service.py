@@ -125,7 +125,7 @@ class IndexService:
                 )
             if not fault and not self._untrusted:
                 file = IndexFile(self._disk.open(path), self._hash_slot_num, self._index_num)
-                fault = file.fault or ("" if clean else self._doubt(file))
+                fault = _name_fault(name) or file.fault or ("" if clean else self._doubt(file))
                 if fault:
                     file.file.close()
                 else:
@@ -439,6 +439,11 @@ class IndexService:
             last.end_timestamp_ms if last else 0,
             last.end_physical_offset if last else 0,
         )
+
+
+def _name_fault(name: str) -> str:
+    """Return why no file can follow one of this name, "" if one can."""
+    return "no later name has as many digits" if name.startswith("9999") else ""
 
 
 def _has_key(record: bytes, topic: str, key: str, begin_ms: int) -> bool:

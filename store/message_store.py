@@ -30,7 +30,7 @@ from store.clean_service import CleanCommitLogService, CleanConsumeQueueService,
 from store.commit_log import CommitLog
 from store.config import FlushDiskType
 from store.consume_queue_store import ConsumeQueueStore
-from store.errors import DiskFailedError, StoreClosedError, StoreFullError
+from store.errors import CorruptLogError, DiskFailedError, StoreClosedError, StoreFullError
 from store.flush_service import FlushService, dirty_index_files
 from store.get_message import MESSAGE_BYTES_MAX, MESSAGE_COUNT_MAX, collect, position_status
 from store.index_service import IndexService, QueryMessageResult
@@ -207,9 +207,10 @@ class MessageStore:
         self.commit_log.files.load()
         self.queues.load()
         self.checkpoint = StoreCheckpoint(f"{config.directory}/checkpoint", disk)
-        self.index_service = self._index_service()
-        if self.index_service is not None:
-            self.index_service.load(clean=clean)
+        # After a hard stop even an index that is switched off: it may be switched on again.
+        index = self._index_service() if config.message_index_enable or not clean else None
+        if index is not None:
+            index.load(clean=clean)
         recovery = StoreRecovery(
             config.directory,
             self.commit_log,
@@ -222,16 +223,18 @@ class MessageStore:
             wall_clock_ms=self._now_ms,
         )
         recovery.run(clean=clean)
-        if self.index_service is not None:
+        if index is not None:
             log = self.commit_log
-            self.index_service.recover(log.min_offset, log.max_offset, self.look_message_by_offset)
+            index.recover(log.min_offset, log.max_offset, self.look_message_by_offset)
+            if config.message_index_enable:
+                self.index_service = index
+            else:
+                index.close()
         self._make_services()
         disk.replace(abort, b"")
 
-    def _index_service(self) -> IndexService | None:
+    def _index_service(self) -> IndexService:
         config = self.config
-        if not config.message_index_enable:
-            return None
         return IndexService(
             f"{config.directory}/index",
             config.max_hash_slot_num,
@@ -287,6 +290,8 @@ class MessageStore:
                 config,
                 wall_clock_ms=self._now_ms,
                 local_hour=_local_hour,
+                # What no queue knows yet stays: the queue would have a gap.
+                keep_from=lambda: self.reput_service.reput_from_offset,
             ),
             CleanConsumeQueueService(
                 self.commit_log.files, self.queues, index, config, wall_clock_ms=self._now_ms
@@ -343,16 +348,14 @@ class MessageStore:
 
     def _sync_everything(self) -> None:
         log = self.commit_log
-        while log.files.commit(0):
-            pass
+        log.files.sync_all()
         try:
             while self.reput_service.is_behind:
                 self.reput_service.dispatch_some()
             self._index_the_rest()
-        except StoreFullError as error:
+        except (StoreFullError, DiskFailedError, CorruptLogError) as error:
             _log.error("queues or index are behind the log at the stop: %s", error)
-        log.files.sync_all()
-        if not self.flags.may_dispatch:
+        if not self.flags.may_dispatch or self.reput_service.is_behind:
             return  # the checkpoint must not speak for queues that lack units
         self.queues.sync_all()
         if self.index_service is not None:
@@ -440,7 +443,7 @@ class MessageStore:
                 continue
             try:
                 await files.prepare_next()
-            except StoreFullError as error:
+            except (StoreFullError, DiskFailedError) as error:
                 _log.warning("puts will be refused when this file is full: %s", error)
                 await trio.sleep(ALLOCATE_RETRY_SECONDS)
 
@@ -456,7 +459,7 @@ class MessageStore:
         """
         if self._closed:
             raise StoreClosedError(self.refusal)
-        if not self.flags.may_dispatch:
+        if self.flags.is_set(RunningFlag.NOT_WRITEABLE):
             raise StoreClosedError(self.flags.dispatch_refusal)
         self.commit_log.append_data(offset, data)
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 import trio
 
 from store.dispatch import ConsumeQueueDispatcher
-from store.errors import CorruptLogError, StoreFullError
+from store.errors import CorruptLogError, DiskFailedError, StoreFullError
 from store.queue_units import QueueGapError
 from store.recovery import (
     DELAY_LEVELS,
@@ -152,7 +152,7 @@ class ReputMessageService:
             try:
                 if not obstacle:
                     self.dispatch_some()
-            except StoreFullError as error:
+            except (StoreFullError, DiskFailedError) as error:
                 obstacle = str(error)
             if obstacle and not self.stands_still:
                 _log.error("consume queues stand still: %s", obstacle)
@@ -280,7 +280,7 @@ class ReputMessageService:
             try:
                 if not obstacle:
                     self.index_some()
-            except StoreFullError as error:
+            except (StoreFullError, DiskFailedError) as error:
                 obstacle = str(error)
             if obstacle and not told:
                 _log.error("the index stands still: %s", obstacle)

@@ -14,7 +14,7 @@ import trio
 
 import store.disk
 from store import CorruptLogError, DiskFailedError, StoreFullError, StoreLockedError
-from store.disk import DiskSpace, RealDisk
+from store.disk import READ_BYTES_MAX, DiskSpace, RealDisk
 
 SIZE = 8192
 
@@ -430,3 +430,18 @@ def test_a_new_directory_and_a_removal_are_durable(
     disk.remove(f"{tmp_path}/a/b/f")
     disk.remove(f"{tmp_path}/a/b/f")
     assert synced == ["a/b"]
+
+
+@pytest.mark.timeout(10)
+def test_what_is_read_whole_is_an_ordinary_file_of_bounded_size(tmp_path: Path) -> None:
+    """A pipe would keep the process waiting, a file of a terabyte take all memory."""
+    disk = RealDisk()
+    pipe, large, device = (str(tmp_path / name) for name in ("pipe", "large", "device"))
+    os.mkfifo(pipe)
+    Path(device).symlink_to("/dev/zero")
+    with Path(large).open("wb") as file:
+        file.truncate(READ_BYTES_MAX + 1)
+    for path, reason in ((pipe, "ordinary"), (device, "ordinary"), (large, "large"), (".", "dir")):
+        with pytest.raises(OSError, match=reason) as caught:
+            disk.read(path)
+        assert caught.value.filename == path
