@@ -610,12 +610,12 @@ def test_queues_built_anew_keep_their_numbers_when_all_their_messages_have_left(
         first = store.commit_log.files.files[1].file_from_offset
     disk.remove(f"{DIRECTORY}/commitlog/{0:020d}")
     # A unit too many, of a record that is another queue's: no queue is believed any more.
-    name = disk.list_files(f"{DIRECTORY}/consumequeue/TopicA/1")[-1][0]
+    name = disk.list_files(f"{DIRECTORY}/consumequeue/TopicA/0")[-1][0]
     with open_store(disk.crashed()) as store:
         last = store.last_record_offset
-        position = store.max_offset_in_queue("TopicA", 1) * 20 - int(name)
+        position = store.max_offset_in_queue("TopicA", 0) * 20 - int(name)
     CQ_STORE_UNIT.pack_into(
-        disk.open(f"{DIRECTORY}/consumequeue/TopicA/1/{name}").buffer, position, last, 100, 0
+        disk.open(f"{DIRECTORY}/consumequeue/TopicA/0/{name}").buffer, position, last, 100, 0
     )
     disk.replace(f"{DIRECTORY}/abort", b"")
     for _ in range(2):
