@@ -114,7 +114,10 @@ class StoreRecovery:
         self._expect_on_disk(files_end, "there are no more files", files[-1].file.path)
         # Units behind that would stand in for records that have lost theirs.
         self._queues.truncate_dirty(files_end)
-        index = self._start_before_doubts(index)
+        doubts = self._start_before_doubts(index)
+        if doubts < index or (clean and doubts < len(files) - 1):
+            self._vouch_for_nothing()
+        index = doubts
         end = self._walk(index)
         self._cut(end)
         for file in files[index:]:
@@ -182,7 +185,8 @@ class StoreRecovery:
     def _vouch_for_nothing(self) -> None:
         """Make sure that the next start, if this one is interrupted, walks the whole log too.
 
-        It would take queues that are only half built for those that were there before.
+        Queues have lost units that were on disk. The next start would take queues that are half
+        built for those that were there before, and look at the end of the log only.
         """
         self._disk.replace(f"{self._directory}/abort", b"")
         self._checkpoint.logics_msg_timestamp_ms = 0

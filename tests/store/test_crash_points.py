@@ -6,6 +6,7 @@ the messages, none of those answered may be missing, queues must agree with the 
 recovery must find what the first one left.
 """
 
+import random
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
@@ -228,6 +229,32 @@ def test_recovery_killed_at_any_step_ends_as_if_it_had_not_been() -> None:
             continue
         break
     assert step > 10
+
+
+@pytest.mark.parametrize("end", ["closed", "killed"])
+def test_queues_that_were_only_half_built_anew_are_built_anew_again(end: str) -> None:
+    """Those without a message in the newest files would stay empty, and nobody would notice."""
+    disk = SimulatedDisk()
+    with open_store(disk) as store:
+        put_many(store, 12)
+        for number in range(12, 100):
+            put(store, a_message(number, "TopicC", body_bytes=300))
+    for name, _ in disk.list_files(f"{DIRECTORY}/consumequeue/TopicC/0"):
+        disk.remove(f"{DIRECTORY}/consumequeue/TopicC/0/{name}")
+    if end == "killed":
+        disk.replace(f"{DIRECTORY}/abort", b"")
+    for step in range(1, 1000):
+        stepping = StepDisk(disk)
+        stepping.on_step = die_at(step)
+        try:
+            open_store(stepping)
+        except Interrupted:
+            for after in (stepping.crashed(), stepping.powered_off(random.Random(step))):
+                assert len(check_store(open_store(after))) == 100
+            continue
+        assert step > 20
+        return
+    pytest.fail("recovery never got to its end")
 
 
 def test_recovery_killed_again_and_again_still_gets_there() -> None:

@@ -20,7 +20,7 @@ import mmap
 import os
 import random
 from collections.abc import Callable
-from posixpath import basename, dirname
+from posixpath import dirname
 from tempfile import TemporaryFile
 from typing import Final
 
@@ -161,10 +161,14 @@ class SimulatedDisk:
 
     def list_files(self, directory: str) -> list[tuple[str, int]]:
         """See `Disk.list_files`."""
+        prefix = directory.rstrip("/") + "/"
+        # Crash campaigns ask this millions of times.
         return sorted(
-            (basename(path), file.size)
+            (path[len(prefix) :], file.size)
             for path, file in self._files.items()
-            if dirname(path) == directory.rstrip("/") and not path.endswith(TEMPORARY_SUFFIX)
+            if path.startswith(prefix)
+            and path.find("/", len(prefix)) < 0
+            and not path.endswith(TEMPORARY_SUFFIX)
         )
 
     def list_directories(self, directory: str) -> list[str]:
