@@ -78,8 +78,8 @@ class Settings(msgspec.Struct, frozen=True):
             "mappedFileSizeConsumeQueueExt": EXT_BYTES,
             "maxHashSlotNum": 100,
             "maxIndexNum": self.max_index_num,
-            # By default 5.3.3 loses keys in a hard stop: it deletes index files, and enters anew only
-            # the records of the last seconds.
+            # By default 5.3.3 loses keys in a hard stop: it deletes index files, and enters anew
+            # only the records of the last seconds.
             "messageIndexSafe": True,
             "enabledAppendPropCRC": self.enabled_append_prop_crc,
             "forceVerifyPropCRC": self.enabled_append_prop_crc,
