@@ -176,7 +176,7 @@ CLOSED: Final = (
     " else over what a slave may hold already"
 )
 REFUSED: Final = (
-    "what was on disk when the store stopped is not given up for lost, with all that lies behind it:"
+    "what was on disk when the store stopped is not given up for lost with all that lies behind:"
     " a person has to look"
 )
 LAGS: Final = "1: RocketMQ enters records behind the end of all queues only"
