@@ -344,7 +344,7 @@ class RealDisk:
                 if status.st_size > READ_BYTES_MAX:
                     raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
                 return file.read()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
     def replace(self, path: str, data: bytes) -> None:
