@@ -19,10 +19,10 @@ from typing import NoReturn
 
 import trio
 
-from store import PutBatch, PutMessageStatus
+from store import FlushDiskType, PutBatch, PutMessageStatus
 from store.disk import RealDisk
 from store.message_store import MessageStore
-from tests.store.store_world import Clock, FlushDiskType, a_batch, a_message, open_store
+from tests.store.store_world import Clock, a_batch, a_message, open_store
 
 SIZES = {
     "commit_log_bytes": 65_536,
@@ -69,7 +69,7 @@ async def write(directory: str, acknowledged: int, number: int) -> None:
                     number = put_next(store, number)
                 _note_when_durable(store, acknowledged, number)
                 store.announce()
-                await trio.sleep(0)
+                await trio.lowlevel.checkpoint()
 
 
 def _note_when_durable(store: MessageStore, acknowledged: int, following: int) -> None:

@@ -7,14 +7,15 @@ nothing can be mounted.
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 import tandem
-from store import PutMessageStatus, StoreFullError
+from store import DiskFailedError, PutMessageStatus, StoreFullError
 from store.disk import RealDisk
 from tandem.client import BrokerError, PullStatus
 from tests.store.store_world import a_batch, a_message, check_store, number_of, open_store, put
@@ -112,6 +113,141 @@ def test_a_disk_too_full_to_open_a_store_on_says_so_and_leaves_the_store_alone(
     assert torn.read_bytes() == before
     filler.unlink()
     with open_store(RealDisk(), str(root), **SIZES) as store:  # type: ignore[arg-type]
+        assert len(check_store(store)) == 1
+
+
+def fill(disk: Path, leave_bytes: int) -> Path:
+    """Fill a file system up to the last `leave_bytes`; return the file that does it."""
+    filler = disk / "filler"
+    status = os.statvfs(disk)
+    count = status.f_bavail * status.f_frsize - leave_bytes
+    assert count > 0, "it is that full already"
+    with filler.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, count)
+    return filler
+
+
+@pytest.mark.parametrize("which", ["commitlog", "consumequeue", "index"])
+async def test_the_file_that_does_not_fit_is_told_and_made_once_there_is_room(
+    small_disk: Path, which: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of log, queues and index one has files too large for what is left; the others go on."""
+    free_space(small_disk)
+    root = str(small_disk / "store")
+    settings: dict[str, Any] = {
+        "commit_log_bytes": 400_000 if which == "commitlog" else 50_000,
+        "consume_queue_bytes": 400_000 if which == "consumequeue" else 200,
+        # 40 + 100 * 4 + 20,000 * 20 bytes, or 8,440
+        "max_index_num": 20_000 if which == "index" else 400,
+    }
+    with open_store(RealDisk(), root, **settings) as store:
+        put(store, a_message(0))
+        if which != "index":
+            store.reput_service.index_some()
+        filler = fill(small_disk, 300_000)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(store.reput_service.run)
+            number = 1
+            if which == "consumequeue":
+                other = store.put_message(a_message(1, "TopicB"))
+                assert other.status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED
+                assert "no room for 400000 bytes" in other.reason
+            number_max = 1000 if which == "commitlog" else 61
+            while number < number_max:
+                result = store.put_message(a_message(number, body_bytes=900))
+                if not result.status.is_stored:
+                    assert "no room for 400000 bytes" in result.reason
+                    break
+                store.announce()
+                number += 1
+            assert (number < number_max) == (which == "commitlog")
+            await trio.sleep(0.2)
+            if which == "index":
+                assert "the index stands still" in caplog.text
+                assert not store.query_message("TopicA", "k1", 9).records
+            assert [number_of(m) for m in check_store(store)] == list(range(number))
+            filler.unlink()
+            put(store, a_message(number))
+            put(store, a_message(number + 1, "TopicB"))
+            with trio.fail_after(5):
+                while store.reput_service.is_index_behind:
+                    await trio.sleep(0.05)
+            nursery.cancel_scope.cancel()
+        for key in (0, 1, number - 1, number):
+            assert len(store.query_message("TopicA", f"k{key}", 9).records) == 1
+        assert len(check_store(store)) == number + 2
+        store._unmap()  # as kill -9 leaves it
+        store._closed = True
+    with open_store(RealDisk(), root, **settings) as store:
+        assert len(check_store(store)) == number + 2
+
+
+@pytest.fixture
+def make_read_only(small_disk: Path) -> Iterator[Callable[[], Callable[[], None]]]:
+    """Make the file system read-only for whatever is opened from now on; return the way back.
+
+    The kernel refuses to remount one that somebody writes to. A read-only mount over it is the
+    same for names; files that are open stay as they are.
+    """
+    place = str(small_disk)
+    mounted: list[str] = []
+
+    def undo() -> None:
+        mounted.pop()
+        subprocess.run(["umount", place], check=True)
+
+    def make() -> Callable[[], None]:
+        subprocess.run(["mount", "--bind", place, place], check=True)
+        mounted.append(place)
+        subprocess.run(["mount", "-o", "remount,bind,ro", place], check=True)
+        return undo
+
+    yield make
+    if mounted:
+        undo()
+
+
+def test_a_disk_that_turns_read_only_is_told_and_nothing_is_lost(
+    small_disk: Path, make_read_only: Callable[[], Callable[[], None]]
+) -> None:
+    free_space(small_disk)
+    root = str(small_disk / "store")
+    sizes = {"commit_log_bytes": 50_000, "consume_queue_bytes": 2000}
+    store = open_store(RealDisk(), root, **sizes)  # type: ignore[arg-type] # sizes only
+    for number in range(30):
+        put(store, a_message(number, body_bytes=900))
+    make_writable = make_read_only()
+    number = 30
+    while (result := store.put_message(a_message(number, body_bytes=900))).status.is_stored:
+        number += 1
+        assert number < 1000, "it never needs another file"
+    assert result.status is PutMessageStatus.CREATE_MAPPED_FILE_FAILED
+    assert "Read-only file system" in result.reason
+    assert "check the disk and who may write to it" in result.reason
+    store.announce()
+    assert not store.put_message(a_message(0, "TopicB")).status.is_stored
+    assert [number_of(m) for m in check_store(store)] == list(range(number))
+    with pytest.raises(DiskFailedError, match="Read-only file system"):
+        store.close()
+    with pytest.raises(DiskFailedError, match="Read-only file system"):
+        open_store(RealDisk(), root, **sizes)  # type: ignore[arg-type]
+    make_writable()
+    with open_store(RealDisk(), root, **sizes) as again:  # type: ignore[arg-type]
+        assert [number_of(m) for m in check_store(again)] == list(range(number))
+        for more in range(number, number + 60):
+            put(again, a_message(more, body_bytes=900))
+        assert len(check_store(again)) == number + 60
+
+
+def test_a_file_system_mounted_read_only_is_told_and_left_alone(small_disk: Path) -> None:
+    root = str(small_disk / "store")
+    with open_store(RealDisk(), root, **SIZES) as store:  # type: ignore[arg-type] # sizes only
+        put(store, a_message(0))
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    with pytest.raises(DiskFailedError, match=r"Read-only file system.*check the disk"):
+        open_store(RealDisk(), root, **SIZES)  # type: ignore[arg-type]
+    subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+    with open_store(RealDisk(), root, **SIZES) as store:  # type: ignore[arg-type]
         assert len(check_store(store)) == 1
 
 
