@@ -86,12 +86,14 @@ class FlushService:
         commit_commit_log_least_pages: int = 4,
         commit_commit_log_thorough_interval_seconds: float = 0.2,
         queued_timestamp_ms: Callable[[], int] | None = None,
+        dispatched_offset: Callable[[], int] | None = None,
         other_files: Sequence[DirtyFiles] = (),
     ) -> None:
         """Flush `commit_log`, `queues` and `other_files`.
 
         `queued_timestamp_ms` returns up to which store time every message is in its queue; where it
-        is not given, puts enter their queue at once.
+        is not given, puts enter their queue at once. `dispatched_offset` returns the same as an
+        offset of the log.
         """
         self.after_release: Callable[[], None] = _nothing
         """Called once after a round of answers, so that they leave together."""
@@ -113,6 +115,10 @@ class FlushService:
         self._queued_timestamp_ms = queued_timestamp_ms or (
             lambda: commit_log.last_store_timestamp_ms
         )
+        self._dispatched_offset = dispatched_offset or (lambda: commit_log.max_offset)
+        self.queues_flushed_where = self._dispatched_offset()
+        """The offset below which every message is in a queue that is on disk: what lies before it
+        in the log may be deleted. Recovery syncs all queues, so at first that is the end."""
         self._other_files = other_files
         self._waiting: deque[tuple[int, float, Done]] = deque()
         self._arrived = Signal()
@@ -253,11 +259,13 @@ class FlushService:
             )
             least_pages = 0 if thorough else FLUSH_CONSUME_QUEUE_LEAST_PAGES
             timestamp_ms = self._queued_timestamp_ms()
+            dispatched = self._dispatched_offset()
             clock_steps = self._commit_log.clock_steps
             for file in self._queues.dirty_files(least_pages):
                 await self._sync(file)
             if thorough and not self._failure:
                 last_thorough = trio.current_time()
+                self.queues_flushed_where = dispatched
                 if timestamp_ms and clock_steps == self._commit_log.clock_steps:
                     self._checkpoint.logics_msg_timestamp_ms = timestamp_ms
             await self._flush_others(least_pages)

@@ -278,6 +278,7 @@ class MessageStore:
             queued_timestamp_ms=(
                 None if self._enters_queue else self.reput_service.dispatched_timestamp_ms
             ),
+            dispatched_offset=lambda: self.dispatched_offset,
             other_files=[dirty_index_files(index)] if index is not None else [],
         )
         self.flush_service.after_commit = self.grown.notify
@@ -290,8 +291,9 @@ class MessageStore:
                 config,
                 wall_clock_ms=self._now_ms,
                 local_hour=_local_hour,
-                # What no queue knows yet stays: the queue would have a gap.
-                keep_from=lambda: self.reput_service.reput_from_offset,
+                # What no queue on disk knows yet stays: after a power loss its number would be
+                # given out again, and a queue that is behind would have a gap.
+                keep_from=lambda: self.flush_service.queues_flushed_where,
             ),
             CleanConsumeQueueService(
                 self.commit_log.files, self.queues, index, config, wall_clock_ms=self._now_ms

@@ -733,3 +733,20 @@ def test_a_message_of_a_producer_goes_through_unchanged() -> None:
     first, second = check_store(store)
     assert first.properties == message.property_map()
     assert second.properties == {"a": "b"}
+
+
+async def test_log_files_may_be_deleted_only_when_their_queues_are_on_disk(
+    autojump_clock: MockClock,
+) -> None:
+    with open_store(SimulatedDisk()) as store:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(store.run)
+            end = put(store, a_message(0))
+            await trio.sleep(5)
+            assert store.flush_service.queues_flushed_where == 0
+            await trio.sleep(7)
+            assert store.flush_service.queues_flushed_where == end
+            put(store, a_message(1))
+            await trio.sleep(5)
+            assert store.flush_service.queues_flushed_where == end
+            nursery.cancel_scope.cancel()
