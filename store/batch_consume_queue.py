@@ -29,6 +29,7 @@ from store.mapped_file_queue import MappedFileQueue
 from store.queue_units import (
     QUEUE_REMEDY,
     ConfirmedUnits,
+    Int64s,
     QueueGapError,
     Units,
     end_of_units_below,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from store.consume_queue import Int64s
     from store.disk import Disk
     from store.mapped_file import MappedFile
     from store.recovery import DispatchRequest
@@ -334,6 +334,7 @@ class BatchConsumeQueue:
         may_start_late: bool,
     ) -> bool:
         if offset <= self._max_msg_phy_offset:
+            self._confirmed.met(np.array([base]), self.next_offset)
             self._repair(offset, size, base, batch_size)
             return False
         continues = self.next_offset <= base <= self.assigned_offset

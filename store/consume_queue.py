@@ -20,10 +20,9 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from store.consume_queue_ext import ConsumeQueueExt, CqExtUnit
 from store.mapped_file_queue import MappedFileQueue
@@ -31,6 +30,7 @@ from store.queue_units import (
     CQ_UNIT,
     QUEUE_REMEDY,
     ConfirmedUnits,
+    Int64s,
     QueueGapError,
     Units,
     end_of_units,
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from store.mapped_file import MappedFile
     from store.recovery import DispatchRequest
 
-Int64s: TypeAlias = NDArray[np.int64]
 _FILES_RECOVERED: Final = 3
 """Older files were synced long ago (ConsumeQueue.recover)."""
 
@@ -161,8 +160,7 @@ class ConsumeQueue:
             QueueGapError: there is a unit too many, or one that names the wrong place.
         """
         first, last = (end_of_units_below(self._files.files, CQ_UNIT, at) for at in (start, end))
-        name = f"{self.topic}-{self.queue_id}"
-        self._confirmed.confirm(name, first, last, CQ_STORE_UNIT_SIZE)
+        self._confirmed.confirm(f"{self.topic}-{self.queue_id}", first, last, CQ_STORE_UNIT_SIZE)
         self.confirmed_from = first // CQ_STORE_UNIT_SIZE
 
     def units_below(self, physical_offset: int) -> Iterator[tuple[int, int, int]]:
@@ -188,7 +186,7 @@ class ConsumeQueue:
         RocketMQ keeps most of them, and those behind the last unit are found by nobody.
         """
         for file in reversed(self._files.files):
-            codes = _units_of(file)["tags_code"]
+            codes = units_of(file, CQ_UNIT)["tags_code"]
             addresses = np.flatnonzero(codes <= EXT_ADDRESS_MAX)
             if addresses.size:
                 ext.truncate_by_max_address(int(codes[addresses[-1]]))
@@ -343,6 +341,7 @@ class ConsumeQueue:
         may_start_late: bool,
     ) -> bool:
         if offset + size <= self.max_physic_offset:
+            self._confirmed.met(np.array([queue_offset]), self.next_offset)
             self._repair(offset, size, tags_code, queue_offset, store_timestamp_ms)
             return False
         self._start(queue_offset, offset, may_start_late=may_start_late)
@@ -432,6 +431,7 @@ class ConsumeQueue:
         store_timestamps_ms: Int64s,
     ) -> None:
         """Look at all these rows at once, and again at those that differ."""
+        self._confirmed.met(queue_offsets, self.next_offset)
         per_file = self._files.mapped_file_size // CQ_STORE_UNIT_SIZE
         first = self._first_offset
         from_file, to_file = (
@@ -441,7 +441,7 @@ class ConsumeQueue:
         columns = (offsets, sizes, tags_codes, queue_offsets, store_timestamps_ms)
         for file in self._files.files[from_file:to_file]:
             numbers = queue_offsets - file.file_from_offset // CQ_STORE_UNIT_SIZE
-            units = _units_of(file)
+            units = units_of(file, CQ_UNIT)
             rows = np.flatnonzero((numbers >= 0) & (numbers < len(units)))
             units = units[numbers[rows]]
             differs = units["tags_code"] != tags_codes[rows]
@@ -549,7 +549,7 @@ class ConsumeQueue:
         """
         deleted = self._files.delete_expired_file_by_offset(
             min_physical_offset,
-            lambda file: int(_units_of(file)["offset"][-1]),
+            lambda file: int(units_of(file, CQ_UNIT)["offset"][-1]),
             now_ms=now_ms,
             interval_forcibly_ms=interval_forcibly_ms,
         )
@@ -595,10 +595,6 @@ def _extended(ext: ConsumeQueueExt, tags_code: int, store_timestamp_ms: int) -> 
     """Return what the unit of a message holds: an address, or the code where that cannot be."""
     address = ext.put(CqExtUnit(tags_code, store_timestamp_ms))
     return tags_code if address is None else address
-
-
-def _units_of(file: MappedFile) -> Units:
-    return units_of(file, CQ_UNIT)
 
 
 @lru_cache(maxsize=256)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from store.mapped_file import MappedFile
 
+Int64s: TypeAlias = NDArray[np.int64]
 Units: TypeAlias = NDArray[Any]
 """Units as they lie in the file, by the names of their type."""
 
@@ -59,7 +60,8 @@ def end_of_units_below(
     """
     for file in reversed(files):
         units = units_of(file, unit)
-        below = (units["offset"] < physical_offset) | (units["size"] == FILLER_SIZE)
+        sizes = units["size"].astype(np.int64)
+        below = (units["offset"] <= physical_offset - sizes) | (sizes == FILLER_SIZE)
         kept = np.flatnonzero(below)
         if kept.size:
             return file.file_from_offset + (int(kept[-1]) + 1) * unit.itemsize
@@ -124,6 +126,20 @@ class ConfirmedUnits:
         self.found_end = 0
         """Logic offset behind the last unit that was found on disk."""
         self.count = 0
+        self.lacks_units = False
+        """Whether the queue has ended in front of a record that it should know."""
+
+    def met(self, queue_offsets: Int64s, next_offset: int) -> None:
+        """Take note of records that lie in front of the end of the last one the queue knows.
+
+        Numbers that the queue has not got to are those of an earlier life of its topic, if they
+        begin at 0 again behind that. Otherwise their units are missing.
+        """
+        starts = np.flatnonzero(queue_offsets == 0)
+        if starts.size:
+            self.lacks_units = False
+            queue_offsets = queue_offsets[int(starts[-1]) :]
+        self.lacks_units |= bool((queue_offsets >= next_offset).any())
 
     def confirm(self, name: str, start: int, end: int, unit_bytes: int) -> None:
         """Expect that all units between two logic offsets were met.
@@ -131,6 +147,8 @@ class ConfirmedUnits:
         Raises:
             QueueGapError: they were not, or others were.
         """
+        if self.lacks_units:
+            raise QueueGapError(f"{name}: its last unit lies behind records that it does not know")
         expected = max(0, min(end, self.found_end) - start) // unit_bytes
         if expected != self.count:
             raise QueueGapError(

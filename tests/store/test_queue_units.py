@@ -1,5 +1,6 @@
 """What both kinds of queues do with columns of units. See also the tests of each kind."""
 
+import numpy as np
 import pytest
 
 from store.mapped_file import MappedFile
@@ -57,7 +58,9 @@ def test_units_end_where_one_does_not_lie_behind_the_one_before(
     assert end_of_units(files_with(*units)) == end
 
 
-@pytest.mark.parametrize(("offset", "end"), [(0, 20), (1, 40), (30, 80), (31, 100), (1 << 60, 140)])
+@pytest.mark.parametrize(
+    ("offset", "end"), [(0, 20), (9, 20), (10, 40), (30, 80), (31, 80), (1 << 60, 140)]
+)
 def test_fillers_and_older_records_lie_below(offset: int, end: int) -> None:
     files = files_with((0, FILLER_SIZE), *((10 * n, 10) for n in range(6)))
     files[-1].wrote_position = 40
@@ -103,3 +106,21 @@ def test_an_end_is_in_doubt_where_something_follows_or_nothing_could(
 ) -> None:
     assert ends_in_doubt(files_with(*units), end) == in_doubt
     assert not ends_in_doubt([], 0)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "lacks"),
+    [([3, 4, 5], False), ([3, 4, 5, 6], True), ([5, 6, 0, 1], False), ([0, 1, 6], True)],
+)
+def test_numbers_the_queue_has_not_got_to_are_missing_unless_they_begin_again(
+    numbers: list[int],
+    lacks: bool,  # noqa: FBT001
+) -> None:
+    for size in (1, 2, 4):
+        confirmed = ConfirmedUnits()
+        for start in range(0, len(numbers), size):
+            confirmed.met(np.array(numbers[start : start + size]), 6)
+        assert confirmed.lacks_units == lacks
+        if lacks:
+            with pytest.raises(QueueGapError, match="does not know"):
+                confirmed.confirm("T-0", 0, 0, 20)
