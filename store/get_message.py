@@ -16,6 +16,8 @@ Source: DefaultMessageStore.getMessage of 5.3.3.
 from __future__ import annotations
 
 import logging
+from itertools import count as count_from
+from itertools import repeat
 from typing import TYPE_CHECKING, Final
 
 from store.batch_consume_queue import BatchConsumeQueue
@@ -24,7 +26,7 @@ from store.results import GetMessageResult, GetMessageStatus
 from tandem.wire.store_layout import CQ_STORE_UNIT_SIZE, FILLER_SIZE, is_ext_address
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable
 
     from store.commit_log import CommitLog
     from store.consume_queue_store import AnyConsumeQueue
@@ -75,14 +77,16 @@ def collect(
     Source: DefaultMessageStore.getMessage, its loop over units.
     """
     status = GetMessageStatus.NO_MATCHED_MESSAGE
-    runs: list[tuple[int, int]] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    run_end = -1
     count = total = 0
     next_offset = offset
     removed_below = -1
     scan_max = max(UNITS_SCANNED_BYTES_MAX // CQ_STORE_UNIT_SIZE, count_max)
     min_physical = commit_log.min_offset
     is_known = offset >= queue.confirmed_from
-    for at, size, code, after, message_num in _entries(queue, offset, scan_max):
+    for (at, size, code), after, message_num in _entries(queue, offset, scan_max):
         if count and (count + message_num > count_max or total + size > bytes_max):
             break
         next_offset = after
@@ -95,16 +99,18 @@ def collect(
             if is_gone:
                 removed_below = commit_log.roll_next_file(at)
             continue
-        if runs and runs[-1][0] + runs[-1][1] == at:
-            runs[-1] = (runs[-1][0], runs[-1][1] + size)
-        else:
-            runs.append((at, size))
+        if at != run_end:
+            starts.append(at)
+            ends.append(at)
+        ends[-1] = run_end = at + size
         count += message_num
         total += size
+    if count:
         status = GetMessageStatus.FOUND
-    if next_offset == offset:
+    elif next_offset == offset:
         status = GetMessageStatus.OFFSET_FOUND_NULL
-    views = [commit_log.message(at, size) for at, size in runs]
+    runs = zip(starts, ends, strict=True)
+    views = [commit_log.message(start, end - start) for start, end in runs]
     return GetMessageResult(
         status=status,
         next_begin_offset=next_offset,
@@ -138,15 +144,12 @@ def _is_sound(
 
 def _entries(
     queue: AnyConsumeQueue, offset: int, count_max: int
-) -> Iterator[tuple[int, int, int, int, int]]:
-    """Yield records: physical offset, size, tags code, the queue offset behind, messages in it."""
+) -> Iterable[tuple[tuple[int, int, int], int, int]]:
+    """Return units with the queue offset behind each, and how many messages each stands for."""
     if isinstance(queue, BatchConsumeQueue):
-        for unit in queue.batch_units(offset, count_max):
-            yield unit.offset, unit.size, unit.tags_code, unit.end, unit.batch_size
-        return
-    for at, size, code in queue.units(offset, count_max):
-        offset += 1
-        yield at, size, code, offset, 1
+        units = queue.batch_units(offset, count_max)
+        return ((unit[:3], unit.end, unit.batch_size) for unit in units)
+    return zip(queue.units(offset, count_max), count_from(offset + 1), repeat(1))
 
 
 def _may_match(code: int, tags_codes: frozenset[int]) -> bool:
