@@ -296,13 +296,18 @@ class ConsumeQueueStore:
             self._disk.remove_directory(files.directory.rsplit("/", 1)[0])
         _log.info("deleted queue %d of topic %s", queue_id, topic)
 
-    def next_offsets(self) -> dict[tuple[str, int], int]:
-        """Return the number of the next message of every queue, but for queues of batches."""
-        return {
-            key: queue.next_offset
-            for key, queue in self._queues.items()
-            if isinstance(queue, ConsumeQueue)
-        }
+    def numbers_left(self, min_physical_offset: int) -> dict[tuple[str, int], int]:
+        """Return the number behind the last message of each queue that has left the commit log.
+
+        Not of queues of batches. Numbers of units that name records behind the log's end were
+        never given away for good: they do not count.
+        """
+        numbers = {}
+        for key, queue in self._queues.items():
+            if isinstance(queue, ConsumeQueue):
+                queue.correct_min_offset(min_physical_offset)
+                numbers[key] = queue.min_offset
+        return numbers
 
     def go_on_at(self, numbers: dict[tuple[str, int], int]) -> None:
         """Let queues that were built anew and have no message in the log keep their numbers.

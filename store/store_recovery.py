@@ -169,7 +169,7 @@ class StoreRecovery:
         else:
             self._log.checked_from = files[index].file_from_offset
             return end
-        numbers = self._queues.next_offsets()
+        numbers = self._queues.numbers_left(self._log.min_offset)
         self._queues.destroy()
         try:
             end = self._find_log_end(files, self._dispatcher.dispatch_columns)

@@ -599,6 +599,24 @@ def test_a_queue_damaged_in_front_of_the_walk_gets_its_units_back(
         assert len(check_store(store)) == 80
 
 
+def test_queues_built_anew_give_numbers_of_torn_messages_away_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A master has given them away once; its slave would not take the message otherwise."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    put_many(store, 150)
+    end = store.max_physical_offset
+    put(store, a_message(199, "TopicQ"))
+    disk = disk.crashed()
+    disk.open(log_file(end)).buffer[end % COMMIT_LOG_BYTES + 4] ^= 1  # torn
+    disk.open(f"{DIRECTORY}/consumequeue/TopicA/0/{200:020d}").buffer[:60] = bytes(60)  # lost
+    with open_store(disk) as store:
+        assert "building all consume queues anew" in caplog.text
+        assert len(check_store(store)) == 150
+        assert store.put_message(a_message(199, "TopicQ")).queue_offset == 0
+
+
 @pytest.mark.parametrize("count", [7, 10])
 def test_queues_built_anew_keep_their_numbers_when_all_their_messages_have_left(count: int) -> None:
     """At 0 again, new messages would look like old ones to every consumer."""
