@@ -355,12 +355,14 @@ class BatchConsumeQueue:
         """Write the end of a unit again, if a power loss has taken it."""
         index = self._index_of(base)
         if index == self._end_index:
+            self._confirmed.lacks_units = True
             return
         found = self._unit_at(index)
         if (found.offset, found.size, *found[4:]) != (offset, size, base, batch_size):
             # One further on is of a later life of the topic.
             if found.offset <= offset and found.base <= base:
                 raise self._gap(base, offset)
+            self._confirmed.lacks_units = True
             return
         self._confirmed.count += 1
         file, position = self._place_of(index)

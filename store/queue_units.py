@@ -56,12 +56,14 @@ def end_of_units_below(
 ) -> int:
     """Return the logic offset behind the last unit of a record below `physical_offset`.
 
-    Fillers are below everything. The start of the first file if there is none, 0 without files.
+    Fillers are below everything, zeros nowhere. The start of the first file if there is none, 0
+    without files.
     """
     for file in reversed(files):
         units = units_of(file, unit)
         sizes = units["size"].astype(np.int64)
         below = (units["offset"] <= physical_offset - sizes) | (sizes == FILLER_SIZE)
+        below &= sizes > 0
         kept = np.flatnonzero(below)
         if kept.size:
             return file.file_from_offset + (int(kept[-1]) + 1) * unit.itemsize
@@ -127,7 +129,7 @@ class ConfirmedUnits:
         """Logic offset behind the last unit that was found on disk."""
         self.count = 0
         self.lacks_units = False
-        """Whether the queue has ended in front of a record that it should know."""
+        """Whether there was a record that the queue should know, and does not."""
 
     def met(self, queue_offsets: Int64s, next_offset: int) -> None:
         """Take note of records that lie in front of the end of the last one the queue knows.

@@ -169,6 +169,7 @@ class StoreRecovery:
         else:
             self._log.checked_from = files[index].file_from_offset
             return end
+        self._vouch_for_nothing()
         numbers = self._queues.numbers_left(self._log.min_offset)
         self._queues.destroy()
         try:

@@ -393,7 +393,7 @@ class World:
     def _live(self, number: int, cut: Cut | None) -> Cut:
         chance = self.chance
         if cut is not None and self.plan.loses_queues:
-            self._lose_a_queue(cut.disk)
+            self._lose_a_queue(cut)
         disk = StepDisk(
             cut.disk if cut else None,
             now_ms=lambda: self.clock.now_ms,
@@ -408,12 +408,16 @@ class World:
             self._check(one, keep=one is following)
         return following
 
-    def _lose_a_queue(self, disk: SimulatedDisk) -> None:
-        topics = {path.split("/")[3] for path in disk._files if "/consumequeue/" in path}
-        if topics:
-            lost = f"/consumequeue/{self.chance.choice(sorted(topics))}/"
-            for path in [path for path in disk._files if lost in path]:
-                disk.remove(path)
+    def _lose_a_queue(self, cut: Cut) -> None:
+        """Delete the queue of the last message that is surely there.
+
+        Of others nobody can know: after a hard stop only the end of the log is looked at.
+        """
+        rows = [row for row in self.history.rows if row.is_queued and row.end <= cut.bounds.durable]
+        if rows and not rows[-1].is_batch:
+            lost = "/consumequeue/{}/{}/".format(*rows[-1].queue)
+            for path in [path for path in cut.disk._files if lost in path]:
+                cut.disk.remove(path)
 
     def _open_stepwise(self, number: int, disk: StepDisk, cut: Cut | None) -> MessageStore:
         """Open the store of the next life, and take pictures while it recovers."""

@@ -235,7 +235,7 @@ def test_recovery_killed_at_any_step_ends_as_if_it_had_not_been() -> None:
 def test_queues_that_were_only_half_built_anew_are_built_anew_again(end: str) -> None:
     """Those without a message in the newest files would stay empty, and nobody would notice."""
     disk = SimulatedDisk()
-    with open_store(disk) as store:
+    with open_store(disk, clock=Clock(step_ms=200)) as store:  # files are seconds apart
         put_many(store, 12)
         for number in range(12, 100):
             put(store, a_message(number, "TopicC", body_bytes=300))

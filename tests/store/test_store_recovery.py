@@ -3,10 +3,18 @@
 import random
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from store import CorruptLogError, DiskFailedError, StoreError, StoreLockedError, store_recovery
+from store import (
+    CorruptLogError,
+    DiskFailedError,
+    StoreError,
+    StoreLockedError,
+    store_recovery,
+)
+from store.batch_consume_queue import BatchConsumeQueue
 from store.commit_log import CommitLog
 from store.consume_queue_store import ConsumeQueueStore
 from store.disk import Disk, RealDisk
@@ -27,6 +35,7 @@ from tests.store.store_world import (
     GOLDEN,
     STORE_HOST,
     Clock,
+    a_batch,
     a_message,
     check_store,
     files_of,
@@ -597,6 +606,29 @@ def test_a_queue_damaged_in_front_of_the_walk_gets_its_units_back(
     with open_store(disk) as store:
         assert queue_messages(store, "Idle", 0) == expected
         assert len(check_store(store)) == 80
+
+
+def test_a_batch_queue_that_has_lost_a_file_of_units_is_built_anew() -> None:
+    """The units behind it hide that; they are of records that were torn off the log."""
+    disk = SimulatedDisk()
+    settings: dict[str, Any] = {
+        "is_batch_topic": lambda topic: topic == "Batches",
+        "mapper_file_size_batch_consume_queue_bytes": 92,
+    }
+    store = open_store(disk, **settings)
+    for number in range(0, 60, 5):
+        put(store, a_batch(range(number, number + 5), "Batches"))
+    torn = log_messages(store)[5].physical_offset
+    disk = disk.crashed()
+    disk.open(log_file(torn)).buffer[torn % COMMIT_LOG_BYTES + 4] ^= 1
+    for file in (2, 4):  # the units of the records number 4 and 5, and 8 and 9
+        path = f"{DIRECTORY}/batchconsumequeue/Batches/0/{file * 92:020d}"
+        disk.open(path).buffer[:] = bytes(92)
+    with open_store(disk, **settings) as store:
+        queue = store.queues.find("Batches", 0)
+        assert isinstance(queue, BatchConsumeQueue)
+        assert queue.next_offset == 25
+        assert [unit.base for unit in queue.batch_units(20, 9)] == [20]
 
 
 def test_queues_built_anew_give_numbers_of_torn_messages_away_again(
