@@ -45,7 +45,7 @@ class Row(NamedTuple):
     end: int
     queue: Queue
     queue_offset: int
-    count: int
+    count: int  # type: ignore[assignment] # in place of tuple.count
     tags_code: int
     store_timestamp_ms: int
     keys: tuple[tuple[int, int], ...]

@@ -56,7 +56,7 @@ def open_store(
     flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH,
     max_message_size_bytes: int = 4 << 20,
     is_batch_topic: Callable[[str], bool] = lambda _: False,
-    **settings: Any,
+    **settings: Any,  # noqa: ANN401 - fields of StoreConfig
 ) -> MessageStore:
     """Open the store in `directory` with files so small that they roll all the time."""
     config = StoreConfig(
