@@ -374,8 +374,11 @@ def check_hostile(specimen: Specimen) -> str:
         # It looks at more of the log this time, and meets what it has passed over before.
         check_refusal(str(error), closed, files_of(disk))
         return str(error)
-    assert read_everything(again) == after
     # What is built from the log may still get better.
+    last = read_everything(again)
+    assert last.keys() == after.keys()
+    # The number of a batch stands in its record twice, and no checksum covers either.
+    assert all(set(last[key]) >= set(after[key]) for key in after if key[0] != BATCH_TOPIC)
     assert [p for p in differing(files_of(disk), closed) if kind_of(p) == "commitlog"] == []
     again.close()
     return ""
@@ -425,8 +428,9 @@ def _read_queue(store: MessageStore, topic: str, queue_id: int, low: int, high: 
                 any_inner |= inner
                 # No checksum covers the properties: what they say may not be what the unit says.
                 count += result.message_count if inner else 1
-                assert not offsets or message.queue_offset > offsets[-1]
-                assert next_offset <= message.queue_offset < high or inner
+                if not inner:
+                    assert next_offset <= message.queue_offset < high
+                    assert not offsets or message.queue_offset > offsets[-1]
                 offsets.append(message.queue_offset)
                 data = data[size:]
         assert count == result.message_count or any_inner
