@@ -185,6 +185,8 @@ class ConsumeQueue:
 
         RocketMQ keeps most of them, and those behind the last unit are found by nobody.
         """
+        # Units that point there no longer have to be on disk before they could not any more.
+        self._files.sync_all()
         for file in reversed(self._files.files):
             codes = units_of(file, CQ_UNIT)["tags_code"]
             addresses = np.flatnonzero(codes <= EXT_ADDRESS_MAX)

@@ -79,12 +79,18 @@ class ConsumeQueueExt:
 
         Source: ConsumeQueueExt.recover.
         """
-        end = 0
+        end = position = 0
         for file in self._files.files:
             position = _end_of_units(file)
             closed = _SIZE.unpack_from(file.buffer, position)[0] == EXT_END_MARK
             end = file.file_from_offset + (file.size if closed else position)
-        self._truncate(end)
+        last = self._files.last
+        if last is not None and end == last.file_from_offset:
+            # It stays until it is known whether addresses lead there.
+            last.set_positions(0)
+            last.zero_from(0)
+        else:
+            self._truncate(end)
 
     def put(self, unit: CqExtUnit) -> int | None:
         """Add a unit and return its address; None if it does not fit or the disk is full.

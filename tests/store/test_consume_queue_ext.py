@@ -198,11 +198,16 @@ def test_a_file_that_was_closed_stays_closed() -> None:
     assert ext.put(a_unit(4)) == ext_address(100)
 
 
-def test_a_file_without_a_unit_is_deleted() -> None:
+def test_a_file_without_a_unit_stays_until_it_is_known_that_no_address_leads_there() -> None:
     disk = SimulatedDisk()
     an_ext(disk, 5)
     disk.open(f"{DIRECTORY}/{100:020d}").buffer[:] = bytes(SIZE)
     ext = recovered(disk)
+    ext.truncate_by_max_address(ext_address(120))
+    assert ext.get(ext_address(60)) == a_unit(3)
+    assert ext.put(a_unit(4)) == ext_address(200)
+    ext = recovered(disk)
+    ext.truncate_by_max_address(ext_address(60))
     assert disk.list_files(DIRECTORY) == [(f"{0:020d}", SIZE)]
     assert ext.put(a_unit(4)) == ext_address(100)
 

@@ -6,6 +6,7 @@ agree with the log, and nobody is told of corruption.
 """
 
 import random
+from typing import Any
 
 import pytest
 import trio
@@ -13,9 +14,11 @@ from trio.testing import MockClock
 
 from store import FlushDiskType, MessageStore, PutBatch, PutMessage, PutMessageStatus
 from tandem.wire.message import MessageExt
+from tandem.wire.message_properties import tags_code
 from tests.store.step_disk import Interrupted, StepDisk, die_at
 from tests.store.store_world import (
     BORN_HOST,
+    BORN_MS,
     Clock,
     a_batch,
     a_message,
@@ -182,5 +185,43 @@ def test_power_lost_at_any_step_of_a_recovery_costs_nothing_that_was_on_disk() -
                 assert b"torn, too!" in (after.read(f"/store/torn/{end:020d}") or b"")
             continue
         assert step > 8
+        return
+    pytest.fail("recovery never got to its end")
+
+
+@pytest.mark.slow
+def test_power_lost_again_in_a_recovery_keeps_the_tags_that_were_on_disk() -> None:
+    """Extensions behind the last sync were lost; those before it are not built anew."""
+    settings: dict[str, Any] = {
+        "enable_consume_queue_ext": True,
+        "mapped_file_size_consume_queue_ext_bytes": 90,
+    }
+    start = SimulatedDisk()
+    with open_store(start, clock=Clock(step_ms=500), **settings) as store:
+        for number in range(35):
+            put(store, a_message(number, body_bytes=600))
+    store = open_store(start, clock=Clock(BORN_MS + 20_000, step_ms=500), **settings)
+    for number in range(35, 50):
+        put(store, a_message(number, body_bytes=600))
+    start = start.crashed()
+    for path in files_of(start):
+        if "/consumequeue_ext/" in path and int(path[-20:]) >= 9 * 90:
+            start.open(path).buffer[:] = bytes(90)
+        start.open(path).sync()
+    for step in range(1, 200):
+        disk = StepDisk(start)
+        disk.on_step = die_at(step)
+        try:
+            open_store(disk, **settings)
+        except Interrupted:
+            for seed in range(10):
+                store = open_store(disk.powered_off(random.Random(100 * step + seed)), **settings)
+                queue = store.queues.find("TopicA", 0)
+                assert queue is not None
+                codes = [code for n in range(0, 50, 10) for _, _, code in queue.units(n, 10)]
+                assert codes == [tags_code(m.tags) for m in log_messages(store)]
+                assert len(codes) == 50
+            continue
+        assert step > 15
         return
     pytest.fail("recovery never got to its end")
