@@ -511,7 +511,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("seeds", help="a seed, or a range of seeds (0-499)")
     parser.add_argument("--every-step", action="store_true", help="cut at every single step")
     options = parser.parse_args(arguments)
-    logging.getLogger("store").setLevel(logging.CRITICAL)
     first, _, last = options.seeds.partition("-")
     counts: Counter[str] = Counter()
     failed = 0
@@ -528,4 +527,5 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    logging.getLogger("store").setLevel(logging.CRITICAL)
     sys.exit(main())
