@@ -17,17 +17,13 @@ from store.clean_policy import (
     DISK_SPACE_CLEAN_FORCIBLY_RATIOS,
     DISK_SPACE_WARNING_LEVEL_RATIOS,
 )
+from store.commit_log import END_FILE_MIN_BLANK_LENGTH
+from store.message_encoder import RECORD_OVERHEAD_BYTES_MAX
 from tandem.wire.delay_level import MESSAGE_DELAY_LEVEL, DelayLevels
 from tandem.wire.store_layout import CQ_STORE_UNIT_SIZE, INDEX_UNIT_BYTES, index_file_bytes
 
 if TYPE_CHECKING:
     from node.yaml_reader import Reader
-
-RECORD_OVERHEAD_BYTES_MAX: Final = 64 * 1024
-"""Room for everything in a record but its body. Source: MessageExtEncoder (maxMessageSize)."""
-
-BLANK_RECORD_BYTES: Final = 8
-"""Smallest filler at the end of a file: size and magic."""
 
 PAGE_BYTES: Final = 4096
 
@@ -142,7 +138,7 @@ def _check_log_sizes(reader: Reader, store: StoreSettings) -> None:
             f"{consume_queue} is not a multiple of {CQ_STORE_UNIT_SIZE} (one unit);"
             f" give {_round_up(consume_queue, CQ_STORE_UNIT_SIZE)}",
         )
-    needed = store.max_message_size_bytes + RECORD_OVERHEAD_BYTES_MAX + BLANK_RECORD_BYTES
+    needed = store.max_message_size_bytes + RECORD_OVERHEAD_BYTES_MAX + END_FILE_MIN_BLANK_LENGTH
     if commit_log < needed:
         reader.complain(
             "store.mapped_file_size_commit_log_bytes",

@@ -49,7 +49,8 @@ def is_queued(sys_flag: int) -> bool:
     return sys_flag & TRANSACTION_MASK not in (TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE)
 
 
-def _is_never_batch_topic(_: str) -> bool:
+def no_batch_topic(_: str) -> bool:
+    """Say that no topic has queues of batches."""
     return False
 
 
@@ -77,7 +78,7 @@ class ConsumeQueueStore:
         batch_mapped_file_size: int = 13_800_000,
         ext_directory: str = "",
         ext_mapped_file_size: int = 50_331_648,
-        is_batch_topic: Callable[[str], bool] = _is_never_batch_topic,
+        is_batch_topic: Callable[[str], bool] = no_batch_topic,
     ) -> None:
         self._directory = directory
         self._mapped_file_size = _whole_units(mapped_file_size, CQ_STORE_UNIT_SIZE)

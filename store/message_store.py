@@ -29,7 +29,7 @@ import trio
 from store.clean_service import CleanCommitLogService, CleanConsumeQueueService, CleanService
 from store.commit_log import CommitLog
 from store.config import FlushDiskType
-from store.consume_queue_store import ConsumeQueueStore
+from store.consume_queue_store import ConsumeQueueStore, no_batch_topic
 from store.errors import CorruptLogError, DiskFailedError, StoreClosedError, StoreFullError
 from store.flush_service import FlushService, dirty_index_files
 from store.get_message import MESSAGE_BYTES_MAX, MESSAGE_COUNT_MAX, collect, position_status
@@ -61,11 +61,6 @@ INDEXED_AT_STOP_BYTES_MAX: Final = 64 << 20
 _FOREVER_MS: Final = (1 << 63) - 1
 
 
-def _no_topic(_: str) -> bool:
-    """Say that no topic has batch queues."""
-    return False
-
-
 class MessageStore:
     """An open store. Use it as a context manager, or call `close`."""
 
@@ -77,7 +72,7 @@ class MessageStore:
         wall_clock_ms: Callable[[], int],
         store_host: Host,
         is_slave: bool,
-        is_batch_topic: Callable[[str], bool] = _no_topic,
+        is_batch_topic: Callable[[str], bool] = no_batch_topic,
     ) -> None:
         self.config = config
         self.grown = Signal()
@@ -167,7 +162,7 @@ class MessageStore:
         wall_clock_ms: Callable[[], int],
         store_host: Host,
         is_slave: bool,
-        is_batch_topic: Callable[[str], bool] = _no_topic,
+        is_batch_topic: Callable[[str], bool] = no_batch_topic,
     ) -> Self:
         """Lock, load and recover the store in `config.directory`; an empty directory is fine.
 
