@@ -63,7 +63,7 @@ Command = Literal["promote", "resign", "rejoin"]
 
 
 class FencedCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator's order to a node. `promote` and `resign` go to the master, `rejoin` to the node."""
+    """An operator's order: `promote` and `resign` go to the master, `rejoin` to the node itself."""
 
     command: Command
     node: str = ""
