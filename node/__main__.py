@@ -32,7 +32,8 @@ import msgspec
 import trio
 
 from ha.errors import AddressInUseError, NetworkError
-from node.config import checked_cluster, load_config
+from node.checked_cluster import checked_cluster
+from node.config import load_config
 from node.errors import NodeError
 from node.net import TCPNetwork
 from node.run import run_node

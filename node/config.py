@@ -26,8 +26,18 @@ import msgspec
 import yaml
 from msgspec import Meta, Struct
 
+from ha.fenced_config import AckLevel
 from node.errors import ConfigError
-from node.store_settings import FlushDiskType, StoreSettings, check_store
+from node.fenced_settings import (
+    SECRET_BYTES_MIN,
+    CoordinatorSettings,
+    GroupKind,
+    check_classic_group,
+    check_coordinator,
+    check_fenced_group,
+    check_reach,
+)
+from node.store_settings import StoreSettings, check_store
 from node.yaml_reader import (
     MISSING,
     Reader,
@@ -71,6 +81,7 @@ class ClusterSettings(Struct, frozen=True):
 
     name: Name = "DefaultCluster"
     data_directory: str = "data"
+    secret_file: str | None = None
 
 
 class ReplicationSettings(Struct, frozen=True):
@@ -104,7 +115,11 @@ class BrokerSettings(Struct, frozen=True):
 class GroupSettings(Struct, frozen=True):
     """One entry of `groups:`; its key is the broker name that clients see."""
 
+    kind: GroupKind = GroupKind.CLASSIC
     broker_role: BrokerRole = BrokerRole.SYNC_MASTER
+    min_isr: Annotated[int, whole_number(1, 64, "replicas, the master included")] = 2
+    ack_level: AckLevel = AckLevel.WRITTEN
+    learners: list[str] = []
 
 
 class NodeSettings(Struct, frozen=True):
@@ -121,8 +136,10 @@ class NodeSettings(Struct, frozen=True):
     port: Port = 10_911
     ha_port: Port = 10_912
     name_server_port: Port = 9_876
+    replication_port: Port = 10_913
     directory: str | None = None
     store_path_commit_log: str | None = None
+    reach: dict[str, str] = {}
 
     @property
     def is_master(self) -> bool:
@@ -145,6 +162,9 @@ class ClusterConfig(Struct, frozen=True):
     broker: BrokerSettings
     groups: dict[str, GroupSettings]
     nodes: tuple[NodeSettings, ...]
+    coordinator: CoordinatorSettings = CoordinatorSettings()
+    secret: str = ""
+    """Content of `secret_file`; peers of a fenced group prove that they know it."""
 
     @property
     def data_directory(self) -> Path:
@@ -155,7 +175,7 @@ class ClusterConfig(Struct, frozen=True):
     def fingerprint(self) -> str:
         """Twelve hex digits over everything that must be the same on all machines."""
         nodes = [
-            msgspec.structs.replace(node, directory=None, store_path_commit_log=None)
+            msgspec.structs.replace(node, directory=None, store_path_commit_log=None, reach={})
             for node in self.nodes
         ]
         agreed = (
@@ -165,6 +185,8 @@ class ClusterConfig(Struct, frozen=True):
             self.broker,
             self.groups,
             nodes,
+            self.coordinator.kind,
+            self.coordinator.lease_ttl_ms,
         )
         return hashlib.sha256(msgspec.json.encode(agreed, order="sorted")).hexdigest()[:12]
 
@@ -216,8 +238,28 @@ class NodeConfig(Struct, frozen=True):
         return self.cluster.commit_log_directories(self.node)
 
     @property
+    def group(self) -> GroupSettings:
+        """Settings of this node's group."""
+        return self.cluster.groups[self.node.group]
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether the nodes of this group elect their master."""
+        return self.group.kind is GroupKind.FENCED
+
+    @property
+    def peers(self) -> list[NodeSettings]:
+        """The other nodes of the group, by broker id."""
+        members = self.cluster.group_nodes(self.node.group)
+        return [member for member in members if member.name != self.node.name]
+
+    def address_of(self, other: NodeSettings) -> str:
+        """The IP address under which this node dials another one."""
+        return self.node.reach.get(other.name, other.address)
+
+    @property
     def master(self) -> NodeSettings:
-        """The master of this node's group (may be the node itself)."""
+        """The master of this node's classic group (may be the node itself)."""
         return self.cluster.group_nodes(self.node.group)[0]
 
     @property
@@ -231,7 +273,15 @@ class NodeConfig(Struct, frozen=True):
         return self.cluster.groups[self.node.group].broker_role
 
 
-_SECTIONS: Final = ("cluster", "store", "replication", "broker", "groups", "nodes")
+_SECTIONS: Final = (
+    "cluster",
+    "store",
+    "replication",
+    "broker",
+    "coordinator",
+    "groups",
+    "nodes",
+)
 
 
 def load_config(file: Path) -> ClusterConfig:
@@ -247,11 +297,13 @@ def load_config(file: Path) -> ClusterConfig:
     store = reader.record(StoreSettings, root.get("store"), "store")
     replication = reader.record(ReplicationSettings, root.get("replication"), "replication")
     broker = reader.record(BrokerSettings, root.get("broker"), "broker")
-    # Only a record with a required field can be None, and these four have none.
+    coordinator = reader.record(CoordinatorSettings, root.get("coordinator"), "coordinator")
+    # Only a record with a required field can be None, and these have none.
     assert cluster is not None
     assert store is not None
     assert replication is not None
     assert broker is not None
+    assert coordinator is not None
     config = ClusterConfig(
         file=file.absolute(),
         cluster=cluster,
@@ -260,13 +312,34 @@ def load_config(file: Path) -> ClusterConfig:
         broker=broker,
         groups=_read_groups(reader, root.get("groups")),
         nodes=_read_nodes(reader, root.get("nodes")),
+        coordinator=coordinator,
+        secret=_read_secret(reader, file, cluster.secret_file),
     )
     check_store(reader, config.store)
+    check_coordinator(reader, config.coordinator)
     _check_intervals(reader, config)
     _check_groups(reader, config)
     _check_nodes(reader, config)
+    check_reach(reader, config)
     reader.problems.raise_if_any()
     return config
+
+
+def _read_secret(reader: Reader, file: Path, secret_file: str | None) -> str:
+    if secret_file is None:
+        return ""
+    try:
+        secret = (file.absolute().parent / secret_file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reader.complain("cluster.secret_file", f"{secret_file} cannot be read: {error}")
+        return ""
+    if len(secret.encode()) < SECRET_BYTES_MIN:
+        reader.complain(
+            "cluster.secret_file",
+            f"{secret_file} holds less than {SECRET_BYTES_MIN} bytes: too easy to guess;"
+            " `openssl rand -hex 32` makes a good one",
+        )
+    return secret
 
 
 def _read_groups(reader: Reader, node: yaml.Node | None) -> dict[str, GroupSettings]:
@@ -333,6 +406,11 @@ def _check_groups(reader: Reader, config: ClusterConfig) -> None:
 
 def _check_group(reader: Reader, config: ClusterConfig, group: str) -> None:
     members = [(index, node) for index, node in enumerate(config.nodes) if node.group == group]
+    _check_ids(reader, members)
+    if config.groups[group].kind is GroupKind.FENCED:
+        check_fenced_group(reader, config, group, members)
+        return
+    check_classic_group(reader, group, config.groups[group])
     masters = [(index, node) for index, node in members if node.is_master]
     if not masters:
         reader.complain(f"groups.{group}", "has no master; give one of its nodes broker_id: 0")
@@ -342,22 +420,27 @@ def _check_group(reader: Reader, config: ClusterConfig, group: str) -> None:
             f"group {group} has two masters, {masters[0][1].name} and {node.name};"
             " only one node of a group may have broker_id 0",
         )
-    slave_owners: dict[int, str] = {}
     addresses: dict[str, str] = {}
     for index, node in members:
-        if not node.is_master and (owner := slave_owners.get(node.broker_id)) is not None:
-            reader.complain(
-                f"nodes[{index}].broker_id", f"{node.broker_id} is taken by {owner}; give another"
-            )
         if (owner := addresses.get(node.address)) is not None:
             reader.complain(
                 f"nodes[{index}].address",
                 f"{node.address} is taken by {owner} of the same group, and a slave is known by"
                 " its address; give another (127.0.0.2, 127.0.0.3, ... all work on one machine)",
             )
-        slave_owners.setdefault(node.broker_id, node.name)
         addresses.setdefault(node.address, node.name)
     _check_in_sync_replicas(reader, config, group, len(members))
+
+
+def _check_ids(reader: Reader, members: list[tuple[int, NodeSettings]]) -> None:
+    owners: dict[int, str] = {}
+    for index, node in members:
+        # Two masters of a classic group are told about in words of their own.
+        if not node.is_master and (owner := owners.get(node.broker_id)) is not None:
+            reader.complain(
+                f"nodes[{index}].broker_id", f"{node.broker_id} is taken by {owner}; give another"
+            )
+        owners.setdefault(node.broker_id, node.name)
 
 
 def _check_in_sync_replicas(
@@ -388,7 +471,7 @@ def _check_nodes(reader: Reader, config: ClusterConfig) -> None:
         directories.setdefault(config.node_directory(node), node.name)
         _check_commit_log_directories(reader, config, node, path, directories)
         _check_address(reader, f"{path}.address", node.address)
-        for key in ("port", "ha_port", "name_server_port"):
+        for key in _ports(config, node):
             place = (node.address, getattr(node, key))
             if (owner := sockets.get(place)) is not None:
                 reader.complain(
@@ -396,6 +479,13 @@ def _check_nodes(reader: Reader, config: ClusterConfig) -> None:
                     f"{key} {place[1]} at {place[0]} is already {owner}; give another",
                 )
             sockets.setdefault(place, f"the {key} of {node.name}")
+
+
+def _ports(config: ClusterConfig, node: NodeSettings) -> tuple[str, ...]:
+    group = config.groups.get(node.group)
+    if group is not None and group.kind is GroupKind.FENCED:
+        return ("port", "ha_port", "name_server_port", "replication_port")
+    return ("port", "ha_port", "name_server_port")
 
 
 def _check_commit_log_directories(
@@ -431,72 +521,3 @@ def _check_address(reader: Reader, key: str, address: str) -> None:
         )
     elif parsed.is_unspecified or parsed.is_multicast:
         reader.complain(key, f"{address} is not the address of one machine; {remedy}")
-
-
-class CheckedNode(Struct, frozen=True):
-    """One node as `python -m node check` prints it: nothing left to default."""
-
-    name: str
-    group: str
-    broker_id: int
-    role: str
-    address: str
-    port: int
-    ha_port: int
-    name_server_port: int
-    directory: str
-    commit_log_directories: list[str]
-
-
-class CheckedGroup(Struct, frozen=True):
-    """One group as `python -m node check` prints it."""
-
-    broker_role: BrokerRole
-    flush_disk_type: FlushDiskType
-
-
-class CheckedCluster(Struct, frozen=True):
-    """What `python -m node check` prints: how programs that start nodes read a cluster file."""
-
-    name: str
-    file: str
-    data_directory: str
-    fingerprint: str
-    groups: dict[str, CheckedGroup]
-    nodes: list[CheckedNode]
-    store: StoreSettings
-    replication: ReplicationSettings
-    broker: BrokerSettings
-
-
-def checked_cluster(config: ClusterConfig) -> CheckedCluster:
-    """The whole configuration with every default filled in and every path absolute."""
-    return CheckedCluster(
-        name=config.cluster.name,
-        file=str(config.file),
-        data_directory=str(config.data_directory),
-        fingerprint=config.fingerprint,
-        groups={
-            name: CheckedGroup(group.broker_role, config.store.flush_disk_type)
-            for name, group in config.groups.items()
-        },
-        nodes=[_checked_node(config, node) for node in config.nodes],
-        store=config.store,
-        replication=config.replication,
-        broker=config.broker,
-    )
-
-
-def _checked_node(config: ClusterConfig, node: NodeSettings) -> CheckedNode:
-    return CheckedNode(
-        name=node.name,
-        group=node.group,
-        broker_id=node.broker_id,
-        role="MASTER" if node.is_master else "SLAVE",
-        address=node.address,
-        port=node.port,
-        ha_port=node.ha_port,
-        name_server_port=node.name_server_port,
-        directory=str(config.node_directory(node)),
-        commit_log_directories=list(map(str, config.commit_log_directories(node))),
-    )

@@ -145,7 +145,11 @@ class Reader:
         return kind(**values) if complete else None
 
     def value(self, node: yaml.Node, kind: Any, key: str) -> Any:  # noqa: ANN401 - any setting
-        """Read one scalar as the type its record declares; `MISSING` after a complaint."""
+        """Read one value as the type its record declares; `MISSING` after a complaint."""
+        if kind == list[str]:
+            return self._texts(node, key)
+        if kind == dict[str, str]:
+            return self._text_by_name(node, key)
         if not isinstance(node, yaml.ScalarNode):
             self.problems.add(node, key, f"must be a single value: {_wanted(kind)}")
             return MISSING
@@ -154,6 +158,20 @@ class Reader:
         except (msgspec.ValidationError, yaml.YAMLError):
             self.problems.add(node, key, f"{node.value!r} is not valid; give {_wanted(kind)}")
             return MISSING
+
+    def _texts(self, node: yaml.Node, key: str) -> Any:  # noqa: ANN401 - or MISSING
+        if is_null(node):
+            return []
+        if not isinstance(node, yaml.SequenceNode):
+            self.problems.add(node, key, "must be a list: [one, two] or '- one' lines")
+            return MISSING
+        found = [self.value(entry, str, f"{key}[{at}]") for at, entry in enumerate(node.value)]
+        return MISSING if MISSING in found else found
+
+    def _text_by_name(self, node: yaml.Node, key: str) -> Any:  # noqa: ANN401 - or MISSING
+        entries = self.mapping(node, key)
+        found = {name: self.value(entry, str, f"{key}.{name}") for name, entry in entries.items()}
+        return MISSING if MISSING in found.values() else found
 
     def unknown_keys(self, entries: dict[str, yaml.Node], known: Sequence[str], path: str) -> None:
         """Complain about keys that nothing reads, and guess what was meant."""

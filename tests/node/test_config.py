@@ -2,25 +2,27 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
 import pytest
 import yaml
 
+from ha.fenced_config import AckLevel
 from node.config import (
     HA_TRANSFER_BATCH_SIZE_BYTES_MAX,
     BrokerRole,
     BrokerSettings,
     ClusterConfig,
+    ClusterSettings,
     GroupSettings,
     NodeSettings,
     ReplicationSettings,
-    checked_cluster,
     load_config,
 )
 from node.errors import ConfigError
+from node.fenced_settings import CoordinatorSettings, GroupKind
 from node.store_settings import FlushDiskType, StoreSettings
 
-EXAMPLE = Path(__file__).parents[2] / "cluster.yaml"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "fenced.yaml"
+CLASSIC = Path(__file__).parents[2] / "examples" / "classic.yaml"
 
 MINIMAL = """\
 groups:
@@ -50,8 +52,9 @@ def problems(tmp_path: Path, text: str) -> list[str]:
     return [problem.removeprefix(prefix) for problem in caught.value.problems]
 
 
-def test_the_example_is_valid_and_describes_a_master_and_two_slaves() -> None:
-    config = load_config(EXAMPLE)
+def test_the_classic_example_is_valid_and_describes_a_master_and_two_slaves() -> None:
+    config = load_config(CLASSIC)
+    assert config.groups["broker-a"].kind is GroupKind.CLASSIC
     roles = [(node.name, node.is_master, node.broker_address) for node in config.nodes]
     assert roles == [
         ("broker-a-0", True, "127.0.0.1:10911"),
@@ -62,20 +65,41 @@ def test_the_example_is_valid_and_describes_a_master_and_two_slaves() -> None:
     assert config.store.flush_disk_type is FlushDiskType.ASYNC_FLUSH
 
 
+def test_the_example_is_valid_and_describes_three_nodes_that_elect_their_master() -> None:
+    config = load_config(EXAMPLE)
+    group = config.groups["broker-a"]
+    assert (group.kind, group.min_isr, group.ack_level) == (GroupKind.FENCED, 2, AckLevel.WRITTEN)
+    assert [(node.name, node.broker_id, node.is_master) for node in config.nodes] == [
+        ("broker-a-0", 1, False),
+        ("broker-a-1", 2, False),
+        ("broker-a-2", 3, False),
+    ]
+    assert config.coordinator == CoordinatorSettings()
+
+
 def test_the_example_names_every_setting() -> None:
     text = yaml.safe_load(EXAMPLE.read_text(encoding="utf-8"))
     for section, record in (
         ("store", StoreSettings),
         ("replication", ReplicationSettings),
         ("broker", BrokerSettings),
+        ("coordinator", CoordinatorSettings),
+        ("cluster", ClusterSettings),
     ):
         assert list(text[section]) == list(record.__struct_fields__), section
     assert list(text["groups"]["broker-a"]) == list(GroupSettings.__struct_fields__)
 
 
-def test_there_are_at_most_fifty_settings() -> None:
-    records = (StoreSettings, ReplicationSettings, BrokerSettings, GroupSettings)
-    assert sum(len(record.__struct_fields__) for record in records) + 2 <= 50
+def test_there_are_at_most_sixty_five_settings() -> None:
+    records = (
+        StoreSettings,
+        ReplicationSettings,
+        BrokerSettings,
+        GroupSettings,
+        CoordinatorSettings,
+        ClusterSettings,
+    )
+    assert sum(len(record.__struct_fields__) for record in records) <= 65
 
 
 def test_what_is_left_out_has_its_default(tmp_path: Path) -> None:
@@ -131,27 +155,6 @@ def test_the_fingerprint_ignores_paths_and_sees_settings(tmp_path: Path) -> None
     changed = load(tmp_path, "replication: {slave_timeout_ms: 2999}\n" + MINIMAL)
     assert first.fingerprint == moved.fingerprint
     assert first.fingerprint != changed.fingerprint
-
-
-def test_the_checked_form_is_json_with_absolute_paths(tmp_path: Path) -> None:
-    checked = msgspec.json.decode(msgspec.json.encode(checked_cluster(load(tmp_path, MINIMAL))))
-    assert checked["nodes"][1] == {
-        "name": "broker-a-1",
-        "group": "broker-a",
-        "broker_id": 1,
-        "role": "SLAVE",
-        "address": "127.0.0.2",
-        "port": 10911,
-        "ha_port": 10912,
-        "name_server_port": 9876,
-        "directory": str(tmp_path / "data/broker-a-1"),
-        "commit_log_directories": [str(tmp_path / "data/broker-a-1/commitlog")],
-    }
-    assert checked["groups"]["broker-a"] == {
-        "broker_role": "SYNC_MASTER",
-        "flush_disk_type": "ASYNC_FLUSH",
-    }
-    assert checked["file"] == str(tmp_path / "cluster.yaml")
 
 
 def test_all_problems_are_reported_together_with_their_lines(tmp_path: Path) -> None:
