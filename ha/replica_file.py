@@ -1,0 +1,175 @@
+"""replica.json: what a replica must remember about itself across restarts.
+
+- `promised`: no byte is appended and none acknowledged under a lower epoch;
+- `incarnation`: the name under which its acknowledgements count. It is drawn anew whenever the
+  replica cannot show that it still has everything it acknowledged under the old one;
+- `acked`: how far its log reached when somebody last wrote it down here. It is behind the truth,
+  never ahead of it;
+- `boot_id`, `is_clean`, `ack_level`: how the last run ended, and what its acknowledgements meant.
+
+A new incarnation is drawn when
+
+    there is no file, or it is damaged          nothing can be shown
+    the log ends below `acked`                  the disk has lost what was acknowledged
+    the machine was started anew after an       what was acknowledged as written was in its page
+    unclean stop at the level "written"         cache only
+
+A replica that has lost its file has lost its promise, too. That is harmless: what it acknowledges
+under its new name counts for nobody who does not know that name, and to be known it must be added
+to the in-sync set by the master of that moment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from ha.errors import LocalHAError
+from ha.fenced_config import AckLevel
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from store.disk import Disk
+
+FILE_NAME: Final = "replica.json"
+
+
+class ReplicaRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of the file. Offsets in bytes."""
+
+    incarnation: str
+    promised: int = 0
+    acked: int = 0
+    boot_id: str = ""
+    is_clean: bool = False
+    """The last run closed its store in order."""
+    ack_level: AckLevel = AckLevel.WRITTEN
+
+
+class ReplicaFile:
+    """The file of one store. Every change is on disk when its method returns.
+
+    Each method may raise `StoreFullError` or `DiskFailedError`; then nothing has changed.
+    """
+
+    def __init__(self, disk: Disk, directory: str, random: Random) -> None:
+        self._disk = disk
+        self._random = random
+        self.path = f"{directory}/{FILE_NAME}"
+        self._record: ReplicaRecord | None = None
+        self.trouble = ""
+        """Why the file could not be read, in words."""
+        self._read()
+
+    @property
+    def incarnation(self) -> str:
+        """The name under which acknowledgements count; empty before `started`."""
+        return self._record.incarnation if self._record else ""
+
+    @property
+    def promised(self) -> int:
+        """No byte is appended under a lower epoch."""
+        return self._record.promised if self._record else 0
+
+    @property
+    def acked(self) -> int:
+        """The log reached at least so far, once."""
+        return self._record.acked if self._record else 0
+
+    def started(self, boot_id: str, level: AckLevel, log_end: int) -> str:
+        """Begin a run on a recovered log.
+
+        Returns:
+            Why a new incarnation was drawn, in words; empty if the old one stands.
+        """
+        before = self._record
+        reason = self._why_renew(boot_id, log_end)
+        incarnation = self._draw() if before is None or reason else before.incarnation
+        self._write(
+            ReplicaRecord(
+                incarnation=incarnation,
+                promised=self.promised,
+                acked=log_end if reason else self.acked,
+                boot_id=boot_id,
+                is_clean=False,
+                ack_level=level,
+            )
+        )
+        return reason
+
+    def promise(self, epoch: int) -> None:
+        """Never again append or acknowledge under an epoch below `epoch`.
+
+        Raises:
+            LocalHAError: a higher one was promised before.
+        """
+        if epoch < self.promised:
+            raise LocalHAError(f"epoch {epoch} is below epoch {self.promised}, promised before")
+        if epoch > self.promised:
+            self._write(msgspec.structs.replace(self._started(), promised=epoch))
+
+    def note_acked(self, log_end: int) -> None:
+        """Remember that the log reaches `log_end`. Never lowers what was noted."""
+        if log_end > self.acked:
+            self._write(msgspec.structs.replace(self._started(), acked=log_end))
+
+    def stopped_clean(self) -> None:
+        """The store is closed and all of it is on disk."""
+        self._write(msgspec.structs.replace(self._started(), is_clean=True))
+
+    def renew(self) -> None:
+        """Draw a new incarnation: what the log holds is about to be given up."""
+        self._write(msgspec.structs.replace(self._started(), incarnation=self._draw(), acked=0))
+
+    def text_after_cut(self, cut: int) -> str:
+        """Return the file's content once the log was cut at `cut` because its epochs said so.
+
+        Such a cut takes nothing that anybody was promised, so the incarnation stands.
+        """
+        record = self._started()
+        return _encode(msgspec.structs.replace(record, acked=min(record.acked, cut))).decode()
+
+    def _why_renew(self, boot_id: str, log_end: int) -> str:
+        record = self._record
+        if record is None:
+            missing = f"{self.path}: {self.trouble or 'there is no such file'}"
+            return f"{missing}, but there is a log of {log_end} bytes" if log_end else ""
+        if log_end < record.acked:
+            return (
+                f"the log ends at {log_end}, {record.acked - log_end} bytes below what was"
+                " acknowledged"
+            )
+        lost_cache = boot_id != record.boot_id and not record.is_clean
+        if lost_cache and record.ack_level is AckLevel.WRITTEN:
+            return (
+                "the machine was started anew after an unclean stop, and what was acknowledged was"
+                " not flushed (ack_level: written)"
+            )
+        return ""
+
+    def _read(self) -> None:
+        data = self._disk.read(self.path)
+        if data is None:
+            return
+        try:
+            self._record = msgspec.json.decode(data, type=ReplicaRecord)
+        except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+            self.trouble = f"cannot be read ({error})"
+
+    def _draw(self) -> str:
+        return f"{self._random.getrandbits(64):016x}"
+
+    def _started(self) -> ReplicaRecord:
+        if self._record is None:
+            raise LocalHAError("the replica was not started")
+        return self._record
+
+    def _write(self, record: ReplicaRecord) -> None:
+        self._disk.replace(self.path, _encode(record))
+        self._record = record
+
+
+def _encode(record: ReplicaRecord) -> bytes:
+    return msgspec.json.encode(record) + b"\n"

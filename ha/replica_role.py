@@ -1,0 +1,33 @@
+"""What a node of a fenced group is at the moment.
+
+    FOLLOWER --> CANDIDATE --> OPENING --> MASTER
+        |  ^         |            |          |
+        |  +---------+            |          |      lost the election: follows the one who won
+        |                         |          |
+        +-------------------------+----------+----> RESTARTING
+        |                                             a new round in the same process, as a follower
+        +-----------------------------------------> QUARANTINED
+                                                      serves nothing; a person has to look
+
+There is no way from MASTER or OPENING back to FOLLOWER: whoever was master may hold messages that
+the next master does not have, so its store is closed, opened again and compared first.
+"""
+
+import enum
+
+
+class ReplicaRole(enum.StrEnum):
+    """The state of a `FencedHAService`."""
+
+    FOLLOWER = "FOLLOWER"
+    """Has what a master sends it, or waits for one."""
+    CANDIDATE = "CANDIDATE"
+    """Has dropped its link, promised the next epoch, and asks the coordinator for it."""
+    OPENING = "OPENING"
+    """Has won its epoch; reads below what is confirmed, waits until all members have its log."""
+    MASTER = "MASTER"
+    """Takes messages."""
+    RESTARTING = "RESTARTING"
+    """Answers nothing well any more; its owner closes the store and opens it again."""
+    QUARANTINED = "QUARANTINED"
+    """Its log contradicts what was promised to clients."""
