@@ -27,6 +27,10 @@ PROPERTY_MSG_REGION: Final = "MSG_REGION"
 PROPERTY_TRACE_SWITCH: Final = "TRACE_ON"
 PROPERTY_CLUSTER: Final = "CLUSTER"
 PROPERTY_CRC32: Final = "__CRC32#"
+PROPERTY_ACK: Final = "TANDEM_ACK"
+"""Ours: what the answer to a send waits for beyond WAIT. Known to masters of fenced groups only."""
+ACK_FLUSHED: Final = "flushed"
+"""Its one value: on the disk of every in-sync replica, whatever the level of the group."""
 KEY_SEPARATOR: Final = " "
 
 _SEPARATOR_BYTE: Final = 2

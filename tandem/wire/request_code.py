@@ -32,3 +32,7 @@ class RequestCode(enum.IntEnum):
     SEND_BATCH_MESSAGE = 320
     LITE_PULL_MESSAGE = 361
     GET_BROKER_HA_STATUS = 907
+    FENCED_STATUS = 20001
+    """Ours: how a node of a fenced group sees it; answered with a FencedStatus."""
+    FENCED_COMMAND = 20002
+    """Ours: an operator's FencedCommand, answered with a FencedCommandResult."""

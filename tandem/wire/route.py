@@ -41,6 +41,9 @@ class BrokerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     broker_name: str
     cluster: str = ""
     enable_acting_master: bool = False
+    master_epoch: int | msgspec.UnsetType = msgspec.UNSET
+    """Ours: the epoch of the master of a fenced group. Of two routes that differ, the one with the
+    higher number is right; a classic group has none, and its JSON is RocketMQ's to the byte."""
 
 
 class QueueData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
