@@ -162,3 +162,35 @@ class AddressInUseError(NetworkError):
             f"{host}:{port} is in use: stop the process that listens there, or choose another"
             " port in cluster.yaml"
         )
+
+
+class EpochFileError(HAError):
+    """The epoch file is damaged: nobody can say any more which master wrote which part."""
+
+    def __init__(self, *, path: str, reason: str) -> None:
+        """`reason` says what is wrong with the content."""
+        self.path = path
+        super().__init__(
+            f"{path}: neither it nor its .bak can be read ({reason}); restore one of them, or move"
+            " the whole store directory away: this node then copies the log from its master"
+        )
+
+
+class EpochOrderError(LocalHAError):
+    """An epoch may only begin above all that the list has."""
+
+    def __init__(self, *, epoch: int, start: int, last_epoch: int) -> None:
+        """`start` is the physical offset in bytes where `epoch` was to begin."""
+        super().__init__(f"epoch {epoch} cannot begin at {start}: the list ends with {last_epoch}")
+
+
+class EpochConflictError(RemoteHAError):
+    """Two nodes disagree about where an epoch begins: their logs cannot be compared."""
+
+    def __init__(self, *, epoch: int, own_start: int, their_start: int) -> None:
+        """Both starts are physical offsets in bytes."""
+        self.epoch = epoch
+        super().__init__(
+            f"epoch {epoch} begins at {own_start} here and at {their_start} there: it had two"
+            " writers, or one of the epoch files is not what was written"
+        )
