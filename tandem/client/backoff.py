@@ -1,10 +1,18 @@
-"""Which addresses failed lately, and how long to leave them alone. Pure; the caller says when."""
+"""Which addresses failed lately, and how long to leave them alone. Pure; the caller says when.
+
+Two ways to fail, and they need different care. An address that *refuses or hangs up* costs nothing
+to ask, so the next dial only waits a moment. One that is *silent*, such as a frozen process whose
+connections stay open, costs whole time limits: it is asked last, or with little patience.
+"""
 
 from typing import Final
 
 BACKOFF_SECONDS_MIN: Final = 0.1
 BACKOFF_SECONDS_MAX: Final = 2.0
 """Chosen so that a broker that restarts is found within about two seconds."""
+
+SILENT_SECONDS: Final = 10.0
+"""How long an address that did not answer in time counts as silent. Chosen, not measured."""
 
 
 class Backoff:
@@ -16,6 +24,7 @@ class Backoff:
 
     def __init__(self) -> None:
         self._failures: dict[str, tuple[int, float]] = {}
+        self._silent_until: dict[str, float] = {}
 
     def failed(self, address: str, now: float) -> None:
         """A connection could not be opened, or ended without a single answer."""
@@ -31,3 +40,19 @@ class Backoff:
         """Return how long `address` should be left alone; 0.0 if not at all."""
         failure = self._failures.get(address)
         return max(0.0, failure[1] - now) if failure else 0.0
+
+    def fell_silent(self, address: str, now: float) -> None:
+        """`address` did not answer a request in time."""
+        self._silent_until[address] = now + SILENT_SECONDS
+
+    def spoke(self, address: str) -> None:
+        """`address` answered a request."""
+        self._silent_until.pop(address, None)
+
+    def is_silent(self, address: str, now: float) -> bool:
+        """True if `address` did not answer lately."""
+        return self._silent_until.get(address, now) > now
+
+    def is_to_be_avoided(self, address: str, now: float) -> bool:
+        """True if another address should be asked first."""
+        return self.is_silent(address, now) or self.seconds_left(address, now) > 0

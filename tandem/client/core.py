@@ -6,6 +6,10 @@ A route is fetched when it is first needed, again every 30 s by the shell's `upk
 after a failure, but never more often than `ROUTE_RETRY_SECONDS`. An old route is kept when no name
 server answers, and when they have forgotten the topic (they do when they restart).
 
+After a failure not only one name server is asked but as many as it takes to hear of another master:
+the one asked so far may be cut off together with the old master. Of two that differ, the one with
+the higher master epoch is right, and one that is older than what is known changes nothing.
+
 Source: RocketMQ 5.3.3, MQClientInstance.updateTopicRouteInfoFromNameServer and
 sendHeartbeatToAllBroker.
 """
@@ -14,6 +18,8 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
+
+import msgspec
 
 from tandem.client.backoff import Backoff
 from tandem.client.errors import (
@@ -24,7 +30,13 @@ from tandem.client.errors import (
 )
 from tandem.client.flow import Call, Flow, Pause, Shared, call_successfully
 from tandem.client.identity import ClientIdentity
-from tandem.client.routes import AUTO_CREATE_TOPIC, TopicRoute, default_route
+from tandem.client.routes import (
+    AUTO_CREATE_TOPIC,
+    TopicRoute,
+    default_route,
+    masters_of,
+    newest_route,
+)
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
@@ -50,8 +62,9 @@ UPKEEP_SECONDS: Final = 30.0
 REQUEST_TIMEOUT_SECONDS: Final = 3.0
 """RocketMQ's mqClientApiTimeout."""
 
-ROUTE_RETRY_SECONDS: Final = 0.5
-"""Between two tries for one topic: a sender without a route must not flood the name servers."""
+ROUTE_RETRY_SECONDS: Final = 0.25
+"""Between two tries for one topic: a sender without a route must not flood the name servers. A part
+of how long a switch takes for a client, and small against the rest of it."""
 
 SUSPECT_ROUTE_SECONDS: Final = 1.0
 """How long a request with an old route at hand waits for a fresh one."""
@@ -93,19 +106,38 @@ class ClientCore:
             RouteNotFoundError: none of them answers.
         """
         reasons = []
-        for _ in self._name_servers:
-            index = self._name_server
-            address = self._name_servers[index]
-            try:
-                answer: RemotingCommand = yield Call(
-                    address, code, ext, self.clock() + REQUEST_TIMEOUT_SECONDS
-                )
-            except (ConnectionLostError, RequestTimeoutError) as error:
-                reasons.append(str(error))
-                self._name_server = (index + 1) % len(self._name_servers)
-            else:
+        for address in self._name_servers_in_turn():
+            answer = yield from self._ask_one(address, code, ext, REQUEST_TIMEOUT_SECONDS)
+            if isinstance(answer, RemotingCommand):
+                self._name_server = self._name_servers.index(address)
                 return answer
-        raise RouteNotFoundError(about, f"no name server answers ({'; '.join(reasons)})")
+            reasons.append(str(answer))
+        reason = f"no name server answers ({'; '.join(reasons)})"
+        raise RouteNotFoundError(about, reason, may_pass=True)
+
+    def _name_servers_in_turn(self) -> list[str]:
+        """From the one that answered last on; those that fail or are silent come last."""
+        servers = self._name_servers
+        now = self.clock()
+        in_turn = servers[self._name_server :] + servers[: self._name_server]
+        return sorted(in_turn, key=lambda address: self.backoff.is_to_be_avoided(address, now))
+
+    def _ask_one(
+        self,
+        address: str,
+        code: RequestCode,
+        ext: GetRouteInfoRequestHeader | None,
+        seconds_max: float,
+    ) -> Flow[RemotingCommand | ClientError]:
+        try:
+            answer: RemotingCommand = yield Call(address, code, ext, self.clock() + seconds_max)
+        except RequestTimeoutError as error:
+            self.backoff.fell_silent(address, self.clock())
+            return error
+        except ConnectionLostError as error:
+            return error
+        self.backoff.spoke(address)
+        return answer
 
     def refresh_route(self, topic: str) -> Flow[None]:
         """Fetch the route of `topic`. A producer takes that of new topics if there is none.
@@ -115,6 +147,7 @@ class ClientCore:
         """
         try:
             data = yield from self._fetch_route(topic)
+            data = yield from self._confirm_route(topic, data)
             is_default = data is None and topic not in self.routes and self._is_producer
             if is_default:
                 data = yield from self._fetch_route(AUTO_CREATE_TOPIC)
@@ -142,14 +175,47 @@ class ClientCore:
             GetRouteInfoRequestHeader(topic, accept_standard_json_only=True),
             topic,
         )
-        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        return _route_in(answer, topic)
+
+    def _confirm_route(
+        self, topic: str, first: TopicRouteData | None
+    ) -> Flow[TopicRouteData | None]:
+        """Join an answer with what is known; of a suspected route ask others until one has news."""
+        known = self.routes.get(topic)
+        if known is None or known.is_default:
+            return first
+        found = [first] if first is not None else []
+        if topic in self._suspects:
+            for address in self._other_name_servers():
+                if found and _has_news(newest_route([*found, known.data]), known.data):
+                    break
+                data = yield from self._second_opinion(address, topic)
+                found += [data] if data is not None else []
+        if not found:
             return None
-        if answer.code != ResponseCode.SUCCESS:
-            raise RouteNotFoundError(topic, f"name server: {answer.code} {answer.remark}")
+        return _without_forgotten(newest_route([*found, known.data]), found)
+
+    def _second_opinion(self, address: str, topic: str) -> Flow[TopicRouteData | None]:
+        ext = GetRouteInfoRequestHeader(topic, accept_standard_json_only=True)
+        answer = yield from self._ask_one(
+            address, RequestCode.GET_ROUTEINFO_BY_TOPIC, ext, SUSPECT_ROUTE_SECONDS / 2
+        )
+        if not isinstance(answer, RemotingCommand):
+            return None
         try:
-            return decode_json_body(answer.body, TopicRouteData)
-        except MalformedFrameError as error:
-            raise RouteNotFoundError(topic, f"name server: {error}") from error
+            return _route_in(answer, topic)
+        except RouteNotFoundError:
+            return None
+
+    def _other_name_servers(self) -> list[str]:
+        """Those that are not known to be in trouble, without the one that answered last."""
+        now = self.clock()
+        return [
+            address
+            for address in self._name_servers_in_turn()
+            if address != self._name_servers[self._name_server]
+            and not self.backoff.is_to_be_avoided(address, now)
+        ]
 
     def suspect_route(self, topic: str) -> None:
         """A request that followed the route failed: look for a fresh one before the next."""
@@ -180,7 +246,7 @@ class ClientCore:
         if self._tried_at.get(topic) == tried_at:
             yield Shared(f"route {topic}", deadline, partial(self.refresh_route, topic))
         if topic not in self.routes:
-            raise RouteNotFoundError(topic, "no name server told a route in time")
+            raise RouteNotFoundError(topic, "no name server told a route in time", may_pass=True)
         return self.routes[topic]
 
     def _tried_lately_for(self, topic: str) -> float:
@@ -252,6 +318,37 @@ class ClientCore:
                 )
             except ClientError:
                 continue
+
+
+def _route_in(answer: RemotingCommand, topic: str) -> TopicRouteData | None:
+    """The route in a name server's answer, None if it knows no such topic."""
+    if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        return None
+    if answer.code != ResponseCode.SUCCESS:
+        raise RouteNotFoundError(topic, f"name server: {answer.code} {answer.remark}")
+    try:
+        return decode_json_body(answer.body, TopicRouteData)
+    except MalformedFrameError as error:
+        raise RouteNotFoundError(topic, f"name server: {error}") from error
+
+
+def _has_news(found: TopicRouteData, known: TopicRouteData) -> bool:
+    """Whether a route has a master that the known one has not."""
+    before = masters_of(known)
+    return any(
+        address and before.get(name) != (epoch, address)
+        for name, (epoch, address) in masters_of(found).items()
+    )
+
+
+def _without_forgotten(merged: TopicRouteData, found: list[TopicRouteData]) -> TopicRouteData:
+    """Leave out the broker names that only the known route had."""
+    names = {broker.broker_name for route in found for broker in route.broker_datas}
+    return msgspec.structs.replace(
+        merged,
+        broker_datas=[each for each in merged.broker_datas if each.broker_name in names],
+        queue_datas=[each for each in merged.queue_datas if each.broker_name in names],
+    )
 
 
 def parse_addresses(name_servers: str | Sequence[str]) -> list[str]:

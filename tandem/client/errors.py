@@ -7,9 +7,11 @@
       RequestTimeoutError     no answer in time
         SendTimeoutError      the same for a send
       CompressedBodyError     a pulled body cannot be decompressed
+      OffsetBeyondEndError    a reader stands beyond the end of its queue, for good
 
 Every one has `outcome_unknown`. False is a promise: the request had no effect. True means that it
-may have been carried out although no answer came, so sending it again may store it twice.
+may have been carried out although no answer came, so sending it again may store it twice. For a
+send: True, the message may be in the log; False, it is not.
 
 No trio error and no OSError leaves the client, except `trio.Cancelled`.
 """
@@ -41,12 +43,17 @@ class BrokerError(ClientError):
 
 
 class RouteNotFoundError(ClientError):
-    """Nobody can be asked: no name server answers, or none knows a broker that fits."""
+    """Nobody can be asked: no name server answers, or none knows a broker that fits.
 
-    def __init__(self, topic: str, reason: str) -> None:
+    `may_pass` is True if asking again later may help: a group is between two masters, or the name
+    servers are away. It is False for a topic or a queue that does not exist.
+    """
+
+    def __init__(self, topic: str, reason: str, *, may_pass: bool = False) -> None:
         super().__init__(topic, reason)
         self.topic = topic
         self.reason = reason
+        self.may_pass = may_pass
 
     def __str__(self) -> str:
         return f"topic {self.topic!r}: {self.reason}"
@@ -103,6 +110,29 @@ class CompressedBodyError(ClientError):
         return (
             f"message {message.offset_msg_id} of topic {message.topic!r}, queue"
             f" {message.queue_id}, offset {message.queue_offset}: {self.reason}"
+        )
+
+
+class OffsetBeyondEndError(ClientError):
+    """A reader's offset lies beyond the end of its queue, and the master stays with that.
+
+    In a fenced group this does not come from a switch, where queues never become shorter than what
+    was read from them: the topic was created anew, or a group was recovered with losses. Going on
+    at `queue_end` would read offsets a second time that may hold other messages now, so this is the
+    reader's decision.
+    """
+
+    def __init__(self, queue: str, offset: int, queue_end: int) -> None:
+        super().__init__(queue, offset, queue_end)
+        self.queue = queue
+        self.offset = offset
+        self.queue_end = queue_end
+
+    def __str__(self) -> str:
+        return (
+            f"{self.queue}: this reader has reached offset {self.offset}, but the queue ends at"
+            f" {self.queue_end}; what it read is not there any more. Begin again at an offset of"
+            " the queue"
         )
 
 

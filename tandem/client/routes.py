@@ -7,6 +7,7 @@ Source: RocketMQ 5.3.3, MQClientInstance.topicRouteData2TopicPublishInfo and
 topicRouteData2TopicSubscribeInfo; TopicPublishInfo.selectOneMessageQueue.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -85,6 +86,38 @@ class TopicRoute:
         """Return broker id to address of one broker name, the master first."""
         broker = self._brokers.get(broker_name)
         return dict(sorted(broker.broker_addrs.items())) if broker else {}
+
+
+def newest_route(routes: Sequence[TopicRouteData]) -> TopicRouteData:
+    """Return what several name servers say together; the first wins unless another knows better.
+
+    Of a broker name that several tell of, the one with the highest master epoch is right: a name
+    server that was cut off goes on telling of the old master. `routes` must not be empty.
+    """
+    best: dict[str, tuple[BrokerData, list[QueueData]]] = {}
+    for route in routes:
+        for broker in route.broker_datas:
+            name = broker.broker_name
+            if name not in best or _epoch(broker) > _epoch(best[name][0]):
+                queues = [queue for queue in route.queue_datas if queue.broker_name == name]
+                best[name] = (broker, queues)
+    return msgspec.structs.replace(
+        routes[0],
+        broker_datas=[broker for broker, _ in best.values()],
+        queue_datas=[queue for _, queues in best.values() for queue in queues],
+    )
+
+
+def masters_of(data: TopicRouteData) -> dict[str, tuple[int, str]]:
+    """Return epoch (-1: none) and address ("": none) of the master of each broker name."""
+    return {
+        broker.broker_name: (_epoch(broker), broker.broker_addrs.get(MASTER_ID, ""))
+        for broker in data.broker_datas
+    }
+
+
+def _epoch(broker: BrokerData) -> int:
+    return -1 if broker.master_epoch is msgspec.UNSET else broker.master_epoch
 
 
 def default_route(data: TopicRouteData) -> TopicRouteData:

@@ -1,4 +1,4 @@
-from tandem.client.backoff import BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN, Backoff
+from tandem.client.backoff import BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN, SILENT_SECONDS, Backoff
 
 
 def test_the_pause_doubles_up_to_its_bound() -> None:
@@ -24,3 +24,21 @@ def test_an_answer_ends_it_at_once_and_other_addresses_are_not_concerned() -> No
     backoff.succeeded("a:1")
     backoff.succeeded("never failed:1")
     assert backoff.seconds_left("a:1", now=100.0) == 0.0
+
+
+def test_a_silent_address_is_avoided_until_it_speaks_or_time_has_passed() -> None:
+    backoff = Backoff()
+    backoff.fell_silent("a:1", now=100.0)
+    assert backoff.is_to_be_avoided("a:1", now=100.0)
+    assert not backoff.is_to_be_avoided("b:1", now=100.0)
+    assert not backoff.is_silent("a:1", now=100.0 + SILENT_SECONDS)
+    backoff.spoke("a:1")
+    backoff.spoke("never silent:1")
+    assert not backoff.is_to_be_avoided("a:1", now=100.0)
+
+
+def test_an_address_that_refuses_is_avoided_while_its_pause_lasts() -> None:
+    backoff = Backoff()
+    backoff.failed("a:1", now=100.0)
+    assert backoff.is_to_be_avoided("a:1", now=100.0)
+    assert not backoff.is_silent("a:1", now=100.0)

@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 
 from tandem.client.core import ROUTE_RETRY_SECONDS, ClientCore, parse_addresses, split_address
@@ -11,6 +12,7 @@ from tests.tandem.client.fake_broker import (
     MASTER,
     NAME_SERVER,
     ONE_BROKER,
+    OTHER_MASTER,
     SLAVE,
     FakeBroker,
     HandShell,
@@ -199,3 +201,78 @@ def test_addresses_are_checked() -> None:
             parse_addresses(bad)
     with pytest.raises(ValueError, match="no name server"):
         parse_addresses([])
+
+
+def told_by(broker: FakeBroker, epoch: int, master: str) -> None:
+    """Let a name server tell of a master and its epoch."""
+    route = route_of(("broker-a", {0: master, 1: SLAVE}))
+    (data,) = route.broker_datas
+    with_epoch = msgspec.structs.replace(data, master_epoch=epoch)
+    broker.routes["orders"] = msgspec.structs.replace(route, broker_datas=[with_epoch])
+
+
+def master_of(core: ClientCore) -> str:
+    return core.routes["orders"].data.broker_datas[0].broker_addrs[0]
+
+
+def two_name_servers() -> tuple[HandShell, ClientCore, FakeBroker, FakeBroker]:
+    first, second = FakeBroker(), FakeBroker()
+    shell = HandShell({NAME_SERVER: first, SECOND_NAME_SERVER: second})
+    core = producer_core(shell, f"{NAME_SERVER};{SECOND_NAME_SERVER}")
+    told_by(first, 3, MASTER)
+    told_by(second, 3, MASTER)
+    shell.run(core.route("orders", shell.now + 3))
+    return shell, core, first, second
+
+
+def test_a_name_server_that_still_tells_of_the_old_master_is_overruled() -> None:
+    shell, core, _, second = two_name_servers()
+    told_by(second, 4, OTHER_MASTER)
+    core.suspect_route("orders")
+    shell.now += ROUTE_RETRY_SECONDS
+    shell.run(core.route("orders", shell.now + 3))
+    assert master_of(core) == OTHER_MASTER
+    shell.run(core.refresh_route("orders"))
+    assert master_of(core) == OTHER_MASTER
+
+
+def test_one_name_server_is_enough_when_it_tells_of_a_new_master() -> None:
+    shell, core, first, _ = two_name_servers()
+    told_by(first, 4, OTHER_MASTER)
+    core.suspect_route("orders")
+    shell.now += ROUTE_RETRY_SECONDS
+    shell.run(core.route("orders", shell.now + 3))
+    assert master_of(core) == OTHER_MASTER
+    assert shell.calls_to(ROUTE_CODE) == [NAME_SERVER] * 2
+
+
+def test_a_name_server_that_has_forgotten_everything_is_overruled() -> None:
+    shell, core, first, second = two_name_servers()
+    first.routes.clear()
+    told_by(second, 4, OTHER_MASTER)
+    core.suspect_route("orders")
+    shell.now += ROUTE_RETRY_SECONDS
+    shell.run(core.route("orders", shell.now + 3))
+    assert master_of(core) == OTHER_MASTER
+
+
+@pytest.mark.parametrize("body", [b"{", b""])
+def test_a_second_name_server_that_talks_nonsense_changes_nothing(body: bytes) -> None:
+    shell, core, _, second = two_name_servers()
+    second.handlers[ROUTE_CODE] = lambda request: answer_to(request, body=body)
+    core.suspect_route("orders")
+    shell.now += ROUTE_RETRY_SECONDS
+    shell.run(core.route("orders", shell.now + 3))
+    assert master_of(core) == MASTER
+
+
+def test_a_silent_name_server_is_not_asked_again_for_a_while() -> None:
+    shell, core, first, _ = two_name_servers()
+    first.handlers[ROUTE_CODE] = lambda _: None
+    shell.run(core.refresh_route("orders"))
+    shell.run(core.refresh_route("orders"))
+    assert shell.calls_to(ROUTE_CODE)[1:] == [NAME_SERVER, SECOND_NAME_SERVER, SECOND_NAME_SERVER]
+    core.suspect_route("orders")
+    shell.now += ROUTE_RETRY_SECONDS
+    shell.run(core.route("orders", shell.now + 3))
+    assert shell.calls_to(ROUTE_CODE)[4:] == [SECOND_NAME_SERVER]

@@ -1,7 +1,10 @@
 from collections import Counter
 
+import msgspec
+
 from tandem.client.results import MessageQueue
-from tandem.client.routes import TopicRoute, default_route
+from tandem.client.routes import TopicRoute, default_route, masters_of, newest_route
+from tandem.wire.route import TopicRouteData
 from tests.tandem.client.fake_broker import MASTER, OTHER_MASTER, SLAVE, route_of
 
 TWO = route_of(("broker-b", {0: OTHER_MASTER}), ("broker-a", {0: MASTER, 1: SLAVE}), queue_nums=2)
@@ -82,3 +85,28 @@ def test_a_new_topic_gets_four_queues_at_most() -> None:
         )
         == 2
     )
+
+
+def with_epoch(epoch: int, master: str) -> TopicRouteData:
+    route = route_of(("broker-a", {0: master, 1: SLAVE}))
+    (broker,) = route.broker_datas
+    return msgspec.structs.replace(
+        route, broker_datas=[msgspec.structs.replace(broker, master_epoch=epoch)]
+    )
+
+
+def test_of_two_routes_the_one_with_the_higher_master_epoch_is_right() -> None:
+    old, new = with_epoch(3, MASTER), with_epoch(4, OTHER_MASTER)
+    assert newest_route([old, new]) == newest_route([new, old]) == new
+
+
+def test_without_epochs_the_first_route_is_taken_and_others_add_what_it_lacks() -> None:
+    classic = route_of(("broker-a", {0: MASTER}))
+    elsewhere = route_of(("broker-a", {0: OTHER_MASTER}), ("broker-b", {0: SLAVE}))
+    merged = newest_route([classic, elsewhere])
+    assert masters_of(merged) == {"broker-a": (-1, MASTER), "broker-b": (-1, SLAVE)}
+    assert [queue.broker_name for queue in merged.queue_datas] == ["broker-a", "broker-b"]
+
+
+def test_a_broker_name_without_master_has_an_empty_address() -> None:
+    assert masters_of(route_of(("broker-a", {1: SLAVE}))) == {"broker-a": (-1, "")}
