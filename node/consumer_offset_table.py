@@ -49,6 +49,23 @@ class ConsumerOffsetTable:
         if self._commits % COMMITS_PER_VERSION == 0:
             self._version = next_version(self._version, self._wall_clock_ms())
 
+    def replace(self, offsets: dict[str, dict[int, int]]) -> None:
+        """Have these offsets and no others, by `topic@group` and queue id."""
+        self._offsets = {key: dict(queues) for key, queues in offsets.items()}
+        self._version = next_version(self._version, self._wall_clock_ms())
+        self._changed = True
+
+    def adopt(self, offsets: dict[str, dict[int, int]]) -> None:
+        """Take over offsets that were decided on elsewhere, by `topic@group` and queue id."""
+        for key, queues in offsets.items():
+            self._offsets.setdefault(key, {}).update(queues)
+        self._version = next_version(self._version, self._wall_clock_ms())
+        self._changed = True
+
+    def offsets(self) -> dict[str, dict[int, int]]:
+        """A copy of the whole table, by `topic@group` and queue id."""
+        return {key: dict(queues) for key, queues in self._offsets.items()}
+
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
         """The committed offset, or None if the group has none in this queue."""
         return self._offsets.get(f"{topic}{TOPIC_GROUP_SEPARATOR}{group}", {}).get(queue_id)

@@ -49,17 +49,25 @@ class DelayedDelivery:
         *,
         wall_clock_ms: Callable[[], int],
         random: Random,
+        is_journaled: bool = False,
     ) -> None:
+        """Take up the delivery where its files say.
+
+        With `is_journaled`, progress is what was put, durable or not: it is written into the log
+        behind the messages, so it is known no earlier than they are.
+        """
         self._store = store
         directory = store.config.directory
-        offsets = TableFile(disk, f"{directory}/config/delayOffset.json")
+        self._offsets = delay_offset_table(disk, directory, wall_clock_ms)
         self._schedule = ScheduleMessageService(
             store.delay_levels,
-            DelayOffsetTable(offsets, wall_clock_ms),
+            self._offsets,
             find_queue=lambda queue_id: store.queues.find(SCHEDULE_TOPIC, queue_id),
             message=store.commit_log.message,
             put=self._put,
-            flushed_where=lambda: store.flushed_where,
+            flushed_where=lambda: (
+                store.max_physical_offset if is_journaled else store.flushed_where
+            ),
             wall_clock_ms=wall_clock_ms,
         )
         self._timers: TimerMessageStore | None = None
@@ -91,6 +99,11 @@ class DelayedDelivery:
                 self._timers.run, after_delivery, lambda: self._store.min_physical_offset
             )
 
+    def progress(self) -> dict[int, int]:
+        """How far each delay level has got that has got anywhere."""
+        levels = range(1, self._store.delay_levels.level_max + 1)
+        return {level: at for level in levels if (at := self._offsets.query(level))}
+
     def message_arrived(self, topic: str) -> None:
         """Look again, if the topic is one of those that messages wait in."""
         if topic == SCHEDULE_TOPIC:
@@ -111,3 +124,14 @@ class DelayedDelivery:
         finally:
             if self._timers is not None:
                 self._timers.close()
+
+
+def delay_offset_table(
+    disk: Disk, directory: str, wall_clock_ms: Callable[[], int]
+) -> DelayOffsetTable:
+    """The progress of a store's delayed delivery, as it was saved.
+
+    Raises:
+        TableFileError: neither the file nor its backup can be read.
+    """
+    return DelayOffsetTable(TableFile(disk, f"{directory}/config/delayOffset.json"), wall_clock_ms)

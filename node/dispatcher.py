@@ -56,13 +56,14 @@ class Dispatcher:
     """The handlers of one listener."""
 
     def __init__(self, handlers: Mapping[int, Handler]) -> None:
-        self._handlers = dict(handlers)
+        self.handlers = handlers
+        """May be replaced at any time: the next request is for the new ones."""
 
     def dispatch(self, connection: Connection, command: RemotingCommand) -> None:
         """Have a request handled and answer it on its connection."""
         if command.flag & RESPONSE_FLAG:
             return  # the answer to something we pushed; nothing of ours waits for one
-        handler = self._handlers.get(command.code, _not_supported)
+        handler = self.handlers.get(command.code, _not_supported)
         try:
             answer = handler(connection, command)
         except RequestError as error:

@@ -55,10 +55,16 @@ class PeerLink:
         peer: NodeSettings,
         purpose: str,
         task: Callable[[RemotingClient], Awaitable[None]],
+        *,
+        address: str | None = None,
+        port: int | None = None,
     ) -> None:
+        """Take what to repeat with whom; `address` and `port` where they are not the peer's own."""
         self._network = network
         self._source = source
         self._peer = peer
+        self._address = address or peer.address
+        self._port = port or peer.port
         self._purpose = purpose
         self._task = task
         self._hurry = trio.Event()
@@ -74,8 +80,8 @@ class PeerLink:
             try:
                 async with open_client(
                     self._network,
-                    self._peer.address,
-                    self._peer.port,
+                    self._address,
+                    self._port,
                     source=self._source,
                     timeout_seconds=REQUEST_SECONDS_MAX,
                 ) as client:

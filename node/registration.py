@@ -4,6 +4,10 @@ Every node is a name server, so a broker registers with all of them, itself incl
 every few seconds, and at once when a topic changes. When this process dies its connections close,
 and everybody drops it from the route in the same moment.
 
+In a fenced group the master of the moment registers with broker id 0, and every registration
+carries the epoch as the state version of its topics: name servers then know which of two masters
+is the newer one.
+
 Source: RocketMQ 5.3.3, BrokerController.registerBrokerAll.
 """
 
@@ -11,11 +15,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
 
+from node.config import MASTER_ID
 from node.peer_link import PeerLink
 from tandem.wire.request_code import RequestCode
-from tandem.wire.request_headers import RegisterBrokerBody, RegisterBrokerRequestHeader
+from tandem.wire.request_headers import (
+    RegisterBrokerBody,
+    RegisterBrokerRequestHeader,
+    TopicConfigSerializeWrapper,
+    UnregisterBrokerRequestHeader,
+)
 from tandem.wire.route import encode_json_body
 
 if TYPE_CHECKING:
@@ -34,6 +45,7 @@ class Registration:
     ) -> None:
         settings = config.cluster.broker
         node = config.node
+        self._node_id = node.broker_id
         self._interval_seconds = settings.register_broker_interval_ms / 1000
         self._routes = routes
         self._topics = topics
@@ -47,11 +59,38 @@ class Registration:
             # Present, so that name servers take a lone slave's topics; see RouteTable.
             enable_acting_master=False,
         )
+        self._epoch = 0
+        # The connection to a name server's own port outlives changes of role on the other side.
         self._links = [
-            PeerLink(network, node.address, peer, "registration", self._register_with)
+            PeerLink(
+                network,
+                node.address,
+                peer,
+                "registration",
+                self._register_with,
+                address=config.address_of(peer),
+                port=peer.name_server_port if config.is_fenced else peer.port,
+            )
             for peer in config.cluster.nodes
             if peer.name != node.name
         ]
+
+    def role_changed(self, *, is_master: bool, epoch: int) -> None:
+        """Register everywhere now under the id that belongs to the role."""
+        broker_id = MASTER_ID if is_master else self._node_id
+        if (broker_id, epoch) != (self._header.broker_id, self._epoch):
+            self._epoch = epoch
+            self._header = msgspec.structs.replace(self._header, broker_id=broker_id)
+            self.topics_changed()
+
+    def unregister_here(self) -> None:
+        """Take this node off its own name server; the others see its connections close."""
+        header = self._header
+        self._routes.unregister(
+            UnregisterBrokerRequestHeader(
+                header.broker_name, header.broker_addr, header.cluster_name, header.broker_id
+            )
+        )
 
     def topics_changed(self) -> None:
         """Register the new topics everywhere now."""
@@ -70,11 +109,18 @@ class Registration:
 
     def _register_here(self) -> None:
         self._routes.register(
-            self._header, self._topics.configs, connection=None, now=trio.current_time()
+            self._header, self._configs(), connection=None, now=trio.current_time()
         )
 
+    def _configs(self) -> TopicConfigSerializeWrapper:
+        configs = self._topics.configs
+        if not self._epoch:
+            return configs
+        version = msgspec.structs.replace(configs.data_version, state_version=self._epoch)
+        return msgspec.structs.replace(configs, data_version=version)
+
     async def _register_with(self, client: RemotingClient) -> None:
-        body = RegisterBrokerBody(self._topics.configs)
+        body = RegisterBrokerBody(self._configs())
         await client.request(
             RequestCode.REGISTER_BROKER, ext=self._header, body=encode_json_body(body)
         )

@@ -226,10 +226,13 @@ class RouteTable:
 
     def _broker_data(self, name: str) -> BrokerData:
         broker = self._brokers[name]
+        master = broker.addresses.get(MASTER_ID)
+        epoch = self._live[master].data_version.state_version if master is not None else 0
         return BrokerData(
             broker_addrs=dict(sorted(broker.addresses.items())),
             broker_name=name,
             cluster=broker.cluster,
+            master_epoch=epoch or msgspec.UNSET,
         )
 
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ha.config import HAConfig, SlaveNode
 from ha.ha_service import HAService
 from node.client_table import ClientTable
 from node.config import BrokerRole
@@ -36,6 +35,7 @@ from node.handlers.queue_offset import QueueOffset
 from node.handlers.send_message import SendMessage, SlaveRefusal, Wait, WaitPolicy
 from node.handlers.send_properties import PropertyStamp, UniqueKeys
 from node.handlers.topic_route import TopicRoute
+from node.part_configs import ha_config, store_config
 from node.pull_request_hold_service import PullRequestHoldService
 from node.registration import Registration
 from node.route_table import RouteTable
@@ -43,8 +43,7 @@ from node.server import Server
 from node.slave_synchronize import SlaveSynchronize
 from node.store_settings import FlushDiskType
 from node.topic_config_table import TopicConfigTable, system_topics
-from store import FlushDiskType as StoreFlushDiskType
-from store import MessageStore, StoreConfig, StoreError
+from store import MessageStore, StoreError
 from store.errors import TableFileError
 from store.table_file import TableFile
 from tandem.wire.message import Host
@@ -354,60 +353,3 @@ class _Node:
         while True:
             await trio.sleep(FLUSH_CONSUMER_OFFSET_SECONDS)
             self.save_offsets()
-
-
-def store_config(config: NodeConfig) -> StoreConfig:
-    """What the store has to know of cluster.yaml."""
-    store = config.cluster.store
-    return StoreConfig(
-        directory=str(config.directory),
-        store_path_commit_log=tuple(map(str, config.commit_log_directories)),
-        mapped_file_size_commit_log_bytes=store.mapped_file_size_commit_log_bytes,
-        mapped_file_size_consume_queue_bytes=store.mapped_file_size_consume_queue_bytes,
-        enable_consume_queue_ext=store.enable_consume_queue_ext,
-        mapped_file_size_consume_queue_ext_bytes=store.mapped_file_size_consume_queue_ext_bytes,
-        max_message_size_bytes=store.max_message_size_bytes,
-        message_delay_level=store.message_delay_level,
-        timer_wheel_enable=store.timer_wheel_enable,
-        enabled_append_prop_crc=store.enabled_append_prop_crc,
-        force_verify_prop_crc=store.force_verify_prop_crc,
-        flush_disk_type=StoreFlushDiskType(store.flush_disk_type.value),
-        flush_interval_commit_log_ms=store.flush_interval_commit_log_ms,
-        flush_commit_log_least_pages=store.flush_commit_log_least_pages,
-        flush_commit_log_thorough_interval_ms=store.flush_commit_log_thorough_interval_ms,
-        flush_interval_consume_queue_ms=store.flush_interval_consume_queue_ms,
-        transient_store_pool_enable=store.transient_store_pool_enable,
-        transient_store_pool_size=store.transient_store_pool_size,
-        warm_mapped_file_enable=store.warm_mapped_file_enable,
-        message_index_enable=store.message_index_enable,
-        max_hash_slot_num=store.max_hash_slot_num,
-        max_index_num=store.max_index_num,
-        delete_when=store.delete_hours,
-        file_reserved_time_hours=store.file_reserved_time_hours,
-        disk_max_used_space_ratio=store.disk_max_used_space_ratio,
-        disk_space_clean_forcibly_ratio=store.disk_space_clean_forcibly_ratio,
-        disk_space_warning_level_ratio=store.disk_space_warning_level_ratio,
-        clean_resource_interval_ms=store.clean_resource_interval_ms,
-    )
-
-
-def ha_config(config: NodeConfig) -> HAConfig:
-    """What replication has to know of cluster.yaml."""
-    replication = config.cluster.replication
-    master = None if config.node.is_master else Host(config.master.address, config.master.ha_port)
-    return HAConfig(
-        name=config.node.name,
-        address=config.node.address,
-        ha_port=config.node.ha_port,
-        master=master,
-        slaves=tuple(SlaveNode(slave.name, slave.address) for slave in config.slaves),
-        slave_timeout_ms=replication.slave_timeout_ms,
-        ha_max_gap_not_in_sync_bytes=replication.ha_max_gap_not_in_sync_bytes,
-        in_sync_replicas=replication.in_sync_replicas,
-        ha_transfer_batch_size_bytes=replication.ha_transfer_batch_size_bytes,
-        ha_send_heartbeat_interval_ms=replication.ha_send_heartbeat_interval_ms,
-        ha_housekeeping_interval_ms=replication.ha_housekeeping_interval_ms,
-        ha_reconnect_interval_ms=replication.ha_reconnect_interval_ms,
-        sync_from_last_file=replication.sync_from_last_file,
-        check_crc_on_append=replication.check_crc_on_append,
-    )

@@ -19,10 +19,10 @@ from tandem.wire.delay_level import SCHEDULE_TOPIC
 from tandem.wire.request_headers import TopicConfig, TopicConfigSerializeWrapper
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import PERM_INHERIT, PERM_READ, PERM_WRITE
-from tandem.wire.system_topics import TIMER_TOPIC
+from tandem.wire.system_topics import JOURNAL_TOPIC, TIMER_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from store.table_file import TableFile
 
@@ -54,9 +54,10 @@ NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
         "TRANS_CHECK_MAX_TIME_TOPIC",
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
+        JOURNAL_TOPIC,
     }
 )
-"""Source: TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET."""
+"""Source: TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET; the last one is ours."""
 
 TOPIC_OR_GROUP: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 """Source: TopicValidator.isTopicOrGroupIllegal."""
@@ -80,10 +81,19 @@ def _nothing() -> None:
     """Stand in for a hook that nobody set."""
 
 
+def _no_objection(_: tuple[TopicConfig, ...]) -> None:
+    """Stand in for a hook that nobody set."""
+
+
 class TopicConfigTable:
     """The topics of one broker, and the file they are kept in.
 
-    A change is on disk before it shows; `on_change` is called after it (to register it).
+    A change is on disk before it shows.
+
+    Attributes:
+        on_change: Called after each change (to register it).
+        before_update: Called with what `update` is about to change (to write it into the journal
+            of a fenced group); it may raise `RequestError`, and nothing is changed.
     """
 
     def __init__(
@@ -93,6 +103,7 @@ class TopicConfigTable:
         on_change: Callable[[], None] = _nothing,
     ) -> None:
         self.on_change = on_change
+        self.before_update: Callable[[tuple[TopicConfig, ...]], None] = _no_objection
         self._file = file
         self._wall_clock_ms = wall_clock_ms
         saved = file.load(TopicConfigSerializeWrapper) or TopicConfigSerializeWrapper()
@@ -120,6 +131,17 @@ class TopicConfigTable:
 
     def update(self, *configs: TopicConfig) -> None:
         """Create or change topics. Nothing happens if they are like that already.
+
+        Raises:
+            RequestError: The table cannot be saved; nothing is changed.
+        """
+        changed = tuple(each for each in configs if self._topics.get(each.topic_name) != each)
+        if changed:
+            self.before_update(changed)
+            self.adopt(changed)
+
+    def adopt(self, configs: Iterable[TopicConfig]) -> None:
+        """Take over topics that were decided on elsewhere; `before_update` is not asked.
 
         Raises:
             RequestError: The table cannot be saved; nothing is changed.
@@ -153,6 +175,16 @@ class TopicConfigTable:
         """
         if configs.data_version != self._version or configs.topic_config_table != self._topics:
             self._replace(configs)
+
+    def replace_topics(self, topics: dict[str, TopicConfig]) -> None:
+        """Have these topics and no others, under a new version if that is a change.
+
+        Raises:
+            RequestError: The table cannot be saved; nothing is changed.
+        """
+        if topics != self._topics:
+            version = next_version(self._version, self._wall_clock_ms())
+            self._replace(TopicConfigSerializeWrapper(dict(topics), version))
 
     def _inherited(self, topic: str, default_topic: str, queue_nums: int) -> TopicConfig:
         default = self._topics.get(default_topic)

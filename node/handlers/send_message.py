@@ -11,6 +11,10 @@ written together, so they leave together, and the services count rounds instead 
 A message that is answered with FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE *is*
 in the log; the remark says in words what went wrong.
 
+In a fenced group each put is first admitted by whoever knows whether this node is the master, and
+every refusal says that the message was not stored. A put with TANDEM_ACK=flushed waits for the
+disks of the replicas, whatever its group waits for.
+
 Source: RocketMQ 5.3.3, SendMessageProcessor, AbstractSendMessageProcessor.msgCheck; store pipeline
 in DefaultMessageStore.asyncPutMessage and CommitLog.handleDiskFlushAndHA.
 """
@@ -32,6 +36,7 @@ from node.handlers.send_properties import (
     delay_level,
     is_waiting,
     unique_key_of,
+    wants_flushed,
 )
 from node.topic_config_table import NOT_ALLOWED_SEND_TOPICS, RETRY_TOPIC_PREFIX, topic_complaint
 from store import PutBatch, PutMessage, PutMessageStatus
@@ -118,8 +123,21 @@ class WaitPolicy(msgspec.Struct, frozen=True):
     """None under ASYNC_MASTER."""
 
 
+class Admission(msgspec.Struct, frozen=True):
+    """Who says whether a fenced group's node takes a put, and what a put may wait for there."""
+
+    refusal: Callable[[], str]
+    """Why no put is taken now; empty if puts are taken. Called for every put."""
+
+    status: Callable[[], PutMessageStatus]
+    """What belongs to the last refusal."""
+
+    flushed: WaitPolicy
+    """For what a put with TANDEM_ACK=flushed waits."""
+
+
 class SendMessage:
-    """Serves the puts of a master."""
+    """Serves the puts of a master; in a fenced group, of a node that may be the master."""
 
     def __init__(
         self,
@@ -128,15 +146,19 @@ class SendMessage:
         properties: PropertyStamp,
         policy: WaitPolicy,
         random: Random,
+        admission: Admission | None = None,
     ) -> None:
         self._store = store
         self._topics = topics
         self._properties = properties
         self._policy = policy
         self._random = random
+        self._admission = admission
+        self._refusal = admission.refusal if admission is not None else _admitted
         self._policy_waits = policy != WaitPolicy()
         self._parked_count = 0
         self._round: ParkedRound | None = None
+        self._flushed_round: ParkedRound | None = None
 
     def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """Put a message or a batch. This runs once per message, so it is one flat function."""
@@ -144,6 +166,8 @@ class SendMessage:
             header: SendHeader = command.decode_header(SendMessageRequestHeader)
         else:
             header = command.decode_header(SendMessageRequestHeaderV2)
+        if refusal := self._refusal():
+            raise self._not_admitted(refusal)
         topic = header.topic
         config = self._topics.get(topic)
         if config is None or topic in NOT_ALLOWED_SEND_TOPICS:
@@ -177,25 +201,48 @@ class SendMessage:
                 )
             )
         if result.status is not _PUT_OK:
-            return response_to(command, _CODES[result.status], result.reason)
+            return response_to(command, _CODES[result.status], self._reason(result))
         response = stored_response(command, queue_id, properties, result)
         if self._policy_waits and not command.flag & ONEWAY_FLAG and is_waiting(properties):
-            self._park(connection, response, result)
+            self._park(self._parked_round(connection, properties), connection, response, result)
             return None
         return response
 
     def submit(self) -> None:
         """Have the puts parked in this round waited for. Call it at the end of every round."""
         parked, self._round = self._round, None
+        flushed, self._flushed_round = self._flushed_round, None
         if parked is not None:
             parked.submit(trio.current_time())
+        if flushed is not None:
+            flushed.submit(trio.current_time())
+
+    def _not_admitted(self, refusal: str) -> RequestError:
+        assert self._admission is not None, "nobody else refuses"
+        return RequestError(_CODES[self._admission.status()], _not_stored(refusal))
+
+    def _reason(self, result: PutMessageResult) -> str:
+        if self._admission is None or result.status.is_stored:
+            return result.reason
+        return _not_stored(result.reason)
+
+    def _parked_round(self, connection: Connection, properties: str) -> ParkedRound:
+        if self._admission is not None and wants_flushed(properties):
+            if self._flushed_round is None:
+                policy = self._admission.flushed
+                self._flushed_round = ParkedRound(connection, policy, self._unpark)
+            return self._flushed_round
+        if self._round is None:
+            self._round = ParkedRound(connection, self._policy, self._unpark)
+        return self._round
 
     def _park(
-        self, connection: Connection, response: RemotingCommand, result: PutMessageResult
+        self,
+        parked: ParkedRound,
+        connection: Connection,
+        response: RemotingCommand,
+        result: PutMessageResult,
     ) -> None:
-        parked = self._round
-        if parked is None:
-            parked = self._round = ParkedRound(connection, self._policy, self._unpark)
         # A round is about one connection: nobody else's requests are handled before its end.
         assert parked.connection is connection
         parked.puts.append((result.end_offset, response))
@@ -315,6 +362,15 @@ class ParkedRound:
                 else (end, msgspec.structs.replace(response, code=code, remark=reason))
                 for end, response in self.puts
             ]
+
+
+def _admitted() -> str:
+    """Stand in where every put is admitted."""
+    return ""
+
+
+def _not_stored(reason: str) -> str:
+    return f"{reason}; the message was not stored"
 
 
 def stored_response(

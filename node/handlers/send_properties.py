@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Final
 from node.errors import RequestError
 from tandem.wire.message import TRANSACTION_MASK
 from tandem.wire.message_properties import (
+    ACK_FLUSHED,
     NAME_VALUE_SEPARATOR,
+    PROPERTY_ACK,
     PROPERTY_CLUSTER,
     PROPERTY_DELAY_LEVEL,
     PROPERTY_MSG_REGION,
@@ -42,6 +44,7 @@ REGION: Final = "DefaultRegion"
 PROPERTY_POP_CK: Final = "POP_CK"
 
 _WAIT: Final = PROPERTY_WAIT_STORE_MSG_OK + NAME_VALUE_SEPARATOR
+_ACK: Final = PROPERTY_ACK + NAME_VALUE_SEPARATOR
 _UNIQUE_KEY: Final = PROPERTY_UNIQUE_KEY + NAME_VALUE_SEPARATOR
 _CLUSTER: Final = PROPERTY_CLUSTER + NAME_VALUE_SEPARATOR
 _MSG_REGION: Final = PROPERTY_MSG_REGION + NAME_VALUE_SEPARATOR
@@ -59,6 +62,11 @@ def is_waiting(properties: str) -> bool:
     """
     value = _last_value(properties, _WAIT)
     return not value or value.lower() == "true"
+
+
+def wants_flushed(properties: str) -> bool:
+    """Whether the producer wants its answer only when the message is on every replica's disk."""
+    return _ACK in properties and _last_value(properties, _ACK) == ACK_FLUSHED
 
 
 def unique_key_of(properties: str) -> str | None:

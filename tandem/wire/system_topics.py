@@ -13,6 +13,8 @@ RMQ_SYS_TRANS_HALF_TOPIC: Final = "RMQ_SYS_TRANS_HALF_TOPIC"
 RMQ_SYS_TRANS_OP_HALF_TOPIC: Final = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANS_CHECK_MAX_TIME_TOPIC: Final = "TRANS_CHECK_MAX_TIME_TOPIC"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
+JOURNAL_TOPIC: Final = "rmq_sys_TANDEM_JOURNAL"
+"""Ours: what a fenced group keeps beside its messages. To RocketMQ a system topic like others."""
 CID_RMQ_SYS_TRANS: Final = "CID_RMQ_SYS_TRANS"
 """The consumer group under which the check of transactions keeps its progress."""
 

@@ -6,7 +6,7 @@ import pytest
 import trio
 
 from ha.network import ConnectionLost
-from node.run import ha_config, store_config
+from node.part_configs import ha_config, store_config
 from node.topic_config_table import AUTO_CREATE_TOPIC
 from store import FlushDiskType
 from tandem.wire.message import Host

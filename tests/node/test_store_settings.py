@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from node.errors import ConfigError
-from node.run import store_config
+from node.part_configs import store_config
 from node.store_settings import StoreSettings, check_store
 from node.yaml_reader import Reader
 from store import StoreConfig
