@@ -19,12 +19,8 @@ compared (VERIFY), nothing is appended and nothing more is reported. The reporte
 which a RocketMQ master would take for "begin at your last file": if the last record is the first of
 the log, its first byte is left out of the comparison.
 
-In TRANSFER only whole records leave, each checked: known magic, lengths that add up, its own
-physical offset, a body that its CRC fits, room left for the end-of-file record. So a slave's log
-always ends where a record ends, whatever the cuts of the frames.
-
-What one read brings is checked and handed out in one go, however many frames it holds: the cost of
-a check is in the calls, and a copy that joins the bodies of frames is cheaper.
+In TRANSFER only whole, checked records leave (see `ha.whole_records`). What one read brings is
+checked and handed out in one go, however many frames it holds.
 
 Source: RocketMQ 5.3.3, store/ha/DefaultHAClient.dispatchReadRequest, which appends unchecked.
 """
@@ -33,10 +29,7 @@ from __future__ import annotations
 
 import enum
 
-import msgspec
-
 from ha.errors import (
-    CorruptTransferError,
     LocalHAError,
     LogDivergedError,
     MalformedTransferError,
@@ -45,7 +38,7 @@ from ha.errors import (
     RemoteHAError,
 )
 from ha.protocol import REPORT, TRANSFER_BODY_BYTES_MAX, TRANSFER_HEADER
-from tandem.wire.record_scan import BLANK_HEADER_BYTES, ScanStop, check_records
+from ha.whole_records import AppendBody, WholeRecords
 
 OFFSET_MAX = 2**63 - 1
 
@@ -59,43 +52,28 @@ class HAClientState(enum.Enum):
     BROKEN = enum.auto()
 
 
-class AppendBody(msgspec.Struct, frozen=True):
-    """Append `body`, one or more whole checked records, to our commit log at `offset`.
-
-    All of `body` belongs into one file of the log. Its last record starts at `last_record_offset`.
-    """
-
-    offset: int
-    body: bytes | memoryview
-    last_record_offset: int
-
-
 class HAClient:
     """Follows one master, session after session.
 
-    Invariants: in VERIFY nothing has been handed out. In TRANSFER everything below
-    `_received - _held_bytes` has been handed out, or was in the log when the session began; what is
-    held begins where a record begins, and `_needed` of it tell more about that record.
+    Invariants: in VERIFY nothing has been handed out. In TRANSFER everything below what `_records`
+    holds has been handed out, or was in the log when the session began.
     Memory: what was last received, plus at most one record.
     """
 
     _data: bytes
     _position: int
     _frame_left: int
-    _held: list[bytes | memoryview]
-    _held_bytes: int
-    _needed: int
     _overlap: bytes
     _log_end: int
-    _received: int
     _reported: int
     _accepts_any_offset: bool
 
     def __init__(self, *, file_size_bytes: int, record_bytes_max: int, check_crc: bool) -> None:
-        assert file_size_bytes > BLANK_HEADER_BYTES
-        self._file_size_bytes = file_size_bytes
-        self._record_bytes_max = record_bytes_max
-        self._check_crc = check_crc
+        self._records = WholeRecords(
+            file_size_bytes=file_size_bytes,
+            record_bytes_max=record_bytes_max,
+            check_crc=check_crc,
+        )
         self.state = HAClientState.READY
         self._forget()
 
@@ -110,10 +88,10 @@ class HAClient:
         self._forget()
         self._overlap = last_record[1:] if len(last_record) == log_end else last_record
         self._log_end = log_end
-        self._received = log_end - len(self._overlap)
+        self._records.begin(log_end - len(self._overlap))
         self._accepts_any_offset = log_end == 0
         self.state = HAClientState.VERIFY if self._overlap else HAClientState.TRANSFER
-        self._reported = self._received
+        self._reported = self._records.end
         return REPORT.pack(self._reported)
 
     def receive_data(self, data: bytes) -> None:
@@ -137,7 +115,7 @@ class HAClient:
         try:
             while True:
                 gathered = self._gather()
-                event = self._take_records()
+                event = self._records.take()
                 if event is not None or not gathered:
                     return event
         except RemoteHAError:
@@ -169,12 +147,9 @@ class HAClient:
         self._data = b""
         self._position = 0
         self._frame_left = 0
-        self._held = []
-        self._held_bytes = 0
-        self._needed = BLANK_HEADER_BYTES
+        self._records.begin(0)
         self._overlap = b""
         self._log_end = 0
-        self._received = 0
         self._reported = -1
         self._accepts_any_offset = False
 
@@ -190,7 +165,7 @@ class HAClient:
                     break
             except RemoteHAError:
                 # Good records first; this is met again when they have been handed out.
-                if self._held_bytes >= self._needed:
+                if self._records.is_ready:
                     break
                 raise
         return self._position > start
@@ -206,10 +181,10 @@ class HAClient:
             )
         if self._accepts_any_offset:
             # The master chooses where a new slave begins.
-            self._received = offset
+            self._records.begin(offset)
             self._accepts_any_offset = size == 0
-        elif offset != self._received:
-            raise OffsetMismatchError(offset=offset, expected=self._received)
+        elif offset != self._records.end:
+            raise OffsetMismatchError(offset=offset, expected=self._records.end)
         elif size == 0 and self.state is HAClientState.VERIFY:
             raise MasterBehindError(log_end=self._log_end, master_end=offset)
         self._position += TRANSFER_HEADER.size
@@ -222,78 +197,21 @@ class HAClient:
         if self.state is HAClientState.VERIFY:
             size = min(size, len(self._overlap))
             self._compare(self._data[self._position : self._position + size])
+            self._records.begin(self._records.end + size)
         else:
-            self._held.append(memoryview(self._data)[self._position : self._position + size])
-            self._held_bytes += size
+            self._records.add(memoryview(self._data)[self._position : self._position + size])
         self._position += size
         self._frame_left -= size
-        self._received += size
 
     def _compare(self, theirs: bytes) -> None:
         """Compare the next bytes of the overlap with our own."""
         ours = self._overlap[: len(theirs)]
         if ours != theirs:
             same = next(i for i in range(len(ours)) if ours[i] != theirs[i])
-            raise LogDivergedError(offset=self._received + same)
+            raise LogDivergedError(offset=self._records.end + same)
         self._overlap = self._overlap[len(theirs) :]
         if not self._overlap:
             self.state = HAClientState.TRANSFER
-
-    def _take_records(self) -> AppendBody | None:
-        """Take all whole records that are held and lie in one file."""
-        while self._held_bytes >= self._needed:
-            offset = self._received - self._held_bytes
-            held = self._held[0] if len(self._held) == 1 else b"".join(self._held)
-            stop = min(len(held), self._file_left(offset))
-            last, end, self._needed = self._find_whole(held, stop, offset)
-            # The rest is copied: a view of it would keep all that was received.
-            self._held = [held] if not end else [bytes(held[end:])]
-            self._held_bytes -= end
-            if end:
-                return AppendBody(offset, memoryview(held)[:end], offset + last)
-        return None
-
-    def _find_whole(self, held: bytes | memoryview, stop: int, offset: int) -> tuple[int, int, int]:
-        """Find whole sound records in `held[:stop]`, all of which lies in one file.
-
-        Returns where the last of them starts and ends, and how many bytes behind that end, or
-        from 0 on if there are none, it takes to know more.
-        """
-        self._fitting(BLANK_HEADER_BYTES, offset, spare=0)
-        check = check_records(
-            held,
-            offset,
-            0,
-            stop,
-            check_crc=self._check_crc,
-            record_bytes_max=self._record_bytes_max,
-        )
-        if check.end:
-            self._fitting(check.end, offset, spare=BLANK_HEADER_BYTES)
-            return check.last_start, check.end, BLANK_HEADER_BYTES
-        needed = check.needed_bytes
-        if check.stop is ScanStop.TORN:
-            return 0, 0, self._fitting(needed, offset, spare=BLANK_HEADER_BYTES)
-        if check.stop is not ScanStop.BLANK:
-            reason = check.reason or "zeros where a record should be"
-            raise CorruptTransferError(offset=offset, reason=reason)
-        if needed != self._file_left(offset):
-            reason = f"end-of-file record of {needed} bytes does not end the file"
-            raise CorruptTransferError(offset=offset, reason=reason)
-        if stop < needed:
-            return 0, 0, needed
-        return 0, needed, BLANK_HEADER_BYTES
-
-    def _fitting(self, size: int, offset: int, *, spare: int) -> int:
-        """Return `size` if so many bytes from `offset` on leave `spare` bytes of the file."""
-        left = self._file_left(offset) - spare
-        if size > left:
-            reason = f"{size} bytes of records where the file has room for {left}"
-            raise CorruptTransferError(offset=offset, reason=reason)
-        return size
-
-    def _file_left(self, offset: int) -> int:
-        return self._file_size_bytes - offset % self._file_size_bytes
 
     def _expect_state(self, *states: HAClientState) -> None:
         if self.state not in states:
