@@ -34,6 +34,7 @@ from store.queue_units import (
     Units,
     end_of_units_below,
     ends_in_doubt,
+    first_not_below,
     units_of,
 )
 from tandem.wire.store_layout import (
@@ -421,6 +422,23 @@ class BatchConsumeQueue:
         """Return (physical offset, size, tags code) of the record that holds a message."""
         return self._unit_at(self._index_of(queue_offset))[:3]
 
+    def readable_end(self, physical_offset: int) -> int:
+        """Return the queue offset behind the last record that ends by then.
+
+        See `ConsumeQueue.readable_end`.
+        """
+        if self.max_physic_offset <= physical_offset:
+            return self.next_offset
+
+        def is_below(index: int) -> bool:
+            unit = self._unit_at(index)
+            return unit.offset + unit.size <= physical_offset
+
+        first = self._first_index
+        index = first_not_below(first, self._end_index, is_below)
+        end = self._unit_at(index - 1).end if index > first else 0
+        return max(self.min_offset, end)
+
     def offset_by_time(
         self,
         store_timestamp_of: Callable[[int], int],
@@ -428,6 +446,7 @@ class BatchConsumeQueue:
         min_physical_offset: int,
         *,
         upper: bool = False,
+        end: int | None = None,
     ) -> int:
         """Return the first queue offset of the batch for a store time; see `ConsumeQueue`.
 
@@ -436,11 +455,13 @@ class BatchConsumeQueue:
         Source: BatchConsumeQueue.getOffsetInQueueByTime.
         """
         del store_timestamp_of
-        indexes = range(self._first_index_from(min_physical_offset), self._end_index)
+        end = self.next_offset if end is None else end
+        end_index = self._end_index if end == self.next_offset else self._index_of(end)
+        indexes = range(self._first_index_from(min_physical_offset), end_index)
         search = bisect_right if upper else bisect_left
         at = search(indexes, timestamp_ms, key=lambda i: self._unit_at(i).store_timestamp_ms)
         at = max(0, at - 1) if upper else at
-        return self._unit_at(indexes[at]).base if at < len(indexes) else self.next_offset
+        return self._unit_at(indexes[at]).base if at < len(indexes) else end
 
     def _first_index_from(self, min_physical_offset: int) -> int:
         indexes = range(self._first_index, self._end_index)

@@ -36,6 +36,7 @@ from store.queue_units import (
     end_of_units,
     end_of_units_below,
     ends_in_doubt,
+    first_not_below,
     units_of,
 )
 from tandem.wire.store_layout import (
@@ -507,6 +508,20 @@ class ConsumeQueue:
             return units
         return ((offset, size, ext.tags_code(code)) for offset, size, code in units)
 
+    def readable_end(self, physical_offset: int) -> int:
+        """Return the queue offset behind the last message whose record ends by then.
+
+        That is `next_offset` if all do, `min_offset` if none does.
+        """
+        if self.max_physic_offset <= physical_offset:
+            return self.next_offset
+
+        def is_below(number: int) -> bool:
+            offset, size, _ = self.unit(number)
+            return size == FILLER_SIZE or offset + size <= physical_offset
+
+        return first_not_below(self.min_offset, self.next_offset, is_below)
+
     def offset_by_time(
         self,
         store_timestamp_of: Callable[[int], int],
@@ -514,6 +529,7 @@ class ConsumeQueue:
         min_physical_offset: int,
         *,
         upper: bool = False,
+        end: int | None = None,
     ) -> int:
         """Return the queue offset for a store time, never outside of the queue.
 
@@ -522,11 +538,11 @@ class ConsumeQueue:
 
         `store_timestamp_of` tells when the record at a physical offset was stored, -1 if there is
         none; the answer then is the first message. What lies below `min_physical_offset` counts as
-        earlier than any time.
+        earlier than any time. `end` stands in for the end of the queue.
 
         Source: ConsumeQueue.getOffsetInQueueByTime, ConsumeQueueStore.getOffsetInQueueByTime.
         """
-        low, high = self.min_offset, self.next_offset
+        low, high = self.min_offset, self.next_offset if end is None else end
         while low < high:
             middle = (low + high) // 2
             offset, size, _ = self.unit(middle)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from itertools import count as count_from
-from itertools import repeat
+from itertools import repeat, takewhile
 from typing import TYPE_CHECKING, Final
 
 from store.batch_consume_queue import BatchConsumeQueue
@@ -44,8 +44,13 @@ UNITS_SCANNED_BYTES_MAX: Final = 16_000
 """How far one read looks for matching tags (maxFilterMessageSize)."""
 
 
-def position_status(queue: AnyConsumeQueue | None, offset: int) -> tuple[GetMessageStatus, int]:
+def position_status(
+    queue: AnyConsumeQueue | None, offset: int, end: int
+) -> tuple[GetMessageStatus, int]:
     """Say whether `offset` lies in the queue; FOUND if so, else where to go on.
+
+    `end` is where its readable messages end. Who asks for one behind that which is there all the
+    same, but may not be seen yet, has only to wait, and goes on where it is.
 
     Source: DefaultMessageStore.getMessage, its first checks.
     """
@@ -55,22 +60,23 @@ def position_status(queue: AnyConsumeQueue | None, offset: int) -> tuple[GetMess
         return GetMessageStatus.NO_MESSAGE_IN_QUEUE, 0
     if offset < queue.min_offset:
         return GetMessageStatus.OFFSET_TOO_SMALL, queue.min_offset
-    if offset == queue.next_offset:
+    if offset < end:
+        return GetMessageStatus.FOUND, offset
+    if offset <= queue.next_offset:
         return GetMessageStatus.OFFSET_OVERFLOW_ONE, offset
-    if offset > queue.next_offset:
-        return GetMessageStatus.OFFSET_OVERFLOW_BADLY, queue.next_offset
-    return GetMessageStatus.FOUND, offset
+    return GetMessageStatus.OFFSET_OVERFLOW_BADLY, end
 
 
 def collect(
     commit_log: CommitLog,
     queue: AnyConsumeQueue,
     offset: int,
+    end: int,
     count_max: int,
     bytes_max: int,
     tags_codes: frozenset[int] | None,
 ) -> GetMessageResult:
-    """Read records from `offset` on, which lies in the queue.
+    """Read records from `offset` on, which lies in the queue, up to `end`.
 
     At least one record is returned where one matches, whatever its size.
 
@@ -86,7 +92,7 @@ def collect(
     scan_max = max(UNITS_SCANNED_BYTES_MAX // CQ_STORE_UNIT_SIZE, count_max)
     min_physical = commit_log.min_offset
     is_known = offset >= queue.confirmed_from
-    for (at, size, code), after, message_num in _entries(queue, offset, scan_max):
+    for (at, size, code), after, message_num in _entries(queue, offset, end, scan_max):
         if count and (count + message_num > count_max or total + size > bytes_max):
             break
         next_offset = after
@@ -115,7 +121,7 @@ def collect(
         status=status,
         next_begin_offset=next_offset,
         min_offset=queue.min_offset,
-        max_offset=queue.next_offset,
+        max_offset=end,
         body=tuple(view for view in views if view is not None),
         message_count=count,
         body_bytes=total,
@@ -143,13 +149,14 @@ def _is_sound(
 
 
 def _entries(
-    queue: AnyConsumeQueue, offset: int, count_max: int
+    queue: AnyConsumeQueue, offset: int, end: int, count_max: int
 ) -> Iterable[tuple[tuple[int, int, int], int, int]]:
     """Return units with the queue offset behind each, and how many messages each stands for."""
     if isinstance(queue, BatchConsumeQueue):
-        units = queue.batch_units(offset, count_max)
+        units = takewhile(lambda unit: unit.end <= end, queue.batch_units(offset, count_max))
         return ((unit[:3], unit.end, unit.batch_size) for unit in units)
-    return zip(queue.units(offset, count_max), count_from(offset + 1), repeat(1))
+    units_max = min(count_max, end - offset)
+    return zip(queue.units(offset, units_max), count_from(offset + 1), repeat(1))
 
 
 def _may_match(code: int, tags_codes: frozenset[int]) -> bool:

@@ -405,13 +405,14 @@ class IndexService:
         end_ms: int,
         *,
         record_at: Callable[[int], bytes | None],
+        below: int | None = None,
     ) -> QueryMessageResult:
         """Return the newest records of `topic` that have `key`, as UNIQ_KEY or one of KEYS.
 
         Stored from `begin_ms` to `end_ms`, both included; an index knows whole seconds, so some may
         be up to a second younger than that. At most `max_num`, at most `max_msgs_num_batch`, and no
         more than 12 MiB, but at least one. `record_at` returns the record that starts at a physical
-        offset, None if none does.
+        offset, None if none does. Records from `below` on are passed over, however many.
 
         RocketMQ goes by the hash alone, and misses what was stored in the first second. Where a
         whole answer came to nothing it tries twice more, further back; here the walk goes on until
@@ -423,6 +424,8 @@ class IndexService:
         found: dict[int, bytes] = {}
         size = strangers = 0
         for offset in self._offsets(topic, key, begin_ms - 999, end_ms):
+            if below is not None and offset >= below:
+                continue
             if len(found) >= count_max or strangers >= STRANGERS_READ_MAX:
                 break
             record = record_at(offset)

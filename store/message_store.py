@@ -29,14 +29,20 @@ import trio
 from store.clean_service import CleanCommitLogService, CleanConsumeQueueService, CleanService
 from store.commit_log import CommitLog
 from store.config import FlushDiskType
+from store.confirm_bound import ConfirmBound
 from store.consume_queue_store import ConsumeQueueStore, no_batch_topic
-from store.errors import CorruptLogError, DiskFailedError, StoreClosedError, StoreFullError
+from store.errors import (
+    CorruptLogError,
+    DiskFailedError,
+    StoreClosedError,
+    StoreError,
+    StoreFullError,
+)
 from store.flush_service import FlushService, dirty_index_files
-from store.get_message import MESSAGE_BYTES_MAX, MESSAGE_COUNT_MAX, collect, position_status
-from store.index_service import IndexService, QueryMessageResult
+from store.index_service import IndexService
+from store.message_reads import MessageReads
 from store.put_message import MessagePuts
 from store.reput_message_service import OnArrival, ReputMessageService
-from store.results import GetMessageResult, GetMessageStatus
 from store.running_flags import RunningFlag, RunningFlags
 from store.signal import Signal
 from store.store_checkpoint import StoreCheckpoint
@@ -58,8 +64,6 @@ ALLOCATE_RETRY_SECONDS: Final = 5.0
 INDEXED_AT_STOP_BYTES_MAX: Final = 64 << 20
 """A fraction of a second's work. An index that is further behind goes on after the next start."""
 
-_FOREVER_MS: Final = (1 << 63) - 1
-
 
 class MessageStore:
     """An open store. Use it as a context manager, or call `close`."""
@@ -73,6 +77,7 @@ class MessageStore:
         store_host: Host,
         is_slave: bool,
         is_batch_topic: Callable[[str], bool] = no_batch_topic,
+        confirm_bounds_reads: bool = False,
     ) -> None:
         self.config = config
         self.grown = Signal()
@@ -93,6 +98,7 @@ class MessageStore:
         """Whether a put enters its message in the queue. With a pool it cannot be read yet."""
         self.commit_log = self._open_commit_log()
         self.queues = self._consume_queue_store(is_batch_topic)
+        self._bound = ConfirmBound(self.queues) if confirm_bounds_reads else None
         self.index_service: IndexService | None = None
         self.puts = MessagePuts(
             self.commit_log,
@@ -107,6 +113,13 @@ class MessageStore:
         # Not methods that call them: a put is the one call that counts.
         self.put_message = self.puts.put_message
         self.put_batch = self.puts.put_batch
+        reads = self._reads = MessageReads(self.commit_log, self.queues, self.flags, self._bound)
+        self.get_message = reads.get_message
+        self.min_offset_in_queue = reads.min_offset_in_queue
+        self.max_offset_in_queue = reads.max_offset_in_queue
+        self.offset_in_queue_by_time = reads.offset_in_queue_by_time
+        self.look_message_by_offset = reads.look_message_by_offset
+        self.query_message = reads.query_message
 
     def _transient_store_pool(self) -> TransientStorePool | None:
         """Return the pool, None if there is none: a slave has no puts, a sync flush no use for it.
@@ -163,17 +176,26 @@ class MessageStore:
         store_host: Host,
         is_slave: bool,
         is_batch_topic: Callable[[str], bool] = no_batch_topic,
+        confirm_bounds_reads: bool = False,
     ) -> Self:
         """Lock, load and recover the store in `config.directory`; an empty directory is fine.
 
-        `is_batch_topic` says which topics have batch queues (queue.type=BatchCQ).
+        `is_batch_topic` says which topics have batch queues (queue.type=BatchCQ). With
+        `confirm_bounds_reads` only what `confirm` was told of can be read, as in a fenced group;
+        at first that is what was confirmed when the store was open last.
 
         Raises:
+            StoreError: reads cannot be bounded with a transient store pool.
             StoreLockedError: another process has it open.
             CorruptLogError: a file is not what it must be; nothing was changed.
             StoreFullError: no room for what recovery has to write.
             DiskFailedError: the disk does not do what it is asked.
         """
+        if confirm_bounds_reads and config.transient_store_pool_enable:
+            raise StoreError(
+                f"{config.directory}: transient_store_pool_enable cannot be used in a fenced group:"
+                " what a replica acknowledges must not be lost with its process; switch it off"
+            )
         store = cls(
             config,
             disk=disk,
@@ -181,6 +203,7 @@ class MessageStore:
             store_host=store_host,
             is_slave=is_slave,
             is_batch_topic=is_batch_topic,
+            confirm_bounds_reads=confirm_bounds_reads,
         )
         try:
             store._release_lock = disk.lock(f"{config.directory}/lock")
@@ -220,12 +243,14 @@ class MessageStore:
         recovery.run(clean=clean)
         if index is not None:
             log = self.commit_log
-            index.recover(log.min_offset, log.max_offset, self.look_message_by_offset)
+            index.recover(log.min_offset, log.max_offset, log.record_at)
             if config.message_index_enable:
-                self.index_service = index
+                self.index_service = self._reads.index_service = index
             else:
                 index.close()
         self._make_services()
+        if self._bound is not None:
+            self._bound.raise_to(min(self.checkpoint.replicated_offset, self.max_physical_offset))
         disk.replace(abort, b"")
 
     def _index_service(self) -> IndexService:
@@ -286,15 +311,22 @@ class MessageStore:
                 config,
                 wall_clock_ms=self._now_ms,
                 local_hour=_local_hour,
-                # What no queue on disk knows yet stays: after a power loss its number would be
-                # given out again, and a queue that is behind would have a gap.
-                keep_from=lambda: self.flush_service.queues_flushed_where,
+                keep_from=self._keep_from,
             ),
             CleanConsumeQueueService(
                 self.commit_log.files, self.queues, index, config, wall_clock_ms=self._now_ms
             ),
             self.check_self,
         )
+
+    def _keep_from(self) -> int:
+        """Return where the part of the log begins that must not be deleted, whatever its age.
+
+        What no queue on disk knows yet stays: after a power loss its number would be given out
+        again, and a queue that is behind would have a gap. So does what is not confirmed.
+        """
+        flushed = self.flush_service.queues_flushed_where
+        return flushed if self._bound is None else min(flushed, self._bound.offset)
 
     def check_self(self) -> list[str]:
         """Return what is wrong with the rows of files, in words; RocketMQ's checkSelf."""
@@ -434,8 +466,9 @@ class MessageStore:
         """
         files = self.commit_log.files
         while True:
-            # Look again after each one: the log may have grown past it meanwhile.
-            if not files.wants_next:
+            # Look again after each one: the log may have grown past it meanwhile. Where the log of
+            # an empty slave begins is up to its master.
+            if not files.wants_next or (self.is_slave and not files.files):
                 await self.grown.wait()
                 continue
             try:
@@ -471,16 +504,84 @@ class MessageStore:
             self.flush_service.wake()
             self.grown.notify()
 
-    # -- getting ---------------------------------------------------------------------------------
-
     @property
     def on_arrival(self) -> OnArrival | None:
-        """Called for every message that has entered its queue."""
-        return self.reput_service.on_arrival
+        """Called for every message that has entered its queue and can be read."""
+        return self.reput_service.on_arrival if self._bound is None else self._bound.on_arrival
 
     @on_arrival.setter
     def on_arrival(self, hook: OnArrival | None) -> None:
+        if self._bound is not None:
+            self._bound.on_arrival = hook
+            hook = self._bound.arrived if hook is not None else None
         self.reput_service.on_arrival = self.puts.on_arrival = hook
+
+    # -- roles -----------------------------------------------------------------------------------
+
+    def become_master(self) -> None:
+        """Take messages from now on, behind everything that a master has sent so far.
+
+        When it returns, all of the log is in the queues, and numbers go on behind it. Harmless
+        when repeated. There is no way back but to close the store and open it as a slave's.
+
+        Raises:
+            StoreClosedError: the store is closed, or its disk has failed.
+            StoreFullError: no room for a queue file. The store is still a slave's; call again.
+            CorruptLogError: what the log holds does not fit the queues; restart the node.
+        """
+        if self._closed or not self.flags.may_dispatch:
+            raise StoreClosedError(self.refusal if self._closed else self.flags.dispatch_refusal)
+        if not self.is_slave:
+            return
+        while self.reput_service.is_behind:
+            self.reput_service.dispatch_some()
+        self.reput_service.stands_still = ""
+        self.flags.clear(RunningFlag.SLAVE)
+        self.announce()
+        # The log may be empty so far: its first file was not made in advance.
+        self.grown.notify()
+
+    def fence(self, reason: str) -> None:
+        """Refuse messages from now on, with this reason. A master's bytes are taken."""
+        self.flags.clear(RunningFlag.FENCED)
+        self.flags.set(RunningFlag.FENCED, reason)
+
+    def unfence(self) -> None:
+        """Take `fence` back. Harmless if it was not called."""
+        self.flags.clear(RunningFlag.FENCED)
+
+    @property
+    def disk_trouble(self) -> str:
+        """Why this node must not be a master, as far as its disk is concerned; "" if it may."""
+        reasons = (self.flags.disk_trouble, self.reput_service.stands_still)
+        return "; ".join(dict.fromkeys(filter(None, reasons)))
+
+    # -- what is confirmed -----------------------------------------------------------------------
+
+    @property
+    def confirm_offset(self) -> int:
+        """Up to where the log can be read: its end, unless `confirm` decides."""
+        return self.max_physical_offset if self._bound is None else self._bound.offset
+
+    def confirm(self, offset: int) -> None:
+        """Let clients read what lies below `offset`, as far as there is something.
+
+        Never goes back. `on_arrival` is called for what can be read from now on.
+
+        Raises:
+            StoreError: the store was not opened with `confirm_bounds_reads`.
+        """
+        if self._bound is None:
+            raise StoreError(
+                f"{self.config.directory}: nothing bounds the reads of this store;"
+                " open it with confirm_bounds_reads"
+            )
+        offset = min(offset, self.max_physical_offset)
+        if offset > self._bound.offset:
+            self.checkpoint.replicated_offset = offset
+            self._bound.raise_to(offset)
+
+    # -- positions -------------------------------------------------------------------------------
 
     @property
     def min_physical_offset(self) -> int:
@@ -513,91 +614,9 @@ class MessageStore:
         """Return (topic, queue id) of every queue that holds or held a message."""
         return self.queues.queues()
 
-    def min_offset_in_queue(self, topic: str, queue_id: int) -> int:
-        """Return the first queue offset that can be read; 0 for an unknown queue."""
-        queue = self.queues.find(topic, queue_id)
-        return queue.min_offset if queue else 0
-
-    def max_offset_in_queue(self, topic: str, queue_id: int) -> int:
-        """Return the queue offset of the next message; 0 for an unknown queue."""
-        queue = self.queues.find(topic, queue_id)
-        return queue.next_offset if queue else 0
-
     def read_log(self, offset: int, bytes_max: int) -> memoryview:
         """Return raw bytes of one file from `offset` on; see `CommitLog.read`."""
         return self.commit_log.read(offset, bytes_max)
-
-    def look_message_by_offset(self, offset: int) -> bytes | None:
-        """Return the record at `offset`, None if none starts there.
-
-        Source: DefaultMessageStore.lookMessageByOffset.
-        """
-        return self.commit_log.record_at(offset)
-
-    def get_message(
-        self,
-        topic: str,
-        queue_id: int,
-        offset: int,
-        max_msg_nums: int,
-        *,
-        max_bytes: int = MESSAGE_BYTES_MAX,
-        tags_codes: frozenset[int] | None = None,
-    ) -> GetMessageResult:
-        """Read records of one queue from queue offset `offset` on.
-
-        At least one record is returned where one matches, whatever its size. Filtering is by tags
-        code: the reader has to compare the tags themselves.
-
-        Source: DefaultMessageStore.getMessage.
-        """
-        queue = self.queues.find(topic, queue_id)
-        status, next_offset = position_status(queue, offset)
-        if self.is_slave and status is not GetMessageStatus.FOUND:
-            # A slave may only be late: it does not correct what a consumer asks for.
-            next_offset = offset
-        if queue is None:
-            return GetMessageResult(status, next_offset, 0, 0)
-        if status is GetMessageStatus.FOUND:
-            count_max = min(max_msg_nums, MESSAGE_COUNT_MAX)
-            return collect(self.commit_log, queue, offset, count_max, max_bytes, tags_codes)
-        return GetMessageResult(status, next_offset, queue.min_offset, queue.next_offset)
-
-    def offset_in_queue_by_time(
-        self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False
-    ) -> int:
-        """Return the queue offset for a store time.
-
-        Lower bound: the first message stored at `timestamp_ms` or later, the end if there is none.
-        Upper bound: the last one stored then or earlier, 0 if there is none.
-
-        Source: ConsumeQueue.getOffsetInQueueByTime.
-        """
-        queue = self.queues.find(topic, queue_id)
-        if queue is None:
-            return 0
-        return queue.offset_by_time(
-            self.commit_log.store_timestamp_ms, timestamp_ms, self.min_physical_offset, upper=upper
-        )
-
-    def query_message(
-        self,
-        topic: str,
-        key: str,
-        max_num: int,
-        begin_ms: int = 0,
-        end_ms: int = _FOREVER_MS,
-    ) -> QueryMessageResult:
-        """Return the newest records with this key; see `IndexService.query_message`.
-
-        The index follows the log: what was put a moment ago may be missing.
-        """
-        index = self.index_service
-        if index is None:
-            return QueryMessageResult((), 0, 0)
-        return index.query_message(
-            topic, key, max_num, begin_ms, end_ms, record_at=self.look_message_by_offset
-        )
 
 
 def _local_hour(now_ms: int) -> int:

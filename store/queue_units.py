@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tandem.wire.store_layout import CQ_STORE_UNIT_SIZE, FILLER_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from store.mapped_file import MappedFile
 
@@ -68,6 +68,29 @@ def end_of_units_below(
         if kept.size:
             return file.file_from_offset + (int(kept[-1]) + 1) * unit.itemsize
     return files[0].file_from_offset if files else 0
+
+
+def first_not_below(low: int, high: int, is_below: Callable[[int], bool]) -> int:
+    """Return the first number from `low` on that is not below; `high` if all before that are.
+
+    The search begins at `high` and doubles its steps: what is near the end costs a few looks,
+    however long the row is.
+    """
+    step = 1
+    while low < high:
+        middle = max(low, high - step)
+        if is_below(middle):
+            low = middle + 1
+            break
+        high = middle
+        step *= 2
+    while low < high:
+        middle = (low + high) // 2
+        if is_below(middle):
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 def end_of_units(files: Sequence[MappedFile]) -> tuple[int, int]:

@@ -35,6 +35,9 @@ _BLOCKS_DISPATCH: Final = (
 )
 
 
+_DISK_TROUBLE: Final = _BLOCKS_DISPATCH | RunningFlag.DISK_FULL
+
+
 class RunningFlags:
     """The flags that are set, each with its reason in words."""
 
@@ -65,8 +68,16 @@ class RunningFlags:
     @property
     def dispatch_refusal(self) -> str:
         """Why queues and index must not be built any further; empty if they may."""
+        return self._reasons_of(_BLOCKS_DISPATCH)
+
+    @property
+    def disk_trouble(self) -> str:
+        """What is wrong with the disks; empty if nothing is."""
+        return self._reasons_of(_DISK_TROUBLE)
+
+    def _reasons_of(self, flags: RunningFlag) -> str:
         reasons = self._reasons
-        return "; ".join(reasons[flag] for flag in sorted(reasons) if flag & _BLOCKS_DISPATCH)
+        return "; ".join(reasons[flag] for flag in sorted(reasons) if flag & flags)
 
     def _update(self) -> None:
         flags = sorted(self._reasons)

@@ -6,6 +6,9 @@
     16      indexMsgTimestamp      up to this store time index files are full and synced; 0: none
     24      masterFlushedOffset    the master's flushed offset known to a slave
     32      confirmPhyOffset       below this offset the commit log is on disk
+    40      (ours)                 fenced groups: every replica that counts has the log below this
+                                   offset. Written when the others are; it may lag, and lie ahead of
+                                   a log that has lost its end: never use it beyond that
 
 Unlike RocketMQ they move only after a sync has succeeded, never at the put: what they say must hold
 after a power loss. RocketMQ's confirm offset is where the last record found by its last recovery
@@ -16,6 +19,7 @@ Source: org.apache.rocketmq.store.StoreCheckpoint of 5.3.3.
 
 from __future__ import annotations
 
+import struct
 from typing import TYPE_CHECKING, Final
 
 from store.errors import CorruptLogError
@@ -24,6 +28,7 @@ from tandem.wire.store_layout import CHECKPOINT, CHECKPOINT_BYTES
 if TYPE_CHECKING:
     from store.disk import Disk, DiskFile
 
+_REPLICATED: Final = struct.Struct(">q")
 SAFETY_MARGIN_MS: Final = 3000
 """Clocks step and timestamps are taken before the write (StoreCheckpoint.getMinTimestamp)."""
 
@@ -43,12 +48,17 @@ class StoreCheckpoint:
         self._file: DiskFile = (
             disk.open(path) if found is not None else disk.create(path, CHECKPOINT_BYTES)
         )
-        self._written: tuple[int, ...] = CHECKPOINT.unpack_from(self._file.buffer, 0)
+        buffer = self._file.buffer
+        self._written: tuple[int, ...] = (
+            *CHECKPOINT.unpack_from(buffer, 0),
+            *_REPLICATED.unpack_from(buffer, CHECKPOINT.size),
+        )
         self.physic_msg_timestamp_ms: int = self._written[0]
         self.logics_msg_timestamp_ms: int = self._written[1]
         self.index_msg_timestamp_ms: int = self._written[2]
         self.master_flushed_offset: int = self._written[3]
         self.confirm_physical_offset: int = self._written[4]
+        self.replicated_offset: int = self._written[5]
 
     @property
     def min_timestamp_ms(self) -> int:
@@ -76,10 +86,12 @@ class StoreCheckpoint:
             self.index_msg_timestamp_ms,
             self.master_flushed_offset,
             self.confirm_physical_offset,
+            self.replicated_offset,
         )
         if fields == self._written:
             return False
-        CHECKPOINT.pack_into(self._file.buffer, 0, *fields)
+        CHECKPOINT.pack_into(self._file.buffer, 0, *fields[:5])
+        _REPLICATED.pack_into(self._file.buffer, CHECKPOINT.size, fields[5])
         self._written = fields
         return True
 

@@ -102,6 +102,7 @@ class StoreRecovery:
         if not files:
             self._expect_on_disk(0, "there are no files", f"{self._directory}/commitlog")
             self._queues.destroy()
+            self._confirm_no_more_than(0)
             return
         index = start_index(
             files,
@@ -278,7 +279,7 @@ class StoreRecovery:
             self._checkpoint.physic_msg_timestamp_ms = end.last_store_timestamp_ms
             self._checkpoint.logics_msg_timestamp_ms = end.last_store_timestamp_ms
         self._checkpoint.confirm_physical_offset = log.max_offset
-        self._checkpoint.flush_blocking()
+        self._confirm_no_more_than(log.max_offset)
         _log.info(
             "store open after a %s stop: log %d to %d, %d records checked, %d queues",
             "clean" if clean else "hard",
@@ -287,6 +288,11 @@ class StoreRecovery:
             end.record_count,
             len(self._queues.queues()),
         )
+
+    def _confirm_no_more_than(self, end: int) -> None:
+        """Write the checkpoint. Other bytes, which nobody confirmed, may come where some were lost."""
+        self._checkpoint.replicated_offset = min(self._checkpoint.replicated_offset, end)
+        self._checkpoint.flush_blocking()
 
     def _last_record_of(self, key: tuple[str, int]) -> int:
         queue = self._queues.find(*key)

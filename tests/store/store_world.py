@@ -56,6 +56,7 @@ def open_store(
     flush_disk_type: FlushDiskType = FlushDiskType.ASYNC_FLUSH,
     max_message_size_bytes: int = 4 << 20,
     is_batch_topic: Callable[[str], bool] = lambda _: False,
+    confirm_bounds_reads: bool = False,
     **settings: Any,  # noqa: ANN401 - fields of StoreConfig
 ) -> MessageStore:
     """Open the store in `directory` with files so small that they roll all the time."""
@@ -74,7 +75,18 @@ def open_store(
         store_host=store_host,
         is_slave=is_slave,
         is_batch_topic=is_batch_topic,
+        confirm_bounds_reads=confirm_bounds_reads,
     )
+
+
+def copy_log(master: MessageStore, slave: MessageStore) -> None:
+    """Append to `slave` what it lacks of the log of `master`, as a replication link does."""
+    offset = max(slave.max_physical_offset, master.min_physical_offset)
+    while offset < master.max_physical_offset:
+        with master.read_log(offset, 1 << 30) as view:
+            slave.append_data(offset, bytes(view))
+            offset += len(view)
+    slave.announce()
 
 
 def a_message(

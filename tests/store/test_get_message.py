@@ -27,11 +27,11 @@ def test_every_position_has_its_status(
         for number in range(3):
             put(store, a_message(number))
         queue = store.queues.find("TopicA", 0)
-        assert position_status(queue, offset) == (status, next_offset)
+        assert position_status(queue, offset, 3) == (status, next_offset)
 
 
 def test_no_queue_has_a_status_of_its_own() -> None:
-    assert position_status(None, 7) == (GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0)
+    assert position_status(None, 7, 0) == (GetMessageStatus.NO_MATCHED_LOGIC_QUEUE, 0)
 
 
 def test_neighbours_in_the_log_leave_as_one_view() -> None:
@@ -40,7 +40,7 @@ def test_neighbours_in_the_log_leave_as_one_view() -> None:
             put(store, a_message(number, queue_id=queue_id))
         queue = store.queues.find("TopicA", 0)
         assert queue is not None
-        result = collect(store.commit_log, queue, 0, 32, 1 << 20, None)
+        result = collect(store.commit_log, queue, 0, 3, 32, 1 << 20, None)
         assert result.message_count == 3
         assert len(result.body) == 2
         for view in result.body:
