@@ -290,7 +290,7 @@ class StoreRecovery:
         )
 
     def _confirm_no_more_than(self, end: int) -> None:
-        """Write the checkpoint. Other bytes, which nobody confirmed, may come where some were lost."""
+        """Write the checkpoint. Where bytes were lost others may come, which nobody confirmed."""
         self._checkpoint.replicated_offset = min(self._checkpoint.replicated_offset, end)
         self._checkpoint.flush_blocking()
 

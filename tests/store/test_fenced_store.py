@@ -2,6 +2,7 @@
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from store import MessageStore, PutMessageStatus
 from store.errors import StoreClosedError, StoreError, StoreFullError
@@ -79,30 +80,25 @@ def test_a_slave_without_anything_becomes_a_master() -> None:
         assert len(check_store(store)) == 1
 
 
-def test_services_run_on_while_a_slave_becomes_a_master() -> None:
-    async def main() -> list[int]:
-        told: list[int] = []
-        async with trio.open_nursery() as nursery:
-            with a_slave_behind(5) as store:
-                store.on_arrival = lambda *facts: told.append(facts[2])
-                await nursery.start(store.run)
-                store.become_master()
-                await trio.sleep(1)
-                for number in range(5, 300):
-                    store.confirm(put(store, a_message(number)))
-                    if number % 10 == 0:
-                        await trio.sleep(0.01)
-                await trio.sleep(30)
-                assert store.flushed_where == store.max_physical_offset
-                assert len(check_store(store)) == 300
-                assert not store.reput_service.is_index_behind
-                records = store.query_message("TopicA", "k7", 5).records
-                assert [m.keys for r in records for m in decode_messages(r)] == ["k7"]
-                nursery.cancel_scope.cancel()
-        return told
-
-    told = trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
-    assert len(told) == 3 + 295  # what was dispatched together is told once for each queue
+async def test_services_run_on_while_a_slave_becomes_a_master(autojump_clock: MockClock) -> None:
+    told: list[int] = []
+    async with trio.open_nursery() as nursery:
+        with a_slave_behind(5) as store:
+            store.on_arrival = lambda *facts: told.append(facts[2])
+            await nursery.start(store.run)
+            store.become_master()
+            await trio.sleep(1)
+            for number in range(5, 300):
+                store.confirm(put(store, a_message(number)))
+                if number % 10 == 0:
+                    await trio.sleep(0.01)
+            await trio.sleep(30)
+            assert store.flushed_where == store.max_physical_offset
+            assert len(check_store(store)) == len(told) == 300
+            assert not store.reput_service.is_index_behind
+            records = store.query_message("TopicA", "k7", 5).records
+            assert [m.keys for r in records for m in decode_messages(r)] == ["k7"]
+            nursery.cancel_scope.cancel()
 
 
 def test_dispatch_that_finds_no_room_leaves_a_slave() -> None:
@@ -184,18 +180,15 @@ def test_what_is_confirmed_survives_a_stop() -> None:
     assert a_slave(disk).confirm_offset == 100
 
 
-def test_what_is_confirmed_is_written_now_and_then() -> None:
-    async def main() -> None:
-        disk = SimulatedDisk()
-        store = a_slave_behind(4, disk)
-        async with trio.open_nursery() as nursery:
-            await nursery.start(store.run)
-            store.confirm(200)
-            await trio.sleep(3)
-            assert a_slave(disk.crashed()).confirm_offset == 200
-            nursery.cancel_scope.cancel()
-
-    trio.run(main, clock=trio.testing.MockClock(autojump_threshold=0))
+async def test_what_is_confirmed_is_written_now_and_then(autojump_clock: MockClock) -> None:
+    disk = SimulatedDisk()
+    store = a_slave_behind(4, disk)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        store.confirm(200)
+        await trio.sleep(3)
+        assert a_slave(disk.crashed()).confirm_offset == 200
+        nursery.cancel_scope.cancel()
 
 
 def test_a_log_that_lost_its_end_is_confirmed_no_further_ever_again() -> None:
