@@ -1,5 +1,6 @@
 """The one helper that touches trio's private names: it works, and notices when trio changes."""
 
+import contextvars
 import inspect
 import os
 import random
@@ -100,3 +101,56 @@ async def _cancelled_in_which_order() -> list[int]:
 
 def test_equal_deadlines_fall_due_in_the_order_in_which_they_were_set() -> None:
     assert deterministic_trio.run(3, _cancelled_in_which_order) == list(range(20))
+
+
+_held: contextvars.ContextVar[bool] = contextvars.ContextVar("held", default=False)
+
+
+async def _held_ticker(ticks: list[float]) -> None:
+    _held.set(True)
+    while True:
+        ticks.append(trio.current_time())
+        await trio.sleep(1.0)
+
+
+async def _hold_between(ticks: list[float]) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_held_ticker, ticks)
+        await trio.sleep(2.5)
+        hold = deterministic_trio.Hold(lambda context: context.get(_held, False))
+        hold.begin()
+        await trio.sleep(10.0)
+        hold.release()
+        await trio.sleep(1.5)
+        nursery.cancel_scope.cancel()
+
+
+def test_tasks_that_are_held_stand_still_while_time_goes_on() -> None:
+    ticks: list[float] = []
+    deterministic_trio.run(1, _hold_between, ticks)
+    assert ticks == [0.0, 1.0, 2.0, 12.5, 13.5]
+
+
+def test_a_task_that_is_cancelled_while_it_is_held_ends_when_it_is_released() -> None:
+    ended: list[float] = []
+
+    async def victim(scope: trio.CancelScope) -> None:
+        _held.set(True)
+        with scope:
+            await trio.sleep_forever()
+        ended.append(trio.current_time())
+
+    async def main() -> None:
+        scope = trio.CancelScope()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(victim, scope)
+            await trio.sleep(1.0)
+            hold = deterministic_trio.Hold(lambda context: context.get(_held, False))
+            hold.begin()
+            scope.cancel()
+            await trio.sleep(1.0)
+            assert not ended
+            hold.release()
+
+    deterministic_trio.run(1, main)
+    assert ended == [2.0]

@@ -287,3 +287,26 @@ async def test_the_client_sees_trio_errors(
     with pytest.raises(trio.BrokenResourceError):
         await stream.send_all(b"x")
     await stream.aclose()
+
+
+async def test_a_channel_is_stalled_by_itself(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    pair = await _pair(nursery)
+    pair.network.channels[pair.dialled.peer.port] = "/ha"
+    pair.network.stall(f"{HERE}/ha", f"{THERE}/ha")
+    await pair.dialled.send_all(b"x")
+    with trio.move_on_after(1.0) as scope:
+        await pair.accepted.receive_some(10)
+    assert scope.cancelled_caught
+    pair.network.heal_all()
+    assert await pair.accepted.receive_some(10) == b"x"
+
+
+async def test_a_wire_can_garble_what_is_sent(
+    nursery: trio.Nursery, autojump_clock: MockClock
+) -> None:
+    pair = await _pair(nursery)
+    pair.network.garble = lambda _from, _to, data: data.upper()
+    await pair.dialled.send_all(b"x")
+    assert await pair.accepted.receive_some(10) == b"X"

@@ -1,9 +1,11 @@
 """Calls at virtual times, and wall clocks."""
 
+import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.support.virtual_clock import WALL_CLOCK_START_MS, Timeline, WallClock
+from tests.support import deterministic_trio
+from tests.support.virtual_clock import WALL_CLOCK_START_MS, BootClock, Timeline, WallClock
 
 
 async def test_calls_come_in_order_of_time_then_of_entry(
@@ -55,3 +57,18 @@ async def test_a_wall_clock_has_skew_drift_and_steps(autojump_clock: MockClock) 
     assert abs(wrong.now_ms() - right.now_ms() + 250 - drift_ms) <= 1
     wrong.step(1_000)
     assert abs(wrong.now_ms() - right.now_ms() - 750 - drift_ms) <= 1
+
+
+def test_the_boot_clock_counts_suspends_and_begins_again_with_the_machine() -> None:
+    async def main() -> None:
+        clock = BootClock(drift_ppm=100)
+        await trio.sleep(10.0)
+        assert clock.now_seconds() == pytest.approx(10.001)
+        clock.suspend(5.0)
+        assert clock.now_seconds() == pytest.approx(15.001)
+        first = clock.boot_id
+        clock.restart()
+        assert clock.now_seconds() == 0
+        assert clock.boot_id != first
+
+    deterministic_trio.run(1, main)

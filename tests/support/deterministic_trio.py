@@ -6,13 +6,15 @@ are pinned here, through private names of trio: this is the one file that touche
 
 - `trio._core._run._ALLOW_DETERMINISTIC_SCHEDULING`: sort ready tasks by age before shuffling;
 - `trio._core._run._r`: the generator that shuffles;
-- `runner.deadlines`: the heap whose ties are broken by `id`, replaced by one that counts.
+- `runner.deadlines`: the heap whose ties are broken by `id`, replaced by one that counts;
+- `Runner.reschedule`: puts a task into the queue of those that run next; `hold` keeps some back.
 
 The module-level generator of `random` is seeded too, and `uuid.uuid4` and `os.urandom` draw from
 it, for what the code under test makes up by itself (message ids, first opaque ids). The garbage
 collector is off meanwhile: when it runs depends on what ran before in the same process.
 """
 
+import contextvars
 import gc
 import heapq
 import os
@@ -33,6 +35,7 @@ T = TypeVar("T")
 SCHEDULING_SWITCH: Final = "_ALLOW_DETERMINISTIC_SCHEDULING"
 SCHEDULER_RANDOM: Final = "_r"
 BYTE_SOURCES: Final = ((os, "urandom"), (secrets, "token_bytes"), (uuid, "uuid4"))
+RESCHEDULE: Final = (_run.Runner, "reschedule")
 
 
 class CountedDeadlines(_run.Deadlines):
@@ -46,6 +49,56 @@ class CountedDeadlines(_run.Deadlines):
         """Register a scope, with a counter where trio puts the address of the scope."""
         heapq.heappush(self._heap, (deadline, next(self._counter), cancel_scope))
         self._active += 1
+
+
+class Hold:
+    """Some tasks stand still, as those of a process do that got SIGSTOP.
+
+    Time goes on for everybody else. What would have woken them (bytes, deadlines, cancellation)
+    wakes them when they are released, all at once. A task that was about to run when the hold
+    began still makes one step, as a signal does not arrive in no time either.
+    """
+
+    def __init__(self, is_held: Callable[[contextvars.Context], bool]) -> None:
+        self._is_held = is_held
+        self._tasks: list[_run.Task] = []
+
+    def begin(self) -> None:
+        """Take the tasks out of the queue, and keep them out from now on."""
+        queue = _run.GLOBAL_RUN_CONTEXT.runner.runq
+        waiting = list(queue)
+        queue.clear()
+        for task in waiting:
+            (self._tasks if self._is_held(task.context) else queue).append(task)
+        _holds.append(self)
+
+    def release(self) -> None:
+        """Let them run again; harmless when repeated."""
+        if self in _holds:
+            _holds.remove(self)
+            _run.GLOBAL_RUN_CONTEXT.runner.runq.extend(self._tasks)
+            self._tasks.clear()
+
+    def take(self, task: _run.Task) -> bool:
+        """Keep a task that is about to be queued; False if it is none of these."""
+        if not self._is_held(task.context):
+            return False
+        self._tasks.append(task)
+        return True
+
+
+_holds: list[Hold] = []
+
+
+def _reschedule(real: Callable[..., None]) -> Callable[..., None]:
+    """Wrap `Runner.reschedule`: what it queued is taken out again if it is held."""
+
+    def reschedule(runner: _run.Runner, task: _run.Task, *outcome: object) -> None:
+        real(runner, task, *outcome)
+        if _holds and any(hold.take(task) for hold in _holds):
+            runner.runq.pop()
+
+    return reschedule
 
 
 def run(seed: int, function: Callable[..., Awaitable[T]], *arguments: Any) -> T:  # noqa: ANN401
@@ -67,16 +120,18 @@ def run(seed: int, function: Callable[..., Awaitable[T]], *arguments: Any) -> T:
 def _seeded(seed: int) -> Iterator[None]:
     scheduler: random.Random = getattr(_run, SCHEDULER_RANDOM)
     kept = (getattr(_run, SCHEDULING_SWITCH), scheduler.getstate(), random.getstate())
-    patched = {(m, name): getattr(m, name) for m, name in BYTE_SOURCES}
+    patched = {(m, name): getattr(m, name) for m, name in (*BYTE_SOURCES, RESCHEDULE)}
     collecting = gc.isenabled()
     setattr(_run, SCHEDULING_SWITCH, True)
     scheduler.seed(seed)
     random.seed(seed)
     _draw_bytes_from_random()
+    setattr(*RESCHEDULE, _reschedule(getattr(*RESCHEDULE)))
     gc.disable()
     try:
         yield
     finally:
+        _holds.clear()
         if collecting:
             gc.enable()
         for (module, name), function in patched.items():

@@ -252,10 +252,11 @@ class SimulatedStream:
     def _send(self, data: bytes) -> None:
         network = self._machine.network
         self._machine.note(f"{self._name} send {len(data)}")
-        pieces = [data]
+        arriving = network.garble(self._local, self._peer, data)
+        pieces = [arriving]
         if len(data) > 1 and network.chance.random() < network.settings.split_chance:
             cut = network.chance.randrange(1, len(data))
-            pieces = [data[:cut], data[cut:]]
+            pieces = [arriving[:cut], arriving[cut:]]
         remote = self.remote
         assert remote is not None
         for piece in pieces:
@@ -266,7 +267,7 @@ class SimulatedStream:
     def _transmit(self, size_bytes: int, delivery: Callable[[], None]) -> None:
         """Deliver behind everything this end has sent before."""
         network = self._machine.network
-        link = network.link(self._local.ip, self._peer.ip)
+        link = network.link_between(self._local, self._peer)
         if self._heals_seen != link.heal_count:
             # What was slow has arrived by now; only what is on its way must not be overtaken.
             self._heals_seen = link.heal_count
@@ -498,6 +499,8 @@ class SimulatedNetwork:
         on_event: is told what happens, for the trace.
         on_sent: sees every byte when it has been handed over, for checks of what was promised. It
             may kill the sender.
+        channels: ports whose connections have links of their own: a partition can be of them only.
+        garble: what a wire makes of the bytes that are sent over it.
     """
 
     def __init__(
@@ -513,6 +516,8 @@ class SimulatedNetwork:
         self.settings = settings or NetworkSettings()
         self.on_event = on_event
         self.on_sent: Callable[[Host, Host, bytes], None] = lambda _from, _to, _data: None
+        self.channels: dict[int, str] = {}
+        self.garble: Callable[[Host, Host, bytes], bytes] = lambda _from, _to, data: data
         self._links: dict[tuple[str, str], Link] = {}
         self._listeners: dict[Host, SimulatedListener] = {}
         self._machines: dict[str, Machine] = {}
@@ -541,12 +546,17 @@ class SimulatedNetwork:
             link.end_without_power()
 
     def link(self, source_ip: str, target_ip: str) -> Link:
-        """Return the direction from one address to another."""
+        """Return the direction from one address to another; `<ip>/<name>` for a channel."""
         key = (source_ip, target_ip)
         if key not in self._links:
             self._links[key] = Link()
-            self._links[key].dark_ends = sum(ip in self._dark for ip in key)
+            self._links[key].dark_ends = sum(end.split("/")[0] in self._dark for end in key)
         return self._links[key]
+
+    def link_between(self, source: Host, target: Host) -> Link:
+        """Return the direction that a connection uses: its channel's, if its port has one."""
+        channel = self.channels.get(target.port) or self.channels.get(source.port, "")
+        return self.link(source.ip + channel, target.ip + channel)
 
     def stall(self, source_ip: str, target_ip: str) -> None:
         """Deliver nothing in this direction until it is healed."""
@@ -584,7 +594,9 @@ class SimulatedNetwork:
         return self.chance.uniform(self.settings.delay_seconds_min, self.settings.delay_seconds_max)
 
     def _links_of(self, ip: str) -> list[Link]:
-        return [link for ends, link in self._links.items() if ip in ends]
+        return [
+            link for ends, link in self._links.items() if ip in (end.split("/")[0] for end in ends)
+        ]
 
     def next_port(self) -> int:
         """Return a port nobody has."""

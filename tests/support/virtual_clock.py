@@ -66,3 +66,33 @@ class WallClock:
     def step(self, milliseconds: int) -> None:
         """Set the clock forward, or back if negative."""
         self._skew_ms += milliseconds
+
+
+class BootClock:
+    """CLOCK_BOOTTIME of one machine: seconds since it started, those in suspend included."""
+
+    def __init__(self, *, drift_ppm: int = 0) -> None:
+        self._rate = 1 + drift_ppm / 1_000_000
+        self._started_at = 0.0
+        self._suspended_seconds = 0.0
+        self.boot_count = 1
+
+    @property
+    def boot_id(self) -> str:
+        """Another one after each start of the machine."""
+        return f"boot-{self.boot_count}"
+
+    def now_seconds(self) -> float:
+        """Seconds since the machine started."""
+        awake = (trio.current_time() - self._started_at) * self._rate
+        return awake + self._suspended_seconds
+
+    def suspend(self, seconds: float) -> None:
+        """Wake up from a suspend that only this clock has noticed."""
+        self._suspended_seconds += seconds
+
+    def restart(self) -> None:
+        """The machine starts again."""
+        self._started_at = trio.current_time()
+        self._suspended_seconds = 0.0
+        self.boot_count += 1
