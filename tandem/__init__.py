@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from tandem.client import (
+        Ack,
         Admin,
         BlockingAdmin,
         BlockingProducer,
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
         ClientError,
         CompressedBodyError,
         ConnectionLostError,
+        DuplicateFilter,
         MessageQueue,
+        OffsetBeyondEndError,
         Producer,
         PullConsumer,
         PullResult,
@@ -40,6 +43,7 @@ _HOMES: Final = {"Message": "tandem.wire.message", "MessageExt": "tandem.wire.me
 """Where the names live that `tandem.client` does not offer."""
 
 __all__ = [
+    "Ack",
     "Admin",
     "BlockingAdmin",
     "BlockingProducer",
@@ -48,9 +52,11 @@ __all__ = [
     "ClientError",
     "CompressedBodyError",
     "ConnectionLostError",
+    "DuplicateFilter",
     "Message",
     "MessageExt",
     "MessageQueue",
+    "OffsetBeyondEndError",
     "Producer",
     "PullConsumer",
     "PullResult",

@@ -1,5 +1,6 @@
 """`tandem produce`: send lines of text as messages."""
 
+import enum
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -24,9 +25,20 @@ IN_FLIGHT_DEFAULT: Final = 256
 PACE_SECONDS: Final = 0.05
 """With --rate, sends go out in portions of this length."""
 
+TIMEOUT_SECONDS_DEFAULT: Final = 12.0
+"""A switch takes up to 8 s with the default lease of 5 s."""
+
 REASONS_SHOWN_MAX: Final = 5
 
 GROUP: Final = "tandem-produce"
+
+
+class AckChoice(enum.StrEnum):
+    """`tandem.client.Ack`, which is not loaded before a command runs."""
+
+    ASYNC = "async"
+    REPLICATED = "replicated"
+    REPLICATED_FLUSHED = "replicated-flushed"
 
 
 class Choices(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,9 +48,11 @@ class Choices(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     tags: str
     queue_id: int | None
-    wait: bool
+    ack: AckChoice
     batch: int
     in_flight: int
+    timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT
+    resend: bool = False
     rate_per_second: float | None
 
 
@@ -77,11 +91,29 @@ def produce(
         Path | None, typer.Argument(help="A message for each line; standard input if left out.")
     ] = None,
     sync: Annotated[
+        bool | None,
+        typer.Option("--sync/--async", help="Short for --ack replicated and --ack async."),
+    ] = None,
+    ack: Annotated[
+        AckChoice | None,
+        typer.Option(
+            help="What an answer waits for: the master alone, every in-sync replica, or the disks"
+            " of all of them (fenced groups).",
+            show_default="replicated",
+        ),
+    ] = None,
+    timeout_seconds: Annotated[
+        float,
+        typer.Option(
+            "--timeout", min=0.1, help="Seconds a message may take, over a change of master too."
+        ),
+    ] = TIMEOUT_SECONDS_DEFAULT,
+    resend: Annotated[
         bool,
         typer.Option(
-            "--sync/--async", help="Wait until a slave has the message, or only for the master."
+            "--resend", help="Send again what is stored but not known to be safe. It may double."
         ),
-    ] = True,
+    ] = False,
     key: Annotated[str, typer.Option(help="Key of every message.")] = "",
     tags: Annotated[str, typer.Option(help="Tag of every message.")] = "",
     queue: Annotated[
@@ -109,7 +141,9 @@ def produce(
         key=key,
         tags=tags,
         queue_id=queue,
-        wait=sync,
+        ack=_chosen_ack(sync, ack),
+        timeout_seconds=timeout_seconds,
+        resend=resend,
         batch=batch,
         in_flight=in_flight,
         rate_per_second=rate,
@@ -129,15 +163,29 @@ def produce(
         raise typer.Exit(1)
 
 
+def _chosen_ack(sync: bool | None, ack: AckChoice | None) -> AckChoice:
+    if ack is not None:
+        if sync is not None:
+            raise typer.BadParameter("says the same as --sync and --async: use one of them")
+        return ack
+    return AckChoice.ASYNC if sync is False else AckChoice.REPLICATED
+
+
 async def _produce(
     choices: Choices, source: IO[bytes], name_servers: list[str], tally: Tally
 ) -> None:
     import trio
 
-    from tandem.client import Producer
+    from tandem.client import Ack, Producer
 
     async with (
-        Producer(name_servers, group=GROUP, wait_store_msg_ok=choices.wait) as producer,
+        Producer(
+            name_servers,
+            group=GROUP,
+            ack=Ack(choices.ack.value),
+            send_msg_timeout_ms=round(choices.timeout_seconds * 1000),
+            resend_until_ok=choices.resend,
+        ) as producer,
         trio.open_nursery() as nursery,
     ):
         nursery.start_soon(_show_progress, tally)

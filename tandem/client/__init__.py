@@ -1,11 +1,14 @@
 """The client: producers, pull consumers and administration, for trio and for plain code."""
 
+from tandem.client.ack import Ack
 from tandem.client.admin import Admin, BlockingAdmin
+from tandem.client.duplicate_filter import DuplicateFilter
 from tandem.client.errors import (
     BrokerError,
     ClientError,
     CompressedBodyError,
     ConnectionLostError,
+    OffsetBeyondEndError,
     RequestTimeoutError,
     RouteNotFoundError,
     SendTimeoutError,
@@ -15,6 +18,7 @@ from tandem.client.pull_consumer import BlockingPullConsumer, PullConsumer
 from tandem.client.results import MessageQueue, PullResult, PullStatus, SendResult, SendStatus
 
 __all__ = [
+    "Ack",
     "Admin",
     "BlockingAdmin",
     "BlockingProducer",
@@ -23,7 +27,9 @@ __all__ = [
     "ClientError",
     "CompressedBodyError",
     "ConnectionLostError",
+    "DuplicateFilter",
     "MessageQueue",
+    "OffsetBeyondEndError",
     "Producer",
     "PullConsumer",
     "PullResult",

@@ -232,6 +232,8 @@ class BlockingShell:
         except (OSError, ValueError) as error:
             # ValueError: a route can hold an address that is none.
             backoff.failed(address, time.monotonic())
+            if isinstance(error, TimeoutError):
+                backoff.fell_silent(address, time.monotonic())
             raise ConnectionLostError(address, str(error), outcome_unknown=False) from error
         connection = self._connections[address] = _Connection(address, opened)
         return connection

@@ -7,18 +7,21 @@
 
 What a send can end with:
 
-    SendResult, SEND_OK          in the master's log, flushed and replicated as the broker is set up
-    SendResult, other status     FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE: IS in
-                                 the master's log, the rest unknown. Not failed: do not send it
-                                 again unless twice is better than perhaps not replicated.
+    SendResult, SEND_OK          as safe as the contract says that was chosen (see `Ack`)
+    SendResult, other status     FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE: was
+                                 in the master's log, the rest unknown; `reason` says more. Not
+                                 failed: do not send it again unless twice is better than perhaps
+                                 not at all. With `resend_until_ok` the producer does.
     BrokerError                  refused, not stored
     RouteNotFoundError           never left: no broker takes sends of this topic now
     ConnectionLostError          `outcome_unknown` says whether it may have been stored
     SendTimeoutError             likewise
     ValueError                   the message itself cannot be sent (too large, bad property)
 
-With `retry_times_when_send_failed` above 0 a message whose first try got no answer is sent again,
-so it can be stored twice; both carry the same UNIQ_KEY.
+A send outlives a change of master: it is tried again until `send_msg_timeout_ms` is over (12 s; a
+switch takes up to 8 s). So a message whose first try got no answer can be stored twice; both copies
+carry the same UNIQ_KEY, and `DuplicateFilter` tells them apart. With
+`retry_times_when_send_failed=0` every send is exactly one request.
 """
 
 import time
@@ -27,12 +30,13 @@ from typing import Self
 
 import trio
 
+from tandem.client.ack import Ack, chosen_ack
 from tandem.client.blocking_shell import BlockingShell, SocketOpener, open_socket
 from tandem.client.core import ClientCore, parse_addresses
 from tandem.client.errors import ClientError
 from tandem.client.identity import ClientIdentity, local_identity
 from tandem.client.results import SendResult
-from tandem.client.send_flow import MESSAGE_BYTES_MAX, Sender, SendSettings
+from tandem.client.send_flow import MESSAGE_BYTES_MAX, Sender, SendSettings, Wish
 from tandem.client.tcp_stream import open_tcp
 from tandem.client.trio_shell import StreamOpener, TrioShell
 from tandem.wire.message import Message
@@ -53,10 +57,17 @@ class Producer:
     Args:
         name_servers: addresses, "host:port".
         group: the producer group.
-        wait_store_msg_ok: whether the answer waits for flush and replicas, as the broker is set up
-            to. A message or a send may say otherwise (the WAIT property).
-        retry_times_when_send_failed: further tries; 0: every send is exactly one request.
+        wait_store_msg_ok: RocketMQ's word for the first two contracts: False is `Ack.ASYNC`, True
+            `Ack.REPLICATED`. A message or a send may say otherwise (the WAIT property).
+        ack: the contract of this producer's sends, instead of `wait_store_msg_ok`.
+        retry_times_when_send_failed: most further tries; None: as many as fit into the time.
         send_msg_timeout_ms: for all tries of a send together, connecting included.
+        attempt_timeout_ms: for one try. More than the broker may wait by itself for its slaves and
+            its disk (`slave_timeout_ms`, `sync_flush_timeout_ms`), or a slow answer is not awaited
+            and the message is stored twice; less than half of `send_msg_timeout_ms`, or a frozen
+            master uses up all of it.
+        resend_until_ok: whether to send again what was stored but is not known to be safe, until
+            SEND_OK or until the time is over. It may be stored several times.
         max_message_size_bytes: larger bodies are refused here.
         open_stream: opens connections; tests put another network here.
         wall_clock_ms: the time in messages and ids.
@@ -69,8 +80,11 @@ class Producer:
         group: str,
         *,
         wait_store_msg_ok: bool = True,
-        retry_times_when_send_failed: int = 2,
-        send_msg_timeout_ms: int = 3000,
+        ack: Ack | None = None,
+        retry_times_when_send_failed: int | None = None,
+        send_msg_timeout_ms: int = 12_000,
+        attempt_timeout_ms: int = 4_000,
+        resend_until_ok: bool = False,
         max_message_size_bytes: int = MESSAGE_BYTES_MAX,
         open_stream: StreamOpener = open_tcp,
         wall_clock_ms: Callable[[], int] = wall_clock_ms,
@@ -84,9 +98,11 @@ class Producer:
         )
         settings = SendSettings(
             group,
-            wait_store_msg_ok,
+            chosen_ack(ack, wait=wait_store_msg_ok, message_wait=None, default=Ack.REPLICATED),
             retry_times_when_send_failed,
             send_msg_timeout_ms,
+            attempt_timeout_ms,
+            resend_until_ok,
             max_message_size_bytes,
         )
         self._sender = Sender(core, settings, wall_clock_ms)
@@ -105,6 +121,7 @@ class Producer:
         *,
         queue_id: int | None = None,
         wait_store_msg_ok: bool | None = None,
+        ack: Ack | None = None,
     ) -> SendResult:
         """Send one message to the queue whose turn it is, or to the one numbered `queue_id`.
 
@@ -116,7 +133,7 @@ class Producer:
             ValueError: the message cannot be sent as it is.
         """
         return await self._shell.run(
-            self._sender.send(message, queue_id=queue_id, wait_store_msg_ok=wait_store_msg_ok)
+            self._sender.send(message, Wish(queue_id, wait_store_msg_ok, ack))
         )
 
     async def send_batch(
@@ -125,6 +142,7 @@ class Producer:
         *,
         queue_id: int | None = None,
         wait_store_msg_ok: bool | None = None,
+        ack: Ack | None = None,
     ) -> SendResult:
         """Send messages of one topic as one request: all are stored, one after the other, or none.
 
@@ -135,9 +153,7 @@ class Producer:
             ValueError: no message, several topics, or too many bytes.
         """
         return await self._shell.run(
-            self._sender.send_batch(
-                messages, queue_id=queue_id, wait_store_msg_ok=wait_store_msg_ok
-            )
+            self._sender.send_batch(messages, Wish(queue_id, wait_store_msg_ok, ack))
         )
 
     async def send_many(
@@ -146,6 +162,7 @@ class Producer:
         *,
         queue_id: int | None = None,
         wait_store_msg_ok: bool | None = None,
+        ack: Ack | None = None,
     ) -> list[SendResult | ClientError]:
         """Send each message by itself, up to 1,024 at once; return the outcomes in order.
 
@@ -155,7 +172,7 @@ class Producer:
             ValueError: a message cannot be sent as it is. Those before it may have been.
         """
         return await self._shell.run(
-            self._sender.send_many(messages, queue_id=queue_id, wait_store_msg_ok=wait_store_msg_ok)
+            self._sender.send_many(messages, Wish(queue_id, wait_store_msg_ok, ack))
         )
 
 
@@ -171,8 +188,11 @@ class BlockingProducer:
         group: str,
         *,
         wait_store_msg_ok: bool = True,
-        retry_times_when_send_failed: int = 2,
-        send_msg_timeout_ms: int = 3000,
+        ack: Ack | None = None,
+        retry_times_when_send_failed: int | None = None,
+        send_msg_timeout_ms: int = 12_000,
+        attempt_timeout_ms: int = 4_000,
+        resend_until_ok: bool = False,
         max_message_size_bytes: int = MESSAGE_BYTES_MAX,
         opener: SocketOpener = open_socket,
         wall_clock_ms: Callable[[], int] = wall_clock_ms,
@@ -186,9 +206,11 @@ class BlockingProducer:
         )
         settings = SendSettings(
             group,
-            wait_store_msg_ok,
+            chosen_ack(ack, wait=wait_store_msg_ok, message_wait=None, default=Ack.REPLICATED),
             retry_times_when_send_failed,
             send_msg_timeout_ms,
+            attempt_timeout_ms,
+            resend_until_ok,
             max_message_size_bytes,
         )
         self._sender = Sender(core, settings, wall_clock_ms)
@@ -206,11 +228,10 @@ class BlockingProducer:
         *,
         queue_id: int | None = None,
         wait_store_msg_ok: bool | None = None,
+        ack: Ack | None = None,
     ) -> SendResult:
         """See `Producer.send`."""
-        return self._shell.run(
-            self._sender.send(message, queue_id=queue_id, wait_store_msg_ok=wait_store_msg_ok)
-        )
+        return self._shell.run(self._sender.send(message, Wish(queue_id, wait_store_msg_ok, ack)))
 
     def send_batch(
         self,
@@ -218,12 +239,11 @@ class BlockingProducer:
         *,
         queue_id: int | None = None,
         wait_store_msg_ok: bool | None = None,
+        ack: Ack | None = None,
     ) -> SendResult:
         """See `Producer.send_batch`."""
         return self._shell.run(
-            self._sender.send_batch(
-                messages, queue_id=queue_id, wait_store_msg_ok=wait_store_msg_ok
-            )
+            self._sender.send_batch(messages, Wish(queue_id, wait_store_msg_ok, ack))
         )
 
     def send_many(
@@ -232,8 +252,9 @@ class BlockingProducer:
         *,
         queue_id: int | None = None,
         wait_store_msg_ok: bool | None = None,
+        ack: Ack | None = None,
     ) -> list[SendResult | ClientError]:
         """See `Producer.send_many`; here up to 128 are in flight."""
         return self._shell.run(
-            self._sender.send_many(messages, queue_id=queue_id, wait_store_msg_ok=wait_store_msg_ok)
+            self._sender.send_many(messages, Wish(queue_id, wait_store_msg_ok, ack))
         )

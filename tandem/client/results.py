@@ -16,18 +16,20 @@ class MessageQueue(msgspec.Struct, frozen=True, order=True, gc=False):
 
 
 class SendStatus(enum.Enum):
-    """How a stored message fared. In every case the message IS in the master's log.
+    """How a stored message fared. In every case it was in the log of the master that answered.
 
-    Only SEND_OK says that it was flushed and replicated as the broker is set up to. With the other
-    three the outcome is unknown, not failed: the disk or the slaves may well have it a moment
-    later, consumers may read it, and sending it again stores it twice.
+    Only SEND_OK says that it is as safe as the send asked for. With the other three the outcome is
+    unknown, not failed: the disk or the replicas may well have it a moment later, consumers may
+    read it, and sending it again stores it twice. Nor is it safe: a master of a fenced group that
+    is replaced at this moment answers FLUSH_SLAVE_TIMEOUT, and the message may or may not be in
+    the log of the next.
     """
 
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
     """In the master's log, but the flush was not done in time."""
     FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
-    """In the master's log, but too few slaves acknowledged it in time."""
+    """In the master's log, but too few replicas acknowledged it in time, or it is replaced now."""
     SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
     """In the master's log, but no slave was near enough to wait for."""
 

@@ -1,21 +1,38 @@
 """The rules of sending: queue, header, tries, and what the outcome is.
 
-One send has up to 1 + `retry_times_when_send_failed` tries, `send_msg_timeout_ms` for all of them
-together. Another try follows a lost connection, and an answer that RocketMQ's producer retries;
-with several broker names it goes to another one. With 0 retries a send is exactly one request.
+One send has as many tries as fit into `send_msg_timeout_ms`, so that it outlives a change of
+master; `retry_times_when_send_failed` bounds them, and with 0 a send is exactly one request. All
+carry the same UNIQ_KEY. Another try follows
+
+- a refusal that passes (RETRIED), a lost connection, no answer, no master in the route: until the
+  time is over;
+- a refusal that rarely passes (RETRIED_TWICE), no route at all: twice;
+- with `resend_until_ok` also an answer that says "stored, but not known to be safe".
+
+The second try comes at once, to another broker name if there is one; the others after pauses that
+double up to `RETRY_PAUSE_SECONDS_MAX`, over a route that was fetched again.
+
+A try is given up after `attempt_timeout_ms`, for a frozen master answers nothing and refuses
+nothing. The limit is longer than a healthy broker waits for its slaves and its disk, or its answer
+would come too late and the message be stored twice. An address that let one try run out gets
+`SILENT_ATTEMPT_SECONDS` from then on until it answers something.
 
 What the user learns is exact. If any try may have been carried out and none was answered with a
-result, the error says `outcome_unknown`, whatever the last try ended with.
+result, the error says `outcome_unknown`, whatever the last try ended with. If one was answered
+"stored, but not known to be safe" and no later one did better, that is the result.
 
 Source: RocketMQ 5.3.3, DefaultMQProducerImpl.sendDefaultImpl, MQClientAPIImpl.processSendResponse,
-DefaultMQProducer.retryResponseCodes.
+DefaultMQProducer.retryResponseCodes. RocketMQ's producer tries three times without a pause, which
+is over long before a new master is there.
 """
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
 
+from tandem.client.ack import ACK_PROPERTIES, Ack, chosen_ack
 from tandem.client.core import ClientCore
 from tandem.client.errors import (
     BrokerError,
@@ -25,14 +42,21 @@ from tandem.client.errors import (
     RouteNotFoundError,
     SendTimeoutError,
 )
-from tandem.client.flow import Call, CallMany, Flow
+from tandem.client.flow import Call, CallMany, Flow, Pause
 from tandem.client.identity import UniqueKeys
 from tandem.client.results import MessageQueue, SendResult, SendStatus
-from tandem.client.routes import AUTO_CREATE_TOPIC, DEFAULT_TOPIC_QUEUE_NUMS, PublishQueue
+from tandem.client.routes import (
+    AUTO_CREATE_TOPIC,
+    DEFAULT_TOPIC_QUEUE_NUMS,
+    PublishQueue,
+    TopicRoute,
+)
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.message import Message, encode_batch_body
 from tandem.wire.message_properties import (
+    ACK_FLUSHED,
     PROPERTIES_BYTES_MAX,
+    PROPERTY_ACK,
     PROPERTY_UNIQUE_KEY,
     PROPERTY_WAIT_STORE_MSG_OK,
     encode_properties,
@@ -61,6 +85,20 @@ RETRIED: Final = frozenset(
 )
 """Refusals after which another broker, or the same one a moment later, may take the message."""
 
+RETRIED_TWICE: Final = frozenset(
+    {ResponseCode.TOPIC_NOT_EXIST.value, ResponseCode.NO_PERMISSION.value}
+)
+"""Those among them that mostly do not pass: a topic or a right is missing."""
+
+FEW_TRIES: Final = 3
+
+RETRY_PAUSE_SECONDS_MIN: Final = 0.1
+RETRY_PAUSE_SECONDS_MAX: Final = 0.5
+"""Between two tries. A part of how long a switch takes for a client, and small against the rest."""
+
+SILENT_ATTEMPT_SECONDS: Final = 1.0
+"""What an address gets that did not answer lately: enough to notice that it is back."""
+
 MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024
 """RocketMQ's maxMessageSize, of producer and broker."""
 
@@ -71,20 +109,28 @@ MANY_BYTES_MAX: Final = 4 * 1024 * 1024
 USER_PROPERTIES_BYTES_MAX: Final = PROPERTIES_BYTES_MAX - 256
 """The record has 32,767 bytes for all. 256 are left for what is added (RocketMQ: 128 or less)."""
 
-_WAIT: Final = f"{PROPERTY_WAIT_STORE_MSG_OK}\x01true\x02"
-_DO_NOT_WAIT: Final = f"{PROPERTY_WAIT_STORE_MSG_OK}\x01false\x02"
 _SEND: Final = RequestCode.SEND_MESSAGE_V2.value
 _SEND_BATCH: Final = RequestCode.SEND_BATCH_MESSAGE.value
 
 
 class SendSettings(msgspec.Struct, frozen=True):
-    """How a producer sends. Defaults are RocketMQ's."""
+    """How a producer sends; see `Producer`."""
 
     group: str
-    wait_store_msg_ok: bool = True
-    retry_times_when_send_failed: int = 2
-    send_msg_timeout_ms: int = 3000
+    ack: Ack = Ack.REPLICATED
+    retry_times_when_send_failed: int | None = None
+    send_msg_timeout_ms: int = 12_000
+    attempt_timeout_ms: int = 4_000
+    resend_until_ok: bool = False
     max_message_size_bytes: int = MESSAGE_BYTES_MAX
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What the caller of one send says about it; None: as the producer does it."""
+
+    queue_id: int | None = None
+    wait_store_msg_ok: bool | None = None
+    ack: Ack | None = None
 
 
 class Sending:
@@ -99,8 +145,10 @@ class Sending:
         "msg_id",
         "properties",
         "queue_id",
+        "stored",
         "target",
         "topic",
+        "tries_count",
         "tries_left",
         "unknown",
     )
@@ -126,10 +174,21 @@ class Sending:
         self.queue_id = queue_id
         self.deadline = deadline
         self.tries_left = tries
+        self.tries_count = 0
         self.avoid_broker: str | None = None
         self.target: PublishQueue | None = None
         self.unknown: ClientError | None = None
         """The first try that may have been carried out without an answer."""
+        self.stored: SendResult | None = None
+        """The last answer that says: stored, but not known to be safe."""
+
+    @property
+    def pause_seconds(self) -> float:
+        """How long to wait before the next try; the second one comes at once."""
+        if self.tries_count < 2:
+            return 0.0
+        pause = RETRY_PAUSE_SECONDS_MIN * 2.0 ** min(self.tries_count - 2, 10)
+        return min(pause, RETRY_PAUSE_SECONDS_MAX)
 
 
 class Sender:
@@ -143,49 +202,46 @@ class Sender:
         self._wall_clock_ms = wall_clock_ms
         self._keys = UniqueKeys(core.identity)
 
-    def send(
-        self, message: Message, *, queue_id: int | None, wait_store_msg_ok: bool | None
-    ) -> Flow[SendResult]:
+    def send(self, message: Message, wish: Wish) -> Flow[SendResult]:
         """Send one message; see `Producer.send`."""
-        return self._finish(
-            self._prepare(message, queue_id=queue_id, wait_store_msg_ok=wait_store_msg_ok)
-        )
+        return self._finish(self._prepare(message, wish))
 
-    def send_batch(
-        self, messages: Sequence[Message], *, queue_id: int | None, wait_store_msg_ok: bool | None
-    ) -> Flow[SendResult]:
+    def send_batch(self, messages: Sequence[Message], wish: Wish) -> Flow[SendResult]:
         """Send messages of one topic as one request; see `Producer.send_batch`."""
-        return self._finish(
-            self._prepare_batch(messages, queue_id=queue_id, wait_store_msg_ok=wait_store_msg_ok)
-        )
+        return self._finish(self._prepare_batch(messages, wish))
 
     def _finish(self, sending: Sending) -> Flow[SendResult]:
         while True:
-            call = self._next_call(sending)
-            if call is None:
-                yield from self._fetch_route(sending)
-                call = self._call_with_any_route(sending)
-            try:
-                answer: RemotingCommand | ClientError = yield call
-            except ClientError as error:
-                answer = error
-            outcome = self._take(sending, answer)
+            outcome = yield from self._try_once(sending)
             if isinstance(outcome, SendResult):
                 return outcome
             if outcome is not None:
                 raise outcome
+            if pause := sending.pause_seconds:
+                yield Pause(pause)
+
+    def _try_once(self, sending: Sending) -> Flow[SendResult | ClientError | None]:
+        call = self._next_call(sending)
+        if call is None:
+            try:
+                yield from self._fetch_route(sending)
+                call = self._call_with_any_route(sending)
+            except RouteNotFoundError as error:
+                return self._take_no_route(sending, error)
+        try:
+            answer: RemotingCommand | ClientError = yield call
+        except ClientError as error:
+            answer = error
+        return self._take(sending, answer)
 
     def send_many(
-        self, messages: Iterable[Message], *, queue_id: int | None, wait_store_msg_ok: bool | None
+        self, messages: Iterable[Message], wish: Wish
     ) -> Flow[list[SendResult | ClientError]]:
         """Send many messages, many at once; see `Producer.send_many`."""
         outcomes: list[SendResult | ClientError] = []
         for part in _parts(messages):
             outcomes += yield from self._send_part(
-                [
-                    self._prepare(message, queue_id=queue_id, wait_store_msg_ok=wait_store_msg_ok)
-                    for message in part
-                ]
+                [self._prepare(message, wish) for message in part]
             )
         return outcomes
 
@@ -193,35 +249,53 @@ class Sender:
         outcomes: dict[int, SendResult | ClientError] = {}
         waiting = list(enumerate(sendings))
         while waiting:
+            routes = yield from self._routes_of([sending for _, sending in waiting])
             calls = []
             under_way = []
+            again: list[tuple[int, Sending]] = []
             for index, sending in waiting:
                 try:
-                    call = self._next_call(sending)
-                    if call is None:
-                        yield from self._fetch_route(sending)
-                        call = self._call_with_any_route(sending)
-                except ClientError as error:
-                    # No route any more; or worse, if an earlier try may have been carried out.
-                    outcomes[index] = error
-                    continue
-                calls.append(call)
-                under_way.append((index, sending))
-            answers: list[RemotingCommand | ClientError] = yield CallMany(calls)
-            waiting = []
+                    calls.append(self._call_over(routes[sending.topic], sending))
+                    under_way.append((index, sending))
+                except RouteNotFoundError as error:
+                    outcome = self._take_no_route(sending, error)
+                    _sort_in(index, sending, outcome, outcomes, again)
+            answers: list[RemotingCommand | ClientError] = (yield CallMany(calls)) if calls else []
             for (index, sending), answer in zip(under_way, answers, strict=True):
-                outcome = self._take(sending, answer)
-                if outcome is None:
-                    waiting.append((index, sending))
-                else:
-                    outcomes[index] = outcome
+                _sort_in(index, sending, self._take(sending, answer), outcomes, again)
+            waiting = sorted(again, key=lambda each: each[0])
+            if pause := max((sending.pause_seconds for _, sending in waiting), default=0.0):
+                yield Pause(pause)
         return [outcomes[index] for index in range(len(sendings))]
 
-    def _prepare(
-        self, message: Message, *, queue_id: int | None, wait_store_msg_ok: bool | None
-    ) -> Sending:
-        if wait_store_msg_ok is None:
-            wait_store_msg_ok = message.wait_store_msg_ok
+    def _routes_of(
+        self, sendings: list[Sending]
+    ) -> Flow[dict[str, TopicRoute | RouteNotFoundError]]:
+        """Look once for each topic, however many messages wait for its route."""
+        routes: dict[str, TopicRoute | RouteNotFoundError] = {}
+        for sending in sendings:
+            if sending.topic in routes:
+                continue
+            try:
+                route = self._core.trusted_route(sending.topic)
+                if route is None or not route.publish_queues:
+                    yield from self._fetch_route(sending)
+                    route = self._core.routes[sending.topic]
+            except RouteNotFoundError as error:
+                routes[sending.topic] = error
+            else:
+                routes[sending.topic] = route
+        return routes
+
+    def _call_over(self, route: TopicRoute | RouteNotFoundError, sending: Sending) -> Call:
+        if isinstance(route, RouteNotFoundError):
+            raise route
+        target = route.next_queue(sending.queue_id, sending.avoid_broker)
+        if target is None:
+            return self._call_with_any_route(sending)
+        return self._call(sending, target)
+
+    def _prepare(self, message: Message, wish: Wish) -> Sending:
         user_properties = (
             message.property_map() if message.properties or message.keys or message.tags else {}
         )
@@ -230,15 +304,13 @@ class Sender:
             message.topic,
             self._keys.next_key(self._wall_clock_ms()),
             user_properties,
-            wait_store_msg_ok,
+            message.wait_store_msg_ok,
             message.body,
             message.flag,
-            queue_id,
+            wish,
         )
 
-    def _prepare_batch(
-        self, messages: Sequence[Message], *, queue_id: int | None, wait_store_msg_ok: bool | None
-    ) -> Sending:
+    def _prepare_batch(self, messages: Sequence[Message], wish: Wish) -> Sending:
         topics = {message.topic for message in messages}
         if len(topics) != 1:
             raise ValueError(f"a batch has one topic, this one has {len(topics)}: {sorted(topics)}")
@@ -250,10 +322,10 @@ class Sender:
             topics.pop(),
             self._keys.next_key(self._wall_clock_ms()),
             {},
-            wait_store_msg_ok,
+            None,
             encode_batch_body(keyed),
             0,
-            queue_id,
+            wish,
         )
         sending.msg_id = ",".join(message.properties[PROPERTY_UNIQUE_KEY] for message in keyed)
         return sending
@@ -272,35 +344,40 @@ class Sender:
         topic: str,
         unique_key: str,
         user_properties: dict[str, str],
-        wait_store_msg_ok: bool | None,  # noqa: FBT001  by position: this runs for every message
+        message_wait: bool | None,  # noqa: FBT001  by position: this runs for every message
         body: bytes,
         flag: int,
-        queue_id: int | None,
+        wish: Wish,
     ) -> Sending:
-        if len(body) > self._settings.max_message_size_bytes:
+        settings = self._settings
+        if len(body) > settings.max_message_size_bytes:
             raise ValueError(
                 f"message body of {len(body)} bytes; the limit is"
-                f" {self._settings.max_message_size_bytes} bytes (max_message_size_bytes of the"
+                f" {settings.max_message_size_bytes} bytes (max_message_size_bytes of the"
                 " producer, and a setting of the broker)"
             )
-        if wait_store_msg_ok is None:
-            wait_store_msg_ok = self._settings.wait_store_msg_ok
-        properties = _WAIT if wait_store_msg_ok else _DO_NOT_WAIT
+        default = settings.ack
+        rest = ""
         if user_properties:
             user_properties.pop(PROPERTY_WAIT_STORE_MSG_OK, None)
+            if user_properties.pop(PROPERTY_ACK, "") == ACK_FLUSHED:
+                default = Ack.REPLICATED_FLUSHED
             unique_key = user_properties.pop(PROPERTY_UNIQUE_KEY, unique_key)
-            properties += _encode_user_properties(user_properties)
-        settings = self._settings
+            rest = _encode_user_properties(user_properties)
+        ack = chosen_ack(
+            wish.ack, wait=wish.wait_store_msg_ok, message_wait=message_wait, default=default
+        )
+        retries = settings.retry_times_when_send_failed
         return Sending(
             code,
             topic,
             unique_key,
-            f"{properties}{PROPERTY_UNIQUE_KEY}\x01{unique_key}\x02",
+            f"{ACK_PROPERTIES[ack]}{rest}{PROPERTY_UNIQUE_KEY}\x01{unique_key}\x02",
             body,
             flag,
-            queue_id,
+            wish.queue_id,
             self._core.clock() + settings.send_msg_timeout_ms / 1000,
-            1 + settings.retry_times_when_send_failed,
+            sys.maxsize if retries is None else 1 + retries,
         )
 
     def _next_call(self, sending: Sending) -> Call | None:
@@ -312,22 +389,19 @@ class Sender:
         return None if target is None else self._call(sending, target)
 
     def _fetch_route(self, sending: Sending) -> Flow[None]:
-        try:
-            yield from self._core.route(sending.topic, sending.deadline, for_sends=True)
-        except RouteNotFoundError as error:
-            raise _final(sending, error) from error
+        yield from self._core.route(sending.topic, sending.deadline, for_sends=True)
 
     def _call_with_any_route(self, sending: Sending) -> Call:
         route = self._core.routes[sending.topic]
         target = route.next_queue(sending.queue_id, sending.avoid_broker)
         if target is not None:
             return self._call(sending, target)
-        if sending.queue_id is None or not route.publish_queues:
+        if not route.publish_queues:
             reason = "no broker takes sends: no master is registered, or no queue is writable"
-        else:
-            queues = sorted({each.queue.queue_id for each in route.publish_queues})
-            reason = f"there is no queue {sending.queue_id}; the writable ones are {queues}"
-        raise _final(sending, RouteNotFoundError(sending.topic, reason))
+            raise RouteNotFoundError(sending.topic, reason, may_pass=True)
+        queues = sorted({each.queue.queue_id for each in route.publish_queues})
+        reason = f"there is no queue {sending.queue_id}; the writable ones are {queues}"
+        raise RouteNotFoundError(sending.topic, reason)
 
     def _call(self, sending: Sending, target: PublishQueue) -> Call:
         sending.target = target
@@ -348,43 +422,98 @@ class Sender:
             sending.code == _SEND_BATCH,
             queue.broker_name,
         )
-        return Call(target.address, sending.code, header, sending.deadline, sending.body)
+        return Call(
+            target.address, sending.code, header, self._attempt_end(sending, target), sending.body
+        )
+
+    def _attempt_end(self, sending: Sending, target: PublishQueue) -> float:
+        """Until when a try may take."""
+        now = self._core.clock()
+        seconds = self._settings.attempt_timeout_ms / 1000
+        if self._core.backoff.is_silent(target.address, now):
+            seconds = min(seconds, SILENT_ATTEMPT_SECONDS)
+        return min(sending.deadline, now + seconds)
 
     def _take(
         self, sending: Sending, answer: RemotingCommand | ClientError
     ) -> SendResult | ClientError | None:
         """Return the outcome, None if there is another try."""
-        assert sending.target is not None
+        target = sending.target
+        assert target is not None
         if isinstance(answer, RemotingCommand):
+            self._core.backoff.spoke(target.address)
             status = STORED.get(answer.code)
             if status is not None:
-                return _result(sending, sending.target, status, answer)
-            error: ClientError = BrokerError(
-                answer.code, answer.remark or "", sending.target.address
-            )
-            again = answer.code in RETRIED
-        else:
-            error = answer
-            again = isinstance(error, ConnectionLostError | RequestTimeoutError)
-        return self._take_failure(sending, error, again=again)
+                return self._take_stored(sending, _result(sending, target, status, answer))
+            if answer.code in RETRIED_TWICE:
+                sending.tries_left = min(sending.tries_left, FEW_TRIES)
+            error: ClientError = BrokerError(answer.code, answer.remark or "", target.address)
+            return self._take_failure(sending, error, again=answer.code in RETRIED)
+        if isinstance(answer, RequestTimeoutError):
+            self._core.backoff.fell_silent(target.address, self._core.clock())
+        again = isinstance(answer, ConnectionLostError | RequestTimeoutError)
+        return self._take_failure(sending, answer, again=again)
+
+    def _take_stored(
+        self, sending: Sending, result: SendResult | ClientError
+    ) -> SendResult | ClientError | None:
+        if isinstance(result, SendResult) and result.status is not SendStatus.SEND_OK:
+            sending.stored = result
+            if self._settings.resend_until_ok and self._has_another_try(sending):
+                self._core.suspect_route(sending.topic)
+                return None
+        return result
+
+    def _take_no_route(
+        self, sending: Sending, error: RouteNotFoundError
+    ) -> SendResult | ClientError | None:
+        """There was nobody to ask: that counts as a try, too."""
+        if sending.topic not in self._core.routes:
+            sending.tries_left = min(sending.tries_left, FEW_TRIES)
+        if error.may_pass or sending.topic not in self._core.routes:
+            self._core.suspect_route(sending.topic)
+            if self._has_another_try(sending):
+                return None
+        return _final(sending, error)
 
     def _take_failure(
         self, sending: Sending, error: ClientError, *, again: bool
-    ) -> ClientError | None:
+    ) -> SendResult | ClientError | None:
         assert sending.target is not None
         if error.outcome_unknown and sending.unknown is None:
             sending.unknown = error
         sending.avoid_broker = sending.target.queue.broker_name
-        sending.tries_left -= 1
         if again:
             self._core.suspect_route(sending.topic)
-            if sending.tries_left > 0 and self._core.clock() < sending.deadline:
+            if self._has_another_try(sending):
                 return None
         return _final(sending, error)
 
+    def _has_another_try(self, sending: Sending) -> bool:
+        """Count the try that failed; True if another is allowed and there is time for it."""
+        sending.tries_left -= 1
+        sending.tries_count += 1
+        now = self._core.clock()
+        return sending.tries_left > 0 and now + sending.pause_seconds < sending.deadline
 
-def _final(sending: Sending, last_error: ClientError) -> ClientError:
+
+def _sort_in(
+    index: int,
+    sending: Sending,
+    outcome: SendResult | ClientError | None,
+    outcomes: dict[int, SendResult | ClientError],
+    again: list[tuple[int, Sending]],
+) -> None:
+    if outcome is None:
+        again.append((index, sending))
+    else:
+        outcomes[index] = outcome
+
+
+def _final(sending: Sending, last_error: ClientError) -> SendResult | ClientError:
     """Return what the user gets: what is unknown stays unknown, whatever came after it."""
+    if sending.stored is not None:
+        return sending.stored
     error = last_error
     if sending.unknown is not None and not last_error.outcome_unknown:
         error = sending.unknown

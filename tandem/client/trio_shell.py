@@ -335,12 +335,17 @@ class TrioShell:
 
     async def _call_many(self, calls: list[Call]) -> list[Answer]:
         gather = _Gather(len(calls))
+        unreachable: dict[str, ClientError] = {}
         for index, call in enumerate(calls):
             connection = self._connections.get(call.address)
             if connection is None:
                 try:
+                    if call.address in unreachable:
+                        # One dial for all of them: each further one would wait out its pause.
+                        raise copy.copy(unreachable[call.address])
                     connection = await self._connect(call.address, call.deadline)
                 except ClientError as error:
+                    unreachable[call.address] = error
                     gather.waiter(index)(error)
                     continue
             gather.in_flight(connection, connection.submit(call, gather.waiter(index)))
@@ -362,7 +367,7 @@ class TrioShell:
         await trio.sleep(backoff.seconds_left(address, trio.current_time()))
         reason = f"no connection within {CONNECT_TIMEOUT_SECONDS:g} s"
         stream = None
-        with trio.move_on_after(CONNECT_TIMEOUT_SECONDS):
+        with trio.move_on_after(CONNECT_TIMEOUT_SECONDS) as scope:
             try:
                 stream = await self._open_stream(*split_address(address))
             except (OSError, ValueError, trio.BrokenResourceError) as error:
@@ -370,6 +375,8 @@ class TrioShell:
                 reason = _reason(error)
         if stream is None:
             backoff.failed(address, trio.current_time())
+            if scope.cancelled_caught:
+                backoff.fell_silent(address, trio.current_time())
             raise ConnectionLostError(address, reason, outcome_unknown=False)
         connection = _Connection(
             address, stream, lambda: backoff.succeeded(address), self._connection_ended

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from tandem.cli.produce import Choices, Tally, _lines, _portion_count
-from tandem.client import ConnectionLostError, MessageQueue, SendResult, SendStatus
+from tandem.cli.produce import AckChoice, Choices, Tally, _chosen_ack, _lines, _portion_count
+from tandem.client import Ack, ConnectionLostError, MessageQueue, SendResult, SendStatus
 from tests.tandem.cli.conftest import Tandem
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
@@ -47,7 +47,7 @@ def choices(**changes: object) -> Choices:
         "key": "",
         "tags": "",
         "queue_id": None,
-        "wait": True,
+        "ack": AckChoice.REPLICATED,
         "batch": 1,
         "in_flight": 256,
         "rate_per_second": None,
@@ -85,6 +85,33 @@ def test_failures_are_counted_by_what_is_known_of_their_effect() -> None:
     tally.take(ConnectionLostError("127.0.0.1:1", "refused", outcome_unknown=False), 2)
     assert tally.failed_count == 3
     assert str(tally) == "NOT_STORED 2, UNKNOWN 1"
+
+
+@pytest.mark.parametrize(
+    ("sync", "ack", "chosen"),
+    [
+        (None, None, AckChoice.REPLICATED),
+        (True, None, AckChoice.REPLICATED),
+        (False, None, AckChoice.ASYNC),
+        (None, AckChoice.REPLICATED_FLUSHED, AckChoice.REPLICATED_FLUSHED),
+    ],
+)
+def test_async_and_sync_are_short_for_contracts(
+    sync: bool | None,  # noqa: FBT001
+    ack: AckChoice | None,
+    chosen: AckChoice,
+) -> None:
+    assert _chosen_ack(sync, ack) is chosen
+
+
+def test_the_command_line_offers_every_contract() -> None:
+    assert [choice.value for choice in AckChoice] == [ack.value for ack in Ack]
+
+
+def test_two_ways_to_say_the_contract_at_once_are_refused(tandem: Tandem) -> None:
+    result = tandem("produce", "orders", "--async", "--ack", "replicated")
+    assert result.exit_code == 2
+    assert "use one of them" in result.stderr
 
 
 @pytest.mark.fault

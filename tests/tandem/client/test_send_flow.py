@@ -3,6 +3,7 @@ from collections.abc import Callable
 import pytest
 
 from tandem.client import send_flow
+from tandem.client.ack import Ack
 from tandem.client.core import ClientCore
 from tandem.client.errors import (
     BrokerError,
@@ -12,9 +13,9 @@ from tandem.client.errors import (
     RouteNotFoundError,
     SendTimeoutError,
 )
-from tandem.client.flow import CallMany
+from tandem.client.flow import Call, CallMany, Pause
 from tandem.client.results import MessageQueue, SendResult, SendStatus
-from tandem.client.send_flow import Sender, SendSettings
+from tandem.client.send_flow import RETRY_PAUSE_SECONDS_MAX, Sender, SendSettings, Wish
 from tandem.wire.message import Message, decode_batch_body
 from tandem.wire.message_properties import decode_properties
 from tandem.wire.remoting_command import RemotingCommand
@@ -43,13 +44,20 @@ NEVER_LEFT = ConnectionLostError(MASTER, "refused", outcome_unknown=False)
 class Bench:
     """A sender, one broker that is everything, and a shell."""
 
-    def __init__(self, retries: int = 2, *, wait_store_msg_ok: bool = True) -> None:
+    def __init__(
+        self,
+        retries: int | None = 2,
+        *,
+        ack: Ack = Ack.REPLICATED,
+        timeout_ms: int = 3000,
+        resend_until_ok: bool = False,
+    ) -> None:
         self.broker = FakeBroker()
         self.shell = HandShell({NAME_SERVER: self.broker, MASTER: self.broker})
         self.core = ClientCore(
             NAME_SERVER, identity=IDENTITY, clock=self.shell.clock, producer_group="PG"
         )
-        settings = SendSettings("PG", wait_store_msg_ok, retries)
+        settings = SendSettings("PG", ack, retries, timeout_ms, resend_until_ok=resend_until_ok)
         self.sender = Sender(self.core, settings, lambda: NOW_MS)
 
     def send(
@@ -58,20 +66,15 @@ class Bench:
         queue_id: int | None = None,
         *,
         wait_store_msg_ok: bool | None = None,
+        ack: Ack | None = None,
     ) -> SendResult:
-        return self.shell.run(
-            self.sender.send(message, queue_id=queue_id, wait_store_msg_ok=wait_store_msg_ok)
-        )
+        return self.shell.run(self.sender.send(message, Wish(queue_id, wait_store_msg_ok, ack)))
 
     def send_many(self, *messages: Message) -> list[SendResult | ClientError]:
-        return self.shell.run(
-            self.sender.send_many(messages, queue_id=None, wait_store_msg_ok=None)
-        )
+        return self.shell.run(self.sender.send_many(messages, Wish()))
 
     def send_batch(self, *messages: Message) -> SendResult:
-        return self.shell.run(
-            self.sender.send_batch(messages, queue_id=None, wait_store_msg_ok=None)
-        )
+        return self.shell.run(self.sender.send_batch(messages, Wish()))
 
     def tries(self) -> int:
         return len(self.shell.calls_to(SEND))
@@ -147,7 +150,7 @@ def test_wait_is_taken_from_the_send_the_message_or_the_producer(
     send: bool | None,  # noqa: FBT001
     expected: str,
 ) -> None:
-    bench = Bench(wait_store_msg_ok=producer)
+    bench = Bench(ack=Ack.REPLICATED if producer else Ack.ASYNC)
     for keys in ("", "k"):
         bench.send(
             Message("orders", b"", keys=keys, wait_store_msg_ok=message), wait_store_msg_ok=send
@@ -393,3 +396,178 @@ def test_many_are_cut_into_parts_that_are_bounded(monkeypatch: pytest.MonkeyPatc
         [200],
         [1],
     ]
+
+
+def new_master_after(bench: Bench, seconds: float) -> None:
+    """Take the master away; another one is in the route so much later."""
+    bench.send()
+    bench.shell.effects.clear()
+    bench.broker.requests.clear()
+    takes_over_at = bench.shell.now + seconds
+    del bench.shell.brokers[MASTER]
+    route = bench.broker.handlers[RequestCode.GET_ROUTEINFO_BY_TOPIC]
+
+    def told(request: RemotingCommand) -> RemotingCommand | None:
+        if bench.shell.now >= takes_over_at:
+            bench.broker.routes["orders"] = route_of(("broker-a", {0: OTHER_MASTER}))
+            bench.shell.brokers[OTHER_MASTER] = bench.broker
+        return route(request)
+
+    bench.broker.handlers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = told
+
+
+def follows(*, resend_until_ok: bool = False) -> Bench:
+    return Bench(None, timeout_ms=12_000, resend_until_ok=resend_until_ok)
+
+
+def test_a_send_follows_a_switch_and_finds_the_new_master_soon() -> None:
+    bench = follows()
+    new_master_after(bench, 6.0)
+    start = bench.shell.now
+    assert bench.send().status is SendStatus.SEND_OK
+    assert 6.0 <= bench.shell.now - start < 6.0 + 2 * RETRY_PAUSE_SECONDS_MAX
+    assert bench.shell.calls_to(SEND)[-1] == OTHER_MASTER
+
+
+def test_a_send_waits_out_a_route_without_master() -> None:
+    bench = follows()
+    new_master_after(bench, 3.0)
+    bench.broker.routes["orders"] = route_of(("broker-a", {1: SLAVE}))
+    assert bench.send().status is SendStatus.SEND_OK
+
+
+def test_a_frozen_master_does_not_use_up_all_the_time() -> None:
+    bench = follows()
+    new_master_after(bench, 6.0)
+    frozen = FakeBroker()
+    frozen.handlers[SEND] = lambda _: None
+    bench.shell.brokers[MASTER] = frozen
+    start = bench.shell.now
+    assert bench.send().status is SendStatus.SEND_OK
+    assert bench.shell.now - start < 8.0
+    deadlines = [
+        effect.deadline
+        for effect in bench.shell.effects
+        if isinstance(effect, Call) and effect.address == MASTER
+    ]
+    assert deadlines[0] - start == 4.0
+    assert len(deadlines) == 3
+    keys = {
+        properties_of(request.decode_header(SendMessageRequestHeaderV2))["UNIQ_KEY"]
+        for request in (*frozen.requests, *bench.broker.requests)
+        if request.code == SEND
+    }
+    assert len(keys) == 1
+
+
+def test_an_address_that_speaks_again_gets_its_full_time() -> None:
+    bench = follows()
+    bench.core.backoff.fell_silent(MASTER, bench.shell.now)
+    bench.send()
+    bench.send()
+    limits = [
+        effect.deadline - bench.shell.now
+        for effect in bench.shell.effects
+        if isinstance(effect, Call) and effect.code == SEND
+    ]
+    assert limits == [1.0, 4.0]
+
+
+def test_a_send_that_is_refused_all_the_time_ends_with_the_refusal_in_time() -> None:
+    bench = follows()
+    bench.broker.handlers[SEND] = refuses(ResponseCode.SERVICE_NOT_AVAILABLE)
+    start = bench.shell.now
+    with pytest.raises(BrokerError) as caught:
+        bench.send()
+    assert not caught.value.outcome_unknown
+    assert 11.0 < bench.shell.now - start <= 12.0
+    pauses = [effect.seconds for effect in bench.shell.effects if isinstance(effect, Pause)]
+    assert pauses[:4] == [0.1, 0.2, 0.4, 0.5]
+
+
+@pytest.mark.parametrize("code", [ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION])
+def test_what_mostly_does_not_pass_is_tried_three_times_only(code: int) -> None:
+    bench = follows()
+    bench.broker.handlers[SEND] = refuses(code)
+    with pytest.raises(BrokerError):
+        bench.send()
+    assert bench.tries() == 3
+
+
+def test_a_topic_that_was_never_there_is_looked_for_three_times() -> None:
+    bench = follows()
+    with pytest.raises(RouteNotFoundError, match="know no such topic"):
+        bench.send(Message("typo", b""))
+    assert len(bench.shell.calls_to(RequestCode.GET_ROUTEINFO_BY_TOPIC)) == 2 * 3
+
+
+def test_a_message_that_is_not_known_to_be_safe_is_sent_again_if_that_is_wanted() -> None:
+    bench = follows(resend_until_ok=True)
+    bench.send()
+    answers = iter([stores_with(12), refuses(14), stores_with(0)])
+
+    def answer_next(request: RemotingCommand) -> RemotingCommand:
+        return next(answers)(request)
+
+    bench.broker.handlers[SEND] = answer_next
+    assert bench.send().status is SendStatus.SEND_OK
+    keys = [properties_of(header)["UNIQ_KEY"] for header in bench.headers()]
+    assert len(set(keys[1:])) == 1
+    assert len(keys) == 4
+
+
+def test_what_is_not_known_to_be_safe_in_the_end_is_a_result_with_its_reason() -> None:
+    bench = follows(resend_until_ok=True)
+    answers = [stores_with(12)]
+    bench.broker.handlers[SEND] = lambda request: (
+        answers.pop(0)(request) if answers else answer_to(request, 14, remark="no master")
+    )
+    result = bench.send()
+    assert (result.status, result.reason) == (SendStatus.FLUSH_SLAVE_TIMEOUT, "why")
+
+
+def test_many_follow_a_switch_together() -> None:
+    bench = follows()
+    new_master_after(bench, 3.0)
+    start = bench.shell.now
+    outcomes = bench.send_many(*[MESSAGE] * 100)
+    assert all(isinstance(outcome, SendResult) for outcome in outcomes)
+    assert bench.shell.now - start < 3.0 + 2 * RETRY_PAUSE_SECONDS_MAX
+    routes = bench.shell.calls_to(RequestCode.GET_ROUTEINFO_BY_TOPIC)
+    assert len(routes) < 20
+
+
+def test_many_without_a_master_cost_one_look_at_the_route_a_round() -> None:
+    bench = follows()
+    bench.broker.routes["orders"] = route_of(("broker-a", {1: SLAVE}))
+    outcomes = bench.send_many(*[MESSAGE] * 100)
+    assert all(isinstance(outcome, RouteNotFoundError) for outcome in outcomes)
+    assert len(bench.shell.calls_to(RequestCode.GET_ROUTEINFO_BY_TOPIC)) < 40
+
+
+@pytest.mark.parametrize(
+    ("ack", "expected"),
+    [
+        (None, {"WAIT": "true"}),
+        (Ack.ASYNC, {"WAIT": "false"}),
+        (Ack.REPLICATED_FLUSHED, {"WAIT": "true", "TANDEM_ACK": "flushed"}),
+    ],
+)
+def test_a_send_says_what_its_answer_has_to_wait_for(
+    ack: Ack | None, expected: dict[str, str]
+) -> None:
+    bench = Bench()
+    bench.send(ack=ack)
+    properties = properties_of(bench.headers()[0])
+    del properties["UNIQ_KEY"]
+    assert properties == expected
+
+
+def test_a_message_may_ask_for_its_contract_itself() -> None:
+    bench = Bench()
+    message = Message("orders", b"", properties={"TANDEM_ACK": "flushed", "a": "b"})
+    bench.send(message)
+    bench.send(message, ack=Ack.REPLICATED)
+    first, second = map(properties_of, bench.headers())
+    assert first["TANDEM_ACK"] == "flushed"
+    assert "TANDEM_ACK" not in second

@@ -158,7 +158,7 @@ async def test_a_dead_address_is_dialled_at_a_falling_rate(autojump_clock: MockC
         for _ in range(10):
             with pytest.raises(ClientError):
                 await bench.shell.run(one(call(SLAVE)))
-        assert trio.current_time() - start > 10.0
+        assert trio.current_time() - start > 3.0
         bench.network.brokers[SLAVE] = bench.broker
         await bench.shell.run(one(call(SLAVE)))
         assert bench.core.backoff.seconds_left(SLAVE, trio.current_time()) == 0.0
@@ -177,7 +177,7 @@ async def test_a_broker_that_hangs_up_at_once_is_not_dialled_in_a_tight_loop(
                     await trio.sleep(0.01)
                 await bench.network.cut()
             bench.broker.requests.clear()
-        assert trio.current_time() - start > 3.0
+        assert trio.current_time() - start > 1.5
 
 
 async def test_a_deadline_ends_the_wait_for_a_connection(autojump_clock: MockClock) -> None:
