@@ -90,7 +90,7 @@ def checked_coordinator(config: ClusterConfig) -> CoordinatorSettings:
     paths = {
         key: str(config.file.parent / value)
         for key in ("password_file", "ca_file", "cert_file", "key_file")
-        if (value := getattr(settings, key)) is not None
+        if (value := getattr(settings, key))
     }
     return msgspec.structs.replace(settings, **paths)
 

@@ -49,10 +49,10 @@ class CoordinatorSettings(Struct, frozen=True):
     port: Annotated[int, whole_number(1, 65_535, "a TCP port")] = 10_920
     endpoints: list[str] = []
     user: str = ""
-    password_file: str | None = None
-    ca_file: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = None
+    password_file: str = ""
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
     lease_ttl_ms: Annotated[int, milliseconds(2_000, 600_000)] = 5_000
 
 

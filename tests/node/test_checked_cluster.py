@@ -50,4 +50,4 @@ def test_files_of_the_coordinator_have_absolute_paths(tmp_path: Path) -> None:
     checked = checked_cluster(load(tmp_path, etcd + FENCED))
     assert checked.coordinator.ca_file == str(tmp_path / "ca.pem")
     assert checked.coordinator.password_file == "/etc/password"
-    assert checked.coordinator.key_file is None
+    assert not checked.coordinator.key_file
