@@ -13,7 +13,7 @@ def test_the_statuses_are_rocketmqs() -> None:
 
 
 def test_the_documentation_says_that_every_status_means_stored() -> None:
-    assert "IS in the master's log" in (SendStatus.__doc__ or "")
+    assert "it was in the log of the master" in (SendStatus.__doc__ or "")
     assert "unknown, not failed" in (SendStatus.__doc__ or "")
 
 
