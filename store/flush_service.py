@@ -99,6 +99,9 @@ class FlushService:
         """Called once after a round of answers, so that they leave together."""
         self.after_commit: Callable[[], None] = _nothing
         """Called when more of the log can be read: `committed_where` has moved."""
+        self.flushed = Signal()
+        """Notified when a flush of the log has ended, well or not: look at `flushed_where`."""
+        self._wanted = 0
         self._commit_log = commit_log
         self._queues = queues
         self._checkpoint = checkpoint
@@ -148,6 +151,28 @@ class FlushService:
         self._appended.notify()
         if self._waiting:
             self._arrived.notify()
+        self._wake_wanted()
+
+    def want_flush(self, offset: int) -> None:
+        """Flush at once, and go on so until the log is durable up to `offset`.
+
+        What is not there yet is flushed as soon as it comes (`wake`). `flushed` tells of each step.
+        """
+        self._wanted = max(self._wanted, offset)
+        self._wake_wanted()
+
+    def _wake_wanted(self) -> None:
+        if self._is_wanted:
+            self._arrived.notify()
+            self._committed.notify()
+
+    @property
+    def _is_wanted(self) -> bool:
+        """True if somebody waits for the flush of something that is there."""
+        if not self._wanted:
+            return False
+        files = self._commit_log.files
+        return files.flushed_where < min(self._wanted, files.committed_where)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Flush until cancelled. The owner syncs the rest when it closes the store."""
@@ -164,7 +189,7 @@ class FlushService:
 
     async def _group_commit(self) -> None:
         while not self._failure:
-            if not self._waiting:
+            if not self._waiting and not self._is_wanted:
                 # What nobody waits for is flushed all the same: with WAIT=false, or on a slave.
                 with trio.move_on_after(self._interval_seconds):
                     await self._arrived.wait()
@@ -228,9 +253,12 @@ class FlushService:
     async def _flush_real_time(self) -> None:
         last_thorough = trio.current_time()
         while not self._failure:
-            with trio.move_on_after(self._interval_seconds):
-                await self._committed.wait()
-            thorough = trio.current_time() >= last_thorough + self._thorough_seconds
+            if not self._is_wanted:
+                with trio.move_on_after(self._interval_seconds):
+                    await self._committed.wait()
+            await trio.lowlevel.checkpoint()
+            thorough = self._is_wanted
+            thorough |= trio.current_time() >= last_thorough + self._thorough_seconds
             if thorough:
                 last_thorough = trio.current_time()
             await self._sync_commit_log(0 if thorough else self._least_pages)
@@ -249,6 +277,7 @@ class FlushService:
         # It may go back, with the clock: later records would seem to be on disk otherwise.
         if all_of_it and timestamp_ms and clock_steps == self._commit_log.clock_steps:
             self._checkpoint.physic_msg_timestamp_ms = timestamp_ms
+        self.flushed.notify()
 
     async def _flush_consume_queues(self) -> None:
         last_thorough = trio.current_time()
@@ -319,6 +348,7 @@ class FlushService:
         while self._waiting:
             self._waiting.popleft()[2](PutMessageStatus.FLUSH_DISK_TIMEOUT, self._failure)
         self.after_release()
+        self.flushed.notify()
 
 
 def dirty_index_files(index: IndexService) -> DirtyFiles:

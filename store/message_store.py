@@ -42,6 +42,7 @@ from store.flush_service import FlushService, dirty_index_files
 from store.index_service import IndexService
 from store.message_reads import MessageReads
 from store.put_message import MessagePuts
+from store.recovery import count_records
 from store.reput_message_service import OnArrival, ReputMessageService
 from store.running_flags import RunningFlag, RunningFlags
 from store.signal import Signal
@@ -613,6 +614,13 @@ class MessageStore:
     def list_queues(self) -> list[tuple[str, int]]:
         """Return (topic, queue id) of every queue that holds or held a message."""
         return self.queues.queues()
+
+    def count_records(self, start: int, end: int) -> int:
+        """Return how many records lie between two places of the log, for people.
+
+        `start` is where a record starts, or lies in front of the log. An inner batch is one record.
+        """
+        return count_records(self.commit_log.files.files, start, min(end, self.max_physical_offset))
 
     def read_log(self, offset: int, bytes_max: int) -> memoryview:
         """Return raw bytes of one file from `offset` on; see `CommitLog.read`."""

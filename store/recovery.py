@@ -456,6 +456,33 @@ def _find(file: LogFile, needle: bytes, start: int) -> int:
     return -1
 
 
+def count_records(files: Sequence[LogFile], start: int, end: int) -> int:
+    """Return how many records start from `start` on, where one does, and below `end`.
+
+    Damage is passed over; what is there to be found behind it counts.
+    """
+    count = 0
+    for file in files:
+        file_end = file.file_from_offset + file.size
+        offset = max(start, file.file_from_offset)
+        while offset < min(end, file_end):
+            _, columns = next_records(
+                file.buffer,
+                offset - file.file_from_offset,
+                file.size,
+                offset,
+                bytes_max=CHUNK_BYTES,
+                check_crc=False,
+            )
+            if isinstance(columns, RecordColumns):
+                count += int(np.count_nonzero(columns.physical_offset < end))
+                offset = int(columns.physical_offset[-1] + columns.size[-1])
+                continue
+            following = record_behind([file], offset) if isinstance(columns, Damage) else None
+            offset = following.offset if following else file_end
+    return count
+
+
 def first_store_timestamp_ms(file: LogFile) -> int:
     """Return when the first record of `file` was stored, 0 if none starts there.
 

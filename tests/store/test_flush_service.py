@@ -525,7 +525,7 @@ async def test_a_failed_commit_makes_the_store_read_only_and_is_never_tried_agai
     told: list[str] = []
     async with world.running():
         world.put(b"a" * 100)
-        await trio.sleep(1)
+        await trio.sleep(1.3)  # the checkpoint has its turn at full seconds
         world.disk.sync_fails = True
         end = world.put(b"b" * 100)
         deadline = trio.current_time() + 5
@@ -731,3 +731,85 @@ async def test_index_files_move_the_checkpoint_behind_their_sync(
     assert full.is_flushed
     assert world.checkpoint.index_msg_timestamp_ms > 0
     assert dirty(0) == []
+
+
+@pytest.mark.parametrize("flush_disk_type", [SYNC, ASYNC])
+async def test_a_flush_that_is_wanted_begins_at_once(
+    flush_disk_type: FlushDiskType, autojump_clock: MockClock
+) -> None:
+    async with running(flush_disk_type, seconds=0.1) as (store, disk):
+        end = put(store, a_message(0))
+        flush = store.flush_service
+        disk.start_noting()
+        flush.want_flush(end)
+        await flush.flushed.wait()
+        assert store.flushed_where == end
+        assert disk.synced_paths() == [0.0]
+
+
+@pytest.mark.parametrize("flush_disk_type", [SYNC, ASYNC])
+async def test_a_flush_that_is_wanted_during_another_follows_it(
+    flush_disk_type: FlushDiskType, autojump_clock: MockClock
+) -> None:
+    async with running(flush_disk_type, seconds=0.1) as (store, disk):
+        flush = store.flush_service
+        disk.start_noting()
+        flush.want_flush(put(store, a_message(0)))
+        await trio.sleep(0.05)
+        flush.want_flush(put(store, a_message(1)))
+        await flush.flushed.wait()
+        await flush.flushed.wait()
+        assert store.flushed_where == store.max_physical_offset
+        assert disk.synced_paths() == [0.0, 0.1]
+
+
+@pytest.mark.parametrize("flush_disk_type", [SYNC, ASYNC])
+async def test_what_is_wanted_before_it_comes_is_flushed_when_it_comes(
+    flush_disk_type: FlushDiskType, autojump_clock: MockClock
+) -> None:
+    async with running(flush_disk_type, seconds=0.1) as (store, disk):
+        store.flush_service.want_flush(1 << 20)
+        await trio.sleep(0.25)
+        disk.start_noting()
+        for number in range(2):
+            put(store, a_message(number))
+            await trio.sleep(0.15)
+            assert store.flushed_where == store.max_physical_offset
+        assert disk.synced_paths() == [0.0, 0.15]
+
+
+@pytest.mark.parametrize("flush_disk_type", [SYNC, ASYNC])
+async def test_what_is_wanted_and_not_there_keeps_nobody_busy(
+    flush_disk_type: FlushDiskType, autojump_clock: MockClock
+) -> None:
+    async with running(flush_disk_type, seconds=0.1) as (store, _):
+        put(store, a_message(0))
+        store.flush_service.want_flush(1 << 40)
+        rounds = 0
+
+        async def count() -> None:
+            nonlocal rounds
+            while True:
+                await store.flush_service.flushed.wait()
+                rounds += 1
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(count)
+            await trio.sleep(10)
+            nursery.cancel_scope.cancel()
+        assert rounds <= 22  # every half second, as without
+
+
+@pytest.mark.parametrize("flush_disk_type", [SYNC, ASYNC])
+async def test_who_waits_for_a_flush_that_fails_is_woken(
+    flush_disk_type: FlushDiskType, autojump_clock: MockClock
+) -> None:
+    async with running(flush_disk_type, seconds=0.1) as (store, disk):
+        disk.failing = "commitlog"
+        flush = store.flush_service
+        flush.want_flush(put(store, a_message(0)))
+        await flush.flushed.wait()
+        assert store.flushed_where == 0
+        assert "sync failed" in store.disk_trouble
+        flush.want_flush(store.max_physical_offset)
+        await trio.sleep(5)

@@ -14,6 +14,7 @@ from store.recovery import (
     Damage,
     DispatchRequest,
     LogEnd,
+    count_records,
     find_log_end,
     first_store_timestamp_ms,
     looks_torn,
@@ -496,3 +497,26 @@ def test_after_a_crash_the_walk_begins_where_the_checkpoint_vouches() -> None:
     # A file that was prepared and holds nothing yet does not count.
     files.append(MemoryFile(bytearray(FILE_BYTES), len(files) * FILE_BYTES))
     assert index(10**18) == len(files) - 2
+
+
+def test_records_are_counted_between_two_places_of_the_log() -> None:
+    log = LogBuilder(file_bytes=FILE_BYTES)
+    starts = [log.put(body=b"x" * 200).physical_offset for _ in range(20)]
+    files = files_of(log)
+    assert len(files) > 2
+    for first in range(0, 20, 3):
+        assert count_records(files, starts[first], log.end_offset) == 20 - first
+        assert count_records(files, 0, starts[first]) == first
+        assert count_records(files, starts[first], starts[first] + 1) == 1
+    assert count_records(files, log.end_offset, log.end_offset) == 0
+    assert count_records(files, 0, 1 << 40) == 20
+    assert count_records([], 0, 100) == 0
+
+
+def test_records_are_counted_behind_damage_too() -> None:
+    log = LogBuilder(file_bytes=FILE_BYTES)
+    starts = [log.put(body=b"x" * 200).physical_offset for _ in range(12)]
+    files = files_of(log)
+    files[0].buffer[starts[2] + 4] ^= 255
+    assert count_records(files, 0, log.end_offset) == 11
+    assert count_records(files, starts[2] + 7, log.end_offset) == 9
