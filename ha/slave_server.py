@@ -15,7 +15,7 @@ same step in which it wakes. Time limits are scopes around whole loops, moved on
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from ha.config import HAConfig
     from ha.group_transfer_service import GroupTransferService
     from ha.network import Network, Stream
-    from store import MessageStore
+    from store import StoreConfig
+    from store.signal import Signal
     from tandem.wire.message import Host
 
 _log = logging.getLogger(__name__)
@@ -42,6 +43,27 @@ costs more than a second call."""
 
 BURST_BYTES: Final = 1024 * 1024
 """After so many bytes other tasks get a turn: some hundred microseconds."""
+
+
+class ReadableLog(Protocol):
+    """What slaves are sent: a whole log, or the part of it that counts. `MessageStore` is one."""
+
+    grown: Signal
+
+    @property
+    def config(self) -> StoreConfig:
+        """Of the store."""
+
+    @property
+    def min_physical_offset(self) -> int:
+        """The first byte that can be sent."""
+
+    @property
+    def max_physical_offset(self) -> int:
+        """The first byte that cannot be sent yet."""
+
+    def read_log(self, offset: int, bytes_max: int) -> memoryview:
+        """Return raw bytes of one file from `offset` on; empty if there is nothing yet."""
 
 
 class SlaveLink:
@@ -71,7 +93,7 @@ class SlaveServer:
     def __init__(
         self,
         config: HAConfig,
-        store: MessageStore,
+        store: ReadableLog,
         network: Network,
         group_transfer_service: GroupTransferService,
     ) -> None:

@@ -160,6 +160,7 @@ class GroupJournal:
         self._batch_size = 0
         self._batch_deadline = math.inf
         self._wanted_now = False
+        self._asked: list[tuple[float, Callable[[str], None]]] = []
         self._waiting: deque[_Waiting] = deque()
         self._snapshot_at = 0
         self._snapshot_deadline = math.inf
@@ -254,6 +255,7 @@ class GroupJournal:
             if now >= save_at:
                 save_at = now + SAVE_SECONDS
                 self._try_to_save()
+            self.end_round()
             self.after_answers()
             first_deadline = self._waiting[0].deadline if self._waiting else math.inf
             with trio.move_on_at(min(save_at, progress_at, self._batch_deadline, first_deadline)):
@@ -361,30 +363,33 @@ class GroupJournal:
     def when_confirmed(self, deadline: float, done: Callable[[str], None]) -> None:
         """Call `done` once everything that was given to the journal by now is confirmed.
 
-        That may be before this returns. The text is empty, or says why it is not known whether
-        the change will stand.
+        That is at the end of this round at the earliest. The text is empty, or says why it is not
+        known whether the change will stand.
         """
-        refusal = self._flush_now()
-        if refusal:
-            done(refusal)
-        elif self.position >= self._queue_end:
-            done("")
-        else:
-            self._waiting.append(_Waiting(self._queue_end, deadline, done))
-            self._wake.notify()
+        self._asked.append((deadline, done))
 
     def end_round(self) -> None:
         """Write gathered commits if it is time; the caller announces the log's growth."""
-        if self._wanted_now:
-            self._flush_now()
+        if not self._asked and not self._wanted_now:
+            return
+        refusal = self._flush_now()
+        asked, self._asked = self._asked, []
+        for deadline, done in asked:
+            if refusal or self.position >= self._queue_end:
+                done(refusal)
+            else:
+                self._waiting.append(_Waiting(self._queue_end, deadline, done))
+        self._wake.notify()
 
     def close(self, reason: str) -> None:
         """Answer everybody who waits: this node writes no more."""
         self.is_master = False
         self._batch, self._batch_deadline = {}, math.inf
-        waiting, self._waiting = self._waiting, deque()
-        for each in waiting:
-            each.done(f"{reason}; the change may or may not stand")
+        waiting = [*(each.done for each in self._waiting), *(done for _, done in self._asked)]
+        self._waiting.clear()
+        self._asked.clear()
+        for done in waiting:
+            done(f"{reason}; the change may or may not stand")
 
     def _flush_now(self) -> str:
         """Write the gathered commits; return why that was not possible, "" if it was."""

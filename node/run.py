@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ha.events import OnEvent, ignore
 from ha.ha_service import HAService
 from node.client_table import ClientTable
 from node.config import BrokerRole
@@ -26,7 +27,8 @@ from node.connection import Outbox
 from node.consumer_offset_table import ConsumerOffsetTable
 from node.delayed_delivery import DELAYING_TOPICS, DelayedDelivery
 from node.dispatcher import Dispatcher
-from node.errors import RequestError
+from node.errors import ConfigError, RequestError
+from node.fenced_node import run_fenced_node
 from node.handlers.admin import Admin
 from node.handlers.client_heartbeat import ClientHeartbeat
 from node.handlers.consumer_offset import ConsumerOffset
@@ -35,6 +37,7 @@ from node.handlers.queue_offset import QueueOffset
 from node.handlers.send_message import SendMessage, SlaveRefusal, Wait, WaitPolicy
 from node.handlers.send_properties import PropertyStamp, UniqueKeys
 from node.handlers.topic_route import TopicRoute
+from node.machine import Machine
 from node.part_configs import ha_config, store_config
 from node.pull_request_hold_service import PullRequestHoldService
 from node.registration import Registration
@@ -58,6 +61,7 @@ if TYPE_CHECKING:
     from node.connection import Connection
     from node.dispatcher import Handler
     from store.disk import Disk
+    from tandem.coordinator.interface import Coordinator
 
 _log = logging.getLogger(__name__)
 
@@ -77,14 +81,39 @@ async def run_node(
     random: Random,
     stop: trio.Event,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    coordinator: Coordinator | None = None,
+    boottime: Callable[[], float] | None = None,
+    boot_id: str = "",
+    on_event: OnEvent = ignore,
 ) -> None:
     """Run one node until `stop` is set. Started once it is recovered and listening.
 
+    The last four are for nodes of fenced groups: who decides which one is master, a clock that also
+    runs while the machine sleeps (in seconds), what changes with each start of the operating
+    system, and whoever watches.
+
     Raises:
+        ConfigError: The node is of a fenced group, and there is no coordinator.
         StoreError: The store cannot be opened, or turned out to be corrupt.
         TableFileError: A table file is damaged, or cannot be written.
         AddressInUseError: A port is taken.
     """
+    if config.is_fenced:
+        if coordinator is None or boottime is None:
+            group = config.node.group
+            raise ConfigError([f"group {group} is fenced: it needs a coordinator"])
+        machine = Machine(
+            disk=disk,
+            network=network,
+            wall_clock_ms=wall_clock_ms,
+            boottime=boottime,
+            boot_id=boot_id,
+            random=random,
+            on_event=on_event,
+        )
+        _log.info("%s of fenced group %s", config.node.name, config.node.group)
+        await run_fenced_node(config, machine, coordinator, stop, task_status)
+        return
     _log.info(
         "%s of group %s, cluster %s (fingerprint %s), store %s",
         "master" if config.node.is_master else "slave",
@@ -147,7 +176,9 @@ class _Node:
         self._ha = HAService(ha_config(config), store, network, wall_clock_ms=wall_clock_ms)
         self._delayed = None if store.is_slave else self._delayed_delivery(disk)
         self._send = None if store.is_slave else self._sender()
-        self._heartbeats = ClientHeartbeat(self._clients, self._topics, is_slave=store.is_slave)
+        self._heartbeats = ClientHeartbeat(
+            self._clients, self._topics, is_slave=lambda: store.is_slave
+        )
         self._server = Server(
             self._outbox,
             connections_max=config.cluster.broker.connections_max,
@@ -241,7 +272,10 @@ class _Node:
         queue = QueueOffset(self._store)
         clients = self._heartbeats
         admin = Admin(
-            self._topics, self._offsets, self._ha.runtime_info, is_slave=self._store.is_slave
+            self._topics,
+            self._offsets,
+            self._ha.runtime_info,
+            is_slave=lambda: self._store.is_slave,
         )
         return {
             **self._name_server_handlers(),

@@ -33,7 +33,7 @@ class Admin:
         offsets: ConsumerOffsetTable,
         runtime_info: Callable[[], HARuntimeInfo],
         *,
-        is_slave: bool,
+        is_slave: Callable[[], bool],
     ) -> None:
         self._topics = topics
         self._offsets = offsets
@@ -43,7 +43,7 @@ class Admin:
     def create_topic(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """UPDATE_AND_CREATE_TOPIC. Source: AdminBrokerProcessor.updateAndCreateTopic."""
         header = command.decode_header(CreateTopicRequestHeader)
-        if self._is_slave:
+        if self._is_slave():
             raise RequestError(
                 ResponseCode.SYSTEM_ERROR,
                 "Can't modify topic or subscription group from slave broker,"

@@ -27,7 +27,7 @@ from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import decode_json_body, encode_json_body
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from node.client_table import ClientTable
     from node.connection import Connection
@@ -43,7 +43,9 @@ class CheckClientConfig(msgspec.Struct, frozen=True, rename="camel"):
 class ClientHeartbeat:
     """Serves the registry of clients, and tells consumers when their group has changed."""
 
-    def __init__(self, clients: ClientTable, topics: TopicConfigTable, *, is_slave: bool) -> None:
+    def __init__(
+        self, clients: ClientTable, topics: TopicConfigTable, *, is_slave: Callable[[], bool]
+    ) -> None:
         self._clients = clients
         self._topics = topics
         self._is_slave = is_slave
@@ -65,7 +67,7 @@ class ClientHeartbeat:
                 ResponseCode.SYSTEM_BUSY, "too many clients are registered at this broker"
             ) from error
         self.tell(changed)
-        if not self._is_slave:
+        if not self._is_slave():
             for data in beat.consumer_data_set:
                 self._ensure_retry_topic(data.group_name)
         return response_to(command, ext=HeartbeatResponseHeader("true", "true"))

@@ -68,6 +68,18 @@ class ConsumerOffset:
 
         Source: ConsumerManageProcessor.updateConsumerOffset.
         """
+        header = self.checked_update(command)
+        self._offsets.commit(
+            header.consumer_group, header.topic, header.queue_id, header.commit_offset
+        )
+        return response_to(command)
+
+    def checked_update(self, command: RemotingCommand) -> UpdateConsumerOffsetRequestHeader:
+        """Read the header of an update.
+
+        Raises:
+            RequestError: There is no such queue.
+        """
         header = command.decode_header(UpdateConsumerOffsetRequestHeader)
         config = self._topics.get(header.topic)
         if config is None:
@@ -78,10 +90,7 @@ class ConsumerOffset:
             raise RequestError(
                 ResponseCode.INVALID_PARAMETER, f"queueId[{header.queue_id}] is illegal"
             )
-        self._offsets.commit(
-            header.consumer_group, header.topic, header.queue_id, header.commit_offset
-        )
-        return response_to(command)
+        return header
 
     def _is_young(self, topic: str, queue_id: int) -> bool:
         """Whether the queue still has its first message, not far behind the end of the log."""

@@ -9,8 +9,9 @@ Source: RocketMQ 5.3.3, PullMessageProcessor; filters by tag only.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
 
@@ -45,6 +46,9 @@ TAG: Final = "TAG"
 SUBSCRIBE_ALL: Final = "*"
 TAGS_SEPARATOR: Final = "||"
 
+Commit: TypeAlias = Callable[[str, str, int, int], None]
+"""(consumer group, topic, queue id, next offset to consume)"""
+
 _CODES: Final = {
     GetMessageStatus.FOUND: ResponseCode.SUCCESS,
     GetMessageStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -74,10 +78,12 @@ class PullMessage:
         offsets: ConsumerOffsetTable,
         clients: ClientTable,
         holds: PullRequestHoldService,
+        commit: Commit | None = None,
     ) -> None:
+        """Serve what these hold; `commit` takes the offsets that come with pulls."""
         self._store = store
         self._topics = topics
-        self._offsets = offsets
+        self._commit = offsets.commit if commit is None else commit
         self._clients = clients
         self._holds = holds
 
@@ -87,9 +93,7 @@ class PullMessage:
         self._check_queue(header)
         tags_codes = self._tags_codes(header)
         if header.sys_flag & PULL_FLAG_COMMIT_OFFSET:
-            self._offsets.commit(
-                header.consumer_group, header.topic, header.queue_id, header.commit_offset
-            )
+            self._commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         result = self._read(header, tags_codes)
         code = self._code(header, result)
         may_wait = header.sys_flag & PULL_FLAG_SUSPEND and header.suspend_timeout_millis > 0

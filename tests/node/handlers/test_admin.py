@@ -30,7 +30,7 @@ HEADER = CreateTopicRequestHeader(
 
 def client_of(broker: Broker, *, is_slave: bool = False) -> Client:
     info = HARuntimeInfo(master=True, master_commit_log_max_offset=77)
-    admin = Admin(broker.topics, broker.offsets, lambda: info, is_slave=is_slave)
+    admin = Admin(broker.topics, broker.offsets, lambda: info, is_slave=lambda: is_slave)
     handlers = {
         CREATE: admin.create_topic,
         RequestCode.GET_ALL_TOPIC_CONFIG: admin.topic_configs,

@@ -89,9 +89,11 @@ def handlers_of(broker: Broker) -> dict[int, Handler]:
     pull = PullMessage(broker.store, broker.topics, broker.offsets, broker.clients, broker.holds)
     offset = ConsumerOffset(broker.store, broker.topics, broker.offsets)
     queue = QueueOffset(broker.store)
-    clients = ClientHeartbeat(broker.clients, broker.topics, is_slave=False)
+    clients = ClientHeartbeat(broker.clients, broker.topics, is_slave=lambda: False)
     route = TopicRoute(RouteTable(20))
-    admin = Admin(broker.topics, broker.offsets, lambda: HARuntimeInfo(master=True), is_slave=False)
+    admin = Admin(
+        broker.topics, broker.offsets, lambda: HARuntimeInfo(master=True), is_slave=lambda: False
+    )
     return {
         RequestCode.SEND_MESSAGE: send.handle,
         RequestCode.SEND_MESSAGE_V2: send.handle,

@@ -35,7 +35,7 @@ JAVA = (
 
 
 def clients_of(broker: Broker, count: int = 1, *, is_slave: bool = False) -> list[Client]:
-    handler = ClientHeartbeat(broker.clients, broker.topics, is_slave=is_slave)
+    handler = ClientHeartbeat(broker.clients, broker.topics, is_slave=lambda: is_slave)
     handlers = {
         BEAT: handler.heartbeat,
         LEAVE: handler.unregister,
