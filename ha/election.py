@@ -1,0 +1,323 @@
+"""Who may become master, and when: decisions over what the coordinator said last.
+
+This is a state machine with no I/O and no clock in it. A follower asks `decide` whenever the
+group's keys have changed or time has passed:
+
+    a leader of the recorded epoch             Follow
+    no leader, and this node may win           Run: promise, fix the log's end, publish it; then
+                                               `turn` says when to ask the coordinator
+    no leader, but another should go first     Wait
+    no `state`: all nodes are there and empty  Bootstrap
+    no `state`, but there is a log; or a
+    record that is older than what is on disk  Refuse, until an operator runs recover-group
+    the leader record is ours, but we are
+    no master (a late success)                 Disown: delete it
+
+Only a member of the recorded in-sync set, under its recorded incarnation, runs: it has everything
+that was ever acknowledged. Which of them wins is a matter of taste; the longest log goes first, so
+that as little as possible of what was *not* acknowledged is cut.
+
+A group begins when all its nodes are registered and empty. With less than all, a coordinator that
+has lost its records could make a new, empty node the beginning of a new history while the nodes
+that hold the old one are down.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import msgspec
+
+from tandem.wire.group_state import (
+    GroupState,
+    LeaderRecord,
+    NodeRecord,
+    decode_leader,
+    decode_node,
+    decode_state,
+)
+
+if TYPE_CHECKING:
+    from tandem.coordinator.interface import Snapshot
+    from tandem.wire.group_state import GroupKeys
+
+RANK_SECONDS: Final = 0.15
+"""So much later runs each replica with a shorter log."""
+RANK_SECONDS_MAX: Final = 0.3
+PREFERRED_SECONDS: Final = 1.0
+"""How long others leave the field to the node that an operator wants."""
+NOBODY_WINS_SECONDS: Final = 3.0
+"""Without a leader for so long, one that has resigned runs again."""
+
+
+class GroupView(msgspec.Struct, frozen=True, kw_only=True):
+    """The group's keys at one revision. Revisions of keys are 0 where there is no such key."""
+
+    revision: int
+    state: GroupState | None = None
+    state_revision: int = 0
+    leader: LeaderRecord | None = None
+    leader_revision: int = 0
+    nodes: dict[str, NodeRecord] = {}
+    node_revisions: dict[str, int] = {}
+
+
+def read_view(snapshot: Snapshot, keys: GroupKeys) -> GroupView:
+    """Decode a snapshot of the group's keys.
+
+    Raises:
+        MalformedGroupRecordError: a record is not one of ours.
+    """
+    state = snapshot.values.get(keys.state)
+    leader = snapshot.values.get(keys.leader)
+    nodes = {
+        key.removeprefix(keys.nodes): entry
+        for key, entry in snapshot.values.items()
+        if key.startswith(keys.nodes)
+    }
+    return GroupView(
+        revision=snapshot.revision,
+        state=decode_state(state.value) if state else None,
+        state_revision=state.mod_revision if state else 0,
+        leader=decode_leader(leader.value) if leader else None,
+        leader_revision=leader.mod_revision if leader else 0,
+        nodes={name: decode_node(entry.value) for name, entry in nodes.items()},
+        node_revisions={name: entry.mod_revision for name, entry in nodes.items()},
+    )
+
+
+class OwnFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node knows of itself. `log_end` in bytes."""
+
+    name: str
+    session: str
+    incarnation: str
+    log_epoch: int
+    """Of the last entry of its epoch file; 0 if there is none."""
+    log_end: int
+    promised: int
+    trouble: str
+    """Why it must not become master; empty if it may."""
+    members: tuple[str, ...]
+    """All nodes of the group as configured, this one among them."""
+    min_isr: int
+
+
+class Follow(msgspec.Struct, frozen=True):
+    """Take the log of `master`, which leads `epoch`."""
+
+    master: str
+    epoch: int
+
+
+class Run(msgspec.Struct, frozen=True):
+    """Try to become master of `epoch`."""
+
+    epoch: int
+
+
+class Bootstrap(msgspec.Struct, frozen=True):
+    """Begin the group with this record if no key it was made from has changed."""
+
+    state: GroupState
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Nothing to do now; `until` is when to ask again although nothing has changed."""
+
+    why: str
+    until: float | None = None
+
+
+class Refuse(msgspec.Struct, frozen=True):
+    """Nothing to do until an operator has decided."""
+
+    why: str
+
+
+class Disown(msgspec.Struct, frozen=True):
+    """Delete the leader record: it is ours, and we are not master."""
+
+
+Decision: TypeAlias = Follow | Run | Bootstrap | Wait | Refuse | Disown
+
+
+class Election:
+    """The decisions of one node that is not master."""
+
+    def __init__(self) -> None:
+        self._leaderless_since: float | None = None
+        self._stands_back_until = 0.0
+
+    def resigned(self, until: float) -> None:
+        """This node has given up mastership; others shall try first."""
+        self._stands_back_until = until
+
+    def decide(self, view: GroupView, own: OwnFacts, now: float) -> Decision:
+        """Return what to do. `now` in seconds of any clock that does not go back."""
+        self._note_leader(view, now)
+        state = view.state
+        if state is None:
+            return _without_state(view, own)
+        too_old = _why_too_old(state, own)
+        if too_old:
+            return Refuse(too_old)
+        if view.leader is not None:
+            return _with_leader(view.leader, state, own)
+        if own.trouble:
+            return Wait(f"this node must not become master: {own.trouble}")
+        not_electable = why_not_electable(state, own.name, own.incarnation)
+        if not_electable:
+            return Wait(not_electable)
+        return self._first_come(view, state, own, now) or Run(state.epoch + 1)
+
+    def turn(self, view: GroupView, own: OwnFacts, since: float) -> float:
+        """Return when a candidate may ask the coordinator, which published its end at `since`."""
+        if view.state is None:
+            return since
+        ranks = ranked(view.state, view.nodes)
+        rank = ranks.index(own.name) if own.name in ranks else 0
+        return since + min(rank * RANK_SECONDS, RANK_SECONDS_MAX)
+
+    def _note_leader(self, view: GroupView, now: float) -> None:
+        if view.leader is not None:
+            self._leaderless_since = None
+        elif self._leaderless_since is None:
+            self._leaderless_since = now
+
+    def _first_come(
+        self, view: GroupView, state: GroupState, own: OwnFacts, now: float
+    ) -> Wait | None:
+        """Return why another should run first, if so."""
+        since = now if self._leaderless_since is None else self._leaderless_since
+        until = min(self._stands_back_until, since + NOBODY_WINS_SECONDS)
+        if now < until:
+            return Wait("this node has resigned and leaves the field to others", until)
+        until = since + PREFERRED_SECONDS
+        preferred = state.preferred
+        if preferred in ranked(state, view.nodes) and preferred != own.name and now < until:
+            return Wait(f"an operator wants {preferred} to be master", until)
+        return None
+
+
+def why_not_electable(state: GroupState, name: str, incarnation: str) -> str:
+    """Return why a node cannot win, in words; empty if it can."""
+    if name not in state.isr:
+        members = ", ".join(sorted(state.isr))
+        return f"{name} is not in the in-sync set ({members}): it may lack acknowledged messages"
+    if state.isr[name] != incarnation:
+        return (
+            f"{name} has lost what it had acknowledged (it is replica {incarnation} now, the"
+            f" in-sync set knows {state.isr[name]}): it has to copy the log first"
+        )
+    return ""
+
+
+def ranked(state: GroupState, nodes: dict[str, NodeRecord]) -> list[str]:
+    """Return who can win and lives, the one with the longest log first."""
+    able = [
+        node
+        for name, node in nodes.items()
+        if not node.trouble and not why_not_electable(state, name, node.incarnation)
+    ]
+    return [n.node for n in sorted(able, key=lambda n: (-n.epoch, -n.end, n.node))]
+
+
+def state_if_won(
+    state: GroupState,
+    nodes: dict[str, NodeRecord],
+    own: OwnFacts,
+    *,
+    reason: str,
+    wall_clock_ms: int,
+) -> GroupState:
+    """Return the record with which this node asks to be master.
+
+    Members that do not live leave the set, so that nobody waits for them, but never below
+    `min_isr`: those still hold everything acknowledged, and can be elected when they are back.
+    """
+    isr = {own.name: own.incarnation}
+    others = [name for name in sorted(state.isr) if name != own.name]
+    lives = [n for n in others if n in nodes and nodes[n].incarnation == state.isr[n]]
+    for name in lives:
+        isr[name] = state.isr[name]
+    for name in others:
+        if len(isr) < own.min_isr and name not in isr:
+            isr[name] = state.isr[name]
+    return GroupState(
+        epoch=state.epoch + 1,
+        master=own.name,
+        isr=isr,
+        min_isr=own.min_isr,
+        reason=reason,
+        switched_at_ms=wall_clock_ms,
+        previous_master=state.master or state.previous_master,
+    )
+
+
+def why_switched(state: GroupState, winner: str) -> str:
+    """Return why there is a new master, for people to read later."""
+    if not state.master:
+        return state.reason or "the group's first master"
+    if state.preferred == winner:
+        return f"an operator promoted {winner}"
+    if state.reason.startswith(f"{state.master} stepped down"):
+        return state.reason
+    return f"the lease of {state.master} ended"
+
+
+def _why_too_old(state: GroupState, own: OwnFacts) -> str:
+    """Return why the coordinator's record cannot be trusted, in words; empty if it can."""
+    if own.log_epoch <= state.epoch and own.promised <= state.epoch + 1:
+        return ""
+    return (
+        f"the coordinator says epoch {state.epoch}, but {own.name} has seen epoch"
+        f" {max(own.log_epoch, own.promised)}: its records are older than this log (restored from"
+        " a backup?). Run `tandem ha recover-group`"
+    )
+
+
+def _with_leader(leader: LeaderRecord, state: GroupState, own: OwnFacts) -> Decision:
+    if leader.node == own.name:
+        if leader.session == own.session:
+            return Disown()
+        return Wait("an earlier life of this node is recorded as master until its lease ends")
+    if leader.epoch != state.epoch or leader.node != state.master:
+        return Wait(
+            f"the records do not fit: {leader.node} leads epoch {leader.epoch}, the group is at"
+            f" epoch {state.epoch} with {state.master or 'no master'}"
+        )
+    if leader.epoch < own.promised:
+        return Wait(f"epoch {leader.epoch} is over for this node, which promised {own.promised}")
+    return Follow(leader.node, leader.epoch)
+
+
+def _without_state(view: GroupView, own: OwnFacts) -> Decision:
+    remedy = "Run `tandem ha recover-group`"
+    if own.log_epoch or own.log_end or own.promised:
+        return Refuse(
+            f"the coordinator has no record of this group, but {own.name} has a log of"
+            f" {own.log_end} bytes (epoch {max(own.log_epoch, own.promised)}). {remedy}"
+        )
+    missing = [name for name in own.members if name not in view.nodes]
+    if missing:
+        return Wait(
+            f"waiting for {', '.join(missing)} to register: a new group starts when all its nodes"
+            " are there"
+        )
+    for name in own.members:
+        node = view.nodes[name]
+        if node.epoch or node.end or node.promised:
+            return Refuse(
+                f"the coordinator has no record of this group, but {name} has a log of"
+                f" {node.end} bytes (epoch {max(node.epoch, node.promised)}). {remedy}"
+            )
+    return Bootstrap(
+        GroupState(
+            epoch=0,
+            master="",
+            isr={name: view.nodes[name].incarnation for name in own.members},
+            min_isr=own.min_isr,
+            reason="the group's first master",
+        )
+    )
