@@ -48,6 +48,7 @@ _SCHEMA: Final = pa.schema(
         ("sent_at_ms", pa.float64()),
         ("answered_at_ms", pa.float64()),
         ("latency_ms", pa.float64()),
+        ("attempts", pa.int32()),
     ]
 )
 
@@ -70,7 +71,11 @@ class Sending(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag=
 class Answered(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="answered", omit_defaults=True
 ):
-    """What became of a send. Places are -1 where the broker named none."""
+    """What became of a send. Places are -1 where the broker named none.
+
+    `attempts` counts the requests that may have been stored: a message that was sent again because
+    no clear answer came can be in the log as often, always with one UNIQ_KEY.
+    """
 
     send_id: str
     status: str
@@ -81,6 +86,7 @@ class Answered(
     physical_offset: int = -1
     answered_at_ms: float
     latency_ms: float
+    attempts: int = 1
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +110,7 @@ class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
     sent_at_ms: float
     answered_at_ms: float
     latency_ms: float
+    attempts: int
 
 
 assert LedgerEntry.__struct_fields__ == tuple(_SCHEMA.names)
@@ -213,6 +220,7 @@ def _join(sending: Sending, answered: Answered) -> LedgerEntry:
         sent_at_ms=sending.sent_at_ms,
         answered_at_ms=answered.answered_at_ms,
         latency_ms=answered.latency_ms,
+        attempts=answered.attempts,
     )
 
 

@@ -15,7 +15,15 @@ import pyarrow.parquet as pq
 
 from tandem.spark import audit_rules as rules
 from tandem.spark.audit_rules import AuditSummary, Finding
-from tandem.spark.log_compare import Log, first_difference, logs_differ_at, open_extent, pieces
+from tandem.spark.cut_tails import AcknowledgedPlace, cut_findings, cut_records
+from tandem.spark.log_compare import (
+    Log,
+    bounded,
+    first_difference,
+    logs_differ_at,
+    open_extent,
+    pieces,
+)
 from tandem.spark.log_splits import plan_splits, read_split
 from tandem.spark.options import ScanOptions
 
@@ -66,6 +74,7 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     queue_id: int
     queue_offset: int
     physical_offset: int
+    attempts: int
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -87,6 +96,7 @@ def run_quick_audit(
     master: str,
     topic: str,
     out_dir: str | Path,
+    confirm: int | None = None,
 ) -> AuditSummary:
     """Judge every send of `ledger` by the logs in `stores`; see `tandem.spark.audit.run_audit`.
 
@@ -97,18 +107,26 @@ def run_quick_audit(
     log = list(_read_log(str(stores[master])))
     records = [record for record in log if record.topic == topic]
     copies = _copies(sends, records)
-    logs = {node: open_extent(str(path)) for node, path in stores.items()}
+    logs = {node: _extent(path, confirm) for node, path in stores.items()}
     differences = {
         node: _difference(logs[master], slave) for node, slave in logs.items() if node != master
     }
+    counts = {send_id: len(there) for send_id, there in copies.items()}
+    cut = [
+        record
+        for node, path in stores.items()
+        for record in cut_records(node, str(path))
+        if record.topic == topic
+    ]
     ends = {node: extent.end for node, extent in logs.items()}
     findings = [
-        *_outcomes(sends, copies, master),
+        *_outcomes(sends, copies, master, is_fenced=confirm is not None),
         *_phantoms(sends, records, master),
-        *_misplaced(sends, copies, master),
+        *_misplaced(sends, copies, master, is_fenced=confirm is not None),
         *_gaps(records, master),
         *_disorder(sends, copies, master),
         *_damage(log, master),
+        *cut_findings(iter(cut), _acknowledged(sends), counts, logs[master]),
         *rules.slave_findings(differences, ends, master),
     ]
     _write(findings, Path(out_dir) / rules.TABLE_NAME)
@@ -119,7 +137,21 @@ def run_quick_audit(
         records=len(records),
         log_bytes=logs[master].end,
         differences=differences,
+        cut_records=len(cut),
     )
+
+
+def _extent(store: str | Path, confirm: int | None) -> Log:
+    log = open_extent(str(store))
+    return log if confirm is None else bounded(log, confirm)
+
+
+def _acknowledged(sends: Mapping[str, Send]) -> dict[str, AcknowledgedPlace]:
+    return {
+        send.send_id: AcknowledgedPlace(send.send_id, send.body_crc32, send.physical_offset)
+        for send in sends.values()
+        if send.mode == "sync" and send.status == rules.SEND_OK
+    }
 
 
 def _read_ledger(path: str | Path) -> list[Send]:
@@ -150,20 +182,26 @@ def _copies(sends: Mapping[str, Send], records: Sequence[Record]) -> dict[str, l
 
 
 def _outcomes(
-    sends: Mapping[str, Send], copies: Mapping[str, Sequence[Record]], node: str
+    sends: Mapping[str, Send],
+    copies: Mapping[str, Sequence[Record]],
+    node: str,
+    *,
+    is_fenced: bool,
 ) -> Iterator[Finding]:
     """Exactly one row a send, and one more for each that is there more than once."""
     for send in sends.values():
         there = copies.get(send.send_id, ())
         first = there[0] if there else None
         count = len(there) or None
-        yield _about(_outcome(send, is_there=bool(there)), node, send, first, send.reason, count)
+        outcome = _outcome(send, is_there=bool(there), is_fenced=is_fenced)
+        yield _about(outcome, node, send, first, send.reason, count)
         if len(there) > 1:
-            detail = f"in the log {count} times"
-            yield _about(rules.DUPLICATED, node, send, first, detail, count)
+            detail = f"in the log {count} times, sent {send.attempts} times"
+            finding = rules.DUPLICATED if len(there) > send.attempts else rules.STORED_AGAIN
+            yield _about(finding, node, send, first, detail, count)
 
 
-def _outcome(send: Send, *, is_there: bool) -> str:
+def _outcome(send: Send, *, is_there: bool, is_fenced: bool) -> str:
     if send.status == rules.SEND_OK:
         lost = rules.SYNC_LOST if send.mode == "sync" else rules.ASYNC_LOST
         return rules.STORED if is_there else lost
@@ -171,7 +209,7 @@ def _outcome(send: Send, *, is_there: bool) -> str:
         return rules.REFUSED_BUT_STORED if is_there else rules.NOT_STORED
     if is_there:
         return rules.UNKNOWN_FOUND
-    if send.status in rules.STORED_STATUSES:
+    if send.status in rules.STORED_STATUSES and not is_fenced:
         return rules.STORED_BUT_MISSING
     return rules.UNKNOWN_MISSING
 
@@ -191,11 +229,17 @@ def _phantoms(sends: Mapping[str, Send], records: Sequence[Record], node: str) -
 
 
 def _misplaced(
-    sends: Mapping[str, Send], copies: Mapping[str, Sequence[Record]], node: str
+    sends: Mapping[str, Send],
+    copies: Mapping[str, Sequence[Record]],
+    node: str,
+    *,
+    is_fenced: bool,
 ) -> Iterator[Finding]:
     """Sends that are in the log, but not where their answer said."""
     for send_id, there in copies.items():
         send = sends[send_id]
+        if is_fenced and (send.mode, send.status) != ("sync", rules.SEND_OK):
+            continue
         if send.queue_offset >= 0 and not any(_is_at_place(send, record) for record in there):
             detail = (
                 f"the answer said queue {send.queue_id}, offset {send.queue_offset},"

@@ -97,6 +97,8 @@ class Timeline:
         self.faults: list[Fault] = []
         self.lag: dict[str, list[LagPoint]] = {}
         self.reasons: dict[tuple[str, str], Reason] = {}
+        self.sync_acks: array[float] = array("d")
+        """When sync sends were answered SEND_OK, in seconds, rising."""
 
     @property
     def phase(self) -> Phase:
@@ -148,6 +150,8 @@ class Timeline:
         bucket = self.bucket(now)
         bucket.sends[mode, status] += 1
         bucket.latencies_ms[mode].append(latency_ms)
+        if mode == "sync" and status == SEND_OK:
+            self.sync_acks.append(now)
         if reason:
             key = (status, _LONE_NUMBER.sub("#", reason))
             known = self.reasons.get(key)

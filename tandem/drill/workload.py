@@ -1,8 +1,10 @@
 """The load: producers that keep the ledger, consumers that read along.
 
-Each producer sends one message after another, never a second before the first is answered, and
-never a message twice: so the order of its messages in a queue is known, and a duplicate is the
-cluster's. `sync` producers wait for a slave, `async` producers (WAIT=false) only for the master.
+Each producer sends one message after another, never a second before the first is answered: so the
+order of its messages in a queue is known. `sync` producers wait for a slave, `async` producers
+(WAIT=false) only for the master. On a classic group no message is sent twice, so a duplicate is the
+cluster's. On a fenced group a send that has no clear answer is sent again, with the same UNIQ_KEY,
+until it has one: it is one send with one outcome, and the ledger says how often it may be stored.
 
 Followers read each queue from the start as it grows and check what they see. A re-reader starts at
 the beginning again and again, so that there is something to read even when nothing new arrives.
@@ -28,12 +30,15 @@ from tandem.drill.outcomes import NOT_SENT, REJECTED, SEND_OK, UNKNOWN, SendMode
 from tandem.drill.timeline import Phase, Timeline
 from tandem.wire.crc import crc32
 from tandem.wire.message import Message, MessageExt, decode_offset_msg_id
+from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY
 
 BEHIND_SECONDS_MAX: Final = 0.1
 """A producer that was held up longer than this gives up the slots it missed: no burst follows."""
 
 RETRY_SECONDS: Final = 0.2
 """A consumer whose pull no node answered waits this long."""
+
+UNIQUE_KEY_PREFIX: Final = "tandem-drill-"
 
 SUSPEND_TIMEOUT_MS: Final = 1_000
 REREAD_SECONDS: Final = 0.05
@@ -89,6 +94,38 @@ class Outcome(msgspec.Struct, frozen=True):
     result: SendResult | None = None
 
 
+class Retries(msgspec.Struct, frozen=True):
+    """How a send goes on until it is acknowledged. Seconds for all its attempts together."""
+
+    deadline_seconds: float
+    pause_seconds: float = 0.05
+
+
+class Attempts:
+    """One send over all its attempts; what is known of it survives a cancellation."""
+
+    def __init__(self) -> None:
+        self.outcome = Outcome(UNKNOWN, NO_ANSWER)
+        self.maybe_stored = 0
+
+    async def run(self, client: SendsMessages, message: Message, retries: Retries | None) -> None:
+        """Send until acknowledged, or once if there are no retries."""
+        ends_at = trio.current_time() + (retries.deadline_seconds if retries else 0.0)
+        while True:
+            self.maybe_stored += 1
+            before, self.outcome = self.outcome, Outcome(UNKNOWN, NO_ANSWER)
+            outcome = await attempt(client, message)
+            if outcome.status in (NOT_SENT, REJECTED):
+                self.maybe_stored -= 1
+            if self.maybe_stored and outcome.status in (NOT_SENT, REJECTED):
+                # This attempt came to nothing; an earlier one may have been stored.
+                outcome = before
+            self.outcome = outcome
+            if retries is None or outcome.status == SEND_OK or trio.current_time() >= ends_at:
+                return
+            await trio.sleep(retries.pause_seconds)
+
+
 class ProducerState:
     """One producer: its next sequence, and its last answer with the phase it was sent in."""
 
@@ -122,15 +159,19 @@ class Workload:
         clock: Clock,
         rate_per_second: float,
         producers: Sequence[ProducerState],
+        retries: Retries | None = None,
     ) -> None:
         self.producers = list(producers)
         self.readers: dict[int, QueueReader] = {}
         self.disorder: list[str] = []
+        self.read_again = 0
+        """Messages that came once more because they had been sent again."""
         self._topic = topic
         self._source = source
         self._ledger = ledger
         self._timeline = timeline
         self._clock = clock
+        self._retries = retries
         self._period_seconds = len(self.producers) / rate_per_second
         self._running = trio.Event()
 
@@ -194,15 +235,17 @@ class Workload:
             keys=sending.send_id,
             tags=producer.mode,
             wait_store_msg_ok=producer.mode == "sync",
+            # One key for all attempts; elsewhere the client would make one for each.
+            properties={PROPERTY_UNIQUE_KEY: UNIQUE_KEY_PREFIX + sending.send_id},
         )
         self._ledger.write(sending)
         self._timeline.sent()
-        outcome = Outcome(UNKNOWN, NO_ANSWER)
+        attempts = Attempts()
         try:
-            outcome = await attempt(client, message)
+            await attempts.run(client, message, self._retries)
         finally:
-            self._settle(producer, phase, sending, sent_at, outcome)
-            self._source.settle(body, acknowledged=outcome.status == SEND_OK)
+            self._settle(producer, phase, sending, sent_at, attempts)
+            self._source.settle(body, acknowledged=attempts.outcome.status == SEND_OK)
 
     def _settle(
         self,
@@ -210,10 +253,11 @@ class Workload:
         phase: Phase,
         sending: Sending,
         sent_at: float,
-        outcome: Outcome,
+        attempts: Attempts,
     ) -> None:
         now = self._clock.now()
-        answered = _answered(sending.send_id, outcome, self._clock.wall_ms(now), now - sent_at)
+        outcome = attempts.outcome
+        answered = _answered(sending.send_id, attempts, self._clock.wall_ms(now), now - sent_at)
         self._ledger.write(answered)
         producer.latest = (phase, outcome.status)
         reader = self.readers.get(answered.queue_id)
@@ -280,7 +324,9 @@ class Workload:
             return
         sequence = int(sequence_text)
         before = reader.last_sequence.get(name, -1)
-        if sequence <= before:
+        if sequence == before and self._retries is not None:
+            self.read_again += 1  # sent again and stored again: told apart by its key
+        elif sequence <= before:
             self.disorder.append(f"{place}: {message.keys} came after sequence {before}")
         reader.last_sequence[name] = sequence
 
@@ -296,7 +342,8 @@ async def attempt(client: SendsMessages, message: Message) -> Outcome:
     return Outcome(result.status.name, result.reason, result)
 
 
-def _answered(send_id: str, outcome: Outcome, at_ms: float, seconds: float) -> Answered:
+def _answered(send_id: str, attempts: Attempts, at_ms: float, seconds: float) -> Answered:
+    outcome = attempts.outcome
     result = outcome.result
     if result is None:
         return Answered(
@@ -305,6 +352,7 @@ def _answered(send_id: str, outcome: Outcome, at_ms: float, seconds: float) -> A
             reason=outcome.reason,
             answered_at_ms=at_ms,
             latency_ms=seconds * 1000,
+            attempts=max(1, attempts.maybe_stored),
         )
     return Answered(
         send_id=send_id,
@@ -316,6 +364,7 @@ def _answered(send_id: str, outcome: Outcome, at_ms: float, seconds: float) -> A
         physical_offset=decode_offset_msg_id(result.offset_msg_id)[1],
         answered_at_ms=at_ms,
         latency_ms=seconds * 1000,
+        attempts=attempts.maybe_stored,
     )
 
 

@@ -16,7 +16,15 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from tandem.spark import audit_rules as rules
 from tandem.spark.audit_rules import AuditSummary, Finding
-from tandem.spark.log_compare import Log, first_difference, logs_differ_at, open_extent, pieces
+from tandem.spark.cut_tails import AcknowledgedPlace, CutRecord, cut_findings, cut_records
+from tandem.spark.log_compare import (
+    Log,
+    bounded,
+    first_difference,
+    logs_differ_at,
+    open_extent,
+    pieces,
+)
 from tandem.spark.log_files import commit_log_folder, local_path
 
 _RECORD_COLUMNS = "topic,queueId,queueOffset,physicalOffset,keys,bodyCrc,error"
@@ -52,11 +60,13 @@ def run_audit(
     master: str,
     topic: str,
     out_dir: str | Path,
+    confirm: int | None = None,
 ) -> AuditSummary:
     """Judge every send of `ledger` by the logs in `stores`, and write the table `audit`.
 
     `stores` maps node names to store directories; no node may be writing to them. The table
-    `out_dir/audit` is replaced.
+    `out_dir/audit` is replaced. `confirm` is given for a fenced group: all nodes had the whole log
+    below it.
 
     Raises:
         NotAStoreError: the master's directory is not a store.
@@ -64,17 +74,28 @@ def run_audit(
     commit_log_folder(local_path(str(stores[master])))
     sends = spark.read.parquet(str(ledger))
     judged = _judge_records(_read_log(spark, str(stores[master])), sends, topic).cache()
+    is_fenced = confirm is not None
     logs = {node: open_extent(str(path)) for node, path in stores.items()}
+    if confirm is not None:
+        logs = {node: bounded(log, confirm) for node, log in logs.items()}
     differences = _compare(spark, logs, master)
+    cut = [
+        record
+        for node, path in stores.items()
+        for record in cut_records(node, str(path))
+        if record.topic == topic
+    ]
     table = (
-        _as_table(_judge_sends(sends, judged), master)
+        _as_table(_judge_sends(sends, judged, is_fenced=is_fenced), master)
         .unionByName(_as_table(_of_records(judged), master))
+        .unionByName(_cut_off(spark, sends, judged, cut, logs[master]))
         .unionByName(_slaves(spark, logs, master, differences))
     )
     place = str(Path(out_dir) / rules.TABLE_NAME)
     table.write.mode("overwrite").parquet(place)
     records = judged.where("ours").count()
     summary = _summarise(spark.read.parquet(place), records, logs[master].end, differences)
+    summary = msgspec.structs.replace(summary, cut_records=len(cut))
     judged.unpersist()
     return summary
 
@@ -160,7 +181,7 @@ def _of_records(judged: DataFrame) -> DataFrame:
     return rows.select("finding", "detail", *send, *_PLACE)
 
 
-def _judge_sends(sends: DataFrame, judged: DataFrame) -> DataFrame:
+def _judge_sends(sends: DataFrame, judged: DataFrame, *, is_fenced: bool) -> DataFrame:
     """Exactly one row a send, and one more for each that is there twice or misplaced."""
     in_queue = [f.col(name) == f.col(f"said_{name}") for name in ("queue_id", "queue_offset")]
     said_no_more = f.col("said_physical_offset") < 0
@@ -174,13 +195,19 @@ def _judge_sends(sends: DataFrame, judged: DataFrame) -> DataFrame:
             f.max(in_queue[0] & in_queue[1] & in_log).alias("at_place"),
         )
     )
-    said = sends.select(*_SEND_FIELDS, "reason", _said(), f.col("queue_offset").alias("said_at"))
+    said = sends.select(
+        *_SEND_FIELDS, "reason", "attempts", _said(), f.col("queue_offset").alias("said_at")
+    )
     seen = said.join(copies, "send_id", "left")
     misplaced = (f.col("said_at") >= 0) & ~f.col("at_place")
-    times = f.concat(f.lit("in the log "), "copies", f.lit(" times"))
+    if is_fenced:
+        misplaced &= (f.col("mode") == "sync") & (f.col("status") == rules.SEND_OK)
+    times = f.format_string("in the log %d times, sent %d times", "copies", "attempts")
+    too_often = f.col("copies") > f.col("attempts")
+    again = f.when(too_often, rules.DUPLICATED).otherwise(rules.STORED_AGAIN)
     verdicts = _some(
-        (_outcome(), f.col("reason")),
-        (rules.DUPLICATED, f.when(f.col("copies") > 1, times)),
+        (_outcome(is_fenced=is_fenced), f.col("reason")),
+        (again, f.when(f.col("copies") > 1, times)),
         (rules.MISPLACED, f.when(misplaced, f.col("said"))),
     )
     rows = seen.withColumn("verdict", f.explode(verdicts)).select("*", "verdict.*")
@@ -208,10 +235,11 @@ def _some(*findings: tuple[str | Column, Column]) -> Column:
     return f.filter(f.array(*pairs), lambda pair: pair.isNotNull())
 
 
-def _outcome() -> Column:
+def _outcome(*, is_fenced: bool) -> Column:
     """What became of a send; `copies` is null if it is not in the log."""
     found = f.col("copies").isNotNull()
     status = f.col("status")
+    said_stored = status.isin(*(() if is_fenced else rules.STORED_STATUSES))
     lost = f.when(f.col("mode") == "sync", rules.SYNC_LOST).otherwise(rules.ASYNC_LOST)
     return (
         f.when((status == rules.SEND_OK) & found, rules.STORED)
@@ -219,7 +247,7 @@ def _outcome() -> Column:
         .when(status.isin(*rules.REFUSED_STATUSES) & found, rules.REFUSED_BUT_STORED)
         .when(status.isin(*rules.REFUSED_STATUSES), rules.NOT_STORED)
         .when(found, rules.UNKNOWN_FOUND)
-        .when(status.isin(*rules.STORED_STATUSES), rules.STORED_BUT_MISSING)
+        .when(said_stored, rules.STORED_BUT_MISSING)
         .otherwise(rules.UNKNOWN_MISSING)
     )
 
@@ -250,6 +278,28 @@ def _compare(spark: SparkSession, logs: Mapping[str, Log], master: str) -> dict[
         )
         for node in slaves
     }
+
+
+def _cut_off(
+    spark: SparkSession,
+    sends: DataFrame,
+    judged: DataFrame,
+    cut: Sequence[CutRecord],
+    master: Log,
+) -> DataFrame:
+    """What nodes cut off is little: it is looked at here, and not in tasks."""
+    keys = sorted({record.keys for record in cut})
+    known = f.col("send_id").isin(keys)
+    wanted = known & (f.col("mode") == "sync") & (f.col("status") == rules.SEND_OK)
+    rows = sends.where(wanted).select("send_id", "body_crc32", "physical_offset").collect()
+    acknowledged = {row[0]: AcknowledgedPlace(*row) for row in rows}
+    copies = judged.where(known & f.col("fits")).groupBy("send_id").count().collect()
+    found = {str(send_id): int(count) for send_id, count in copies}
+    findings = [
+        msgspec.structs.astuple(finding)
+        for finding in cut_findings(iter(cut), acknowledged, found, master)
+    ]
+    return spark.createDataFrame(findings, _SCHEMA)
 
 
 def _slaves(

@@ -17,7 +17,7 @@ every send, exactly one of
     refused_but_stored   REJECTED or NOT_SENT, and in the log: its records are phantoms
 
 every broken promise beyond those
-    duplicated           a send that is in the log more than once; one row a send
+    duplicated           a send that is in the log more often than it was sent; one row a send
     phantom              a record of the topic that belongs to no send, or to one that was refused
     misplaced            a send whose answer named a place where no copy of it is
     out_of_order         a record whose queue offset does not follow the one before it in its queue
@@ -25,6 +25,15 @@ every broken promise beyond those
                          same producer and queue (of copies, the first counts)
     corrupt              a record, or a stretch of the log, that cannot be read as written
     slave_differs        a slave whose log does not have the master's bytes and end
+    acknowledged_cut     fenced groups: a node cut off a message at a place that was acknowledged
+
+allowed, and counted
+    stored_again         a send that is in the log more than once, and was sent as often
+
+A fenced group is judged up to `confirm`, the offset below which every node has the whole log;
+behind it a node may have what no producer was told of. Two more rules differ there, because an
+answer that is not SEND_OK promises nothing once another node is master: `stored_but_missing` counts as
+`unknown_missing`, and only sync sends answered SEND_OK can be misplaced.
 
 `tandem.spark.audit` and `tandem.drill.quick_audit` both answer by these rules.
 """
@@ -54,6 +63,8 @@ MISPLACED: Final = "misplaced"
 OUT_OF_ORDER: Final = "out_of_order"
 CORRUPT: Final = "corrupt"
 SLAVE_DIFFERS: Final = "slave_differs"
+ACKNOWLEDGED_CUT: Final = "acknowledged_cut"
+STORED_AGAIN: Final = "stored_again"
 
 BROKEN_PROMISES: Final = (
     SYNC_LOST,
@@ -63,6 +74,7 @@ BROKEN_PROMISES: Final = (
     MISPLACED,
     OUT_OF_ORDER,
     CORRUPT,
+    ACKNOWLEDGED_CUT,
     SLAVE_DIFFERS,
 )
 
@@ -114,6 +126,10 @@ class AuditSummary(msgspec.Struct, frozen=True, kw_only=True):
     corrupt: int
     identical_by_slave: dict[str, bool]
     first_difference_by_slave: dict[str, int]
+    stored_again: int = 0
+    acknowledged_cut: int = 0
+    cut_records: int = 0
+    """Messages of the topic in the tails that nodes of a fenced group have cut off."""
 
     @property
     def slaves_not_identical(self) -> int:
@@ -136,6 +152,7 @@ class AuditSummary(msgspec.Struct, frozen=True, kw_only=True):
             + self.misplaced
             + self.out_of_order
             + self.corrupt
+            + self.acknowledged_cut
             + self.slaves_not_identical
         )
 
@@ -147,6 +164,7 @@ def summarise(
     records: int,
     log_bytes: int,
     differences: dict[str, int | None],
+    cut_records: int = 0,
 ) -> AuditSummary:
     """Put counts by finding, SEND_OK by mode and slaves' first differences into one record."""
     every_send = (
@@ -159,7 +177,7 @@ def summarise(
         NOT_STORED,
         REFUSED_BUT_STORED,
     )
-    number = {name: counts.get(name, 0) for name in (*every_send, *BROKEN_PROMISES)}
+    number = {name: counts.get(name, 0) for name in (*every_send, *BROKEN_PROMISES, STORED_AGAIN)}
     return AuditSummary(
         sends=sum(number[name] for name in every_send),
         records=records,
@@ -180,6 +198,9 @@ def summarise(
         first_difference_by_slave={
             slave: at for slave, at in differences.items() if at is not None
         },
+        stored_again=number[STORED_AGAIN],
+        acknowledged_cut=number[ACKNOWLEDGED_CUT],
+        cut_records=cut_records,
     )
 
 

@@ -68,8 +68,8 @@ def first_difference(piece: Piece) -> int | None:
     """Return the physical offset of the first byte in the piece that the logs do not share."""
     for start in range(piece.start, piece.end, _CHUNK_BYTES):
         end = min(start + _CHUNK_BYTES, piece.end)
-        ours = _read(piece.master, start, end)
-        theirs = _read(piece.slave, start, end)
+        ours = read_log(piece.master, start, end)
+        theirs = read_log(piece.slave, start, end)
         if ours != theirs:
             return start + _first_different(ours, theirs)
         if len(ours) < end - start:  # a file is missing, in both
@@ -89,7 +89,12 @@ def logs_differ_at(master: Log, slave: Log, differences: list[int]) -> int | Non
     return None if master.end == slave.end else min(master.end, slave.end)
 
 
-def _read(log: Log, start: int, end: int) -> bytearray:
+def bounded(log: Log, end: int) -> Log:
+    """Return a log as if it ended at `end`, if it goes on behind that."""
+    return Log(log.files, log.start, min(log.end, end))
+
+
+def read_log(log: Log, start: int, end: int) -> bytearray:
     """Return the bytes of [start, end), up to the first that is missing."""
     data = bytearray()
     for file in log.files:

@@ -38,6 +38,7 @@ LEDGER_SCHEMA = pa.schema(
         ("sent_at_ms", pa.float64()),
         ("answered_at_ms", pa.float64()),
         ("latency_ms", pa.float64()),
+        ("attempts", pa.int32()),
     ]
 )
 
@@ -51,6 +52,7 @@ class PlantedSend(msgspec.Struct):
     stored_body: bytes | None = None
     answered_offset_shift: int = 0
     queue_offset_skip: int = 0
+    attempts: int = 1
     place: tuple[int, int, int] = (-1, -1, -1)
 
     @property
@@ -177,6 +179,7 @@ class PlantedDrill:
                     "sent_at_ms": float(send.number),
                     "answered_at_ms": float(send.number) + 0.5,
                     "latency_ms": 0.5,
+                    "attempts": send.attempts,
                 }
             )
         return rows
@@ -226,6 +229,18 @@ def a_stored_send_that_is_missing(drill: PlantedDrill) -> dict[str, int]:
 
 def a_duplicated_send(drill: PlantedDrill) -> dict[str, int]:
     drill.send(50).copies = 3
+    return {"duplicated": 1, "records": 2}
+
+
+def a_send_stored_as_often_as_it_was_sent(drill: PlantedDrill) -> dict[str, int]:
+    drill.send(52).copies = 2
+    drill.send(52).attempts = 2
+    return {"stored_again": 1, "records": 1}
+
+
+def a_send_stored_more_often_than_it_was_sent(drill: PlantedDrill) -> dict[str, int]:
+    drill.send(54).copies = 3
+    drill.send(54).attempts = 2
     return {"duplicated": 1, "records": 2}
 
 
@@ -306,6 +321,8 @@ PLANTS: tuple[Callable[[PlantedDrill], dict[str, int]], ...] = (
     sends_without_a_clear_answer,
     a_stored_send_that_is_missing,
     a_duplicated_send,
+    a_send_stored_as_often_as_it_was_sent,
+    a_send_stored_more_often_than_it_was_sent,
     a_record_that_nobody_sent,
     a_record_with_another_body,
     a_refused_send_that_was_stored,

@@ -123,7 +123,7 @@ def test_parquet_has_every_entry_with_its_types(
     assert types["body_crc32"] == types["queue_id"] == "int32"
     assert types["physical_offset"] == types["sequence"] == "int64"
     assert types["sent_at_ms"] == "double"
-    assert len(types) == 18
+    assert len(types) == 19
 
 
 def test_an_empty_ledger_is_an_empty_table(tmp_path: Path) -> None:

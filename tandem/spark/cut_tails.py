@@ -1,0 +1,127 @@
+"""What a fenced group cut off: the ends of logs that were no master's, kept beside them.
+
+    store root/truncated/00000000000000123456-<name>     the bytes from physical offset 123456 on
+
+A cut record was never acknowledged as replicated; the audit makes sure of that.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tandem.spark.audit_rules import ACKNOWLEDGED_CUT, SEND_OK, Finding
+from tandem.spark.log_compare import Log, read_log
+from tandem.spark.log_files import local_path
+from tandem.spark.record_batches import RecordSlice
+from tandem.wire.message import BLANK_MAGIC_CODE
+from tandem.wire.record_scan import scan_records
+
+FOLDER_NAME: Final = "truncated"
+_DIGITS: Final = 20
+
+
+class CutRecord(msgspec.Struct, frozen=True):
+    """A sound record in a tail that was cut off."""
+
+    node: str
+    file: str
+    topic: str
+    keys: str
+    body_crc: int
+    physical_offset: int
+    data: bytes
+
+
+class AcknowledgedPlace(msgspec.Struct, frozen=True):
+    """Where a sync send that was answered SEND_OK is, as its answer said."""
+
+    send_id: str
+    body_crc: int
+    physical_offset: int
+
+
+def cut_records(node: str, store: str) -> Iterator[CutRecord]:
+    """Yield the records of all tails that a node has cut off, in the order of the files.
+
+    A tail may end in the middle of a record: that one was nowhere whole.
+    """
+    folder = local_path(store) / FOLDER_NAME
+    if not folder.is_dir():
+        return
+    for path in sorted(folder.iterdir()):
+        digits = path.name[:_DIGITS]
+        is_tail = path.name[_DIGITS : _DIGITS + 1] == "-" and path.suffix != ".json"
+        if is_tail and len(digits) == _DIGITS and digits.isdecimal():
+            yield from _records_of(node, path, int(digits))
+
+
+def _records_of(node: str, path: Path, start: int) -> Iterator[CutRecord]:
+    data = bytearray(path.read_bytes())
+    position = 0
+    while position < len(data):
+        scan = scan_records(data, start, position)
+        part = RecordSlice(data, scan.columns, str(path))
+        topics = part.topics.cast("string").to_pylist()
+        keys = part.properties.values_of("KEYS").to_pylist()
+        for row in range(len(part)):
+            at, size = int(scan.columns.start[row]), int(scan.columns.size[row])
+            yield CutRecord(
+                node=node,
+                file=path.name,
+                topic=topics[row],
+                keys=keys[row] or "",
+                body_crc=int(scan.columns.body_crc[row]),
+                physical_offset=int(scan.columns.physical_offset[row]),
+                data=bytes(data[at : at + size]),
+            )
+        blank = _blank_at(data, scan.check.end)
+        if not blank:
+            return
+        position = scan.check.end + blank
+
+
+def _blank_at(data: bytearray, position: int) -> int:
+    """The size of the blank record there, with which a log file ends; 0 if there is none."""
+    size = int.from_bytes(data[position : position + 4], "big")
+    magic = int.from_bytes(data[position + 4 : position + 8], "big")
+    return size if magic == BLANK_MAGIC_CODE and 8 <= size <= len(data) - position else 0
+
+
+def cut_findings(
+    records: Iterator[CutRecord],
+    acknowledged: Mapping[str, AcknowledgedPlace],
+    found: Mapping[str, int],
+    master: Log,
+) -> Iterator[Finding]:
+    """Yield a finding for each acknowledged message among what was cut.
+
+    A message may be in a tail, unacknowledged, and in the log again, because it was sent again.
+    So what counts: its answer named this place, and either the log has no copy of it, or the very
+    bytes that were cut.
+
+    Args:
+        records: what was cut.
+        acknowledged: by send id, the sync sends answered SEND_OK.
+        found: by send id, how many copies the master's log has.
+        master: the master's log.
+    """
+    for record in records:
+        send = acknowledged.get(record.keys)
+        if send is None or send.body_crc != record.body_crc:
+            continue
+        if send.physical_offset != record.physical_offset:
+            continue
+        end = record.physical_offset + len(record.data)
+        same = read_log(master, record.physical_offset, end) == record.data
+        if same or not found.get(record.keys):
+            yield Finding(
+                finding=ACKNOWLEDGED_CUT,
+                node=record.node,
+                send_id=record.keys,
+                mode="sync",
+                status=SEND_OK,
+                physical_offset=record.physical_offset,
+                detail=f"acknowledged at this place, and cut off into {record.file}",
+            )
