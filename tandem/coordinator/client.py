@@ -1,0 +1,494 @@
+"""The one client of all coordinators: etcd v3 over its HTTP/JSON gateway.
+
+Which calls are sent a second time, to the next endpoint: those that never left (nobody there), and
+those that do no harm twice (read, keep-alive, revoke). A grant or a transaction whose answer is
+missing is `CoordinatorUnavailableError`: it may have been done.
+
+An endpoint that did not answer is asked last from then on, also if the caller's own time limit was
+what ended the wait: a frozen one, or one that is cut off from the others, costs one call.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+import httpcore
+import msgspec
+import trio
+
+from tandem.coordinator import etcd_v3
+from tandem.coordinator.interface import (
+    Compare,
+    CoordinatorError,
+    CoordinatorRefusedError,
+    CoordinatorUnavailableError,
+    Delete,
+    Event,
+    Lease,
+    LeaseLostError,
+    Put,
+    Snapshot,
+    TransactionResult,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+
+Answer = TypeVar("Answer")
+
+REQUEST_SECONDS_MAX: Final = 2.0
+"""For one answer of one endpoint. Longer than an election among etcd's members, 1 to 2 s; shorter
+than a lease, so that another endpoint can still be asked."""
+
+CONNECT_SECONDS_MAX: Final = 1.0
+
+IDLE_SECONDS_MAX: Final = 30.0
+"""Idle connections are closed after this; the embedded coordinator keeps them ten times longer."""
+
+CONNECTIONS_MAX: Final = 64
+"""Far more than one node has calls at a time, so that no keep-alive waits for another call."""
+
+LINE_BYTES_MAX: Final = 16 * 1024 * 1024
+"""A watch that sends a longer line is broken."""
+
+HTTP_OK: Final = 200
+
+_CONNECT_LIMIT: Final = {"timeout": {"connect": CONNECT_SECONDS_MAX}}
+
+_KEEP_TCP_ALIVE: Final = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    # A watch can be silent for hours: this is how it learns that nobody is there any more.
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 2),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+)
+
+
+class CoordinatorSettings(Protocol):
+    """What a cluster file says of its coordinator."""
+
+    @property
+    def kind(self) -> str:
+        """`embedded` or `etcd`."""
+
+    @property
+    def address(self) -> str:
+        """Where the embedded one listens."""
+
+    @property
+    def port(self) -> int:
+        """Its port."""
+
+    @property
+    def endpoints(self) -> Sequence[str]:
+        """`host:port` or URL of each member of etcd."""
+
+    @property
+    def user(self) -> str:
+        """Empty: etcd asks for none."""
+
+    @property
+    def password_file(self) -> str:
+        """Holds the password of `user`."""
+
+    @property
+    def ca_file(self) -> str:
+        """Certificates that etcd's must be signed by; set: TLS is used."""
+
+    @property
+    def cert_file(self) -> str:
+        """Own certificate, if etcd asks for one."""
+
+    @property
+    def key_file(self) -> str:
+        """And its key."""
+
+
+class NotSentError(CoordinatorUnavailableError):
+    """Nobody was there to take the request: it was not done, and may be sent elsewhere."""
+
+
+class EtcdClient:
+    """Implements `tandem.coordinator.interface.Coordinator`. Close it with `aclose`.
+
+    `network_backend` is where connections come from; tests put faults there.
+    """
+
+    def __init__(
+        self,
+        endpoints: Sequence[str],
+        *,
+        user: str = "",
+        password: str = "",
+        ssl_context: ssl.SSLContext | None = None,
+        request_seconds_max: float = REQUEST_SECONDS_MAX,
+        network_backend: httpcore.AsyncNetworkBackend | None = None,
+    ) -> None:
+        scheme = "https" if ssl_context else "http"
+        self._endpoints = [endpoint_url(endpoint, scheme) for endpoint in endpoints]
+        if not self._endpoints:
+            raise CoordinatorRefusedError("the coordinator has no endpoints: name at least one")
+        self._first = 0
+        self._user = user
+        self._password = password
+        self._token = ""
+        self._request_seconds_max = request_seconds_max
+        self._pool = httpcore.AsyncConnectionPool(
+            ssl_context=ssl_context,
+            max_connections=CONNECTIONS_MAX,
+            keepalive_expiry=IDLE_SECONDS_MAX,
+            network_backend=network_backend,
+            socket_options=_KEEP_TCP_ALIVE,
+        )
+
+    async def aclose(self) -> None:
+        """Close all connections. Calls that are under way must have been cancelled."""
+        await self._pool.aclose()
+
+    async def grant(self, ttl_seconds: int) -> Lease:
+        """Return a new lease."""
+        body = await self._call(etcd_v3.GRANT, etcd_v3.grant_request(ttl_seconds))
+        return etcd_v3.decode_grant(body)
+
+    async def keep_alive(self, lease_id: int) -> int:
+        """Renew; return the time to live in seconds."""
+        request = etcd_v3.lease_request(lease_id)
+        body = await self._call(etcd_v3.KEEP_ALIVE, request, repeatable=True)
+        return etcd_v3.decode_keep_alive(body)
+
+    async def revoke(self, lease_id: int) -> None:
+        """End a lease and delete its keys; harmless if it is gone."""
+        request = etcd_v3.lease_request(lease_id)
+        try:
+            await self._call(etcd_v3.REVOKE, request, repeatable=True)
+        except LeaseLostError:
+            return
+
+    async def read(self, prefix: str) -> Snapshot:
+        """Return all keys under `prefix`. Linearizable."""
+        request = etcd_v3.range_request(prefix)
+        return etcd_v3.decode_range(await self._call(etcd_v3.RANGE, request, repeatable=True))
+
+    async def transact(
+        self, compares: Sequence[Compare], operations: Sequence[Put | Delete]
+    ) -> TransactionResult:
+        """Do all operations if all compares hold, else nothing."""
+        request = etcd_v3.transaction_request(compares, operations)
+        return etcd_v3.decode_transaction(await self._call(etcd_v3.TRANSACTION, request))
+
+    @asynccontextmanager
+    async def watch(
+        self, prefix: str, start_revision: int
+    ) -> AsyncIterator[AsyncIterator[tuple[Event, ...]]]:
+        """Follow all changes under `prefix` from `start_revision` on.
+
+        Waiting for the next events may be cancelled without losing any.
+        """
+        request = etcd_v3.watch_request(prefix, start_revision)
+        async with AsyncExitStack() as connection:
+            lines = await self._on_some_endpoint(
+                lambda endpoint, token: self._open_watch(connection, endpoint, request, token),
+                repeatable=True,
+            )
+            trouble: Exception | None = None
+            async with trio.open_nursery() as nursery:
+                # A task of its own reads, so that a caller who stops waiting breaks nothing.
+                # It holds one batch of events; more wait in the connection.
+                sender, receiver = trio.open_memory_channel[_Watched](1)
+                nursery.start_soon(_read_watch, lines, sender)
+                try:
+                    yield _Watch(receiver)
+                except Exception as error:  # noqa: BLE001 - raised again outside of the nursery
+                    trouble = error
+                nursery.cancel_scope.cancel()
+            if trouble is not None:
+                # The nursery would wrap it in a group; it is the caller's own.
+                raise trouble
+
+    # --- requests ------------------------------------------------------------------------------
+
+    async def _call(self, path: str, body: bytes, *, repeatable: bool = False) -> bytes:
+        return await self._on_some_endpoint(
+            lambda endpoint, token: self._post(endpoint, path, body, token), repeatable=repeatable
+        )
+
+    async def _on_some_endpoint(
+        self, send: Callable[[str, str], Awaitable[Answer]], *, repeatable: bool
+    ) -> Answer:
+        """Ask endpoint after endpoint, as far as the request may be sent again."""
+        troubles: list[str] = []
+        for endpoint in self._endpoints[self._first :] + self._endpoints[: self._first]:
+            answered = True
+            try:
+                return await self._authenticated(endpoint, send)
+            except CoordinatorUnavailableError as error:
+                answered = False
+                if not repeatable and not isinstance(error, NotSentError):
+                    raise
+                troubles.append(str(error))
+            except trio.Cancelled:
+                # Most waits for a frozen one end like this: the caller has given up.
+                answered = False
+                raise
+            finally:
+                if not answered:
+                    self._avoid(endpoint)
+        raise CoordinatorUnavailableError("; ".join(troubles))
+
+    def _avoid(self, endpoint: str) -> None:
+        if self._endpoints[self._first] == endpoint:
+            self._first = (self._first + 1) % len(self._endpoints)
+
+    async def _authenticated(
+        self, endpoint: str, send: Callable[[str, str], Awaitable[Answer]]
+    ) -> Answer:
+        """Send with a token if there is a user; renew one that is not good any more."""
+        if not self._user:
+            return await send(endpoint, "")
+        if self._token:
+            try:
+                return await send(endpoint, self._token)
+            except etcd_v3.InvalidTokenError:
+                self._token = ""
+        request = etcd_v3.authenticate_request(self._user, self._password)
+        reply = await self._post(endpoint, etcd_v3.AUTHENTICATE, request, "")
+        self._token = etcd_v3.decode_token(reply)
+        return await send(endpoint, self._token)
+
+    async def _post(self, endpoint: str, path: str, body: bytes, token: str) -> bytes:
+        with self._unanswered_in_words(endpoint):
+            response = await self._pool.request(
+                "POST",
+                endpoint + path,
+                headers=_headers(token),
+                content=body,
+                extensions=_CONNECT_LIMIT,
+            )
+        if response.status != HTTP_OK:
+            etcd_v3.raise_error(response.status, response.content)
+        return response.content
+
+    async def _open_watch(
+        self, connection: AsyncExitStack, endpoint: str, body: bytes, token: str
+    ) -> _Lines:
+        """Begin a watch; return once it was confirmed."""
+        with self._unanswered_in_words(endpoint):
+            response = await connection.enter_async_context(
+                self._pool.stream(
+                    "POST",
+                    endpoint + etcd_v3.WATCH,
+                    headers=_headers(token),
+                    content=body,
+                    extensions=_CONNECT_LIMIT,
+                )
+            )
+            if response.status != HTTP_OK:
+                etcd_v3.raise_error(response.status, await response.aread())
+            lines = _Lines(endpoint, response.aiter_stream())
+            connection.push_async_callback(lines.aclose)
+            etcd_v3.decode_watch(await lines.next())
+        return lines
+
+    @contextmanager
+    def _unanswered_in_words(self, endpoint: str) -> Iterator[None]:
+        """Give the block its time, and name who did not answer it."""
+        try:
+            with trio.fail_after(self._request_seconds_max), _broken_in_words(endpoint):
+                yield
+        except trio.TooSlowError:
+            raise CoordinatorUnavailableError(
+                f"{endpoint} did not answer in {self._request_seconds_max:g} s"
+            ) from None
+
+
+class _Lines:
+    """The lines of a stream."""
+
+    def __init__(self, endpoint: str, chunks: AsyncIterator[bytes]) -> None:
+        self._endpoint = endpoint
+        self._chunks = chunks
+        self._buffer = b""
+
+    async def next(self) -> bytes:
+        """Return the next line that is not empty.
+
+        Raises:
+            CoordinatorUnavailableError: The stream ended, broke, or has a line without end.
+        """
+        while True:
+            line, end, rest = self._buffer.partition(b"\n")
+            if end:
+                self._buffer = rest
+                if line:
+                    return line
+            elif len(line) > LINE_BYTES_MAX:
+                raise CoordinatorUnavailableError(f"{self._endpoint} sent a line without an end")
+            else:
+                with _broken_in_words(self._endpoint):
+                    chunk = await anext(self._chunks, b"")
+                if not chunk:
+                    raise CoordinatorUnavailableError(f"{self._endpoint} ended the watch")
+                self._buffer += chunk
+
+    async def aclose(self) -> None:
+        """Read to the end of what has come, then give up.
+
+        httpcore reads with generators within generators; closing the outermost would leave the
+        others to the garbage collector. An error from within ends them all.
+        """
+        with trio.CancelScope() as reading, suppress(httpcore.NetworkError, httpcore.ProtocolError):
+            reading.cancel()
+            async for _chunk in self._chunks:
+                pass
+
+
+class _Watched(msgspec.Struct, frozen=True):
+    """What the reader of a watch hands on: events, or why there will be no more."""
+
+    events: tuple[Event, ...] = ()
+    end: CoordinatorError | None = None
+
+
+class _Watch:
+    """The events of a watch, a batch at a time."""
+
+    def __init__(self, received: trio.MemoryReceiveChannel[_Watched]) -> None:
+        self._received = received
+        self._end: CoordinatorError | None = None
+
+    def __aiter__(self) -> AsyncIterator[tuple[Event, ...]]:
+        return self
+
+    async def __anext__(self) -> tuple[Event, ...]:
+        if self._end is None:
+            watched = await self._received.receive()
+            if watched.end is None:
+                return watched.events
+            self._end = watched.end
+        raise self._end
+
+
+async def _read_watch(lines: _Lines, sender: trio.MemorySendChannel[_Watched]) -> None:
+    try:
+        while True:
+            if events := etcd_v3.decode_watch(await lines.next()):
+                await sender.send(_Watched(events))
+    except CoordinatorUnavailableError as error:
+        await sender.send(_Watched(end=error))
+    except CoordinatorError as error:
+        # Whatever ends a watch: the caller has to read, and to begin another.
+        await sender.send(_Watched(end=CoordinatorUnavailableError(str(error))))
+
+
+def connect(
+    settings: CoordinatorSettings,
+    *,
+    reach: str = "",
+    network_backend: httpcore.AsyncNetworkBackend | None = None,
+) -> EtcdClient:
+    """Return a client of the coordinator of a cluster file. Connects when it is first used.
+
+    `reach`: the address to dial instead of those of the settings, at the same ports (NAT, proxies).
+
+    Raises:
+        CoordinatorRefusedError: A file that the settings name cannot be read, or is not usable.
+    """
+    if settings.kind == "embedded":
+        endpoints = [f"{reach or settings.address}:{settings.port}"]
+    else:
+        endpoints = [_redirected(endpoint, reach) for endpoint in settings.endpoints]
+    return EtcdClient(
+        endpoints,
+        user=settings.user,
+        password=_password(settings.password_file) if settings.user else "",
+        ssl_context=_ssl_context(settings),
+        network_backend=network_backend,
+    )
+
+
+def _redirected(endpoint: str, reach: str) -> str:
+    if not reach:
+        return endpoint
+    url = urlsplit(endpoint_url(endpoint, "http"))
+    scheme = f"{url.scheme}://" if "://" in endpoint else ""
+    return f"{scheme}{reach}:{url.port}"
+
+
+def endpoint_url(endpoint: str, scheme: str) -> str:
+    """The URL of `host:port`, or of a URL without a path.
+
+    Raises:
+        CoordinatorRefusedError: It is neither.
+    """
+    text = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
+    try:
+        url = urlsplit(text)
+        if (
+            url.scheme in ("http", "https")
+            and url.hostname
+            and url.port
+            and not url.path.strip("/")
+        ):
+            return text.rstrip("/")
+    except ValueError:
+        pass
+    raise CoordinatorRefusedError(
+        f"{endpoint!r} is no endpoint of a coordinator; write host:port or https://host:port"
+    )
+
+
+def _password(file: str) -> str:
+    try:
+        return Path(file).read_text().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CoordinatorRefusedError(
+            f"the coordinator's password_file {file!r} cannot be read: {error}"
+        ) from error
+
+
+def _ssl_context(settings: CoordinatorSettings) -> ssl.SSLContext | None:
+    secure = any(endpoint.startswith("https://") for endpoint in settings.endpoints)
+    if not (settings.ca_file or settings.cert_file or secure):
+        return None
+    try:
+        context = ssl.create_default_context(cafile=settings.ca_file or None)
+        if settings.cert_file:
+            context.load_cert_chain(settings.cert_file, settings.key_file or None)
+    except (OSError, ssl.SSLError) as error:
+        raise CoordinatorRefusedError(
+            f"the coordinator's certificates (ca_file {settings.ca_file!r}, cert_file"
+            f" {settings.cert_file!r}, key_file {settings.key_file!r}) cannot be used: {error}"
+        ) from error
+    return context
+
+
+def _headers(token: str) -> dict[bytes | str, bytes | str]:
+    headers: dict[bytes | str, bytes | str] = {"Content-Type": "application/json"}
+    return headers | {"Authorization": token} if token else headers
+
+
+@contextmanager
+def _broken_in_words(endpoint: str) -> Iterator[None]:
+    try:
+        yield
+    except (httpcore.ConnectError, httpcore.ConnectTimeout, httpcore.PoolTimeout) as error:
+        raise NotSentError(f"no connection to {endpoint}: {_words(error)}") from error
+    except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
+        raise CoordinatorUnavailableError(
+            f"the connection to {endpoint} broke: {_words(error)}"
+        ) from error
+
+
+def _words(error: BaseException) -> str:
+    """What the innermost cause says; those around it say that there was one."""
+    cause: BaseException | None = error
+    text = type(error).__name__
+    while cause is not None:
+        text = str(cause) or text
+        cause = cause.__cause__
+    return text
