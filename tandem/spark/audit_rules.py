@@ -32,8 +32,8 @@ allowed, and counted
 
 A fenced group is judged up to `confirm`, the offset below which every node has the whole log;
 behind it a node may have what no producer was told of. Two more rules differ there, because an
-answer that is not SEND_OK promises nothing once another node is master: `stored_but_missing` counts as
-`unknown_missing`, and only sync sends answered SEND_OK can be misplaced.
+answer that is not SEND_OK promises nothing once another node is master: `stored_but_missing` counts
+as `unknown_missing`, and only sync sends answered SEND_OK can be misplaced.
 
 `tandem.spark.audit` and `tandem.drill.quick_audit` both answer by these rules.
 """
