@@ -3,7 +3,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from tandem.coordinator.client import EtcdClient
+from tandem.coordinator.client import EtcdClient, endpoint_url
+from tandem.coordinator.interface import CoordinatorRefusedError
 from tests.tandem.coordinator.contract import (
     COORDINATOR_CONTRACTS,
     watch_is_ended_by_compaction,
