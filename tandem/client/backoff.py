@@ -11,8 +11,18 @@ BACKOFF_SECONDS_MIN: Final = 0.1
 BACKOFF_SECONDS_MAX: Final = 0.5
 """Chosen so that a broker that restarts is found soon; a refused dial costs next to nothing."""
 
+RETRY_PAUSE_SECONDS_MIN: Final = 0.1
+RETRY_PAUSE_SECONDS_MAX: Final = 0.5
+"""Between two tries of one request. A part of how long a change of master takes for a client, and
+small against the rest of it."""
+
 SILENT_SECONDS: Final = 10.0
 """How long an address that did not answer in time counts as silent. Chosen, not measured."""
+
+
+def retry_pause_seconds(retries_count: int) -> float:
+    """Return the pause before a further try of one request, after so many paused ones."""
+    return min(RETRY_PAUSE_SECONDS_MIN * 2.0 ** min(retries_count, 10), RETRY_PAUSE_SECONDS_MAX)
 
 
 class Backoff:

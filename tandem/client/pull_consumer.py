@@ -6,6 +6,7 @@
 
 There is no group rebalance: a consumer reads the queues that it is told to read. Offsets are
 committed by the user (`update_consume_offset`), who alone knows when a message has been dealt with.
+A message that its producer had to send twice is read twice: see `DuplicateFilter`.
 
 Reads go to the master, and to a slave while the master cannot be reached (see
 `tandem.client.pull_flow`).
@@ -21,7 +22,7 @@ from tandem.client.blocking_shell import BlockingShell, SocketOpener, open_socke
 from tandem.client.core import ClientCore, parse_addresses
 from tandem.client.errors import ClientError
 from tandem.client.identity import ClientIdentity, local_identity
-from tandem.client.pull_flow import ALL_TAGS, Cursor, Puller, Start
+from tandem.client.pull_flow import ALL_TAGS, SWITCH_SECONDS, Cursor, Puller, Start
 from tandem.client.results import MessageQueue, PullResult
 from tandem.client.tcp_stream import open_tcp
 from tandem.client.trio_shell import StreamOpener, TrioShell
@@ -32,6 +33,9 @@ MAX_MSG_NUMS: Final = 32
 
 SUSPEND_TIMEOUT_MS: Final = 15_000
 """How long a broker may hold a pull that finds nothing (RocketMQ's brokerSuspendMaxTimeMillis)."""
+
+SWITCH_MS: Final = round(SWITCH_SECONDS * 1000)
+"""How long is waited for a master by default."""
 
 BLOCKING_SUSPEND_MS: Final = 500
 """The same where one thread follows all queues: another queue waits this long at most."""
@@ -120,9 +124,16 @@ class PullConsumer:
         """Return the group's offset in a queue, None if the broker knows none."""
         return await self._shell.run(self._puller.fetch_consume_offset(queue))
 
-    async def update_consume_offset(self, queue: MessageQueue, offset: int) -> None:
-        """Set the group's offset: that of the next message to consume."""
-        await self._shell.run(self._puller.update_consume_offset(queue, offset))
+    async def update_consume_offset(
+        self, queue: MessageQueue, offset: int, *, timeout_ms: int = SWITCH_MS
+    ) -> None:
+        """Set the group's offset: that of the next message to consume.
+
+        Returns when the master has taken it. While there is none it is tried again, for so many
+        milliseconds: a change of master takes up to 8 s. The next master is told again, unless it
+        knows a higher offset, so this consumer's commits do not go back.
+        """
+        await self._shell.run(self._puller.update_consume_offset(queue, offset, timeout_ms / 1000))
 
     async def messages(
         self,
@@ -132,11 +143,13 @@ class PullConsumer:
         tags: str = ALL_TAGS,
         until_end: bool = False,
         max_msg_nums: int = MAX_MSG_NUMS,
+        open_timeout_ms: int = SWITCH_MS,
     ) -> AsyncGenerator[MessageExt, None]:
         """Iterate over the messages of all queues of a topic, in order within each queue.
 
-        A broker that cannot be reached, or refuses for now, is asked again every second. Use
-        `contextlib.aclosing` if you leave the loop early and care when the pulling stops.
+        A broker that cannot be reached, or refuses for now, is asked again every second: reading
+        follows a change of master, and never goes back. Use `contextlib.aclosing` if you leave the
+        loop early and care when the pulling stops.
 
         Args:
             topic: what to read. Queues that are added later are not seen.
@@ -144,9 +157,20 @@ class PullConsumer:
             tags: as for `pull`.
             until_end: stop at the messages that are there now; else follow for ever.
             max_msg_nums: messages per pull.
+            open_timeout_ms: how long to go on looking for brokers that say where to begin.
+
+        Raises:
+            OffsetBeyondEndError: the queue has become shorter than what was read from it, which no
+                change of master does.
         """
         cursors = await self._shell.run(
-            self._puller.open_cursors(topic, Start(start), tags, until_end=until_end)
+            self._puller.open_cursors(
+                topic,
+                Start(start),
+                tags,
+                until_end=until_end,
+                timeout_seconds=open_timeout_ms / 1000,
+            )
         )
         batches, received = trio.open_memory_channel[list[MessageExt] | ClientError](0)
         scope = trio.CancelScope()
@@ -249,9 +273,11 @@ class BlockingPullConsumer:
         """See `PullConsumer.fetch_consume_offset`."""
         return self._shell.run(self._puller.fetch_consume_offset(queue))
 
-    def update_consume_offset(self, queue: MessageQueue, offset: int) -> None:
+    def update_consume_offset(
+        self, queue: MessageQueue, offset: int, *, timeout_ms: int = SWITCH_MS
+    ) -> None:
         """See `PullConsumer.update_consume_offset`."""
-        self._shell.run(self._puller.update_consume_offset(queue, offset))
+        self._shell.run(self._puller.update_consume_offset(queue, offset, timeout_ms / 1000))
 
     def messages(
         self,
@@ -261,10 +287,17 @@ class BlockingPullConsumer:
         tags: str = ALL_TAGS,
         until_end: bool = False,
         max_msg_nums: int = MAX_MSG_NUMS,
+        open_timeout_ms: int = SWITCH_MS,
     ) -> Iterator[MessageExt]:
         """See `PullConsumer.messages`. The queues take turns; an idle one costs half a second."""
         cursors = self._shell.run(
-            self._puller.open_cursors(topic, Start(start), tags, until_end=until_end)
+            self._puller.open_cursors(
+                topic,
+                Start(start),
+                tags,
+                until_end=until_end,
+                timeout_seconds=open_timeout_ms / 1000,
+            )
         )
         suspend_ms = 0
         while open_cursors := [cursor for cursor in cursors if not cursor.at_end]:

@@ -4,19 +4,33 @@ Reads of a queue go to the master of its broker name. If that cannot be reached 
 in the order of their ids, and come back once the master's pause is over and it answers again. A
 slave may be behind: its max offset is lower than the master's, never its messages different.
 
+A reader that follows a queue never goes back and never skips. "Nothing new" leaves it where it is.
+"Beyond the end" does so too: the answer comes from a slave that is behind, or from a new master
+that does not know yet how far its log is confirmed. Only if the master stays with it for
+`BEYOND_END_SECONDS` the reader ends with `OffsetBeyondEndError`.
+
+Offsets are committed at the master, and tried again while there is none. The next master may lack
+what was committed last, so what this consumer has committed is compared with the new master's
+offset when the master has changed, and raised there, never lowered.
+
 Source: RocketMQ 5.3.3, PullAPIWrapper, MQClientAPIImpl.processPullResponse,
 MQClientInstance.findBrokerAddressInSubscribe.
 """
 
 import enum
+import itertools
 from typing import Final
 
+import msgspec
+
+from tandem.client.backoff import retry_pause_seconds
 from tandem.client.compression import decompressed
 from tandem.client.core import REQUEST_TIMEOUT_SECONDS, ClientCore
 from tandem.client.errors import (
     BrokerError,
     ClientError,
     ConnectionLostError,
+    OffsetBeyondEndError,
     RequestTimeoutError,
     RouteNotFoundError,
 )
@@ -38,6 +52,7 @@ from tandem.wire.request_headers import (
     UpdateConsumerOffsetRequestHeader,
 )
 from tandem.wire.response_code import ResponseCode
+from tandem.wire.route import MASTER_ID
 
 PULL_STATUSES: Final = {
     ResponseCode.SUCCESS.value: PullStatus.FOUND,
@@ -57,8 +72,16 @@ RETRIED: Final = frozenset(
 )
 """Refusals that pass: a reader that follows a topic waits and asks again."""
 
-SILENT_SECONDS: Final = 10.0
-"""How long a broker that did not answer in time is asked last. Chosen, not measured."""
+SWITCH_SECONDS: Final = 12.0
+"""How long a commit or an opening reader waits for a master: a switch takes up to 8 s."""
+
+SILENT_ATTEMPT_SECONDS: Final = 1.0
+"""What a master gets that did not answer lately: enough to notice that it is back."""
+
+BEYOND_END_SECONDS: Final = 15.0
+"""How long a master may say that a reader is beyond the end: longer than a switch."""
+
+RETRIED_AT_MASTER: Final = RETRIED - {ResponseCode.TOPIC_NOT_EXIST.value}
 
 RETRY_SECONDS: Final = 1.0
 """Pause of a reader that follows a topic after a failure (RocketMQ: 3 s)."""
@@ -83,6 +106,13 @@ class Start(enum.Enum):
     """At the group's offset; at the earliest message if the group has none."""
 
 
+class Committed(msgspec.Struct, frozen=True):
+    """What this consumer has committed of one queue, and the master that took it."""
+
+    offset: int
+    master: str
+
+
 class Cursor:
     """How far a reader is in one queue. `end` is the offset to stop before, None: never."""
 
@@ -91,6 +121,8 @@ class Cursor:
         self.offset = offset
         self.end = end
         self.tags = tags
+        self.beyond_end_since: float | None = None
+        """Since when the master says that the queue ends before `offset`."""
 
     @property
     def at_end(self) -> bool:
@@ -104,7 +136,7 @@ class Puller:
     def __init__(self, core: ClientCore, group: str) -> None:
         self._core = core
         self._group = group
-        self._silent_until: dict[str, float] = {}
+        self._committed: dict[MessageQueue, Committed] = {}
 
     def fetch_message_queues(self, topic: str) -> Flow[list[MessageQueue]]:
         """Return the readable queues of a topic, freshly asked for."""
@@ -128,20 +160,61 @@ class Puller:
         return self._ask_offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext)
 
     def fetch_consume_offset(self, queue: MessageQueue) -> Flow[int | None]:
-        """Return the group's offset, None if the broker knows none."""
+        """Return the group's offset, None if the broker knows none.
+
+        A fenced group's master is waited for: a replica may not have the last commits yet.
+        """
+        yield from self._raise_committed(queue)
         ext = QueryConsumerOffsetRequestHeader(
             self._group, queue.topic, queue.queue_id, set_zero_if_not_found=False
         )
-        answer, address = yield from self._ask(queue, RequestCode.QUERY_CONSUMER_OFFSET, ext)
-        if answer.code == ResponseCode.QUERY_NOT_FOUND:
-            return None
-        return _decode(_expect_success(answer, address), OffsetResponseHeader, address).offset
+        route = yield from self._core.route(queue.topic, self._deadline())
+        code = RequestCode.QUERY_CONSUMER_OFFSET
+        if route.is_fenced(queue.broker_name):
+            answer, address = yield from self._ask_master(queue, code, ext, SWITCH_SECONDS)
+        else:
+            answer, address = yield from self._ask(queue, code, ext)
+        return _offset_in(answer, address)
 
-    def update_consume_offset(self, queue: MessageQueue, offset: int) -> Flow[None]:
+    def update_consume_offset(
+        self, queue: MessageQueue, offset: int, timeout_seconds: float = SWITCH_SECONDS
+    ) -> Flow[None]:
         """Set the group's offset: that of the next message to consume."""
         ext = UpdateConsumerOffsetRequestHeader(self._group, queue.topic, queue.queue_id, offset)
-        answer, address = yield from self._ask(queue, RequestCode.UPDATE_CONSUMER_OFFSET, ext)
+        answer, address = yield from self._ask_master(
+            queue, RequestCode.UPDATE_CONSUMER_OFFSET, ext, timeout_seconds
+        )
         _expect_success(answer, address)
+        self._committed[queue] = Committed(offset, address)
+
+    def _raise_committed(self, queue: MessageQueue) -> Flow[None]:
+        """Tell a master that has taken over since what this consumer has committed."""
+        committed = self._committed.get(queue)
+        if committed is None or (route := self._core.routes.get(queue.topic)) is None:
+            return
+        master = route.addresses(queue.broker_name).get(MASTER_ID, committed.master)
+        if master == committed.master or self._is_to_be_avoided(master):
+            return
+        keys = (self._group, queue.topic, queue.queue_id)
+        query = QueryConsumerOffsetRequestHeader(*keys, set_zero_if_not_found=False)
+        update = UpdateConsumerOffsetRequestHeader(*keys, committed.offset)
+        try:
+            answer = yield from self._call(
+                queue, master, RequestCode.QUERY_CONSUMER_OFFSET, query, REQUEST_TIMEOUT_SECONDS
+            )
+            if (_offset_in(answer, master) or 0) < committed.offset:
+                answer = yield from self._call(
+                    queue,
+                    master,
+                    RequestCode.UPDATE_CONSUMER_OFFSET,
+                    update,
+                    REQUEST_TIMEOUT_SECONDS,
+                )
+                _expect_success(answer, master)
+        except ClientError:
+            # Not what was asked for now; the next pull tries again.
+            return
+        self._committed[queue] = Committed(committed.offset, master)
 
     def pull(
         self,
@@ -152,6 +225,19 @@ class Puller:
         suspend_timeout_ms: int,
     ) -> Flow[PullResult]:
         """Pull once; see `PullConsumer.pull`."""
+        result, _ = yield from self._pull(queue, offset, max_msg_nums, tags, suspend_timeout_ms)
+        return result
+
+    def _pull(
+        self,
+        queue: MessageQueue,
+        offset: int,
+        max_msg_nums: int,
+        tags: str,
+        suspend_timeout_ms: int,
+    ) -> Flow[tuple[PullResult, str]]:
+        """Pull once; return also the address that answered."""
+        yield from self._raise_committed(queue)
         ext = PullMessageRequestHeader(
             consumer_group=self._group,
             topic=queue.topic,
@@ -169,12 +255,35 @@ class Puller:
         # The broker looks every few seconds for pulls whose time is over, hence twice the pause.
         seconds = REQUEST_TIMEOUT_SECONDS + 2 * suspend_timeout_ms / 1000
         answer, address = yield from self._ask(queue, RequestCode.PULL_MESSAGE, ext, seconds)
-        return _pull_result(answer, address, tags, offset)
+        return _pull_result(answer, address, tags, offset), address
 
     def open_cursors(
+        self,
+        topic: str,
+        start: Start,
+        tags: str,
+        *,
+        until_end: bool,
+        timeout_seconds: float = SWITCH_SECONDS,
+    ) -> Flow[list[Cursor]]:
+        """Return where a reader of all queues of `topic` begins, and where it ends.
+
+        Tries again for `timeout_seconds` what passes, such as a group that is between two masters.
+        """
+        end = self._core.clock() + timeout_seconds
+        for retries_count in itertools.count():
+            try:
+                return (yield from self._cursors(topic, start, tags, until_end=until_end))
+            except ClientError as error:
+                pause = retry_pause_seconds(retries_count)
+                if not _may_pass(error) or self._core.clock() + pause >= end:
+                    raise
+            yield Pause(pause)
+        raise AssertionError
+
+    def _cursors(
         self, topic: str, start: Start, tags: str, *, until_end: bool
     ) -> Flow[list[Cursor]]:
-        """Return where a reader of all queues of `topic` begins, and where it ends."""
         queues = yield from self.fetch_message_queues(topic)
         cursors = []
         for queue in queues:
@@ -200,11 +309,12 @@ class Puller:
         Raises:
             BrokerError: a refusal that does not pass by itself.
             CompressedBodyError: a body that this client cannot read.
+            OffsetBeyondEndError: the queue has become shorter than what was read from it.
         """
         if cursor.end is not None:
             suspend_timeout_ms = 0
         try:
-            result = yield from self.pull(
+            result, address = yield from self._pull(
                 cursor.queue, cursor.offset, max_msg_nums, cursor.tags, suspend_timeout_ms
             )
         except (ConnectionLostError, RequestTimeoutError, RouteNotFoundError):
@@ -215,14 +325,35 @@ class Puller:
                 raise
             yield Pause(RETRY_SECONDS)
             return []
-        if result.status is PullStatus.NO_NEW_MSG and cursor.end is not None:
-            # A slave that is behind the master we asked for the end.
+        if result.next_begin_offset < cursor.offset:
+            self._check_beyond_end(cursor, result, address)
             yield Pause(RETRY_SECONDS)
+            return []
+        cursor.beyond_end_since = None
+        if result.status is PullStatus.NO_NEW_MSG:
+            if cursor.end is not None:
+                # A slave that is behind the master we asked for the end.
+                yield Pause(RETRY_SECONDS)
+            return []
         cursor.offset = result.next_begin_offset
         end = cursor.end
         if end is None:
             return result.messages
         return [message for message in result.messages if message.queue_offset < end]
+
+    def _check_beyond_end(self, cursor: Cursor, result: PullResult, address: str) -> None:
+        """A broker says that the queue ends before `cursor`: stay, but not for ever."""
+        queue = cursor.queue
+        route = self._core.routes[queue.topic]
+        self._core.suspect_route(queue.topic)
+        if route.addresses(queue.broker_name).get(MASTER_ID) != address:
+            return
+        now = self._core.clock()
+        if cursor.beyond_end_since is None:
+            cursor.beyond_end_since = now
+        if now - cursor.beyond_end_since >= BEYOND_END_SECONDS:
+            name = f"queue {queue.queue_id} of topic {queue.topic!r} at {queue.broker_name}"
+            raise OffsetBeyondEndError(name, cursor.offset, result.max_offset)
 
     def _ask_offset(self, queue: MessageQueue, code: RequestCode, ext: _Request) -> Flow[int]:
         answer, address = yield from self._ask(queue, code, ext)
@@ -246,34 +377,105 @@ class Puller:
         if not addresses:
             self._core.suspect_route(queue.topic)
             raise RouteNotFoundError(
-                queue.topic, f"no address of broker {queue.broker_name!r} is registered"
+                queue.topic,
+                f"no address of broker {queue.broker_name!r} is registered",
+                may_pass=True,
             )
         last_error: ClientError | None = None
         for address in sorted(addresses, key=self._is_to_be_avoided):
-            deadline = self._core.clock() + timeout_seconds
             try:
-                answer: RemotingCommand = yield Call(address, code, ext, deadline)
+                answer = yield from self._call(queue, address, code, ext, timeout_seconds)
             except (ConnectionLostError, RequestTimeoutError) as error:
-                self._note_failure(queue.topic, error)
                 last_error = error
             else:
-                self._silent_until.pop(address, None)
                 return answer, address
         assert last_error is not None
         raise last_error
 
-    def _is_to_be_avoided(self, address: str) -> bool:
-        now = self._core.clock()
-        is_silent = self._silent_until.get(address, now) > now
-        return is_silent or self._core.backoff.seconds_left(address, now) > 0
+    def _ask_master(
+        self, queue: MessageQueue, code: RequestCode, ext: _Request, timeout_seconds: float
+    ) -> Flow[tuple[RemotingCommand, str]]:
+        """Ask the master of a queue, and wait for one while there is none.
 
-    def _note_failure(self, topic: str, error: ConnectionLostError | RequestTimeoutError) -> None:
-        self._core.suspect_route(topic)
-        if isinstance(error, RequestTimeoutError):
-            self._silent_until[error.address] = self._core.clock() + SILENT_SECONDS
+        Raises:
+            ClientError: what the last try ended with when the time was over.
+        """
+        end = self._core.clock() + timeout_seconds
+        for retries_count in itertools.count():
+            error: ClientError
+            try:
+                answer, address = yield from self._ask_master_once(queue, code, ext, end)
+                if answer.code not in RETRIED_AT_MASTER:
+                    return answer, address
+                error = BrokerError(answer.code, answer.remark or "", address)
+            except (ConnectionLostError, RequestTimeoutError, RouteNotFoundError) as failure:
+                error = failure
+            self._core.suspect_route(queue.topic)
+            pause = retry_pause_seconds(retries_count)
+            if not _may_pass(error) or self._core.clock() + pause >= end:
+                raise error
+            yield Pause(pause)
+        raise AssertionError
+
+    def _ask_master_once(
+        self, queue: MessageQueue, code: RequestCode, ext: _Request, end: float
+    ) -> Flow[tuple[RemotingCommand, str]]:
+        route = yield from self._core.route(queue.topic, min(end, self._deadline()))
+        address = route.addresses(queue.broker_name).get(MASTER_ID)
+        if address is None:
+            reason = f"no master of broker {queue.broker_name!r} is registered"
+            raise RouteNotFoundError(queue.topic, reason, may_pass=True)
+        now = self._core.clock()
+        is_silent = self._core.backoff.is_silent(address, now)
+        seconds = SILENT_ATTEMPT_SECONDS if is_silent else REQUEST_TIMEOUT_SECONDS
+        answer = yield from self._call(queue, address, code, ext, min(seconds, end - now))
+        return answer, address
+
+    def _call(
+        self,
+        queue: MessageQueue,
+        address: str,
+        code: RequestCode,
+        ext: _Request,
+        timeout_seconds: float,
+    ) -> Flow[RemotingCommand]:
+        """Ask one broker; remember what came of it."""
+        deadline = self._core.clock() + timeout_seconds
+        try:
+            answer: RemotingCommand = yield Call(address, code, ext, deadline)
+        except (ConnectionLostError, RequestTimeoutError) as error:
+            self._core.suspect_route(queue.topic)
+            if isinstance(error, RequestTimeoutError):
+                self._core.backoff.fell_silent(address, self._core.clock())
+            raise
+        self._core.backoff.spoke(address)
+        return answer
+
+    def _is_to_be_avoided(self, address: str) -> bool:
+        return self._core.backoff.is_to_be_avoided(address, self._core.clock())
 
     def _deadline(self) -> float:
         return self._core.clock() + REQUEST_TIMEOUT_SECONDS
+
+
+def _may_pass(error: ClientError) -> bool:
+    """Whether the same request may succeed a moment later."""
+    match error:
+        case ConnectionLostError() | RequestTimeoutError():
+            return True
+        case RouteNotFoundError():
+            return error.may_pass
+        case BrokerError():
+            return error.code in RETRIED
+        case _:
+            return False
+
+
+def _offset_in(answer: RemotingCommand, address: str) -> int | None:
+    """A group's offset, None if the broker knows none."""
+    if answer.code == ResponseCode.QUERY_NOT_FOUND:
+        return None
+    return _decode(_expect_success(answer, address), OffsetResponseHeader, address).offset
 
 
 def _expect_success(answer: RemotingCommand, address: str) -> RemotingCommand:

@@ -82,6 +82,11 @@ class TopicRoute:
                     return choice
         return None
 
+    def is_fenced(self, broker_name: str) -> bool:
+        """True if the group of this broker name elects its master."""
+        broker = self._brokers.get(broker_name)
+        return broker is not None and _epoch(broker) >= 0
+
     def addresses(self, broker_name: str) -> dict[int, str]:
         """Return broker id to address of one broker name, the master first."""
         broker = self._brokers.get(broker_name)

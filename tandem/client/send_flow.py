@@ -10,7 +10,7 @@ carry the same UNIQ_KEY. Another try follows
 - with `resend_until_ok` also an answer that says "stored, but not known to be safe".
 
 The second try comes at once, to another broker name if there is one; the others after pauses that
-double up to `RETRY_PAUSE_SECONDS_MAX`, over a route that was fetched again.
+grow to half a second, over a route that was fetched again.
 
 A try is given up after `attempt_timeout_ms`, for a frozen master answers nothing and refuses
 nothing. The limit is longer than a healthy broker waits for its slaves and its disk, or its answer
@@ -33,6 +33,7 @@ from typing import Final
 import msgspec
 
 from tandem.client.ack import ACK_PROPERTIES, Ack, chosen_ack
+from tandem.client.backoff import retry_pause_seconds
 from tandem.client.core import ClientCore
 from tandem.client.errors import (
     BrokerError,
@@ -91,10 +92,6 @@ RETRIED_TWICE: Final = frozenset(
 """Those among them that mostly do not pass: a topic or a right is missing."""
 
 FEW_TRIES: Final = 3
-
-RETRY_PAUSE_SECONDS_MIN: Final = 0.1
-RETRY_PAUSE_SECONDS_MAX: Final = 0.5
-"""Between two tries. A part of how long a switch takes for a client, and small against the rest."""
 
 SILENT_ATTEMPT_SECONDS: Final = 1.0
 """What an address gets that did not answer lately: enough to notice that it is back."""
@@ -185,10 +182,7 @@ class Sending:
     @property
     def pause_seconds(self) -> float:
         """How long to wait before the next try; the second one comes at once."""
-        if self.tries_count < 2:
-            return 0.0
-        pause = RETRY_PAUSE_SECONDS_MIN * 2.0 ** min(self.tries_count - 2, 10)
-        return min(pause, RETRY_PAUSE_SECONDS_MAX)
+        return 0.0 if self.tries_count < 2 else retry_pause_seconds(self.tries_count - 2)
 
 
 class Sender:

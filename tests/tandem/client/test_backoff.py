@@ -1,4 +1,10 @@
-from tandem.client.backoff import BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN, SILENT_SECONDS, Backoff
+from tandem.client.backoff import (
+    BACKOFF_SECONDS_MAX,
+    BACKOFF_SECONDS_MIN,
+    SILENT_SECONDS,
+    Backoff,
+    retry_pause_seconds,
+)
 
 
 def test_the_pause_doubles_up_to_its_bound() -> None:
@@ -9,6 +15,10 @@ def test_the_pause_doubles_up_to_its_bound() -> None:
         pauses.append(backoff.seconds_left("a:1", now=100.0))
     assert [round(pause, 3) for pause in pauses[:4]] == [0.1, 0.2, 0.4, 0.5]
     assert pauses[-1] == BACKOFF_SECONDS_MAX
+
+
+def test_the_pauses_between_tries_of_one_request_grow_to_half_a_second() -> None:
+    assert [retry_pause_seconds(count) for count in (0, 1, 2, 3, 1000)] == [0.1, 0.2, 0.4, 0.5, 0.5]
 
 
 def test_the_pause_ends() -> None:

@@ -1,17 +1,20 @@
 import zlib
 
+import msgspec
 import pytest
 
+from tandem.client.backoff import SILENT_SECONDS
 from tandem.client.core import ClientCore
 from tandem.client.errors import (
     BrokerError,
     CompressedBodyError,
     ConnectionLostError,
+    OffsetBeyondEndError,
     RequestTimeoutError,
     RouteNotFoundError,
 )
 from tandem.client.flow import Call
-from tandem.client.pull_flow import SILENT_SECONDS, Puller, Start
+from tandem.client.pull_flow import BEYOND_END_SECONDS, Cursor, Puller, Start
 from tandem.client.results import MessageQueue, PullResult, PullStatus
 from tandem.wire.message import Message, encode_batch_body, encode_record
 from tandem.wire.message_properties import PROPERTY_TAGS
@@ -320,3 +323,198 @@ def test_a_reader_follows_a_corrected_offset() -> None:
     bench.answer_pulls_with(ResponseCode.PULL_OFFSET_MOVED)
     assert bench.shell.run(bench.puller.read(cursor, 32, 0)) == []
     assert cursor.offset == 5
+
+
+def fence(bench: Bench, master: str = MASTER, epoch: int = 1) -> None:
+    """Make the group one that elects its master; this one now."""
+    slave = SLAVE if master == MASTER else MASTER
+    route = route_of(("broker-a", {0: master, 1: slave}))
+    (broker,) = route.broker_datas
+    broker = msgspec.structs.replace(broker, master_epoch=epoch)
+    bench.master.routes["orders"] = msgspec.structs.replace(route, broker_datas=[broker])
+    bench.core.suspect_route("orders")
+    bench.shell.now += 1
+
+
+def cursor_at(bench: Bench, offset: int) -> Cursor:
+    (cursor, _) = bench.shell.run(
+        bench.puller.open_cursors("orders", Start.EARLIEST, "*", until_end=False)
+    )
+    cursor.offset = offset
+    return cursor
+
+
+def test_nothing_new_leaves_a_reader_where_it_is() -> None:
+    bench = Bench()
+    cursor = cursor_at(bench, 3)
+    bench.answer_pulls_with(ResponseCode.PULL_NOT_FOUND)
+    assert bench.shell.run(bench.puller.read(cursor, 32, 0)) == []
+    assert cursor.offset == 3
+
+
+def test_a_reader_beyond_the_end_waits_for_the_queue_to_reach_it_again() -> None:
+    bench = Bench()
+    cursor = cursor_at(bench, 6)
+    bench.answer_pulls_with(ResponseCode.PULL_OFFSET_MOVED)
+    for _ in range(5):
+        assert bench.shell.run(bench.puller.read(cursor, 32, 0)) == []
+    assert cursor.offset == 6
+    bench.master.handlers[PULL] = lambda request: answer_to(
+        request,
+        0,
+        PullMessageResponseHeader(0, 7, 0, 7),
+        encode_record(message_ext(b"6", queue_offset=6)),
+    )
+    assert [m.body for m in bench.shell.run(bench.puller.read(cursor, 32, 0))] == [b"6"]
+    assert cursor.beyond_end_since is None
+
+
+def test_a_queue_that_stays_shorter_than_what_was_read_is_an_error() -> None:
+    bench = Bench()
+    cursor = cursor_at(bench, 6)
+    bench.answer_pulls_with(ResponseCode.PULL_OFFSET_MOVED)
+    start = bench.shell.now
+    with pytest.raises(OffsetBeyondEndError, match="reached offset 6, but the queue ends at 9"):
+        while True:
+            bench.shell.run(bench.puller.read(cursor, 32, 0))
+    assert bench.shell.now - start >= BEYOND_END_SECONDS
+
+
+def test_a_slave_that_is_behind_is_never_such_an_error() -> None:
+    bench = Bench()
+    cursor = cursor_at(bench, 6)
+    del bench.shell.brokers[MASTER]
+    bench.shell.brokers[NAME_SERVER] = bench.master
+    bench.slave.handlers[PULL] = lambda request: answer_to(
+        request, ResponseCode.PULL_OFFSET_MOVED, PullMessageResponseHeader(0, 3, 0, 3)
+    )
+    for _ in range(40):
+        assert bench.shell.run(bench.puller.read(cursor, 32, 0)) == []
+    assert cursor.offset == 6
+
+
+def keeps_offsets(broker: FakeBroker, offset: int | None = None) -> list[int]:
+    """Let a broker keep one group offset; the list is what it was told."""
+    told: list[int] = []
+
+    def query(request: RemotingCommand) -> RemotingCommand:
+        known = told[-1] if told else offset
+        if known is None:
+            return answer_to(request, ResponseCode.QUERY_NOT_FOUND)
+        return answer_to(request, ext=OffsetResponseHeader(known))
+
+    def update(request: RemotingCommand) -> RemotingCommand:
+        told.append(request.decode_header(UpdateConsumerOffsetRequestHeader).commit_offset)
+        return answer_to(request)
+
+    broker.handlers[RequestCode.QUERY_CONSUMER_OFFSET] = query
+    broker.handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = update
+    return told
+
+
+def test_a_commit_waits_for_the_next_master_and_never_goes_to_a_slave() -> None:
+    bench = Bench()
+    told_slave = keeps_offsets(bench.slave)
+    bench.shell.run(bench.core.route("orders", bench.shell.now + 3))
+    del bench.shell.brokers[MASTER]
+    takes_over_at = bench.shell.now + 6
+    route = bench.master.handlers[RequestCode.GET_ROUTEINFO_BY_TOPIC]
+
+    def told(request: RemotingCommand) -> RemotingCommand | None:
+        if bench.shell.now >= takes_over_at:
+            bench.master.routes["orders"] = route_of(("broker-a", {0: SLAVE}))
+        return route(request)
+
+    bench.master.handlers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = told
+    start = bench.shell.now
+    bench.shell.run(bench.puller.update_consume_offset(QUEUE, 2))
+    assert told_slave == [2]
+    assert 6 <= bench.shell.now - start < 7.5
+
+
+def test_a_commit_that_nobody_takes_fails_when_its_time_is_over() -> None:
+    bench = Bench()
+    bench.master.routes["orders"] = route_of(("broker-a", {1: SLAVE}))
+    start = bench.shell.now
+    with pytest.raises(RouteNotFoundError, match="no master"):
+        bench.shell.run(bench.puller.update_consume_offset(QUEUE, 2, 5.0))
+    assert 4 <= bench.shell.now - start <= 5
+
+
+def test_a_refusal_that_passes_is_waited_out_by_a_commit() -> None:
+    bench = Bench()
+    told = keeps_offsets(bench.master)
+    update = bench.master.handlers[RequestCode.UPDATE_CONSUMER_OFFSET]
+    refusals = iter(range(3))
+
+    def refuse_at_first(request: RemotingCommand) -> RemotingCommand | None:
+        if next(refusals, None) is not None:
+            return answer_to(request, ResponseCode.SERVICE_NOT_AVAILABLE)
+        return update(request)
+
+    bench.master.handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = refuse_at_first
+    bench.shell.run(bench.puller.update_consume_offset(QUEUE, 2))
+    assert told == [2]
+
+
+@pytest.mark.parametrize(("known", "told"), [(None, [2]), (1, [2]), (2, []), (3, [])])
+def test_the_next_master_is_told_what_was_committed_unless_it_knows_more(
+    known: int | None, told: list[int]
+) -> None:
+    bench = Bench()
+    fence(bench)
+    keeps_offsets(bench.master)
+    told_next = keeps_offsets(bench.slave, known)
+    bench.shell.run(bench.puller.update_consume_offset(QUEUE, 2))
+    fence(bench, SLAVE, epoch=2)
+    for _ in range(3):
+        bench.pull()
+    assert told_next == told
+    assert bench.shell.run(bench.puller.fetch_consume_offset(QUEUE)) == max(known or 0, 2)
+
+
+def test_that_the_next_master_cannot_be_told_does_not_keep_a_reader_from_reading() -> None:
+    bench = Bench()
+    fence(bench)
+    keeps_offsets(bench.master)
+    bench.shell.run(bench.puller.update_consume_offset(QUEUE, 2))
+    fence(bench, SLAVE, epoch=2)
+    assert bench.pull().status is PullStatus.FOUND
+    told_next = keeps_offsets(bench.slave)
+    bench.pull()
+    assert told_next == [2]
+
+
+def test_the_offset_of_a_group_is_asked_of_the_master_while_a_fenced_group_has_none() -> None:
+    bench = Bench()
+    fence(bench)
+    keeps_offsets(bench.slave, 1)
+    bench.pull()
+    bench.shell.failures[MASTER] = [LOST] * 5
+    keeps_offsets(bench.master, 2)
+    assert bench.shell.run(bench.puller.fetch_consume_offset(QUEUE)) == 2
+
+
+def test_opening_a_reader_waits_out_a_switch() -> None:
+    bench = Bench()
+    bench.shell.failures[MASTER] = [LOST] * 3
+    bench.shell.failures[SLAVE] = [ConnectionLostError(SLAVE, "reset", outcome_unknown=True)] * 3
+    cursors = bench.shell.run(
+        bench.puller.open_cursors("orders", Start.EARLIEST, "*", until_end=True)
+    )
+    assert len(cursors) == 2
+
+
+def test_opening_a_reader_fails_when_its_time_is_over_or_at_once_if_that_will_not_pass() -> None:
+    bench = Bench()
+    bench.shell.brokers = {NAME_SERVER: bench.master}
+    start = bench.shell.now
+    with pytest.raises(ConnectionLostError):
+        bench.shell.run(
+            bench.puller.open_cursors(
+                "orders", Start.EARLIEST, "*", until_end=False, timeout_seconds=2.0
+            )
+        )
+    assert 1 < bench.shell.now - start <= 2
+    with pytest.raises(RouteNotFoundError, match="no such topic"):
+        bench.shell.run(bench.puller.open_cursors("typo", Start.EARLIEST, "*", until_end=False))

@@ -4,6 +4,7 @@ import pytest
 
 from tandem.client import send_flow
 from tandem.client.ack import Ack
+from tandem.client.backoff import RETRY_PAUSE_SECONDS_MAX
 from tandem.client.core import ClientCore
 from tandem.client.errors import (
     BrokerError,
@@ -15,7 +16,7 @@ from tandem.client.errors import (
 )
 from tandem.client.flow import Call, CallMany, Pause
 from tandem.client.results import MessageQueue, SendResult, SendStatus
-from tandem.client.send_flow import RETRY_PAUSE_SECONDS_MAX, Sender, SendSettings, Wish
+from tandem.client.send_flow import Sender, SendSettings, Wish
 from tandem.wire.message import Message, decode_batch_body
 from tandem.wire.message_properties import decode_properties
 from tandem.wire.remoting_command import RemotingCommand
