@@ -104,11 +104,14 @@ async def run_fenced_node(
         while not stop.is_set():
             began = trio.current_time()
             await _run_round(config, machine, coordinator, names, stop, ready)
+            if stop.is_set():
+                break
             if trio.current_time() - began > SOON_SECONDS:
                 pause_seconds = PAUSE_SECONDS_MIN
             with trio.move_on_after(pause_seconds):
                 await stop.wait()
             pause_seconds = min(2 * pause_seconds, PAUSE_SECONDS_MAX)
+        ready()
         nursery.cancel_scope.cancel()
     _log.info("stopped")
 
@@ -137,7 +140,8 @@ async def _run_round(
             await node.serve(stop, ready)
         finally:
             node.save()
-    node.ha.stopped_clean()
+    if not store.disk_trouble:
+        node.ha.stopped_clean()
 
 
 class _Once:

@@ -19,6 +19,7 @@ import msgspec
 import trio
 
 from node.config import MASTER_ID
+from node.fenced_settings import GroupKind
 from node.peer_link import PeerLink
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -31,7 +32,7 @@ from tandem.wire.route import encode_json_body
 
 if TYPE_CHECKING:
     from ha.network import Network
-    from node.config import NodeConfig
+    from node.config import NodeConfig, NodeSettings
     from node.remoting_client import RemotingClient
     from node.route_table import RouteTable
     from node.topic_config_table import TopicConfigTable
@@ -60,7 +61,6 @@ class Registration:
             enable_acting_master=False,
         )
         self._epoch = 0
-        # The connection to a name server's own port outlives changes of role on the other side.
         self._links = [
             PeerLink(
                 network,
@@ -69,7 +69,7 @@ class Registration:
                 "registration",
                 self._register_with,
                 address=config.address_of(peer),
-                port=peer.name_server_port if config.is_fenced else peer.port,
+                port=_name_server_port(config, peer),
             )
             for peer in config.cluster.nodes
             if peer.name != node.name
@@ -124,3 +124,9 @@ class Registration:
         await client.request(
             RequestCode.REGISTER_BROKER, ext=self._header, body=encode_json_body(body)
         )
+
+
+def _name_server_port(config: NodeConfig, peer: NodeSettings) -> int:
+    """Where a node takes registrations; that of a fenced group closes its other port at times."""
+    is_fenced = config.cluster.groups[peer.group].kind is GroupKind.FENCED
+    return peer.name_server_port if is_fenced else peer.port

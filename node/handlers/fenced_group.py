@@ -7,7 +7,7 @@ offset is told by the master alone: another node may not know yet what was commi
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import trio
@@ -17,7 +17,8 @@ from node.consumer_offset_table import TOPIC_GROUP_SEPARATOR
 from node.dispatcher import response_to
 from node.errors import RequestError
 from store.results import PutMessageStatus
-from tandem.wire.ha_status import FencedCommand
+from tandem.coordinator.interface import CoordinatorError
+from tandem.wire.ha_status import FencedCommand, FencedCommandResult
 from tandem.wire.remoting_command import ONEWAY_FLAG
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
@@ -25,15 +26,31 @@ from tandem.wire.response_code import ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ha.fenced_ha_service import FencedHAService
     from node.connection import Connection
     from node.dispatcher import Handler
     from node.group_journal import GroupJournal
     from node.handlers.admin import Admin
     from node.handlers.consumer_offset import ConsumerOffset
+    from tandem.wire.ha_status import FencedStatus
     from tandem.wire.remoting_command import RemotingCommand
 
 _log = logging.getLogger(__name__)
+
+
+class Replica(Protocol):
+    """What these requests need to know of a `FencedHAService`."""
+
+    role: ReplicaRole
+    admission_status: PutMessageStatus
+
+    def admission(self) -> str:
+        """Why no change is taken now; empty if changes are taken."""
+
+    def status(self) -> FencedStatus:
+        """What this node knows of its group."""
+
+    async def command(self, command: FencedCommand) -> FencedCommandResult:
+        """Carry out an operator's order, or say why not."""
 
 
 class FencedGroup:
@@ -51,7 +68,7 @@ class FencedGroup:
 
     def __init__(
         self,
-        ha: FencedHAService,
+        ha: Replica,
         journal: GroupJournal,
         offsets: ConsumerOffset,
         admin: Admin,
@@ -94,7 +111,12 @@ class FencedGroup:
             )
         else:
             _log.warning("%s asks: %s %s", connection.peer, order.command, order.node)
-            result = await self._ha.command(order)
+            try:
+                result = await self._ha.command(order)
+            except CoordinatorError as error:
+                result = FencedCommandResult(
+                    done=False, text=f"it is not known whether it was done: {error}"
+                )
             answer = response_to(command, body=msgspec.json.encode(result))
         connection.respond(command, answer)
         connection.puts_answered(1)
