@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from typing import Self
+from typing import Final, Self
 
 import trio
 
@@ -12,9 +12,13 @@ from tandem.client.core import ClientCore, parse_addresses
 from tandem.client.identity import ClientIdentity, local_identity
 from tandem.client.tcp_stream import open_tcp
 from tandem.client.trio_shell import StreamOpener, TrioShell
+from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import HARuntimeInfo
 from tandem.wire.route import ClusterInfo, TopicRouteData
+
+COMMAND_SECONDS_DEFAULT: Final = 10.0
+"""For an operator's order: a node may have to write to its coordinator and its disk for it."""
 
 
 class Admin:
@@ -79,6 +83,22 @@ class Admin:
         """Return what the broker at `address` knows of its slaves or of its master."""
         return await self._shell.run(self._administration.ha_runtime_info(address))
 
+    async def fenced_status(self, address: str) -> FencedStatus:
+        """Return how the node at `address` sees its fenced group."""
+        return await self._shell.run(self._administration.fenced_status(address))
+
+    async def fenced_command(
+        self,
+        address: str,
+        command: FencedCommand,
+        *,
+        timeout_seconds: float = COMMAND_SECONDS_DEFAULT,
+    ) -> FencedCommandResult:
+        """Give an order to the node at `address`. That it refuses is a result, not an error."""
+        return await self._shell.run(
+            self._administration.fenced_command(address, command, timeout_seconds)
+        )
+
     async def min_offset(self, address: str, topic: str, queue_id: int) -> int:
         """Return the oldest offset of a queue at the broker at `address`, master or slave."""
         return await self._shell.run(
@@ -142,6 +162,22 @@ class BlockingAdmin:
     def ha_runtime_info(self, address: str) -> HARuntimeInfo:
         """See `Admin.ha_runtime_info`."""
         return self._shell.run(self._administration.ha_runtime_info(address))
+
+    def fenced_status(self, address: str) -> FencedStatus:
+        """See `Admin.fenced_status`."""
+        return self._shell.run(self._administration.fenced_status(address))
+
+    def fenced_command(
+        self,
+        address: str,
+        command: FencedCommand,
+        *,
+        timeout_seconds: float = COMMAND_SECONDS_DEFAULT,
+    ) -> FencedCommandResult:
+        """See `Admin.fenced_command`."""
+        return self._shell.run(
+            self._administration.fenced_command(address, command, timeout_seconds)
+        )
 
     def min_offset(self, address: str, topic: str, queue_id: int) -> int:
         """See `Admin.min_offset`."""

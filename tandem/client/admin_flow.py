@@ -2,11 +2,14 @@
 
 from typing import Final
 
+import msgspec
+
 from tandem.client.core import REQUEST_TIMEOUT_SECONDS, ClientCore
 from tandem.client.errors import ConnectionLostError, RouteNotFoundError
 from tandem.client.flow import Call, Flow, call_successfully
 from tandem.client.routes import AUTO_CREATE_TOPIC
 from tandem.wire.errors import MalformedFrameError
+from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -85,6 +88,22 @@ class Administration:
         call = Call(address, RequestCode.GET_BROKER_HA_STATUS, None, self._deadline())
         answer = yield from call_successfully(call)
         return _decode_body(answer, HARuntimeInfo, address)
+
+    def fenced_status(self, address: str) -> Flow[FencedStatus]:
+        """Return how the node at `address` sees its fenced group."""
+        call = Call(address, RequestCode.FENCED_STATUS, None, self._deadline())
+        answer = yield from call_successfully(call)
+        return _decode_body(answer, FencedStatus, address)
+
+    def fenced_command(
+        self, address: str, command: FencedCommand, timeout_seconds: float
+    ) -> Flow[FencedCommandResult]:
+        """Give an order to the node at `address`; the result says if it was done."""
+        body = msgspec.json.encode(command)
+        deadline = self._core.clock() + timeout_seconds
+        call = Call(address, RequestCode.FENCED_COMMAND, None, deadline, body)
+        answer = yield from call_successfully(call)
+        return _decode_body(answer, FencedCommandResult, address)
 
     def queue_offset(self, address: str, topic: str, queue_id: int, code: RequestCode) -> Flow[int]:
         """Return the min or max offset of a queue as the broker at `address` has it."""

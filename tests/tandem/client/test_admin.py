@@ -1,9 +1,11 @@
 from functools import partial
 
+import msgspec
 import trio
 from trio.testing import MockClock
 
 from tandem.client.admin import Admin, BlockingAdmin
+from tandem.wire.ha_status import FencedCommand, FencedCommandResult
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import HARuntimeInfo
 from tandem.wire.route import BrokerData, ClusterInfo, TopicList, encode_json_body
@@ -16,8 +18,10 @@ from tests.tandem.client.fake_broker import (
     FakeSockets,
     answer_to,
 )
+from tests.tandem.client.test_admin_flow import STATUS
 
 INFO = ClusterInfo({"broker-a": BrokerData(broker_name="broker-a", broker_addrs={0: MASTER})})
+RESULT = FencedCommandResult(done=True, text="done")
 HA_INFO = HARuntimeInfo(master=True)
 
 
@@ -31,6 +35,12 @@ def administered_broker() -> FakeBroker:
     }
     for code, body in bodies.items():
         broker.handlers[code] = partial(answer_to, body=encode_json_body(body))
+    fenced: dict[int, msgspec.Struct] = {
+        RequestCode.FENCED_STATUS: STATUS,
+        RequestCode.FENCED_COMMAND: RESULT,
+    }
+    for code, answer in fenced.items():
+        broker.handlers[code] = partial(answer_to, body=msgspec.json.encode(answer))
     broker.handlers[RequestCode.UPDATE_AND_CREATE_TOPIC] = answer_to
     return broker
 
@@ -46,6 +56,8 @@ async def test_everything_an_administrator_can_ask(
         assert await admin.topics() == ["orders"]
         assert await admin.topic_route("orders") == ONE_BROKER
         assert await admin.ha_runtime_info(MASTER) == HA_INFO
+        assert await admin.fenced_status(MASTER) == STATUS
+        assert await admin.fenced_command(MASTER, FencedCommand(command="resign")) == RESULT
         assert await admin.min_offset(MASTER, "orders", 0) == 0
         assert await admin.max_offset(MASTER, "orders", 0) == 2
 
@@ -59,6 +71,8 @@ def test_plain_code_administers_by_the_same_rules() -> None:
         assert admin.topics() == ["orders"]
         assert admin.topic_route("orders") == ONE_BROKER
         assert admin.ha_runtime_info(MASTER) == HA_INFO
+        assert admin.fenced_status(MASTER) == STATUS
+        assert admin.fenced_command(MASTER, FencedCommand(command="resign")) == RESULT
         assert admin.min_offset(MASTER, "orders", 0) == 0
         assert admin.max_offset(MASTER, "orders", 0) == 2
     assert all(opened.closed for opened in sockets.opened)

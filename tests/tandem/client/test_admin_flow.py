@@ -1,8 +1,10 @@
+import msgspec
 import pytest
 
 from tandem.client.admin_flow import Administration
 from tandem.client.core import ClientCore
 from tandem.client.errors import BrokerError, ConnectionLostError, RouteNotFoundError
+from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     CreateTopicRequestHeader,
@@ -117,3 +119,42 @@ def test_offsets_are_asked_of_one_broker() -> None:
     code = RequestCode.GET_MAX_OFFSET
     assert bench.shell.run(bench.administration.queue_offset(SLAVE, "T", 0, code)) == 42
     assert bench.shell.calls_to(code) == [SLAVE]
+
+
+STATUS = FencedStatus(
+    node="a",
+    group="broker-a",
+    role="MASTER",
+    epoch=3,
+    log_epoch=3,
+    master="a",
+    incarnation="i",
+    promised=3,
+    log_start=0,
+    log_end=10,
+    flushed=10,
+    confirm=10,
+    min_isr=2,
+    ack_level="written",
+    isr=["a", "b"],
+    lease_left_ms=4000,
+)
+
+
+def test_a_node_of_a_fenced_group_tells_how_it_sees_it() -> None:
+    bench = Bench()
+    bench.answer(RequestCode.FENCED_STATUS, msgspec.json.encode(STATUS))
+    assert bench.shell.run(bench.administration.fenced_status(MASTER)) == STATUS
+    bench.answer(RequestCode.FENCED_STATUS, b"{}")
+    with pytest.raises(ConnectionLostError, match="does not parse"):
+        bench.shell.run(bench.administration.fenced_status(MASTER))
+
+
+def test_an_order_is_given_and_a_refusal_is_a_result() -> None:
+    bench = Bench()
+    refusal = FencedCommandResult(done=False, text="it lacks 3 messages", lost_messages=3)
+    bench.answer(RequestCode.FENCED_COMMAND, msgspec.json.encode(refusal))
+    order = FencedCommand(command="promote", node="b")
+    assert bench.shell.run(bench.administration.fenced_command(MASTER, order, 5.0)) == refusal
+    assert msgspec.json.decode(bench.broker.requests[-1].body, type=FencedCommand) == order
+    assert bench.shell.calls_to(RequestCode.FENCED_COMMAND) == [MASTER]
