@@ -194,3 +194,23 @@ class EpochConflictError(RemoteHAError):
             f"epoch {epoch} begins at {own_start} here and at {their_start} there: it had two"
             " writers, or one of the epoch files is not what was written"
         )
+
+
+class HandshakeError(RemoteHAError):
+    """What arrived is no handshake of the fenced link, or not one with us."""
+
+
+class LinkRefusedError(RemoteHAError):
+    """One side of the fenced link told the other why it does not serve it, or follow it."""
+
+
+class MasterDeposedError(RemoteHAError):
+    """The master of the link is not the one to follow: there is a newer epoch."""
+
+
+class FrameError(RemoteHAError):
+    """A frame of the fenced link that no correct master sends, or that was damaged on its way."""
+
+
+class ReportError(RemoteHAError):
+    """A report of the fenced link that no correct follower sends, or that was damaged."""

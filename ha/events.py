@@ -86,6 +86,8 @@ class FrameTaken(msgspec.Struct, frozen=True):
     epoch: int
     offset: int
     size: int
+    master_epoch: int = 0
+    """Of the master that sent them: never below the promise. `epoch` is that of who wrote them."""
 
 
 class ReplicaReported(msgspec.Struct, frozen=True):
