@@ -15,17 +15,20 @@ from typing import Final
 import msgspec
 import trio
 
+from ha.events import OnEvent, ignore
 from ha.network import ConnectionLost
 from node.config import ClusterConfig, NodeConfig
 from store.errors import CorruptLogError, StoreError
+from tandem.coordinator.interface import Coordinator
 from tandem.wire.message import Host
 from tests.sim.checker import Log, Refusal, Report, walk_log
 from tests.sim.faults import Instruction
 from tests.sim.log_tail import LogTail
 from tests.sim.trace import Trace
+from tests.support.deterministic_trio import Hold
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.simulated_network import Machine, SimulatedNetwork
-from tests.support.virtual_clock import WallClock
+from tests.support.virtual_clock import BootClock, WallClock
 
 REPORT_BYTES: Final = 8
 
@@ -43,6 +46,10 @@ class NodeSeams(msgspec.Struct, frozen=True):
     wall_clock_ms: Callable[[], int]
     random: random.Random
     stop: trio.Event
+    boottime: Callable[[], float]
+    boot_id: str
+    coordinator: Coordinator | None = None
+    on_event: OnEvent = ignore
 
 
 NodeFunction = Callable[[NodeSeams], Awaitable[None]]
@@ -57,6 +64,8 @@ class Incarnation:
         self.scope = trio.CancelScope()
         self.tail = LogTail(seams.disk, directory)
         self.reported = bytearray()
+        self.hold = Hold(lambda context: context.get(incarnation_of_task) is self)
+        """Begun while the process stands still."""
 
 
 incarnation_of_task: contextvars.ContextVar[Incarnation | None] = contextvars.ContextVar(
@@ -75,6 +84,7 @@ class SimulatedNode:
         self.directory = str(config.directory)
         self.disk = disk
         self.clock = clock
+        self.boot_clock = BootClock()
         self.current: Incarnation | None = None
         self.disk_was_hurt = False
         self.sync_has_failed = False
@@ -180,16 +190,20 @@ class SimulatedCluster:
             return
         node.start_again = False
         self._trace.note("fault", f"start {name}")
-        seams = NodeSeams(
+        node.current = Incarnation(self._new_seams(node), node.directory)
+        self._nursery.start_soon(self._run, node, node.current)
+
+    def _new_seams(self, node: SimulatedNode) -> NodeSeams:
+        return NodeSeams(
             config=node.config,
             disk=node.disk,
             network=self.network.machine(node.ip),
             wall_clock_ms=node.clock.now_ms,
             random=random.Random(self._chance.random()),
             stop=trio.Event(),
+            boottime=node.boot_clock.now_seconds,
+            boot_id=node.boot_clock.boot_id,
         )
-        node.current = Incarnation(seams, node.directory)
-        self._nursery.start_soon(self._run, node, node.current)
 
     async def _run(self, node: SimulatedNode, incarnation: Incarnation) -> None:
         incarnation_of_task.set(incarnation)
@@ -228,6 +242,7 @@ class SimulatedCluster:
         if node.current is None:
             return
         dead, node.current = node.current, None
+        dead.hold.release()
         dead.seams.network.kill()
         node.disk = node.disk.crashed()
         self._tear(node, dead.tail.end())
@@ -239,7 +254,9 @@ class SimulatedCluster:
         if node.current is None:
             return
         dead, node.current = node.current, None
+        dead.hold.release()
         dead.seams.network.power_off()
+        node.boot_clock.restart()
         node.disk = node.disk.powered_off(self._chance)
         self.master_lost_cache |= node is self.master
         dead.scope.cancel()

@@ -23,6 +23,27 @@ down and kept as a scenario. Times are seconds of virtual time after the workloa
     disk-ok NODE            end of the three above
     clock NODE MS           the wall clock jumps
     garbage NODE IP         somebody at IP sends nonsense to every port of the node
+
+In fenced groups as well, where FROM, TO may also be `coordinator` and `all`:
+
+    freeze NODE SECONDS     SIGSTOP, and SIGCONT so much later
+    freeze-at-event NODE EVENT N SECONDS    when the node tells of the Nth such event of ha.events
+    kill-at-event NODE EVENT N
+    kill-at-coordinator NODE N              when it asks the coordinator for the Nth time
+    boottime NODE SECONDS   the machine has slept for so long, and only its boot clock knows
+    stall-ha FROM TO        nothing arrives on replication links in this direction
+    heal-ha FROM TO
+    flip-wire FROM TO       one bit of what is sent next on a replication link
+    flip-tail NODE          one bit of the last record of a stopped node
+    revoke NODE             its lease ends, as when a supervisor takes it for dead
+    coordinator-leader SECONDS      answers nobody for so long; then all leases run in full
+    coordinator-stop
+    coordinator-start
+    lose-replies NODE N     the next N answers to it get lost, after the work was done
+    break-watches           streams of events end
+    late-watches SECONDS    ... or are late
+    save-coordinator        what `restore-coordinator` sets it back to
+    restore-coordinator
 """
 
 import random
@@ -53,6 +74,29 @@ VERBS: Final = {
 }
 """How many arguments each verb takes."""
 
+FENCED_VERBS: Final = {
+    **VERBS,
+    "freeze": 2,
+    "freeze-at-event": 4,
+    "kill-at-event": 3,
+    "kill-at-coordinator": 2,
+    "boottime": 2,
+    "stall-ha": 2,
+    "heal-ha": 2,
+    "flip-wire": 2,
+    "flip-tail": 1,
+    "revoke": 1,
+    "coordinator-leader": 1,
+    "coordinator-stop": 0,
+    "coordinator-start": 0,
+    "lose-replies": 2,
+    "break-watches": 0,
+    "late-watches": 1,
+    "save-coordinator": 0,
+    "restore-coordinator": 0,
+}
+"""The same for runs of a fenced group."""
+
 
 class Instruction(msgspec.Struct, frozen=True):
     """One line of a plan."""
@@ -75,10 +119,10 @@ def parse_instruction(line: str) -> Instruction:
     if len(words) < 3 or words[0] != "at":
         raise ValueError(f"{line!r}: expected 'at SECONDS VERB ARGUMENTS'")
     verb, arguments = words[2], tuple(words[3:])
-    if verb not in VERBS:
-        raise ValueError(f"{line!r}: {verb!r} is not one of {', '.join(VERBS)}")
-    if len(arguments) != VERBS[verb]:
-        raise ValueError(f"{line!r}: {verb} takes {VERBS[verb]} arguments")
+    if verb not in FENCED_VERBS:
+        raise ValueError(f"{line!r}: {verb!r} is not one of {', '.join(FENCED_VERBS)}")
+    if len(arguments) != FENCED_VERBS[verb]:
+        raise ValueError(f"{line!r}: {verb} takes {FENCED_VERBS[verb]} arguments")
     return Instruction(float(words[1]), verb, arguments)
 
 

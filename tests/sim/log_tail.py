@@ -13,18 +13,25 @@ _PHYSICAL_OFFSET: Final = struct.Struct(">q")
 class LogTail:
     """Follows the commit log in `directory` of one disk, record by record.
 
-    It only goes forward: make a new one when the node starts again, since recovery may cut.
+    With `is_durable` it reads what a power loss leaves, not the page cache. It goes forward, and
+    begins again when the last record it saw is there no more: the log was cut.
     """
 
-    def __init__(self, disk: SimulatedDisk, directory: str) -> None:
+    def __init__(self, disk: SimulatedDisk, directory: str, *, is_durable: bool = False) -> None:
         self._disk = disk
         self._directory = f"{directory}/commitlog"
+        self._is_durable = is_durable
         self._end = 0
+        self._last = 0
         self._paths: dict[int, tuple[str, int]] = {}
 
     def end(self) -> int:
         """Return the offset behind the last whole record."""
+        if self._end and self._record_bytes(self._last) != self._end - self._last:
+            self._end = 0
+            self._paths.clear()
         while (size := self._record_bytes(self._end)) > 0:
+            self._last = self._end
             self._end += size
         return self._end
 
@@ -46,7 +53,10 @@ class LogTail:
         if found is None:
             return 0
         path, base, file_size = found
-        buffer = self._disk.open(path).buffer
+        if not self._disk.exists(path):
+            return 0
+        file = self._disk.open(path)
+        buffer = file.durable if self._is_durable else file.buffer
         position = offset - base
         if file_size - position < _HEAD.size:
             return 0

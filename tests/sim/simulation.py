@@ -276,7 +276,7 @@ class Simulation:
                 trace=self.trace,
                 nursery=nursery,
             )
-            with _captured_logs(NodeLogHandler(self.cluster, self.trace)):
+            with captured_logs(NodeLogHandler(self.cluster, self.trace)):
                 await self._play(nursery)
                 self.virtual_seconds = trio.current_time()
             nursery.cancel_scope.cancel()
@@ -462,7 +462,7 @@ class Simulation:
 
 
 @contextmanager
-def _captured_logs(handler: logging.Handler) -> Iterator[None]:
+def captured_logs(handler: logging.Handler) -> Iterator[None]:
     """Have the log lines of our packages go to `handler` and nowhere else."""
     kept = []
     for name in LOGGERS:

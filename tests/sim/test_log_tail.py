@@ -53,3 +53,23 @@ def test_what_is_no_record_ends_the_log() -> None:
         disk = _disk_with(builder)
         disk.open(f"/node/commitlog/{0:020d}").buffer[end : end + len(junk)] = junk
         assert LogTail(disk, "/node").end() == end
+
+
+def test_it_begins_again_when_the_log_was_cut() -> None:
+    builder = _builder(60)
+    disk = _disk_with(builder)
+    tail = LogTail(disk, "/node")
+    assert tail.end() == builder.end_offset
+    first_end = int.from_bytes(builder.log[:4], "big")
+    disk.remove(f"/node/commitlog/{FILE_BYTES:020d}")
+    disk.open(f"/node/commitlog/{0:020d}").buffer[first_end:] = bytes(FILE_BYTES - first_end)
+    assert tail.end() == first_end
+
+
+def test_what_is_durable_may_end_sooner() -> None:
+    builder = _builder(3)
+    disk = _disk_with(builder)
+    durable = LogTail(disk, "/node", is_durable=True)
+    assert durable.end() == 0
+    disk.open(f"/node/commitlog/{0:020d}").sync()
+    assert durable.end() == builder.end_offset

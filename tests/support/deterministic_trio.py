@@ -63,6 +63,11 @@ class Hold:
         self._is_held = is_held
         self._tasks: list[_run.Task] = []
 
+    @property
+    def is_active(self) -> bool:
+        """True between `begin` and `release`."""
+        return self in _holds
+
     def begin(self) -> None:
         """Take the tasks out of the queue, and keep them out from now on."""
         queue = _run.GLOBAL_RUN_CONTEXT.runner.runq

@@ -27,7 +27,7 @@ from typing import Final
 import trio
 
 from store.disk import TEMPORARY_SUFFIX, Buffer, DiskFile, DiskSpace
-from store.errors import CorruptLogError, StoreFullError, StoreLockedError
+from store.errors import CorruptLogError, DiskFailedError, StoreFullError, StoreLockedError
 
 PAGE_BYTES: Final = 4096
 SECTOR_BYTES: Final = 512
@@ -201,6 +201,18 @@ class SimulatedDisk:
         self._expect_room(path, len(data))
         self.on_event(f"replace {path} {len(data)}")
         self._files[path] = self._file(path, data)
+
+    def rename(self, path: str, new_path: str) -> bool:
+        """See `Disk.rename`."""
+        moved = [p for p in self._files if p == path or p.startswith(f"{path}/")]
+        if any(p == new_path or p.startswith(f"{new_path}/") for p in self._files):
+            raise DiskFailedError(f"{new_path}: {os.strerror(errno.EEXIST)}")
+        if moved:
+            self.on_event(f"rename {path} {new_path}")
+        for name in moved:
+            file = self._files[new_path + name[len(path) :]] = self._files.pop(name)
+            file.path = new_path + name[len(path) :]
+        return bool(moved)
 
     def lock(self, path: str) -> Callable[[], None]:
         """See `Disk.lock`."""

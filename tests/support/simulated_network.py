@@ -539,6 +539,11 @@ class SimulatedNetwork:
         """Return the machine that runs at `ip`."""
         return self._machines[ip]
 
+    @property
+    def addresses(self) -> list[str]:
+        """Where a machine runs, or ran."""
+        return list(self._machines)
+
     def go_dark(self, ip: str) -> None:
         """Deliver nothing to or from a machine without power, until it is started again."""
         self._dark.append(ip)

@@ -1,0 +1,551 @@
+"""A fenced group in one process: its nodes, its coordinator, and what both did, as records.
+
+A node tells of what it does by events, in the step in which it happens. Here each event is noted
+with what is true at that moment: what lies on the disks, what the coordinator has recorded. Some
+instructions wait for an event: then the node dies in that very step, or stands still right after.
+"""
+
+import json
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import trio
+
+from ha.epoch_file import EpochFile
+from ha.errors import HAError
+from ha.events import AckDecided, HAEvent, MasterOpened, ReplicaReported, TruncationDecided
+from node.config import ClusterConfig
+from store.errors import StoreError
+from tandem.coordinator.kv import Change, Item, StoreImage
+from tandem.wire.group_state import GroupKeys, GroupState, decode_leader, decode_state
+from tandem.wire.message import Host
+from tests.sim.cluster import (
+    Incarnation,
+    LogLine,
+    NodeFunction,
+    NodeSeams,
+    SimulatedCluster,
+    SimulatedNode,
+    read_log,
+)
+from tests.sim.faults import Instruction
+from tests.sim.fenced_faults import ALL, COORDINATOR
+from tests.sim.fenced_history import (
+    AckSeen,
+    CutSeen,
+    EpochEntrySeen,
+    Extent,
+    FencedHistory,
+    FinalNode,
+    NodeEvent,
+    OpeningSeen,
+    ReportSeen,
+    StateSeen,
+    walk_fenced_log,
+)
+from tests.sim.log_tail import LogTail
+from tests.sim.trace import Trace
+from tests.support.simulated_coordinator import EXPIRED, HELD, REVOKED, SimulatedCoordinator
+from tests.support.simulated_network import SimulatedNetwork
+
+if TYPE_CHECKING:
+    from tests.support.simulated_disk import SimulatedDisk
+
+COORDINATOR_IP: Final = "127.0.3.1"
+HA_CHANNEL: Final = "/ha"
+
+REAP_SECONDS: Final = 0.2
+"""From the death of a process to when its supervisor has ended its lease."""
+
+
+class _Waiting(msgspec.Struct):
+    """An instruction that waits for an event."""
+
+    name: str
+    left: int
+    action: Callable[[], None]
+
+
+class _Traits:
+    """What is remembered of one node beside `SimulatedNode`."""
+
+    def __init__(self) -> None:
+        self.life = 0
+        self.is_hurt = False
+        """Its disk may have lost something, and it has not looked yet."""
+        self.was_hurt = False
+        """The same at any time before."""
+        self.waiting: list[_Waiting] = []
+        self.leader_lease = 0
+        self.tails: tuple[SimulatedDisk, LogTail, LogTail] | None = None
+
+
+class FencedCluster(SimulatedCluster):
+    """The nodes of one fenced group and their coordinator."""
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        node_function: NodeFunction,
+        history: FencedHistory,
+        *,
+        network: SimulatedNetwork,
+        chance: random.Random,
+        trace: Trace,
+        nursery: trio.Nursery,
+        is_supervised: bool,
+    ) -> None:
+        super().__init__(
+            config,
+            node_function,
+            network=network,
+            chance=chance,
+            trace=trace,
+            nursery=nursery,
+        )
+        self.history = history
+        self.hit: dict[str, int] = {}
+        """Faults that did something, and how often."""
+        self.group_keys = GroupKeys(config.cluster.name, next(iter(config.groups)))
+        self._is_supervised = is_supervised
+        self._traits = {name: _Traits() for name in self.nodes}
+        self._state: GroupState | None = None
+        self._saved: StoreImage | None = None
+        self.coordinator = SimulatedCoordinator(
+            COORDINATOR_IP,
+            network,
+            random.Random(chance.random()),
+            on_event=lambda event: trace.note("coordinator", event),
+        )
+        self.coordinator.on_call = self._called
+        self.coordinator.on_change = self._changed
+        network.channels = {node.config.node.replication_port: HA_CHANNEL for node in self.all}
+        network.garble = self._garble
+        self._flips: dict[tuple[str, str], int] = {}
+
+    @property
+    def all(self) -> list[SimulatedNode]:
+        """Every node."""
+        return list(self.nodes.values())
+
+    # Lives
+
+    def _new_seams(self, node: SimulatedNode) -> NodeSeams:
+        seams = super()._new_seams(node)
+        traits = self._traits[node.name]
+        traits.life += 1
+        life = traits.life
+        return msgspec.structs.replace(
+            seams,
+            coordinator=self.coordinator.client(seams.network),
+            on_event=lambda event: self._heard(node, life, event),
+        )
+
+    def kill(self, name: str) -> None:
+        """See `SimulatedCluster.kill`; a supervisor tells the coordinator soon."""
+        was_up = self.nodes[name].is_up
+        super().kill(name)
+        if was_up:
+            self._hit("kill")
+            self._reap(name)
+
+    def _reap(self, name: str) -> None:
+        if self._is_supervised:
+            key = self.group_keys.node(name)
+            before = self.coordinator.item(key)
+            self.network.timeline.call_later(REAP_SECONDS, lambda: self._revoke(key, before))
+
+    def _revoke(self, key: str, before: Item | None) -> None:
+        now = self.coordinator.item(key)
+        if now is not None and before is not None and now.lease_id == before.lease_id:
+            self.coordinator.revoke_leases_of(key)
+
+    def power_off(self, name: str) -> None:
+        """See `SimulatedCluster.power_off`."""
+        if self.nodes[name].is_up:
+            self._hit("power-off")
+            self._hurt(name)
+        super().power_off(name)
+
+    def _hurt(self, name: str) -> None:
+        self._traits[name].is_hurt = self._traits[name].was_hurt = True
+
+    def was_hurt(self, name: str) -> bool:
+        """Whether the node's disk may ever have lost something that was not synced."""
+        return self._traits[name].was_hurt
+
+    def note_log_line(self, line: LogLine) -> None:
+        """Take a line of WARNING or above."""
+        self.log_lines.append(line)
+
+    def freeze(self, name: str, seconds: float) -> None:
+        """Let a process stand still for a while."""
+        life = self.nodes[name].current
+        if life is None or life.hold.is_active:
+            return
+        self._hit("freeze")
+        life.hold.begin()
+        self.network.timeline.call_later(seconds, lambda: self._thaw(name, life))
+
+    def _thaw(self, name: str, life: Incarnation) -> None:
+        if life.hold.is_active:
+            self._trace.note("fault", f"thaw {name}")
+            life.hold.release()
+
+    # What nodes say
+
+    def _heard(self, node: SimulatedNode, life: int, event: HAEvent) -> None:
+        traits = self._traits[node.name]
+        if node.current is None or traits.life != life:
+            return
+        self._trace.note(node.name, str(event))
+        self.history.events.append(NodeEvent(trio.current_time(), node.name, life, event))
+        match event:
+            case AckDecided():
+                self.history.acks.append(self._ack_seen(node, event))
+            case MasterOpened(epoch, confirm):
+                log = walk_fenced_log(read_log(node))
+                self.history.openings.append(
+                    OpeningSeen(
+                        trio.current_time(),
+                        node.name,
+                        epoch,
+                        confirm,
+                        log,
+                        self._was_elected(epoch, node.name),
+                    )
+                )
+            case ReplicaReported(epoch, written, flushed):
+                self.history.reports.append(
+                    ReportSeen(
+                        trio.current_time(),
+                        node.name,
+                        epoch,
+                        written,
+                        flushed,
+                        self.extent(node),
+                    )
+                )
+            case TruncationDecided(cut, end, confirm):
+                self.history.cuts.append(self._cut_seen(node, cut, end, confirm))
+            case _:
+                pass
+        self._count_event(node.name, type(event).__name__)
+
+    def _was_elected(self, epoch: int, name: str) -> bool:
+        return any(
+            (seen.state.epoch, seen.state.master) == (epoch, name) for seen in self.history.states
+        )
+
+    def _ack_seen(self, node: SimulatedNode, event: AckDecided) -> AckSeen:
+        state = self._state
+        isr = state.isr if state is not None else {}
+        return AckSeen(
+            at_seconds=trio.current_time(),
+            node=node.name,
+            epoch=event.epoch,
+            end=event.end,
+            used_isr=event.isr,
+            live_count=event.live_count,
+            boottime_seconds=event.boottime_seconds,
+            deadline_seconds=event.deadline_seconds,
+            true_boottime_seconds=node.boot_clock.now_seconds(),
+            lease=self._lease_of(node.name),
+            recorded_epoch=state.epoch if state is not None else -1,
+            recorded_isr=isr,
+            stored={
+                name: self.extent(self.nodes[name])
+                for name, incarnation in isr.items()
+                if self._incarnation(self.nodes[name]) == incarnation
+            },
+        )
+
+    def _lease_of(self, name: str) -> str:
+        item = self.coordinator.item(self.group_keys.leader)
+        if item is not None and decode_leader(item.value).node == name:
+            return HELD
+        ended = self.coordinator.ended.get(self._traits[name].leader_lease)
+        return EXPIRED if ended == EXPIRED else REVOKED
+
+    @staticmethod
+    def _incarnation(node: SimulatedNode) -> str:
+        data = node.disk.read(f"{node.directory}/replica.json")
+        with suppress(ValueError):
+            return str(json.loads(data or b"{}").get("incarnation", ""))
+        return ""
+
+    def _cut_seen(self, node: SimulatedNode, cut: int, end: int, confirm: int) -> CutSeen:
+        tail = self._tails(node)[0]
+        data = tail.read(cut, max(cut, tail.end()))
+        records = walk_fenced_log(data, cut).records
+        return CutSeen(trio.current_time(), node.name, cut, end, confirm, records)
+
+    def _tails(self, node: SimulatedNode) -> tuple[LogTail, LogTail]:
+        traits = self._traits[node.name]
+        if traits.tails is None or traits.tails[0] is not node.disk:
+            traits.tails = (
+                node.disk,
+                LogTail(node.disk, node.directory),
+                LogTail(node.disk, node.directory, is_durable=True),
+            )
+        return traits.tails[1], traits.tails[2]
+
+    def extent(self, node: SimulatedNode) -> Extent:
+        """Return how much of the log lies on a node's disk."""
+        written, flushed = self._tails(node)
+        return Extent(written.end(), flushed.end(), not self._traits[node.name].is_hurt)
+
+    # What the coordinator did
+
+    def _called(self, ip: str, name: str) -> None:
+        node = self._nodes_by_ip.get(ip)
+        if node is not None:
+            self._trace.note(node.name, f"coordinator {name}")
+            self._count_down(node, "kill-at-coordinator")
+
+    def _changed(self, change: Change) -> None:
+        for item in change.puts:
+            key = item.key.decode()
+            if key == self.group_keys.state:
+                self._state = decode_state(item.value)
+                self._trace.note("coordinator", str(self._state))
+                self.history.states.append(self._state_seen(change, self._state))
+            elif key == self.group_keys.leader:
+                leader = decode_leader(item.value)
+                self._trace.note("coordinator", str(leader))
+                self._traits[leader.node].leader_lease = item.lease_id
+            elif key.startswith(self.group_keys.nodes):
+                self._looked(key.removeprefix(self.group_keys.nodes))
+
+    def _state_seen(self, change: Change, state: GroupState) -> StateSeen:
+        leader = self.coordinator.item(self.group_keys.leader)
+        record = decode_leader(leader.value) if leader is not None else None
+        return StateSeen(trio.current_time(), change.revision, state, record)
+
+    def _looked(self, name: str) -> None:
+        """A node that has said who it is has looked at its disk."""
+        if self.nodes[name].is_up:
+            self._traits[name].is_hurt = False
+
+    @property
+    def state(self) -> GroupState | None:
+        """The deciding record as the coordinator has it."""
+        return self._state
+
+    def electable(self) -> list[str]:
+        """Return the members of the recorded ISR that are what was recorded."""
+        isr = self._state.isr if self._state is not None else {}
+        return [n for n, inc in isr.items() if self._incarnation(self.nodes[n]) == inc]
+
+    # Faults
+
+    def _hit(self, name: str) -> None:
+        self.hit[name] = self.hit.get(name, 0) + 1
+
+    def _count_down(self, node: SimulatedNode, verb: str) -> None:
+        was_up = node.is_up
+        super()._count_down(node, verb)
+        if was_up and not node.is_up:
+            self._hit(verb)
+
+    def _count_event(self, name: str, event: str) -> None:
+        waiting = self._traits[name].waiting
+        for entry in [entry for entry in waiting if entry.name == event]:
+            entry.left -= 1
+            if entry.left == 0:
+                waiting.remove(entry)
+                entry.action()
+
+    def _ends(self, arguments: tuple[str, ...], channel: str = "") -> list[tuple[str, str]]:
+        """Return the directions between addresses that FROM and TO mean."""
+        sources, targets = (self._addresses(argument) for argument in arguments)
+        return [
+            (source + channel, target + channel)
+            for source in sources
+            for target in targets
+            if source != target
+        ]
+
+    def _addresses(self, name: str) -> list[str]:
+        if name == ALL:
+            return [*self.network.addresses, COORDINATOR_IP]
+        return [COORDINATOR_IP if name == COORDINATOR else self.ip_of(name)]
+
+    def carry_out(self, instruction: Instruction) -> None:
+        """Do what a line of a plan says."""
+        if instruction.verb in _ACTIONS:
+            self._trace.note("fault", str(instruction))
+            _ACTIONS[instruction.verb](self, *instruction.arguments)
+        else:
+            super().carry_out(instruction)
+            if instruction.verb in ("clock", "garbage", "cut", "half-cut", "slow", "stop"):
+                self._hit(instruction.verb)
+            if instruction.verb in ("disk-full", "disk-slow", "disk-fails"):
+                self._hit(instruction.verb)
+
+    def _stall(
+        self, source: str, target: str, channels: tuple[str, ...] = ("", HA_CHANNEL)
+    ) -> None:
+        self._hit("stall" if "" in channels else "stall-ha")
+        for channel in channels:
+            for ends in self._ends((source, target), channel):
+                self.network.stall(*ends)
+
+    def _heal(self, source: str, target: str, channels: tuple[str, ...] = ("", HA_CHANNEL)) -> None:
+        for channel in channels:
+            for ends in self._ends((source, target), channel):
+                self.network.heal(*ends)
+
+    def _slow(self, source: str, target: str, delay: str, rate: str) -> None:
+        self._hit("slow")
+        for channel in ("", HA_CHANNEL):
+            for ends in self._ends((source, target), channel):
+                self.network.slow(*ends, delay_seconds=float(delay), bytes_per_second=float(rate))
+
+    def _at_event(self, name: str, event: str, count: str, action: Callable[[], None]) -> None:
+        self._traits[name].waiting.append(_Waiting(event, int(count), action))
+
+    def _kill_at_event(self, name: str, event: str, count: str) -> None:
+        def die() -> None:
+            self._hit(f"kill-at-event {event}")
+            self.kill(name)
+
+        self._at_event(name, event, count, die)
+
+    def _freeze_at_event(self, name: str, event: str, count: str, seconds: str) -> None:
+        def freeze() -> None:
+            self._hit("freeze-at-event")
+            self.freeze(name, float(seconds))
+
+        self._at_event(name, event, count, freeze)
+
+    def _boottime(self, name: str, seconds: str) -> None:
+        self._hit("boottime")
+        self.nodes[name].boot_clock.suspend(float(seconds))
+
+    def _flip_wire(self, source: str, target: str) -> None:
+        ends = (self.ip_of(source), self.ip_of(target))
+        self._flips[ends] = self._flips.get(ends, 0) + 1
+
+    def _garble(self, source: Host, target: Host, data: bytes) -> bytes:
+        ends = (source.ip, target.ip)
+        ports = self.network.channels
+        if not self._flips.get(ends) or not (source.port in ports or target.port in ports):
+            return data
+        self._flips[ends] -= 1
+        self._hit("flip-wire")
+        at = self._chance.randrange(len(data))
+        self._trace.note("fault", f"flips byte {at} of {len(data)} from {source} to {target}")
+        flipped = data[at] ^ 1 << self._chance.randrange(8)
+        return b"".join((data[:at], bytes((flipped,)), data[at + 1 :]))
+
+    def _flip_tail(self, name: str) -> None:
+        node = self.nodes[name]
+        tail = self._tails(node)[0]
+        end = tail.end()
+        if node.is_up or end == 0:
+            return
+        self._hit("flip-tail")
+        self._hurt(name)
+        file_bytes = node.config.cluster.store.mapped_file_size_commit_log_bytes
+        at = self._chance.randrange(max(end - 40, end - end % file_bytes), end)
+        file = node.disk.open(f"{node.directory}/commitlog/{at - at % file_bytes:020d}")
+        file.buffer[at % file_bytes] ^= 1 << self._chance.randrange(8)
+        file.sync()
+
+    def _end_lease(self, name: str) -> None:
+        self._hit("revoke")
+        self.coordinator.revoke_leases_of(self.group_keys.node(name))
+
+    def _change_leader(self, seconds: str) -> None:
+        self._hit("coordinator-leader")
+        self.coordinator.change_leader(float(seconds))
+
+    def _stop_coordinator(self) -> None:
+        self._hit("coordinator-stop")
+        self.coordinator.stop()
+
+    def _lose_replies(self, name: str, count: str) -> None:
+        self._hit("lose-replies")
+        self.coordinator.lost_replies[self.nodes[name].ip] = int(count)
+
+    def _break_watches(self) -> None:
+        self._hit("break-watches")
+        self.coordinator.break_watches()
+
+    def _delay_watches(self, seconds: str) -> None:
+        self._hit("late-watches")
+        self.coordinator.watch_delay_seconds = float(seconds)
+
+    def _save_coordinator(self) -> None:
+        self._saved = self.coordinator.store.image()
+
+    def _restore_coordinator(self) -> None:
+        if self._saved is not None:
+            self.coordinator.restore(self._saved)
+
+    def heal(self) -> None:
+        """End every fault and start every node."""
+        for traits in self._traits.values():
+            traits.waiting.clear()
+        for node in self.all:
+            if node.current is not None:
+                self._thaw(node.name, node.current)
+        self._flips.clear()
+        self.coordinator.watch_delay_seconds = 0.0
+        self.coordinator.lost_replies.clear()
+        self.coordinator.start()
+        super().heal()
+
+    def _watch_sent(self, source: Host, target: Host, data: bytes) -> None:
+        del target, data
+        if source.ip in self._nodes_by_ip:
+            self._count_down(self._nodes_by_ip[source.ip], "kill-at-send")
+
+    # The end
+
+    def final_nodes(self) -> list[FinalNode]:
+        """Return what every node has when all is over."""
+        return [self._final(node) for node in self.all]
+
+    def _final(self, node: SimulatedNode) -> FinalNode:
+        entries: tuple[EpochEntrySeen, ...] = ()
+        try:
+            epochs = EpochFile(node.disk, node.directory)
+        except (HAError, StoreError) as error:
+            self.history.crashes.append(f"{node.name}: its epoch file cannot be read: {error}")
+        else:
+            entries = tuple(EpochEntrySeen(e.epoch, e.start) for e in epochs.entries)
+        master = self._state.master if self._state is not None else ""
+        log = walk_fenced_log(read_log(node))
+        return FinalNode(node.name, log, entries, node.name == master)
+
+
+_ACTIONS: Final[dict[str, Callable[..., None]]] = {
+    "stall": FencedCluster._stall,
+    "heal": FencedCluster._heal,
+    "stall-ha": lambda self, *ends: self._stall(*ends, (HA_CHANNEL,)),
+    "heal-ha": lambda self, *ends: self._heal(*ends, (HA_CHANNEL,)),
+    "slow": FencedCluster._slow,
+    "freeze": lambda self, name, seconds: self.freeze(name, float(seconds)),
+    "freeze-at-event": FencedCluster._freeze_at_event,
+    "kill-at-event": FencedCluster._kill_at_event,
+    "kill-at-coordinator": lambda self, name, count: setattr(
+        self.nodes[name], "kill_at", ("kill-at-coordinator", int(count))
+    ),
+    "boottime": FencedCluster._boottime,
+    "flip-wire": FencedCluster._flip_wire,
+    "flip-tail": FencedCluster._flip_tail,
+    "revoke": FencedCluster._end_lease,
+    "coordinator-leader": FencedCluster._change_leader,
+    "coordinator-stop": FencedCluster._stop_coordinator,
+    "coordinator-start": lambda self: self.coordinator.start(),
+    "lose-replies": FencedCluster._lose_replies,
+    "break-watches": FencedCluster._break_watches,
+    "late-watches": FencedCluster._delay_watches,
+    "save-coordinator": FencedCluster._save_coordinator,
+    "restore-coordinator": FencedCluster._restore_coordinator,
+}

@@ -1,0 +1,263 @@
+"""The plans that seeds write for a fenced group, in the language of `tests.sim.faults`.
+
+Nobody knows beforehand who is master when. So faults hit any node; those that wait for an event
+which only a master tells of (`kill-at-event NODE AckDecided 3`) hit a master if they hit at all.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+
+from tests.sim.faults import Instruction
+
+COORDINATOR: Final = "coordinator"
+ALL: Final = "all"
+
+MASTER_EVENTS: Final = (
+    "Promised",
+    "Elected",
+    "EpochAppended",
+    "MasterOpened",
+    "IsrChanging",
+    "IsrChanged",
+    "ConfirmAdvanced",
+    "AckDecided",
+)
+SLAVE_EVENTS: Final = ("Promised", "FrameTaken", "ReplicaReported", "TruncationDecided")
+
+
+class FencedFaultMix(msgspec.Struct, frozen=True):
+    """Which faults a plan may hold."""
+
+    duration_seconds: float = 6.0
+    fault_count_max: int = 6
+    powered: tuple[str, ...] = ()
+    """Nodes that may lose power."""
+    lease_seconds: float = 2.0
+    spoils_tails: bool = False
+    """Bits of a stopped node's log may flip. Only where others must have all it has."""
+
+
+class _Planner:
+    """Writes one plan. Faults overlap as chance has it; each ends, here or by healing."""
+
+    def __init__(
+        self,
+        chance: random.Random,
+        nodes: Sequence[str],
+        clients: Sequence[str],
+        mix: FencedFaultMix,
+    ) -> None:
+        self._chance = chance
+        self._nodes = nodes
+        self._clients = clients
+        self._mix = mix
+        self._plan: list[Instruction] = []
+
+    def plan(self) -> list[Instruction]:
+        kinds: list[tuple[int, Callable[[float], None]]] = [
+            (4, self._crash),
+            (3, self._crash_at_step),
+            (5, self._crash_at_event),
+            (3, self._freeze),
+            (2, self._freeze_at_event),
+            (2, self._isolate),
+            (2, self._one_way),
+            (3, self._ha_only),
+            (3, self._coordinator_only),
+            (2, self._cut),
+            (1, self._slow),
+            (3 if self._mix.powered else 0, self._power),
+            (1, self._stop),
+            (2, self._several),
+            (1, self._disk_full),
+            (2, self._disk_slow),
+            (1, self._disk_fails),
+            (1, self._garbage),
+            (1, self._clock),
+            (1, self._boottime),
+            (2, self._flip_wire),
+            (1 if self._mix.spoils_tails else 0, self._flip_tail),
+            (1, self._revoke),
+            (2, self._coordinator_leader),
+            (1, self._coordinator_stop),
+            (3, self._lose_replies),
+            (1, self._watches),
+        ]
+        weights = [weight for weight, _ in kinds]
+        for _ in range(self._chance.randint(1, self._mix.fault_count_max)):
+            (chosen,) = self._chance.choices(kinds, weights)
+            chosen[1](self._chance.uniform(0.1, self._mix.duration_seconds))
+        return sorted(self._plan, key=lambda instruction: instruction.at_seconds)
+
+    def _add(self, at: float, verb: str, *arguments: object) -> None:
+        self._plan.append(Instruction(round(at, 3), verb, tuple(map(str, arguments))))
+
+    def _node(self) -> str:
+        return self._chance.choice(self._nodes)
+
+    def _down_time(self) -> float:
+        return self._chance.choice((0.001, 0.3, 1.0, 3.0)) * self._chance.uniform(0.5, 1.5)
+
+    def _long(self) -> float:
+        """Shorter than a lease, about as long, longer."""
+        return self._mix.lease_seconds * self._chance.choice((0.3, 0.8, 1.2, 2.0))
+
+    def _crash(self, at: float) -> None:
+        node = self._node()
+        self._add(at, "kill", node)
+        self._add(at + self._down_time(), "start", node)
+
+    def _crash_at_step(self, at: float) -> None:
+        node = self._node()
+        verb, count_max = self._chance.choice(
+            (("kill-at-disk", 12), ("kill-at-send", 60), ("kill-at-coordinator", 6))
+        )
+        self._add(at, verb, node, self._chance.randint(1, count_max))
+        self._add(at + self._chance.uniform(0.5, 2.5), "start", node)
+
+    def _event(self) -> tuple[str, int]:
+        name = self._chance.choice((*MASTER_EVENTS, *SLAVE_EVENTS))
+        is_frequent = name in ("ConfirmAdvanced", "AckDecided", "FrameTaken", "ReplicaReported")
+        return name, self._chance.randint(1, 12 if is_frequent else 1)
+
+    def _crash_at_event(self, at: float) -> None:
+        name, count = self._event()
+        for node in self._nodes:
+            self._add(at, "kill-at-event", node, name, count)
+        back = at + self._chance.uniform(0.5, 3.0)
+        for node in self._nodes:
+            self._add(back, "start", node)
+
+    def _freeze(self, at: float) -> None:
+        self._add(at, "freeze", self._node(), round(self._long(), 3))
+
+    def _freeze_at_event(self, at: float) -> None:
+        name, count = self._event()
+        node = self._node()
+        self._add(at, "freeze-at-event", node, name, count, round(self._long(), 3))
+
+    def _isolate(self, at: float) -> None:
+        node = self._node()
+        until = at + self._long()
+        for verb, time in (("stall", at), ("heal", until)):
+            self._add(time, verb, node, ALL)
+            self._add(time, verb, ALL, node)
+
+    def _one_way(self, at: float) -> None:
+        node = self._node()
+        others = [*(other for other in self._nodes if other != node), COORDINATOR, ALL]
+        ends = [node, self._chance.choice(others)]
+        self._chance.shuffle(ends)
+        self._add(at, "stall", *ends)
+        self._add(at + self._long(), "heal", *ends)
+
+    def _ha_only(self, at: float) -> None:
+        node = self._node()
+        other = self._chance.choice([*(n for n in self._nodes if n != node), ALL])
+        until = at + self._long() * self._chance.choice((1, 3))
+        both = self._chance.random() < 0.7
+        for verb, time in (("stall-ha", at), ("heal-ha", until)):
+            self._add(time, verb, node, other)
+            if both:
+                self._add(time, verb, other, node)
+
+    def _coordinator_only(self, at: float) -> None:
+        node = self._node()
+        until = at + self._long()
+        for verb, time in (("stall", at), ("heal", until)):
+            self._add(time, verb, node, COORDINATOR)
+            self._add(time, verb, COORDINATOR, node)
+
+    def _cut(self, at: float) -> None:
+        node = self._node()
+        others = [m for m in (*self._nodes, *self._clients) if m != node]
+        verb = self._chance.choice(("cut", "half-cut"))
+        self._add(at, verb, node, self._chance.choice(others))
+
+    def _slow(self, at: float) -> None:
+        ends = self._chance.sample(list(self._nodes), 2)
+        delay = self._chance.choice((0.01, 0.1, 0.5))
+        rate = self._chance.choice((5_000, 50_000, 1_000_000))
+        self._add(at, "slow", *ends, delay, rate)
+        self._add(at + self._chance.uniform(0.5, 3.0), "heal", *ends)
+
+    def _power(self, at: float) -> None:
+        node = self._chance.choice(self._mix.powered)
+        self._add(at, "power-off", node)
+        self._add(at + self._down_time(), "start", node)
+
+    def _stop(self, at: float) -> None:
+        node = self._node()
+        self._add(at, "stop", node)
+        self._add(at + self._down_time(), "start", node)
+
+    def _several(self, at: float) -> None:
+        """Two, or all of them, die about together; the order of their return is chance's."""
+        count = self._chance.choice((2, 2, len(self._nodes)))
+        for node in self._chance.sample(list(self._nodes), count):
+            self._add(at + self._chance.choice((0.0, 0.0, 0.3)), "kill", node)
+            self._add(at + 0.3 + self._down_time(), "start", node)
+
+    def _disk_full(self, at: float) -> None:
+        node = self._node()
+        self._add(at, "disk-full", node)
+        self._add(at + self._chance.uniform(0.5, 3.0), "disk-ok", node)
+
+    def _disk_slow(self, at: float) -> None:
+        node = self._node()
+        self._add(at, "disk-slow", node, self._chance.choice((0.02, 0.3, 2.0)))
+        self._add(at + self._chance.uniform(0.5, 3.0), "disk-ok", node)
+
+    def _disk_fails(self, at: float) -> None:
+        node = self._node()
+        self._add(at, "disk-fails", node)
+        self._add(at + self._chance.uniform(0.2, 2.0), "disk-ok", node)
+
+    def _garbage(self, at: float) -> None:
+        self._add(at, "garbage", self._node(), self._chance.choice(self._clients))
+
+    def _clock(self, at: float) -> None:
+        self._add(at, "clock", self._node(), self._chance.choice((-3_600_000, -50, 3_600_000)))
+
+    def _boottime(self, at: float) -> None:
+        self._add(at, "boottime", self._node(), round(self._long(), 3))
+
+    def _flip_wire(self, at: float) -> None:
+        ends = self._chance.sample(list(self._nodes), 2)
+        self._add(at, "flip-wire", *ends)
+
+    def _flip_tail(self, at: float) -> None:
+        node = self._node()
+        down = max(0.5, self._down_time())
+        self._add(at, "stop", node)
+        self._add(at + down - 0.1, "flip-tail", node)
+        self._add(at + down, "start", node)
+
+    def _revoke(self, at: float) -> None:
+        self._add(at, "revoke", self._node())
+
+    def _coordinator_leader(self, at: float) -> None:
+        self._add(at, "coordinator-leader", self._chance.choice((0.1, 0.5, 1.5)))
+
+    def _coordinator_stop(self, at: float) -> None:
+        self._add(at, "coordinator-stop")
+        self._add(at + self._long(), "coordinator-start")
+
+    def _lose_replies(self, at: float) -> None:
+        self._add(at, "lose-replies", self._node(), self._chance.choice((1, 1, 2, 5)))
+
+    def _watches(self, at: float) -> None:
+        if self._chance.random() < 0.5:
+            self._add(at, "break-watches")
+        else:
+            self._add(at, "late-watches", self._chance.choice((0.3, 3.0)))
+
+
+def plan_fenced_faults(
+    chance: random.Random, nodes: Sequence[str], clients: Sequence[str], mix: FencedFaultMix
+) -> list[Instruction]:
+    """Return a plan in order of time."""
+    return _Planner(chance, nodes, clients, mix).plan()
