@@ -35,7 +35,7 @@ def administered_broker() -> FakeBroker:
     }
     for code, body in bodies.items():
         broker.handlers[code] = partial(answer_to, body=encode_json_body(body))
-    fenced: dict[int, msgspec.Struct] = {
+    fenced: dict[RequestCode, msgspec.Struct] = {
         RequestCode.FENCED_STATUS: STATUS,
         RequestCode.FENCED_COMMAND: RESULT,
     }
