@@ -22,6 +22,7 @@ import trio
 from ha.byte_rate import ByteRate
 from ha.errors import ConnectionLost, RemoteHAError, SlaveAheadError
 from ha.ha_connection import HAConnection, HAConnectionState
+from ha.send_frame import send_frame
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -36,10 +37,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 REPORT_BYTES_READ_MAX: Final = 64 * 1024
-
-JOINED_BODY_BYTES_MAX: Final = 64 * 1024
-"""Up to this size header and body leave in one call, at the price of a copy. Above it the copy
-costs more than a second call."""
 
 BURST_BYTES: Final = 1024 * 1024
 """After so many bytes other tasks get a turn: some hundred microseconds."""
@@ -215,7 +212,7 @@ class SlaveServer:
                 burst_bytes = 0
                 await store.grown.wait()
                 continue
-            rest = _send_frame(stream, connection.transfer(size), body)
+            rest = send_frame(stream, connection.transfer(size), body)
             link.last_write = trio.current_time()
             link.rate.add(size, link.last_write)
             if rest:
@@ -291,25 +288,6 @@ class SlaveServer:
         if self._alarms.get(link.name) != alarm:
             self._alarms[link.name] = alarm
             _log.error("slave %s (%s) %s. %s", link.name, link.peer, error, _remedy(error))
-
-
-def _send_frame(stream: Stream, header: bytes, body: memoryview) -> bytes | memoryview:
-    """Send a frame without waiting; return the part that the stream did not take."""
-    size = len(body)
-    if size <= JOINED_BODY_BYTES_MAX:
-        with body:
-            frame = b"".join((header, body))
-        sent = stream.send_nowait(frame)
-        return frame[sent:]
-    sent = stream.send_nowait(header)
-    if sent < len(header):
-        with body:
-            return header[sent:] + body
-    sent = stream.send_nowait(body)
-    if sent == size:
-        body.release()
-        return b""
-    return body[sent:]
 
 
 def _remedy(error: RemoteHAError) -> str:

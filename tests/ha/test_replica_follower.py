@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from trio.testing import MockClock
 
 from tests.ha.fenced_world import BODIES, open_world
