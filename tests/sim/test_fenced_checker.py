@@ -1,0 +1,528 @@
+"""The checker of fenced groups finds every kind of fault when it is planted, and nothing else."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from ha.events import (
+    ConfirmAdvanced,
+    EpochAppended,
+    FrameTaken,
+    HAEvent,
+    MasterOpened,
+    Promised,
+    Quarantined,
+)
+from tandem.wire.crc import crc32
+from tandem.wire.group_state import GroupState
+from tests.sim.checker import Outcome, Probe
+from tests.sim.fenced_checker import FencedExpectations, Finding, Kind, check, first_difference
+from tests.sim.fenced_history import (
+    AckSeen,
+    Contract,
+    CutSeen,
+    EpochEntrySeen,
+    Extent,
+    FencedHistory,
+    FencedSend,
+    FinalNode,
+    LogRecord,
+    NodeEvent,
+    OffsetSeen,
+    OpeningSeen,
+    ReadSeen,
+    ReportSeen,
+    StateSeen,
+    walk_fenced_log,
+)
+from tests.support.log_builder import LogBuilder
+
+TOPIC = "orders"
+FILE_BYTES = 512
+NODES = ("a", "b", "c")
+ISR = {"a": "ia", "b": "ib", "c": "ic"}
+
+
+def _body(index: int) -> bytes:
+    return b"body %d" % index
+
+
+def _log(*entries: tuple[int, int], base_ms: int = 0) -> bytes:
+    """Return a log of (message number, queue id) in this order."""
+    builder = LogBuilder(file_bytes=FILE_BYTES)
+    for index, queue_id in entries:
+        builder.put(
+            TOPIC,
+            _body(index),
+            queue_id=queue_id,
+            keys=f"key{index}",
+            store_timestamp_ms=1_700_000_000_000 + base_ms + index,
+        )
+    return bytes(builder.log)
+
+
+ALL = tuple((index, index % 2) for index in range(8))
+WHOLE = _log(*ALL)
+RECORDS = walk_fenced_log(WHOLE).records
+FORK = RECORDS[4].physical_offset
+"""Where the second master took over."""
+
+
+class Run:
+    """A finished run that kept every promise, to be spoiled by a test.
+
+    `a` was master of epoch 1 up to message 3, then `b` of epoch 2. Message 5 has no answer, 6 was
+    answered FLUSH_SLAVE_TIMEOUT, 3 and 7 carry no promise.
+    """
+
+    def __init__(self) -> None:
+        end = len(WHOLE)
+        first_half = walk_fenced_log(WHOLE[:FORK])
+        self.expectations = FencedExpectations()
+        self.history = FencedHistory(
+            sends=[_send(index, record) for index, record in enumerate(RECORDS)],
+            reads=[_read("along", record, 50.0) for record in RECORDS],
+            drained=[_read("drain", record, 60.0) for record in RECORDS],
+            offsets=[OffsetSeen(1.0, "g", 0, 1), OffsetSeen(2.0, "g", 0, 3)],
+            probes=[Probe(1.0, succeeded=False), Probe(20.0, succeeded=True)],
+            events=[
+                NodeEvent(0.1, "a", 1, Promised(1)),
+                NodeEvent(0.2, "a", 1, EpochAppended(1, 0)),
+                NodeEvent(0.3, "a", 1, MasterOpened(1, 0)),
+                NodeEvent(0.4, "b", 1, EpochAppended(1, 0)),
+                NodeEvent(0.5, "b", 1, FrameTaken(1, 0, 100)),
+                NodeEvent(3.0, "a", 1, ConfirmAdvanced(1, FORK)),
+                NodeEvent(4.0, "b", 1, Promised(2)),
+                NodeEvent(4.2, "b", 1, MasterOpened(2, FORK)),
+                NodeEvent(9.0, "b", 1, ConfirmAdvanced(2, end)),
+            ],
+            acks=[_ack(0.6, "a", 1, RECORDS[0].end), _ack(8.0, "b", 2, RECORDS[4].end)],
+            openings=[
+                OpeningSeen(0.3, "a", 1, 0, walk_fenced_log(b""), is_elected=True),
+                OpeningSeen(4.2, "b", 2, FORK, first_half, is_elected=True),
+            ],
+            cuts=[CutSeen(5.0, "a", FORK, FORK + 9, FORK, ())],
+            reports=[ReportSeen(0.6, "b", 1, 100, 50, Extent(100, 50))],
+            states=[_state(2, 1, "a"), _state(3, 2, "b", isr={"b": "ib", "c": "ic"})],
+            nodes=[
+                FinalNode(
+                    name,
+                    walk_fenced_log(WHOLE),
+                    (EpochEntrySeen(1, 0), EpochEntrySeen(2, FORK)),
+                    is_master=name == "b",
+                )
+                for name in NODES
+            ],
+        )
+
+    def check(self) -> list[Finding]:
+        return check(self.history, self.expectations)
+
+    def kinds(self) -> set[Kind]:
+        return {finding.kind for finding in self.check()}
+
+    def change(self, what: str, index: int, **changes: object) -> None:
+        """Change one record of one of the lists."""
+        records = getattr(self.history, what)
+        records[index] = msgspec.structs.replace(records[index], **changes)
+
+    def everywhere(self, data: bytes) -> None:
+        """Put other bytes on all nodes at the end; readers see them too."""
+        for index in range(len(NODES)):
+            self.change("nodes", index, log=walk_fenced_log(data))
+        self.tell(40.0, "b", ConfirmAdvanced(2, max(len(data), len(WHOLE))))
+        records = walk_fenced_log(data).records
+        self.history.reads = [_read("along", record, 50.0) for record in records]
+        self.history.drained = [_read("drain", record, 60.0) for record in records]
+
+    def tell(self, at: float, node: str, event: HAEvent) -> None:
+        """Have a node say something."""
+        self.history.events.append(NodeEvent(at, node, 1, event))
+
+
+def _send(index: int, record: LogRecord) -> FencedSend:
+    outcome = {5: Outcome.UNKNOWN, 6: Outcome.STORED}.get(index, Outcome.OK)
+    known = outcome is not Outcome.UNKNOWN
+    return FencedSend(
+        key=record.key,
+        body_crc=crc32(_body(index)),
+        contract=Contract.ASYNC if index % 4 == 3 else Contract.REPLICATED,
+        outcome=outcome,
+        invoked_at=float(index),
+        answered_at=index + 0.5 if known else float("inf"),
+        queue_id=record.queue_id if known else -1,
+        queue_offset=record.queue_offset if known else -1,
+        physical_offset=record.physical_offset if known else -1,
+    )
+
+
+def _read(reader: str, record: LogRecord, at: float) -> ReadSeen:
+    return ReadSeen(
+        at,
+        reader,
+        record.topic,
+        record.key,
+        record.body_crc,
+        record.queue_id,
+        record.queue_offset,
+        record.physical_offset,
+    )
+
+
+def _ack(at: float, node: str, epoch: int, end: int) -> AckSeen:
+    return AckSeen(
+        at_seconds=at,
+        node=node,
+        epoch=epoch,
+        end=end,
+        used_isr=NODES,
+        live_count=3,
+        boottime_seconds=at,
+        deadline_seconds=at + 1.0,
+        true_boottime_seconds=at,
+        lease="held",
+        recorded_epoch=epoch,
+        recorded_isr=ISR,
+        stored={name: Extent(end, end) for name in NODES},
+    )
+
+
+def _state(revision: int, epoch: int, master: str, isr: dict[str, str] | None = None) -> StateSeen:
+    state = GroupState(epoch=epoch, master=master, isr=isr or ISR, min_isr=2)
+    return StateSeen(float(revision), revision, state, None)
+
+
+def test_a_good_run_has_no_findings() -> None:
+    assert Run().check() == []
+
+
+def test_the_log_of_the_good_run_has_a_filler_in_it() -> None:
+    assert len(WHOLE) > FILE_BYTES
+    assert len(RECORDS) == 8
+
+
+def _lost(run: Run) -> None:
+    run.everywhere(_log(*ALL[:4]))
+
+
+def _duplicated(run: Run) -> None:
+    run.everywhere(_log(*ALL, (2, 0)))
+
+
+def _reordered(run: Run) -> None:
+    for index in range(8):
+        run.change("sends", index, contract=Contract.ASYNC)
+    run.history.openings.pop()
+    run.everywhere(_log((0, 0), (1, 1), (4, 0), (2, 0), (3, 1), (5, 1), (6, 0), (7, 1)))
+
+
+def _phantom(run: Run) -> None:
+    run.everywhere(_log(*ALL, (9, 1)))
+
+
+def _phantom_with_another_body(run: Run) -> None:
+    run.change("sends", 5, body_crc=7)
+
+
+def _phantom_that_was_refused(run: Run) -> None:
+    run.change("sends", 5, outcome=Outcome.REFUSED)
+
+
+def _misplaced(run: Run) -> None:
+    run.change("sends", 4, queue_offset=7)
+
+
+def _gap(run: Run) -> None:
+    data = bytearray(WHOLE)
+    # The queue offset of the last message: 1 more than what follows.
+    data[RECORDS[7].physical_offset + 20 + 7] += 1
+    run.everywhere(bytes(data))
+
+
+def _rewritten(run: Run) -> None:
+    run.everywhere(_log(*ALL, base_ms=50))
+
+
+def _resurrected(run: Run) -> None:
+    other = _log(*ALL[:3], (9, 1))
+    run.change("openings", 1, log=walk_fenced_log(other[:FORK]))
+
+
+def _vanished(run: Run) -> None:
+    run.history.reads[6] = msgspec.structs.replace(run.history.reads[6], key="key9")
+
+
+def _misread_out_of_order(run: Run) -> None:
+    run.history.reads.pop(2)
+
+
+def _misread_two_contents(run: Run) -> None:
+    run.history.reads.append(_read("second", RECORDS[0], 51.0))
+    run.history.reads[-1] = msgspec.structs.replace(run.history.reads[-1], key="key9")
+
+
+def _read_ahead(run: Run) -> None:
+    run.history.reads.append(_read("early", RECORDS[5], 4.5))
+
+
+def _unread(run: Run) -> None:
+    run.history.drained.pop()
+
+
+def _torn(run: Run) -> None:
+    run.change("nodes", 0, log=walk_fenced_log(WHOLE[:-1]))
+
+
+def _diverged_at_the_end(run: Run) -> None:
+    run.change("nodes", 0, log=walk_fenced_log(_log(*ALL[:6])))
+
+
+def _diverged_in_an_epoch(run: Run) -> None:
+    run.change("nodes", 0, log=walk_fenced_log(_log(*ALL[:4], *ALL[4:], base_ms=3)))
+
+
+def _diverged_start_told(run: Run) -> None:
+    run.tell(9.5, "c", EpochAppended(1, 10))
+
+
+def _diverged_start_of_a_file(run: Run) -> None:
+    run.change("nodes", 0, epochs=(EpochEntrySeen(1, 0), EpochEntrySeen(2, FORK - 1)))
+
+
+def _ack_lie(run: Run) -> None:
+    run.change("reports", 0, written=101)
+
+
+def _ack_lie_about_flushing(run: Run) -> None:
+    run.change("reports", 0, flushed=51)
+
+
+def _unreplicated(run: Run) -> None:
+    stored = {**run.history.acks[0].stored, "c": Extent(0, 0)}
+    run.change("acks", 0, stored=stored)
+
+
+def _unflushed(run: Run) -> None:
+    run.expectations = FencedExpectations(counts_flushed=True)
+    end = run.history.acks[0].end
+    run.change("acks", 0, stored={"c": Extent(end, end - 1)})
+
+
+def _small_isr(run: Run) -> None:
+    run.change("acks", 0, used_isr=("a", "b"))
+
+
+def _too_few(run: Run) -> None:
+    run.change("acks", 0, live_count=1)
+
+
+def _late(run: Run) -> None:
+    run.change("acks", 0, true_boottime_seconds=5.0)
+
+
+def _late_without_a_lease(run: Run) -> None:
+    run.change("acks", 0, lease="expired")
+
+
+def _two_masters(run: Run) -> None:
+    run.history.acks.append(_ack(8.5, "a", 2, RECORDS[4].end))
+
+
+def _two_masters_open(run: Run) -> None:
+    run.change("openings", 1, epoch=1)
+
+
+def _unelected(run: Run) -> None:
+    run.change("openings", 1, is_elected=False)
+
+
+def _epoch_jumped(run: Run) -> None:
+    run.history.states.append(_state(4, 4, "c"))
+
+
+def _epoch_stolen(run: Run) -> None:
+    run.history.states.append(_state(4, 2, "c"))
+
+
+def _isr_too_small(run: Run) -> None:
+    run.history.states.append(_state(4, 2, "b", isr={"b": "ib"}))
+
+
+def _promise_fell(run: Run) -> None:
+    run.tell(9.5, "b", Promised(1))
+
+
+def _promise_broken(run: Run) -> None:
+    run.tell(9.5, "b", FrameTaken(1, 0, 10))
+
+
+def _confirm_fell(run: Run) -> None:
+    run.tell(9.5, "b", ConfirmAdvanced(2, 5))
+
+
+def _confirm_fell_with_the_master(run: Run) -> None:
+    run.tell(9.5, "c", MasterOpened(3, 5))
+
+
+def _cut_below_confirm(run: Run) -> None:
+    run.change("cuts", 0, cut=FORK - 1)
+
+
+def _cut_acknowledged(run: Run) -> None:
+    run.change("cuts", 0, records=(RECORDS[4],))
+
+
+def _bad_epochs(run: Run) -> None:
+    run.change("nodes", 0, epochs=(EpochEntrySeen(1, 0), EpochEntrySeen(2, 0)))
+
+
+def _epoch_above_the_end(run: Run) -> None:
+    last = EpochEntrySeen(3, len(WHOLE) + 1)
+    run.change("nodes", 0, epochs=(EpochEntrySeen(1, 0), EpochEntrySeen(2, FORK), last))
+
+
+def _offset_back(run: Run) -> None:
+    run.history.offsets.append(OffsetSeen(3.0, "g", 0, 2))
+
+
+def _quarantined(run: Run) -> None:
+    run.tell(9.5, "c", Quarantined("its log is another history"))
+
+
+def _unavailable(run: Run) -> None:
+    run.history.probes[1] = Probe(20.0, succeeded=False)
+
+
+def _never_tried(run: Run) -> None:
+    run.history.probes.pop()
+
+
+def _crashed(run: Run) -> None:
+    run.history.crashes.append("a: ValueError")
+
+
+PLANTED: dict[Callable[[Run], None], set[Kind]] = {
+    _lost: {Kind.LOST},
+    _duplicated: {Kind.DUPLICATED},
+    _reordered: {Kind.REORDERED},
+    _phantom: {Kind.PHANTOM},
+    _phantom_with_another_body: {Kind.PHANTOM},
+    _phantom_that_was_refused: {Kind.PHANTOM},
+    _misplaced: {Kind.MISPLACED},
+    _gap: {Kind.GAP},
+    _rewritten: {Kind.REWRITTEN},
+    _resurrected: {Kind.RESURRECTED},
+    _vanished: {Kind.VANISHED},
+    _misread_out_of_order: {Kind.MISREAD},
+    _misread_two_contents: {Kind.MISREAD},
+    _read_ahead: {Kind.READ_AHEAD},
+    _unread: {Kind.UNREAD},
+    _torn: {Kind.TORN},
+    _diverged_at_the_end: {Kind.DIVERGED},
+    _diverged_in_an_epoch: {Kind.DIVERGED},
+    _diverged_start_told: {Kind.DIVERGED},
+    _diverged_start_of_a_file: {Kind.DIVERGED},
+    _ack_lie: {Kind.ACK_LIE},
+    _ack_lie_about_flushing: {Kind.ACK_LIE},
+    _unreplicated: {Kind.UNREPLICATED},
+    _unflushed: {Kind.UNREPLICATED},
+    _small_isr: {Kind.SMALL_ISR},
+    _too_few: {Kind.TOO_FEW},
+    _late: {Kind.LATE},
+    _late_without_a_lease: {Kind.LATE},
+    _two_masters: {Kind.TWO_MASTERS},
+    _two_masters_open: {Kind.TWO_MASTERS},
+    _unelected: {Kind.UNELECTED},
+    _epoch_jumped: {Kind.EPOCH_JUMPED},
+    _epoch_stolen: {Kind.EPOCH_JUMPED},
+    _isr_too_small: {Kind.ISR_TOO_SMALL},
+    _promise_fell: {Kind.PROMISE_BROKEN},
+    _promise_broken: {Kind.PROMISE_BROKEN},
+    _confirm_fell: {Kind.CONFIRM_FELL},
+    _confirm_fell_with_the_master: {Kind.CONFIRM_FELL},
+    _cut_below_confirm: {Kind.CUT_TOO_DEEP},
+    _cut_acknowledged: {Kind.CUT_TOO_DEEP},
+    _bad_epochs: {Kind.BAD_EPOCHS},
+    _epoch_above_the_end: {Kind.BAD_EPOCHS},
+    _offset_back: {Kind.OFFSET_BACK},
+    _quarantined: {Kind.QUARANTINED},
+    _unavailable: {Kind.UNAVAILABLE},
+    _never_tried: {Kind.UNAVAILABLE},
+    _crashed: {Kind.CRASHED},
+}
+
+
+@pytest.mark.parametrize(
+    ("plant", "kinds"), PLANTED.items(), ids=[plant.__name__.strip("_") for plant in PLANTED]
+)
+def test_a_planted_fault_is_found(plant: Callable[[Run], None], kinds: set[Kind]) -> None:
+    run = Run()
+    plant(run)
+    assert kinds <= run.kinds()
+
+
+def test_every_kind_is_planted() -> None:
+    assert set().union(*PLANTED.values()) == set(Kind)
+
+
+def _async_message_is_lost(run: Run) -> None:
+    run.everywhere(_log(*ALL[:7]))
+
+
+def _timed_out_message_is_lost(run: Run) -> None:
+    run.change("sends", 7, outcome=Outcome.UNKNOWN, answered_at=float("inf"))
+    run.everywhere(_log(*ALL[:6]))
+    run.change("sends", 6, outcome=Outcome.STORED)
+
+
+def _stored_twice_by_a_second_try(run: Run) -> None:
+    run.change("sends", 2, attempts_max=2)
+    run.everywhere(_log(*ALL, (2, 0)))
+
+
+def _holder_has_lost_power(run: Run) -> None:
+    run.change("acks", 0, stored={"c": Extent(0, 0, is_certain=False)})
+
+
+def _old_master_decides_with_what_was_recorded_then(run: Run) -> None:
+    run.change("acks", 0, used_isr=("a", "b"), recorded_epoch=2)
+
+
+def _lease_was_revoked(run: Run) -> None:
+    run.change("acks", 0, lease="revoked")
+
+
+def _confirm_of_another_life(run: Run) -> None:
+    run.history.events.append(NodeEvent(9.5, "b", 2, ConfirmAdvanced(2, 5)))
+
+
+def _nobody_is_electable(run: Run) -> None:
+    run.expectations = FencedExpectations(must_be_available=False)
+    run.history.probes[1] = Probe(20.0, succeeded=False)
+    run.history.drained.clear()
+
+
+@pytest.mark.parametrize(
+    "allow",
+    [
+        _async_message_is_lost,
+        _timed_out_message_is_lost,
+        _stored_twice_by_a_second_try,
+        _holder_has_lost_power,
+        _old_master_decides_with_what_was_recorded_then,
+        _lease_was_revoked,
+        _confirm_of_another_life,
+        _nobody_is_electable,
+    ],
+)
+def test_what_is_allowed_is_no_finding(allow: Callable[[Run], None]) -> None:
+    run = Run()
+    allow(run)
+    assert run.check() == []
+
+
+def test_the_first_difference_is_that_of_bytes_or_of_lengths() -> None:
+    assert first_difference(b"abc", b"abd") == 2
+    assert first_difference(b"abc", b"ab") == 2
+    assert first_difference(b"", b"ab") == 0
