@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from node.errors import RequestError
@@ -206,3 +207,40 @@ def test_an_expiry_of_its_own_is_respected() -> None:
     impatient = RegisterBrokerRequestHeader("b", MASTER, "C", "", 0, heartbeat_timeout_millis=1000)
     table.register(impatient, topics(), connection=None, now=0)
     assert table.expire(1.1) == [MASTER]
+
+
+def register_master(table: RouteTable, address: str, epoch: int) -> None:
+    table.register(
+        header(0, address), topics("T", "U", state_version=epoch), connection=None, now=0.0
+    )
+
+
+def epoch_of(table: RouteTable) -> object:
+    route = table.route("T")
+    assert route is not None
+    return route.broker_datas[0].master_epoch
+
+
+def test_the_newer_of_two_masters_is_the_one_in_the_route() -> None:
+    table = RouteTable(20)
+    register_master(table, MASTER, 3)
+    register_master(table, SLAVE, 4)
+    assert addresses(table) == {0: SLAVE}
+    register_master(table, MASTER, 3)
+    assert addresses(table) == {0: SLAVE}
+    assert epoch_of(table) == 4
+
+
+def test_an_old_master_that_comes_back_as_a_slave_loses_its_place() -> None:
+    table = RouteTable(20)
+    register_master(table, MASTER, 3)
+    register(table, 1, MASTER)
+    assert addresses(table) == {1: MASTER}
+    register_master(table, SLAVE, 4)
+    assert addresses(table) == {0: SLAVE, 1: MASTER}
+
+
+def test_a_route_without_a_master_tells_no_epoch() -> None:
+    table = RouteTable(20)
+    table.register(header(1, SLAVE), topics("T", "U", state_version=4), connection=None, now=0.0)
+    assert epoch_of(table) is msgspec.UNSET

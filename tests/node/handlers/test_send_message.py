@@ -7,7 +7,7 @@ import pytest
 import trio
 
 import node.handlers.send_message
-from node.handlers.send_message import SendMessage, SlaveRefusal, Wait, WaitPolicy
+from node.handlers.send_message import Admission, SendMessage, SlaveRefusal, Wait, WaitPolicy
 from node.handlers.send_properties import PropertyStamp
 from store import PutMessageStatus
 from tandem.wire.message import Message, decode_messages, encode_batch_body
@@ -65,13 +65,16 @@ def answered_at_once(status: PutMessageStatus, reason: str) -> Wait:
 class Sender(Client):
     """A client of one send handler; looking for answers ends a round."""
 
-    def __init__(self, broker: Broker, policy: WaitPolicy) -> None:
+    def __init__(
+        self, broker: Broker, policy: WaitPolicy, admission: Admission | None = None
+    ) -> None:
         self.handler = SendMessage(
             broker.store,
             broker.topics,
             PropertyStamp("C", lambda: "NEW"),
             policy,
             broker.random,
+            admission,
         )
         codes = (RequestCode.SEND_MESSAGE, SEND, BATCH)
         super().__init__(dict.fromkeys(codes, self.handler.handle), broker.outbox)
@@ -450,3 +453,67 @@ async def test_properties_of_a_49_client_lose_nothing() -> None:
     record = decode_messages(b"".join(broker.store.get_message("T", 1, 0, 1).body))[0]
     assert record.tags == "TagA"
     assert decode_properties(b"TAGS\x01TagA") == {"TAGS": "TagA"}
+
+
+class Door:
+    """Stands for the replica that admits puts."""
+
+    def __init__(self) -> None:
+        self.refusal = ""
+        self.status = PutMessageStatus.SERVICE_NOT_AVAILABLE
+        self.flushed = Waiters()
+
+    def sender(self, broker: Broker, replication: Wait | None = None) -> Sender:
+        admission = Admission(
+            lambda: self.refusal, lambda: self.status, WaitPolicy(None, self.flushed.wait())
+        )
+        return Sender(broker, WaitPolicy(None, replication), admission)
+
+
+async def test_a_put_that_is_not_admitted_is_not_stored_and_says_so() -> None:
+    broker, door = Broker(), Door()
+    client = door.sender(broker)
+    door.refusal = "a1 is the master, at 10.0.0.2:10911"
+    for properties in ("", "WAIT\x01false\x02"):
+        answer = client.call(SEND, header(properties=properties), b"x")
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert answer.remark == f"{door.refusal}; the message was not stored"
+    assert broker.store.max_physical_offset == 0
+
+
+async def test_too_few_replicas_have_rocketmqs_code() -> None:
+    broker, door = Broker(), Door()
+    client = door.sender(broker)
+    door.refusal, door.status = "1 of 2", PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
+    assert client.call(SEND, HEADER, b"x").code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_what_the_store_refuses_in_a_fenced_group_says_that_it_is_not_stored() -> None:
+    broker, door = Broker(), Door()
+    client = door.sender(broker)
+    broker.store.fence("stepping down")
+    answer = client.call(SEND, HEADER, b"x")
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert answer.remark == "stepping down; the message was not stored"
+
+
+async def test_a_put_that_wants_disks_waits_for_them_and_not_for_the_group() -> None:
+    broker, door, replicas = Broker(), Door(), Waiters()
+    client = door.sender(broker, replicas.wait())
+    flushed = client.send(SEND, header(properties="TANDEM_ACK\x01flushed\x02"), b"x")
+    written = client.send(SEND, header(properties="TANDEM_ACK\x01other\x02"), b"x")
+    assert client.answers() == []
+    assert len(door.flushed.waiting) == len(replicas.waiting) == 1
+    replicas.answer(PutMessageStatus.PUT_OK)
+    assert [answer.opaque for answer in client.answers()] == [written]
+    door.flushed.answer(PutMessageStatus.FLUSH_SLAVE_TIMEOUT, "may be in the log")
+    (answer,) = client.answers()
+    assert (answer.opaque, answer.code) == (flushed, ResponseCode.FLUSH_SLAVE_TIMEOUT)
+
+
+async def test_a_classic_group_knows_no_disks_of_slaves() -> None:
+    replicas = Waiters()
+    client = sender(Broker(), replication=replicas.wait())
+    client.send(SEND, header(properties="TANDEM_ACK\x01flushed\x02"), b"x")
+    client.answers()
+    assert len(replicas.waiting) == 1

@@ -1,0 +1,147 @@
+"""A replica and a journal under the control of a test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from ha.replica_role import ReplicaRole
+from node.group_journal import GroupJournal, JournalFile
+from node.handlers.admin import Admin
+from node.handlers.consumer_offset import ConsumerOffset
+from node.handlers.fenced_group import FencedGroup
+from node.journal_records import GroupTables
+from store import MessageStore, PutMessageStatus, StoreConfig
+from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import HARuntimeInfo
+from tests.node.doubles import BROKER, NOW_MS, Broker, Client
+
+if TYPE_CHECKING:
+    from node.dispatcher import Handler
+    from tandem.wire.remoting_command import RemotingCommand
+
+STATUS = FencedStatus(
+    node="a0",
+    group="broker-a",
+    role="MASTER",
+    epoch=3,
+    log_epoch=3,
+    master="a0",
+    incarnation="i",
+    promised=3,
+    log_start=0,
+    log_end=100,
+    flushed=100,
+    confirm=100,
+    min_isr=2,
+    ack_level="written",
+    isr=["a0", "a1"],
+    lease_left_ms=4000,
+)
+
+
+class FakeReplica:
+    """Implements `Replica`: a master, unless `refusal` says otherwise."""
+
+    def __init__(self) -> None:
+        self.role = ReplicaRole.MASTER
+        self.refusal = ""
+        self.admission_status = PutMessageStatus.SERVICE_NOT_AVAILABLE
+        self.orders: list[FencedCommand] = []
+        self.error: Exception | None = None
+
+    def admission(self) -> str:
+        return self.refusal
+
+    def status(self) -> FencedStatus:
+        return STATUS
+
+    async def command(self, command: FencedCommand) -> FencedCommandResult:
+        await trio.lowlevel.checkpoint()
+        self.orders.append(command)
+        if self.error is not None:
+            raise self.error
+        return FencedCommandResult(done=True, text="resigned")
+
+    def demote(self, refusal: str, role: ReplicaRole = ReplicaRole.FOLLOWER) -> None:
+        self.role = role
+        self.refusal = refusal
+
+
+class ConfirmedBroker(Broker):
+    """A broker of a fenced group that is its master; `confirm` is what replication would say."""
+
+    def _open(self, *, is_slave: bool) -> MessageStore:
+        config = StoreConfig(
+            "s",
+            mapped_file_size_commit_log_bytes=1 << 20,
+            mapped_file_size_consume_queue_bytes=6000,
+            max_message_size_bytes=100_000,
+            max_hash_slot_num=100,
+            max_index_num=1000,
+        )
+        store = MessageStore.open(
+            config,
+            disk=self.disk,
+            wall_clock_ms=lambda: NOW_MS,
+            store_host=BROKER,
+            is_slave=True,
+            confirm_bounds_reads=True,
+        )
+        if not is_slave:
+            store.become_master()
+        return store
+
+
+class FencedClient(Client):
+    """A client of the requests that fenced groups answer in ways of their own."""
+
+    def __init__(
+        self, broker: ConfirmedBroker, replica: FakeReplica, nursery: trio.Nursery
+    ) -> None:
+        self.broker = broker
+        self.journal = GroupJournal(
+            broker.store,
+            JournalFile(broker.disk, "s"),
+            GroupTables(),
+            0,
+            born_host=BROKER.packed,
+            wall_clock_ms=lambda: NOW_MS,
+        )
+        self.journal.on_offsets = lambda offsets: broker.offsets.adopt(offsets or {})
+        broker.topics.before_update = self.journal.topics_changed
+        info = HARuntimeInfo(master=True)
+        self.group = FencedGroup(
+            replica,
+            self.journal,
+            ConsumerOffset(broker.store, broker.topics, broker.offsets),
+            Admin(broker.topics, broker.offsets, lambda: info, is_slave=lambda: False),
+            spawn=nursery.start_soon,
+            send=broker.outbox.flush,
+            timeout_seconds=3,
+        )
+        handlers: dict[int, Handler] = {
+            **self.group.status_handlers(),
+            RequestCode.QUERY_CONSUMER_OFFSET: self.group.query_offset,
+            RequestCode.UPDATE_CONSUMER_OFFSET: self.group.update_offset,
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.group.create_topic,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self.group.topic_configs,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self.group.consumer_offsets,
+        }
+        super().__init__(handlers, broker.outbox)
+
+    def open(self) -> None:
+        self.confirm()
+        self.journal.open([])
+        self.confirm()
+
+    def confirm(self) -> None:
+        self.broker.store.announce()
+        self.broker.store.confirm(self.broker.store.max_physical_offset)
+        self.journal.catch_up()
+
+    def answers(self) -> list[RemotingCommand]:
+        self.journal.end_round()
+        return super().answers()

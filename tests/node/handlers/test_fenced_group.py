@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+import trio
+import trio.testing
+
+from ha.replica_role import ReplicaRole
+from node.handlers.fenced_group import refuse_all
+from store import PutMessageStatus
+from tandem.coordinator.interface import CoordinatorUnavailableError
+from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
+from tandem.wire.remoting_command import ONEWAY_FLAG
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import (
+    CreateTopicRequestHeader,
+    OffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
+from tandem.wire.response_code import ResponseCode
+from tests.node.doubles import Client
+from tests.node.fenced_doubles import STATUS, ConfirmedBroker, FakeReplica, FencedClient
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from trio.testing import MockClock
+
+UPDATE = RequestCode.UPDATE_CONSUMER_OFFSET
+QUERY = RequestCode.QUERY_CONSUMER_OFFSET
+COMMIT_42 = UpdateConsumerOffsetRequestHeader("g", "T", 2, 42)
+ASK = QueryConsumerOffsetRequestHeader("g", "T", 2)
+NEW_TOPIC = CreateTopicRequestHeader("New", "TBW102", 2, 2, 6, "SINGLE_TAG", 0, order=False)
+
+
+@asynccontextmanager
+async def open_client(replica: FakeReplica | None = None) -> AsyncIterator[FencedClient]:
+    async with trio.open_nursery() as nursery:
+        client = FencedClient(ConfirmedBroker(), replica or FakeReplica(), nursery)
+        client.open()
+        yield client
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_commit_is_answered_when_it_is_confirmed() -> None:
+    async with open_client() as client:
+        client.send(UPDATE, COMMIT_42)
+        assert client.answers() == []
+        assert client.connection.parked_puts == 1
+        client.confirm()
+        assert [answer.code for answer in client.answers()] == [0]
+        assert client.connection.parked_puts == 0
+        answer = client.call(QUERY, ASK)
+        assert answer.decode_header(OffsetResponseHeader).offset == 42
+
+
+async def test_an_offset_that_is_not_confirmed_is_not_told() -> None:
+    async with open_client() as client:
+        client.send(UPDATE, COMMIT_42)
+        assert client.call(QUERY, ASK).code == ResponseCode.QUERY_NOT_FOUND
+
+
+async def test_a_one_way_commit_is_gathered(autojump_clock: MockClock) -> None:
+    async with open_client() as client, trio.open_nursery() as nursery:
+        nursery.start_soon(client.journal.run)
+        client.send(UPDATE, COMMIT_42, flag=ONEWAY_FLAG)
+        await trio.sleep(0.2)
+        client.confirm()
+        assert client.journal.tables.offsets == {"T@g": {2: 42}}
+        assert client.answers() == []
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_commit_for_no_queue_is_refused() -> None:
+    async with open_client() as client:
+        nowhere = UpdateConsumerOffsetRequestHeader("g", "T", 99, 42)
+        assert client.call(UPDATE, nowhere).code == ResponseCode.INVALID_PARAMETER
+
+
+async def test_nobody_but_the_master_takes_or_tells_offsets() -> None:
+    replica = FakeReplica()
+    async with open_client(replica) as client:
+        replica.demote("a1 is the master, at 10.0.0.2:10911")
+        for code, header in ((UPDATE, COMMIT_42), (QUERY, ASK)):
+            answer = client.call(code, header)
+            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert "a1 is the master, at 10.0.0.2:10911" in (answer.remark or "")
+
+
+async def test_a_master_short_of_replicas_takes_no_offset_but_tells_those_it_has() -> None:
+    replica = FakeReplica()
+    async with open_client(replica) as client:
+        client.send(UPDATE, COMMIT_42)
+        client.answers()
+        client.confirm()
+        client.answers()
+        replica.demote("1 of 2 replicas live", ReplicaRole.MASTER)
+        replica.admission_status = PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
+        assert client.call(QUERY, ASK).code == 0
+        refused = client.call(UPDATE, UpdateConsumerOffsetRequestHeader("g", "T", 2, 43))
+        assert refused.remark == "1 of 2 replicas live; the offset was not committed"
+
+
+async def test_a_pulls_commit_is_taken_by_the_master_and_ignored_by_others() -> None:
+    async with open_client() as client:
+        client.journal.is_master = False
+        client.group.commit("g", "T", 0, 5)
+        client.journal.is_master = True
+        client.group.commit("g", "T", 1, 6)
+        client.send(UPDATE, COMMIT_42)
+        client.answers()
+        client.confirm()
+        assert client.journal.tables.offsets == {"T@g": {1: 6, 2: 42}}
+
+
+async def test_a_topic_is_answered_when_it_is_confirmed() -> None:
+    async with open_client() as client:
+        client.send(RequestCode.UPDATE_AND_CREATE_TOPIC, NEW_TOPIC)
+        assert client.answers() == []
+        client.confirm()
+        assert [answer.code for answer in client.answers()] == [0]
+        assert "New" in client.journal.tables.topics
+
+
+async def test_a_topic_is_not_changed_by_whom_a_message_would_be_refused() -> None:
+    replica = FakeReplica()
+    async with open_client(replica) as client:
+        replica.demote("the lease is over")
+        answer = client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, NEW_TOPIC)
+        assert answer.remark == "the lease is over; the topic was not changed"
+
+
+async def test_a_change_not_confirmed_in_time_is_answered_with_what_is_known(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_client() as client, trio.open_nursery() as nursery:
+        nursery.start_soon(client.journal.run)
+        client.send(UPDATE, COMMIT_42)
+        client.answers()
+        await trio.sleep(3.1)
+        (answer,) = client.answers()
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+        assert "may or may not stand" in (answer.remark or "")
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_status_is_told_as_json() -> None:
+    async with open_client() as client:
+        answer = client.call(RequestCode.FENCED_STATUS)
+        assert msgspec.json.decode(answer.body, type=FencedStatus) == STATUS
+
+
+async def test_an_order_is_answered_when_it_is_carried_out() -> None:
+    replica = FakeReplica()
+    async with open_client(replica) as client:
+        order = FencedCommand(command="resign")
+        client.send(RequestCode.FENCED_COMMAND, body=msgspec.json.encode(order))
+        assert client.connection.parked_puts == 1
+        await trio.testing.wait_all_tasks_blocked()
+        (answer,) = client.answers()
+        result = msgspec.json.decode(answer.body, type=FencedCommandResult)
+        assert result == FencedCommandResult(done=True, text="resigned")
+        assert replica.orders == [order]
+        assert client.connection.parked_puts == 0
+
+
+async def test_what_is_no_order_is_refused() -> None:
+    async with open_client() as client:
+        client.send(RequestCode.FENCED_COMMAND, body=b'{"command":"dance"}')
+        await trio.testing.wait_all_tasks_blocked()
+        (answer,) = client.answers()
+        assert answer.code == ResponseCode.INVALID_PARAMETER
+
+
+async def test_an_order_without_a_coordinator_is_told_as_unknown() -> None:
+    replica = FakeReplica()
+    replica.error = CoordinatorUnavailableError("no answer")
+    async with open_client(replica) as client:
+        order = FencedCommand(command="promote", node="a1")
+        client.send(RequestCode.FENCED_COMMAND, body=msgspec.json.encode(order))
+        await trio.testing.wait_all_tasks_blocked()
+        (answer,) = client.answers()
+        result = msgspec.json.decode(answer.body, type=FencedCommandResult)
+        assert not result.done
+        assert "not known" in result.text
+
+
+async def test_the_tables_are_told_to_slaves_of_the_classic_kind() -> None:
+    async with open_client() as client:
+        assert b'"T"' in client.call(RequestCode.GET_ALL_TOPIC_CONFIG).body
+        assert b"offsetTable" in client.call(RequestCode.GET_ALL_CONSUMER_OFFSET).body
+
+
+async def test_who_takes_no_part_says_why() -> None:
+    client = Client({RequestCode.PULL_MESSAGE: refuse_all(lambda: "a0 is in quarantine: why")})
+    answer = client.call(RequestCode.PULL_MESSAGE)
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert answer.remark == "a0 is in quarantine: why"
