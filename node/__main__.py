@@ -20,11 +20,10 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import random
 import resource
 import signal
 import sys
-import time
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -32,18 +31,21 @@ import msgspec
 import trio
 
 from ha.errors import AddressInUseError, NetworkError
-from node.checked_cluster import checked_cluster
+from node.checked_cluster import checked_cluster, checked_coordinator
 from node.config import load_config
 from node.errors import NodeError
-from node.net import TCPNetwork
+from node.fenced_settings import COORDINATOR
+from node.machine import Machine, this_machine
 from node.run import run_node
 from store import StoreError
-from store.disk import RealDisk
+from tandem.coordinator.client import connect
+from tandem.coordinator.interface import CoordinatorRefusedError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from node.config import NodeConfig
+    from tandem.coordinator.client import EtcdClient
 
 EXIT_CONFIG: Final = 2
 EXIT_BUSY: Final = 3
@@ -52,7 +54,9 @@ EXIT_STORE: Final = 4
 LIFELINE_FD: Final = 0
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(
+    arguments: Sequence[str] | None = None, machine: Callable[[], Machine] = this_machine
+) -> int:
     """Run the command line; return the exit status."""
     if not __debug__:
         return _fail(1, "a node checks itself with assertions; run Python without -O")
@@ -67,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _set_up_logging(config.node.name)
     _allow_open_files()
     try:
-        trio.run(_run, config, options.supervised)
+        trio.run(_run, config, options.supervised, machine())
     except ExceptionGroup as group:
         expected = _expected_error(group)
         if expected is None:
@@ -103,13 +107,17 @@ def _check(file: Path) -> int:
     return 0
 
 
-async def _run(config: NodeConfig, supervised: bool) -> None:  # noqa: FBT001 - trio.run
+async def _run(
+    config: NodeConfig,
+    supervised: bool,  # noqa: FBT001 - trio.run
+    machine: Machine,
+) -> None:
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
         await nursery.start(_stop_on_signal, stop)
         if supervised:
             nursery.start_soon(_stop_on_lifeline, stop)
-        await nursery.start(_run_until_stopped, nursery, config, stop)
+        await nursery.start(_run_until_stopped, nursery, config, machine, stop)
         if supervised:
             ready = msgspec.json.encode({"name": config.node.name}).decode()
             sys.stdout.write(f"READY {ready}\n")
@@ -119,19 +127,39 @@ async def _run(config: NodeConfig, supervised: bool) -> None:  # noqa: FBT001 - 
 async def _run_until_stopped(
     nursery: trio.Nursery,
     config: NodeConfig,
+    machine: Machine,
     stop: trio.Event,
     task_status: trio.TaskStatus[None],
 ) -> None:
-    await run_node(
-        config,
-        disk=RealDisk(),
-        network=TCPNetwork(),
-        wall_clock_ms=lambda: time.time_ns() // 1_000_000,
-        random=random.Random(),
-        stop=stop,
-        task_status=task_status,
-    )
+    async with _coordinator(config) as coordinator:
+        await run_node(
+            config,
+            disk=machine.disk,
+            network=machine.network,
+            wall_clock_ms=machine.wall_clock_ms,
+            random=machine.random,
+            stop=stop,
+            task_status=task_status,
+            coordinator=coordinator,
+            boottime=machine.boottime,
+            boot_id=machine.boot_id,
+            on_event=machine.on_event,
+        )
     nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _coordinator(config: NodeConfig) -> AsyncIterator[EtcdClient | None]:
+    """The client of the coordinator; None for a classic group, which has none."""
+    if not config.is_fenced:
+        yield None
+        return
+    reach = config.node.reach.get(COORDINATOR, "")
+    client = connect(checked_coordinator(config.cluster), reach=reach)
+    try:
+        yield client
+    finally:
+        await client.aclose()
 
 
 async def _stop_on_signal(
@@ -165,9 +193,14 @@ def _allow_open_files() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
+_EXPECTED: Final = (NodeError, StoreError, NetworkError, CoordinatorRefusedError)
+
+
 def _expected_error(group: ExceptionGroup[Exception]) -> Exception | None:
     """The error to tell about, if all in the group are of the kinds that are not bugs."""
-    expected, unexpected = group.split((NodeError, StoreError, NetworkError))
+    expected, unexpected = group.split(
+        (NodeError, StoreError, NetworkError, CoordinatorRefusedError)
+    )
     if unexpected is not None:
         return None
     error: Exception | None = expected
@@ -181,6 +214,8 @@ def _explain(error: Exception) -> int:
         return _fail(error.exit_status, str(error))
     if isinstance(error, AddressInUseError):
         return _fail(EXIT_BUSY, str(error))
+    if isinstance(error, CoordinatorRefusedError):
+        return _fail(EXIT_CONFIG, f"the coordinator: {error}")
     if isinstance(error, StoreError):
         return _fail(EXIT_STORE, str(error))
     return _fail(1, str(error))
