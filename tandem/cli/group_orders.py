@@ -1,0 +1,261 @@
+"""What an operator may tell a fenced group: promote, resign, rejoin, recover-group.
+
+Each order is refused where it would lose messages, by the node that would have to carry it out or,
+for recover-group, by `tandem.wire.group_recovery`; the refusal says how much. Only `accept_loss`
+overrules it. Nothing is asked back: an order is either safe or has been accepted beforehand.
+
+    promote, resign    go to the present master, then it is waited for the next one
+    rejoin             goes to the node itself
+    recover-group      is written into the coordinator, as one transaction that compares everything
+                       it was decided by; then it is waited for a master
+"""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+import msgspec
+import trio
+
+from tandem.cli.group_view import (
+    GroupRecords,
+    GroupView,
+    Member,
+    decode_records,
+    group_view,
+)
+from tandem.client.errors import ClientError
+from tandem.coordinator.interface import (
+    Compare,
+    CoordinatorError,
+    CoordinatorUnavailableError,
+    Delete,
+    Put,
+    Snapshot,
+    TransactionResult,
+)
+from tandem.wire.group_recovery import plan_recovery
+from tandem.wire.group_state import GroupKeys, MalformedGroupRecordError, encode_record
+from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
+
+if TYPE_CHECKING:
+    from tandem.client import Admin
+
+ANSWER_SECONDS_MAX: Final = 3.0
+"""A frozen node accepts connections and says nothing; waiting longer would not change that."""
+
+POLL_SECONDS: Final = 0.2
+
+DONE: Final = 0
+REFUSED: Final = 1
+COULD_NOT_ASK: Final = 2
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What came of an order. `exit_status`: DONE, REFUSED or COULD_NOT_ASK."""
+
+    exit_status: int
+    text: str
+    master: str = ""
+    """Who has become master of it."""
+
+
+class RecordStore(Protocol):
+    """What is needed of a `tandem.coordinator.interface.Coordinator`."""
+
+    async def read(self, prefix: str) -> Snapshot:
+        """Return all keys under `prefix`."""
+
+    async def transact(
+        self, compares: Sequence[Compare], operations: Sequence[Put | Delete]
+    ) -> TransactionResult:
+        """Do all operations if all compares hold, else nothing."""
+
+
+class FencedGroup:
+    """One fenced group and whom to ask about it. Asking never fails: silence is an answer."""
+
+    def __init__(
+        self,
+        cluster: str,
+        name: str,
+        members: Sequence[Member],
+        admin: "Admin",
+        coordinator: RecordStore | str,
+    ) -> None:
+        """`coordinator`: text in place of one says why it cannot be asked."""
+        self.name = name
+        self.members = members
+        self.keys = GroupKeys(cluster, name)
+        self.admin = admin
+        self.coordinator = coordinator
+
+    def address(self, node: str) -> str:
+        """Where a member answers clients."""
+        return next(member.address for member in self.members if member.name == node)
+
+    async def view(self) -> GroupView:
+        """Ask everybody at once; takes at most `ANSWER_SECONDS_MAX`."""
+        answers: dict[str, FencedStatus | str] = {}
+        records: GroupRecords | str = ""
+
+        async def ask_node(member: Member) -> None:
+            answers[member.name] = await self._status(member)
+
+        async def ask_coordinator() -> None:
+            nonlocal records
+            records = await self.records()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask_coordinator)
+            for member in self.members:
+                nursery.start_soon(ask_node, member)
+        return group_view(self.name, self.members, answers, records)
+
+    async def _status(self, member: Member) -> FencedStatus | str:
+        with trio.move_on_after(ANSWER_SECONDS_MAX):
+            try:
+                return await self.admin.fenced_status(member.address)
+            except ClientError as error:
+                return str(error)
+        return f"no answer in {ANSWER_SECONDS_MAX:.0f} s"
+
+    async def records(self) -> GroupRecords | str:
+        """Return what the coordinator holds, or why it does not say."""
+        if isinstance(self.coordinator, str):
+            return self.coordinator
+        with trio.move_on_after(ANSWER_SECONDS_MAX):
+            try:
+                snapshot = await self.coordinator.read(self.keys.prefix)
+                found = {key: (kv.value, kv.mod_revision) for key, kv in snapshot.values.items()}
+                return decode_records(self.keys, found)
+            except (CoordinatorError, MalformedGroupRecordError) as error:
+                return str(error)
+        return f"no answer in {ANSWER_SECONDS_MAX:.0f} s"
+
+
+async def promote(
+    group: FencedGroup, node: str, *, accept_loss: bool, wait_seconds: float
+) -> Outcome:
+    """Make `node` the master, by way of the present one."""
+    view = await group.view()
+    if view.master == node:
+        return Outcome(DONE, f"{node} is master of {group.name} already, epoch {view.epoch}")
+    command = FencedCommand(command="promote", node=node, accept_loss=accept_loss)
+    return await _tell_the_master(group, view, command, wait_seconds)
+
+
+async def resign(group: FencedGroup, *, accept_loss: bool, wait_seconds: float) -> Outcome:
+    """Let the present master step back for another."""
+    view = await group.view()
+    command = FencedCommand(command="resign", accept_loss=accept_loss)
+    return await _tell_the_master(group, view, command, wait_seconds)
+
+
+async def rejoin(group: FencedGroup, node: str, *, accept_loss: bool) -> Outcome:
+    """Let a node that was set aside join again, as a replica of the present master."""
+    command = FencedCommand(command="rejoin", node=node, accept_loss=accept_loss)
+    result = await _give(group, node, command)
+    if isinstance(result, Outcome):
+        return result
+    return Outcome(DONE if result.done else REFUSED, _in_words(result, accept_loss=accept_loss))
+
+
+async def recover_group(
+    group: FencedGroup, *, min_isr: int, accept_loss: bool, wait_seconds: float
+) -> Outcome:
+    """Let a group go on that cannot elect a master any more, with the best log there is."""
+    records = await group.records()
+    if isinstance(records, str) or isinstance(group.coordinator, str):
+        return Outcome(COULD_NOT_ASK, f"the coordinator cannot be asked: {records}")
+    plan = plan_recovery(
+        group=group.name,
+        state=records.state,
+        leader=records.leader,
+        nodes=records.nodes,
+        members=[member.name for member in group.members],
+        min_isr=min_isr,
+        accept_loss=accept_loss,
+    )
+    if plan.state is None:
+        lost = f" (up to {plan.lost_bytes:,} bytes would be lost)" if plan.lost_bytes else ""
+        return Outcome(REFUSED, f"refused: {plan.text}{lost}")
+    try:
+        result = await group.coordinator.transact(
+            _compares(group.keys, records),
+            [Put(group.keys.state, encode_record(plan.state))],
+        )
+    except CoordinatorUnavailableError as error:
+        text = f"{error}; it may have been written: see `tandem ha status`"
+        return Outcome(COULD_NOT_ASK, text)
+    except CoordinatorError as error:
+        return Outcome(COULD_NOT_ASK, f"the coordinator refused, nothing was written: {error}")
+    if not result.succeeded:
+        text = "refused: a node came, went or wrote while this was decided; try again"
+        return Outcome(REFUSED, text)
+    old_epoch = records.state.epoch if records.state else 0
+    outcome = await _wait_for_master(group, lambda view: view.epoch > old_epoch, wait_seconds)
+    return Outcome(outcome.exit_status, f"{plan.text}; {outcome.text}")
+
+
+def _compares(keys: GroupKeys, records: GroupRecords) -> list[Compare]:
+    """Everything that was read is as it was, and there still is no master."""
+    decided_by = {keys.state, keys.leader, *map(keys.node, records.nodes)}
+    return [Compare(key, records.revisions.get(key, 0)) for key in sorted(decided_by)]
+
+
+async def _tell_the_master(
+    group: FencedGroup, view: GroupView, command: FencedCommand, wait_seconds: float
+) -> Outcome:
+    if not view.master:
+        silent = all(node.role == "down" for node in view.nodes)
+        text = f"{group.name} has no master that could hand over: {'; '.join(view.reasons)}"
+        return Outcome(COULD_NOT_ASK if silent else REFUSED, text)
+    result = await _give(group, view.master, command)
+    if isinstance(result, Outcome):
+        return result
+    words = _in_words(result, accept_loss=command.accept_loss)
+    if not result.done:
+        return Outcome(REFUSED, words)
+    outcome = await _wait_for_master(group, lambda now: now.epoch > view.epoch, wait_seconds)
+    if outcome.master and command.node and outcome.master != command.node:
+        return Outcome(REFUSED, f"{words}; but {outcome.text}")
+    return Outcome(outcome.exit_status, f"{words}; {outcome.text}")
+
+
+async def _give(
+    group: FencedGroup, node: str, command: FencedCommand
+) -> FencedCommandResult | Outcome:
+    try:
+        return await group.admin.fenced_command(group.address(node), command)
+    except ClientError as error:
+        doubt = "; see `tandem ha status` for what came of it" if error.outcome_unknown else ""
+        return Outcome(COULD_NOT_ASK, f"{node} could not be told: {error}{doubt}")
+
+
+def _in_words(result: FencedCommandResult, *, accept_loss: bool) -> str:
+    loss = f"{result.lost_messages:,} messages ({result.lost_bytes:,} bytes of log)"
+    has_loss = result.lost_messages > 0 or result.lost_bytes > 0
+    if result.done:
+        return f"{result.text} (lost: {loss})" if has_loss else result.text
+    words = f"refused: {result.text}"
+    if has_loss and not accept_loss:
+        words += f". It would lose {loss}; --accept-loss does it all the same"
+    return words
+
+
+async def _wait_for_master(
+    group: FencedGroup, is_new: Callable[[GroupView], bool], wait_seconds: float
+) -> Outcome:
+    """Wait until a new master is open."""
+    start = trio.current_time()
+    view = await group.view()
+    while not (view.master and is_new(view)):
+        if trio.current_time() - start > wait_seconds:
+            reasons = "; ".join(view.reasons) or "the old one is still there"
+            text = f"there is no new master after {wait_seconds:g} s: {reasons}"
+            return Outcome(REFUSED, text)
+        await trio.sleep(POLL_SECONDS)
+        view = await group.view()
+    seconds = trio.current_time() - start
+    text = f"{view.master} is master of {group.name}, epoch {view.epoch}, after {seconds:.1f} s"
+    return Outcome(DONE, text, view.master)

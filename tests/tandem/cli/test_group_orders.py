@@ -1,0 +1,343 @@
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import msgspec
+import trio
+from trio.testing import MockClock
+
+from tandem.cli.group_orders import (
+    COULD_NOT_ASK,
+    DONE,
+    REFUSED,
+    FencedGroup,
+    promote,
+    recover_group,
+    rejoin,
+    resign,
+)
+from tandem.client import Admin
+from tandem.coordinator.interface import (
+    Compare,
+    CoordinatorRefusedError,
+    CoordinatorUnavailableError,
+    Delete,
+    KeyValue,
+    Put,
+    Snapshot,
+    TransactionResult,
+)
+from tandem.wire.group_state import (
+    GroupKeys,
+    GroupState,
+    LeaderRecord,
+    NodeRecord,
+    decode_state,
+    encode_record,
+)
+from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
+from tandem.wire.remoting_command import RemotingCommand
+from tandem.wire.request_code import RequestCode
+from tests.tandem.cli.test_group_view import MEMBERS, master, status
+from tests.tandem.client.fake_broker import FakeBroker, FakeNetwork, answer_to
+
+KEYS = GroupKeys("C", "g")
+
+
+class FakeRecords:
+    """A coordinator's keys; `trouble` is raised instead of an answer."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, tuple[bytes, int]] = {}
+        self.revision = 1
+        self.trouble: Exception | None = None
+        self.trouble_of_transactions: Exception | None = None
+
+    def write(self, key: str, record: GroupState | LeaderRecord | NodeRecord) -> None:
+        self.revision += 1
+        self.values[key] = (encode_record(record), self.revision)
+
+    async def read(self, prefix: str) -> Snapshot:
+        await trio.lowlevel.checkpoint()
+        if self.trouble:
+            raise self.trouble
+        found = {
+            key: KeyValue(key, value, revision, revision, 0)
+            for key, (value, revision) in self.values.items()
+            if key.startswith(prefix)
+        }
+        return Snapshot(self.revision, found)
+
+    async def transact(
+        self, compares: Sequence[Compare], operations: Sequence[Put | Delete]
+    ) -> TransactionResult:
+        await trio.lowlevel.checkpoint()
+        if self.trouble_of_transactions:
+            raise self.trouble_of_transactions
+        for compare in compares:
+            if self.values.get(compare.key, (b"", 0))[1] != compare.mod_revision:
+                return TransactionResult(succeeded=False, revision=self.revision)
+        for operation in operations:
+            assert isinstance(operation, Put)
+            self.revision += 1
+            self.values[operation.key] = (operation.value, self.revision)
+        return TransactionResult(succeeded=True, revision=self.revision)
+
+
+class Nodes:
+    """Three nodes that answer what they are told to; the orders they were given."""
+
+    def __init__(self) -> None:
+        self.statuses: dict[str, FencedStatus] = {
+            "a": master(), "b": status("b"), "c": status("c")
+        }  # fmt: skip
+        self.result = FencedCommandResult(done=True, text="handed over")
+        self.orders: list[tuple[str, FencedCommand]] = []
+        self.on_order: Callable[[FencedCommand], None] = lambda _: None
+        self.records = FakeRecords()
+        self.brokers = {member.address: self._broker(member.name) for member in MEMBERS}
+        self.elect("a", 7)
+
+    def _broker(self, name: str) -> FakeBroker:
+        broker = FakeBroker()
+
+        def told(request: RemotingCommand) -> RemotingCommand:
+            command = msgspec.json.decode(request.body, type=FencedCommand)
+            self.orders.append((name, command))
+            self.on_order(command)
+            return answer_to(request, body=msgspec.json.encode(self.result))
+
+        broker.handlers[RequestCode.FENCED_STATUS] = lambda request: answer_to(
+            request, body=msgspec.json.encode(self.statuses[name])
+        )
+        broker.handlers[RequestCode.FENCED_COMMAND] = told
+        return broker
+
+    def elect(self, name: str, epoch: int) -> None:
+        """Let a node be master, for the coordinator and itself."""
+        isr = {"a": "incarnation-a", "b": "incarnation-b"}
+        self.records.write(
+            KEYS.state, GroupState(epoch=epoch, master=name, isr=isr, min_isr=2, reason="test")
+        )
+        self.records.write(KEYS.leader, LeaderRecord(node=name, session="s", epoch=epoch))
+        for other in "abc":
+            self.statuses[other] = status(other, epoch=epoch)
+        self.statuses[name] = master(name, epoch=epoch)
+
+    def nobody_is_master(self) -> None:
+        """Take the leader's key away; no node can be elected."""
+        self.records.values.pop(KEYS.leader, None)
+        for name in "abc":
+            self.statuses[name] = status(name, refusal="not in the in-sync set")
+
+    def register(self, name: str, epoch: int, end: int) -> None:
+        """Let a node say what it has, with an incarnation that is in no in-sync set."""
+        record = NodeRecord(node=name, session="s", incarnation="new", epoch=epoch, end=end)
+        self.records.write(KEYS.node(name), record)
+
+
+@asynccontextmanager
+async def group_of(nodes: Nodes) -> AsyncIterator[FencedGroup]:
+    async with trio.open_nursery() as nursery:
+        network = FakeNetwork(nursery, nodes.brokers)
+        addresses = [member.address for member in MEMBERS]
+        async with Admin(addresses, open_stream=network.open_stream) as admin:
+            yield FencedGroup("C", "g", MEMBERS, admin, nodes.records)
+        nursery.cancel_scope.cancel()
+
+
+async def test_everybody_is_asked_and_silence_is_an_answer(autojump_clock: MockClock) -> None:
+    nodes = Nodes()
+    del nodes.brokers[MEMBERS[1].address]
+    nodes.brokers[MEMBERS[2].address].handlers[RequestCode.FENCED_STATUS] = lambda _: None
+    async with group_of(nodes) as group:
+        view = await group.view()
+        assert view.master == "a"
+        assert "refuses" in view.nodes[1].trouble
+        assert "in time" in view.nodes[2].trouble or "no answer" in view.nodes[2].trouble
+        nodes.records.trouble = CoordinatorUnavailableError("it is gone")
+        assert (await group.view()).coordinator_trouble == "it is gone"
+        nodes.records.trouble = None
+        nodes.records.values[KEYS.state] = (b"?", 9)
+        assert "is not a GroupState" in (await group.view()).coordinator_trouble
+        group.coordinator = "no such file"
+        assert (await group.view()).coordinator_trouble == "no such file"
+
+
+async def test_promote_asks_the_master_and_waits_for_the_next(autojump_clock: MockClock) -> None:
+    nodes = Nodes()
+    nodes.on_order = lambda _: nodes.elect("b", 8)
+    async with group_of(nodes) as group:
+        outcome = await promote(group, "b", accept_loss=False, wait_seconds=10)
+    assert outcome.exit_status == DONE
+    assert outcome.text == "handed over; b is master of g, epoch 8, after 0.0 s"
+    assert nodes.orders == [("a", FencedCommand(command="promote", node="b"))]
+
+
+async def test_the_master_is_promoted_already(autojump_clock: MockClock) -> None:
+    nodes = Nodes()
+    async with group_of(nodes) as group:
+        outcome = await promote(group, "a", accept_loss=False, wait_seconds=10)
+    assert (outcome.exit_status, nodes.orders) == (DONE, [])
+    assert outcome.text == "a is master of g already, epoch 7"
+
+
+async def test_a_refusal_says_what_it_would_cost(autojump_clock: MockClock) -> None:
+    nodes = Nodes()
+    nodes.result = FencedCommandResult(
+        done=False, text="c lacks messages", lost_messages=1234, lost_bytes=5000
+    )
+    async with group_of(nodes) as group:
+        outcome = await promote(group, "c", accept_loss=False, wait_seconds=10)
+    assert outcome.exit_status == REFUSED
+    assert outcome.text == (
+        "refused: c lacks messages. It would lose 1,234 messages (5,000 bytes of log);"
+        " --accept-loss does it all the same"
+    )
+
+
+async def test_an_accepted_loss_is_told_and_named(autojump_clock: MockClock) -> None:
+    nodes = Nodes()
+    nodes.result = FencedCommandResult(done=True, text="handed over", lost_messages=3)
+    nodes.on_order = lambda _: nodes.elect("c", 8)
+    async with group_of(nodes) as group:
+        outcome = await promote(group, "c", accept_loss=True, wait_seconds=10)
+    assert outcome.text.startswith("handed over (lost: 3 messages (0 bytes of log)); c is master")
+    assert nodes.orders[0][1].accept_loss
+
+
+async def test_that_another_node_became_master_is_no_success(autojump_clock: MockClock) -> None:
+    nodes = Nodes()
+    nodes.on_order = lambda _: nodes.elect("c", 8)
+    async with group_of(nodes) as group:
+        outcome = await promote(group, "b", accept_loss=False, wait_seconds=10)
+    assert outcome.exit_status == REFUSED
+    assert "but c is master of g" in outcome.text
+
+
+async def test_waiting_for_the_next_master_is_bounded(autojump_clock: MockClock) -> None:
+    nodes = Nodes()
+    nodes.on_order = lambda _: nodes.nobody_is_master()
+    async with group_of(nodes) as group:
+        outcome = await resign(group, accept_loss=False, wait_seconds=10)
+    assert outcome.exit_status == REFUSED
+    assert "no new master after 10 s: a: not in the in-sync set" in outcome.text
+    assert 10 <= trio.current_time() < 11
+
+
+async def test_resign_waits_for_whoever_wins(autojump_clock: MockClock) -> None:
+    nodes = Nodes()
+    nodes.on_order = lambda _: nodes.elect("a", 8)
+    async with group_of(nodes) as group:
+        outcome = await resign(group, accept_loss=False, wait_seconds=10)
+    assert outcome.exit_status == DONE
+    assert "a is master of g, epoch 8" in outcome.text
+
+
+async def test_without_a_master_nobody_can_hand_over(autojump_clock: MockClock) -> None:
+    nodes = Nodes()
+    nodes.nobody_is_master()
+    async with group_of(nodes) as group:
+        outcome = await promote(group, "b", accept_loss=False, wait_seconds=10)
+        assert outcome.exit_status == REFUSED
+        assert "g has no master that could hand over: a: not in" in outcome.text
+        nodes.brokers.clear()
+        outcome = await resign(group, accept_loss=False, wait_seconds=10)
+    assert outcome.exit_status in (REFUSED, COULD_NOT_ASK)
+
+
+async def test_that_nobody_answers_is_not_a_refusal(autojump_clock: MockClock) -> None:
+    nodes = Nodes()
+    nodes.brokers.clear()
+    async with group_of(nodes) as group:
+        outcome = await resign(group, accept_loss=False, wait_seconds=10)
+    assert outcome.exit_status == COULD_NOT_ASK
+
+
+async def test_rejoin_goes_to_the_node_itself(autojump_clock: MockClock) -> None:
+    nodes = Nodes()
+    nodes.result = FencedCommandResult(done=True, text="c copies the log of a", lost_bytes=9)
+    async with group_of(nodes) as group:
+        outcome = await rejoin(group, "c", accept_loss=True)
+        assert nodes.orders == [("c", FencedCommand(command="rejoin", node="c", accept_loss=True))]
+        assert (outcome.exit_status, outcome.text) == (
+            DONE,
+            "c copies the log of a (lost: 0 messages (9 bytes of log))",
+        )
+        nodes.result = FencedCommandResult(done=False, text="c is not set aside")
+        assert (await rejoin(group, "c", accept_loss=False)).exit_status == REFUSED
+        broker = nodes.brokers[MEMBERS[2].address]
+        broker.handlers[RequestCode.FENCED_COMMAND] = lambda _: None
+        outcome = await rejoin(group, "c", accept_loss=False)
+    assert outcome.exit_status == COULD_NOT_ASK
+    assert "for what came of it" in outcome.text
+
+
+def lost_group() -> Nodes:
+    """No member of the in-sync set is left as it was; three nodes are registered."""
+    nodes = Nodes()
+    nodes.nobody_is_master()
+    for name, end in (("a", 100), ("b", 300), ("c", 200)):
+        nodes.register(name, 7, end)
+    return nodes
+
+
+async def test_recover_group_writes_the_longest_log_and_waits(autojump_clock: MockClock) -> None:
+    nodes = lost_group()
+
+    async def take_over() -> None:
+        await trio.sleep(1)
+        nodes.elect("b", 9)
+
+    async with group_of(nodes) as group, trio.open_nursery() as nursery:
+        refused = await recover_group(group, min_isr=2, accept_loss=False, wait_seconds=5)
+        assert refused.exit_status == REFUSED
+        assert "--accept-loss" in refused.text
+        nursery.start_soon(take_over)
+        outcome = await recover_group(group, min_isr=2, accept_loss=True, wait_seconds=5)
+    assert outcome.exit_status == DONE
+    assert "b has the longest log" in outcome.text
+    assert "b is master of g, epoch 9" in outcome.text
+
+
+async def test_what_changed_meanwhile_stops_a_recovery(autojump_clock: MockClock) -> None:
+    nodes = lost_group()
+    before = nodes.records.values[KEYS.state]
+    read = nodes.records.read
+
+    async def read_and_change(prefix: str) -> Snapshot:
+        snapshot = await read(prefix)
+        nodes.register("c", 7, 900)
+        return snapshot
+
+    nodes.records.read = read_and_change  # type: ignore[method-assign]  # something in between
+    async with group_of(nodes) as group:
+        outcome = await recover_group(group, min_isr=2, accept_loss=True, wait_seconds=5)
+    assert outcome.exit_status == REFUSED
+    assert "try again" in outcome.text
+    assert nodes.records.values[KEYS.state] == before
+
+
+async def test_a_recovery_that_nobody_follows_says_so(autojump_clock: MockClock) -> None:
+    nodes = lost_group()
+    async with group_of(nodes) as group:
+        outcome = await recover_group(group, min_isr=2, accept_loss=True, wait_seconds=5)
+    assert outcome.exit_status == REFUSED
+    assert "no new master after 5 s" in outcome.text
+    state = decode_state(nodes.records.values[KEYS.state][0])
+    assert (state.isr, state.master) == ({"b": "new"}, "")
+
+
+async def test_a_coordinator_in_trouble_is_told_and_what_it_means(
+    autojump_clock: MockClock,
+) -> None:
+    nodes = lost_group()
+    async with group_of(nodes) as group:
+        nodes.records.trouble_of_transactions = CoordinatorUnavailableError("no answer")
+        outcome = await recover_group(group, min_isr=2, accept_loss=True, wait_seconds=5)
+        assert (outcome.exit_status, "may have been written" in outcome.text) == (2, True)
+        nodes.records.trouble_of_transactions = CoordinatorRefusedError("wrong user")
+        outcome = await recover_group(group, min_isr=2, accept_loss=True, wait_seconds=5)
+        assert (outcome.exit_status, "nothing was written" in outcome.text) == (2, True)
+        nodes.records.trouble = CoordinatorUnavailableError("no answer")
+        outcome = await recover_group(group, min_isr=2, accept_loss=True, wait_seconds=5)
+        assert outcome == type(outcome)(COULD_NOT_ASK, "the coordinator cannot be asked: no answer")
