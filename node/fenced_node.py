@@ -253,7 +253,6 @@ class _FencedNode:
             wall_clock_ms=machine.wall_clock_ms,
         )
         self._registration = Registration(config, machine.network, names.routes, tables.topics)
-        self._registration_scope = trio.CancelScope()
         self._learners = Learners(config, store, machine.network, lambda: self.ha.confirm_offset)
         self._heartbeats = ClientHeartbeat(
             self._clients, tables.topics, is_slave=lambda: bool(self.ha.admission())
@@ -305,12 +304,12 @@ class _FencedNode:
                 if not stop.is_set():
                     grace_seconds = min(grace_seconds, RESTART_GRACE_SECONDS)
                     _log.warning("begins again as a follower: %s", self.ha.restart_reason)
+                self._registration.leave()
                 self._journal.close(self.ha.restart_reason or f"{node.name} is stopping")
                 self._outbox.flush()
                 self._server.stop_reading()
                 connections.cancel_scope.deadline = trio.current_time() + grace_seconds
             services.cancel_scope.cancel()
-        self._registration.unregister_here()
 
     async def _wait_for_end(self, stop: trio.Event) -> None:
         async with trio.open_nursery() as nursery:
@@ -333,7 +332,7 @@ class _FencedNode:
             self._delayed.close()
 
     def _start_services(self, services: trio.Nursery) -> None:
-        services.start_soon(self._register)
+        services.start_soon(self._registration.run)
         services.start_soon(self._holds.run)
         services.start_soon(self._journal.run)
         services.start_soon(self._server.close_idle)
@@ -378,8 +377,7 @@ class _FencedNode:
     def _role_changed(self) -> None:
         ha = self.ha
         if ha.role is ReplicaRole.QUARANTINED:
-            self._registration_scope.cancel()
-            self._registration.unregister_here()
+            self._registration.leave()
             self._dispatcher.handlers = self._handlers_in_quarantine()
             return
         is_master = ha.role is ReplicaRole.MASTER
@@ -495,10 +493,6 @@ class _FencedNode:
         self._outbox.flush()
 
     # -- tasks -----------------------------------------------------------------------------------
-
-    async def _register(self) -> None:
-        with self._registration_scope:
-            await self._registration.run()
 
     async def _forget_the_silent(self) -> None:
         while True:

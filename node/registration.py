@@ -61,6 +61,7 @@ class Registration:
             enable_acting_master=False,
         )
         self._epoch = 0
+        self._scope = trio.CancelScope()
         self._links = [
             PeerLink(
                 network,
@@ -83,8 +84,9 @@ class Registration:
             self._header = msgspec.structs.replace(self._header, broker_id=broker_id)
             self.topics_changed()
 
-    def unregister_here(self) -> None:
-        """Take this node off its own name server; the others see its connections close."""
+    def leave(self) -> None:
+        """Be in no route any more: the other name servers see the connections of `run` close."""
+        self._scope.cancel()
         header = self._header
         self._routes.unregister(
             UnregisterBrokerRequestHeader(
@@ -99,15 +101,18 @@ class Registration:
             link.hurry()
 
     async def run(self) -> None:
-        """Register until cancelled."""
-        async with trio.open_nursery() as nursery:
-            for link in self._links:
-                nursery.start_soon(link.run, self._interval_seconds)
-            while True:
-                self._register_here()
-                await trio.sleep(self._interval_seconds)
+        """Register until cancelled, or until `leave`."""
+        with self._scope:
+            async with trio.open_nursery() as nursery:
+                for link in self._links:
+                    nursery.start_soon(link.run, self._interval_seconds)
+                while True:
+                    self._register_here()
+                    await trio.sleep(self._interval_seconds)
 
     def _register_here(self) -> None:
+        if self._scope.cancel_called:
+            return
         self._routes.register(
             self._header, self._configs(), connection=None, now=trio.current_time()
         )

@@ -95,8 +95,10 @@ async def test_a_change_of_role_is_known_to_all_name_servers_at_once(
         assert [addresses_of(table) for table in tables] == [{0: "10.0.0.1:10911"}] * 3
         routes = [table.route("T") for table in tables]
         assert [route and route.broker_datas[0].master_epoch for route in routes] == [7] * 3
-        registration.unregister_here()
-        assert here.route("T") is None
+        registration.leave()
+        registration.topics_changed()
+        await trio.sleep(0.05)
+        assert [table.route("T") for table in tables] == [None] * 3
         nursery.cancel_scope.cancel()
 
 
