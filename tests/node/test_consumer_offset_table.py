@@ -111,3 +111,22 @@ def test_the_version_moves_once_in_many_commits(tmp_path: Path) -> None:
     offsets.commit("g", "T", 0, 0)
     after = decode_json_body(offsets.encode(), ConsumerOffsetTableBody).data_version
     assert (before, after) == (DataVersion(), DataVersion(0, 1234, 1))
+
+
+def test_what_others_decided_on_is_taken_over_and_saved(tmp_path: Path) -> None:
+    offsets = table(tmp_path)
+    offsets.commit("g", "T", 0, 1)
+    offsets.commit("g", "T", 1, 1)
+    offsets.adopt({"T@g": {0: 5}})
+    offsets.save()
+    assert table(tmp_path).offsets() == {"T@g": {0: 5, 1: 1}}
+    offsets.replace({"U@g": {2: 3}})
+    offsets.save()
+    assert table(tmp_path).offsets() == {"U@g": {2: 3}}
+
+
+def test_a_copy_of_the_offsets_changes_on_its_own(tmp_path: Path) -> None:
+    offsets = table(tmp_path)
+    offsets.commit("g", "T", 0, 1)
+    offsets.offsets()["T@g"][0] = 9
+    assert offsets.query("g", "T", 0) == 1

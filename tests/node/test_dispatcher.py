@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from node.dispatcher import response_to
 from node.errors import RequestError
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.remoting_command import (
@@ -81,3 +82,9 @@ async def test_an_answer_from_a_client_is_ignored() -> None:
     client = Client({1: buggy})
     client.send(1, flag=RESPONSE_FLAG)
     assert client.answers() == []
+
+
+async def test_the_next_request_is_for_the_new_handlers() -> None:
+    client = Client({1: refuse})
+    client._dispatcher.handlers = {1: lambda _, command: response_to(command)}
+    assert client.call(1).code == 0

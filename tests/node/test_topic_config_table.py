@@ -154,3 +154,33 @@ def test_a_good_name_has_no_complaint(topic: str) -> None:
 def test_a_bad_name_is_complained_about(topic: str, complaint: str) -> None:
     """TopicValidator.validateTopic."""
     assert complaint in str(topic_complaint(topic))
+
+
+def test_what_an_update_changes_can_be_refused_before_it_shows(tmp_path: Path) -> None:
+    topics = master(tmp_path)
+    asked: list[tuple[TopicConfig, ...]] = []
+
+    def refuse(changed: tuple[TopicConfig, ...]) -> None:
+        asked.append(changed)
+        raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, "not the master")
+
+    topics.before_update = refuse
+    known, new = topics.get("SELF_TEST_TOPIC"), TopicConfig(topic_name="New")
+    assert known is not None
+    topics.update(known)
+    with pytest.raises(RequestError, match="not the master"):
+        topics.update(known, new)
+    assert asked == [(new,)]
+    assert topics.get("New") is None
+
+
+def test_what_others_decided_on_is_not_asked_about(tmp_path: Path) -> None:
+    topics, changes = table(tmp_path), Changes()
+    topics.on_change = changes
+    topics.before_update = lambda _: pytest.fail("asked")
+    topics.adopt([TopicConfig(topic_name="T")])
+    topics.adopt([TopicConfig(topic_name="T")])
+    topics.replace_topics({"U": TopicConfig(topic_name="U")})
+    topics.replace_topics({"U": TopicConfig(topic_name="U")})
+    assert changes.count == 2
+    assert list(table(tmp_path).configs.topic_config_table) == ["U"]
