@@ -1,20 +1,45 @@
-"""`tandem ha`: what the nodes say about replication."""
+"""`tandem ha`: what the nodes say about replication, and what an operator tells them."""
 
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
 import typer
 
-from tandem.cli.output import ConfigOption, human_bytes, run, stdout
+from tandem.cli.group_view import GroupView, Member
+from tandem.cli.output import ConfigOption, human_bytes, run, say_error, stdout
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from tandem.cli.group_orders import FencedGroup, Outcome, RecordStore
+    from tandem.client import Admin
     from tandem.cluster.spec import ClusterSpec, NodeSpec
     from tandem.wire.request_headers import HARuntimeInfo
 
-app = typer.Typer(help="What the nodes say about replication.", no_args_is_help=True)
+app = typer.Typer(
+    help="What the nodes say about replication, and orders to fenced groups.", no_args_is_help=True
+)
 
 ANSWER_SECONDS_MAX: Final = 3.0
 """A frozen node accepts connections and says nothing; waiting longer would not change that."""
+
+WATCH_SECONDS: Final = 1.0
+
+WAIT_SECONDS_DEFAULT: Final = 20.0
+"""For the next master: a switch takes up to 8 s with the default lease of 5 s."""
+
+AcceptLossOption = Annotated[
+    bool,
+    typer.Option("--accept-loss", help="Do it even if acknowledged messages are lost by it."),
+]
+
+WaitOption = Annotated[
+    float, typer.Option("--wait", min=0.0, help="Seconds to wait for the next master.")
+]
 
 
 class NodeReplication(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,39 +58,286 @@ class NodeReplication(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class HAStatus(msgspec.Struct, frozen=True):
+    """What is known of a cluster: nodes of classic groups, and fenced groups."""
+
+    classic_nodes: list[NodeReplication]
+    groups: list[GroupView]
+
+    @property
+    def is_silent(self) -> bool:
+        """True if not one node has answered."""
+        nodes = [node.role for group in self.groups for node in group.nodes]
+        return {*nodes, *(row.state for row in self.classic_nodes)} <= {"down"}
+
+
 @app.command()
 def status(
     config: ConfigOption = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Look again every second until Ctrl-C.")
+    ] = False,
 ) -> None:
-    """Show how far each slave is behind, and whether it is in sync or why not.
+    """Show who has what, who is in sync or why not, and whether messages are taken.
 
-    Asks every node, so that something is known also while a master is down. Exit status 1 if no
-    node answers.
+    Asks every node, and the coordinator of fenced groups, so that something is known also while a
+    master is down. Exit status 1 if no node answers.
     """
     from tandem.cluster.spec import default_config, read_spec
 
+    if watch and as_json:
+        raise typer.BadParameter("is for people, --json for programs", param_hint="--watch")
     spec = read_spec(config or default_config())
-    answers = run(_ask_all, spec)
-    rows = replication(spec, answers)
+    if watch:
+        run(_watch, spec)
+    seen = run(_look_once, spec)
     if as_json:
-        typer.echo(msgspec.json.encode(rows))
+        typer.echo(msgspec.json.encode(seen if seen.groups else seen.classic_nodes))
     else:
-        _print_table(rows)
-    if all(isinstance(answer, str) for answer in answers.values()):
+        stdout().print(_as_text(seen))
+    if seen.is_silent:
         raise typer.Exit(1)
+
+
+@app.command()
+def promote(
+    node: Annotated[str, typer.Argument(help="Who shall be master of its group.")],
+    accept_loss: AcceptLossOption = False,
+    wait: WaitOption = WAIT_SECONDS_DEFAULT,
+    config: ConfigOption = None,
+) -> None:
+    """Make a node the master of its fenced group, by way of the present one.
+
+    Exit status 0: it is master; 1: refused, or another one became it; 2: nobody could be asked.
+    """
+    from tandem.cli.group_orders import promote as order
+
+    spec = _spec_of(config)
+    group = _fenced_group(spec, spec.node(node).group)
+    _carry_out(
+        spec, group, lambda each: order(each, node, accept_loss=accept_loss, wait_seconds=wait)
+    )
+
+
+@app.command()
+def resign(
+    group: Annotated[
+        str, typer.Argument(help="May be left out if there is one fenced group.")
+    ] = "",
+    accept_loss: AcceptLossOption = False,
+    wait: WaitOption = WAIT_SECONDS_DEFAULT,
+    config: ConfigOption = None,
+) -> None:
+    """Let the master of a fenced group step back for another node.
+
+    Exit status 0: there is a new master; 1: refused; 2: nobody could be asked.
+    """
+    from tandem.cli.group_orders import resign as order
+
+    spec = _spec_of(config)
+    _carry_out(
+        spec,
+        _fenced_group(spec, group),
+        lambda each: order(each, accept_loss=accept_loss, wait_seconds=wait),
+    )
+
+
+@app.command()
+def rejoin(
+    node: Annotated[str, typer.Argument(help="A node that set itself aside (QUARANTINED).")],
+    accept_loss: AcceptLossOption = False,
+    config: ConfigOption = None,
+) -> None:
+    """Let a node that was set aside join its group again, as a replica.
+
+    What only this node has is kept in a file beside its log. Exit status 0: it joins; 1: refused;
+    2: it could not be asked.
+    """
+    from tandem.cli.group_orders import rejoin as order
+
+    spec = _spec_of(config)
+    group = _fenced_group(spec, spec.node(node).group)
+    _carry_out(spec, group, lambda each: order(each, node, accept_loss=accept_loss))
+
+
+@app.command("recover-group")
+def recover_group(
+    group: Annotated[str, typer.Argument(help="A fenced group that cannot elect a master.")],
+    accept_loss: AcceptLossOption = False,
+    wait: WaitOption = WAIT_SECONDS_DEFAULT,
+    config: ConfigOption = None,
+) -> None:
+    """Let a group go on whose coordinator lost its records, or whose in-sync nodes are gone.
+
+    It goes on with the longest log of the nodes that are up: start all nodes first. Exit status 0:
+    there is a master; 1: refused, or none came up; 2: the coordinator could not be asked.
+    """
+    from tandem.cli.group_orders import recover_group as order
+
+    spec = _spec_of(config)
+    name = _fenced_group(spec, group)
+    min_isr = spec.groups[name].min_isr
+    _carry_out(
+        spec,
+        name,
+        lambda each: order(each, min_isr=min_isr, accept_loss=accept_loss, wait_seconds=wait),
+    )
+
+
+def _spec_of(config: Path | None) -> "ClusterSpec":
+    from tandem.cluster.spec import default_config, read_spec
+
+    return read_spec(config or default_config())
+
+
+def fenced_groups(spec: "ClusterSpec") -> list[str]:
+    """Return the names of the groups that elect their masters."""
+    return [name for name, group in spec.groups.items() if group.kind == "fenced"]
+
+
+def _fenced_group(spec: "ClusterSpec", name: str) -> str:
+    """Check the name of a fenced group; "" is the only one there is."""
+    names = fenced_groups(spec)
+    if not name and len(names) == 1:
+        return names[0]
+    if name in names:
+        return name
+    if name in spec.groups:
+        raise typer.BadParameter(
+            f"group {name} is classic: its master is the node with broker_id 0 of {spec.file}"
+        )
+    said = f"there is no group {name!r}" if name else "name a group"
+    raise typer.BadParameter(f"{said}; fenced groups are: {', '.join(names) or 'none'}")
+
+
+def _carry_out(
+    spec: "ClusterSpec", group: str, order: "Callable[[FencedGroup], Awaitable[Outcome]]"
+) -> None:
+    outcome = run(_give_order, spec, group, order)
+    if outcome.exit_status == 0:
+        typer.echo(outcome.text)
+        return
+    say_error(outcome.text)
+    raise typer.Exit(outcome.exit_status)
+
+
+async def _give_order(
+    spec: "ClusterSpec", group: str, order: "Callable[[FencedGroup], Awaitable[Outcome]]"
+) -> "Outcome":
+    from tandem.client import Admin
+
+    async with Admin(spec.name_servers) as admin, _coordinator_of(spec) as coordinator:
+        return await order(_group_of(spec, group, admin, coordinator))
+
+
+def _group_of(
+    spec: "ClusterSpec", group: str, admin: "Admin", coordinator: "RecordStore | str"
+) -> "FencedGroup":
+    from tandem.cli.group_orders import FencedGroup
+
+    members = [Member(node.name, node.client_address) for node in spec.nodes if node.group == group]
+    return FencedGroup(spec.name, group, members, admin, coordinator)
+
+
+@asynccontextmanager
+async def _coordinator_of(spec: "ClusterSpec") -> "AsyncIterator[RecordStore | str]":
+    """Have a client of the cluster's coordinator, or why there is none."""
+    from tandem.coordinator.client import connect
+    from tandem.coordinator.interface import CoordinatorError
+
+    try:
+        client = connect(spec.coordinator)
+    except CoordinatorError as error:
+        trouble = str(error)
+    else:
+        try:
+            yield client
+        finally:
+            await client.aclose()
+        return
+    yield trouble
+
+
+async def _watch(spec: "ClusterSpec") -> None:
+    import trio
+    from rich.live import Live
+
+    async with _looker(spec) as look:
+        with Live(console=stdout(), auto_refresh=False) as live:
+            while True:
+                live.update(_as_text(await look()), refresh=True)
+                await trio.sleep(WATCH_SECONDS)
+
+
+async def _look_once(spec: "ClusterSpec") -> HAStatus:
+    async with _looker(spec) as look:
+        return await look()
+
+
+@asynccontextmanager
+async def _looker(spec: "ClusterSpec") -> AsyncIterator[Callable[[], Awaitable[HAStatus]]]:
+    from tandem.client import Admin
+
+    async with Admin(spec.name_servers) as admin, _coordinator_of(spec) as coordinator:
+        groups = [_group_of(spec, name, admin, coordinator) for name in fenced_groups(spec)]
+
+        async def look() -> HAStatus:
+            return await _look(spec, admin, groups)
+
+        yield look
+
+
+async def _look(spec: "ClusterSpec", admin: "Admin", groups: "list[FencedGroup]") -> HAStatus:
+    """Ask everybody at once."""
+    import trio
+
+    views: dict[str, GroupView] = {}
+    answers: dict[str, HARuntimeInfo | str] = {}
+
+    async def view(group: "FencedGroup") -> None:
+        views[group.name] = await group.view()
+
+    async with trio.open_nursery() as nursery:
+        for group in groups:
+            nursery.start_soon(view, group)
+        for node in _classic_nodes(spec):
+            nursery.start_soon(_ask, admin, node, answers)
+    return HAStatus(replication(spec, answers), [views[group.name] for group in groups])
+
+
+def _classic_nodes(spec: "ClusterSpec") -> "list[NodeSpec]":
+    return [node for node in spec.nodes if node.role != "REPLICA"]
+
+
+def _as_text(seen: HAStatus) -> "RenderableType":
+    import time
+
+    from rich.console import Group
+
+    from tandem.cli.group_table import group_text
+
+    now_ms = time.time_ns() // 1_000_000
+    parts: list[RenderableType] = [group_text(group, now_ms) for group in seen.groups]
+    if seen.classic_nodes:
+        parts.append(_table(seen.classic_nodes))
+    return Group(*parts)
 
 
 def replication(
     spec: "ClusterSpec", answers: "dict[str, HARuntimeInfo | str]"
 ) -> list[NodeReplication]:
-    """Join what the nodes say, by node name; an answer that is text says why there is none."""
-    masters = {node.group: node for node in spec.nodes if node.role == "MASTER"}
+    """Join what the nodes of classic groups say, by node name.
+
+    An answer that is text says why there is none.
+    """
+    nodes = _classic_nodes(spec)
+    masters = {node.group: node for node in nodes if node.role == "MASTER"}
     return [
         _master_row(node, answers[node.name])
         if node.role == "MASTER"
         else _slave_row(node, answers[masters[node.group].name], answers[node.name])
-        for node in spec.nodes
+        for node in nodes
     ]
 
 
@@ -121,7 +393,7 @@ def _row(
     )
 
 
-def _print_table(rows: list[NodeReplication]) -> None:
+def _table(rows: list[NodeReplication]) -> "Table":
     from rich.markup import escape
     from rich.table import Table
 
@@ -140,7 +412,7 @@ def _print_table(rows: list[NodeReplication]) -> None:
             _lag(row),
             escape(row.reason),
         )
-    stdout().print(table)
+    return table
 
 
 def _lag(row: NodeReplication) -> str:
@@ -152,23 +424,14 @@ def _lag(row: NodeReplication) -> str:
     return human_bytes(row.lag_bytes) + exact
 
 
-async def _ask_all(spec: "ClusterSpec") -> "dict[str, HARuntimeInfo | str]":
+async def _ask(admin: "Admin", node: "NodeSpec", answers: "dict[str, HARuntimeInfo | str]") -> None:
     import trio
 
-    from tandem.client import Admin
     from tandem.client.errors import ClientError
 
-    answers: dict[str, HARuntimeInfo | str] = {}
-
-    async def ask(admin: Admin, node: "NodeSpec") -> None:
-        answers[node.name] = f"no answer in {ANSWER_SECONDS_MAX:.0f} s"
-        with trio.move_on_after(ANSWER_SECONDS_MAX):
-            try:
-                answers[node.name] = await admin.ha_runtime_info(node.client_address)
-            except ClientError as error:
-                answers[node.name] = str(error)
-
-    async with Admin(spec.name_servers) as admin, trio.open_nursery() as nursery:
-        for node in spec.nodes:
-            nursery.start_soon(ask, admin, node)
-    return answers
+    answers[node.name] = f"no answer in {ANSWER_SECONDS_MAX:.0f} s"
+    with trio.move_on_after(ANSWER_SECONDS_MAX):
+        try:
+            answers[node.name] = await admin.ha_runtime_info(node.client_address)
+        except ClientError as error:
+            answers[node.name] = str(error)

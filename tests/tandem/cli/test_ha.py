@@ -1,9 +1,21 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
+import typer
+from rich.console import Console
+from trio.testing import MockClock
 
-from tandem.cli.ha import NodeReplication, replication
+from tandem.cli.ha import (
+    NodeReplication,
+    _as_text,
+    _coordinator_of,
+    _fenced_group,
+    _look,
+    replication,
+)
+from tandem.cluster.spec import CoordinatorSpec, GroupSpec
 from tandem.testing import RunningCluster
 from tandem.wire.request_headers import (
     HAClientRuntimeInfo,
@@ -11,6 +23,7 @@ from tandem.wire.request_headers import (
     HARuntimeInfo,
 )
 from tests.tandem.cli.conftest import Tandem
+from tests.tandem.cli.test_group_orders import Nodes, group_of
 from tests.tandem.cluster.fakes import fake_spec
 
 SPEC = fake_spec(Path("/nowhere"), "m", "s")
@@ -70,6 +83,78 @@ def test_without_its_master_a_slave_is_alone() -> None:
 def test_without_any_answer_all_are_down() -> None:
     rows = replication(SPEC, {"m": "refused", "s": "refused"})
     assert [row.state for row in rows] == ["down", "down"]
+
+
+FENCED = msgspec.structs.replace(
+    SPEC,
+    groups={
+        "g": GroupSpec("SYNC_MASTER", "ASYNC_FLUSH", kind="fenced"),
+        "old": GroupSpec("SYNC_MASTER", "ASYNC_FLUSH"),
+    },
+)
+
+
+def test_the_only_fenced_group_need_not_be_named() -> None:
+    assert _fenced_group(FENCED, "") == _fenced_group(FENCED, "g") == "g"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("old", "is classic"), ("x", "there is no group 'x'; fenced groups are: g")]
+)
+def test_orders_are_for_fenced_groups_only(name: str, words: str) -> None:
+    with pytest.raises(typer.BadParameter, match=words):
+        _fenced_group(FENCED, name)
+
+
+def test_without_or_with_several_fenced_groups_one_has_to_be_named() -> None:
+    with pytest.raises(typer.BadParameter, match="fenced groups are: none"):
+        _fenced_group(SPEC, "")
+    two = msgspec.structs.replace(FENCED, groups={**FENCED.groups, "h": FENCED.groups["g"]})
+    with pytest.raises(typer.BadParameter, match="name a group; fenced groups are: g, h"):
+        _fenced_group(two, "")
+
+
+async def test_fenced_and_classic_groups_are_looked_at_together(autojump_clock: MockClock) -> None:
+    nodes = Nodes()
+    async with group_of(nodes) as group:
+        seen = await _look(SPEC, group.admin, [group])
+    assert [view.master for view in seen.groups] == ["a"]
+    assert [row.state for row in seen.classic_nodes] == ["down", "down"]
+    assert not seen.is_silent
+    console = Console(width=200)
+    with console.capture() as capture:
+        console.print(_as_text(seen))
+    assert "g: a is master, epoch 7, and takes messages" in capture.get()
+    assert "SLAVE" in capture.get()
+
+
+async def test_a_cluster_of_which_no_node_answers_is_silent(autojump_clock: MockClock) -> None:
+    nodes = Nodes()
+    nodes.brokers.clear()
+    async with group_of(nodes) as group:
+        assert (await _look(SPEC, group.admin, [group])).is_silent
+
+
+async def test_a_coordinator_that_cannot_be_used_is_words() -> None:
+    broken = CoordinatorSpec(kind="etcd", endpoints=("no port",))
+    async with _coordinator_of(msgspec.structs.replace(SPEC, coordinator=broken)) as coordinator:
+        assert isinstance(coordinator, str)
+        assert "'no port' is no endpoint" in coordinator
+    async with _coordinator_of(SPEC) as coordinator:
+        assert not isinstance(coordinator, str)
+
+
+def test_watching_is_for_people(tandem: Tandem) -> None:
+    result = tandem("ha", "status", "--watch", "--json")
+    assert result.exit_code == 2
+
+
+@pytest.mark.fault
+def test_an_order_to_a_classic_group_is_a_usage_error(tandem: Tandem) -> None:
+    for order in (["promote", "broker-a-1"], ["resign", "broker-a"], ["recover-group", "broker-a"]):
+        result = tandem("ha", *order)
+        assert result.exit_code == 2
+        assert "classic" in result.stderr
 
 
 @pytest.mark.fault
