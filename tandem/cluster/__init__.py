@@ -5,6 +5,7 @@ from tandem.cluster.errors import (
     ClusterConfigError,
     ClusterError,
     ControlError,
+    CoordinatorStartError,
     NodeCommandError,
     NodeStartError,
     NotRunningError,
@@ -12,7 +13,14 @@ from tandem.cluster.errors import (
 )
 from tandem.cluster.local_cluster import LocalCluster, NodeStatus
 from tandem.cluster.node_lifecycle import NodeState
-from tandem.cluster.spec import ClusterSpec, NodeSpec, default_config, read_spec
+from tandem.cluster.spec import (
+    ClusterSpec,
+    CoordinatorSpec,
+    GroupSpec,
+    NodeSpec,
+    default_config,
+    read_spec,
+)
 
 __all__ = [
     "AlreadyRunningError",
@@ -20,6 +28,9 @@ __all__ = [
     "ClusterError",
     "ClusterSpec",
     "ControlError",
+    "CoordinatorSpec",
+    "CoordinatorStartError",
+    "GroupSpec",
     "LocalCluster",
     "NodeCommandError",
     "NodeSpec",

@@ -67,5 +67,9 @@ class NodeStartError(ClusterError):
         super().__init__(f"{name} did not start: {reason} (log: {log_file})")
 
 
+class CoordinatorStartError(ClusterError):
+    """The embedded coordinator of the fenced groups cannot be served."""
+
+
 class ControlError(ClusterError):
     """The supervisor refused a command, or did not answer as a supervisor does."""

@@ -19,9 +19,11 @@ from typing import IO, Final, Self
 import msgspec
 import trio
 
+from tandem.cluster.coordination import Coordination
 from tandem.cluster.errors import NodeStartError
 from tandem.cluster.node_lifecycle import NodeExit, NodeLifecycle, NodeState
 from tandem.cluster.spec import ClusterSpec, NodeSpec, node_command, node_environment, read_spec
+from tandem.coordinator.client import EtcdClient
 
 START_SECONDS_MAX: Final = 60.0
 """How long a node may take to recover its log and listen. Chosen without measuring."""
@@ -40,6 +42,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
 
     name: str
     role: str
+    """MASTER or SLAVE; in a fenced group at the moment, REPLICA if that is not known."""
     address: str
     state: NodeState
     pid: int | None
@@ -57,12 +60,15 @@ class _Node:
         self.lifecycle = NodeLifecycle(spec.name)
         self.process: trio.Process | None = None
         self.changed = trio.Event()
+        self.released = trio.Event()
+        """Set unless the lease of a process that has ended is being ended."""
+        self.released.set()
 
-    def status(self) -> NodeStatus:
+    def status(self, role: str) -> NodeStatus:
         life = self.lifecycle
         return NodeStatus(
             name=life.name,
-            role=self.spec.role,
+            role=role,
             address=self.spec.client_address,
             state=life.state,
             pid=life.pid,
@@ -101,6 +107,7 @@ class LocalCluster:
             node.name: _Node(node, self.spec.log_directory / f"{node.name}.log")
             for node in self.spec.nodes
         }
+        self._coordination = Coordination(self.spec)
         self._nursery_manager = trio.open_nursery()
         self._nursery: trio.Nursery | None = None
 
@@ -118,6 +125,9 @@ class LocalCluster:
         # Promise kept by the shield: no process is left. Bounded by the grace and then SIGKILL.
         with trio.CancelScope(shield=True):
             await self.stop(grace_seconds=STOP_GRACE_SECONDS if error is None else 0.0)
+            for node in self._nodes.values():
+                await node.released.wait()
+            await self._coordination.close()
         if error is None or isinstance(error, trio.Cancelled):
             return await self._nursery_manager.__aexit__(error_type, error, traceback)
         # The nursery would wrap the caller's own error in a group; it has nothing to do with it.
@@ -126,7 +136,7 @@ class LocalCluster:
 
     def status(self) -> list[NodeStatus]:
         """The state of every node, in the order of the cluster file."""
-        return [node.status() for node in self._nodes.values()]
+        return [self._status(node) for node in self._nodes.values()]
 
     def state(self, name: str) -> NodeState:
         """The state of one node."""
@@ -141,7 +151,8 @@ class LocalCluster:
     ) -> None:
         """Start one node, or all that have no process, and wait until they serve.
 
-        Of all, the masters come first: a slave that finds none waits before it tries again.
+        Of all, the masters come first: a slave that finds none waits before it tries again. Before
+        the first node comes the coordinator of the fenced groups, if it is the embedded one.
         Cancelling it leaves the processes as they are.
 
         Raises:
@@ -149,7 +160,12 @@ class LocalCluster:
                 killed then. Nodes that are up stay up.
             NodeCommandError: The named node has a process already.
             UnknownNodeError: There is no such node.
+            CoordinatorStartError: The embedded coordinator cannot be served.
         """
+        if name is not None:
+            self._node(name).lifecycle.check("spawned", "started")
+        if not self._coordination.is_open:
+            await self._coordination.open(self._entered())
         if name is not None:
             await self._start(self._node(name), ready_seconds_max)
             return
@@ -162,10 +178,10 @@ class LocalCluster:
             except NodeStartError as error:
                 refusals.append(error)
 
-        for role in ("MASTER", "SLAVE"):
+        for roles in (("MASTER", "REPLICA"), ("SLAVE",)):
             async with trio.open_nursery() as nursery:
                 for node in idle:
-                    if node.spec.role == role:
+                    if node.spec.role in roles:
                         nursery.start_soon(start_one, node)
             if refusals:
                 raise refusals[0]
@@ -226,6 +242,45 @@ class LocalCluster:
         node.send_signal(signal.SIGCONT)
         self._tell(node)
 
+    def coordinator_client(self) -> EtcdClient:
+        """Return a client of the fenced groups' coordinator, for the caller to close.
+
+        Raises:
+            ClusterError: No group is fenced.
+        """
+        return self._coordination.client()
+
+    async def start_coordinator(self) -> None:
+        """Serve the embedded coordinator again after `stop_coordinator`.
+
+        Raises:
+            ClusterError: This cluster has none, it runs, or it cannot be served.
+        """
+        await self._coordination.start(self._entered())
+
+    async def stop_coordinator(self) -> None:
+        """End the embedded coordinator as a crash would; what it has answered is kept.
+
+        Raises:
+            ClusterError: This cluster has none, or it does not run.
+        """
+        await self._coordination.stop()
+
+    def pause_coordinator(self) -> None:
+        """Let the embedded coordinator answer nothing. Raises `ClusterError` as stopping does."""
+        self._coordination.pause()
+
+    def resume_coordinator(self) -> None:
+        """Let it go on. Leases are given back the time in which nobody could renew them."""
+        self._coordination.resume()
+
+    def _entered(self) -> trio.Nursery:
+        assert self._nursery is not None, "use `async with LocalCluster(...)`"
+        return self._nursery
+
+    def _status(self, node: _Node) -> NodeStatus:
+        return node.status(self._coordination.role(node.spec, lives=node.lifecycle.has_process))
+
     def _node(self, name: str) -> _Node:
         self.spec.node(name)
         return self._nodes[name]
@@ -234,10 +289,11 @@ class LocalCluster:
         node.changed.set()
         node.changed = trio.Event()
         if self._observer is not None:
-            self._observer(node.status())
+            self._observer(self._status(node))
 
     async def _start(self, node: _Node, ready_seconds_max: float) -> None:
         node.lifecycle.check("spawned", "started")
+        await self._make_room(node)
         await self._spawn(node)
         with trio.move_on_after(ready_seconds_max):
             while node.lifecycle.state in (NodeState.STARTING, NodeState.STOPPING):
@@ -250,8 +306,25 @@ class LocalCluster:
             reason = end.last_line or end.text
             raise NodeStartError(node.spec.name, end.exit_status, reason, node.log_file)
 
+    async def _make_room(self, node: _Node) -> None:
+        """End what an earlier life has left at the coordinator; the new one would wait for it.
+
+        Before the process is there, or the lease that is ended could be its own.
+        """
+        await node.released.wait()
+        node.lifecycle.check("spawned", "started")
+        if node.lifecycle.starts_count == 0:
+            await self._coordination.release(node.spec)
+        node.lifecycle.check("spawned", "started")
+
+    async def _release(self, node: _Node) -> None:
+        try:
+            await self._coordination.release(node.spec)
+        finally:
+            node.released.set()
+
     async def _spawn(self, node: _Node) -> None:
-        assert self._nursery is not None, "use `async with LocalCluster(...)`"
+        nursery = self._entered()
         log, log_start = _open_log(node.log_file)
         # Shielded, and with no other await before the watcher runs: a process that was started is
         # always watched.
@@ -266,7 +339,7 @@ class LocalCluster:
             )
         node.process = process
         node.lifecycle.spawned(process.pid)
-        self._nursery.start_soon(self._watch, node, process, log_start)
+        nursery.start_soon(self._watch, node, process, log_start)
         self._tell(node)
 
     async def _watch(self, node: _Node, process: trio.Process, log_start: int) -> None:
@@ -276,6 +349,8 @@ class LocalCluster:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._read_output, node, process)
                 await process.wait()
+                node.released = trio.Event()
+                self._entered().start_soon(self._release, node)
                 # A grandchild could hold the pipe open; what matters has been read.
                 nursery.cancel_scope.deadline = trio.current_time() + 1.0
         assert process.stdin is not None

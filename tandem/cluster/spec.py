@@ -29,12 +29,15 @@ class NodeSpec(msgspec.Struct, frozen=True):
     name: str
     group: str
     broker_id: int
-    role: Literal["MASTER", "SLAVE"]
+    role: Literal["MASTER", "SLAVE", "REPLICA"]
+    """REPLICA: of a fenced group, which elects its master."""
     address: str
     port: int
     ha_port: int
     name_server_port: int
     directory: Path
+    replication_port: int = 10_913
+    """Of fenced groups."""
 
     @property
     def client_address(self) -> str:
@@ -47,6 +50,25 @@ class GroupSpec(msgspec.Struct, frozen=True):
 
     broker_role: str
     flush_disk_type: str
+    kind: Literal["classic", "fenced"] = "classic"
+    min_isr: int = 2
+    """Fenced: a message is taken only if so many nodes are in sync, the master included."""
+    ack_level: Literal["written", "flushed"] = "written"
+
+
+class CoordinatorSpec(msgspec.Struct, frozen=True):
+    """Who decides the elections of fenced groups. Paths are absolute."""
+
+    kind: Literal["embedded", "etcd"] = "embedded"
+    address: str = "127.0.0.1"
+    port: int = 10_920
+    endpoints: tuple[str, ...] = ()
+    user: str = ""
+    password_file: str = ""
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    lease_ttl_ms: int = 5_000
 
 
 class ClusterSpec(msgspec.Struct, frozen=True):
@@ -58,6 +80,12 @@ class ClusterSpec(msgspec.Struct, frozen=True):
     fingerprint: str
     groups: dict[str, GroupSpec]
     nodes: list[NodeSpec]
+    coordinator: CoordinatorSpec = CoordinatorSpec()
+
+    @property
+    def coordinator_directory(self) -> Path:
+        """Where the supervisor keeps the journal of the embedded coordinator."""
+        return self.data_directory / "coordinator"
 
     @property
     def log_directory(self) -> Path:

@@ -349,6 +349,8 @@ class KeyValueStore:
         Raises:
             CompactedError: The history begins later than `start_revision`.
         """
+        # Nothing happened before the second revision: an empty store is the first.
+        start_revision = max(start_revision, 2)
         if start_revision < self._oldest:
             raise CompactedError(self._oldest)
         first, last = start_revision - self._oldest, end_revision - self._oldest

@@ -1,10 +1,12 @@
-"""A cluster whose nodes are `fake_node.py`: what a node does is chosen by name."""
+"""Clusters whose nodes are `fake_node.py`: what a node does is chosen by name."""
 
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tandem.cluster import ClusterSpec, NodeSpec
+import msgspec
+
+from tandem.cluster import ClusterSpec, CoordinatorSpec, GroupSpec, NodeSpec
 
 FAKE_NODE = Path(__file__).with_name("fake_node.py")
 
@@ -32,6 +34,18 @@ def fake_spec(directory: Path, *names: str) -> ClusterSpec:
         fingerprint="0123456789ab",
         groups={},
         nodes=nodes,
+    )
+
+
+def fenced_spec(directory: Path, port: int, *names: str) -> ClusterSpec:
+    """The same as one fenced group, with an embedded coordinator at `port`."""
+    spec = fake_spec(directory, *names)
+    nodes = [msgspec.structs.replace(node, role="REPLICA") for node in spec.nodes]
+    return msgspec.structs.replace(
+        spec,
+        nodes=nodes,
+        groups={"broker-a": GroupSpec("SYNC_MASTER", "ASYNC_FLUSH", kind="fenced")},
+        coordinator=CoordinatorSpec(port=port),
     )
 
 

@@ -1,0 +1,212 @@
+"""A local cluster's part in fenced groups: the coordinator it serves, and the leases of its dead.
+
+Three things, for the groups of a cluster file that are fenced, and nothing for the others:
+
+- It serves the embedded coordinator, if the file asks for that one: in the supervisor and not in a
+  node, so that killing a node does not take the elector with it.
+- When a node's process has ended, it ends the node's lease. Then its successor is elected at once
+  and not when the lease runs out. A frozen node is not dead: it keeps its lease until that ends.
+- It follows who is master, for people to see.
+
+All of that is convenience: no message is lost if this process does none of it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from tandem.cluster.errors import ClusterConfigError, ClusterError, CoordinatorStartError
+from tandem.coordinator.client import EtcdClient, connect
+from tandem.coordinator.interface import (
+    CoordinatorError,
+    CoordinatorRefusedError,
+    CoordinatorUnavailableError,
+)
+from tandem.coordinator.journal import DiskFile, Journal
+from tandem.coordinator.server import CoordinatorServer
+from tandem.wire.group_state import GroupKeys, MalformedGroupRecordError, decode_leader
+
+if TYPE_CHECKING:
+    from tandem.cluster.spec import ClusterSpec, NodeSpec
+
+RELEASE_SECONDS_MAX: Final = 2.0
+"""How long ending the lease of a dead node may take. Then it ends by itself, a little later."""
+
+FOLLOW_RETRY_SECONDS: Final = 0.5
+FOLLOW_READ_SECONDS: Final = 5.0
+"""How often the master is read, watched or not."""
+
+
+class Coordination:
+    """The coordinator of one cluster, as its supervisor deals with it.
+
+    Invariant: `_server` is set exactly while an embedded coordinator is served.
+    """
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self._spec = spec
+        self._groups = [name for name, group in spec.groups.items() if group.kind == "fenced"]
+        self._is_embedded = bool(self._groups) and spec.coordinator.kind == "embedded"
+        self._server: CoordinatorServer | None = None
+        self._serving = trio.CancelScope()
+        self._stopped = trio.Event()
+        self._following = trio.CancelScope()
+        self._client: EtcdClient | None = None
+        self._masters: dict[str, str] = {}
+
+    @property
+    def is_open(self) -> bool:
+        """Whether `open` was done."""
+        return self._client is not None
+
+    async def open(self, nursery: trio.Nursery) -> None:
+        """Serve the coordinator if that is our part, and follow the masters. `nursery`: till when.
+
+        Raises:
+            CoordinatorStartError: The embedded one cannot be served.
+            ClusterConfigError: A file that the settings of etcd name cannot be used.
+        """
+        if not self._groups:
+            return
+        try:
+            client = connect(self._spec.coordinator)
+        except CoordinatorRefusedError as error:
+            raise ClusterConfigError(str(error)) from error
+        # Before the first await: who comes meanwhile finds it open.
+        self._client = client
+        if self._is_embedded:
+            try:
+                await self.start(nursery)
+            except ClusterError:
+                self._client = None
+                raise
+        nursery.start_soon(self._follow_all, client)
+
+    async def close(self) -> None:
+        """Stop what `open` has started; the coordinator last."""
+        self._following.cancel()
+        if self._server is not None:
+            await self.stop()
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        """Serve the embedded coordinator, from its journal.
+
+        Raises:
+            CoordinatorStartError: It is served already, or cannot be; the text says why.
+        """
+        self._check_embedded()
+        if self._server is not None:
+            raise CoordinatorStartError("the coordinator runs already")
+        settings = self._spec.coordinator
+        try:
+            server = CoordinatorServer(Journal(DiskFile(self._spec.coordinator_directory)))
+            await server.listen(settings.address, settings.port)
+        except OSError as error:
+            raise CoordinatorStartError(
+                f"the coordinator cannot be served at {settings.address}:{settings.port}: {error};"
+                " stop what has the port, or set coordinator.port in the cluster file"
+            ) from error
+        except CoordinatorError as error:
+            raise CoordinatorStartError(str(error)) from error
+        self._server, self._stopped, self._serving = server, trio.Event(), trio.CancelScope()
+        nursery.start_soon(self._serve, server)
+
+    async def stop(self) -> None:
+        """End the embedded coordinator, as if its machine were lost; `start` brings it back."""
+        self._running()
+        self._serving.cancel()
+        await self._stopped.wait()
+
+    def pause(self) -> None:
+        """Let it accept connections and answer nothing, as if it were frozen."""
+        self._running().pause()
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._running().resume()
+
+    def client(self) -> EtcdClient:
+        """Return a client for the caller to use and to close."""
+        if not self._groups:
+            raise ClusterError("no group of this cluster is fenced: there is no coordinator")
+        return connect(self._spec.coordinator)
+
+    async def release(self, node: NodeSpec) -> None:
+        """End the lease of a node that has no process, if the coordinator answers in time."""
+        if self._client is None or node.group not in self._groups:
+            return
+        key = GroupKeys(self._spec.name, node.group).node(node.name)
+        with trio.move_on_after(RELEASE_SECONDS_MAX):
+            try:
+                record = (await self._client.read(key)).values.get(key)
+                if record is not None and record.lease_id:
+                    await self._client.revoke(record.lease_id)
+            except CoordinatorError:
+                # It is out of reach or refuses: the lease will run out.
+                return
+
+    def role(self, node: NodeSpec, *, lives: bool) -> str:
+        """What a node is at the moment, as far as that is known here."""
+        master = self._masters.get(node.group)
+        if node.group not in self._groups or not master or not lives:
+            return node.role
+        return "MASTER" if master == node.name else "SLAVE"
+
+    # --- inside --------------------------------------------------------------------------------
+
+    def _check_embedded(self) -> None:
+        if not self._is_embedded:
+            raise ClusterError(
+                "this cluster serves no coordinator of its own: no group is fenced, or it is etcd"
+            )
+
+    def _running(self) -> CoordinatorServer:
+        self._check_embedded()
+        if self._server is None:
+            raise ClusterError("the coordinator does not run")
+        return self._server
+
+    async def _serve(self, server: CoordinatorServer) -> None:
+        try:
+            with self._serving:
+                await server.serve()
+        finally:
+            self._server = None
+            self._stopped.set()
+
+    async def _follow_all(self, client: EtcdClient) -> None:
+        with self._following:
+            async with trio.open_nursery() as nursery:
+                for group in self._groups:
+                    nursery.start_soon(self._follow, client, group)
+        with trio.CancelScope(shield=True):
+            await client.aclose()
+
+    async def _follow(self, client: EtcdClient, group: str) -> None:
+        key = GroupKeys(self._spec.name, group).leader
+        while True:
+            try:
+                await self._follow_until_broken(client, group, key)
+            except CoordinatorError:
+                self._masters.pop(group, None)
+                await trio.sleep(FOLLOW_RETRY_SECONDS)
+
+    async def _follow_until_broken(self, client: EtcdClient, group: str, key: str) -> None:
+        snapshot = await client.read(key)
+        record = snapshot.values.get(key)
+        self._note(group, record.value if record else None)
+        async with client.watch(key, snapshot.revision + 1) as batches:
+            with trio.move_on_after(FOLLOW_READ_SECONDS):
+                async for events in batches:
+                    for event in events:
+                        self._note(group, event.value.value if event.value else None)
+
+    def _note(self, group: str, record: bytes | None) -> None:
+        self._masters.pop(group, None)
+        if record is not None:
+            try:
+                self._masters[group] = decode_leader(record).node
+            except MalformedGroupRecordError as error:
+                raise CoordinatorUnavailableError(str(error)) from error

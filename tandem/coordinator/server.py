@@ -1,0 +1,336 @@
+"""The embedded coordinator: etcd's JSON gateway over a journaled store, for local clusters.
+
+One task per connection; each request is done at once in memory and answered when the journal has
+it. A batch is written by a thread while the next one collects. So what anybody was told is on the
+disk, and what is on the disk but was told to nobody is an unknown outcome, as with any coordinator.
+
+Keep-alives change nothing that is journaled and wait for no disk.
+
+Failure of the journal is final: every request is answered 503 from then on. Nobody knows what the
+disk holds after a failed sync; starting again reads it.
+
+Leases end later rather than earlier: if this process stood still, or was paused, for longer than a
+second, every lease gets that time back, for nobody could have renewed it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+import h11
+import trio
+
+from tandem.coordinator.gateway import (
+    WATCH,
+    Gateway,
+    Reply,
+    WatchOrder,
+    error_reply,
+    refusal,
+)
+from tandem.coordinator.kv import Change, CompactedError, KeyValueError, KeyValueStore
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from tandem.coordinator.journal import Journal
+
+CONNECTIONS_MAX: Final = 512
+"""More are closed at once. A local cluster has a handful per node."""
+
+HEAD_BYTES_MAX: Final = 16 * 1024
+BODY_BYTES_MAX: Final = 1536 * 1024
+"""Source: etcd, --max-request-bytes."""
+
+IDLE_SECONDS_MAX: Final = 300.0
+"""How long a connection may be silent between requests."""
+
+REQUEST_SECONDS_MAX: Final = 10.0
+"""How long a request may take to arrive, and an answer to leave."""
+
+SWEEP_SECONDS: Final = 0.1
+"""How often to look for leases whose time is up."""
+
+STALL_SECONDS_MIN: Final = 1.0
+"""Standing still for less is not given back: keep-alives come in many times per lease."""
+
+_UNAVAILABLE: Final = 14
+_JSON: Final = ("Content-Type", "application/json")
+
+
+def random_lease_id() -> int:
+    """A positive id that nobody had before."""
+    return secrets.randbelow(2**62) + 1
+
+
+class CoordinatorServer:
+    """One coordinator, for one life: `listen`, then `serve`.
+
+    `pause` makes it accept connections and answer nothing, as a frozen process does.
+    """
+
+    def __init__(self, journal: Journal, *, lease_id: Callable[[], int] = random_lease_id) -> None:
+        self.failure = ""
+        """Why every request is refused, in words; empty if they are not."""
+        self._journal = journal
+        self._store = KeyValueStore(on_change=self._changed)
+        self._gateway = Gateway(self._store, lease_id)
+        self._synced_count = 0
+        self._synced_revision = 0
+        self._progress = trio.Event()
+        self._change = trio.Event()
+        self._going = trio.Event()
+        self._going.set()
+        self._last_tick = 0.0
+        self._connections_count = 0
+        self._listeners: list[trio.SocketListener] = []
+
+    async def listen(self, address: str, port: int) -> int:
+        """Read the journal, then listen; return the port. `serve` has to follow.
+
+        Raises:
+            JournalError: The journal is damaged.
+            OSError: The address cannot be listened on, or the journal not be read.
+        """
+        try:
+            self._last_tick = trio.current_time()
+            self._journal.restore(self._store, self._last_tick)
+            self._synced_revision = self._store.revision
+            self._listeners = await trio.open_tcp_listeners(port, host=address)
+        except BaseException:
+            self._journal.close()
+            raise
+        own_port: int = self._listeners[0].socket.getsockname()[1]
+        return own_port
+
+    async def serve(self) -> None:
+        """Answer until cancelled; then nothing is open any more."""
+        try:
+            async with trio.open_nursery() as services:
+                services.start_soon(self._write_journal)
+                services.start_soon(self._sweep)
+                await trio.serve_listeners(self._serve_connection, self._listeners)
+        finally:
+            self._journal.close()
+
+    def pause(self) -> None:
+        """Answer nothing until `resume`."""
+        if self._going.is_set():
+            self._going = trio.Event()
+
+    def resume(self) -> None:
+        """Go on after `pause`; leases get the time back."""
+        self._going.set()
+
+    # --- state ---------------------------------------------------------------------------------
+
+    def _changed(self, change: Change) -> None:
+        self._journal.record(change)
+        self._change.set()
+
+    def _tick(self) -> float:
+        """The time, after leases were given back what nobody could use."""
+        now = trio.current_time()
+        stalled = now - self._last_tick
+        self._last_tick = now
+        if stalled > STALL_SECONDS_MIN:
+            self._store.postpone(stalled)
+        return now
+
+    async def _sweep(self) -> None:
+        while True:
+            await trio.sleep(SWEEP_SECONDS)
+            await self._going.wait()
+            self._store.expire(self._tick())
+
+    async def _write_journal(self) -> None:
+        while not self.failure:
+            await self._change.wait()
+            self._change = trio.Event()
+            goal, revision = self._journal.recorded_count, self._store.revision
+            write = self._journal.take(self._store)
+            try:
+                await trio.to_thread.run_sync(write.to_disk)
+            except OSError as error:
+                self.failure = f"the coordinator's journal failed: {error}; start it again"
+            else:
+                self._synced_count, self._synced_revision = goal, revision
+            self._progress.set()
+            self._progress = trio.Event()
+
+    async def _wait_synced(self) -> None:
+        """Wait until everything done so far is on the disk, or never will be."""
+        goal = self._journal.recorded_count
+        while self._synced_count < goal and not self.failure:
+            await self._progress.wait()
+
+    # --- requests ------------------------------------------------------------------------------
+
+    async def _serve_connection(self, stream: trio.SocketStream) -> None:
+        if self._connections_count >= CONNECTIONS_MAX:
+            await stream.aclose()
+            return
+        self._connections_count += 1
+        try:
+            async with stream:
+                await _Connection(stream).run(self._respond)
+        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
+            # The client's affair: it went away, or was too slow.
+            return
+        finally:
+            self._connections_count -= 1
+
+    async def _respond(self, connection: _Connection, request: h11.Request, body: bytes) -> None:
+        await self._going.wait()
+        path, method = request.target.decode("ascii", "replace").partition("?")[0], request.method
+        if method == b"GET" and path == "/version":
+            await connection.send_reply(Reply(200, self._gateway.version()))
+        elif method != b"POST":
+            await connection.send_reply(Reply(405, b"Method Not Allowed\n"))
+        elif path == WATCH:
+            await self._watch(connection, body)
+        else:
+            await connection.send_reply(await self._answer(path, body))
+
+    async def _answer(self, path: str, body: bytes) -> Reply:
+        reply = self._gateway.answer(path, body, self._tick())
+        # A range waits too: it may have seen what is not on the disk yet. A lease that was renewed
+        # has been there since it was granted.
+        if not path.endswith("/keepalive"):
+            await self._wait_synced()
+        return refusal(_UNAVAILABLE, self.failure) if self.failure else reply
+
+    async def _watch(self, connection: _Connection, body: bytes) -> None:
+        try:
+            order = self._gateway.watch_order(body)
+        except KeyValueError as error:
+            await connection.send_reply(error_reply(error))
+            return
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(connection.wait_gone, nursery.cancel_scope)
+            with _ending(nursery.cancel_scope):
+                await connection.start_stream()
+                await connection.send_chunk(self._gateway.created_line())
+                await self._send_events(connection, order)
+        connection.is_over = True
+
+    async def _send_events(self, connection: _Connection, order: WatchOrder) -> None:
+        """Tell what is on the disk, as it gets there, until the client is gone.
+
+        A slow client is told later and more at a time, as far as the history reaches.
+        """
+        while not self.failure:
+            await self._going.wait()
+            progress, end = self._progress, self._synced_revision + 1
+            if end > order.start_revision:
+                try:
+                    line = self._gateway.watch_line(order, end)
+                except CompactedError as error:
+                    await connection.send_chunk(self._gateway.cancelled_line(error))
+                    return
+                order = WatchOrder(order.key, order.range_end, end)
+                if line:
+                    await connection.send_chunk(line)
+            if self._progress is progress:
+                await progress.wait()
+
+
+class _Connection:
+    """HTTP/1.1 over one stream: requests one after the other."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
+        self._wants_body = True
+        self.is_over = False
+
+    async def run(
+        self, respond: Callable[[_Connection, h11.Request, bytes], Awaitable[None]]
+    ) -> None:
+        """Have requests answered until the client ends, or says what is no HTTP."""
+        while not self.is_over:
+            try:
+                request = await self._receive_request()
+                if request is None:
+                    return
+                self._wants_body = request.method != b"HEAD"
+                body = await self._receive_body()
+            except h11.RemoteProtocolError as error:
+                await self._send_last_reply(error)
+                return
+            await respond(self, request, body)
+            if self._http.our_state is not h11.DONE or self._http.their_state is not h11.DONE:
+                return
+            self._http.start_next_cycle()
+
+    async def send_reply(self, reply: Reply) -> None:
+        """Send a whole answer."""
+        headers = [_JSON, ("Content-Length", str(len(reply.body)))]
+        head = self._http.send(h11.Response(status_code=reply.status, headers=headers))
+        data = self._http.send(h11.Data(data=reply.body)) if self._wants_body else b""
+        end = self._http.send(h11.EndOfMessage())
+        await self._send(head, data, end)
+
+    async def start_stream(self) -> None:
+        """Begin an answer of unknown length."""
+        headers = [_JSON, ("Transfer-Encoding", "chunked")]
+        await self._send(self._http.send(h11.Response(status_code=200, headers=headers)))
+
+    async def send_chunk(self, data: bytes) -> None:
+        """Send a part of it."""
+        await self._send(self._http.send(h11.Data(data=data)))
+
+    async def wait_gone(self, scope: trio.CancelScope) -> None:
+        """Cancel `scope` once the client has ended the connection; what it says is ignored."""
+        with _ending(scope):
+            while await self._stream.receive_some():
+                pass
+
+    async def _receive_request(self) -> h11.Request | None:
+        with trio.fail_after(IDLE_SECONDS_MAX) as waiting:
+            while (event := self._http.next_event()) is h11.NEED_DATA:
+                data = await self._stream.receive_some()
+                self._http.receive_data(data)
+                # Silence is fine between requests, not within one.
+                limit = trio.current_time() + REQUEST_SECONDS_MAX
+                waiting.deadline = min(waiting.deadline, limit)
+        return event if isinstance(event, h11.Request) else None
+
+    async def _receive_body(self) -> bytes:
+        body = bytearray()
+        with trio.fail_after(REQUEST_SECONDS_MAX):
+            while not isinstance(event := self._http.next_event(), h11.EndOfMessage):
+                if event is h11.NEED_DATA:
+                    if self._http.they_are_waiting_for_100_continue:
+                        go_on = h11.InformationalResponse(status_code=100, headers=[])
+                        await self._send(self._http.send(go_on))
+                    self._http.receive_data(await self._stream.receive_some())
+                elif isinstance(event, h11.Data):
+                    body += event.data
+                    if len(body) > BODY_BYTES_MAX:
+                        raise h11.RemoteProtocolError(
+                            f"the request is longer than {BODY_BYTES_MAX} bytes", 413
+                        )
+        return bytes(body)
+
+    async def _send_last_reply(self, error: h11.RemoteProtocolError) -> None:
+        if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            reply = refusal(3, str(error))
+            await self.send_reply(Reply(error.error_status_hint, reply.body))
+
+    async def _send(self, *parts: bytes | None) -> None:
+        with trio.fail_after(REQUEST_SECONDS_MAX):
+            await self._stream.send_all(b"".join(part for part in parts if part))
+
+
+@contextmanager
+def _ending(scope: trio.CancelScope) -> Iterator[None]:
+    """End `scope` with the block, also if that ends because the client is gone."""
+    try:
+        yield
+    except (trio.BrokenResourceError, trio.TooSlowError):
+        pass
+    finally:
+        scope.cancel()

@@ -1,0 +1,244 @@
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pytest
+import trio
+
+from tandem.cluster import (
+    ClusterConfigError,
+    ClusterError,
+    CoordinatorSpec,
+    CoordinatorStartError,
+    LocalCluster,
+)
+from tandem.coordinator.client import EtcdClient
+from tandem.coordinator.interface import CoordinatorUnavailableError, Put
+from tandem.wire.group_state import GroupKeys, LeaderRecord, encode_record
+from tests.tandem.cluster.fakes import fake_command, fake_spec, fenced_spec
+from tests.tandem.coordinator.real_etcd import free_ports, running_etcd
+
+pytestmark = pytest.mark.fault
+
+KEYS: Final = GroupKeys("FakeCluster", "broker-a")
+
+
+@pytest.fixture
+def port() -> int:
+    return free_ports(1)[0]
+
+
+@asynccontextmanager
+async def running(
+    directory: Path, port: int, *names: str
+) -> AsyncIterator[tuple[LocalCluster, EtcdClient]]:
+    cluster = LocalCluster(fenced_spec(directory, port, *names), command=fake_command())
+    async with cluster:
+        await cluster.start()
+        async with client_of(cluster) as client:
+            yield cluster, client
+
+
+@asynccontextmanager
+async def client_of(cluster: LocalCluster) -> AsyncIterator[EtcdClient]:
+    client = cluster.coordinator_client()
+    try:
+        yield client
+    finally:
+        await client.aclose()
+
+
+async def register(client: EtcdClient, name: str, *, leads: bool = False) -> int:
+    """What a real node does when it starts, and when it has won."""
+    lease_id = (await client.grant(60)).lease_id
+    puts = [Put(KEYS.node(name), b"{}", lease_id)]
+    if leads:
+        record = encode_record(LeaderRecord(node=name, session="s", epoch=1))
+        puts.append(Put(KEYS.leader, record, lease_id))
+    await client.transact([], puts)
+    return lease_id
+
+
+async def keys(client: EtcdClient) -> list[str]:
+    return sorted(key.removeprefix(KEYS.prefix) for key in (await client.read(KEYS.prefix)).values)
+
+
+async def wait_keys(client: EtcdClient, expected: list[str]) -> None:
+    with trio.fail_after(5):
+        while await keys(client) != expected:
+            await trio.sleep(0.005)
+
+
+async def wait_roles(cluster: LocalCluster, *expected: str) -> None:
+    with trio.fail_after(5):
+        while [node.role for node in cluster.status()] != list(expected):
+            await trio.sleep(0.005)
+
+
+async def test_a_classic_cluster_has_no_coordinator(tmp_path: Path) -> None:
+    async with LocalCluster(fake_spec(tmp_path, "a"), command=fake_command()) as cluster:
+        await cluster.start()
+        with pytest.raises(ClusterError, match="no group of this cluster is fenced"):
+            cluster.coordinator_client()
+        with pytest.raises(ClusterError, match="serves no coordinator of its own"):
+            await cluster.stop_coordinator()
+    assert not (tmp_path / "data/coordinator").exists()
+
+
+async def test_the_lease_of_a_killed_node_ends_at_once(tmp_path: Path, port: int) -> None:
+    async with running(tmp_path, port, "a", "b") as (cluster, client):
+        await register(client, "a", leads=True)
+        await register(client, "b")
+        started = trio.current_time()
+        await cluster.kill("a")
+        await wait_keys(client, ["node/b"])
+        assert trio.current_time() - started < 1.0
+
+
+async def test_a_node_that_ends_by_itself_is_released_too(tmp_path: Path, port: int) -> None:
+    async with running(tmp_path, port, "a") as (cluster, client):
+        await register(client, "a")
+        pid = cluster.status()[0].pid
+        assert pid is not None
+        with trio.fail_after(5):
+            await trio.run_process(["kill", "-KILL", str(pid)])
+        await wait_keys(client, [])
+
+
+async def test_a_frozen_node_keeps_its_lease(tmp_path: Path, port: int) -> None:
+    async with running(tmp_path, port, "a") as (cluster, client):
+        await register(client, "a")
+        cluster.pause("a")
+        await trio.sleep(0.1)
+        assert await keys(client) == ["node/a"]
+        cluster.resume("a")
+
+
+async def test_the_lease_of_the_next_life_is_left_alone(tmp_path: Path, port: int) -> None:
+    async with running(tmp_path, port, "a") as (cluster, client):
+        await register(client, "a")
+        await cluster.restart("a")
+        assert await keys(client) == []
+        await register(client, "a")
+        await trio.sleep(0.05)
+        assert await keys(client) == ["node/a"]
+
+
+async def test_what_the_coordinator_knew_comes_back_and_the_dead_are_cleared_away(
+    tmp_path: Path, port: int
+) -> None:
+    async with running(tmp_path, port, "a", "b") as (cluster, client):
+        await client.transact([], [Put(KEYS.state, b"kept")])
+        await cluster.stop_coordinator()
+        await cluster.start_coordinator()
+        await register(client, "a")
+        await register(client, "b")
+        # The lease of nobody: it stays.
+        await client.transact([], [Put(KEYS.node("z"), b"", (await client.grant(60)).lease_id)])
+        # As if the supervisor had been killed: nobody is there to end leases.
+        await cluster.stop_coordinator()
+        await cluster.stop()
+    async with running(tmp_path, port, "a", "b") as (_, client):
+        assert await keys(client) == ["node/z", "state"]
+
+
+async def test_roles_are_those_of_the_moment(tmp_path: Path, port: int) -> None:
+    async with running(tmp_path, port, "a", "b") as (cluster, client):
+        await wait_roles(cluster, "REPLICA", "REPLICA")
+        lease_id = await register(client, "b", leads=True)
+        await wait_roles(cluster, "SLAVE", "MASTER")
+        await client.revoke(lease_id)
+        await wait_roles(cluster, "REPLICA", "REPLICA")
+        await register(client, "a", leads=True)
+        await wait_roles(cluster, "MASTER", "SLAVE")
+        await cluster.stop("b")
+        await wait_roles(cluster, "MASTER", "REPLICA")
+        await client.transact([], [Put(KEYS.leader, b"of another program")])
+        await wait_roles(cluster, "REPLICA", "REPLICA")
+        await cluster.stop_coordinator()
+        await cluster.start_coordinator()
+        await client.transact([], [Put(KEYS.leader, _leader("a"))])
+        await wait_roles(cluster, "MASTER", "REPLICA")
+
+
+def _leader(name: str) -> bytes:
+    return encode_record(LeaderRecord(node=name, session="s", epoch=1))
+
+
+async def test_the_coordinator_can_be_stopped_and_frozen_under_the_nodes(
+    tmp_path: Path, port: int
+) -> None:
+    async with running(tmp_path, port, "a") as (cluster, client):
+        await register(client, "a")
+        cluster.pause_coordinator()
+        with trio.move_on_after(0.2) as waited:
+            await client.read(KEYS.prefix)
+        assert waited.cancelled_caught
+        cluster.resume_coordinator()
+        assert await keys(client) == ["node/a"]
+        await cluster.stop_coordinator()
+        with pytest.raises(CoordinatorUnavailableError, match="no connection to"):
+            await client.read(KEYS.prefix)
+        with pytest.raises(ClusterError, match="does not run"):
+            cluster.pause_coordinator()
+        # Nobody can be told; the node is gone all the same.
+        await cluster.kill("a")
+        await cluster.start_coordinator()
+        with pytest.raises(CoordinatorStartError, match="runs already"):
+            await cluster.start_coordinator()
+        assert await keys(client) == ["node/a"]
+
+
+async def test_a_port_that_is_taken_is_told_with_what_to_do(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        cluster = LocalCluster(fenced_spec(tmp_path, port, "a"), command=fake_command())
+        async with cluster:
+            with pytest.raises(
+                CoordinatorStartError, match=f"at 127.0.0.1:{port}.*coordinator.port"
+            ):
+                await cluster.start()
+            assert cluster.status()[0].starts_count == 0
+
+
+async def test_a_damaged_journal_stops_the_start(tmp_path: Path, port: int) -> None:
+    (tmp_path / "data/coordinator").mkdir(parents=True)
+    (tmp_path / "data/coordinator/journal").write_bytes(b"not a journal")
+    async with LocalCluster(fenced_spec(tmp_path, port, "a"), command=fake_command()) as cluster:
+        with pytest.raises(CoordinatorStartError, match="journal is damaged"):
+            await cluster.start()
+
+
+async def test_settings_of_etcd_that_cannot_be_used_stop_the_start(tmp_path: Path) -> None:
+    spec = msgspec.structs.replace(
+        fenced_spec(tmp_path, 1, "a"),
+        coordinator=CoordinatorSpec(
+            kind="etcd",
+            endpoints=("127.0.0.1:1",),
+            user="u",
+            password_file=str(tmp_path / "absent"),
+        ),
+    )
+    async with LocalCluster(spec, command=fake_command()) as cluster:
+        with pytest.raises(ClusterConfigError, match=r"password_file .*absent"):
+            await cluster.start()
+
+
+async def test_leases_of_the_dead_are_ended_in_etcd_too(tmp_path: Path) -> None:
+    with running_etcd(tmp_path) as members:
+        await members[0].wait_healthy()
+        spec = msgspec.structs.replace(
+            fenced_spec(tmp_path, 1, "a"),
+            coordinator=CoordinatorSpec(kind="etcd", endpoints=(members[0].endpoint,)),
+        )
+        async with LocalCluster(spec, command=fake_command()) as cluster:
+            await cluster.start()
+            async with client_of(cluster) as client:
+                await register(client, "a", leads=True)
+                await wait_roles(cluster, "MASTER")
+                await cluster.kill("a")
+                await wait_keys(client, [])
+    assert not (tmp_path / "data/coordinator").exists()
