@@ -24,7 +24,7 @@ TWO_MASTERS     two nodes decided SEND_OK, or opened, in one epoch
 UNELECTED       a master opened in an epoch that the coordinator had not given it
 EPOCH_JUMPED    the recorded epoch fell, rose by more than one, or changed hands without rising
 ISR_TOO_SMALL   the recorded ISR was shrunk below min_isr
-PROMISE_BROKEN  a promise fell, or bytes of a lower epoch were appended after it
+PROMISE_BROKEN  a promise fell, or bytes from an older master were appended after it
 CONFIRM_FELL    within the life of a node, or from one master to the next
 CUT_TOO_DEEP    a log was cut below its own confirm offset, or an acknowledged record was cut
 BAD_EPOCHS      epochs or starts of an epoch file do not rise, or the last start is above the end
@@ -194,9 +194,9 @@ def _check_promises(events: Iterable[NodeEvent]) -> Iterator[Finding]:
                     text = f"{_where(seen)}: promised {epoch} after {before}"
                     yield Finding(Kind.PROMISE_BROKEN, text)
                 promised[seen.node] = epoch
-            case FrameTaken(epoch, offset):
-                if epoch < before:
-                    text = f"{_where(seen)}: bytes of epoch {epoch} at {offset}"
+            case FrameTaken(_, offset, _, master_epoch):
+                if master_epoch < before:
+                    text = f"{_where(seen)}: bytes from the master of {master_epoch} at {offset}"
                     yield Finding(Kind.PROMISE_BROKEN, f"{text} after the promise of {before}")
             case _:
                 pass

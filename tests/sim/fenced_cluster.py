@@ -57,6 +57,12 @@ if TYPE_CHECKING:
 COORDINATOR_IP: Final = "127.0.3.1"
 HA_CHANNEL: Final = "/ha"
 
+ROLES: Final = ("first", "second", "third", "fourth", "fifth")
+"""How scenarios name the nodes: `first` is the master when the load begins."""
+
+MASTER: Final = "master"
+"""How they name the master of the moment."""
+
 REAP_SECONDS: Final = 0.2
 """From the death of a process to when its supervisor has ended its lease."""
 
@@ -110,6 +116,7 @@ class FencedCluster(SimulatedCluster):
         self.hit: dict[str, int] = {}
         """Faults that did something, and how often."""
         self.group_keys = GroupKeys(config.cluster.name, next(iter(config.groups)))
+        self.roles: dict[str, str] = {}
         self._is_supervised = is_supervised
         self._traits = {name: _Traits() for name in self.nodes}
         self._state: GroupState | None = None
@@ -374,8 +381,21 @@ class FencedCluster(SimulatedCluster):
             return [*self.network.addresses, COORDINATOR_IP]
         return [COORDINATOR_IP if name == COORDINATOR else self.ip_of(name)]
 
+    def bind_roles(self) -> None:
+        """From now on `first` is who is master now."""
+        master = self._state.master if self._state is not None else ""
+        names = sorted(self.nodes, key=lambda name: (name != master, name))
+        self.roles = dict(zip(ROLES, names, strict=False))
+
+    def _resolved(self, instruction: Instruction) -> Instruction:
+        master = self._state.master if self._state is not None else ""
+        names = {**self.roles, **({MASTER: master} if master else {})}
+        arguments = tuple(names.get(argument, argument) for argument in instruction.arguments)
+        return Instruction(instruction.at_seconds, instruction.verb, arguments)
+
     def carry_out(self, instruction: Instruction) -> None:
-        """Do what a line of a plan says."""
+        """Do what a line of a plan says. Nodes may be named by their role, too."""
+        instruction = self._resolved(instruction)
         if instruction.verb in _ACTIONS:
             self._trace.note("fault", str(instruction))
             _ACTIONS[instruction.verb](self, *instruction.arguments)

@@ -103,6 +103,9 @@ class FencedResult(msgspec.Struct):
     """How often another epoch began."""
     is_excused: bool
     """No electable replica was left."""
+    load_started_at: float
+    roles: dict[str, str]
+    """Names of nodes by the role that scenarios call them by."""
 
     def report(self) -> str:
         """What a person needs to look into it: the verdict, the plan, the words of the nodes."""
@@ -285,6 +288,7 @@ class FencedSimulation:
         self.trace = trace
         self.history = FencedHistory()
         self.virtual_seconds = 0.0
+        self.load_started_at = 0.0
         self._findings: list[Finding] = []
 
     def _chance(self, name: str) -> random.Random:
@@ -323,8 +327,10 @@ class FencedSimulation:
         with trio.move_on_after(START_SECONDS_MAX):
             while not self.history.openings:
                 await trio.sleep(0.05)
+        self.cluster.bind_roles()
         readers = trio.CancelScope()
         nursery.start_soon(self._read, readers)
+        self.load_started_at = trio.current_time()
         await self._load_and_faults()
         self.cluster.heal()
         healed_at = trio.current_time()
@@ -456,6 +462,8 @@ class FencedSimulation:
             hit=dict(cluster.hit),
             switches=cluster.state.epoch if cluster.state is not None else 0,
             is_excused=is_excused,
+            load_started_at=self.load_started_at,
+            roles=cluster.roles,
         )
 
 

@@ -91,7 +91,7 @@ class Run:
                 NodeEvent(0.2, "a", 1, EpochAppended(1, 0)),
                 NodeEvent(0.3, "a", 1, MasterOpened(1, 0)),
                 NodeEvent(0.4, "b", 1, EpochAppended(1, 0)),
-                NodeEvent(0.5, "b", 1, FrameTaken(1, 0, 100)),
+                NodeEvent(0.5, "b", 1, FrameTaken(1, 0, 100, 1)),
                 NodeEvent(3.0, "a", 1, ConfirmAdvanced(1, FORK)),
                 NodeEvent(4.0, "b", 1, Promised(2)),
                 NodeEvent(4.2, "b", 1, MasterOpened(2, FORK)),
@@ -354,7 +354,7 @@ def _promise_fell(run: Run) -> None:
 
 
 def _promise_broken(run: Run) -> None:
-    run.tell(9.5, "b", FrameTaken(1, 0, 10))
+    run.tell(9.5, "b", FrameTaken(1, 0, 10, 1))
 
 
 def _confirm_fell(run: Run) -> None:

@@ -1,0 +1,174 @@
+"""Many seeds on several processes: progress, outcomes, which faults were really hit.
+
+    python -m tests.sim --seeds 1000 --jobs 2
+    python -m tests.sim --seeds 300 --start 5000 --nodes 5
+    python -m tests.sim --seeds 200 --classic
+    python -m tests.sim mutants
+
+A fault counts as hit when it did something: a kill of a node that ran, a partition that was set up,
+a bit that was flipped in bytes on their way. Each kind should be hit in 1 % of the seeds or more;
+the table says which are not.
+"""
+
+import multiprocessing
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from tests.sim.checker import Outcome
+from tests.sim.fenced_simulation import draw_fenced_settings, run_fenced_seed
+from tests.sim.shrink import Shrinker, scenario_text
+from tests.sim.simulation import run_seed
+
+HIT_SHARE_MIN: Final = 0.01
+FAILURES_SHOWN_MAX: Final = 20
+
+
+class SeedReport(msgspec.Struct, frozen=True):
+    """What a campaign keeps of one seed."""
+
+    seed: int
+    findings: tuple[str, ...]
+    kinds: tuple[str, ...]
+    hit: tuple[str, ...]
+    outcomes: dict[str, int]
+    virtual_seconds: float
+    switches: int = 0
+    is_excused: bool = False
+
+
+def run_one(seed: int, *, is_classic: bool, node_count: int | None) -> SeedReport:
+    """Play a seed. Whatever it ends with becomes a report: one seed does not end a campaign."""
+    try:
+        return _classic(seed) if is_classic else _fenced(seed, node_count)
+    except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001  # told in the report
+        text = f"{type(error).__name__}: {error}"
+        return SeedReport(seed, (f"DIED: {text}",), ("DIED",), (), {}, 0.0)
+
+
+def _fenced(seed: int, node_count: int | None) -> SeedReport:
+    result = run_fenced_seed(seed, node_count=node_count)
+    return SeedReport(
+        seed,
+        tuple(f"{f.kind.name}: {f.text}" for f in result.findings),
+        tuple(sorted({f.kind.name for f in result.findings})),
+        tuple(sorted(result.hit)),
+        _counts([send.outcome for send in result.history.sends]),
+        result.virtual_seconds,
+        result.switches,
+        result.is_excused,
+    )
+
+
+def _classic(seed: int) -> SeedReport:
+    result = run_seed(seed)
+    return SeedReport(
+        seed,
+        tuple(f"{f.kind.name}: {f.text}" for f in result.findings),
+        tuple(sorted({f.kind.name for f in result.findings})),
+        tuple(sorted({i.verb for i in result.settings.plan})),
+        _counts([send.outcome for send in result.history.sends]),
+        result.virtual_seconds,
+    )
+
+
+def _counts(outcomes: list[Outcome]) -> dict[str, int]:
+    return dict(Counter(outcome.name for outcome in outcomes))
+
+
+def _play_all(play: Callable[[int], SeedReport], seeds: range, jobs: int) -> Iterator[SeedReport]:
+    if jobs <= 1:
+        yield from map(play, seeds)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        yield from pool.imap_unordered(play, seeds, chunksize=4)
+
+
+def campaign(
+    seeds: range,
+    *,
+    jobs: int,
+    is_classic: bool = False,
+    node_count: int | None = None,
+    console: Console | None = None,
+) -> list[SeedReport]:
+    """Play all seeds; show how it goes, and at the end what was seen."""
+    console = console or Console()
+    play = partial(run_one, is_classic=is_classic, node_count=node_count)
+    reports: list[SeedReport] = []
+    started = time.monotonic()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("seeds", total=len(seeds))
+        for report in _play_all(play, seeds, jobs):
+            reports.append(report)
+            failed = sum(bool(r.findings) for r in reports)
+            progress.update(task, advance=1, description=f"seeds, {failed} failed")
+            if report.findings:
+                progress.console.print(f"seed {report.seed}: {report.findings[0]}", markup=False)
+    reports.sort(key=lambda report: report.seed)
+    _show(console, reports, time.monotonic() - started, is_classic=is_classic)
+    return reports
+
+
+def _show(console: Console, reports: list[SeedReport], seconds: float, *, is_classic: bool) -> None:
+    console.print(_hit_table(reports))
+    console.print(_outcome_table(reports))
+    failed = [report for report in reports if report.findings]
+    per_minute = len(reports) / seconds * 60 if seconds else 0.0
+    console.print(
+        f"{len(reports)} seeds, {len(failed)} failed, {per_minute:.0f} seeds per minute,"
+        f" {sum(r.virtual_seconds for r in reports) / 3600:.1f} hours of virtual time"
+    )
+    option = "" if is_classic else "--fenced "
+    for report in failed[:FAILURES_SHOWN_MAX]:
+        kinds = ", ".join(report.kinds)
+        line = f"{kinds}: scripts/simulate {option}{report.seed} --trace"
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _hit_table(reports: list[SeedReport]) -> Table:
+    hit = Counter(name for report in reports for name in report.hit)
+    table = Table("fault", "seeds", "share", title="faults that did something")
+    for name, count in hit.most_common():
+        share = count / len(reports)
+        table.add_row(name, str(count), f"{share:.1%}{'' if share >= HIT_SHARE_MIN else '  < 1 %'}")
+    return table
+
+
+def _outcome_table(reports: list[SeedReport]) -> Table:
+    outcomes: Counter[str] = Counter()
+    for report in reports:
+        outcomes.update(report.outcomes)
+    kinds = Counter(kind for report in reports for kind in report.kinds)
+    table = Table("what", "count", title="outcomes")
+    for name, count in outcomes.items():
+        table.add_row(f"sends: {name}", str(count))
+    table.add_row("elections won", str(sum(report.switches for report in reports)))
+    table.add_row("seeds without an electable node", str(sum(r.is_excused for r in reports)))
+    for name, count in kinds.most_common():
+        table.add_row(f"seeds with {name}", str(count))
+    return table
+
+
+def shrink_seed(seed: int, node_count: int | None, say: Callable[[str], None]) -> str:
+    """Return the smallest run like that of a failing seed, as a scenario; empty if it passes."""
+    settings = draw_fenced_settings(seed, node_count)
+    result = run_fenced_seed(seed, node_count=node_count)
+    if not result.findings:
+        return ""
+    kinds = frozenset(finding.kind for finding in result.findings)
+    smaller = Shrinker(settings, kinds, on_progress=say).shrink()
+    return scenario_text(smaller, [f"{f.kind.name}: {f.text}" for f in result.findings])

@@ -1,0 +1,286 @@
+"""Deliberately broken variants of fenced groups: after how many seeds the simulation notices.
+
+Each is a mistake that somebody could make, most of them one that RocketMQ made. They are put in
+from here, by replacing a function for as long as a run lasts; nothing in the real code knows them.
+A mutant counts as caught when a run has any finding: the code as it is has none.
+"""
+
+import multiprocessing
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+import ha.election
+from ha.epoch_file import EpochEntry, EpochFile
+from ha.fenced_client import FencedClient
+from ha.fenced_connection import FencedConnection
+from ha.in_sync_replicas import InSyncReplicas
+from ha.lease import LeaseDeadline
+from ha.replica_file import ReplicaFile
+from ha.replica_follower import ReplicaFollower
+from ha.replica_server import ReplicaLink, ReplicaServer
+from store.flush_service import FlushService
+from store.message_reads import MessageReads
+from store.truncation import Truncation
+from tests.sim.fenced_simulation import run_fenced_seed
+
+SEEDS_MAX = 500
+
+Replacement = Callable[[Callable[..., Any]], Any]
+"""Given the real function, returns the broken one."""
+
+
+class FencedMutation(msgspec.Struct, frozen=True):
+    """One mistake: what is replaced, and by what."""
+
+    owner: object
+    name: str
+    replacement: Replacement
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Break the code for as long as the context lasts."""
+        real = vars(self.owner)[self.name]
+        setattr(self.owner, self.name, self.replacement(real))
+        try:
+            yield
+        finally:
+            setattr(self.owner, self.name, real)
+
+
+def _counts_acks_not_members(_: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def advance(self: InSyncReplicas) -> bool:
+        ends = [self._own_written, *(r.written for r in self.replicas.values())]
+        reached = sorted(ends, reverse=True)[min(self.min_isr, len(ends)) - 1]
+        if reached <= self.confirm:
+            return False
+        self.confirm = self.flushed_everywhere = reached
+        return True
+
+    return advance
+
+
+def _reports_what_it_received(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def report(self: FencedClient, written: int, flushed: int) -> object:
+        return real(self, max(written, self._records.end), flushed)
+
+    return report
+
+
+def _keeps_the_idle_epoch(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def append(self: EpochFile, epoch: int, start: int) -> None:
+        if self.entries and self.entries[-1].start >= start:
+            return
+        real(self, epoch, start)
+
+    return append
+
+
+def _hears_the_end_of_old_connections(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def leave(self: ReplicaServer, link: ReplicaLink) -> None:
+        if link.name and self.links.get(link.name) is not link:
+            self._listener.replica_lost(link.name, "an old connection ended", 0.0)
+        real(self, link)
+
+    return leave
+
+
+def _promises_in_memory(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    del real
+
+    def promise(self: ReplicaFile, epoch: int) -> None:
+        if self._record is not None and epoch > self.promised:
+            self._record = msgspec.structs.replace(self._record, promised=epoch)
+
+    return promise
+
+
+def _leaves_the_log(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    del real
+
+    def remove_from_log(self: Truncation) -> None:
+        """Leave valid bytes behind the cut, for the next recovery to find."""
+
+    return remove_from_log
+
+
+def _shrinks_to_one(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def proposal(self: InSyncReplicas, now: float) -> object:
+        kept, self.min_isr = self.min_isr, 1
+        try:
+            return real(self, now)
+        finally:
+            self.min_isr = kept
+
+    return proposal
+
+
+def _does_not_look_at_the_size(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def proposed(self: InSyncReplicas, isr: dict[str, str]) -> None:
+        kept, self.min_isr = self.min_isr, 1
+        try:
+            real(self, isr)
+        finally:
+            self.min_isr = kept
+
+    return proposed
+
+
+def _goes_on_after_a_failed_sync(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    del real
+    return lambda self, reason: None
+
+
+def _forgets_what_is_outstanding(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def count_members(self: InSyncReplicas) -> None:
+        outstanding, self.outstanding = self.outstanding, []
+        real(self)
+        self.outstanding = outstanding
+
+    return count_members
+
+
+def _believes_every_master(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    del real
+    return lambda self: None
+
+
+def _elects_anybody(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    del real
+    return lambda state, name, incarnation: ""
+
+
+def _keeps_its_name(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    del real
+    return lambda self, boot_id, log_end: ""
+
+
+def _stamps_its_own_epoch(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def header(self: FencedConnection, *rest: object) -> object:
+        last = self._master.entries[-1]
+        self._entry = EpochEntry(self._master.epoch, last.start)
+        try:
+            return real(self, *rest)
+        finally:
+            self._entry = EpochEntry(-1, 0)
+            self._entry_end = 0
+
+    return header
+
+
+def _reads_everything(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    del real
+    return lambda self, queue: queue.next_offset
+
+
+def _holds_for_ever(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    del real
+    return lambda self, now: True
+
+
+def _cuts_where_its_epoch_ends(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def consistent_point(own: Any, own_end: int, theirs: Any, their_end: int) -> object:  # noqa: ANN401
+        point = real(own, own_end, theirs, their_end)
+        return point if point is None else own_end
+
+    return consistent_point
+
+
+def _draws_the_same_name(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    del real
+    return lambda self: "0" * 16
+
+
+MUTATIONS: dict[str, FencedMutation] = {
+    "min_isr acknowledgements are enough, whoever they are from": FencedMutation(
+        InSyncReplicas, "_advance", _counts_acks_not_members
+    ),
+    "a slave acknowledges before it has appended": FencedMutation(
+        FencedClient, "report", _reports_what_it_received
+    ),
+    "the entry of an idle epoch stays, the next is refused": FencedMutation(
+        EpochFile, "append", _keeps_the_idle_epoch
+    ),
+    "the end of an old connection counts for the new one": FencedMutation(
+        ReplicaServer, "_leave", _hears_the_end_of_old_connections
+    ),
+    "a promise is kept in memory only": FencedMutation(ReplicaFile, "promise", _promises_in_memory),
+    "a cut leaves the bytes where they are": FencedMutation(
+        Truncation, "_remove_from_log", _leaves_the_log
+    ),
+    "the in-sync set is proposed below min_isr": FencedMutation(
+        InSyncReplicas, "proposal", _shrinks_to_one
+    ),
+    "a failed sync is tried again as if nothing had happened": FencedMutation(
+        FlushService, "_fail", _goes_on_after_a_failed_sync
+    ),
+    "only the recorded set counts, not what is outstanding": FencedMutation(
+        InSyncReplicas, "_count_members", _forgets_what_is_outstanding
+    ),
+    "bytes of a deposed master are taken": FencedMutation(
+        ReplicaFollower, "_expect_current", _believes_every_master
+    ),
+    "whoever lives can be elected": FencedMutation(
+        ha.election, "why_not_electable", _elects_anybody
+    ),
+    "a replica that has lost its tail keeps its incarnation": FencedMutation(
+        ReplicaFile, "_why_renew", _keeps_its_name
+    ),
+    "frames carry the master's epoch, whoever wrote the bytes": FencedMutation(
+        FencedConnection, "_header", _stamps_its_own_epoch
+    ),
+    "readers see what is not confirmed": FencedMutation(MessageReads, "_end_of", _reads_everything),
+    "the lease is never looked at": FencedMutation(LeaseDeadline, "holds", _holds_for_ever),
+    "a log is cut where it ends": FencedMutation(
+        ha.fenced_client, "consistent_point", _cuts_where_its_epoch_ends
+    ),
+    "every new life has the same incarnation": FencedMutation(
+        ReplicaFile, "_draw", _draws_the_same_name
+    ),
+}
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """How one mutant fared: the seeds it took, and what was found; 0 if it survived."""
+
+    name: str
+    seeds: int
+    found: str
+
+
+def hunt(name: str, seeds_max: int = SEEDS_MAX) -> Verdict:
+    """Play seeds with a mutant until one of them has a finding."""
+    with MUTATIONS[name].applied():
+        for seed in range(seeds_max):
+            found = _findings(seed)
+            if found:
+                return Verdict(name, seed + 1, found)
+    return Verdict(name, 0, "")
+
+
+def _findings(seed: int) -> str:
+    try:
+        findings = run_fenced_seed(seed).findings
+    except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001  # a mutant may break anything
+        return f"DIED ({type(error).__name__})"
+    return ", ".join(sorted({finding.kind.name for finding in findings}))
+
+
+def show_mutants(console: Console, names: list[str], seeds_max: int, jobs: int) -> int:
+    """Hunt mutants and print how each fared; return the exit status."""
+    chosen = [name for name in MUTATIONS if not names or any(part in name for part in names)]
+    table = Table("mutant", "caught after", "found", title="deliberate bugs")
+    survived = 0
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        for verdict in pool.imap(partial(hunt, seeds_max=seeds_max), chosen):
+            survived += not verdict.seeds
+            after = f"{verdict.seeds} seeds" if verdict.seeds else "SURVIVED"
+            console.print(f"{verdict.name}: {after} {verdict.found}", markup=False)
+            table.add_row(verdict.name, after, verdict.found)
+    console.print(table)
+    return 1 if survived else 0
