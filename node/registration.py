@@ -13,12 +13,14 @@ Source: RocketMQ 5.3.3, BrokerController.registerBrokerAll.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 
 from node.config import MASTER_ID
+from node.errors import RequestError
 from node.fenced_settings import GroupKind
 from node.peer_link import PeerLink
 from tandem.wire.request_code import RequestCode
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
     from node.remoting_client import RemotingClient
     from node.route_table import RouteTable
     from node.topic_config_table import TopicConfigTable
+
+_log = logging.getLogger(__name__)
 
 
 class Registration:
@@ -113,9 +117,11 @@ class Registration:
     def _register_here(self) -> None:
         if self._scope.cancel_called:
             return
-        self._routes.register(
-            self._header, self._configs(), connection=None, now=trio.current_time()
-        )
+        now = trio.current_time()
+        try:
+            self._routes.register(self._header, self._configs(), connection=None, now=now)
+        except RequestError as error:
+            _log.warning("this node is not in its own routes: %s", error.remark)
 
     def _configs(self) -> TopicConfigSerializeWrapper:
         configs = self._topics.configs
