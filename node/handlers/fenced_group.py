@@ -132,7 +132,7 @@ class FencedGroup:
 
     def create_topic(self, connection: Connection, command: RemotingCommand) -> None:
         """UPDATE_AND_CREATE_TOPIC, answered when no change of master can take it back."""
-        self.check_admitted("the topic was not changed")
+        self._check_admitted()
         self._admin.create_topic(connection, command)
         self._answer_when_confirmed(connection, command)
 
@@ -140,7 +140,7 @@ class FencedGroup:
         self, connection: Connection, command: RemotingCommand
     ) -> RemotingCommand | None:
         """UPDATE_CONSUMER_OFFSET: one-way ones are gathered, others answered when confirmed."""
-        self.check_admitted("the offset was not committed")
+        self._check_admitted()
         header = self._offsets.checked_update(command)
         self.commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
         if not command.flag & ONEWAY_FLAG:
@@ -163,7 +163,7 @@ class FencedGroup:
         if self._journal.is_master:
             self._journal.commit(f"{topic}{TOPIC_GROUP_SEPARATOR}{group}", queue_id, offset)
 
-    def check_admitted(self, consequence: str) -> None:
+    def _check_admitted(self) -> None:
         """Refuse a change where a put would be refused.
 
         Raises:
@@ -171,7 +171,7 @@ class FencedGroup:
         """
         refusal = self._ha.admission()
         if refusal:
-            raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, f"{refusal}; {consequence}")
+            raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, refusal)
 
     def _answer_when_confirmed(self, connection: Connection, command: RemotingCommand) -> None:
         connection.parked_puts += 1

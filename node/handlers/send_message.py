@@ -127,7 +127,8 @@ class Admission(msgspec.Struct, frozen=True):
     """Who says whether a fenced group's node takes a put, and what a put may wait for there."""
 
     refusal: Callable[[], str]
-    """Why no put is taken now; empty if puts are taken. Called for every put."""
+    """Why no put is taken now, and that nothing was stored; empty if puts are taken. Called for
+    every put."""
 
     status: Callable[[], PutMessageStatus]
     """What belongs to the last refusal."""
@@ -219,12 +220,12 @@ class SendMessage:
 
     def _not_admitted(self, refusal: str) -> RequestError:
         assert self._admission is not None, "nobody else refuses"
-        return RequestError(_CODES[self._admission.status()], _not_stored(refusal))
+        return RequestError(_CODES[self._admission.status()], refusal)
 
     def _reason(self, result: PutMessageResult) -> str:
         if self._admission is None or result.status.is_stored:
             return result.reason
-        return _not_stored(result.reason)
+        return f"{result.reason}; nothing was stored"
 
     def _parked_round(self, connection: Connection, properties: str) -> ParkedRound:
         if self._admission is not None and wants_flushed(properties):
@@ -367,10 +368,6 @@ class ParkedRound:
 def _admitted() -> str:
     """Stand in where every put is admitted."""
     return ""
-
-
-def _not_stored(reason: str) -> str:
-    return f"{reason}; the message was not stored"
 
 
 def stored_response(

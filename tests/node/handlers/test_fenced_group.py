@@ -101,7 +101,7 @@ async def test_a_master_short_of_replicas_takes_no_offset_but_tells_those_it_has
         replica.admission_status = PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
         assert client.call(QUERY, ASK).code == 0
         refused = client.call(UPDATE, UpdateConsumerOffsetRequestHeader("g", "T", 2, 43))
-        assert refused.remark == "1 of 2 replicas live; the offset was not committed"
+        assert refused.remark == "1 of 2 replicas live"
 
 
 async def test_a_pulls_commit_is_taken_by_the_master_and_ignored_by_others() -> None:
@@ -130,7 +130,7 @@ async def test_a_topic_is_not_changed_by_whom_a_message_would_be_refused() -> No
     async with open_client(replica) as client:
         replica.demote("the lease is over")
         answer = client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, NEW_TOPIC)
-        assert answer.remark == "the lease is over; the topic was not changed"
+        assert answer.remark == "the lease is over"
 
 
 async def test_a_change_not_confirmed_in_time_is_answered_with_what_is_known(

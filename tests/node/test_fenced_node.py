@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from ha.network import ConnectionLost
+from node.errors import ConfigError
+from node.remoting_client import RequestFailedError
+from node.run import run_node
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import (
+    CreateTopicRequestHeader,
+    OffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    SendMessageRequestHeaderV2,
+    UpdateConsumerOffsetRequestHeader,
+)
+from tandem.wire.response_code import ResponseCode
+from tandem.wire.system_topics import JOURNAL_TOPIC
+from tests.node.fenced_world import (
+    COORDINATOR,
+    NAMES,
+    FencedWorld,
+    fenced_cluster,
+    open_fenced_world,
+)
+from tests.node.world import Caller, bodies
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+    from tandem.wire.remoting_command import RemotingCommand
+
+COMMIT = RequestCode.UPDATE_CONSUMER_OFFSET
+QUERY = RequestCode.QUERY_CONSUMER_OFFSET
+CREATE = CreateTopicRequestHeader("Wide", "TBW102", 12, 12, 6, "SINGLE_TAG", 0, order=False)
+
+pytestmark = pytest.mark.slow
+
+
+async def send(world: FencedWorld, name: str, body: bytes) -> RemotingCommand:
+    async with world.client(world.address(name)) as client:
+        return await client.send(body)
+
+
+async def send_until_taken(world: FencedWorld, body: bytes, *names: str) -> str:
+    """As a producer does: ask one node after the other; return who took it."""
+    with trio.fail_after(60):
+        while True:
+            for name in names or NAMES:
+                try:
+                    answer = await send(world, name, body)
+                except (ConnectionLost, RequestFailedError):
+                    continue
+                if answer.code == 0:
+                    return name
+            await trio.sleep(0.02)
+
+
+async def committed(client: Caller, queue_id: int = 0) -> int:
+    answer = await client.call(QUERY, QueryConsumerOffsetRequestHeader("g", "T", queue_id))
+    assert answer.code == 0, answer.remark
+    return answer.decode_header(OffsetResponseHeader).offset
+
+
+def others(name: str) -> list[str]:
+    return [other for other in NAMES if other != name]
+
+
+async def test_one_node_is_elected_and_takes_messages_that_all_serve(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+        await world.start(*NAMES)
+        master = await world.master()
+        async with world.client(world.address(master)) as client:
+            for number in range(5):
+                answer = await client.send(b"%d" % number)
+                assert answer.code == 0, answer.remark
+        await trio.sleep(2)
+        for name in NAMES:
+            async with world.client(world.address(name)) as client:
+                assert bodies(await client.pull()) == [b"0", b"1", b"2", b"3", b"4"]
+                ids = {int(other[1]): f"{world.address(other)}:10911" for other in others(master)}
+                assert await client.route("T") == {0: f"{world.address(master)}:10911", **ids}
+                assert await client.route(JOURNAL_TOPIC) == {}
+
+
+async def test_a_node_that_is_not_the_master_refuses_and_names_it(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+        await world.start(*NAMES)
+        master = await world.master()
+        await trio.sleep(2)
+        for name in others(master):
+            answer = await send(world, name, b"x")
+            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            assert master in (answer.remark or "")
+            assert f"{world.address(master)}:10911" in (answer.remark or "")
+            assert "nothing was stored" in (answer.remark or "")
+
+
+async def test_a_killed_master_is_replaced_and_nothing_it_answered_is_missing(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+        await world.start(*NAMES)
+        master = await world.master()
+        epoch = (await world.status(master)).epoch
+        async with world.client(world.address(master)) as client:
+            assert (await client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, CREATE)).code == 0
+            assert (await client.send(b"kept")).code == 0
+            commit = UpdateConsumerOffsetRequestHeader("g", "T", 0, 1)
+            assert (await client.call(COMMIT, commit)).code == 0
+        await world.kill(master)
+        killed_at = trio.current_time()
+        successor = await world.master(*others(master), after=epoch)
+        assert trio.current_time() - killed_at < 8
+        async with world.client(world.address(successor)) as client:
+            assert bodies(await client.pull()) == [b"kept"]
+            assert await committed(client) == 1
+            wide = SendMessageRequestHeaderV2("PG", "Wide", "none", 4, 11, 0, 1, 0)
+            assert (await client.call(RequestCode.SEND_MESSAGE_V2, wide, b"w")).code == 0
+            assert (await client.send(b"next")).code == 0
+        await world.start(master)
+        await trio.sleep(3)
+        assert (await world.status(master)).role == "FOLLOWER"
+        assert sorted((await world.status(successor)).isr) == list(NAMES)
+        for name in NAMES:
+            async with world.client(world.address(name)) as client:
+                assert (await client.route("T"))[0] == f"{world.address(successor)}:10911"
+                assert bodies(await client.pull()) == [b"kept", b"next"]
+
+
+async def test_clients_find_the_new_master_as_soon_as_it_is_one(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+        await world.start(*NAMES)
+        master = await world.master()
+        assert (await send(world, master, b"x")).code == 0
+        await world.kill(master)
+        successor = await world.master(*others(master))
+        await trio.sleep(0.1)
+        for name in others(master):
+            async with world.client(world.address(name), 9876) as client:
+                assert (await client.route("T"))[0] == f"{world.address(successor)}:10911"
+
+
+async def test_a_master_without_its_coordinator_begins_again_in_the_same_process(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+        await world.start(*NAMES)
+        master = await world.master()
+        assert (await send(world, master, b"kept")).code == 0
+        for ends in ((world.address(master), COORDINATOR), (COORDINATOR, world.address(master))):
+            world.network.stall(*ends)
+        successor = await send_until_taken(world, b"next", *others(master))
+        await trio.sleep(6)
+        async with world.client(world.address(master), 9876) as client:
+            assert (await client.route("T"))[0] == f"{world.address(successor)}:10911"
+        for ends in ((world.address(master), COORDINATOR), (COORDINATOR, world.address(master))):
+            world.network.heal(*ends)
+        await trio.sleep(10)
+        status = await world.status(master)
+        assert (status.role, status.master) == ("FOLLOWER", successor)
+        async with world.client(world.address(master)) as client:
+            assert bodies(await client.pull()) == [b"kept", b"next"]
+
+
+async def test_a_stopped_master_leaves_the_others_to_elect(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+        await world.start(*NAMES)
+        master = await world.master()
+        assert (await send(world, master, b"kept")).code == 0
+        await world.stop(master)
+        await send_until_taken(world, b"next", *others(master))
+
+
+async def test_delayed_messages_are_delivered_by_the_next_master(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+        await world.start(*NAMES)
+        master = await world.master()
+        header = SendMessageRequestHeaderV2(
+            "PG", "T", "TBW102", 4, 0, 0, 1, 0, "DELAY\x014\x02"
+        )  # 30 s
+        async with world.client(world.address(master)) as client:
+            answer = await client.call(RequestCode.SEND_MESSAGE_V2, header, b"later")
+            assert answer.code == 0, answer.remark
+        await world.kill(master)
+        successor = await world.master(*others(master))
+        await trio.sleep(60)
+        async with world.client(world.address(successor)) as client:
+            assert bodies(await client.pull()) == [b"later"]
+
+
+async def test_a_node_of_a_fenced_group_needs_a_coordinator(tmp_path: Path) -> None:
+    config = fenced_cluster(tmp_path)
+    async with open_fenced_world(config) as world:
+        with pytest.raises(ConfigError, match="needs a coordinator"):
+            await run_node(
+                config.node("a1"),
+                disk=world.disks["a1"],
+                network=world.network.machine("10.0.0.1"),
+                wall_clock_ms=lambda: 0,
+                random=world.network.chance,
+                stop=trio.Event(),
+            )
