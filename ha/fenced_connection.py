@@ -139,6 +139,7 @@ class FencedConnection:
         """Physical offset of the next byte to send; every byte below it was sent or not wanted."""
         self.sent_confirm = self.sent_flush_wanted = -1
         """What the last frame said; -1 before the first."""
+        self._sent_epoch = -1
 
     def challenge(self) -> bytes:
         """Return what to send first."""
@@ -181,6 +182,12 @@ class FencedConnection:
             self._entry_end = end_of_entry(entries, self._entry.epoch, OFFSET_MAX)
         return min(self._entry_end - self.next_offset, TRANSFER_BODY_BYTES_MAX)
 
+    @property
+    def has_untold_epoch(self) -> bool:
+        """True if the follower has not been told yet which epoch comes next."""
+        self.frame_bytes_max()
+        return self._sent_epoch != self._entry.epoch
+
     def transfer(self, body: bytes | memoryview, *, confirm: int, flush_wanted: int) -> bytes:
         """Return the header of a frame with `body`, the next bytes of the log; count it as sent."""
         self._expect_transfer()
@@ -204,6 +211,7 @@ class FencedConnection:
     def _header(self, body: bytes | memoryview, confirm: int, flush_wanted: int) -> bytes:
         self.sent_confirm = confirm
         self.sent_flush_wanted = flush_wanted
+        self._sent_epoch = self._entry.epoch
         entry = self._entry
         return encode_frame_header(
             FrameHeader(

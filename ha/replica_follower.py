@@ -234,7 +234,7 @@ class ReplicaFollower:
     def _begins_record(self, offset: int) -> bool:
         """True for a message, and for the record that ends a file."""
         store = self._store
-        if store.look_message_by_offset(offset) is not None:
+        if store.commit_log.record_at(offset) is not None:
             return True
         file_size_bytes = store.config.mapped_file_size_commit_log_bytes
         with store.read_log(offset, 8) as head:

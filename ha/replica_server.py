@@ -330,7 +330,8 @@ class ReplicaServer:
         """True if the last frame did not say what one would say now."""
         connection = link.connection
         return (
-            connection.sent_confirm < self._confirm()
+            connection.has_untold_epoch
+            or connection.sent_confirm < self._confirm()
             or connection.sent_flush_wanted < self._flush_wanted()
         )
 
@@ -355,6 +356,8 @@ class ReplicaServer:
             size = len(body)
             if not size:
                 self._expect_held(connection.next_offset)
+                if connection.has_untold_epoch and self._is_dry(link):
+                    return b""
                 burst_bytes = 0
                 await store.grown.wait()
                 continue

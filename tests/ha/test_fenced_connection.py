@@ -309,9 +309,13 @@ def test_a_frame_says_what_is_confirmed_and_what_shall_be_flushed() -> None:
 
 
 def test_a_heartbeat_at_the_end_names_the_epoch_in_which_nothing_was_written_yet() -> None:
-    connection = attached(1500)
+    connection = attached(1400)
+    assert connection.has_untold_epoch
+    sent(connection, 100)
+    assert connection.has_untold_epoch
     header, _, _ = decode_frame_header(connection.heartbeat(confirm=0, flush_wanted=0), 0)
     assert (header.offset, header.epoch, header.epoch_start) == (1500, 7, 1500)
+    assert not connection.has_untold_epoch
 
 
 def test_a_frame_across_an_epoch_or_without_a_body_or_too_large_is_a_bug_of_ours() -> None:
