@@ -1,0 +1,107 @@
+"""A fenced group of real processes, whose master is killed."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+import trio
+
+import tandem
+from tandem.cluster import LocalCluster
+from tandem.cluster.spec import ClusterSpec, read_spec
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow]
+
+NAMES = [f"broker-a-{index}" for index in (1, 2, 3)]
+
+
+def fenced_spec(directory: Path) -> ClusterSpec:
+    network = f"127.{1 + secrets.randbelow(254)}.{secrets.randbelow(256)}"
+    (directory / "secret").write_text(secrets.token_hex(16), encoding="utf-8")
+    content = {
+        "cluster": {"secret_file": "secret"},
+        "store": {
+            "mapped_file_size_commit_log_bytes": 1_048_576,
+            "mapped_file_size_consume_queue_bytes": 20_000,
+            "max_message_size_bytes": 65_536,
+        },
+        "coordinator": {"address": f"{network}.9"},
+        "groups": {"broker-a": {"kind": "fenced"}},
+        "nodes": [
+            {
+                "name": name,
+                "group": "broker-a",
+                "broker_id": index,
+                "address": f"{network}.{index}",
+            }
+            for index, name in enumerate(NAMES, 1)
+        ],
+    }
+    file = directory / "cluster.yaml"
+    file.write_bytes(msgspec.json.encode(content))  # JSON is YAML
+    return read_spec(file)
+
+
+async def master_of(admin: tandem.Admin, *, after: str = "") -> str:
+    """The address of the master, once there is one that is not `after`."""
+    with trio.fail_after(20):
+        while True:
+            try:
+                route = await admin.topic_route("T")
+            except tandem.ClientError:
+                route = None
+            address = route.broker_datas[0].broker_addrs.get(0, "") if route else ""
+            if address not in ("", after):
+                return address
+            await trio.sleep(0.02)
+
+
+async def send(producer: tandem.Producer, text: str) -> tandem.SendResult:
+    """Send until the message is safe, as an application does."""
+    while True:
+        try:
+            result = await producer.send(tandem.Message("T", text.encode()))
+        except tandem.ClientError:
+            await trio.sleep(0.02)
+            continue
+        if result.status is tandem.SendStatus.SEND_OK:
+            return result
+
+
+async def everything(consumer: tandem.PullConsumer) -> set[bytes]:
+    return {message.body async for message in consumer.messages("T", until_end=True)}
+
+
+async def test_sends_go_on_when_the_master_is_killed_and_tables_survive(tmp_path: Path) -> None:
+    spec = fenced_spec(tmp_path)
+    with trio.fail_after(60):
+        async with LocalCluster(spec) as cluster:
+            await cluster.start()
+            servers = spec.name_servers
+            async with (
+                tandem.Producer(servers, group="p") as producer,
+                tandem.PullConsumer(servers, group="g") as consumer,
+                tandem.Admin(servers) as admin,
+            ):
+                before = [await send(producer, f"before-{n}") for n in range(20)]
+                queue = before[0].queue
+                await consumer.update_consume_offset(queue, 1)
+                master = await master_of(admin)
+                name = next(node.name for node in spec.nodes if node.client_address == master)
+                await cluster.kill(name)
+                killed_at = trio.current_time()
+                await send(producer, "after")
+                seconds = trio.current_time() - killed_at
+                assert seconds < 10
+                assert await master_of(admin, after=master) != master
+                assert await consumer.fetch_consume_offset(queue) == 1
+                await cluster.start(name)
+                assert await everything(consumer) >= {b"before-%d" % n for n in range(20)} | {
+                    b"after"
+                }
