@@ -201,6 +201,11 @@ class InSyncReplicas:
     # -- what is asked for every put -------------------------------------------------------------
 
     @property
+    def own_end(self) -> int:
+        """Where our own log ended when somebody looked last."""
+        return self._own_written
+
+    @property
     def must_have(self) -> frozenset[tuple[str, str]]:
         """(name, incarnation) of everybody who must have a message before it is confirmed."""
         return self._must_have

@@ -5,7 +5,8 @@
   replica cannot show that it still has everything it acknowledged under the old one;
 - `acked`: how far its log reached when somebody last wrote it down here. It is behind the truth,
   never ahead of it;
-- `boot_id`, `is_clean`, `ack_level`: how the last run ended, and what its acknowledgements meant.
+- `boot_id`, `is_clean`, `ack_level`: how the last run ended, and what its acknowledgements meant;
+- `stands_back_until`: it has resigned and leaves elections to others for a while.
 
 A new incarnation is drawn when
 
@@ -46,6 +47,8 @@ class ReplicaRecord(msgspec.Struct, frozen=True, kw_only=True):
     is_clean: bool = False
     """The last run closed its store in order."""
     ack_level: AckLevel = AckLevel.WRITTEN
+    stands_back_until: float = 0.0
+    """CLOCK_BOOTTIME of the boot `boot_id`, in seconds; 0 if it does not stand back."""
 
 
 class ReplicaFile:
@@ -78,6 +81,11 @@ class ReplicaFile:
         """The log reached at least so far, once."""
         return self._record.acked if self._record else 0
 
+    @property
+    def stands_back_until(self) -> float:
+        """Until when it leaves elections to others, on CLOCK_BOOTTIME in seconds."""
+        return self._record.stands_back_until if self._record else 0.0
+
     def started(self, boot_id: str, level: AckLevel, log_end: int) -> str:
         """Begin a run on a recovered log.
 
@@ -95,6 +103,7 @@ class ReplicaFile:
                 boot_id=boot_id,
                 is_clean=False,
                 ack_level=level,
+                stands_back_until=self._stands_back_until(boot_id),
             )
         )
         return reason
@@ -115,6 +124,10 @@ class ReplicaFile:
         if log_end > self.acked:
             self._write(msgspec.structs.replace(self._started(), acked=log_end))
 
+    def stand_back(self, until: float) -> None:
+        """Leave elections to others until then, also after a restart of the process."""
+        self._write(msgspec.structs.replace(self._started(), stands_back_until=until))
+
     def stopped_clean(self) -> None:
         """The store is closed and all of it is on disk."""
         self._write(msgspec.structs.replace(self._started(), is_clean=True))
@@ -130,6 +143,10 @@ class ReplicaFile:
         """
         record = self._started()
         return _encode(msgspec.structs.replace(record, acked=min(record.acked, cut))).decode()
+
+    def _stands_back_until(self, boot_id: str) -> float:
+        record = self._record
+        return record.stands_back_until if record and record.boot_id == boot_id else 0.0
 
     def _why_renew(self, boot_id: str, log_end: int) -> str:
         record = self._record

@@ -147,6 +147,15 @@ def test_a_damaged_file_is_no_file(data: bytes) -> None:
     assert file.incarnation
 
 
+def test_one_that_stands_back_does_so_after_a_restart_but_not_after_one_of_the_machine() -> None:
+    disk = SimulatedDisk()
+    started(disk).stand_back(130.0)
+    again = started(disk)
+    assert again.stands_back_until == 130.0
+    again.started("boot-2", WRITTEN, 0)
+    assert again.stands_back_until == 0.0
+
+
 def test_nothing_is_noted_before_the_start() -> None:
     with pytest.raises(LocalHAError):
         replica_file(SimulatedDisk()).note_acked(5)

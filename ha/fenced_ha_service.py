@@ -1,0 +1,792 @@
+"""FencedHAService: one replica of a fenced group, as its node sees it, for one round.
+
+    run --+-- CoordinatorSession.run   lease, own record, what is known of the group
+          +-- _take_part               one role at a time, in this one task:
+          |      FOLLOWER   ReplicaFollower, or waiting
+          |      CANDIDATE  promise -> log end -> published -> turn -> transaction
+          |      OPENING    FencedMaster, until the in-sync set has its log
+          |      MASTER     the same one, open
+          `-- _note_progress           writes down how far the log is, from time to time
+
+Order of an election, each step durable before the next: the link to the old master is dropped; the
+next epoch is promised; the log's end is fixed and published; the coordinator takes the transaction;
+the epoch is entered in the epoch file; queues are brought up to the end; followers are served.
+
+The way out of OPENING and MASTER is `restart`: the store is fenced and every waiting put answered
+in that same step; then the owner closes the store and opens all of it again. See `replica_role`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import trio
+
+from ha.coordinator_session import CoordinatorSession, is_ours
+from ha.election import (
+    Bootstrap,
+    Disown,
+    Election,
+    Follow,
+    OwnFacts,
+    Refuse,
+    Run,
+    Wait,
+    state_if_won,
+    why_switched,
+)
+from ha.epoch_file import EpochFile, encode
+from ha.errors import LocalHAError
+from ha.events import (
+    Elected,
+    EpochAppended,
+    MasterOpened,
+    Promised,
+    Quarantined,
+    SteppedDown,
+    TruncationDecided,
+    ignore,
+)
+from ha.fenced_client import NeedsFullCopy, NeedsTruncation
+from ha.fenced_commands import FencedCommands
+from ha.fenced_config import AckLevel
+from ha.fenced_master import FencedMaster, Won
+from ha.fenced_status import fenced_status, runtime_info
+from ha.replica_file import ReplicaFile
+from ha.replica_follower import ReplicaFollower
+from ha.replica_role import ReplicaRole
+from store.errors import StoreError
+from store.results import PutMessageStatus
+from store.running_flags import RunningFlag
+from store.truncation import TruncationIntent, write_intent
+from tandem.coordinator.interface import (
+    Compare,
+    CoordinatorError,
+    CoordinatorUnavailableError,
+    Put,
+)
+from tandem.wire.group_state import GroupState, LeaderRecord, NodeRecord, encode_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from ha.election import Decision, GroupView
+    from ha.events import OnEvent
+    from ha.fenced_client import FollowerOutcome
+    from ha.fenced_config import FencedConfig
+    from ha.group_transfer_service import Done
+    from ha.network import Network
+    from store import MessageStore
+    from store.disk import Disk
+    from tandem.coordinator.interface import Coordinator
+    from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
+    from tandem.wire.request_headers import HARuntimeInfo
+
+_log = logging.getLogger(__name__)
+
+LOOK_AGAIN_SECONDS: Final = 1.0
+"""Own troubles come and go without a change in the coordinator."""
+RETRY_SECONDS: Final = 0.3
+NOTE_ACKED_SECONDS: Final = 10.0
+FAREWELL_SECONDS: Final = 1.0
+
+
+class FencedHAService:
+    """Replication of one store for one round. Its owner opens and closes store and network."""
+
+    def __init__(
+        self,
+        config: FencedConfig,
+        store: MessageStore,
+        network: Network,
+        coordinator: Coordinator,
+        *,
+        disk: Disk,
+        boottime: Callable[[], float],
+        boot_id: str,
+        wall_clock_ms: Callable[[], int],
+        random: Random,
+        on_event: OnEvent = ignore,
+    ) -> None:
+        """Read what the replica remembers of itself.
+
+        Raises:
+            EpochFileError: the epoch file is damaged.
+        """
+        self.config = config
+        self.store = store
+        self._network = network
+        self._disk = disk
+        self._boottime = boottime
+        self._boot_id = boot_id
+        self._wall_clock_ms = wall_clock_ms
+        self._random = random
+        self._on_event = on_event
+        self.file = ReplicaFile(disk, config.directory, random)
+        self.epochs = EpochFile(disk, config.directory)
+        self._election = Election()
+        self.session = CoordinatorSession(
+            config,
+            coordinator,
+            session=f"{random.getrandbits(64):016x}",
+            boottime=boottime,
+            describe=self._describe,
+            on_view=self._group_changed,
+            on_lost=self._lease_lost,
+        )
+        self._commands = FencedCommands(
+            config,
+            store,
+            self.session,
+            disk,
+            self.file,
+            master=lambda: self.mastership,
+            role=lambda: self.role,
+            step_down=self._step_down,
+            resign=self._resign,
+            restart=self._restart,
+        )
+        self.mastership: FencedMaster | None = None
+        self.follower: ReplicaFollower | None = None
+        self.waits_for = "the coordinator has not answered yet"
+        """Why this node follows nobody, in words; empty while it does."""
+        self._quarantine = ""
+        self._farewell: GroupState | None = None
+        self.restart = trio.Event()
+        """Set when the owner has to close the store and open it, and this, again."""
+        self.restart_reason = ""
+        self.role = ReplicaRole.FOLLOWER
+        self.epoch = 0
+        """Of the state record this node knows."""
+        self.master = ""
+        """Name of the master this node knows; empty if there is none."""
+        self.master_client_address = ""
+        """`host:port` of that master for clients; empty if it is not known."""
+        self.admission_status = PutMessageStatus.SERVICE_NOT_AVAILABLE
+        """The status that goes with what `admission` said last."""
+        self.after_release: Callable[[], None] = _nothing
+        """Called once after each round of answers, to send them off together."""
+        self.on_open: Callable[[int], None] = _nothing_of
+        """Called in the step in which this node begins to take messages, with its epoch."""
+        self.on_confirm: Callable[[int], None] = _nothing_of
+        """Called with the new confirm offset whenever it has risen."""
+        self.on_role: Callable[[], None] = _nothing
+        """Called after each change of `role` or `master`."""
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Take part in the group until cancelled.
+
+        Raises:
+            StoreError: what the replica remembers of itself cannot be written.
+        """
+        self._begin()
+        task_status.started()
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.session.run)
+                nursery.start_soon(self._take_part)
+                nursery.start_soon(self._note_progress)
+                await self.restart.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._close_mastership(self.restart_reason or f"{self.config.name} is stopping")
+            await self._say_farewell()
+        await trio.sleep_forever()
+
+    def stopped_clean(self) -> None:
+        """The owner has closed the store in order: what was written is on disk."""
+        if not self.file.incarnation or self.store.flags.is_set(RunningFlag.NOT_WRITEABLE):
+            return
+        try:
+            self.file.stopped_clean()
+        except StoreError as error:
+            _log.warning("the clean stop could not be noted: %s", error)
+
+    # -- what the node asks ----------------------------------------------------------------------
+
+    @property
+    def confirm_offset(self) -> int:
+        """Every replica that must have it holds the log below this."""
+        return self.store.confirm_offset
+
+    def admission(self) -> str:
+        """Return why no put is taken now, and where to send it instead; "" if puts are taken."""
+        master = self.mastership
+        if master is not None:
+            reason = master.admission()
+            if reason:
+                self.admission_status = master.admission_status
+                reason = f"{reason}; nothing was stored"
+            return reason
+        self.admission_status = PutMessageStatus.SERVICE_NOT_AVAILABLE
+        return f"{self._why_not_master()}; nothing was stored"
+
+    def submit(self, end_offset: int, deadline: float, done: Done) -> None:
+        """Call `done` once every in-sync replica holds the log up to `end_offset`, or in time.
+
+        `deadline` in trio's time. "Holds" as the group's ack level says.
+        """
+        if self.mastership is None:
+            done(PutMessageStatus.FLUSH_SLAVE_TIMEOUT, self._why_unknown())
+        else:
+            self.mastership.submit(end_offset, deadline, done)
+
+    def submit_flushed(self, end_offset: int, deadline: float, done: Done) -> None:
+        """Call `done` once every in-sync replica has it on its disk, or in time."""
+        if self.mastership is None:
+            done(PutMessageStatus.FLUSH_SLAVE_TIMEOUT, self._why_unknown())
+        else:
+            self.mastership.submit_flushed(end_offset, deadline, done)
+
+    def replicated_where(self) -> int:
+        """Up to where a put may be answered SEND_OK in this very step; -1 for nothing."""
+        master = self.mastership
+        return -1 if master is None else master.answerable(master.isr.confirm)
+
+    def flushed_everywhere(self) -> int:
+        """The same for puts that wait for disks."""
+        master = self.mastership
+        return -1 if master is None else master.answerable(master.flushed_where)
+
+    def status(self) -> FencedStatus:
+        """Return what this node knows of its group."""
+        return fenced_status(self, self._boottime())
+
+    def runtime_info(self) -> HARuntimeInfo:
+        """Return the same in RocketMQ's shape: the answer to GET_BROKER_HA_STATUS."""
+        return runtime_info(self, self._wall_clock_ms())
+
+    async def command(self, command: FencedCommand) -> FencedCommandResult:
+        """Carry out an operator's order, or say why not."""
+        return await self._commands.carry_out(command)
+
+    @property
+    def refusal(self) -> str:
+        """Why this node takes no messages, in words; empty if it does."""
+        return self._quarantine or self.admission()
+
+    def _why_not_master(self) -> str:
+        name = self.config.name
+        if self._quarantine:
+            return f"{name} is in quarantine: {self._quarantine}"
+        if self.role is ReplicaRole.RESTARTING:
+            return f"{name} is not master: {self.restart_reason}"
+        if self.master:
+            address = self.master_client_address or "an address not known yet"
+            return f"{name} is not master of {self.config.group}: that is {self.master} ({address})"
+        return f"{name} is not master of {self.config.group}, nobody is known to be"
+
+    def _why_unknown(self) -> str:
+        return f"{self._why_not_master()}; the message may or may not survive"
+
+    # -- what this node says of itself -----------------------------------------------------------
+
+    @property
+    def trouble(self) -> str:
+        """Why this node must not become master, in words; empty if it may."""
+        return self._quarantine or self.store.disk_trouble
+
+    def _describe(self) -> NodeRecord:
+        config, store = self.config, self.store
+        return NodeRecord(
+            node=config.name,
+            session=self.session.session,
+            incarnation=self.file.incarnation,
+            epoch=self.epochs.last_epoch,
+            end=store.max_physical_offset,
+            confirm=store.confirm_offset,
+            promised=self.file.promised,
+            trouble=self.trouble,
+            client_address=config.client_address,
+            replication_address=f"{config.address}:{config.replication_port}",
+        )
+
+    def _own(self) -> OwnFacts:
+        config = self.config
+        return OwnFacts(
+            name=config.name,
+            session=self.session.session,
+            incarnation=self.file.incarnation,
+            log_epoch=self.epochs.last_epoch,
+            log_end=self.store.max_physical_offset,
+            promised=self.file.promised,
+            trouble=self.trouble,
+            members=(config.name, *(peer.name for peer in config.peers)),
+            min_isr=config.min_isr,
+        )
+
+    def _begin(self) -> None:
+        store = self.store
+        end = store.max_physical_offset
+        before = self.file.incarnation
+        reason = self.file.started(self._boot_id, self.config.ack_level, end)
+        if reason:
+            _log.error(
+                "this node is replica %s now (it was %s) and has to be compared with its master"
+                " before it counts: %s",
+                self.file.incarnation,
+                before or "unknown",
+                reason,
+            )
+        self.epochs.trim_to_log(end)
+        self.epochs.truncate_prefix(store.min_physical_offset)
+        self._election.resigned(self.file.stands_back_until)
+        _log.info(
+            "replica %s: epoch %d, promised %d, log %d to %d, confirmed up to %d",
+            self.file.incarnation,
+            self.epochs.last_epoch,
+            self.file.promised,
+            store.min_physical_offset,
+            end,
+            store.confirm_offset,
+        )
+
+    async def _note_progress(self) -> None:
+        """Write down from time to time how far the log certainly was."""
+        while True:
+            await trio.sleep(NOTE_ACKED_SECONDS)
+            store = self.store
+            by_disk = self.config.ack_level is AckLevel.FLUSHED
+            reached = store.flushed_where if by_disk else store.max_physical_offset
+            try:
+                self.file.note_acked(reached)
+            except StoreError as error:
+                _log.warning("how far the log is could not be noted: %s", error)
+
+    # -- taking part -----------------------------------------------------------------------------
+
+    async def _take_part(self) -> None:
+        while self.role is ReplicaRole.FOLLOWER:
+            decision = self._decide()
+            self._tell_decision(decision)
+            try:
+                await self._act(decision)
+            except (CoordinatorError, StoreError) as error:
+                _log.warning("%s: trying again", error)
+                await trio.sleep(RETRY_SECONDS)
+
+    def _decide(self) -> Decision:
+        view = self.session.view
+        if view is None:
+            return Wait("the coordinator has not answered yet")
+        return self._election.decide(view, self._own(), self._boottime())
+
+    async def _act(self, decision: Decision) -> None:
+        match decision:
+            case Follow():
+                await self._follow(decision)
+            case Run(epoch) if self.session.holds():
+                await self._run_for(epoch)
+            case Bootstrap(state) if self.session.holds():
+                await self._bootstrap(state)
+            case Disown() if self.session.view is not None:
+                await self.session.give_up_leader(self.session.view.leader_revision, None, 0)
+                await self.session.refresh()
+            case Wait(_, until) if until is not None:
+                await self._until_changed(until - self._boottime())
+            case _:
+                await self._until_changed(LOOK_AGAIN_SECONDS)
+
+    async def _until_changed(self, seconds: float) -> None:
+        with trio.move_on_after(max(0.0, min(seconds, LOOK_AGAIN_SECONDS))):
+            await self.session.changed.wait()
+
+    def _tell_decision(self, decision: Decision) -> None:
+        why = decision.why if isinstance(decision, Wait | Refuse) else ""
+        if why and why != self.waits_for:
+            level = logging.ERROR if isinstance(decision, Refuse) else logging.INFO
+            _log.log(level, "follows nobody: %s", why)
+        self.waits_for = why
+        if not isinstance(decision, Follow):
+            self._set_master("")
+
+    def _set_master(self, name: str) -> None:
+        view = self.session.view
+        node = view.nodes.get(name) if view else None
+        address = node.client_address if node else ""
+        if (name, address) != (self.master, self.master_client_address):
+            self.master, self.master_client_address = name, address
+            self.on_role()
+
+    def _promise(self, epoch: int) -> None:
+        """Take nothing of a lower epoch any more. Durable, and told, when it returns.
+
+        Raises:
+            StoreError: the disk did not take it; nothing was promised.
+        """
+        if epoch > self.file.promised:
+            self.file.promise(epoch)
+            self._on_event(Promised(epoch=epoch))
+
+    async def _bootstrap(self, state: GroupState) -> None:
+        """Write the group's first record, unless one of the keys it was made from has changed."""
+        view, keys = self.session.view, self.session.keys
+        if view is None:
+            return
+        compares = [Compare(keys.state, 0), Compare(keys.leader, 0)]
+        compares += [Compare(keys.node(name), view.node_revisions[name]) for name in state.isr]
+        result = await self.session.transact(compares, [Put(keys.state, encode_record(state))])
+        if result.succeeded:
+            members = ", ".join(sorted(state.isr))
+            _log.warning("%s is a new group of %s", self.config.group, members)
+        await self.session.refresh()
+
+    # -- following -------------------------------------------------------------------------------
+
+    async def _follow(self, decision: Follow) -> None:
+        """Follow a master until there is a reason not to."""
+        peers = {peer.name: peer for peer in self.config.peers}
+        if decision.master not in peers:
+            self.waits_for = f"master {decision.master} is no node of this group in cluster.yaml"
+            await self._until_changed(LOOK_AGAIN_SECONDS)
+            return
+        self._promise(decision.epoch)
+        self._set_master(decision.master)
+        follower = self.follower = ReplicaFollower(
+            self.config,
+            self.store,
+            self._network,
+            master=peers[decision.master],
+            epoch=decision.epoch,
+            epochs=self.epochs,
+            incarnation=self.file.incarnation,
+            promised=lambda: self.file.promised,
+            confirm=self._confirmed,
+            random=self._random,
+            on_event=self._on_event,
+        )
+        _log.info("follows %s, master of epoch %d", decision.master, decision.epoch)
+        outcome: FollowerOutcome | None = None
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._until_decided_otherwise, decision, nursery.cancel_scope)
+                outcome = await follower.run()
+                nursery.cancel_scope.cancel()
+        finally:
+            self.follower = None
+        if outcome is not None:
+            self._take(outcome)
+
+    async def _until_decided_otherwise(self, decision: Follow, scope: trio.CancelScope) -> None:
+        while self._decide() == decision:
+            self._set_master(decision.master)
+            await self.session.changed.wait()
+        scope.cancel()
+
+    def _confirmed(self, offset: int) -> None:
+        before = self.store.confirm_offset
+        self.store.confirm(offset)
+        if self.store.confirm_offset > before:
+            self.on_confirm(self.store.confirm_offset)
+
+    def _take(self, outcome: FollowerOutcome) -> None:
+        """Do what following has shown to be necessary.
+
+        Raises:
+            StoreError: it could not be written down; nothing happened.
+        """
+        match outcome:
+            case NeedsTruncation():
+                self._cut(outcome)
+            case NeedsFullCopy(reason=reason):
+                self._copy_all(reason)
+            case _:
+                self._into_quarantine(outcome.reason)
+
+    def _cut(self, outcome: NeedsTruncation) -> None:
+        """Write the intent to cut the log; the next opening of the store carries it out."""
+        confirm, end = self.store.confirm_offset, self.store.max_physical_offset
+        if outcome.cut < confirm:
+            self._into_quarantine(
+                f"{outcome.master} (epoch {outcome.epoch}) has this log up to {outcome.cut} only,"
+                f" but everything below {confirm} was confirmed"
+            )
+            return
+        reason = (
+            f"{outcome.master} became master of epoch {outcome.epoch} without"
+            f" {end - outcome.cut} bytes that were not confirmed"
+        )
+        intent = TruncationIntent(
+            cut=outcome.cut,
+            reason=reason,
+            files={
+                "epochFileCheckpoint": encode(outcome.entries).decode(),
+                "replica.json": self.file.text_after_cut(outcome.cut),
+            },
+            side_name=f"epoch-{outcome.epoch}-{self.session.session}",
+        )
+        write_intent(self._disk, self.config.directory, intent)
+        self._on_event(TruncationDecided(cut=outcome.cut, end=end, confirm=confirm))
+        self._restart(f"the log is cut at {outcome.cut}: {reason}")
+
+    def _copy_all(self, reason: str) -> None:
+        """Give the log up, unless it may be needed: then a person has to decide."""
+        view = self.session.view
+        isr = view.state.isr if view and view.state else {}
+        if isr.get(self.config.name) == self.file.incarnation:
+            self._into_quarantine(
+                f"{reason}; but this node is in the in-sync set, and its log may be needed."
+                " `tandem ha rejoin` gives it up"
+            )
+            return
+        self._commands.set_store_aside(reason)
+
+    def _into_quarantine(self, reason: str) -> None:
+        self._quarantine = reason
+        self.store.fence(f"{self.config.name} is in quarantine: {reason}")
+        self.role = ReplicaRole.QUARANTINED
+        self._on_event(Quarantined(reason=reason))
+        _log.critical("in quarantine, nothing is changed until an operator has looked: %s", reason)
+        self._set_master("")
+        self.on_role()
+
+    # -- running for master ----------------------------------------------------------------------
+
+    async def _run_for(self, epoch: int) -> None:
+        """Try to win `epoch`; return as FOLLOWER, or after mastership."""
+        self.role = ReplicaRole.CANDIDATE
+        self.on_role()
+        won: Won | None = None
+        try:
+            self._promise(epoch)
+            end = self.store.max_physical_offset
+            _log.info("runs for epoch %d with a log up to %d", epoch, end)
+            await self._publish()
+            won = await self._campaign(epoch, end)
+        finally:
+            if won is None and self.role is ReplicaRole.CANDIDATE:
+                self.role = ReplicaRole.FOLLOWER
+                self.on_role()
+        if won is not None:
+            await self._lead(won)
+
+    async def _publish(self) -> None:
+        """Say how long the log is, so that the longest goes first. Not saying so does no harm."""
+        try:
+            await self.session.publish()
+        except CoordinatorError as error:
+            _log.info("the end of the log could not be published: %s", error)
+
+    async def _campaign(self, epoch: int, end: int) -> Won | None:
+        """Ask the coordinator when it is our turn, until it is known who won."""
+        since = self._boottime()
+        while self._decide() == Run(epoch) and self.session.holds():
+            view = self.session.view
+            if view is None:
+                return None
+            turn = self._election.turn(view, self._own(), since)
+            if turn > self._boottime():
+                await self._until_changed(turn - self._boottime())
+                continue
+            try:
+                won = await self._ask_for(epoch, end, view)
+            except CoordinatorUnavailableError as error:
+                _log.warning("whether epoch %d was won is not known: %s", epoch, error)
+                await trio.sleep(RETRY_SECONDS)
+                continue
+            if won is not None:
+                return won
+        # Also a transaction that nobody answered may have won.
+        return self._won_after_all(epoch, end)
+
+    async def _ask_for(self, epoch: int, end: int, view: GroupView) -> Won | None:
+        """Ask once to be master; None if it was not taken.
+
+        Asked again after an answer that was lost, it compares the same revisions: only one of all
+        these transactions can be taken, and whichever was shows in the record.
+
+        Raises:
+            CoordinatorUnavailableError: nobody knows.
+            LeaseLostError: this node is not registered any more.
+        """
+        if view.state is None or view.state.epoch + 1 != epoch:
+            return None
+        state = state_if_won(
+            view.state,
+            view.nodes,
+            self._own(),
+            reason=why_switched(view.state, self.config.name),
+            wall_clock_ms=self._wall_clock_ms(),
+        )
+        keys, session = self.session.keys, self.session
+        leader = LeaderRecord(node=self.config.name, session=session.session, epoch=epoch)
+        result = await session.transact(
+            [Compare(keys.state, view.state_revision), Compare(keys.leader, 0)],
+            [
+                Put(keys.state, encode_record(state)),
+                Put(keys.leader, encode_record(leader), session.lease_id),
+            ],
+        )
+        if result.succeeded:
+            return Won(
+                state=state,
+                state_revision=result.revision,
+                leader_revision=result.revision,
+                log_end=end,
+            )
+        await session.refresh()
+        return self._won_after_all(epoch, end)
+
+    def _won_after_all(self, epoch: int, end: int) -> Won | None:
+        """Return what the coordinator says of an earlier transaction of ours, if it was taken."""
+        view = self.session.view
+        if view is None or view.state is None or self.session.lease is None:
+            return None
+        is_master = (view.state.epoch, view.state.master) == (epoch, self.config.name)
+        if not is_master or not is_ours(view.leader, self.session.session, epoch):
+            return None
+        return Won(
+            state=view.state,
+            state_revision=view.state_revision,
+            leader_revision=view.leader_revision,
+            log_end=end,
+        )
+
+    # -- leading ---------------------------------------------------------------------------------
+
+    async def _lead(self, won: Won) -> None:
+        """Be master of an epoch that was won, until `restart` is set."""
+        config, store, epoch = self.config, self.store, won.state.epoch
+        self._on_event(Elected(epoch=epoch, log_end=won.log_end))
+        self.epoch = epoch
+        store.fence(f"{config.name} is about to become master of epoch {epoch}")
+        master = FencedMaster(
+            config,
+            store,
+            self._network,
+            self.session,
+            won,
+            epochs=self.epochs,
+            incarnation=self.file.incarnation,
+            boottime=self._boottime,
+            random=self._random,
+            on_event=self._on_event,
+            step_down=self._step_down,
+            resign=self._resign,
+        )
+        master.after_release = self.after_release
+        master.on_confirm = self.on_confirm
+        self.mastership = master
+        self.role = ReplicaRole.OPENING
+        try:
+            if store.max_physical_offset != won.log_end:
+                raise LocalHAError(f"the log has grown behind {won.log_end} during an election")
+            self.epochs.append(epoch, won.log_end)
+            self._on_event(EpochAppended(epoch=epoch, start=won.log_end))
+            store.become_master()
+        except StoreError as error:
+            self._resign(f"it cannot begin epoch {epoch}: {error}")
+            return
+        _log.warning(
+            "won epoch %d (%s): the log ends at %d, confirmed up to %d, in-sync set %s",
+            epoch,
+            won.state.reason,
+            won.log_end,
+            store.confirm_offset,
+            ", ".join(sorted(won.state.isr)),
+        )
+        self._set_master(config.name)
+        self.on_role()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(master.run)
+            await master.caught_up.wait()
+            self._open(master)
+
+    def _open(self, master: FencedMaster) -> None:
+        """Take messages from this step on, unless it is over already."""
+        if self.role is not ReplicaRole.OPENING or not self.session.holds():
+            return
+        self.role = ReplicaRole.MASTER
+        master.is_open = True
+        self.store.unfence()
+        self._on_event(MasterOpened(epoch=master.epoch, confirm=master.isr.confirm))
+        _log.warning(
+            "master of epoch %d from offset %d on: takes messages", master.epoch, master.epoch_start
+        )
+        self.on_open(master.epoch)
+        self.on_role()
+
+    def _group_changed(self, view: GroupView) -> None:
+        """Something newer is known of the group."""
+        master = self.mastership
+        if master is not None:
+            reason = master.group_changed(view)
+            if reason:
+                self._step_down(reason)
+        if view.state is not None and self.mastership is None:
+            self.epoch = view.state.epoch
+
+    def _lease_lost(self, reason: str) -> None:
+        if self.mastership is not None:
+            self._step_down(reason)
+
+    def _resign(self, reason: str) -> None:
+        """Step down because another should be master, and leave the field to others."""
+        if self.mastership is None or self.mastership.closed_because:
+            return
+        until = self._boottime() + self.config.resign_pause_ms / 1000
+        self._step_down(reason)
+        try:
+            self.file.stand_back(until)
+        except StoreError as error:
+            _log.warning("it may run for master again too soon: %s", error)
+
+    def _step_down(self, reason: str) -> None:
+        """Be master no more, from this very step on; the rest is done by `run`."""
+        master = self.mastership
+        if master is None or master.closed_because:
+            return
+        self._close_mastership(reason)
+        self._restart(reason)
+
+    def _close_mastership(self, reason: str) -> None:
+        master = self.mastership
+        if master is None or master.closed_because:
+            return
+        self.store.fence(f"{self.config.name} is no longer master: {reason}")
+        self.role = ReplicaRole.RESTARTING
+        self._farewell = msgspec.structs.replace(
+            master.state, reason=f"{self.config.name} stepped down: {reason}"
+        )
+        master.close(reason)
+        self._on_event(SteppedDown(epoch=master.epoch, reason=reason))
+        _log.warning(
+            "no longer master of epoch %d: %s; the log ends at %d, confirmed up to %d",
+            master.epoch,
+            reason,
+            self.store.max_physical_offset,
+            master.isr.confirm,
+        )
+
+    async def _say_farewell(self) -> None:
+        """End what hangs on our lease, so that nobody has to wait for its end."""
+        master, state = self.mastership, self._farewell
+        if master is not None and state is not None and self.session.lease is not None:
+            with trio.CancelScope(shield=True), trio.move_on_after(FAREWELL_SECONDS):
+                try:
+                    await self.session.give_up_leader(
+                        master.leader_revision, state, master.isr.revision
+                    )
+                except CoordinatorError as error:
+                    _log.info("why it stepped down could not be told: %s", error)
+        await self.session.close()
+
+    def _restart(self, reason: str) -> None:
+        if self.restart.is_set():
+            return
+        self.restart_reason = reason
+        self.role = ReplicaRole.RESTARTING
+        self.restart.set()
+        self._set_master("")
+        self.on_role()
+
+
+def _nothing() -> None:
+    """The default of a hook."""
+
+
+def _nothing_of(_: int) -> None:
+    """The default of a hook that is told a number."""
