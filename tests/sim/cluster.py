@@ -346,11 +346,14 @@ class SimulatedCluster:
             case _:
                 self._hurt_disk(instruction)
 
+    def _ports(self, node: SimulatedNode) -> tuple[int, ...]:
+        settings = node.config.node
+        return settings.port, settings.ha_port, settings.name_server_port
+
     async def _send_garbage(self, node: SimulatedNode, ip: str) -> None:
         """Send nonsense to every port: noise, then what looks like the beginning of a frame."""
-        settings = node.config.node
         machine = self.network.machine_at(ip)
-        for port in (settings.port, settings.ha_port, settings.name_server_port):
+        for port in self._ports(node):
             for head in (b"", b"\0\0\0\x64\0\0\0\x20", b"\x7f\xff\xff\xff"):
                 noise = head + self._chance.randbytes(self._chance.randint(1, 200))
                 with trio.move_on_after(1.0), suppress(ConnectionLost):

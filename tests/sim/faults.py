@@ -26,6 +26,7 @@ down and kept as a scenario. Times are seconds of virtual time after the workloa
 
 In fenced groups as well, where FROM, TO may also be `coordinator` and `all`:
 
+    quiet SECONDS           producers send nothing for so long
     freeze NODE SECONDS     SIGSTOP, and SIGCONT so much later
     freeze-at-event NODE EVENT N SECONDS    when the node tells of the Nth such event of ha.events
     kill-at-event NODE EVENT N
@@ -76,6 +77,7 @@ VERBS: Final = {
 
 FENCED_VERBS: Final = {
     **VERBS,
+    "quiet": 1,
     "freeze": 2,
     "freeze-at-event": 4,
     "kill-at-event": 3,

@@ -117,6 +117,8 @@ class FencedCluster(SimulatedCluster):
         """Faults that did something, and how often."""
         self.group_keys = GroupKeys(config.cluster.name, next(iter(config.groups)))
         self.roles: dict[str, str] = {}
+        self.quiet_until = 0.0
+        """Producers send nothing before."""
         self._is_supervised = is_supervised
         self._traits = {name: _Traits() for name in self.nodes}
         self._state: GroupState | None = None
@@ -425,6 +427,12 @@ class FencedCluster(SimulatedCluster):
             for ends in self._ends((source, target), channel):
                 self.network.slow(*ends, delay_seconds=float(delay), bytes_per_second=float(rate))
 
+    def _ports(self, node: SimulatedNode) -> tuple[int, ...]:
+        return (node.config.node.replication_port, *super()._ports(node))
+
+    def _quiet(self, seconds: str) -> None:
+        self.quiet_until = trio.current_time() + float(seconds)
+
     def _at_event(self, name: str, event: str, count: str, action: Callable[[], None]) -> None:
         self._traits[name].waiting.append(_Waiting(event, int(count), action))
 
@@ -527,6 +535,11 @@ class FencedCluster(SimulatedCluster):
 
     # The end
 
+    def end(self) -> None:
+        """Kill every node; nobody hears what they say from now on."""
+        for name in self.nodes:
+            super().kill(name)
+
     def final_nodes(self) -> list[FinalNode]:
         """Return what every node has when all is over."""
         return [self._final(node) for node in self.all]
@@ -556,6 +569,7 @@ _ACTIONS: Final[dict[str, Callable[..., None]]] = {
     "kill-at-coordinator": lambda self, name, count: setattr(
         self.nodes[name], "kill_at", ("kill-at-coordinator", int(count))
     ),
+    "quiet": FencedCluster._quiet,
     "boottime": FencedCluster._boottime,
     "flip-wire": FencedCluster._flip_wire,
     "flip-tail": FencedCluster._flip_tail,

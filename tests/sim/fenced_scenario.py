@@ -8,6 +8,7 @@
     lease 2                     seconds
     supervised no               yes: the lease of a process that dies is ended at once
     load 6.0                    seconds of load
+    available no                an operator has to help: no master at the end
 
     at 1.000 kill first         the plan; see `tests.sim.faults`
 
@@ -61,6 +62,7 @@ class FencedScenario(msgspec.Struct, frozen=True, kw_only=True):
     lease_seconds: float
     is_supervised: bool
     load_seconds: float
+    is_available: bool
     plan: tuple[Instruction, ...]
     outcome: tuple[str, ...]
 
@@ -84,6 +86,7 @@ def read_scenario(name: str) -> FencedScenario:
         lease_seconds=float(values.pop("lease", "2")),
         is_supervised=values.pop("supervised", "no") == "yes",
         load_seconds=float(values.pop("load")),
+        is_available=values.pop("available", "yes") == "yes",
         plan=tuple(parse_instruction(line) for line in script if line.startswith("at ")),
         outcome=tuple(lines[cut + 1 :]),
     )
@@ -127,6 +130,7 @@ def settings_of(scenario: FencedScenario) -> FencedSettings:
             flush_commit_log_thorough_interval_ms=500,
         ),
         producers=producers,
+        ends_without_master=not scenario.is_available,
         load_seconds=scenario.load_seconds,
         delay_seconds_max=0.001,
     )

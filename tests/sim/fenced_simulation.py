@@ -58,6 +58,9 @@ SEND_AGAIN_SECONDS: Final = 5.0
 
 PROBE_TIMEOUT_MS: Final = 1_500
 CATCH_UP_SECONDS: Final = 10.0
+END_SECONDS: Final = 2.0
+"""Tasks of a process that was killed have ended after so long."""
+
 LOOK_SECONDS: Final = 0.7
 
 
@@ -80,6 +83,8 @@ class FencedSettings(msgspec.Struct, frozen=True, kw_only=True):
     load_seconds: float
     delay_seconds_max: float
     """Of a healthy link."""
+    ends_without_master: bool = False
+    """What the plan does can be mended by an operator only."""
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -318,6 +323,9 @@ class FencedSimulation:
             with captured_logs(NodeLogHandler(self.cluster, self.trace)):
                 await self._play(nursery)
                 self.virtual_seconds = trio.current_time()
+                self.history.nodes = self.cluster.final_nodes()
+                self.cluster.end()
+                await trio.sleep(END_SECONDS)
             nursery.cancel_scope.cancel()
         return self._judge()
 
@@ -344,7 +352,7 @@ class FencedSimulation:
         start = trio.current_time()
         async with trio.open_nursery() as load:
             for profile in self.settings.producers:
-                load.start_soon(self._producer(profile).run, stop)
+                load.start_soon(self._producer(profile).run, stop, lambda: self.cluster.quiet_until)
             for instruction in self.settings.plan:
                 await trio.sleep_until(start + instruction.at_seconds)
                 self.cluster.carry_out(instruction)
@@ -429,12 +437,13 @@ class FencedSimulation:
     def _is_excused(self) -> bool:
         """Nobody is left who must have everything: only power losses can bring that about."""
         cluster = self.cluster
+        if self.settings.ends_without_master:
+            return True
         was_hurt = any(cluster.was_hurt(name) for name in cluster.nodes)
         return was_hurt and not cluster.electable()
 
     def _judge(self) -> FencedResult:
         cluster, history = self.cluster, self.history
-        history.nodes = cluster.final_nodes()
         history.crashes += [
             f"{crash.node} at {crash.at_seconds:.3f}: {crash.text}"
             for crash in cluster.crashes

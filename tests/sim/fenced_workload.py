@@ -6,6 +6,7 @@ told to. The group reader commits what it has read and asks now and then where t
 
 import contextlib
 import random
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -94,10 +95,11 @@ class FencedProducer:
             identity=machine.identity,
         )
 
-    async def run(self, stop: trio.Event) -> None:
+    async def run(self, stop: trio.Event, quiet_until: Callable[[], float]) -> None:
         """Send until `stop`, and finish what is under way."""
         async with self._client() as producer:
             while not stop.is_set():
+                await trio.sleep_until(quiet_until())
                 if self._chance.random() < self._profile.batch_chance:
                     await self._send(producer, self._chance.randint(2, 4))
                 else:

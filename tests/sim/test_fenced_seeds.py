@@ -1,0 +1,35 @@
+"""Fenced groups under seeded faults: no seed breaks a promise.
+
+A seed that fails is printed with the command that replays it.
+"""
+
+import sys
+
+import pytest
+
+from tests.sim.fenced_simulation import run_fenced_seed
+
+SEED_COUNT = 300
+SEEDS_PER_TEST = 10
+
+
+def _run_chunk(first: int) -> None:
+    for seed in range(first, first + SEEDS_PER_TEST):
+        # Seen if the run hangs and the time limit of the test ends it.
+        sys.stdout.write(f"seed {seed}\n")
+        result = run_fenced_seed(seed)
+        assert not result.findings, result.report()
+
+
+@pytest.mark.sim
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, SEED_COUNT, SEEDS_PER_TEST))
+def test_no_seed_breaks_a_promise(first: int) -> None:
+    _run_chunk(first)
+
+
+@pytest.mark.sim
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(SEED_COUNT, 3_000, SEEDS_PER_TEST))
+def test_no_seed_of_many_breaks_a_promise(first: int) -> None:
+    _run_chunk(first)
