@@ -123,17 +123,22 @@ class _Reader:
             offset = await self._step(queue, offset, end, 0)
 
     async def follow(self, queue: "MessageQueue", stop: Callable[[], None]) -> None:
-        """Print a queue for ever; wait and go on while no broker answers."""
+        """Print a queue for ever; wait and go on while no broker answers or all refuse."""
         import trio
 
-        from tandem.client.errors import ConnectionLostError, RequestTimeoutError
+        from tandem.client.errors import ClientError
+        from tandem.client.pull_flow import may_pass
 
-        offset = await self._start_offset(queue)
+        offset: int | None = None
         while not self.is_done:
             try:
+                if offset is None:
+                    offset = await self._start_offset(queue)
                 offset = await self._step(queue, offset, None, FOLLOW_SUSPEND_MS)
-            except (ConnectionLostError, RequestTimeoutError) as error:
-                stderr().print(f"queue {queue.queue_id}: {error}; trying again", style="yellow")
+            except ClientError as error:
+                if not may_pass(error):
+                    raise
+                _warn(f"queue {queue.queue_id}: {error}; trying again")
                 await trio.sleep(RETRY_SECONDS)
         stop()
 
@@ -152,7 +157,12 @@ class _Reader:
     async def _step(
         self, queue: "MessageQueue", offset: int, end: int | None, suspend_ms: int
     ) -> int:
-        """Pull once and print, store the group's offset, return the next offset."""
+        """Pull once and print, store the group's offset, return the next offset.
+
+        It never goes back: a queue that ends before `offset` is waited for.
+        """
+        import trio
+
         result = await self._consumer.pull(
             queue,
             offset,
@@ -161,6 +171,10 @@ class _Reader:
             suspend_timeout_ms=suspend_ms,
         )
         next_offset = result.next_begin_offset
+        if next_offset < offset:
+            _warn(f"queue {queue.queue_id} ends at {next_offset}, before {offset}; waiting")
+            await trio.sleep(RETRY_SECONDS)
+            return offset
         for message in result.messages:
             if self.is_done or (end is not None and message.queue_offset >= end):
                 next_offset = message.queue_offset
@@ -172,6 +186,12 @@ class _Reader:
         if self._choices.group and next_offset != offset:
             await self._consumer.update_consume_offset(queue, next_offset)
         return next_offset
+
+
+def _warn(text: str) -> None:
+    from rich.markup import escape
+
+    stderr().print(escape(text), style="yellow")
 
 
 async def _consume(choices: Choices, name_servers: list[str]) -> None:

@@ -276,7 +276,7 @@ class Puller:
                 return (yield from self._cursors(topic, start, tags, until_end=until_end))
             except ClientError as error:
                 pause = retry_pause_seconds(retries_count)
-                if not _may_pass(error) or self._core.clock() + pause >= end:
+                if not may_pass(error) or self._core.clock() + pause >= end:
                     raise
             yield Pause(pause)
         raise AssertionError
@@ -412,7 +412,7 @@ class Puller:
                 error = failure
             self._core.suspect_route(queue.topic)
             pause = retry_pause_seconds(retries_count)
-            if not _may_pass(error) or self._core.clock() + pause >= end:
+            if not may_pass(error) or self._core.clock() + pause >= end:
                 raise error
             yield Pause(pause)
         raise AssertionError
@@ -458,7 +458,7 @@ class Puller:
         return self._core.clock() + REQUEST_TIMEOUT_SECONDS
 
 
-def _may_pass(error: ClientError) -> bool:
+def may_pass(error: ClientError) -> bool:
     """Whether the same request may succeed a moment later."""
     match error:
         case ConnectionLostError() | RequestTimeoutError():

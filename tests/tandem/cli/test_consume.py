@@ -2,11 +2,25 @@ import base64
 import json
 
 import pytest
+import trio
 import typer
+from trio.testing import MockClock
 
-from tandem.cli.consume import _checked_start
-from tandem.client import RouteNotFoundError
+from tandem.cli.consume import Choices, Format, _checked_start, _Reader
+from tandem.client import BrokerError, MessageQueue, PullConsumer, RouteNotFoundError
+from tandem.wire.remoting_command import RemotingCommand
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import PullMessageResponseHeader
+from tandem.wire.response_code import ResponseCode
 from tests.tandem.cli.conftest import Tandem
+from tests.tandem.client.fake_broker import (
+    MASTER,
+    NAME_SERVER,
+    SLAVE,
+    FakeBroker,
+    FakeNetwork,
+    answer_to,
+)
 
 
 @pytest.mark.parametrize(
@@ -27,6 +41,60 @@ def test_where_to_begin(start: str | None, group: str, checked: str) -> None:
 def test_a_beginning_that_makes_no_sense_is_refused(start: str) -> None:
     with pytest.raises(typer.BadParameter):
         _checked_start(start, "")
+
+
+def choices(**changes: object) -> Choices:
+    defaults: dict[str, object] = {
+        "topic": "orders",
+        "group": "",
+        "start": "earliest",
+        "tags": "*",
+        "count_max": None,
+        "follow": True,
+        "format": Format.TEXT,
+    }
+    return Choices(**{**defaults, **changes})  # type: ignore[arg-type]  # defaults of a test
+
+
+async def test_a_follower_lives_through_a_switch_and_does_not_go_back(
+    autojump_clock: MockClock, nursery: trio.Nursery, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    broker = FakeBroker()
+    broker.store("orders", 0, b"one", b"two", b"three")
+    pull = broker.handlers[RequestCode.PULL_MESSAGE]
+    beyond_end = PullMessageResponseHeader(0, 1, 0, 1)
+    troubles = iter(
+        [
+            lambda request: answer_to(request, ResponseCode.SERVICE_NOT_AVAILABLE),
+            lambda request: answer_to(request, ResponseCode.PULL_OFFSET_MOVED, beyond_end),
+        ]
+    )
+
+    def pull_in_trouble(request: RemotingCommand) -> RemotingCommand | None:
+        return next(troubles, pull)(request)
+
+    broker.handlers[RequestCode.PULL_MESSAGE] = pull_in_trouble
+    network = FakeNetwork(nursery, {NAME_SERVER: broker, MASTER: broker, SLAVE: broker})
+    async with PullConsumer(NAME_SERVER, "CG", open_stream=network.open_stream) as consumer:
+        reader = _Reader(consumer, choices(start="2", count_max=1))
+        with trio.fail_after(60):
+            await reader.follow(MessageQueue("orders", "broker-a", 0), lambda: None)
+    written = capfdbinary.readouterr()
+    assert written.out == b"three\n"
+    assert b"ends at 1, before 2; waiting" in written.err
+
+
+async def test_a_follower_ends_with_a_refusal_that_does_not_pass(
+    autojump_clock: MockClock, nursery: trio.Nursery
+) -> None:
+    broker = FakeBroker()
+    broker.handlers[RequestCode.PULL_MESSAGE] = lambda request: answer_to(request, 16)
+    network = FakeNetwork(nursery, {NAME_SERVER: broker, MASTER: broker, SLAVE: broker})
+    async with PullConsumer(NAME_SERVER, "CG", open_stream=network.open_stream) as consumer:
+        with pytest.raises(BrokerError):
+            await _Reader(consumer, choices()).follow(
+                MessageQueue("orders", "broker-a", 0), lambda: None
+            )
 
 
 @pytest.fixture
