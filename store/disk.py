@@ -146,6 +146,15 @@ class Disk(Protocol):
             DiskFailedError: anything else; the old content stands.
         """
 
+    def rename(self, path: str, new_path: str) -> bool:
+        """Give a file or a directory another name on the same file system, durably.
+
+        Directories of the new name are created. Return False if nothing has the old name.
+
+        Raises:
+            DiskFailedError: the new name is taken, or on another file system; nothing was changed.
+        """
+
     def lock(self, path: str) -> Callable[[], None]:
         """Take the exclusive lock RocketMQ takes (`lock` file); return the release.
 
@@ -362,6 +371,21 @@ class RealDisk:
             raise _translated(error, path, len(data)) from error
         os.replace(temporary, path)
         _sync_directory(directory)
+
+    def rename(self, path: str, new_path: str) -> bool:
+        """See `Disk.rename`."""
+        if not os.path.lexists(path):
+            return False
+        try:
+            _make_directories(os.path.dirname(new_path))
+            if os.path.lexists(new_path):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new_path)
+            os.rename(path, new_path)
+        except OSError as error:
+            raise _translated(error, new_path, 0) from error
+        _sync_directory(os.path.dirname(new_path))
+        _sync_directory(os.path.dirname(path))
+        return True
 
     def lock(self, path: str) -> Callable[[], None]:
         """See `Disk.lock`. Like RocketMQ: the first byte of the file, as a POSIX record lock."""

@@ -390,7 +390,7 @@ class MappedFileQueue:
 
         Source: MappedFileQueue.truncateDirtyFiles, which leaves the bytes standing.
         """
-        self._expect_writable_from(offset)
+        self.expect_writable_from(offset)
         self.commit(0)
         while self.files and self.files[-1].file_from_offset >= offset:
             # A first file that starts at the end stays as the file to write to.
@@ -408,7 +408,12 @@ class MappedFileQueue:
         else:
             last.flushed_position = flushed
 
-    def _expect_writable_from(self, offset: int) -> None:
+    def expect_writable_from(self, offset: int) -> None:
+        """Make sure that the log can be cut at `offset`.
+
+        Raises:
+            CorruptLogError: that would change a file of a read-only directory.
+        """
         for file in self.files:
             if file.is_read_only and file.file_from_offset + file.size > offset:
                 raise CorruptLogError(

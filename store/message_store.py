@@ -8,6 +8,7 @@
                /abort                                       exists while the store is open
                /lock                                        held while the store is open
                /torn/<20 digits>                            what recovery has cut off, for people
+               /truncated/, /set-aside/                     see truncation.py
 
 Opening is recovering: after a clean stop it only starts further down the log. Every method is
 synchronous and so atomic for other tasks; only `run` waits.
@@ -49,6 +50,7 @@ from store.signal import Signal
 from store.store_checkpoint import StoreCheckpoint
 from store.store_recovery import StoreRecovery
 from store.transient_store_pool import TransientStorePool
+from store.truncation import finish_set_aside, pending_truncation
 from tandem.wire.delay_level import DelayLevels
 
 if TYPE_CHECKING:
@@ -222,10 +224,14 @@ class MessageStore:
     def _load(self) -> None:
         config, disk = self.config, self._disk
         abort = f"{config.directory}/abort"
-        clean = not disk.exists(abort)
+        finish_set_aside(disk, config.directory)
         self.commit_log.files.load()
-        self.queues.load()
         self.checkpoint = StoreCheckpoint(f"{config.directory}/checkpoint", disk)
+        truncation = pending_truncation(disk, config.directory, self.commit_log.files)
+        if truncation is not None:
+            truncation.cut_log(self.checkpoint)
+        clean = not disk.exists(abort)
+        self.queues.load()
         # After a hard stop even an index that is switched off: it may be switched on again.
         index = self._index_service() if config.message_index_enable or not clean else None
         if index is not None:
@@ -249,6 +255,8 @@ class MessageStore:
                 self.index_service = self._reads.index_service = index
             else:
                 index.close()
+        if truncation is not None:
+            truncation.finish()
         self._make_services()
         if self._bound is not None:
             self._bound.raise_to(min(self.checkpoint.replicated_offset, self.max_physical_offset))

@@ -78,6 +78,20 @@ class StoreCheckpoint:
         self.logics_msg_timestamp_ms = min(self.logics_msg_timestamp_ms, now_ms - 1)
         self.flush_blocking()
 
+    def cut_at(self, offset: int, safe_timestamp_ms: int) -> None:
+        """Vouch for nothing at or behind `offset`, nor stored after `safe_timestamp_ms`.
+
+        Durable when it returns. Call it before anything behind `offset` is taken away.
+
+        Raises:
+            OSError: the disk failed; what is durable is unknown.
+        """
+        self.physic_msg_timestamp_ms = min(self.physic_msg_timestamp_ms, safe_timestamp_ms)
+        self.logics_msg_timestamp_ms = min(self.logics_msg_timestamp_ms, safe_timestamp_ms)
+        self.confirm_physical_offset = min(self.confirm_physical_offset, offset)
+        self.replicated_offset = min(self.replicated_offset, offset)
+        self.flush_blocking()
+
     def _write(self) -> bool:
         """Put the fields into the file; return False if they are there already."""
         fields = (

@@ -115,6 +115,10 @@ class StepDisk(SimulatedDisk):
         self.step(f"replace {path}")
         super().replace(path, data)
 
+    def rename(self, path: str, new_path: str) -> bool:
+        self.step(f"rename {path}")
+        return super().rename(path, new_path)
+
     async def sync(self, file: DiskFile) -> None:
         self._syncing.append(file)
         try:

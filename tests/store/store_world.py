@@ -204,7 +204,7 @@ def _check_units(store: MessageStore, key: tuple[str, int], expected: list[Messa
     )
     for message in expected:
         unit = (message.physical_offset, message.store_size, tags_code(message.tags))
-        assert queue.unit(message.queue_offset) == unit
+        assert next(iter(queue.units(message.queue_offset, 1))) == unit
 
 
 def files_of(disk: SimulatedDisk, *, below: str = DIRECTORY) -> dict[str, bytes]:

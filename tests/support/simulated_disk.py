@@ -205,14 +205,16 @@ class SimulatedDisk:
     def rename(self, path: str, new_path: str) -> bool:
         """See `Disk.rename`."""
         moved = [p for p in self._files if p == path or p.startswith(f"{path}/")]
+        if not moved:
+            return False
         if any(p == new_path or p.startswith(f"{new_path}/") for p in self._files):
             raise DiskFailedError(f"{new_path}: {os.strerror(errno.EEXIST)}")
-        if moved:
-            self.on_event(f"rename {path} {new_path}")
+        self.on_event(f"rename {path} {new_path}")
         for name in moved:
-            file = self._files[new_path + name[len(path) :]] = self._files.pop(name)
+            file = self._files.pop(name)
             file.path = new_path + name[len(path) :]
-        return bool(moved)
+            self._files[file.path] = file
+        return True
 
     def lock(self, path: str) -> Callable[[], None]:
         """See `Disk.lock`."""
