@@ -265,8 +265,8 @@ class EtcdClient:
             response = await self._pool.request(
                 "POST",
                 endpoint + path,
-                headers=_headers(token),
-                content=body,
+                headers=_headers(body, token),
+                content=_Body(body),
                 extensions=_CONNECT_LIMIT,
             )
         if response.status != HTTP_OK:
@@ -282,8 +282,8 @@ class EtcdClient:
                 self._pool.stream(
                     "POST",
                     endpoint + etcd_v3.WATCH,
-                    headers=_headers(token),
-                    content=body,
+                    headers=_headers(body, token),
+                    content=_Body(body),
                     extensions=_CONNECT_LIMIT,
                 )
             )
@@ -304,6 +304,27 @@ class EtcdClient:
             raise CoordinatorUnavailableError(
                 f"{endpoint} did not answer in {self._request_seconds_max:g} s"
             ) from None
+
+
+class _Body:
+    """The body of a request, in one piece.
+
+    httpcore's own is a generator, which an interrupted request leaves to the garbage collector.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._is_sent = False
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        self._is_sent = False
+        return self
+
+    async def __anext__(self) -> bytes:
+        if self._is_sent:
+            raise StopAsyncIteration
+        self._is_sent = True
+        return self._data
 
 
 class _Lines:
@@ -467,8 +488,11 @@ def _ssl_context(settings: CoordinatorSettings) -> ssl.SSLContext | None:
     return context
 
 
-def _headers(token: str) -> dict[bytes | str, bytes | str]:
-    headers: dict[bytes | str, bytes | str] = {"Content-Type": "application/json"}
+def _headers(body: bytes, token: str) -> dict[bytes | str, bytes | str]:
+    headers: dict[bytes | str, bytes | str] = {
+        "Content-Type": "application/json",
+        "Content-Length": str(len(body)),
+    }
     return headers | {"Authorization": token} if token else headers
 
 
@@ -490,5 +514,5 @@ def _words(error: BaseException) -> str:
     text = type(error).__name__
     while cause is not None:
         text = str(cause) or text
-        cause = cause.__cause__
+        cause = cause.__cause__ or cause.__context__
     return text

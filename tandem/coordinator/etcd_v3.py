@@ -246,6 +246,7 @@ def decode_watch(line: bytes) -> tuple[Event, ...]:
 
     Raises:
         CoordinatorUnavailableError: The watch is over: its past was compacted away, or it says why.
+        InvalidTokenError: It was not begun.
         CoordinatorError: The stream ended with an error.
     """
     raise_stream_error(line)
@@ -256,7 +257,11 @@ def decode_watch(line: bytes) -> tuple[Event, ...]:
             " are compacted: read, then watch from there"
         )
     if watched.canceled:
-        raise CoordinatorUnavailableError(f"the watch was cancelled: {watched.cancel_reason}")
+        # The code of the error is in the words: "rpc error: code = Unauthenticated desc = ..."
+        words = watched.cancel_reason.rpartition(" desc = ")[2].removeprefix("etcdserver: ")
+        if any(part in words for part in _TOKEN_TROUBLES):
+            raise InvalidTokenError(f"the coordinator refused: {words}")
+        raise CoordinatorUnavailableError(f"the watch was cancelled: {words}")
     return tuple(_event(event) for event in watched.events)
 
 

@@ -1,7 +1,7 @@
-"""An embedded coordinator in the process of the test, and where it keeps its journal."""
+"""An embedded coordinator in the process of the test, its journal, and a proxy that hurts."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import trio
 
@@ -53,6 +53,56 @@ async def running_server(
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve)
         yield server, port
+        nursery.cancel_scope.cancel()
+
+
+class Proxy:
+    """Stands between a client and a coordinator, and may lose what is answered."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self.port = 0
+        self.loses_replies = False
+        self.is_silent = False
+        """Connections are taken, and nothing else happens."""
+        self.requests_count = 0
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        self.port = listener.socket.getsockname()[1]
+        task_status.started()
+        await trio.serve_listeners(self._serve, [listener])
+
+    async def _serve(self, near: trio.SocketStream) -> None:
+        far = await trio.open_tcp_stream("127.0.0.1", self._target)
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            async with near, far, trio.open_nursery() as nursery:
+                nursery.start_soon(self._requests, near, far, nursery.cancel_scope)
+                async for data in far:
+                    if self.loses_replies:
+                        break
+                    await near.send_all(data)
+                nursery.cancel_scope.cancel()
+
+    async def _requests(
+        self, near: trio.SocketStream, far: trio.SocketStream, scope: trio.CancelScope
+    ) -> None:
+        with suppress(trio.BrokenResourceError):
+            async for data in near:
+                if self.is_silent:
+                    await trio.sleep_forever()
+                self.requests_count += 1
+                await far.send_all(data)
+        scope.cancel()
+
+
+@asynccontextmanager
+async def proxied(port: int) -> AsyncIterator[Proxy]:
+    """A proxy in front of a port, as long as the block runs."""
+    async with trio.open_nursery() as nursery:
+        proxy = Proxy(port)
+        await nursery.start(proxy.run)
+        yield proxy
         nursery.cancel_scope.cancel()
 
 

@@ -77,11 +77,16 @@ class Etcd:
     """One member of an etcd cluster, and its process while it has one."""
 
     def __init__(
-        self, name: str, directory: Path, port: int, peers: dict[str, int], tls: Sequence[str] = ()
+        self,
+        name: str,
+        directory: Path,
+        port: int,
+        peers: dict[str, int],
+        scheme: str,
+        arguments: Sequence[str],
     ) -> None:
         self.name = name
         self.port = port
-        scheme = "https" if tls else "http"
         self.endpoint = f"{scheme}://127.0.0.1:{port}"
         self._directory = directory / name
         own = f"http://127.0.0.1:{peers[name]}"
@@ -95,9 +100,7 @@ class Etcd:
             f"--listen-peer-urls={own}",
             f"--initial-advertise-peer-urls={own}",
             f"--initial-cluster={cluster}",
-            # The fsync of a test's disk is not what is tested.
-            "--snapshot-count=1000",
-            *tls,
+            *arguments,
         ]
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -141,12 +144,18 @@ class Etcd:
                     return
 
 
-def start_etcd(directory: Path, members_count: int = 1, tls: Sequence[str] = ()) -> list[Etcd]:
+def start_etcd(
+    directory: Path,
+    members_count: int = 1,
+    *,
+    scheme: str = "http",
+    arguments: Sequence[str] = (),
+) -> list[Etcd]:
     """Start a cluster of etcd; its members answer a little later. End it with `stop_etcd`."""
     ports = free_ports(2 * members_count)
     peers = {f"etcd-{index}": ports[members_count + index] for index in range(members_count)}
     members = [
-        Etcd(name, directory, port, peers, tls)
+        Etcd(name, directory, port, peers, scheme, arguments)
         for name, port in zip(peers, ports[:members_count], strict=True)
     ]
     for member in members:
@@ -163,10 +172,14 @@ def stop_etcd(members: Sequence[Etcd]) -> None:
 
 @contextmanager
 def running_etcd(
-    directory: Path, members_count: int = 1, tls: Sequence[str] = ()
+    directory: Path,
+    members_count: int = 1,
+    *,
+    scheme: str = "http",
+    arguments: Sequence[str] = (),
 ) -> Iterator[list[Etcd]]:
     """A cluster of etcd that lives as long as the block."""
-    members = start_etcd(directory, members_count, tls)
+    members = start_etcd(directory, members_count, scheme=scheme, arguments=arguments)
     try:
         yield members
     finally:

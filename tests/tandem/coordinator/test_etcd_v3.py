@@ -104,6 +104,13 @@ def test_a_watch_that_ends_says_why(line: bytes, words: str) -> None:
         etcd_v3.decode_watch(line)
 
 
+def test_a_watch_with_a_stale_token_asks_for_a_new_one() -> None:
+    reason = "rpc error: code = Unauthenticated desc = etcdserver: invalid auth token"
+    line = json.dumps({"result": {"created": True, "canceled": True, "cancel_reason": reason}})
+    with pytest.raises(etcd_v3.InvalidTokenError, match="refused: invalid auth token"):
+        etcd_v3.decode_watch(line.encode())
+
+
 @pytest.mark.parametrize(
     ("status", "body", "kind", "words"),
     [

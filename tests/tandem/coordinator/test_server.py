@@ -1,12 +1,28 @@
+import json
+import socket
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
+import trio
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tandem.coordinator.client import EtcdClient
+from tandem.coordinator.interface import (
+    Compare,
+    CoordinatorUnavailableError,
+    LeaseLostError,
+    Put,
+)
+from tandem.coordinator.journal import DiskFile, Journal, JournalError
+from tandem.coordinator.server import BODY_BYTES_MAX, CONNECTIONS_MAX, CoordinatorServer
 from tests.tandem.coordinator.contract import (
     COORDINATOR_CONTRACTS,
+    put,
+    watch_is_ended_by_compaction,
 )
-from tests.tandem.coordinator.embedded import connected, running_server
+from tests.tandem.coordinator.embedded import MemoryFile, connected, running_server
 
 
 @pytest.fixture
@@ -15,6 +31,268 @@ async def client() -> AsyncIterator[EtcdClient]:
         yield client
 
 
+async def say(port: int, data: bytes) -> bytes:
+    """Send bytes, and that there will be no more; return all that is answered."""
+    async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+        await stream.send_all(data)
+        await stream.send_eof()
+        with trio.fail_after(5):
+            answer = b""
+            while chunk := await stream.receive_some():
+                answer += chunk
+    return answer
+
+
+def request(path: str, body: bytes, method: str = "POST") -> bytes:
+    head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
 @pytest.mark.parametrize("name", COORDINATOR_CONTRACTS)
 async def test_the_embedded_one_is_a_coordinator(client: EtcdClient, name: str) -> None:
     await COORDINATOR_CONTRACTS[name](client, "/checked/")
+
+
+async def test_a_watch_of_a_compacted_past_is_ended() -> None:
+    async with running_server() as (_, port), connected(port) as client:
+
+        async def compact(revision: int) -> None:
+            body = json.dumps({"revision": str(revision)}).encode()
+            assert b" 200 " in await say(port, request("/v3/kv/compaction", body))
+
+        await watch_is_ended_by_compaction(client, "/checked/", compact)
+
+
+# --- memory ------------------------------------------------------------------------------------
+
+
+async def test_nobody_is_answered_before_the_disk_has_it() -> None:
+    class SlowFile(MemoryFile):
+        may_sync = trio.Event()
+
+        def append(self, data: bytes) -> None:
+            trio.from_thread.run(self.may_sync.wait)
+            super().append(data)
+
+    file = SlowFile()
+    async with running_server(file) as (_, port), connected(port) as client:
+        file.may_sync.set()
+        lease_id = (await client.grant(60)).lease_id
+        revision = (await client.read("/")).revision
+        async with client.watch("/", revision + 1) as batches:
+            file.may_sync = trio.Event()
+            told: list[str] = []
+
+            async def write() -> None:
+                await put(client, "/a")
+                told.append("written")
+
+            async def read() -> None:
+                await trio.sleep(0.05)
+                assert "/a" in (await client.read("/")).values
+                told.append("read")
+
+            async def follow() -> None:
+                await anext(batches)
+                told.append("watched")
+
+            async with trio.open_nursery() as nursery:
+                for task in (write, read, follow):
+                    nursery.start_soon(task)
+                await trio.sleep(0.15)
+                assert told == []
+                # A lease is kept alive meanwhile: nothing of that is on the disk.
+                with trio.fail_after(1):
+                    await client.keep_alive(lease_id)
+                file.may_sync.set()
+            assert sorted(told) == ["read", "watched", "written"]
+
+
+async def test_many_changes_share_a_write() -> None:
+    file = MemoryFile()
+    async with running_server(file) as (_, port), connected(port) as client:
+        async with trio.open_nursery() as nursery:
+            for number in range(40):
+                nursery.start_soon(put, client, f"/{number}")
+        assert file.writes_count < 40
+        assert len((await client.read("/")).values) == 40
+
+
+async def test_a_failed_disk_ends_it_until_it_is_started_again() -> None:
+    file = MemoryFile()
+    async with running_server(file) as (server, port), connected(port) as client:
+        lease_id = (await client.grant(60)).lease_id
+        await put(client, "/a", b"kept")
+        file.failing = True
+        for _ in range(2):
+            with pytest.raises(CoordinatorUnavailableError, match=r"journal failed.*start it"):
+                await put(client, "/a", b"unknown")
+        file.failing = False
+        for call in (client.read("/"), client.keep_alive(lease_id)):
+            with pytest.raises(CoordinatorUnavailableError, match="journal failed"):
+                await call
+        assert "Input/output error" in server.failure
+    async with running_server(file) as (_, port), connected(port) as client:
+        assert (await client.read("/")).values["/a"].value == b"kept"
+
+
+async def test_after_a_restart_leases_run_in_full_and_revisions_go_on() -> None:
+    file = MemoryFile()
+    async with running_server(file) as (_, port), connected(port) as client:
+        lease = await client.grant(60)
+        revision = await put(client, "/a", lease_id=lease.lease_id)
+    async with running_server(file) as (_, port), connected(port) as client:
+        assert await client.keep_alive(lease.lease_id) == 60
+        result = await client.transact([Compare("/a", revision)], [Put("/a", b"2")])
+        assert (result.succeeded, result.revision) == (True, revision + 1)
+
+
+async def test_a_client_goes_on_with_the_next_life(tmp_path: Path) -> None:
+    async with running_server(DiskFile(tmp_path)) as (_, port), connected(port) as client:
+        await put(client, "/a", b"1")
+        async with client.watch("/", 1) as batches:
+            await anext(batches)
+    async with connected(port) as client:
+        with pytest.raises(CoordinatorUnavailableError, match="no connection"):
+            await client.read("/")
+        async with running_server(DiskFile(tmp_path), port):
+            assert (await client.read("/")).values["/a"].value == b"1"
+        async with running_server(DiskFile(tmp_path), port):
+            # The connection of the life before is in the pool, and dead.
+            assert (await client.read("/")).values["/a"].value == b"1"
+
+
+async def test_a_damaged_journal_or_a_taken_port_is_told_and_lets_go(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="damaged"):
+        await CoordinatorServer(Journal(MemoryFile(b"what is this"))).listen("127.0.0.1", 0)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        server = CoordinatorServer(Journal(DiskFile(tmp_path)))
+        with pytest.raises(OSError, match="in use"):
+            await server.listen("127.0.0.1", taken.getsockname()[1])
+    DiskFile(tmp_path).close()
+
+
+# --- time --------------------------------------------------------------------------------------
+
+
+async def test_a_pause_takes_nothing_from_a_lease() -> None:
+    async with running_server() as (server, port), connected(port) as client:
+        lease = await client.grant(2)
+        await put(client, "/a", lease_id=lease.lease_id)
+        server.pause()
+        server.pause()
+        with trio.move_on_after(0.1) as waited:
+            await client.keep_alive(lease.lease_id)
+        assert waited.cancelled_caught
+        await trio.sleep(2.5)
+        server.resume()
+        assert await client.keep_alive(lease.lease_id) == 2
+        assert list((await client.read("/")).values) == ["/a"]
+
+
+async def test_standing_still_takes_nothing_from_a_lease_but_time_does() -> None:
+    file = MemoryFile()
+    server = CoordinatorServer(Journal(file))
+    port = await server.listen("127.0.0.1", 0)
+    # Not served for longer than the lease that comes out of the journal has.
+    server._store.grant(7, 2, trio.current_time())
+    await trio.sleep(2.2)
+    async with trio.open_nursery() as nursery, connected(port) as client:
+        nursery.start_soon(server.serve)
+        assert await client.keep_alive(7) == 2
+        with trio.fail_after(4):
+            while True:
+                await trio.sleep(0.1)
+                if server._store.time_left(7, trio.current_time()) <= 0:
+                    break
+        with pytest.raises(LeaseLostError):
+            await client.keep_alive(7)
+        nursery.cancel_scope.cancel()
+
+
+# --- bad company -------------------------------------------------------------------------------
+
+
+async def test_people_can_look_at_it() -> None:
+    async with running_server() as (_, port):
+        assert b'"is":"tandem-embedded"' in await say(port, request("/version", b"", "GET"))
+        assert b" 405 " in await say(port, request("/v3/kv/range", b"", "GET"))
+        assert b" 404 " in await say(port, request("/v3/nope", b""))
+        assert (await say(port, request("/version", b"", "HEAD"))).endswith(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"hello\r\n\r\n", b" 400 "),
+        (b"POST /v3/kv/range HTTP/1.1\r\n" + b"A: b\r\n" * 10_000, b" 431 "),
+        (b"POST /v3/kv/range HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n{", b" 400 "),
+        (request("/v3/kv/range", b"not json"), b" 400 "),
+        (request("/v3/watch", b"{}"), b" 400 "),
+        (b"", b""),
+        (b"POST", b""),
+    ],
+)
+async def test_what_is_no_request_is_answered_or_let_go(data: bytes, status: bytes) -> None:
+    async with running_server() as (_, port), connected(port) as client:
+        assert status in await say(port, data)
+        assert (await client.read("/")).values == {}
+
+
+async def test_a_body_that_is_too_long_is_refused() -> None:
+    async with running_server() as (_, port):
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        async with stream:
+            head = f"POST /v3/kv/put HTTP/1.1\r\nHost: x\r\nContent-Length: {2**40}\r\n\r\n"
+            await stream.send_all(head.encode())
+            await stream.send_all(b"x" * (BODY_BYTES_MAX + 1))
+            with trio.fail_after(5):
+                assert b" 413 " in await stream.receive_some()
+
+
+async def test_a_client_may_ask_before_it_sends_much() -> None:
+    async with running_server() as (_, port):
+        stream = await trio.open_tcp_stream("127.0.0.1", port)
+        async with stream:
+            head = "POST /v3/kv/range HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n"
+            await stream.send_all(f"{head}Content-Length: 14\r\n\r\n".encode())
+            with trio.fail_after(5):
+                assert b" 100 " in await stream.receive_some()
+                await stream.send_all(b'{"key":"YQ=="}')
+                assert b" 200 " in await stream.receive_some()
+
+
+async def test_more_connections_than_fit_are_closed_and_the_others_served() -> None:
+    async with running_server() as (server, port), connected(port) as client:
+        await client.read("/")
+        server._connections_count += CONNECTIONS_MAX - 1
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            with trio.fail_after(5):
+                assert await stream.receive_some() == b""
+        assert (await client.read("/")).values == {}
+
+
+async def test_a_watcher_that_goes_away_is_let_go() -> None:
+    async with running_server() as (server, port), connected(port) as client:
+        await client.read("/")
+        for _ in range(5):
+            async with client.watch("/", 1):
+                pass
+        await put(client, "/a")
+        with trio.fail_after(5):
+            while server._connections_count > 1:
+                await trio.sleep(0.01)
+
+
+@pytest.mark.slow
+@settings(deadline=None, max_examples=10, suppress_health_check=list(HealthCheck))
+@given(st.lists(st.binary(max_size=60), min_size=20, max_size=20))
+def test_no_bytes_end_it(lines: list[bytes]) -> None:
+    async def main() -> None:
+        async with running_server() as (_, port), connected(port) as client:
+            for line in lines:
+                await say(port, line)
+                await say(port, request("/v3/watch", line))
+            assert (await client.read("/")).values == {}
+
+    trio.run(main)
