@@ -432,6 +432,34 @@ def test_a_new_directory_and_a_removal_are_durable(
     assert synced == ["a/b"]
 
 
+def test_a_new_name_is_durable_before_the_old_one_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = RealDisk()
+    disk.replace(f"{tmp_path}/a/f", b"f")
+    synced: list[str] = []
+    sync = store.disk._sync_directory
+
+    def note(directory: str) -> None:
+        synced.append(os.path.relpath(directory, tmp_path))
+        sync(directory)
+
+    monkeypatch.setattr(store.disk, "_sync_directory", note)
+    assert disk.rename(f"{tmp_path}/a", f"{tmp_path}/b/c/a")
+    assert synced == [".", "b", "b/c", "."]
+
+
+@pytest.mark.parametrize("error", [errno.EXDEV, errno.EACCES])
+def test_what_cannot_be_renamed_stays_where_it_is(
+    error: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    RealDisk().replace(f"{tmp_path}/a", b"a")
+    monkeypatch.setattr(os, "rename", failing(error))
+    with pytest.raises(DiskFailedError, match=os.strerror(error)):
+        RealDisk().rename(f"{tmp_path}/a", f"{tmp_path}/b")
+    assert RealDisk().read(f"{tmp_path}/a") == b"a"
+
+
 @pytest.mark.timeout(10)
 def test_what_is_read_whole_is_an_ordinary_file_of_bounded_size(tmp_path: Path) -> None:
     """A pipe would keep the process waiting, a file of a terabyte take all memory."""

@@ -1,5 +1,7 @@
 """A store in a fenced group: a slave that becomes a master, and what is confirmed."""
 
+import random
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -9,6 +11,7 @@ from store.errors import StoreClosedError, StoreError, StoreFullError
 from store.running_flags import RunningFlag
 from tandem.wire.message import decode_messages
 from tests.store.store_world import (
+    COMMIT_LOG_BYTES,
     Clock,
     a_batch,
     a_message,
@@ -161,6 +164,84 @@ def test_a_fenced_store_says_why_and_takes_what_a_master_sends() -> None:
         put_many(master, 2)
         copy_log(master, slave)
         assert slave.max_physical_offset == master.max_physical_offset
+
+
+def a_master_whose_log_begins_at(file_number: int) -> MessageStore:
+    """Its first files have been deleted, as old ones are."""
+    disk = SimulatedDisk()
+    with open_store(disk) as store:
+        put_many(store, 100)
+    for number in range(file_number):
+        disk.remove(f"/store/commitlog/{number * COMMIT_LOG_BYTES:020d}")
+    return open_store(disk)
+
+
+@pytest.mark.parametrize("end", ["closed", "killed", "power lost"])
+def test_an_empty_slave_begins_where_the_log_of_its_master_does(end: str) -> None:
+    master = a_master_whose_log_begins_at(2)
+    start = master.min_physical_offset
+    assert start == 2 * COMMIT_LOG_BYTES
+    expected = check_store(master)
+    firsts = {key: master.min_offset_in_queue(*key) for key in master.list_queues()}
+    assert min(firsts.values()) > 0
+    disk = SimulatedDisk()
+    slave = a_slave(disk)
+    copy_log(master, slave)
+    slave.reput_service.dispatch_some()
+    slave.confirm(slave.max_physical_offset)
+    assert check_store(slave) == expected
+    if end == "closed":
+        slave.close()
+    elif end == "killed":
+        disk = disk.crashed()
+    else:
+        slave.sync_log()
+        disk = disk.powered_off(random.Random(5))
+    again = a_slave(disk)
+    again.confirm(again.max_physical_offset)
+    assert check_store(again) == expected
+    assert (again.min_physical_offset, again.max_physical_offset) == (
+        start,
+        master.max_physical_offset,
+    )
+    assert {key: again.min_offset_in_queue(*key) for key in again.list_queues()} == firsts
+    again.become_master()
+    put(again, a_message(777))
+    again.confirm(again.max_physical_offset)
+    assert len(check_store(again)) == len(expected) + 1
+
+
+async def test_an_empty_slave_prepares_no_file_before_it_knows_where_its_log_begins(
+    autojump_clock: MockClock,
+) -> None:
+    disk = SimulatedDisk()
+    slave = a_slave(disk)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(slave.run)
+        await trio.sleep(5)
+        assert disk.list_files("/store/commitlog") == []
+        master = a_master_whose_log_begins_at(3)
+        copy_log(master, slave)
+        await trio.sleep(15)
+        slave.confirm(slave.max_physical_offset)
+        assert check_store(slave) == check_store(master)
+        assert slave.flushed_where == slave.max_physical_offset
+        assert a_slave(disk.crashed()).max_physical_offset == master.max_physical_offset
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_master_of_an_empty_group_prepares_its_first_file(
+    autojump_clock: MockClock,
+) -> None:
+    disk = SimulatedDisk()
+    store = a_slave(disk)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        await trio.sleep(1)
+        store.become_master()
+        await trio.sleep(1)
+        assert [name for name, _ in disk.list_files("/store/commitlog")] == [f"{0:020d}"]
+        nursery.cancel_scope.cancel()
 
 
 def test_confirm_never_falls_and_never_passes_the_log() -> None:

@@ -11,6 +11,7 @@ from store.queue_units import (
     end_of_units,
     end_of_units_below,
     ends_in_doubt,
+    first_not_below,
     units_of,
 )
 from tandem.wire.store_layout import CQ_STORE_UNIT, FILLER_SIZE
@@ -124,3 +125,21 @@ def test_numbers_the_queue_has_not_got_to_are_missing_unless_they_begin_again(
         if lacks:
             with pytest.raises(QueueGapError, match="does not know"):
                 confirmed.confirm("T-0", 0, 0, 20)
+
+
+@pytest.mark.parametrize("high", [0, 1, 2, 3, 17, 100])
+def test_the_first_number_that_is_not_below_is_found_from_the_end(high: int) -> None:
+    for low in range(min(high, 3) + 1):
+        for end in range(low, high + 1):
+            assert first_not_below(low, high, end.__gt__) == end
+
+
+def test_near_the_end_it_is_found_with_few_looks() -> None:
+    looks: list[int] = []
+
+    def is_below(number: int) -> bool:
+        looks.append(number)
+        return number < 999_990
+
+    assert first_not_below(0, 1_000_000, is_below) == 999_990
+    assert len(looks) < 10

@@ -27,3 +27,13 @@ def test_a_full_disk_does_not_stop_the_dispatch_and_a_failed_one_does() -> None:
     before = flags.may_dispatch
     flags.set(RunningFlag.NOT_WRITEABLE, "failed")
     assert (before, flags.may_dispatch) == (True, False)
+
+
+def test_what_is_wrong_with_the_disks_is_told_apart_from_the_rest() -> None:
+    flags = RunningFlags()
+    flags.set(RunningFlag.SLAVE, "this node is a slave")
+    flags.set(RunningFlag.FENCED, "another node is master")
+    assert flags.disk_trouble == ""
+    flags.set(RunningFlag.DISK_FULL, "full")
+    flags.set(RunningFlag.NOT_WRITEABLE, "failed")
+    assert flags.disk_trouble == "failed; full"

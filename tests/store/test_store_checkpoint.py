@@ -92,3 +92,27 @@ def test_a_clock_that_goes_back_is_on_disk_before_the_first_record_is() -> None:
     checkpoint.clock_went_back(7000)
     assert disk.open(PATH).durable[:16] == struct.pack(">2q", 6999, 5000)
     assert checkpoint.confirm_physical_offset == 77
+
+
+def test_a_checkpoint_that_is_cut_vouches_for_nothing_behind_that() -> None:
+    disk = SimulatedDisk()
+    checkpoint = StoreCheckpoint(PATH, disk)
+    checkpoint.physic_msg_timestamp_ms = 9000
+    checkpoint.logics_msg_timestamp_ms = 5000
+    checkpoint.index_msg_timestamp_ms = 4000
+    checkpoint.confirm_physical_offset = 700
+    checkpoint.replicated_offset = 600
+    checkpoint.cut_at(650, 7000)
+    assert disk.open(PATH).durable[:48] == struct.pack(">6q", 7000, 5000, 4000, 0, 650, 600)
+    checkpoint.cut_at(100, 7000)
+    assert disk.open(PATH).durable[32:48] == struct.pack(">2q", 100, 100)
+    checkpoint.close()
+
+
+def test_what_is_replicated_is_read_back() -> None:
+    disk = SimulatedDisk()
+    checkpoint = StoreCheckpoint(PATH, disk)
+    checkpoint.replicated_offset = 1 << 40
+    checkpoint.flush_blocking()
+    checkpoint.close()
+    assert StoreCheckpoint(PATH, disk).replicated_offset == 1 << 40

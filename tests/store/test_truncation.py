@@ -1,11 +1,13 @@
 import random
 from functools import cache, partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
 from store import MessageStore
+from store.disk import RealDisk
 from store.errors import (
     CorruptLogError,
     DiskFailedError,
@@ -519,3 +521,24 @@ def test_what_cannot_be_moved_stops_the_start() -> None:
     disk.remove(f"{DIRECTORY}/set-aside/x/index/1")
     with opened(disk) as store:
         assert store.max_physical_offset == 0
+
+
+def test_both_work_on_a_real_disk(tmp_path: Path) -> None:
+    directory = str(tmp_path / "store")
+    open_it = partial(open_store, RealDisk(), directory)
+    with open_it() as store:
+        put_many(store, COUNT)
+        expected = log_messages(store)
+        end = store.max_physical_offset
+    cut = expected[20].physical_offset
+    write_intent(RealDisk(), directory, TruncationIntent(cut, "test", {EPOCHS: "1"}, "x"))
+    with open_it() as store:
+        assert check_store(store) == expected[:20]
+    kept = (tmp_path / f"store/truncated/{cut:020d}-x").read_bytes()
+    assert len(kept) == end - cut
+    assert (tmp_path / "store" / EPOCHS).read_text() == "1"
+    assert not (tmp_path / "store/truncation.json").exists()
+    set_aside(RealDisk(), directory, "old")
+    with open_it() as store:
+        assert check_store(store) == []
+    assert len(list((tmp_path / "store/set-aside/old/commitlog").iterdir())) > 0

@@ -13,7 +13,7 @@ import trio
 
 from ha.network import AddressInUseError, ConnectionLost, Listener, Network, Stream
 from store.disk import Disk, DiskSpace
-from store.errors import CorruptLogError, StoreLockedError
+from store.errors import CorruptLogError, DiskFailedError, StoreLockedError
 
 # --- disk --------------------------------------------------------------------------------------
 
@@ -99,6 +99,25 @@ def _replace_writes_small_files_whole(disk: Disk, root: str) -> None:
     disk.replace(f"{root}/config/x.json", b"twenty-two")
     assert disk.read(f"{root}/config/x.json") == b"twenty-two"
     assert disk.list_files(f"{root}/config") == [("x.json", 10)]
+
+
+def _rename_moves_files_and_directories(disk: Disk, root: str) -> None:
+    disk.replace(f"{root}/q/a/1", b"one")
+    disk.replace(f"{root}/q/2", b"two")
+    assert disk.rename(f"{root}/q/a", f"{root}/new/place/a")
+    assert disk.rename(f"{root}/q/2", f"{root}/new/place/2")
+    assert not disk.rename(f"{root}/q/a", f"{root}/new/place/a")
+    assert disk.read(f"{root}/new/place/a/1") == b"one"
+    assert disk.read(f"{root}/new/place/2") == b"two"
+    assert disk.list_directories(f"{root}/q") == []
+    assert disk.list_files(f"{root}/q") == []
+    for name in ("a/1", "2"):
+        disk.replace(f"{root}/q/{name}", b"again")
+    for name in ("a", "2"):
+        with pytest.raises(DiskFailedError, match="exists"):
+            disk.rename(f"{root}/q/{name}", f"{root}/new/place/{name}")
+    assert disk.read(f"{root}/new/place/a/1") == b"one"
+    assert disk.read(f"{root}/q/a/1") == b"again"
 
 
 def _free_bytes_shrink_by_a_new_file(disk: Disk, root: str) -> None:
@@ -206,6 +225,7 @@ SYNC_DISK_CONTRACTS: Final = {
         _directories_are_listed_in_order,
         _only_an_empty_directory_is_removed,
         _replace_writes_small_files_whole,
+        _rename_moves_files_and_directories,
         _free_bytes_shrink_by_a_new_file,
         _write_through_the_file_shows_in_every_mapping,
         _read_only_file_cannot_be_written_to,
