@@ -232,6 +232,13 @@ class FencedWorld:
             and mastership.isr.live_count(trio.current_time()) == len(IPS)
         )
 
+    def is_back(self, replica: Replica) -> bool:
+        """True if a node that was started anew is a member under its present incarnation."""
+        if not replica.serves or self.state is None:
+            return False
+        is_member = self.state.isr.get(replica.name) == replica.ha.file.incarnation
+        return is_member and self.in_sync(self.masters()[0])
+
     def slaves(self) -> list[Replica]:
         masters = self.masters()
         return [r for r in self.replicas.values() if r not in masters and r.machine.alive]
