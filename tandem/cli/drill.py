@@ -6,14 +6,18 @@ from typing import Annotated
 import typer
 
 from tandem.cli.output import ConfigOption
-from tandem.drill.options import (
-    DURATION_SECONDS_DEFAULT,
-    DrillOptions,
-    ScenarioChoice,
-)
+from tandem.drill.options import DrillOptions
 
 
 def drill(
+    scenarios: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SCENARIO]...",
+            help="Names of the catalogue, your own files, or 'all'; 'list' shows the catalogue.",
+            show_default=False,
+        ),
+    ] = None,
     config: ConfigOption = None,
     input_file: Annotated[
         Path | None,
@@ -25,7 +29,6 @@ def drill(
             show_default=False,
         ),
     ] = None,
-    scenario: Annotated[ScenarioChoice, typer.Option(help="What to break.")] = "all",
     rate: Annotated[
         float | None,
         typer.Option(
@@ -33,8 +36,17 @@ def drill(
         ),
     ] = None,
     duration: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Time under load, all scenarios together.")
-    ] = DURATION_SECONDS_DEFAULT,
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            help="Time under load, all scenarios together; 20 for each.",
+            show_default=False,
+        ),
+    ] = None,
+    repeat: Annotated[int, typer.Option(metavar="N", help="Play everything N times.")] = 1,
+    short: Annotated[
+        bool, typer.Option("--short", help="Less load, and the short list of scenarios.")
+    ] = False,
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="DIRECTORY", help="Where the report goes.")
     ] = Path("report"),
@@ -43,17 +55,22 @@ def drill(
     ] = False,
     seed: Annotated[int, typer.Option(help="Decides the made-up orders.")] = 1,
 ) -> None:
-    """Start the cluster, kill its nodes under load, and audit every log against every send.
+    """Start the cluster, break it under load, and audit every log against every send.
 
     Exit status 0 only if every promise held.
     """
     from tandem.cluster.spec import default_config
-    from tandem.drill.command import run_drill
+    from tandem.drill.command import list_scenarios, run_drill
+
+    if scenarios == ["list"]:
+        raise typer.Exit(list_scenarios())
 
     options = DrillOptions(
         config=config or default_config(),
         input_file=input_file,
-        scenario=scenario,
+        scenarios=tuple(scenarios or ()),
+        repeat=repeat,
+        short=short,
         rate_per_second=rate,
         duration_seconds=duration,
         out=out,

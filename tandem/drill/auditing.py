@@ -48,6 +48,8 @@ class AuditRequest(msgspec.Struct, frozen=True, kw_only=True):
     spark: bool
     spark_log: Path
     scratch: Path
+    confirm: int | None = None
+    """Of a fenced group: below this every node had the whole log."""
 
 
 def java_for_spark() -> str:
@@ -106,6 +108,7 @@ def _audit(request: AuditRequest) -> AuditSummary:
             master=request.master,
             topic=request.topic,
             out_dir=request.out,
+            confirm=request.confirm,
         )
     except (SparkSourceError, OSError) as error:
         raise AuditError(f"the audit could not be done: {error}") from error
@@ -136,6 +139,7 @@ def _audit_with_spark(request: AuditRequest) -> AuditSummary:
                 master=request.master,
                 topic=request.topic,
                 out_dir=request.out,
+                confirm=request.confirm,
             )
         finally:
             session.stop()

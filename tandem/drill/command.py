@@ -8,9 +8,10 @@ from tandem.cluster.errors import ClusterError
 from tandem.drill.errors import BadOptionsError, DrillError
 from tandem.drill.options import DrillOptions
 from tandem.drill.preflight import check_libraries
+from tandem.drill.scenario_file import catalogue
 from tandem.drill.verdict import EXIT_INTERRUPTED, EXIT_NOT_PLAYED
 
-__all__ = ["DrillOptions", "run_drill"]
+__all__ = ["DrillOptions", "list_scenarios", "run_drill"]
 
 
 def run_drill(options: DrillOptions) -> int:
@@ -34,6 +35,30 @@ def run_drill(options: DrillOptions) -> int:
     except KeyboardInterrupt:
         sys.stderr.write("tandem drill: interrupted; there is no report\n")
         return EXIT_INTERRUPTED
+
+
+def list_scenarios() -> int:
+    """Print the catalogue; return the exit status."""
+    from rich.console import Console  # noqa: PLC0415
+    from rich.table import Column, Table  # noqa: PLC0415
+
+    table = Table(
+        Column("scenario", no_wrap=True), "promise", "needs", Column("about", no_wrap=True)
+    )
+    needs = {"network": "fault proxy", "disks": "root, for small disks"}
+    kinds = set()
+    for scenario in catalogue():
+        if scenario.group not in kinds:
+            kinds.add(scenario.group)
+            table.add_row(f"[bold]{scenario.group} groups[/bold]", "", "", "")
+        table.add_row(
+            scenario.name,
+            scenario.promise,
+            ", ".join(needs[need] for need in scenario.needs),
+            f"{scenario.seconds} s" if scenario.seconds else "",
+        )
+    Console().print(table)
+    return 0
 
 
 def _run(options: DrillOptions) -> int:

@@ -23,3 +23,7 @@ class ReportError(DrillError):
 
 class LedgerError(DrillError):
     """The ledger cannot be written, most likely because the disk is full. Nothing more was sent."""
+
+
+class BadScenarioError(DrillError):
+    """There is no such scenario, or its file says something that nobody understands."""

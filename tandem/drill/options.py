@@ -1,40 +1,53 @@
 """What a person may choose about a drill."""
 
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
-
-ScenarioChoice = Literal["slave-loss", "master-loss", "all"]
 
 RATE_PER_SECOND_DEFAULT: Final = 800.0
 """Well below what two cores carry beside three nodes, so that latencies show the faults only."""
 
-DURATION_SECONDS_DEFAULT: Final = 45.0
-"""Long enough to see each state of the cluster, short enough to wait for."""
+SCENARIO_SECONDS_DEFAULT: Final = 20.0
+"""Load for one scenario: long enough to see each state of the cluster, short enough to wait for."""
+
+SHORT_SECONDS: Final = 8.0
+SHORT_RATE_PER_SECOND: Final = 300.0
+"""The short form: for a machine that has other things to do."""
 
 RATE_PER_SECOND_MAX: Final = 100_000.0
 DURATION_SECONDS_MIN: Final = 4.0
+REPEAT_MAX: Final = 10_000
 
 
 class DrillOptions(msgspec.Struct, frozen=True, kw_only=True):
     """One drill as asked for.
 
     `rate_per_second` counts all producers together; None lets the drill choose (and choose higher
-    when `input_file` has more lines than fit). `duration_seconds` is the time under load in all
-    scenarios together; waiting for a node to come back is added to it. `out` receives the report
-    and, while the drill runs, the nodes' data. Without `spark` a quick audit in plain Python reads
-    the logs instead.
+    when `input_file` has more lines than fit). `scenarios` are names of the catalogue, paths of
+    files, or "all"; none: what suits the kind of group. `duration_seconds` is the time under load
+    in all scenarios of one round together; waiting for what has to be seen is added to it. `out`
+    receives the report and, while the drill runs, the nodes' data. Without `spark` a quick audit in
+    plain Python reads the logs instead.
     """
 
     config: Path = Path("cluster.yaml")
     input_file: Path | None = None
-    scenario: ScenarioChoice = "all"
+    scenarios: tuple[str, ...] = ()
+    repeat: int = 1
+    short: bool = False
     rate_per_second: float | None = None
-    duration_seconds: float = DURATION_SECONDS_DEFAULT
+    duration_seconds: float | None = None
     out: Path = Path("report")
     spark: bool = True
     seed: int = 1
+
+    def seconds_of(self, scenarios_count: int) -> float:
+        """The time under load of one round."""
+        if self.duration_seconds is not None:
+            return self.duration_seconds
+        each = SHORT_SECONDS if self.short else SCENARIO_SECONDS_DEFAULT
+        return each * scenarios_count
 
     def complaints(self) -> list[str]:
         """What is wrong with the choice, one sentence each; empty when it can be played."""
@@ -44,9 +57,9 @@ class DrillOptions(msgspec.Struct, frozen=True, kw_only=True):
                 f"--rate {self.rate_per_second:g}: give sends a second above 0,"
                 f" at most {RATE_PER_SECOND_MAX:,.0f}"
             )
-        if not self.duration_seconds >= DURATION_SECONDS_MIN:
-            found.append(
-                f"--duration {self.duration_seconds:g}: give seconds, at least"
-                f" {DURATION_SECONDS_MIN:g}"
-            )
+        seconds = self.duration_seconds
+        if seconds is not None and not seconds >= DURATION_SECONDS_MIN:
+            found.append(f"--duration {seconds:g}: give seconds, at least {DURATION_SECONDS_MIN:g}")
+        if not 1 <= self.repeat <= REPEAT_MAX:
+            found.append(f"--repeat {self.repeat}: give a number from 1 to {REPEAT_MAX:,}")
         return found

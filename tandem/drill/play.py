@@ -1,6 +1,7 @@
 """Plays the scenarios on a real cluster: nodes, load, watch on replication, live view.
 
     nodes (LocalCluster)            from the first start to the last exit
+      fault proxy, small disks      if a scenario needs them
       clients                       one connection set per producer and reader
         producers, followers, watch, live view
           the scenarios, one after the other
@@ -9,8 +10,9 @@ What is collected is in a `Recording` that the caller owns, so that an interrupt
 say what it saw. Cancelling `play` kills the nodes at once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
@@ -19,35 +21,52 @@ import trio
 from rich.console import Console
 
 from tandem.client import Admin, ClientError, MessageQueue, Producer, PullConsumer
-from tandem.cluster.errors import ClusterError
 from tandem.cluster.local_cluster import LocalCluster
-from tandem.cluster.node_lifecycle import NodeState
+from tandem.coordinator.client import connect
+from tandem.drill.drilled import DrilledNetwork, DrilledNodes
 from tandem.drill.errors import DrillError
+from tandem.drill.fault_proxy import FaultProxy, ProxiedPair
+from tandem.drill.group_view import GroupView
 from tandem.drill.ledger import Ledger
 from tandem.drill.live import LiveView
 from tandem.drill.orders import BodySource
-from tandem.drill.preflight import Group
+from tandem.drill.preflight import CoordinatorSettings, Group
 from tandem.drill.replication import Replication, SlaveReport
 from tandem.drill.scenario import (
+    ENDED_EARLY,
     LOOK_SECONDS,
-    SCENARIOS,
+    NOT_POSSIBLE,
+    PLAYED,
+    Disks,
     Expectation,
-    NodeFailedError,
+    NotPossibleError,
+    ScenarioRun,
     Stage,
     UnmetError,
 )
+from tandem.drill.scenario_file import Scenario
 from tandem.drill.timeline import Timeline
-from tandem.drill.workload import Clock, ProducerState, QueueReader, Workload
+from tandem.drill.vocabulary import drain, play_step
+from tandem.drill.watch import watch_node, watch_records
+from tandem.drill.workload import Clock, ProducerState, QueueReader, Retries, Workload
+from tandem.wire.group_state import GroupKeys
 
 TOPIC: Final = "tandem-drill"
 QUEUE_COUNT: Final = 4
 FOLLOWER_COUNT: Final = 2
 WATCH_SECONDS: Final = 0.25
 WATCH_SECONDS_MAX: Final = 1.0
-TOPIC_SECONDS_MAX: Final = 15.0
+TOPIC_SECONDS_MAX: Final = 20.0
 
 SEND_MARGIN_MS: Final = 2_000
 """A client waits this much longer than the master waits for a slave, so as to hear its verdict."""
+
+FENCED_ATTEMPT_MS: Final = 1_500
+"""One attempt of a send to a fenced group: shorter than its master waits for slaves, because a
+frozen master never answers, and sending again is harmless there."""
+
+FENCED_SEND_SECONDS_MAX: Final = 45.0
+"""All attempts of a send together: longer than the slowest failover of the catalogue."""
 
 REST_SECONDS_MIN: Final = 30.0
 REST_RATE_SHARE: Final = 0.25
@@ -57,61 +76,59 @@ REST_RATE_SHARE: Final = 0.25
 class Recording:
     """Everything a drill collects, from before its first phase on."""
 
-    def __init__(self, clock: Clock, slave_addresses: dict[str, str]) -> None:
+    def __init__(self, clock: Clock, group: Group) -> None:
         self.clock = clock
         self.timeline = Timeline()
-        self.replication = Replication(slave_addresses, self.timeline)
+        is_fenced = group.kind == "fenced"
+        self.view = GroupView([node.name for node in group.nodes]) if is_fenced else None
+        self.replication = Replication(_known_by(group), self.timeline)
         self.expectations: list[Expectation] = []
+        self.runs: list[ScenarioRun] = []
+        self.master = "" if is_fenced else group.nodes[0].name
+        """Whose log the audit goes by."""
+        self.confirm: int | None = None
+        """Of a fenced group: below this every node has the whole log."""
         self.disorder: list[str] = []
         self.ended_at: float | None = None
         self.stopped_because = ""
+
+
+def _known_by(group: Group) -> dict[str, str]:
+    """By what the master's reports name each node: its address, or in a fenced group its name."""
+    if group.kind == "fenced":
+        return {node.name: node.name for node in group.nodes}
+    return {node.name: node.address for node in group.slaves}
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be played on what."""
 
     config: Path
+    cluster: str
     group: Group
-    status_without_slaves: str
+    coordinator: CoordinatorSettings
     slave_timeout_ms: int
     max_message_size_bytes: int
-    scenarios: Sequence[str]
+    scenarios: Sequence[Scenario]
+    repeat: int
     duration_seconds: float
     rate_per_second: float
     producers: Sequence[ProducerState]
+    pairs: Sequence[ProxiedPair] = ()
 
-
-class DrilledNodes:
-    """A LocalCluster as scenarios see it."""
-
-    def __init__(self, cluster: LocalCluster) -> None:
-        self._cluster = cluster
-
-    async def start(self, node: str) -> None:
-        """Start a node that is not running; returns once it serves."""
-        try:
-            await self._cluster.start(node)
-        except ClusterError as error:
-            raise NodeFailedError(str(error)) from error
-
-    async def kill(self, node: str) -> None:
-        """End a node with SIGKILL; returns when it is gone."""
-        try:
-            await self._cluster.kill(node)
-        except ClusterError as error:
-            raise NodeFailedError(str(error)) from error
-
-    def unexpected_exits(self) -> list[str]:
-        """Nodes that ended although nobody stopped them."""
-        return [
-            f"{status.name} {status.last_exit}"
-            for status in self._cluster.status()
-            if status.state is NodeState.FAILED
-        ]
+    @property
+    def is_fenced(self) -> bool:
+        """Whether the group elects its master."""
+        return self.group.kind == "fenced"
 
 
 async def play(
-    plan: Plan, recording: Recording, source: BodySource, ledger: Ledger, console: Console
+    plan: Plan,
+    recording: Recording,
+    source: BodySource,
+    ledger: Ledger,
+    disks: Disks,
+    console: Console,
 ) -> None:
     """Start the cluster, play all scenarios, stop the cluster.
 
@@ -129,6 +146,7 @@ async def play(
         clock=recording.clock,
         rate_per_second=plan.rate_per_second,
         producers=plan.producers,
+        retries=Retries(FENCED_SEND_SECONDS_MAX) if plan.is_fenced else None,
     )
     recording.disorder = workload.disorder
     view = LiveView(
@@ -139,13 +157,15 @@ async def play(
         left_to_read=workload.left_to_read,
         now=recording.clock.now,
     )
-    recording.timeline.start_phase(recording.clock.now(), plan.scenarios[0], "start")
+    recording.timeline.start_phase(recording.clock.now(), plan.scenarios[0].name, "start")
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(view.run)
+            proxy = FaultProxy(plan.pairs)
+            await nursery.start(proxy.run)
             async with LocalCluster(plan.config) as cluster:
                 await cluster.start()
-                await _play_on(DrilledNodes(cluster), plan, recording, workload)
+                await _play_on(cluster, proxy, disks, plan, recording, workload)
             nursery.cancel_scope.cancel()
     finally:
         recording.ended_at = recording.clock.now()
@@ -153,29 +173,88 @@ async def play(
 
 
 async def _play_on(
-    cluster: DrilledNodes, plan: Plan, recording: Recording, workload: Workload
+    cluster: LocalCluster,
+    proxy: FaultProxy,
+    disks: Disks,
+    plan: Plan,
+    recording: Recording,
+    workload: Workload,
 ) -> None:
-    stage = Stage(
-        master=plan.group.master.name,
-        slaves=[node.name for node in plan.group.slaves],
-        cluster=cluster,
-        load=workload,
-        replication=recording.replication,
-        timeline=recording.timeline,
-        now=recording.clock.now,
-        status_without_slaves=plan.status_without_slaves,
-        expectations=recording.expectations,
-    )
     async with AsyncExitStack() as stack:
         admin = await stack.enter_async_context(Admin(_name_servers(plan)))
+        stage = Stage(
+            nodes=[node.name for node in plan.group.nodes],
+            cluster=DrilledNodes(
+                cluster,
+                view=recording.view,
+                orders=admin if plan.is_fenced else None,
+                coordinator=cluster if plan.is_fenced else None,
+                now=recording.clock.now,
+            ),
+            network=DrilledNetwork(proxy, plan.group) if plan.pairs else None,
+            disks=disks,
+            load=workload,
+            replication=recording.replication,
+            view=recording.view,
+            timeline=recording.timeline,
+            now=recording.clock.now,
+            status_without_slaves=plan.group.status_without_slaves,
+            expectations=recording.expectations,
+        )
         await _create_topic(admin, plan, workload)
         clients = await _Clients.enter(stack, plan)
+        watchers = await _watchers(stack, admin, plan, recording)
         # Inside of the clients: a nursery around them would be left before them.
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_watch, admin, plan.group, recording)
+            for watcher in watchers:
+                nursery.start_soon(watcher)
             clients.start(nursery, workload)
             await _play_scenarios(stage, plan, recording)
+            _note_end(recording)
             nursery.cancel_scope.cancel()
+
+
+async def _watchers(
+    stack: AsyncExitStack, admin: Admin, plan: Plan, recording: Recording
+) -> list[Callable[[], Awaitable[None]]]:
+    """What looks at the cluster while it is drilled; to be run until cancelled."""
+    view = recording.view
+    if view is None:
+        return [partial(_watch, admin, plan.group, recording)]
+    coordinator = connect(plan.coordinator)
+    stack.push_async_callback(coordinator.aclose)
+    keys = GroupKeys(plan.cluster, plan.group.name)
+    found: list[Callable[[], Awaitable[None]]] = [
+        partial(watch_records, coordinator, keys, view, recording.clock)
+    ]
+    for node in plan.group.nodes:
+        # One connection set each: a frozen node must not hold up the answers of the others.
+        asker = await stack.enter_async_context(Admin(_name_servers(plan)))
+        found.append(
+            partial(
+                watch_node,
+                asker,
+                node.name,
+                node.client_address,
+                view,
+                recording.replication,
+                recording.clock,
+            )
+        )
+    return found
+
+
+def _note_end(recording: Recording) -> None:
+    """Keep what the audit goes by: the last master, and up to where all logs must agree."""
+    view = recording.view
+    if view is None:
+        return
+    recording.master = view.master or (view.state.master if view.state else "")
+    status = view.statuses.get(recording.master)
+    if status is not None and not recording.stopped_because:
+        recording.confirm = status.confirm
+    else:
+        recording.confirm = min(view.confirms.values(), default=0)
 
 
 def _name_servers(plan: Plan) -> list[str]:
@@ -225,8 +304,11 @@ class _Clients:
                 name_servers,
                 group="tandem-drill-producers",
                 wait_store_msg_ok=state.mode == "sync",
+                # The drill sends again by itself, so that it can count the attempts.
                 retry_times_when_send_failed=0,
-                send_msg_timeout_ms=plan.slave_timeout_ms + SEND_MARGIN_MS,
+                send_msg_timeout_ms=(
+                    FENCED_ATTEMPT_MS if plan.is_fenced else plan.slave_timeout_ms + SEND_MARGIN_MS
+                ),
                 max_message_size_bytes=plan.max_message_size_bytes,
             )
             for state in plan.producers
@@ -253,7 +335,7 @@ class _Clients:
 
 async def _watch(admin: Admin, group: Group, recording: Recording) -> None:
     """Ask the master for its slaves, four times a second."""
-    master = group.master.client_address
+    master = group.nodes[0].client_address
     while True:
         asked_at = recording.clock.now()
         try:
@@ -271,16 +353,45 @@ async def _watch(admin: Admin, group: Group, recording: Recording) -> None:
 
 
 async def _play_scenarios(stage: Stage, plan: Plan, recording: Recording) -> None:
-    for name in plan.scenarios:
-        stage.scenario = name
+    rounds = [
+        (scenario, number) for number in range(1, plan.repeat + 1) for scenario in plan.scenarios
+    ]
+    for place, (scenario, number) in enumerate(rounds):
+        stage.bind(scenario.name if plan.repeat == 1 else f"{scenario.name} {number}")
         stage.load_seconds = plan.duration_seconds / len(plan.scenarios)
         left = stage.load.left_to_send()
-        if name == plan.scenarios[-1] and left:
+        if place == len(rounds) - 1 and left:
             seconds = left / (plan.rate_per_second * REST_RATE_SHARE)
             stage.rest_seconds_max = max(REST_SECONDS_MIN, seconds)
-        try:
-            await SCENARIOS[name](stage)
-        except UnmetError:
+        if not await _play_scenario(stage, scenario, recording):
             phase = recording.timeline.phase
             recording.stopped_because = f"{phase.scenario} could not go on after {phase.name}"
             return
+
+
+async def _play_scenario(stage: Stage, scenario: Scenario, recording: Recording) -> bool:
+    """Play one; return whether another may follow."""
+    started_at = stage.now()
+    outcome = PLAYED
+    try:
+        try:
+            for step in scenario.steps:
+                await play_step(stage, step)
+        except NotPossibleError as error:
+            outcome = f"{NOT_POSSIBLE}: {error}"
+            await drain(stage)
+    except UnmetError:
+        outcome = ENDED_EARLY
+    seconds, since = stage.unavailable()
+    recording.runs.append(
+        ScenarioRun(
+            name=scenario.name,
+            promise=scenario.promise,
+            started_at_seconds=round(started_at, 3),
+            ended_at_seconds=round(stage.now(), 3),
+            outcome=outcome,
+            unavailable_seconds=seconds,
+            unavailable_from_seconds=since,
+        )
+    )
+    return outcome != ENDED_EARLY

@@ -5,6 +5,7 @@ ship) and colours that read on a light and on a dark page.
 """
 
 import io
+import itertools
 import math
 from array import array
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
+from tandem.drill.group_view import Change
 from tandem.drill.outcomes import (
     FLUSH_DISK_TIMEOUT,
     FLUSH_SLAVE_TIMEOUT,
@@ -27,6 +29,7 @@ from tandem.drill.outcomes import (
     UNKNOWN,
     SendMode,
 )
+from tandem.drill.switches import Band, bands
 from tandem.drill.timeline import BUCKET_SECONDS, Phase, Timeline, percentile
 
 STATUS_COLOURS: Final = {
@@ -108,9 +111,9 @@ class _Columns:
         return merged
 
 
-def timeline_svg(timeline: Timeline, end_seconds: float) -> str:
+def timeline_svg(timeline: Timeline, end_seconds: float, history: Sequence[Change] = ()) -> str:
     """Return the picture as an `<svg>` element without fixed size."""
-    figure = draw(timeline, end_seconds)
+    figure = draw(timeline, end_seconds, history)
     text = io.StringIO()
     with mpl.rc_context(_STYLE):
         figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
@@ -118,11 +121,12 @@ def timeline_svg(timeline: Timeline, end_seconds: float) -> str:
     return svg[svg.index("<svg") :]
 
 
-def draw(timeline: Timeline, end_seconds: float) -> Figure:
-    """Draw five panels over one time axis."""
+def draw(timeline: Timeline, end_seconds: float, history: Sequence[Change] = ()) -> Figure:
+    """Draw five panels over one time axis, and of a fenced group who was master when."""
     with mpl.rc_context(_STYLE):
-        figure = Figure(figsize=(_WIDTH_INCHES, 9.6), layout="constrained")
-        panels = figure.subplots(5, 1, sharex=True, height_ratios=[3, 3, 2.6, 2.2, 1.6])
+        figure = Figure(figsize=(_WIDTH_INCHES, 10.2 if history else 9.6), layout="constrained")
+        heights = [3, 3, 2.6, 2.2, 1.6, *([0.6] if history else [])]
+        panels = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights)
         columns = _Columns(timeline)
         _draw_outcomes(
             panels[0],
@@ -139,6 +143,8 @@ def draw(timeline: Timeline, end_seconds: float) -> Figure:
         _draw_latency(panels[2], columns)
         _draw_lag(panels[3], timeline)
         _draw_reads(panels[4], columns)
+        if history:
+            _draw_masters(panels[5], list(bands(history, end_seconds)), end_seconds)
         for panel in panels:
             _draw_phases(panel, timeline.phases, end_seconds)
             _draw_faults(panel, timeline)
@@ -245,6 +251,26 @@ def _draw_reads(panel: Axes, columns: _Columns) -> None:
     panel.set_title("Messages read per second")
     panel.stairs(columns.reads(), columns.edges, fill=True, color="#2b7fc4", alpha=0.75)
     panel.set_ylim(bottom=0)
+
+
+def _draw_masters(panel: Axes, masters: Sequence[Band], end_seconds: float) -> None:
+    """Bands in the colours of the nodes; a gap is a time without a master, an overlap is red."""
+    panel.set_title("Master (epoch)")
+    nodes = sorted({band.master for band in masters})
+    for band in masters:
+        colour = SLAVE_COLOURS[nodes.index(band.master) % len(SLAVE_COLOURS)]
+        panel.axvspan(band.start_seconds, band.end_seconds, color=colour, alpha=0.55, linewidth=0)
+        width = band.end_seconds - band.start_seconds
+        if width / max(end_seconds, 1e-9) >= _LABEL_SHARE_MIN:
+            middle = (band.start_seconds + band.end_seconds) / 2
+            panel.text(middle, 0.5, f"{band.master} ({band.epoch})", ha="center", va="center")
+    for one, other in itertools.combinations(masters, 2):
+        start = max(one.start_seconds, other.start_seconds)
+        end = min(one.end_seconds, other.end_seconds)
+        if start < end:
+            panel.axvspan(start, end, color=FAULT_COLOUR, linewidth=0)
+    panel.set_ylim(0, 1)
+    panel.set_yticks([])
 
 
 def _legend(panel: Axes) -> None:

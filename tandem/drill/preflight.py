@@ -14,10 +14,11 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 import msgspec
 import yaml
@@ -25,7 +26,9 @@ import yaml
 from tandem.cluster.errors import ClusterConfigError
 from tandem.cluster.spec import ClusterSpec, NodeSpec, node_environment
 from tandem.drill.errors import BadOptionsError, MissingRequirementError
+from tandem.drill.fault_proxy import ProxiedPair, pairs_of
 from tandem.drill.outcomes import FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE
+from tandem.drill.scenario_file import GroupKind
 
 MARKER_NAME: Final = ".tandem-drill"
 """A directory with this file in it was made by a drill, and the next may write over it."""
@@ -41,6 +44,17 @@ REPORT_NAMES: Final = (
     "logs",
 )
 """What a drill puts into `out`, and what the next one removes from it. Nothing else is touched."""
+
+PROXY_NETWORKS_MAX: Final = 100
+
+_FILE_KEYS: Final = (
+    ("cluster", "secret_file"),
+    ("coordinator", "password_file"),
+    ("coordinator", "ca_file"),
+    ("coordinator", "cert_file"),
+    ("coordinator", "key_file"),
+)
+"""Paths of a cluster file that count from where it lies."""
 
 LIBRARIES: Final = ("jinja2", "matplotlib", "pyarrow")
 
@@ -58,24 +72,60 @@ class Stored(msgspec.Struct, frozen=True):
     max_message_size_bytes: int
 
 
+class GroupSettings(msgspec.Struct, frozen=True):
+    """The settings of a group that a drill has to know."""
+
+    kind: GroupKind = "classic"
+    min_isr: int = 2
+
+
+class CoordinatorSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the records of fenced groups are kept, as the cluster file says it."""
+
+    kind: str = "embedded"
+    address: str = "127.0.0.1"
+    port: int = 10_920
+    endpoints: list[str] = []
+    user: str = ""
+    password_file: str = ""
+    ca_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+    lease_ttl_ms: int = 5_000
+
+
+class NodePorts(msgspec.Struct, frozen=True):
+    """The port of a node that `NodeSpec` may not have."""
+
+    name: str
+    replication_port: int = 0
+
+
 class Settings(msgspec.Struct, frozen=True):
     """What `node check` prints, less what `ClusterSpec` has."""
 
     replication: Replicated
     store: Stored
+    groups: dict[str, GroupSettings] = {}
+    coordinator: CoordinatorSettings = CoordinatorSettings()
+    nodes: list[NodePorts] = []
 
 
-class Group(msgspec.Struct, frozen=True):
+class Group(msgspec.Struct, frozen=True, kw_only=True):
     """The one group of a cluster that is put to the test."""
 
     name: str
-    master: NodeSpec
-    slaves: list[NodeSpec]
+    kind: GroupKind
+    nodes: list[NodeSpec]
+    """Of a classic group, the master first."""
+    replication_ports: dict[str, int] = {}
+    status_without_slaves: str = SLAVE_NOT_AVAILABLE
+    """What sync sends of a classic group answer without a slave."""
 
     @property
-    def nodes(self) -> list[NodeSpec]:
-        """The master, then the slaves."""
-        return [self.master, *self.slaves]
+    def slaves(self) -> list[NodeSpec]:
+        """The nodes but the first."""
+        return self.nodes[1:]
 
 
 def check_libraries(*, spark: bool) -> None:
@@ -102,17 +152,38 @@ def read_settings(config: Path) -> Settings:
     return msgspec.json.decode(done.stdout, type=Settings)
 
 
-def choose_group(spec: ClusterSpec, settings: Settings) -> tuple[Group, str]:
-    """Return the group to break, and what its sync sends answer without a slave.
+def choose_group(spec: ClusterSpec, settings: Settings) -> Group:
+    """Return the group to break.
 
     Raises:
-        BadOptionsError: there is nothing to lose: not one group with a master that waits for
-            slaves and at least one slave.
+        BadOptionsError: there is nothing to lose: not one group whose sends wait for other nodes.
     """
     if len(spec.groups) != 1:
         names = ", ".join(spec.groups)
         raise BadOptionsError(f"{spec.file}: a drill plays on one group; this file has {names}")
-    ((name, group),) = spec.groups.items()
+    (name,) = spec.groups
+    facts = settings.groups.get(name, GroupSettings())
+    return (
+        _fenced_group(spec, settings, name, facts)
+        if facts.kind == "fenced"
+        else _classic_group(spec, settings, name)
+    )
+
+
+def _fenced_group(spec: ClusterSpec, settings: Settings, name: str, facts: GroupSettings) -> Group:
+    nodes = [node for node in spec.nodes if node.group == name]
+    if len(nodes) < 2 or facts.min_isr < 2:
+        raise BadOptionsError(
+            f"{spec.file}: group {name} has {len(nodes)} nodes and min_isr {facts.min_isr}, so a"
+            " message may be on one node alone and there is no promise to test; give at least 2"
+            " of both"
+        )
+    ports = {node.name: node.replication_port for node in settings.nodes}
+    return Group(name=name, kind="fenced", nodes=nodes, replication_ports=ports)
+
+
+def _classic_group(spec: ClusterSpec, settings: Settings, name: str) -> Group:
+    group = spec.groups[name]
     slaves = [node for node in spec.nodes if node.role == "SLAVE"]
     masters = [node for node in spec.nodes if node.role == "MASTER"]
     if len(masters) != 1 or not slaves:
@@ -132,22 +203,57 @@ def choose_group(spec: ClusterSpec, settings: Settings) -> tuple[Group, str]:
             " and there is no promise to test; set null (one slave) or at least 2"
         )
     status = SLAVE_NOT_AVAILABLE if replicas is None else FLUSH_SLAVE_TIMEOUT
-    return Group(name, masters[0], slaves), status
+    return Group(name=name, kind="classic", nodes=[*masters, *slaves], status_without_slaves=status)
 
 
-def check_ports(nodes: Iterable[NodeSpec]) -> None:
-    """Raise MissingRequirementError, naming them all, if a node's ports are taken."""
-    busy = [
-        f"{node.address}:{port}"
-        for node in nodes
-        for port in (node.port, node.ha_port, node.name_server_port)
-        if not _can_listen(node.address, port)
-    ]
+def check_ports(group: Group, coordinator: CoordinatorSettings) -> None:
+    """Raise MissingRequirementError, naming them all, if ports that are needed are taken."""
+    wanted = [(node.address, port) for node in group.nodes for port in ports_of(group, node)]
+    if group.kind == "fenced" and coordinator.kind == "embedded":
+        wanted.append((coordinator.address, coordinator.port))
+    busy = [f"{address}:{port}" for address, port in wanted if not _can_listen(address, port)]
     if busy:
         raise MissingRequirementError(
             f"{', '.join(busy)}: in use by another process; stop it (a cluster of yours:"
             " `tandem cluster down`) or give a cluster.yaml with other ports by --config"
         )
+
+
+def ports_of(group: Group, node: NodeSpec) -> tuple[int, ...]:
+    """The ports on which a node listens, or will as master."""
+    ports = (node.port, node.ha_port, node.name_server_port)
+    own = group.replication_ports.get(node.name, 0) if group.kind == "fenced" else 0
+    return (*ports, own) if own else ports
+
+
+def proxied_pairs(group: Group, coordinator: CoordinatorSettings) -> list[ProxiedPair]:
+    """Return the pairs of a fault proxy between all nodes, at addresses that are free.
+
+    Raises:
+        MissingRequirementError: the nodes are not on this machine's loopback network, the
+            coordinator is not one address, or no such addresses are free.
+    """
+    if not all(node.address.startswith("127.") for node in group.nodes):
+        raise MissingRequirementError(
+            "breaking the network needs nodes at addresses of 127.0.0.0/8 (Linux)"
+        )
+    nodes = [(node.name, node.address, ports_of(group, node)) for node in group.nodes]
+    dialled = (coordinator.address, (coordinator.port,))
+    if coordinator.kind != "embedded":
+        url = urlsplit(coordinator.endpoints[0])
+        if len(coordinator.endpoints) != 1 or url.hostname is None or url.port is None:
+            raise MissingRequirementError(
+                "breaking the network needs a coordinator with one endpoint, or the embedded one"
+            )
+        dialled = (url.hostname, (url.port,))
+    for number in range(1, PROXY_NETWORKS_MAX):
+        pairs = list(pairs_of(f"127.{number}", nodes, dialled))
+        if all(_can_listen(pair.listen_address, port) for pair in pairs for port in pair.ports):
+            return pairs
+    raise MissingRequirementError(
+        f"no free addresses for the fault proxy: 127.1.0.0 to 127.{PROXY_NETWORKS_MAX - 1}.0.0 are"
+        " in use at the nodes' ports"
+    )
 
 
 def _can_listen(address: str, port: int) -> bool:
@@ -215,18 +321,33 @@ def _remove(directory: Path, names: Sequence[str]) -> None:
             raise BadOptionsError(f"--out: cannot remove {path}: {error.strerror}") from error
 
 
-def write_config(config: Path, out: Path) -> Path:
+def write_config(
+    config: Path,
+    out: Path,
+    *,
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    pairs: Sequence[ProxiedPair] = (),
+) -> Path:
     """Write the cluster file of this drill: the same, with all data below `out`.
 
-    So a drill never touches the data of a cluster that uses the same file.
+    So a drill never touches the data of a cluster that uses the same file. `settings` are sections
+    that scenarios need; `pairs` is how nodes reach each other by way of the fault proxy.
 
     Raises:
         BadOptionsError: `out` does not take it.
     """
     document = yaml.safe_load(config.read_text(encoding="utf-8"))
     document["cluster"] = {**(document.get("cluster") or {}), "data_directory": str(out / "data")}
+    for section, keys in (settings or {}).items():
+        document[section] = {**(document.get(section) or {}), **keys}
+    for section, key in _FILE_KEYS:
+        if (document.get(section) or {}).get(key):
+            document[section][key] = str(config.resolve().parent / document[section][key])
     for node in document["nodes"]:
         node.pop("directory", None)
+        reach = {pair.target: pair.listen_address for pair in pairs if pair.source == node["name"]}
+        if reach:
+            node["reach"] = reach
     path = out / "cluster.yaml"
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
     head = f"# {config.resolve()}, with the data of this drill\n"

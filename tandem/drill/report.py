@@ -1,5 +1,6 @@
 """`report/`: a page that opens without a network, and the same facts for programs."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -7,6 +8,7 @@ import jinja2
 import msgspec
 
 from tandem.drill.errors import ReportError
+from tandem.drill.group_view import Change
 from tandem.drill.outcomes import STATUSES
 from tandem.drill.plots import STATUS_COLOURS, timeline_svg
 from tandem.drill.summary import Summary, broken_promises, failed_expectations
@@ -29,7 +31,8 @@ GLOSSARY: Final = (
     (
         "FLUSH_SLAVE_TIMEOUT",
         "The message is in the master's log, a slave was there, and its answer did not come in"
-        " time. Outcome unknown, not failed.",
+        " time. Outcome unknown, not failed; a fenced group may have another master already, whose"
+        " log may lack it.",
     ),
     (
         "FLUSH_DISK_TIMEOUT",
@@ -52,7 +55,7 @@ CHECKS: Final = (
         "sends answered FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE that the"
         " master's log does not hold",
     ),
-    ("duplicated", "messages that the master's log holds more than once"),
+    ("duplicated", "messages that the master's log holds more often than they were sent"),
     ("phantom", "messages in the log that were never sent, were refused, or have another body"),
     ("misplaced", "messages stored at another place than the answer said"),
     (
@@ -60,11 +63,17 @@ CHECKS: Final = (
         "gaps in a queue's offsets, and messages of one producer that swapped places in a queue",
     ),
     ("corrupt", "records that cannot be read or whose checksum is wrong"),
+    (
+        "acknowledged_cut",
+        "messages that a node of a fenced group cut off its log although they were acknowledged",
+    ),
     ("slaves_not_identical", "slaves whose log differs from the master's in any byte"),
 )
 
 
-def write_report(summary: Summary, timeline: Timeline, out: Path) -> Path:
+def write_report(
+    summary: Summary, timeline: Timeline, history: Sequence[Change], out: Path
+) -> Path:
     """Write `summary.json` and `index.html`; return the page.
 
     Raises:
@@ -75,13 +84,13 @@ def write_report(summary: Summary, timeline: Timeline, out: Path) -> Path:
     try:
         out.mkdir(parents=True, exist_ok=True)
         (out / SUMMARY_NAME).write_bytes(encoded + b"\n")
-        page.write_text(render(summary, timeline), encoding="utf-8")
+        page.write_text(render(summary, timeline, history), encoding="utf-8")
     except OSError as error:
         raise ReportError(f"cannot write the report in {out}: {error.strerror}") from error
     return page
 
 
-def render(summary: Summary, timeline: Timeline) -> str:
+def render(summary: Summary, timeline: Timeline, history: Sequence[Change] = ()) -> str:
     """Return the page as one self-contained document."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tandem.drill", "templates"),
@@ -99,7 +108,7 @@ def render(summary: Summary, timeline: Timeline) -> str:
         statuses=[status for status in STATUSES if summary.sends_by_status.get(status)],
         colours=STATUS_COLOURS,
         glossary=GLOSSARY,
-        plot=timeline_svg(timeline, summary.seconds),
+        plot=timeline_svg(timeline, summary.seconds, history),
     )
 
 

@@ -1,9 +1,8 @@
-"""The scenarios: plain async functions that break a cluster under load and say what must be seen.
+"""The stage that scenarios are played on: what they break, what they wait for, what they note.
 
-A scenario is a list of phases. Every phase ends because something was *seen*, with a deadline, or
-because the load had run for its share of the time; in that case each send of the phase is judged.
-
-    start -> steady -> (fault) -> (state with the fault) -> (repair) -> recovered -> drain
+A scenario is a list of steps, read from a file (`scenario_file`); what each sentence does is in
+`vocabulary`. Its steps form phases. Every phase ends because something was *seen*, with a deadline,
+or because the load had run for its time; in that case each send of the phase is judged.
 
 A condition that is not met in time ends its scenario: what would follow means nothing. It is kept
 as an expectation that did not hold, with what was seen instead.
@@ -15,8 +14,10 @@ from typing import Final, Protocol
 import msgspec
 import trio
 
-from tandem.drill.outcomes import NOT_SENT, REJECTED, SEND_OK, UNKNOWN, SendMode
-from tandem.drill.replication import CAUGHT_UP_BYTES, Replication
+from tandem.drill.group_view import GroupView
+from tandem.drill.outcomes import SendMode
+from tandem.drill.replication import Replication
+from tandem.drill.switches import longest_gap
 from tandem.drill.timeline import Phase, Timeline
 
 READY_SECONDS_MAX: Final = 30.0
@@ -26,6 +27,10 @@ SEEN_SECONDS_MAX: Final = 20.0
 """For everything else that must be seen: three times a slave's timeout plus a reconnect."""
 
 LOOK_SECONDS: Final = 0.05
+
+PLAYED: Final = "played"
+ENDED_EARLY: Final = "ended early"
+NOT_POSSIBLE: Final = "not possible here"
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -47,27 +52,116 @@ class Expectation(msgspec.Struct, frozen=True):
     waited_seconds: float
 
 
+class ScenarioRun(msgspec.Struct, frozen=True, kw_only=True):
+    """One scenario as it was played. Times in seconds since the drill started."""
+
+    name: str
+    promise: str
+    started_at_seconds: float
+    ended_at_seconds: float
+    outcome: str
+    """`played`, or why it was not: `not possible here: …`, `ended early`."""
+    unavailable_seconds: float | None
+    """The longest time without a SEND_OK for a sync send, from the first fault to the drain."""
+    unavailable_from_seconds: float | None
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether this machine could do what the scenario asks for."""
+        return not self.outcome.startswith(NOT_POSSIBLE)
+
+
 class UnmetError(Exception):
     """A condition was not met in time; the scenario cannot go on. It is already recorded."""
 
 
 class NodeFailedError(Exception):
-    """A node could not be started or stopped; the text says why."""
+    """A node could not be started, stopped or told something; the text says why."""
+
+
+class NotPossibleError(Exception):
+    """This machine cannot do what a step asks for; the text says why. Nothing was broken."""
 
 
 class Cluster(Protocol):
-    """The nodes, to be broken. `start` returns once a node recovered and listens."""
+    """The nodes, to be broken, and what they stand on. Everything raises NodeFailedError."""
 
     async def start(self, node: str) -> None:
-        """Start a node that is not running. Raises NodeFailedError."""
+        """Start a node that is not running; returns once it recovered and listens."""
+        ...
+
+    async def stop(self, node: str) -> None:
+        """Stop a node in an orderly way."""
         ...
 
     async def kill(self, node: str) -> None:
-        """Kill -9; returns when the process is gone. Raises NodeFailedError."""
+        """Kill -9; returns when the process is gone."""
+        ...
+
+    async def freeze(self, node: str) -> None:
+        """Stop its process with SIGSTOP."""
+        ...
+
+    async def wake(self, node: str) -> None:
+        """Let a frozen process go on."""
+        ...
+
+    async def resign(self, node: str) -> None:
+        """Ask a master to give up."""
+        ...
+
+    async def promote(self, node: str) -> None:
+        """Ask the master to hand over to this node."""
+        ...
+
+    def runs(self, node: str) -> bool:
+        """Whether a node has a process."""
         ...
 
     def unexpected_exits(self) -> list[str]:
         """Nodes that ended by themselves, each as one sentence."""
+        ...
+
+
+class Network(Protocol):
+    """The links between nodes, and of each with the coordinator."""
+
+    def cut(self, source: str, target: str, *, replication_only: bool = False) -> None:
+        """Hold all bytes from one to the other."""
+        ...
+
+    def slow(
+        self, source: str, target: str, *, delay_seconds: float = 0, bytes_per_second: float = 0
+    ) -> None:
+        """Let bytes from one to the other arrive late, or few of them a second."""
+        ...
+
+    def reset(self, node: str) -> None:
+        """Break all connections of a node that exist."""
+        ...
+
+    def heal(self) -> None:
+        """Undo everything."""
+        ...
+
+    async def disturb(self, node: str) -> str:
+        """Connect to a node's replication ports and send nonsense; say what was done."""
+        ...
+
+
+class Disks(Protocol):
+    """What the nodes' stores lie on."""
+
+    def fill(self, node: str) -> None:
+        """Leave no room. Raises NotPossibleError."""
+        ...
+
+    def free(self, node: str) -> None:
+        """Make room again."""
+        ...
+
+    def damage_tail(self, node: str, size_bytes: int, *, cut: bool) -> None:
+        """Cut off or overwrite the last bytes of the log of a node that is down."""
         ...
 
 
@@ -95,6 +189,46 @@ class Load(Protocol):
         ...
 
 
+class Roles:
+    """Who is meant by "the master" and "slave 1": bound when a scenario begins."""
+
+    def __init__(self, nodes: Sequence[str]) -> None:
+        self.nodes = list(nodes)
+        self.old_master = self.nodes[0]
+
+    @property
+    def slaves(self) -> list[str]:
+        """Everybody but the master of the scenario's beginning, in the order of the file."""
+        return [node for node in self.nodes if node != self.old_master]
+
+    def find(self, who: str, master: str) -> list[str]:
+        """Return the nodes that words of a scenario mean; `master` is the one of now.
+
+        Raises:
+            NodeFailedError: there is nobody like that.
+        """
+        match who.split():
+            case ["the", "master"]:
+                found = [master] if master else []
+            case ["the", "old", "master"]:
+                found = [self.old_master]
+            case ["the", "slaves"]:
+                found = self.slaves
+            case ["the", "others"]:
+                found = [node for node in self.nodes if node != master]
+            case ["slave", number]:
+                found = self.slaves[int(number) - 1 : int(number)]
+            case ["the", "coordinator"]:
+                found = ["coordinator"]
+            case ["every", "node"]:
+                found = self.nodes
+            case _:
+                found = [who] if who in self.nodes else []
+        if not found:
+            raise NodeFailedError(f"there is no {who.removeprefix('the ')} now")
+        return found
+
+
 class Stage:
     """What a scenario acts on, and the notes that are taken in `expectations`.
 
@@ -105,28 +239,58 @@ class Stage:
     def __init__(
         self,
         *,
-        master: str,
-        slaves: Sequence[str],
+        nodes: Sequence[str],
         cluster: Cluster,
+        network: Network | None,
+        disks: Disks,
         load: Load,
         replication: Replication,
+        view: GroupView | None,
         timeline: Timeline,
         now: Callable[[], float],
         status_without_slaves: str,
         expectations: list[Expectation],
     ) -> None:
-        self.master = master
-        self.slaves = list(slaves)
+        self.roles = Roles(nodes)
         self.cluster = cluster
+        self.disks = disks
         self.load = load
         self.replication = replication
+        self.view = view
         self.timeline = timeline
         self.status_without_slaves = status_without_slaves
         self.expectations = expectations
         self.scenario = ""
         self.load_seconds = 0.0
         self.rest_seconds_max = 0.0
-        self._now = now
+        self.epoch_before_fault = 0
+        self.first_fault_at: float | None = None
+        self.drained_at: float | None = None
+        self.now = now
+        self._network = network
+
+    @property
+    def network(self) -> Network:
+        """The network, which can be broken only if the drill was started for that."""
+        if self._network is None:
+            raise NotPossibleError("the nodes are not connected by way of the fault proxy")
+        return self._network
+
+    @property
+    def master(self) -> str:
+        """The master of now; empty if there is none."""
+        return self.view.master if self.view is not None else self.roles.nodes[0]
+
+    def bind(self, scenario: str) -> None:
+        """Begin a scenario: from here "slave 1" means one and the same node."""
+        self.scenario = scenario
+        self.first_fault_at = None
+        self.drained_at = None
+        self.roles.old_master = self.master or self.roles.old_master
+
+    def find(self, who: str) -> list[str]:
+        """Return the nodes that words mean now."""
+        return self.roles.find(who, self.master)
 
     async def begin(self, name: str) -> None:
         """Begin a phase; returns when the sends of the one before are answered.
@@ -137,30 +301,43 @@ class Stage:
         if self.timeline.phases and self.timeline.phase.is_current(self.scenario, name):
             return
         before = self.timeline.phases[-1] if self.timeline.phases else None
-        self.timeline.start_phase(self._now(), self.scenario, name)
+        self.timeline.start_phase(self.now(), self.scenario, name)
         if before is not None:
             with trio.move_on_after(SEEN_SECONDS_MAX):
-                await _until(lambda: not before.in_flight)
+                await until(lambda: not before.in_flight)
 
-    async def play(self, share: float) -> None:
-        """Let the load run for a share of this scenario's time."""
-        await trio.sleep(share * self.load_seconds)
+    def fault(self, text: str) -> None:
+        """Mark a fault; elections after it are told from those before."""
+        if self.view is not None:
+            self.epoch_before_fault = self.view.epoch
+        if self.first_fault_at is None:
+            self.first_fault_at = self.now()
+        self.mark(text)
 
-    async def kill(self, *nodes: str) -> None:
-        """Kill nodes with SIGKILL and mark it."""
-        self.timeline.fault(self._now(), f"kill -9 {', '.join(nodes)}")
-        await self._for_each(self.cluster.kill, nodes, "is killed")
+    def mark(self, text: str) -> None:
+        """Mark something else that was done to the cluster."""
+        self.timeline.fault(self.now(), text)
 
-    async def restart(self, *nodes: str) -> None:
-        """Start killed nodes again; returns when each has recovered and listens."""
-        self.timeline.fault(self._now(), f"restart {', '.join(nodes)}")
-        await self._for_each(self.cluster.start, nodes, "is back: recovered and listening")
+    def unavailable(self) -> tuple[float | None, float | None]:
+        """How long no sync send was acknowledged since the first fault, and from when."""
+        if self.first_fault_at is None:
+            return None, None
+        end = self.now() if self.drained_at is None else self.drained_at
+        gap = longest_gap(self.timeline.sync_acks, self.first_fault_at, end)
+        return round(gap.seconds, 3), round(gap.start_seconds, 3)
 
-    async def _for_each(
+    async def for_each(
         self, act: Callable[[str], Awaitable[None]], nodes: Sequence[str], expected: str
     ) -> None:
-        for node in nodes:
-            started = self._now()
+        """Do something to nodes at once, and note for each that it came about.
+
+        Raises:
+            UnmetError: it did not, with one of them.
+        """
+        results: dict[str, tuple[Seen, float]] = {}
+
+        async def do(node: str) -> None:
+            started = self.now()
             seen = Seen(held=True, text="yes")
             try:
                 with trio.fail_after(READY_SECONDS_MAX):
@@ -169,9 +346,16 @@ class Stage:
                 seen = Seen(held=False, text=str(error))
             except trio.TooSlowError:
                 seen = Seen(held=False, text=f"not within {READY_SECONDS_MAX:g} s")
-            self._note(f"{node} {expected}", seen, self._now() - started)
-            if not seen.held:
-                raise UnmetError
+            results[node] = (seen, self.now() - started)
+
+        async with trio.open_nursery() as nursery:
+            for node in nodes:
+                nursery.start_soon(do, node)
+        for node in nodes:
+            seen, seconds = results[node]
+            self._note(f"{node} {expected}", seen, seconds)
+        if not all(seen.held for seen, _ in results.values()):
+            raise UnmetError
 
     async def expect(
         self, expected: str, look: Callable[[], Seen], within_seconds: float = SEEN_SECONDS_MAX
@@ -181,14 +365,14 @@ class Stage:
         Raises:
             UnmetError: it did not within the time.
         """
-        started = self._now()
+        started = self.now()
         with trio.move_on_after(within_seconds):
-            await _until(lambda: look().held or bool(self.cluster.unexpected_exits()))
+            await until(lambda: look().held or bool(self.cluster.unexpected_exits()))
         seen = look()
         exits = self.cluster.unexpected_exits()
         if exits and not seen.held:
             seen = Seen(held=False, text="; ".join([seen.text, *exits]))
-        self._note(expected, seen, self._now() - started)
+        self._note(expected, seen, self.now() - started)
         if not seen.held:
             raise UnmetError
 
@@ -200,7 +384,7 @@ class Stage:
         phase = self.timeline.phase
         self.expectations.append(
             Expectation(
-                at_seconds=self._now(),
+                at_seconds=self.now(),
                 scenario=phase.scenario,
                 phase=phase.name,
                 expected=expected,
@@ -210,20 +394,22 @@ class Stage:
             )
         )
 
-    async def expect_replicas(self, expected: str, *, lag_bytes_max: int) -> None:
+    async def expect_replicas(
+        self, expected: str, *, lag_bytes_max: int, within_seconds: float = SEEN_SECONDS_MAX
+    ) -> None:
         """Wait until every slave is connected and not further behind, asked from now on.
 
         Raises:
             UnmetError: they were not within the time.
         """
-        asked_at = self._now()
+        asked_at = self.now()
 
         def look() -> Seen:
             fresh = self.replication.sampled_at >= asked_at
             held = fresh and self.replication.behind_at_most(lag_bytes_max)
             return Seen(held, str(self.replication) if fresh else "no news from the master")
 
-        await self.expect(expected, look)
+        await self.expect(expected, look, within_seconds)
 
     def all_producers_see(self, mode: SendMode, *statuses: str) -> Seen:
         """Look whether every producer's last answer to a send of this phase is one of these."""
@@ -241,139 +427,9 @@ class Stage:
         return Seen(bool(counts) and set(counts) <= set(statuses), text or "no answered send")
 
 
-async def _until(holds: Callable[[], bool]) -> None:
+async def until(holds: Callable[[], bool]) -> None:
     """Look again and again: what is looked at is another process, and sends no events."""
     while True:
         if holds():
             return
         await trio.sleep(LOOK_SECONDS)
-
-
-Scenario = Callable[[Stage], Awaitable[None]]
-
-_FAILED: Final = (NOT_SENT, UNKNOWN, REJECTED)
-
-
-async def slave_loss(stage: Stage) -> None:
-    """Lose every slave under load and get them back."""
-    slaves = " and ".join(stage.slaves)
-    lone = stage.status_without_slaves
-    await _start(stage)
-    await _steady(stage, "steady", share=0.3)
-
-    await stage.begin("kill-slaves")
-    await stage.kill(*stage.slaves)
-    await stage.expect(f"sync sends answer {lone}", lambda: stage.all_producers_see("sync", lone))
-    await stage.begin("slaves-down")
-    await stage.play(0.35)
-    stage.check(f"every sync send answers {lone}", stage.every_send_was("sync", lone))
-    stage.check("each of them gives a reason", _all_have_reasons(stage, lone))
-    stage.check("every async send answers SEND_OK", stage.every_send_was("async", SEND_OK))
-
-    await stage.begin("restart-slaves")
-    await stage.restart(*stage.slaves)
-    await stage.begin("catch-up")
-    await _in_sync(stage, f"{slaves} caught up with the master")
-    await _sends_ok(stage)
-    await _steady(stage, "recovered", share=0.35)
-    await _drain(stage)
-
-
-async def master_loss(stage: Stage) -> None:
-    """Lose the master under load, read on from the slaves, and get it back."""
-    await _start(stage)
-    await _steady(stage, "steady", share=0.3)
-
-    await stage.begin("kill-master")
-    await stage.kill(stage.master)
-    await stage.expect("sync sends fail", lambda: stage.all_producers_see("sync", *_FAILED))
-    await stage.expect("async sends fail", lambda: stage.all_producers_see("async", *_FAILED))
-    await stage.begin("master-down")
-    await stage.play(0.35)
-    for mode in ("sync", "async"):
-        stage.check(f"no {mode} send answers SEND_OK", stage.every_send_was(mode, *_FAILED))
-    stage.check("consumers go on reading from a slave", _messages_read(stage))
-
-    await stage.begin("restart-master")
-    await stage.restart(stage.master)
-    await stage.begin("re-attach")
-    await _in_sync(stage, f"{' and '.join(stage.slaves)} attached to the recovered master")
-    await _sends_ok(stage)
-    await _steady(stage, "recovered", share=0.35)
-    await _drain(stage)
-
-
-async def _start(stage: Stage) -> None:
-    await stage.begin("start")
-    stage.load.resume()
-    await _in_sync(stage, f"{' and '.join(stage.slaves)} in sync")
-    await _sends_ok(stage)
-
-
-async def _in_sync(stage: Stage, expected: str) -> None:
-    await stage.expect_replicas(expected, lag_bytes_max=CAUGHT_UP_BYTES)
-
-
-async def _sends_ok(stage: Stage) -> None:
-    await stage.expect(
-        "sync sends answer SEND_OK", lambda: stage.all_producers_see("sync", SEND_OK)
-    )
-    await stage.expect(
-        "async sends answer SEND_OK", lambda: stage.all_producers_see("async", SEND_OK)
-    )
-
-
-async def _steady(stage: Stage, name: str, *, share: float) -> None:
-    await stage.begin(name)
-    await stage.play(share)
-    stage.check("every sync send answers SEND_OK", stage.every_send_was("sync", SEND_OK))
-    stage.check("every async send answers SEND_OK", stage.every_send_was("async", SEND_OK))
-    exits = stage.cluster.unexpected_exits()
-    stage.check("no node ended by itself", Seen(not exits, "; ".join(exits) or "all are running"))
-
-
-async def _drain(stage: Stage) -> None:
-    if stage.rest_seconds_max:
-        await stage.begin("rest-of-input")
-        await stage.expect(
-            "every line of the input is acknowledged",
-            lambda: _nothing_left_to_send(stage),
-            stage.rest_seconds_max,
-        )
-    await stage.begin("drain")
-    stage.load.pause()
-    await stage.expect("every send is answered", lambda: _nothing_in_flight(stage))
-    await stage.expect_replicas("the slaves have the whole log", lag_bytes_max=0)
-    await stage.expect("consumers have read everything", lambda: _nothing_left_to_read(stage))
-
-
-def _nothing_left_to_send(stage: Stage) -> Seen:
-    left = stage.load.left_to_send()
-    return Seen(not left, f"{left:,} lines to go" if left else "all were")
-
-
-def _nothing_in_flight(stage: Stage) -> Seen:
-    in_flight = sum(phase.in_flight for phase in stage.timeline.phases)
-    return Seen(not in_flight, f"{in_flight} in flight")
-
-
-def _nothing_left_to_read(stage: Stage) -> Seen:
-    left = stage.load.left_to_read()
-    return Seen(not left, f"{left:,} messages to go" if left else "they have")
-
-
-def _all_have_reasons(stage: Stage, status: str) -> Seen:
-    """Look whether an answer that is not SEND_OK came without a reason."""
-    missing = stage.timeline.phase.without_reason
-    examples = [
-        reason.text for reason in stage.timeline.reasons.values() if reason.status == status
-    ]
-    return Seen(not missing, f"“{examples[-1]}”" if not missing and examples else f"{missing} bare")
-
-
-def _messages_read(stage: Stage) -> Seen:
-    phase = stage.timeline.phase
-    return Seen(phase.messages_read > 0, f"{phase.messages_read:,} messages read")
-
-
-SCENARIOS: Final[dict[str, Scenario]] = {"slave-loss": slave_loss, "master-loss": master_loss}

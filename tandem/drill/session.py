@@ -14,10 +14,10 @@ import platform
 import shutil
 import signal
 import time
+from collections.abc import Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import trio
@@ -25,23 +25,28 @@ from rich.console import Console
 
 from tandem import __version__
 from tandem.cluster.errors import ClusterError
-from tandem.cluster.spec import ClusterSpec, NodeSpec, read_spec
+from tandem.cluster.spec import read_spec
 from tandem.drill.auditing import AuditRequest, audit_with_progress, java_for_spark
 from tandem.drill.errors import AuditError, DrillError
 from tandem.drill.ledger import Ledger, write_parquet
-from tandem.drill.options import RATE_PER_SECOND_DEFAULT, DrillOptions
+from tandem.drill.options import (
+    RATE_PER_SECOND_DEFAULT,
+    SHORT_RATE_PER_SECOND,
+    DrillOptions,
+)
 from tandem.drill.orders import BodySource, FileLines, Orders
 from tandem.drill.play import TOPIC, Plan, Recording, play
 from tandem.drill.preflight import (
-    Group,
     check_ports,
     choose_group,
     claimed,
+    proxied_pairs,
     read_settings,
     write_config,
 )
 from tandem.drill.report import write_report
-from tandem.drill.scenario import SCENARIOS
+from tandem.drill.scenario_file import Scenario, choose
+from tandem.drill.small_disks import Disks, small_disks
 from tandem.drill.summary import Played, Settings, Summary, summarise
 from tandem.drill.verdict import exit_status, print_verdict
 from tandem.drill.workload import Clock, producer_states
@@ -78,31 +83,48 @@ def run(options: DrillOptions) -> int:
     console = Console()
     spec = read_spec(options.config)
     settings = read_settings(options.config)
-    group, status_without_slaves = choose_group(spec, settings)
-    check_ports(group.nodes)
+    group = choose_group(spec, settings)
+    scenarios = choose(options.scenarios, group.kind, short=options.short)
+    needs = {need for scenario in scenarios for need in scenario.needs}
+    check_ports(group, settings.coordinator)
+    pairs = proxied_pairs(group, settings.coordinator) if "network" in needs else []
     if options.spark:
         java_for_spark()
     with ExitStack() as stack:
         source = _source(options, settings.store.max_message_size_bytes, stack)
         out = stack.enter_context(claimed(options.out))
-        own = read_spec(write_config(spec.file, out))
+        wanted = _settings_of(scenarios)
+        own = read_spec(write_config(spec.file, out, settings=wanted, pairs=pairs))
+        stores = {node.name: own.node(node.name).directory for node in group.nodes}
+        limit = read_settings(own.file).store.max_message_size_bytes if wanted else None
         setup = Setup(
             options=options,
             plan=Plan(
                 config=own.file,
+                cluster=spec.name,
                 group=group,
-                status_without_slaves=status_without_slaves,
+                coordinator=settings.coordinator,
                 slave_timeout_ms=settings.replication.slave_timeout_ms,
-                max_message_size_bytes=settings.store.max_message_size_bytes,
-                scenarios=_scenarios(options),
-                duration_seconds=options.duration_seconds,
-                rate_per_second=_rate(options, source),
+                max_message_size_bytes=limit or settings.store.max_message_size_bytes,
+                scenarios=scenarios,
+                repeat=options.repeat,
+                duration_seconds=options.seconds_of(len(scenarios)),
+                rate_per_second=_rate(options, source, len(scenarios)),
                 producers=producer_states(PRODUCERS_PER_MODE, PRODUCERS_PER_MODE),
+                pairs=pairs,
             ),
             out=out,
-            stores=_stores(own, group),
+            stores=stores,
         )
-        return trio.run(partial(_Drill(setup, source, console).run))
+        disks = stack.enter_context(small_disks(stores)) if "disks" in needs else Disks(stores)
+        drill = _Drill(setup, source, disks, console)
+        try:
+            status = trio.run(drill.run)
+        finally:
+            # Small disks go first, and leave their files behind.
+            stack.pop_all().close()
+        drill.tidy()
+        return status
 
 
 def _source(options: DrillOptions, line_bytes_max: int, stack: ExitStack) -> BodySource:
@@ -111,29 +133,31 @@ def _source(options: DrillOptions, line_bytes_max: int, stack: ExitStack) -> Bod
     return stack.enter_context(FileLines(options.input_file, line_bytes_max=line_bytes_max))
 
 
-def _scenarios(options: DrillOptions) -> list[str]:
-    return list(SCENARIOS) if options.scenario == "all" else [options.scenario]
+def _settings_of(scenarios: Sequence[Scenario]) -> dict[str, dict[str, Any]]:
+    """The sections of a cluster file that the scenarios ask for; later ones win."""
+    found: dict[str, dict[str, Any]] = {}
+    for scenario in scenarios:
+        for section, keys in scenario.settings.items():
+            found.setdefault(section, {}).update(keys)
+    return found
 
 
-def _rate(options: DrillOptions, source: BodySource) -> float:
+def _rate(options: DrillOptions, source: BodySource, scenarios_count: int) -> float:
     """As asked for; else so that a long input is through when the scenarios are."""
     if options.rate_per_second is not None:
         return options.rate_per_second
-    needed = source.line_count / (options.duration_seconds * INPUT_SHARE)
-    return min(max(RATE_PER_SECOND_DEFAULT, needed), RATE_PER_SECOND_AUTOMATIC_MAX)
-
-
-def _stores(own: ClusterSpec, group: Group) -> dict[str, Path]:
-    names = {node.name for node in group.nodes}
-    nodes: list[NodeSpec] = [node for node in own.nodes if node.name in names]
-    return {node.name: node.directory for node in nodes}
+    usual = SHORT_RATE_PER_SECOND if options.short else RATE_PER_SECOND_DEFAULT
+    needed = source.line_count / (options.seconds_of(scenarios_count) * INPUT_SHARE)
+    return min(max(usual, needed), RATE_PER_SECOND_AUTOMATIC_MAX)
 
 
 class _Drill:
     """One drill while it runs. What it learns stays here when it is cut short."""
 
-    def __init__(self, setup: Setup, source: BodySource, console: Console) -> None:
+    def __init__(self, setup: Setup, source: BodySource, disks: Disks, console: Console) -> None:
         self._setup = setup
+        self._disks = disks
+        self._keep_data = True
         self._source = source
         self._console = console
         self._interrupted_by = ""
@@ -145,15 +169,16 @@ class _Drill:
         """Play, audit, report; return the exit status."""
         setup = self._setup
         clock = Clock(trio.current_time(), time.time_ns() / 1e6)
-        slaves = {node.name: node.address for node in setup.plan.group.slaves}
-        recording = Recording(clock, slaves)
+        recording = Recording(clock, setup.plan.group)
         self._console.print(_headline(setup), highlight=False, soft_wrap=True)
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._watch_signals, nursery.cancel_scope)
                 with Ledger(setup.out / "ledger.ndjson") as ledger:
-                    await play(setup.plan, recording, self._source, ledger, self._console)
-                await self._run_audit()
+                    await play(
+                        setup.plan, recording, self._source, ledger, self._disks, self._console
+                    )
+                await self._run_audit(recording)
                 nursery.cancel_scope.cancel()
         except* (DrillError, ClusterError) as errors:
             raise _first(errors) from errors
@@ -173,18 +198,19 @@ class _Drill:
                 scope.cancel()
                 return
 
-    async def _run_audit(self) -> None:
+    async def _run_audit(self, recording: Recording) -> None:
         setup = self._setup
         write_parquet(setup.out / "ledger.ndjson", setup.out / "ledger.parquet")
         request = AuditRequest(
             ledger=setup.out / "ledger.parquet",
             stores=setup.stores,
-            master=setup.plan.group.master.name,
+            master=recording.master or setup.plan.group.nodes[0].name,
             topic=TOPIC,
             out=setup.out,
             spark=setup.options.spark,
             spark_log=setup.out / "data" / "logs" / "spark.log",
             scratch=setup.out / "data" / "spark",
+            confirm=recording.confirm,
         )
         started = trio.current_time()
         try:
@@ -199,12 +225,17 @@ class _Drill:
             write_parquet(setup.out / "ledger.ndjson", setup.out / "ledger.parquet")
         (setup.out / "ledger.ndjson").unlink()
         summary = self._summarise(recording)
-        page = write_report(summary, recording.timeline, setup.out)
-        kept = _tidy(setup.out, keep_data=summary.verdict == "FAILED")
+        history = recording.view.history if recording.view is not None else []
+        page = write_report(summary, recording.timeline, history, setup.out)
         print_verdict(self._console, summary, page)
+        self._keep_data = summary.verdict == "FAILED"
+        return exit_status(summary)
+
+    def tidy(self) -> None:
+        """Keep the nodes' logs, and their data if it is evidence."""
+        kept = _tidy(self._setup.out, keep_data=self._keep_data)
         if kept is not None:
             self._console.print(f"the nodes' data is kept in {kept}", highlight=False)
-        return exit_status(summary)
 
     def _summarise(self, recording: Recording) -> Summary:
         assert recording.ended_at is not None
@@ -219,6 +250,8 @@ class _Drill:
                 started_ms=recording.clock.started_ms,
                 seconds=recording.ended_at,
                 stopped_because=interrupted or recording.stopped_because or self._audit_failed,
+                runs=recording.runs,
+                history=recording.view.history if recording.view is not None else [],
             ),
             self._settings(),
             audit=self._audit,
@@ -231,9 +264,11 @@ class _Drill:
         return Settings(
             config=str(options.config),
             input_file=str(options.input_file) if options.input_file is not None else None,
-            scenario=options.scenario,
+            group_kind=plan.group.kind,
+            scenarios=[scenario.name for scenario in plan.scenarios],
+            repeat=plan.repeat,
             rate_per_second=plan.rate_per_second,
-            duration_seconds=options.duration_seconds,
+            duration_seconds=plan.duration_seconds,
             seed=options.seed,
             producers=[producer.name for producer in plan.producers],
             audit="spark" if options.spark else "quick",
@@ -245,10 +280,12 @@ class _Drill:
 
 def _headline(setup: Setup) -> str:
     plan = setup.plan
-    scenarios = " and ".join(plan.scenarios)
+    scenarios = ", ".join(scenario.name for scenario in plan.scenarios)
+    times = f", {plan.repeat} times" if plan.repeat > 1 else ""
     return (
-        f"drill of {plan.group.name} (1 master, {len(plan.group.slaves)} slaves): {scenarios},"
-        f" {plan.duration_seconds:g} s under load of {plan.rate_per_second:,.0f} sends a second"
+        f"drill of {plan.group.name} ({plan.group.kind}, {len(plan.group.nodes)} nodes):"
+        f" {scenarios}{times}, {plan.duration_seconds:g} s under load of"
+        f" {plan.rate_per_second:,.0f} sends a second"
     )
 
 

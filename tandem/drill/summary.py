@@ -1,20 +1,22 @@
 """What a drill showed, as records: the content of `summary.json` and of the page."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final, Literal
 
 import msgspec
 
+from tandem.drill.group_view import Change
 from tandem.drill.outcomes import STATUSES, SendMode
-from tandem.drill.scenario import Expectation
-from tandem.drill.timeline import Fault, Phase, Reason, Timeline
+from tandem.drill.scenario import Expectation, ScenarioRun
+from tandem.drill.switches import Switch, switches_of
+from tandem.drill.timeline import Fault, Phase, Reason, Timeline, percentile
 from tandem.spark.audit_rules import AuditSummary
 
 EXAMPLES_MAX: Final = 10
 
-Verdict = Literal["PASSED", "FAILED", "INTERRUPTED"]
+Verdict = Literal["PASSED", "FAILED", "INTERRUPTED", "NOT POSSIBLE"]
 
 PROMISES: Final = (
     "sync_lost",
@@ -24,6 +26,7 @@ PROMISES: Final = (
     "misplaced",
     "out_of_order",
     "corrupt",
+    "acknowledged_cut",
     "slaves_not_identical",
 )
 """Counts that must be 0: each one above it is a broken promise."""
@@ -63,8 +66,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How the drill was run."""
 
     config: str
+    group_kind: str
     input_file: str | None
-    scenario: str
+    scenarios: list[str]
+    repeat: int
     rate_per_second: float
     duration_seconds: float
     seed: int
@@ -73,6 +78,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tandem_version: str
     python_version: str
     machine: str
+
+
+class Unavailability(msgspec.Struct, frozen=True, kw_only=True):
+    """How long sync sends went without SEND_OK, over all runs of one scenario. Seconds."""
+
+    scenario: str
+    promise: str
+    runs: int
+    median_seconds: float
+    p99_seconds: float
+    max_seconds: float
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,6 +109,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     phantom: int | None
     misplaced: int | None
     corrupt: int | None
+    stored_again: int | None
+    acknowledged_cut: int | None
+    cut_records: int | None
     byte_identical: bool | None
     identical_by_slave: dict[str, bool] | None
     first_difference_by_slave: dict[str, int] | None
@@ -108,6 +127,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     audit_seconds: float | None
     stopped_because: str
     scenarios: list[ScenarioSummary]
+    runs: list[ScenarioRun]
+    switches: list[Switch]
+    unavailability: list[Unavailability]
     faults: list[Fault]
     expectations: list[Expectation]
     reasons: list[ReasonSummary]
@@ -125,6 +147,8 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
     started_ms: float
     seconds: float
     stopped_because: str = ""
+    runs: list[ScenarioRun] = []
+    history: list[Change] = []
 
 
 def summarise(
@@ -139,7 +163,8 @@ def summarise(
     """Put everything together and decide the verdict.
 
     A drill passed when it was played to its end, every expectation held, what consumers saw was in
-    order, and the audit found no broken promise.
+    order, and the audit found no broken promise. If this machine could play none of its scenarios,
+    it did not pass.
     """
     timeline = played.timeline
     failed = sum(not expectation.held for expectation in played.expectations)
@@ -151,10 +176,11 @@ def summarise(
         and not played.disorder
         and not stopped
     )
+    possible = not played.runs or any(run.is_possible for run in played.runs)
     sends = _by_status(timeline.phases)
     counts = {name: getattr(audit, name, None) for name in _AUDIT_FIELDS}
     return Summary(
-        verdict="INTERRUPTED" if interrupted else "PASSED" if passed else "FAILED",
+        verdict=_verdict(interrupted=interrupted, passed=passed, possible=possible),
         expectations_failed=failed,
         sends=sum(sends.values()),
         sends_by_status=sends,
@@ -168,12 +194,46 @@ def summarise(
         audit_seconds=audit_seconds,
         stopped_because=stopped,
         scenarios=_scenarios(played),
+        runs=played.runs,
+        switches=_switches(played),
+        unavailability=list(unavailability(played.runs)),
         faults=timeline.faults,
         expectations=played.expectations,
         reasons=_reasons(timeline.reasons.values()),
         settings=settings,
         **counts,
     )
+
+
+def _verdict(*, interrupted: bool, passed: bool, possible: bool) -> Verdict:
+    if interrupted:
+        return "INTERRUPTED"
+    if not passed:
+        return "FAILED"
+    return "PASSED" if possible else "NOT POSSIBLE"
+
+
+def _switches(played: Played) -> list[Switch]:
+    begun = [(phase.started_at, phase.scenario) for phase in played.timeline.phases]
+    return switches_of(played.history, played.timeline.faults, played.timeline.sync_acks, begun)
+
+
+def unavailability(runs: Iterable[ScenarioRun]) -> Iterator[Unavailability]:
+    """Yield the figures of each scenario that hurt something, in the order of the first runs."""
+    by_name: dict[str, list[ScenarioRun]] = {}
+    for run in runs:
+        if run.unavailable_seconds is not None:
+            by_name.setdefault(run.name, []).append(run)
+    for name, of_name in by_name.items():
+        seconds = [run.unavailable_seconds or 0.0 for run in of_name]
+        yield Unavailability(
+            scenario=name,
+            promise=of_name[0].promise,
+            runs=len(seconds),
+            median_seconds=percentile(seconds, 0.5),
+            p99_seconds=percentile(seconds, 0.99),
+            max_seconds=max(seconds),
+        )
 
 
 _AUDIT_FIELDS: Final = (
@@ -190,6 +250,9 @@ _AUDIT_FIELDS: Final = (
     "phantom",
     "misplaced",
     "corrupt",
+    "stored_again",
+    "acknowledged_cut",
+    "cut_records",
     "byte_identical",
     "identical_by_slave",
     "first_difference_by_slave",

@@ -12,10 +12,18 @@ from tandem.drill.summary import Summary, broken_promises, failed_expectations
 EXIT_HELD: Final = 0
 EXIT_BROKEN: Final = 1
 EXIT_NOT_PLAYED: Final = 2
+SWITCHES_SHOWN_MAX: Final = 20
+"""On the terminal; the report has them all."""
+
 EXIT_INTERRUPTED: Final = 130
 """As a shell reports a program that Ctrl-C ended: 128 + SIGINT."""
 
-_STYLES: Final = {"PASSED": "bold green", "FAILED": "bold red", "INTERRUPTED": "bold yellow"}
+_STYLES: Final = {
+    "PASSED": "bold green",
+    "FAILED": "bold red",
+    "INTERRUPTED": "bold yellow",
+    "NOT POSSIBLE": "bold yellow",
+}
 
 
 def exit_status(summary: Summary) -> int:
@@ -27,6 +35,8 @@ def exit_status(summary: Summary) -> int:
             return EXIT_INTERRUPTED
         case "FAILED":
             return EXIT_BROKEN
+        case "NOT POSSIBLE":
+            return EXIT_NOT_PLAYED
 
 
 def print_verdict(console: Console, summary: Summary, page: Path) -> None:
@@ -37,6 +47,15 @@ def print_verdict(console: Console, summary: Summary, page: Path) -> None:
     parts: list[Table | Text] = [title]
     if summary.promises_broken is not None:
         parts.append(_counts(summary))
+    if summary.switches:
+        parts.append(_switches(summary))
+    if any(run.unavailable_seconds is not None for run in summary.runs):
+        parts.append(_unavailability(summary))
+    parts += [
+        Text(f"{run.name}: {run.outcome}", "bold yellow")
+        for run in summary.runs
+        if not run.is_possible
+    ]
     if failed_expectations(summary):
         parts.append(_failures(summary))
     parts.append(Text(f"report: {page}"))
@@ -58,13 +77,58 @@ def _counts(summary: Summary) -> Table:
         _of(summary.unknown_found, "found"),
         _of(summary.unknown_missing, "not found"),
     )
+    if summary.settings.group_kind == "fenced":
+        table.add_row(
+            "sent again",
+            Text(f"{summary.stored_again or 0:,} stored more than once, as often as sent"),
+            _of(summary.cut_records, "in tails that were cut off, none acknowledged")
+            if not summary.acknowledged_cut
+            else Text(f"{summary.acknowledged_cut:,} acknowledged ones cut off", "bold red"),
+        )
     same = summary.identical_by_slave or {}
     table.add_row(
-        "slaves",
+        "slaves" if summary.settings.group_kind == "classic" else "other nodes",
         f"{sum(same.values())} of {len(same)} equal the master, byte for byte",
     )
     broken = ", ".join(f"{count:,} {name}" for name, count in broken_promises(summary))
     table.add_row("broken promises", Text(broken or "none", "bold red" if broken else "green"))
+    return table
+
+
+def _switches(summary: Summary) -> Table:
+    """Each change of master with the time of each step, in seconds since its fault."""
+    table = Table(
+        "fault",
+        "new master",
+        "detect",
+        "fence",
+        "elect",
+        "open",
+        "first ack",
+        title="Failovers (s)",
+    )
+    table.title_justify = "left"
+    for switch in summary.switches[-SWITCHES_SHOWN_MAX:]:
+        steps = (
+            switch.detect_seconds,
+            switch.fence_seconds,
+            switch.elect_seconds,
+            switch.open_seconds,
+            switch.first_ack_seconds,
+        )
+        times = ["-" if step is None else f"{step:.2f}" for step in steps]
+        table.add_row(switch.fault, f"{switch.master}, epoch {switch.epoch}", *times)
+    return table
+
+
+def _unavailability(summary: Summary) -> Table:
+    table = Table(
+        "scenario", "runs", "median", "p99", "longest", title="Without an acknowledgement (s)"
+    )
+    table.title_justify = "left"
+    for row in summary.unavailability:
+        seconds = (row.median_seconds, row.p99_seconds, row.max_seconds)
+        table.add_row(row.scenario, str(row.runs), *(f"{each:.2f}" for each in seconds))
     return table
 
 

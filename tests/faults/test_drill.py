@@ -1,4 +1,4 @@
-"""Whole drills on real nodes: they pass, they fail when they should, and they leave nothing."""
+"""Whole drills of a classic group on real nodes: they pass, they fail when they should, and they leave nothing."""
 
 import os
 import signal
@@ -18,7 +18,7 @@ from rich.console import Console
 from tandem.drill import session
 from tandem.drill.auditing import AuditRequest, audit_with_progress
 from tandem.drill.command import run_drill
-from tandem.drill.options import DrillOptions, ScenarioChoice
+from tandem.drill.options import DrillOptions
 from tandem.spark.audit_rules import AuditSummary
 from tandem.testing import write_cluster_file
 
@@ -39,7 +39,7 @@ def _signals_as_before() -> Iterator[None]:
 def options_of(
     directory: Path,
     *,
-    scenario: ScenarioChoice = "all",
+    scenarios: tuple[str, ...] = (),
     input_file: Path | None = None,
     spark: bool = False,
 ) -> DrillOptions:
@@ -47,7 +47,7 @@ def options_of(
     return DrillOptions(
         config=write_cluster_file(directory, 2, {}),
         out=directory / "report",
-        scenario=scenario,
+        scenarios=scenarios,
         input_file=input_file,
         duration_seconds=4.0,
         rate_per_second=300.0,
@@ -101,7 +101,7 @@ def test_a_drill_of_everything_holds_every_promise(tmp_path: Path) -> None:
 def test_every_line_of_a_file_is_acknowledged(tmp_path: Path) -> None:
     lines = tmp_path / "app.log"
     lines.write_bytes(b"".join(b"%d \xe9t\xe9 line\n" % number for number in range(4_000)))
-    options = options_of(tmp_path, scenario="slave-loss", input_file=lines)
+    options = options_of(tmp_path, scenarios=("slave-loss",), input_file=lines)
     options = msgspec.structs.replace(options, rate_per_second=None)
 
     assert run_drill(options) == 0
@@ -121,7 +121,7 @@ def test_planted_faults_are_found_and_fail_the_drill(
         return await audit_with_progress(request, console)
 
     monkeypatch.setattr(session, "audit_with_progress", damage_and_audit)
-    options = options_of(tmp_path, scenario="master-loss")
+    options = options_of(tmp_path, scenarios=("master-loss",))
 
     assert run_drill(options) == 1
 
@@ -155,7 +155,7 @@ def _claim_one_more_sync_send(ledger: Path) -> None:
 @pytest.mark.timeout(300)
 def test_a_drill_with_spark_holds_every_promise(tmp_path: Path) -> None:
     """In a process of its own: a Spark that other tests use must not be stopped."""
-    options = options_of(tmp_path, scenario="slave-loss", spark=True)
+    options = options_of(tmp_path, scenarios=("slave-loss",), spark=True)
 
     done = subprocess.run(command_of(options), env=environment(), capture_output=True, check=False)
 
@@ -169,7 +169,7 @@ def command_of(options: DrillOptions) -> list[str]:
     """The command line of a drill."""
     line = [sys.executable, "-P", "-c", "from tandem.cli import main; main()", "drill"]
     line += ["--config", str(options.config), "--out", str(options.out), "--rate", "300"]
-    line += ["--duration", str(options.duration_seconds), "--scenario", options.scenario]
+    line += ["--duration", str(options.duration_seconds), *options.scenarios]
     return line if options.spark else [*line, "--no-spark"]
 
 
@@ -211,7 +211,7 @@ def wait_until_gone(text: str) -> None:
 def test_an_interrupted_drill_leaves_a_report_and_no_process(
     tmp_path: Path, moment: str, number: signal.Signals
 ) -> None:
-    options = options_of(tmp_path, scenario="slave-loss")
+    options = options_of(tmp_path, scenarios=("slave-loss",))
     process = start_and_wait_for(options, moment)
 
     process.send_signal(number)
@@ -225,7 +225,7 @@ def test_an_interrupted_drill_leaves_a_report_and_no_process(
 
 
 def test_a_killed_drill_leaves_no_node_and_the_next_one_takes_its_place(tmp_path: Path) -> None:
-    options = options_of(tmp_path, scenario="slave-loss")
+    options = options_of(tmp_path, scenarios=("slave-loss",))
     process = start_and_wait_for(options, "kill -9")
 
     process.kill()

@@ -21,7 +21,7 @@ def drill(
     return CliRunner().invoke(app, ["drill", *arguments]).exit_code, asked
 
 
-def test_without_options_the_whole_scenario_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_options_the_default_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
     _, asked = drill(monkeypatch)
     (options,) = asked
     assert options == DrillOptions(config=options.config)
@@ -30,14 +30,16 @@ def test_without_options_the_whole_scenario_is_played(monkeypatch: pytest.Monkey
 
 def test_every_option_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
     line = (
-        "--config c.yaml --input lines.txt --scenario slave-loss --rate 100 --duration 9"
+        "--config c.yaml --input lines.txt slave-loss mine.yaml --repeat 3 --short --rate 100 --duration 9"
         " --out there --no-spark --seed 7"
     )
     assert drill(monkeypatch, *line.split())[1] == [
         DrillOptions(
             config=Path("c.yaml"),
             input_file=Path("lines.txt"),
-            scenario="slave-loss",
+            scenarios=("slave-loss", "mine.yaml"),
+            repeat=3,
+            short=True,
             rate_per_second=100.0,
             duration_seconds=9.0,
             out=Path("there"),
@@ -52,5 +54,5 @@ def test_the_exit_status_is_the_drills(monkeypatch: pytest.MonkeyPatch, status: 
     assert drill(monkeypatch, status=status)[0] == status
 
 
-def test_a_scenario_that_is_not_there_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert drill(monkeypatch, "--scenario", "earthquake") == (2, [])
+def test_the_catalogue_is_listed_and_nothing_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert drill(monkeypatch, "list", status=1) == (0, [])

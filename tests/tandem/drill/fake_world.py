@@ -4,10 +4,13 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from tandem.drill.group_view import GroupView
 from tandem.drill.outcomes import NOT_SENT, SEND_OK, SLAVE_NOT_AVAILABLE, SendMode
 from tandem.drill.replication import Replication, SlaveReport
-from tandem.drill.scenario import NodeFailedError, Stage
+from tandem.drill.scenario import NodeFailedError, NotPossibleError, Stage
 from tandem.drill.timeline import Phase, Timeline
+from tandem.wire.group_state import GroupState, LeaderRecord
+from tests.tandem.drill.samples import status as samples_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +25,7 @@ PRODUCERS: tuple[tuple[str, SendMode], ...] = (("sync-1", "sync"), ("async-1", "
 class World:
     """One master, two slaves, one producer of each mode, and a consumer."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_fenced: bool = False) -> None:
         self.timeline = Timeline()
         self.replication = Replication(
             {node: f"127.0.0.{number}" for number, node in enumerate(SLAVES, start=2)},
@@ -37,12 +40,23 @@ class World:
         self.lines_left = 0
         self._latest: dict[str, tuple[Phase, str]] = {}
         self.exits: list[str] = []
+        self.frozen: set[str] = set()
+        self.done: list[str] = []
+        """What was done to nodes, links and disks, in words."""
+        self.full: set[str] = set()
+        self.disks_possible = True
+        self.view = GroupView([MASTER, *SLAVES]) if is_fenced else None
+        self.epoch = 1
+        self.master = MASTER
+        self.elects = True
         self.stage = Stage(
-            master=MASTER,
-            slaves=SLAVES,
+            nodes=[MASTER, *SLAVES],
             cluster=self,
+            network=self if is_fenced else None,
+            disks=self,
             load=self,
             replication=self.replication,
+            view=self.view,
             timeline=self.timeline,
             now=trio.current_time,
             status_without_slaves=SLAVE_NOT_AVAILABLE,
@@ -51,6 +65,23 @@ class World:
         self.stage.scenario = "a-scenario"
         self.stage.load_seconds = 20.0
 
+    def tell_the_view(self, view: GroupView, now: float) -> None:
+        """Elect, if the master is gone and elections are not what is broken; tell who is what."""
+        lost = self.master not in self.up or self.master in self.frozen
+        if lost and self.elects:
+            view.coordinator_said(now, now, view.state, None)
+            self.elect(without=self.master)
+        state = GroupState(
+            epoch=self.epoch, master=self.master, isr=dict.fromkeys(self.up, "x"), min_isr=2
+        )
+        leader = LeaderRecord(node=self.master, session="s", epoch=self.epoch)
+        view.coordinator_said(now, now, state, leader)
+        for node in (MASTER, *SLAVES):
+            if node in self.up and node not in self.frozen:
+                view.node_said(now, now, node, samples_status(node, self.master, self.epoch))
+            else:
+                view.node_silent(now, node)
+
     def attached(self, node: str) -> bool:
         """Whether a slave is up, its master too, and both for long enough to have met."""
         both = (self.up.get(node), self.up.get(MASTER))
@@ -58,6 +89,9 @@ class World:
         return all(since is not None and now >= since + CATCH_UP_SECONDS for since in both)
 
     def usual_answer(self, mode: SendMode) -> str:
+        if self.view is not None:
+            gone = self.master not in self.up or self.master in self.frozen
+            return NOT_SENT if gone else SEND_OK
         if MASTER not in self.up:
             return NOT_SENT
         if mode == "sync" and not any(self.attached(slave) for slave in SLAVES):
@@ -83,11 +117,13 @@ class World:
                 )
             if self.timeline.phases and self.reading:
                 self.timeline.read(now, 5)
-            if MASTER in self.up:
+            if self.view is not None:
+                self.tell_the_view(self.view, now)
+            if self.view is not None or MASTER in self.up:
                 reports = [
                     SlaveReport(f"127.0.0.{number}", 1000, 0)
                     for number, node in enumerate(SLAVES, start=2)
-                    if self.attached(node)
+                    if self.attached(node) or self.view is not None
                 ]
                 self.replication.sampled(now, 1000, reports)
             else:
@@ -103,6 +139,66 @@ class World:
     async def kill(self, node: str) -> None:
         await trio.lowlevel.checkpoint()
         del self.up[node]
+
+    async def stop(self, node: str) -> None:
+        await trio.lowlevel.checkpoint()
+        self.done.append(f"stop {node}")
+        self.up.pop(node, None)
+
+    async def freeze(self, node: str) -> None:
+        await trio.lowlevel.checkpoint()
+        self.frozen.add(node)
+
+    async def wake(self, node: str) -> None:
+        await trio.lowlevel.checkpoint()
+        self.frozen.discard(node)
+
+    async def resign(self, node: str) -> None:
+        await trio.lowlevel.checkpoint()
+        self.elect(without=node)
+
+    async def promote(self, node: str) -> None:
+        await trio.lowlevel.checkpoint()
+        self.epoch += 1
+        self.master = node
+
+    def elect(self, *, without: str) -> None:
+        """Let the first node that lives win, as a group with a coordinator would."""
+        self.epoch += 1
+        self.master = next(n for n in (MASTER, *SLAVES) if n in self.up and n != without)
+
+    def runs(self, node: str) -> bool:
+        return node in self.up
+
+    def cut(self, source: str, target: str, *, replication_only: bool = False) -> None:
+        self.done.append(f"cut {source} {target}{' replication' if replication_only else ''}")
+
+    def slow(
+        self, source: str, target: str, *, delay_seconds: float = 0, bytes_per_second: float = 0
+    ) -> None:
+        self.done.append(f"slow {source} {target} {delay_seconds:g} {bytes_per_second:g}")
+
+    def reset(self, node: str) -> None:
+        self.done.append(f"reset {node}")
+
+    def heal(self) -> None:
+        self.done.append("heal")
+
+    async def disturb(self, node: str) -> str:
+        await trio.lowlevel.checkpoint()
+        self.done.append(f"disturb {node}")
+        return "nonsense"
+
+    def fill(self, node: str) -> None:
+        if not self.disks_possible:
+            raise NotPossibleError("only root can mount one")
+        self.full.add(node)
+
+    def free(self, node: str) -> None:
+        self.full.discard(node)
+
+    def damage_tail(self, node: str, size_bytes: int, *, cut: bool) -> None:
+        self.done.append(f"{'cut' if cut else 'garble'} {size_bytes} {node}")
 
     def unexpected_exits(self) -> list[str]:
         return self.exits

@@ -1,10 +1,12 @@
 """A small made-up drill, for the tests of everything that shows one."""
 
+from tandem.drill.group_view import Change
 from tandem.drill.outcomes import NOT_SENT, SEND_OK, SLAVE_NOT_AVAILABLE, UNKNOWN, SendMode
-from tandem.drill.scenario import Expectation
+from tandem.drill.scenario import PLAYED, Expectation, ScenarioRun
 from tandem.drill.summary import Played, Settings, Summary, summarise
 from tandem.drill.timeline import Timeline
 from tandem.spark.audit_rules import AuditSummary
+from tandem.wire.ha_status import FencedStatus
 
 PLAN: tuple[tuple[str, str, float, str], ...] = (
     ("slave-loss", "steady", 3.0, SEND_OK),
@@ -83,10 +85,45 @@ def audit(
     )
 
 
+def status(node: str, master: str, epoch: int, *, refusal: str = "") -> FencedStatus:
+    """What a node of a fenced group says."""
+    return FencedStatus(
+        node=node,
+        group="broker-a",
+        role="MASTER" if node == master else "FOLLOWER",
+        epoch=epoch,
+        log_epoch=epoch,
+        master=master,
+        incarnation="x",
+        promised=epoch,
+        log_start=0,
+        log_end=1000,
+        flushed=1000,
+        confirm=1000,
+        min_isr=2,
+        ack_level="written",
+        isr=[],
+        lease_left_ms=4000 if node == master else 0,
+        refusal=refusal,
+    )
+
+
+RUN = ScenarioRun(
+    name="master-kill",
+    promise="Nothing is lost.",
+    started_at_seconds=0.0,
+    ended_at_seconds=9.0,
+    outcome=PLAYED,
+    unavailable_seconds=1.5,
+    unavailable_from_seconds=4.0,
+)
+
 SETTINGS = Settings(
     config="cluster.yaml",
+    group_kind="classic",
     input_file=None,
-    scenario="all",
+    scenarios=["slave-loss", "master-loss"],
+    repeat=1,
     rate_per_second=20.0,
     duration_seconds=9.0,
     seed=1,
@@ -99,7 +136,11 @@ SETTINGS = Settings(
 
 
 def played(
-    *, expectations: list[Expectation] | None = None, disorder: list[str] | None = None
+    *,
+    expectations: list[Expectation] | None = None,
+    disorder: list[str] | None = None,
+    runs: list[ScenarioRun] | None = None,
+    history: list[Change] | None = None,
 ) -> Played:
     return Played(
         timeline=timeline(),
@@ -109,6 +150,8 @@ def played(
         input_lines_acknowledged=0,
         started_ms=1_767_225_600_000.0,
         seconds=9.0,
+        runs=runs or [],
+        history=history or [],
     )
 
 
@@ -120,9 +163,11 @@ def summary(
     disorder: list[str] | None = None,
     interrupted: bool = False,
     stopped_because: str = "",
+    runs: list[ScenarioRun] | None = None,
+    history: list[Change] | None = None,
 ) -> Summary:
     return summarise(
-        played(expectations=expectations, disorder=disorder),
+        played(expectations=expectations, disorder=disorder, runs=runs, history=history),
         SETTINGS,
         audit=(found or audit()) if audited else None,
         audit_seconds=1.0 if audited else None,

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from tandem.drill import command, session
-from tandem.drill.command import run_drill
-from tandem.drill.errors import MissingRequirementError
+from tandem.drill.command import list_scenarios, run_drill
+from tandem.drill.errors import BadScenarioError, MissingRequirementError
 from tandem.drill.options import DrillOptions
+from tandem.drill.scenario_file import catalogue, find_scenario
 
 
 @pytest.fixture(autouse=True)
@@ -68,3 +69,17 @@ def test_a_signal_before_the_load_is_an_interruption(
 
     assert run_drill(DrillOptions()) == 130
     assert "interrupted" in capsys.readouterr().err
+
+
+def test_the_list_explains_every_scenario(capsys: pytest.CaptureFixture[str]) -> None:
+    assert list_scenarios() == 0
+
+    printed = capsys.readouterr().out
+    for scenario in catalogue():
+        assert scenario.name in printed
+    assert "fault proxy" in printed
+
+
+def test_a_scenario_that_is_not_there_is_told_with_the_nearest() -> None:
+    with pytest.raises(BadScenarioError, match="did you mean master-kill"):
+        find_scenario("master-kil")

@@ -15,3 +15,13 @@ def test_every_complaint_is_reported_at_once() -> None:
 
 def test_not_a_number_is_no_duration() -> None:
     assert DrillOptions(duration_seconds=float("nan")).complaints()
+
+
+def test_each_scenario_has_its_time_unless_a_time_for_all_is_given() -> None:
+    assert DrillOptions().seconds_of(2) == 40.0
+    assert DrillOptions(short=True).seconds_of(2) == 16.0
+    assert DrillOptions(duration_seconds=9).seconds_of(2) == 9.0
+
+
+def test_a_repetition_is_a_number_above_0() -> None:
+    assert DrillOptions(repeat=0).complaints()[0].startswith("--repeat 0:")

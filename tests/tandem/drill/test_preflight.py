@@ -8,10 +8,15 @@ import yaml
 
 from tandem.cluster.spec import ClusterSpec, GroupSpec, NodeSpec
 from tandem.drill.errors import BadOptionsError, MissingRequirementError
+from tandem.drill.fault_proxy import ProxiedPair
 from tandem.drill.outcomes import FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE
 from tandem.drill.preflight import (
     MARKER_NAME,
     REPORT_NAMES,
+    CoordinatorSettings,
+    Group,
+    GroupSettings,
+    NodePorts,
     Replicated,
     Settings,
     Stored,
@@ -19,9 +24,12 @@ from tandem.drill.preflight import (
     check_ports,
     choose_group,
     claimed,
+    ports_of,
+    proxied_pairs,
     read_settings,
     write_config,
 )
+from tandem.drill.scenario_file import GroupKind
 from tandem.testing import write_cluster_file
 
 
@@ -57,6 +65,98 @@ def settings(in_sync_replicas: int | None = None) -> Settings:
     return Settings(Replicated(3000, in_sync_replicas), Stored(1000))
 
 
+def group_of(*nodes: NodeSpec, kind: GroupKind = "classic") -> Group:
+    ports = {node.name: node.ha_port + 1 for node in nodes}
+    return Group(name="broker-a", kind=kind, nodes=list(nodes), replication_ports=ports)
+
+
+def fenced(min_isr: int = 2) -> Settings:
+    found = settings()
+    nodes = [NodePorts(f"broker-a-{number}", 10_913) for number in range(3)]
+    return msgspec.structs.replace(
+        found, groups={"broker-a": GroupSettings("fenced", min_isr)}, nodes=nodes
+    )
+
+
+def test_a_fenced_group_is_all_of_its_nodes() -> None:
+    group = choose_group(spec(node(0), node(1), node(2)), fenced())
+
+    assert (group.kind, len(group.nodes)) == ("fenced", 3)
+    assert ports_of(group, group.nodes[1]) == (1, 2, 3, 10_913)
+
+
+def test_a_fenced_group_that_acknowledges_on_one_node_alone_is_refused() -> None:
+    with pytest.raises(BadOptionsError, match="2 nodes and min_isr 1"):
+        choose_group(spec(node(0), node(1)), fenced(min_isr=1))
+
+
+def test_the_port_of_the_coordinator_is_looked_at_too() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(MissingRequirementError, match=f"127.0.0.1:{port}"):
+            check_ports(group_of(kind="fenced"), CoordinatorSettings(port=port))
+    check_ports(group_of(kind="fenced"), CoordinatorSettings(kind="etcd", port=port))
+
+
+def test_each_pair_of_nodes_and_coordinator_gets_an_address_of_the_proxy() -> None:
+    group = group_of(node(0, port=20_001), node(1, address="127.0.0.2", port=20_001))
+
+    pairs = proxied_pairs(group, CoordinatorSettings(port=20_009))
+
+    assert len({pair.listen_address for pair in pairs}) == len(pairs) == 4
+    assert [pair.target for pair in pairs] == [
+        "broker-a-1",
+        "coordinator",
+        "broker-a-0",
+        "coordinator",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("address", "coordinator", "complaint"),
+    [
+        ("192.0.2.1", CoordinatorSettings(), "needs nodes at addresses of 127"),
+        (
+            "127.0.0.1",
+            CoordinatorSettings(kind="etcd", endpoints=["http://a:1", "http://b:1"]),
+            "needs a coordinator with one endpoint",
+        ),
+    ],
+)
+def test_a_network_that_cannot_be_broken_is_told(
+    address: str, coordinator: CoordinatorSettings, complaint: str
+) -> None:
+    with pytest.raises(MissingRequirementError, match=complaint):
+        proxied_pairs(group_of(node(0, address=address)), coordinator)
+
+
+def test_the_drills_file_has_what_scenarios_ask_for_and_the_ways_through_the_proxy(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "sub").mkdir()
+    config = tmp_path / "sub" / "mine.yaml"
+    config.write_text(
+        "cluster: {secret_file: s.key}\nstore: {a: 1, b: 2}\nnodes: [{name: a}, {name: b}]\n"
+    )
+    pair = ProxiedPair(
+        source="a",
+        source_address="127.0.0.1",
+        target="b",
+        target_address="127.0.0.2",
+        listen_address="127.1.1.2",
+        ports=(1,),
+    )
+
+    written = yaml_of(write_config(config, tmp_path, settings={"store": {"b": 3}}, pairs=[pair]))
+
+    assert written["store"] == {"a": 1, "b": 3}
+    assert written["nodes"] == [{"name": "a", "reach": {"b": "127.1.1.2"}}, {"name": "b"}]
+    assert written["cluster"] == {
+        "secret_file": str(tmp_path / "sub" / "s.key"),
+        "data_directory": str(tmp_path / "data"),
+    }
+
+
 def test_a_missing_library_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
@@ -79,15 +179,16 @@ def test_pyspark_is_not_asked_for_without_spark(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_master_and_slaves_are_found() -> None:
-    group, status = choose_group(spec(node(0), node(1), node(2)), settings())
+    group = choose_group(spec(node(0), node(1), node(2)), settings())
 
-    assert (group.name, group.master.name) == ("broker-a", "broker-a-0")
+    assert (group.name, group.kind, group.nodes[0].name) == ("broker-a", "classic", "broker-a-0")
     assert [slave.name for slave in group.slaves] == ["broker-a-1", "broker-a-2"]
-    assert status == SLAVE_NOT_AVAILABLE
+    assert group.status_without_slaves == SLAVE_NOT_AVAILABLE
 
 
 def test_with_a_number_of_replicas_a_lone_master_answers_a_timeout() -> None:
-    assert choose_group(spec(node(0), node(1)), settings(2))[1] == FLUSH_SLAVE_TIMEOUT
+    group = choose_group(spec(node(0), node(1)), settings(2))
+    assert group.status_without_slaves == FLUSH_SLAVE_TIMEOUT
 
 
 @pytest.mark.parametrize(
@@ -123,21 +224,22 @@ def test_busy_ports_are_named_all_at_once() -> None:
             ),
         ]
         with pytest.raises(MissingRequirementError) as caught:
-            check_ports(nodes)
+            check_ports(group_of(*nodes), CoordinatorSettings())
 
     assert str(caught.value).startswith(f"127.0.0.1:{ports[0]}, 127.0.0.2:{ports[1]}: in use")
     assert "tandem cluster down" in str(caught.value)
 
 
 def test_free_ports_are_no_complaint() -> None:
-    check_ports([msgspec.structs.replace(node(0), port=0, ha_port=0, name_server_port=0)])
+    free = msgspec.structs.replace(node(0), port=0, ha_port=0, name_server_port=0)
+    check_ports(group_of(free), CoordinatorSettings())
 
 
 def test_an_address_of_another_machine_is_named() -> None:
     away = msgspec.structs.replace(node(0), address="192.0.2.1", port=1024)
 
     with pytest.raises(MissingRequirementError, match=r"192\.0\.2\.1:1024"):
-        check_ports([away])
+        check_ports(group_of(away), CoordinatorSettings())
 
 
 def test_a_new_directory_is_made_and_marked(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import msgspec
 import pytest
 
 from tandem.drill.errors import ReportError
+from tandem.drill.group_view import Change
 from tandem.drill.report import render, write_report
 from tests.tandem.drill import samples
 
@@ -95,13 +96,47 @@ def test_a_report_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> N
     (tmp_path / "report").touch()
 
     with pytest.raises(ReportError, match=r"cannot write the report in .*: File exists"):
-        write_report(samples.summary(), samples.timeline(), tmp_path / "report")
+        write_report(samples.summary(), samples.timeline(), [], tmp_path / "report")
 
 
 def test_page_and_facts_are_written(tmp_path: Path) -> None:
-    page = write_report(samples.summary(), samples.timeline(), tmp_path / "report")
+    page = write_report(samples.summary(), samples.timeline(), [], tmp_path / "report")
 
     assert page == tmp_path / "report" / "index.html"
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     facts = msgspec.json.decode((tmp_path / "report" / "summary.json").read_bytes())
     assert facts["verdict"] == "PASSED"
+
+
+def fenced_history() -> list[Change]:
+    return [
+        Change(0.5, "epoch", "broker-a-0", 1),
+        Change(0.6, "open", "broker-a-0", 1),
+        Change(3.4, "leader-gone", "broker-a-0", 1),
+        Change(3.9, "epoch", "broker-a-1", 2, "its lease ended"),
+        Change(4.0, "open", "broker-a-1", 2),
+    ]
+
+
+def test_failovers_and_promises_have_their_tables_and_masters_their_bands() -> None:
+    history = fenced_history()
+    impossible = msgspec.structs.replace(
+        samples.RUN, name="slave-disk-full", outcome="not possible here: only root can mount one"
+    )
+    summary = samples.summary(history=history, runs=[samples.RUN, impossible])
+
+    page = render(summary, samples.timeline(), history)
+
+    assert "its lease ended" in page
+    assert "Nothing is lost." in page
+    assert "not possible here: only root can mount one" in page
+    assert "broker-a-1 (2)" in page, "the band of the new master"
+
+
+def test_a_drill_that_this_machine_cannot_play_has_not_passed() -> None:
+    impossible = msgspec.structs.replace(samples.RUN, outcome="not possible here: no root")
+
+    page = render(samples.summary(runs=[impossible]), samples.timeline())
+
+    assert "NOT POSSIBLE" in page
+    assert "every promise held" not in page

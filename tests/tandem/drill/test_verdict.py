@@ -1,8 +1,10 @@
 import io
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 
+from tandem.drill.group_view import Change
 from tandem.drill.summary import Summary
 from tandem.drill.verdict import exit_status, print_verdict
 from tests.tandem.drill import samples
@@ -50,3 +52,28 @@ def test_an_interrupted_drill_claims_nothing() -> None:
 
     assert "INTERRUPTED" in text
     assert "lost" not in text
+
+
+def test_failovers_are_shown_step_by_step_and_unavailability_by_scenario() -> None:
+    history = [
+        Change(0.5, "epoch", "broker-a-0", 1),
+        Change(3.4, "leader-gone", "broker-a-0", 1),
+        Change(3.9, "epoch", "broker-a-1", 2),
+    ]
+    text = printed(samples.summary(history=history, runs=[samples.RUN, samples.RUN]))
+
+    assert "Failovers" in text
+    assert "broker-a-1, epoch 2" in text
+    assert "0.40" in text
+    assert "0.90" in text
+    assert "master-kill" in text
+    assert "1.50" in text
+
+
+def test_what_could_not_be_played_is_said_and_is_not_a_pass() -> None:
+    impossible = msgspec.structs.replace(samples.RUN, outcome="not possible here: no root")
+    summary = samples.summary(runs=[impossible])
+
+    assert exit_status(summary) == 2
+    assert "master-kill: not possible here: no root" in printed(summary)
+    assert exit_status(samples.summary(runs=[impossible, samples.RUN])) == 0

@@ -1,0 +1,221 @@
+"""A running cluster as scenarios see it: nodes to be hurt, links to be cut."""
+
+import random
+from typing import Final, Protocol
+
+import trio
+
+from tandem.client import ClientError
+from tandem.cluster.errors import ClusterError
+from tandem.cluster.local_cluster import LocalCluster
+from tandem.cluster.node_lifecycle import NodeState
+from tandem.drill.fault_proxy import FaultProxy, FlowRule
+from tandem.drill.group_view import GroupView
+from tandem.drill.preflight import Group, ports_of
+from tandem.drill.scenario import NodeFailedError
+from tandem.drill.vocabulary import COORDINATOR
+from tandem.wire.ha_status import FencedCommand, FencedCommandResult
+
+NONSENSE_SECONDS: Final = 0.5
+"""How long a stranger stays connected; the node may throw him out earlier."""
+
+COMMAND_SECONDS_MAX: Final = 20.0
+
+
+class Orders(Protocol):
+    """Tells a node of a fenced group what an operator wants."""
+
+    async def fenced_command(self, address: str, command: FencedCommand) -> FencedCommandResult:
+        """Send it; raises ClientError."""
+        ...
+
+
+class CoordinatorProcess(Protocol):
+    """The embedded coordinator of a local cluster, to be restarted."""
+
+    async def stop_coordinator(self) -> None:
+        """End it; its journal stays."""
+        ...
+
+    async def start_coordinator(self) -> None:
+        """Serve again, from its journal."""
+        ...
+
+
+class DrilledNodes:
+    """A LocalCluster to be hurt. Of a fenced group, `view` hears of every end of a process."""
+
+    def __init__(
+        self,
+        cluster: LocalCluster,
+        *,
+        view: GroupView | None = None,
+        orders: Orders | None = None,
+        coordinator: CoordinatorProcess | None = None,
+        now: "Clock" = trio.current_time,
+    ) -> None:
+        self._cluster = cluster
+        self._view = view
+        self._orders = orders
+        self._coordinator = coordinator
+        self._now = now
+
+    async def start(self, node: str) -> None:
+        """Start a node that is not running; returns once it serves."""
+        try:
+            if node == COORDINATOR:
+                await self._the_coordinator().start_coordinator()
+            else:
+                await self._cluster.start(node)
+        except ClusterError as error:
+            raise NodeFailedError(str(error)) from error
+
+    async def stop(self, node: str) -> None:
+        """Stop a node in an orderly way; returns when it is gone."""
+        try:
+            if node == COORDINATOR:
+                await self._the_coordinator().stop_coordinator()
+                return
+            await self._cluster.stop(node)
+        except ClusterError as error:
+            raise NodeFailedError(str(error)) from error
+        self._ended(node)
+
+    async def kill(self, node: str) -> None:
+        """End a node with SIGKILL; returns when it is gone."""
+        try:
+            await self._cluster.kill(node)
+        except ClusterError as error:
+            raise NodeFailedError(str(error)) from error
+        self._ended(node)
+
+    async def freeze(self, node: str) -> None:
+        """Stop the process of a node with SIGSTOP."""
+        await trio.lowlevel.checkpoint()
+        try:
+            self._cluster.pause(node)
+        except ClusterError as error:
+            raise NodeFailedError(str(error)) from error
+
+    async def wake(self, node: str) -> None:
+        """Let a frozen process go on."""
+        await trio.lowlevel.checkpoint()
+        try:
+            self._cluster.resume(node)
+        except ClusterError as error:
+            raise NodeFailedError(str(error)) from error
+
+    async def resign(self, node: str) -> None:
+        """Ask a master to give up."""
+        await self._order(node, FencedCommand(command="resign"))
+
+    async def promote(self, node: str) -> None:
+        """Ask the master of now to hand over to this node."""
+        master = self._view.master if self._view is not None else ""
+        if not master:
+            raise NodeFailedError("there is no master to ask")
+        await self._order(master, FencedCommand(command="promote", node=node))
+
+    def runs(self, node: str) -> bool:
+        """Whether a node has a process."""
+        return self._cluster.state(node) not in (NodeState.STOPPED, NodeState.FAILED)
+
+    def unexpected_exits(self) -> list[str]:
+        """Nodes that ended although nobody stopped them."""
+        return [
+            f"{status.name} {status.last_exit}"
+            for status in self._cluster.status()
+            if status.state is NodeState.FAILED
+        ]
+
+    def _ended(self, node: str) -> None:
+        if self._view is not None:
+            self._view.node_ended(self._now(), node)
+
+    def _the_coordinator(self) -> CoordinatorProcess:
+        if self._coordinator is None:
+            raise NodeFailedError("this cluster's coordinator is not ours to restart")
+        return self._coordinator
+
+    async def _order(self, node: str, command: FencedCommand) -> None:
+        if self._orders is None:
+            raise NodeFailedError("a classic group takes no orders")
+        address = self._cluster.spec.node(node).client_address
+        try:
+            with trio.fail_after(COMMAND_SECONDS_MAX):
+                result = await self._orders.fenced_command(address, command)
+        except (ClientError, trio.TooSlowError) as error:
+            raise NodeFailedError(f"{node} did not answer {command.command}: {error}") from error
+        if not result.done:
+            raise NodeFailedError(f"{node} refused to {command.command}: {result.text}")
+
+
+class Clock(Protocol):
+    """Seconds since the drill started."""
+
+    def __call__(self) -> float:
+        """Return the time."""
+        ...
+
+
+class DrilledNetwork:
+    """The fault proxy in the words of scenarios."""
+
+    def __init__(self, proxy: FaultProxy, group: Group) -> None:
+        self._proxy = proxy
+        self._group = group
+
+    def cut(self, source: str, target: str, *, replication_only: bool = False) -> None:
+        """Hold all bytes from one to the other."""
+        self._change(source, target, FlowRule(stalled=True), replication_only=replication_only)
+
+    def slow(
+        self, source: str, target: str, *, delay_seconds: float = 0, bytes_per_second: float = 0
+    ) -> None:
+        """Let bytes from one to the other arrive late, or few of them a second."""
+        rule = FlowRule(delay_seconds=delay_seconds, bytes_per_second=bytes_per_second)
+        self._change(source, target, rule, replication_only=False)
+
+    def reset(self, node: str) -> None:
+        """Break all connections of a node that exist."""
+        self._proxy.reset(node)
+
+    def heal(self) -> None:
+        """Let everything pass."""
+        self._proxy.rules.heal()
+
+    async def disturb(self, node: str) -> str:
+        """Connect to all ports of a node and send nonsense, as a stranger would."""
+        spec = next(each for each in self._group.nodes if each.name == node)
+        nonsense = (
+            random.Random(7).randbytes(512),
+            (2**62).to_bytes(8, "big") * 8,
+            (-1).to_bytes(8, "big", signed=True) * 8,
+            b"\0" * 7,
+        )
+        ports = ports_of(self._group, spec)
+        async with trio.open_nursery() as nursery:
+            for port in ports:
+                for data in nonsense:
+                    nursery.start_soon(_talk_nonsense, spec.address, port, data)
+        return f"{len(ports) * len(nonsense)} strangers sent nonsense"
+
+    def _change(self, source: str, target: str, rule: FlowRule, *, replication_only: bool) -> None:
+        if not replication_only:
+            self._proxy.rules.change(source, target, rule)
+            return
+        for port in set(self._group.replication_ports.values()):
+            self._proxy.rules.change(source, target, rule, port)
+
+
+async def _talk_nonsense(address: str, port: int, data: bytes) -> None:
+    """A node may hang up at any moment, or not listen at all."""
+    with trio.move_on_after(NONSENSE_SECONDS):
+        try:
+            async with await trio.open_tcp_stream(address, port) as stream:
+                for start in range(0, len(data), 7):
+                    await stream.send_all(data[start : start + 7])
+                while await stream.receive_some():
+                    pass
+        except (OSError, trio.BrokenResourceError):
+            return

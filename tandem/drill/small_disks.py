@@ -1,0 +1,118 @@
+"""What the stores lie on, and how to hurt it: full disks, damaged ends of logs.
+
+A disk is filled for real: each node's store is then on a small file system of its own in memory
+(tmpfs), which only root may mount. Where that cannot be done, scenarios that need it are reported
+as not possible here; they are not counted as passed.
+"""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from tandem.drill.scenario import NodeFailedError, NotPossibleError
+from tandem.spark.log_compare import open_extent
+from tandem.spark.log_files import open_log, read_into
+
+DISK_MIB: Final = 96
+"""Room for a minute of load; it takes memory only as it fills."""
+
+_BALLAST: Final = "ballast"
+_CHUNK_BYTES: Final = 65_536
+_GARBLE: Final = 0xA5
+
+
+class Disks:
+    """The stores of a drill by node. `mounted` says whether they are on small file systems."""
+
+    def __init__(self, stores: Mapping[str, Path], why_not: str = "not asked for") -> None:
+        """Take where each store lies; `why_not`: why they are on no small file systems, or ""."""
+        self._stores = dict(stores)
+        self._why_not = why_not
+
+    def fill(self, node: str) -> None:
+        """Write until there is no room left.
+
+        Raises:
+            NotPossibleError: the store is not on a small file system.
+        """
+        if self._why_not:
+            raise NotPossibleError(f"no small file system for {node}'s store: {self._why_not}")
+        with (self._stores[node] / _BALLAST).open("ab", buffering=0) as ballast:
+            for size in (_CHUNK_BYTES, 1):
+                try:
+                    while ballast.write(bytes(size)) == size:
+                        pass
+                except OSError:
+                    continue
+
+    def free(self, node: str) -> None:
+        """Make room again."""
+        (self._stores[node] / _BALLAST).unlink(missing_ok=True)
+
+    def damage_tail(self, node: str, size_bytes: int, *, cut: bool) -> None:
+        """Zero or garble the last bytes of the log of a node that is down.
+
+        Raises:
+            NodeFailedError: the log is shorter than that.
+        """
+        log = open_extent(str(self._stores[node]))
+        start = log.end - size_bytes
+        if not log.files or start < log.files[-1].offset:
+            raise NodeFailedError(
+                f"the last file of {node}'s log has fewer than {size_bytes} bytes"
+            )
+        file = log.files[-1]
+        data = bytearray(size_bytes)
+        with open_log(file) as descriptor:
+            read_into(descriptor, data, start - file.offset, size_bytes)
+        damaged = bytes(size_bytes) if cut else bytes(byte ^ _GARBLE for byte in data)
+        with Path(file.path).open("r+b") as log_file:
+            log_file.seek(start - file.offset)
+            log_file.write(damaged)
+
+
+@contextmanager
+def small_disks(stores: Mapping[str, Path]) -> Iterator[Disks]:
+    """Put each store on a small file system while the block runs, if that can be done here.
+
+    What is on them when the block ends stays in their place as plain files.
+    """
+    mounted: list[Path] = []
+    why_not = ""
+    try:
+        for place in stores.values():
+            place.mkdir(parents=True, exist_ok=True)
+            why_not = _mount(place)
+            if why_not:
+                break
+            mounted.append(place)
+        yield Disks(stores, why_not)
+    finally:
+        for place in mounted:
+            _unmount(place)
+
+
+def _mount(place: Path) -> str:
+    """Mount; return why it cannot be done, or ""."""
+    if os.geteuid() != 0:
+        return "only root can mount one"
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "none", str(place)]
+    try:
+        done = subprocess.run(command, check=False, capture_output=True)
+    except FileNotFoundError:
+        return "there is no `mount` here"
+    return done.stderr.decode(errors="replace").strip() if done.returncode else ""
+
+
+def _unmount(place: Path) -> None:
+    kept = place.with_name(place.name + ".kept")
+    (place / _BALLAST).unlink(missing_ok=True)
+    shutil.copytree(place, kept, dirs_exist_ok=True)
+    # Lazily: whoever still has a file open there keeps it until he lets go.
+    subprocess.run(["umount", "-l", str(place)], check=True)
+    place.rmdir()
+    kept.rename(place)

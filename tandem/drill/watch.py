@@ -1,0 +1,111 @@
+"""Watches a fenced group while it is drilled: its coordinator's records, and every node's words.
+
+Both are asked every few hundredths of a second, so that a failover's steps are known that exactly.
+A node that does not answer, being frozen or dead, is known by its silence.
+"""
+
+from typing import Final, Protocol
+
+import trio
+
+from tandem.client import ClientError
+from tandem.coordinator.interface import CoordinatorError, Snapshot
+from tandem.drill.group_view import MASTER_ROLE, GroupView
+from tandem.drill.replication import Replication, SlaveReport
+from tandem.wire.group_state import GroupKeys, decode_leader, decode_state
+from tandem.wire.ha_status import FencedStatus
+
+POLL_SECONDS: Final = 0.05
+SILENT_SECONDS: Final = 1.0
+"""Later than this no answer is waited for."""
+
+
+class ReadsRecords(Protocol):
+    """What is needed of a coordinator."""
+
+    async def read(self, prefix: str) -> Snapshot:
+        """Return all keys under a prefix; raises CoordinatorError."""
+        ...
+
+
+class AsksNodes(Protocol):
+    """What is needed of tandem.Admin."""
+
+    async def fenced_status(self, address: str) -> FencedStatus:
+        """Ask a node how it sees its group; raises ClientError."""
+        ...
+
+
+class Clock(Protocol):
+    """Seconds since the drill started."""
+
+    def now(self) -> float:
+        """Return the time."""
+        ...
+
+
+async def watch_records(
+    coordinator: ReadsRecords, keys: GroupKeys, view: GroupView, clock: Clock
+) -> None:
+    """Read the group's records again and again, until cancelled."""
+    while True:
+        asked_at = clock.now()
+        try:
+            with trio.move_on_after(SILENT_SECONDS):
+                values = (await coordinator.read(keys.prefix)).values
+                state, leader = values.get(keys.state), values.get(keys.leader)
+                view.coordinator_said(
+                    asked_at,
+                    clock.now(),
+                    None if state is None else decode_state(state.value),
+                    None if leader is None else decode_leader(leader.value),
+                )
+        except CoordinatorError:
+            # Restarting, perhaps because a scenario wants it. Nothing is known meanwhile.
+            pass
+        await trio.sleep(POLL_SECONDS)
+
+
+async def watch_node(
+    admin: AsksNodes,
+    node: str,
+    address: str,
+    view: GroupView,
+    replication: Replication,
+    clock: Clock,
+) -> None:
+    """Ask one node for its status again and again, until cancelled."""
+    while True:
+        asked_at = clock.now()
+        status = None
+        try:
+            with trio.move_on_after(SILENT_SECONDS):
+                status = await admin.fenced_status(address)
+        except ClientError:
+            pass  # it is down
+        if status is None:
+            view.node_silent(asked_at, node)
+        else:
+            view.node_said(asked_at, clock.now(), node, status)
+        _tell_replication(view, replication, clock.now(), node, asked_at)
+        await trio.sleep(POLL_SECONDS)
+
+
+def _tell_replication(
+    view: GroupView, replication: Replication, now: float, node: str, asked_at: float
+) -> None:
+    """Take the master's view of its replicas; without a master, note that nobody answers."""
+    master = view.master
+    if not master:
+        replication.silent(now)
+        return
+    status = view.statuses[master]
+    if node != master or status is None or status.role != MASTER_ROLE:
+        return
+    reports = [
+        SlaveReport(replica.name, max(0, replica.written), max(0, status.log_end - replica.written))
+        for replica in status.replicas
+        if replica.connected and replica.in_sync and replica.written >= 0
+    ]
+    reports.append(SlaveReport(master, status.log_end, 0))
+    replication.sampled(asked_at, status.log_end, reports)

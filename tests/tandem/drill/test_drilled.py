@@ -1,0 +1,144 @@
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import trio
+
+from tandem.cluster.local_cluster import LocalCluster
+from tandem.cluster.node_lifecycle import NodeState
+from tandem.drill.drilled import DrilledNetwork, DrilledNodes
+from tandem.drill.fault_proxy import FaultProxy
+from tandem.drill.group_view import GroupView
+from tandem.drill.preflight import Group
+from tandem.drill.scenario import NodeFailedError
+from tandem.wire.group_state import GroupState, LeaderRecord
+from tandem.wire.ha_status import FencedCommand, FencedCommandResult
+from tests.tandem.cluster.fakes import fake_command, fake_spec
+from tests.tandem.drill.samples import status
+
+pytestmark = pytest.mark.slow  # processes
+
+
+async def test_nodes_are_killed_and_started_again(tmp_path: Path) -> None:
+    async with LocalCluster(fake_spec(tmp_path, "a", "b"), command=fake_command()) as cluster:
+        nodes = DrilledNodes(cluster)
+        await nodes.start("a")
+        await nodes.kill("a")
+        assert nodes.unexpected_exits() == []
+        await nodes.start("a")
+        assert cluster.state("a") is NodeState.RUNNING
+
+
+async def test_a_node_that_does_not_start_says_why(tmp_path: Path) -> None:
+    spec, command = fake_spec(tmp_path, "a"), fake_command(a="broken")
+    async with LocalCluster(spec, command=command) as cluster:
+        with pytest.raises(NodeFailedError, match=r"a did not start: port .* is taken"):
+            await DrilledNodes(cluster).start("a")
+
+
+async def test_a_node_that_is_not_there_cannot_be_killed(tmp_path: Path) -> None:
+    async with LocalCluster(fake_spec(tmp_path, "a"), command=fake_command()) as cluster:
+        with pytest.raises(NodeFailedError, match="a is STOPPED"):
+            await DrilledNodes(cluster).kill("a")
+
+
+async def test_a_node_that_ends_by_itself_is_told_of(tmp_path: Path) -> None:
+    async with LocalCluster(fake_spec(tmp_path, "a"), command=fake_command()) as cluster:
+        nodes = DrilledNodes(cluster)
+        await nodes.start("a")
+        (found,) = cluster.status()
+        assert found.pid is not None
+        os.kill(found.pid, signal.SIGKILL)
+        with trio.fail_after(5):
+            while not nodes.unexpected_exits():
+                await trio.sleep(0.01)
+        assert nodes.unexpected_exits() == ["a ended by SIGKILL"]
+
+
+async def test_a_frozen_node_wakes_again(tmp_path: Path) -> None:
+    async with LocalCluster(fake_spec(tmp_path, "a"), command=fake_command()) as cluster:
+        nodes = DrilledNodes(cluster)
+        await nodes.start("a")
+        await nodes.freeze("a")
+        assert cluster.state("a") is NodeState.PAUSED
+        assert nodes.runs("a")
+        await nodes.wake("a")
+        assert cluster.state("a") is NodeState.RUNNING
+        await nodes.stop("a")
+        assert not nodes.runs("a")
+        for act in (nodes.freeze, nodes.wake, nodes.stop):
+            with pytest.raises(NodeFailedError, match="a is STOPPED"):
+                await act("a")
+
+
+class Obedient:
+    """Takes orders, or refuses them."""
+
+    def __init__(self, *, done: bool = True) -> None:
+        self.done = done
+        self.heard: list[tuple[str, FencedCommand]] = []
+
+    async def fenced_command(self, address: str, command: FencedCommand) -> FencedCommandResult:
+        await trio.lowlevel.checkpoint()
+        self.heard.append((address, command))
+        return FencedCommandResult(done=self.done, text="not now")
+
+
+async def test_orders_go_to_the_master_of_now(tmp_path: Path) -> None:
+    view = GroupView(["a", "b"])
+    state = GroupState(epoch=1, master="b", isr={}, min_isr=2)
+    view.coordinator_said(0, 0, state, LeaderRecord(node="b", session="s", epoch=1))
+    orders = Obedient()
+    nodes = DrilledNodes(LocalCluster(fake_spec(tmp_path, "a", "b")), view=view, orders=orders)
+    with pytest.raises(NodeFailedError, match="no master to ask"):
+        await nodes.promote("a")
+    view.node_said(0, 0, "b", status("b", "b", 1))
+    await nodes.promote("a")
+    await nodes.resign("b")
+    assert orders.heard == [
+        ("127.0.0.2:10911", FencedCommand(command="promote", node="a")),
+        ("127.0.0.2:10911", FencedCommand(command="resign")),
+    ]
+    orders.done = False
+    with pytest.raises(NodeFailedError, match="b refused to resign: not now"):
+        await nodes.resign("b")
+
+
+async def test_a_classic_group_takes_no_orders_and_has_no_coordinator(tmp_path: Path) -> None:
+    nodes = DrilledNodes(LocalCluster(fake_spec(tmp_path, "a")))
+    with pytest.raises(NodeFailedError, match="takes no orders"):
+        await nodes.resign("a")
+    with pytest.raises(NodeFailedError, match="not ours to restart"):
+        await nodes.stop("coordinator")
+
+
+async def test_a_killed_node_is_history_at_once(tmp_path: Path) -> None:
+    view = GroupView(["a"])
+    async with LocalCluster(fake_spec(tmp_path, "a"), command=fake_command()) as cluster:
+        nodes = DrilledNodes(cluster, view=view)
+        await nodes.start("a")
+        await nodes.kill("a")
+    assert [change.kind for change in view.history] == ["ended"]
+
+
+async def test_strangers_are_let_go_even_if_nobody_listens(tmp_path: Path) -> None:
+    spec = fake_spec(tmp_path, "a")
+    group = Group(name="broker-a", kind="fenced", nodes=spec.nodes, replication_ports={"a": 9})
+    network = DrilledNetwork(FaultProxy([]), group)
+    assert await network.disturb("a") == "16 strangers sent nonsense"
+
+
+def test_replication_is_cut_by_its_port_alone(tmp_path: Path) -> None:
+    spec = fake_spec(tmp_path, "a", "b")
+    ports = {"a": 10_913, "b": 10_913}
+    group = Group(name="broker-a", kind="fenced", nodes=spec.nodes, replication_ports=ports)
+    proxy = FaultProxy([])
+    network = DrilledNetwork(proxy, group)
+    network.cut("a", "b", replication_only=True)
+    assert proxy.rules.of("a", "b", 10_913).stalled
+    assert not proxy.rules.of("a", "b", 10_911).stalled
+    network.slow("b", "a", delay_seconds=0.05)
+    assert proxy.rules.of("b", "a", 10_911).delay_seconds == 0.05
+    network.heal()
+    assert not proxy.rules.of("a", "b", 10_913).stalled

@@ -1,0 +1,94 @@
+from functools import partial
+
+import trio
+import trio.testing
+
+from tandem.client import ConnectionLostError
+from tandem.coordinator.interface import CoordinatorUnavailableError, KeyValue, Snapshot
+from tandem.drill.group_view import GroupView
+from tandem.drill.replication import Replication
+from tandem.drill.timeline import Timeline
+from tandem.drill.watch import watch_node, watch_records
+from tandem.drill.workload import Clock
+from tandem.wire.group_state import GroupKeys, GroupState, LeaderRecord, encode_record
+from tandem.wire.ha_status import FencedStatus, ReplicaStatus
+from tests.tandem.drill.samples import status
+
+KEYS = GroupKeys("c", "g")
+
+
+class Coordinator:
+    """Has the records of a group, or does not answer."""
+
+    def __init__(self) -> None:
+        self.answers = True
+        self.epoch = 1
+
+    async def read(self, prefix: str) -> Snapshot:
+        await trio.lowlevel.checkpoint()
+        if not self.answers:
+            raise CoordinatorUnavailableError("restarting")
+        state = GroupState(epoch=self.epoch, master="a", isr={"a": "1", "b": "1"}, min_isr=2)
+        leader = LeaderRecord(node="a", session="s", epoch=self.epoch)
+        values = {KEYS.state: encode_record(state), KEYS.leader: encode_record(leader)}
+        return Snapshot(1, {key: KeyValue(key, value, 1, 1, 0) for key, value in values.items()})
+
+
+class Node:
+    """Answers as the master, is silent, or is gone."""
+
+    def __init__(self) -> None:
+        self.mood = "well"
+
+    async def fenced_status(self, address: str) -> FencedStatus:
+        await trio.lowlevel.checkpoint()
+        if self.mood == "gone":
+            raise ConnectionLostError(address, "refused", outcome_unknown=False)
+        if self.mood == "frozen":
+            await trio.sleep_forever()
+        found = status("a", "a", 1)
+        found.replicas.append(
+            ReplicaStatus(name="b", connected=True, in_sync=True, written=900, flushed=900)
+        )
+        found.replicas.append(ReplicaStatus(name="c", connected=True, in_sync=False, written=1000))
+        return found
+
+
+async def test_the_view_follows_the_records_and_outlives_a_silent_coordinator(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    coordinator, view = Coordinator(), GroupView(["a", "b"])
+    clock = Clock(trio.current_time(), 0.0)
+    nursery.start_soon(watch_records, coordinator, KEYS, view, clock)
+    await trio.sleep(1)
+    coordinator.answers = False
+    await trio.sleep(1)
+    assert view.epoch == 1
+    coordinator.answers, coordinator.epoch = True, 2
+    await trio.sleep(1)
+    nursery.cancel_scope.cancel()
+    assert [change.kind for change in view.history] == ["epoch", "leader-gone", "epoch"]
+
+
+async def test_the_masters_word_tells_who_is_in_sync_and_how_far_behind(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    node, view = Node(), GroupView(["a", "b", "c"])
+    replication = Replication({name: name for name in "abc"}, Timeline())
+    clock = Clock(trio.current_time(), 0.0)
+    nursery.start_soon(watch_records, Coordinator(), KEYS, view, clock)
+    nursery.start_soon(partial(watch_node, node, "a", "127.0.0.1:1", view, replication, clock))
+    await trio.sleep(1)
+    assert view.master == "a"
+    assert replication.states["a"].lag_bytes == 0
+    assert replication.states["b"].lag_bytes == 100
+    assert not replication.states["c"].connected, "it is not in the in-sync set"
+    for mood in ("gone", "frozen"):
+        node.mood = mood
+        await trio.sleep(2)
+        assert view.statuses["a"] is None
+        assert not replication.master_answers
+        node.mood = "well"
+        await trio.sleep(2)
+        assert replication.master_answers
+    nursery.cancel_scope.cancel()
