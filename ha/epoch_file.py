@@ -1,10 +1,7 @@
-"""Which master wrote which part of the log: the epoch file, and where two logs part.
-
-An entry `epoch-start` says: from physical offset `start` on, up to the start of the next entry, the
-log was written by the one master of that epoch. The file is RocketMQ's:
+"""The epoch file: which master wrote which part of the log (see `ha.epochs`), as RocketMQ's text.
 
     2               how many entries follow
-    132055803      CRC-32 of the lines of the entries, top bit cleared; 0: do not check
+    132055803       CRC-32 of the lines of the entries, top bit cleared; 0: do not check
     5-0
     7-81920
 
@@ -17,46 +14,37 @@ Where we differ from RocketMQ on purpose:
 - an entry that begins where the new one begins, or behind it, gives way: nothing was written under
   it. RocketMQ refuses the new one instead and goes on under an epoch that has another writer.
 
-Source: RocketMQ 5.3.3, EpochFileCache, EpochEntry, CheckpointFile.
+Source: RocketMQ 5.3.3, EpochFileCache, CheckpointFile.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
-import msgspec
-
-from ha.errors import EpochConflictError, EpochFileError, EpochOrderError
+from ha.epochs import (
+    EPOCH_MAX,
+    EpochEntries,
+    EpochEntry,
+    entry_at,
+    expect_rising,
+    trimmed_to_log,
+)
+from ha.errors import EpochFileError, EpochOrderError
 from tandem.wire.crc import crc32
 
 if TYPE_CHECKING:
     from store.disk import Disk
+
+__all__ = ["EpochEntries", "EpochEntry", "EpochFile", "decode", "encode"]
 
 _log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "epochFileCheckpoint"
 BACKUP_NAME: Final = "epochFileCheckpoint.bak"
 
-EPOCH_MAX: Final = 2**31 - 1
-"""What the link's header can carry, as in RocketMQ."""
-
 _ENTRY_LINE: Final = re.compile(r"(\d{1,10})-(\d{1,19})")
-
-
-class EpochEntry(msgspec.Struct, frozen=True, array_like=True):
-    """`start` is the physical offset of the first byte that the master of `epoch` wrote."""
-
-    epoch: int
-    start: int
-
-
-EpochEntries: TypeAlias = tuple[EpochEntry, ...]
-"""Rising epochs, rising starts."""
-
-BEFORE_ALL_EPOCHS: Final = EpochEntry(0, 0)
-"""Stands for what the log held before the group became a fenced one."""
 
 
 def encode(entries: EpochEntries) -> bytes:
@@ -71,8 +59,9 @@ def decode(data: bytes) -> EpochEntries:
     Raises:
         ValueError: it is damaged; says how.
     """
-    count, crc, *lines = [*data.decode("ascii", "replace").split("\n"), "", ""]
-    lines = lines[:-3]  # behind the last line end, and what was put there for files without any
+    if data.count(b"\n") < 2 or not data.endswith(b"\n"):
+        raise ValueError("it is cut short")
+    count, crc, *lines = data.decode("ascii", "replace").split("\n")[:-1]
     if not count.isdecimal() or not crc.isdecimal() or int(count) != len(lines):
         raise ValueError(f"{len(lines)} entries where the file says {count[:20]!r}")
     if int(crc) not in (0, crc32(data.split(b"\n", 2)[2])):
@@ -83,71 +72,6 @@ def decode(data: bytes) -> EpochEntries:
     entries = tuple(EpochEntry(int(match[1]), int(match[2])) for match in matches if match)
     expect_rising(entries)
     return entries
-
-
-def expect_rising(entries: EpochEntries) -> None:
-    """Raise ValueError unless epochs and starts rise, from an epoch above 0 on."""
-    before = EpochEntry(0, -1)
-    for entry in entries:
-        if not before.epoch < entry.epoch <= EPOCH_MAX or entry.start <= before.start:
-            raise ValueError(f"entry {_words(entry)} behind {_words(before)}")
-        before = entry
-
-
-def trimmed_to_log(entries: EpochEntries, end: int) -> EpochEntries:
-    """Drop entries that begin behind the end of the log; one that begins just there may stay."""
-    return tuple(entry for entry in entries if entry.start <= end)
-
-
-def entry_at(entries: EpochEntries, offset: int) -> EpochEntry | None:
-    """Return the entry that the byte at `offset` belongs to, None below the first entry."""
-    return next((entry for entry in reversed(entries) if entry.start <= offset), None)
-
-
-def end_of_entry(entries: EpochEntries, epoch: int, log_end: int) -> int:
-    """Return where the bytes of `epoch` end: where the next entry begins, or the log ends."""
-    return min((entry.start for entry in entries if entry.epoch > epoch), default=log_end)
-
-
-def consistent_point(
-    own: EpochEntries, own_end: int, theirs: EpochEntries, their_end: int
-) -> int | None:
-    """Return up to which offset two logs are known to be equal, None if nothing is known.
-
-    An epoch has one writer, so two logs that both have the newest epoch they share are equal up to
-    where it ends first. Entries behind the end of their own log say nothing and are ignored.
-
-    Raises:
-        EpochConflictError: an epoch begins at different places: it had two writers, or a list
-            was damaged. Nothing may be concluded from such lists.
-
-    Source: EpochFileCache.findConsistentPoint, which also wants the starts equal, but goes on to
-    older entries where they are not.
-    """
-    own, theirs = trimmed_to_log(own, own_end), trimmed_to_log(theirs, their_end)
-    starts = {entry.epoch: entry.start for entry in theirs}
-    for entry in own:
-        if starts.get(entry.epoch, entry.start) != entry.start:
-            raise EpochConflictError(
-                epoch=entry.epoch, own_start=entry.start, their_start=starts[entry.epoch]
-            )
-    common = [entry.epoch for entry in own if entry.epoch in starts]
-    if not common:
-        return None
-    newest = max(common)
-    return min(end_of_entry(own, newest, own_end), end_of_entry(theirs, newest, their_end))
-
-
-def adopted(own: EpochEntries, theirs: EpochEntries, end: int) -> EpochEntries:
-    """Return the list of a log that is equal to the other one up to `end`, and ends there.
-
-    It is theirs, also the idle epochs among them, and what only we still know of older ones.
-    """
-    older = own
-    if theirs:
-        first = theirs[0]
-        older = tuple(e for e in own if e.epoch < first.epoch and e.start < first.start)
-    return trimmed_to_log(older + theirs, end)
 
 
 class EpochFile:
@@ -239,7 +163,3 @@ class EpochFile:
             except OSError as error:
                 _log.warning("%s: %s; written anew", path, error)
             self._disk.replace(path, content)
-
-
-def _words(entry: EpochEntry) -> str:
-    return f"{entry.epoch}-{entry.start}"

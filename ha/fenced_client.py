@@ -28,7 +28,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from ha.epoch_file import (
+from ha.epochs import (
     BEFORE_ALL_EPOCHS,
     EpochEntries,
     EpochEntry,

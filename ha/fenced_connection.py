@@ -25,7 +25,7 @@ import enum
 
 import msgspec
 
-from ha.epoch_file import BEFORE_ALL_EPOCHS, EpochEntries, EpochEntry, end_of_entry, entry_at
+from ha.epochs import BEFORE_ALL_EPOCHS, EpochEntries, EpochEntry, end_of_entry, entry_at
 from ha.errors import (
     HandshakeError,
     LinkRefusedError,
@@ -147,6 +147,8 @@ class FencedConnection:
 
     def receive_data(self, data: bytes) -> None:
         """Keep bytes from the follower. Call `next_event` until it has no more."""
+        if self.state is FencedConnectionState.CLOSED:
+            return
         unread = self._data[self._position :]
         self._data = unread + data if unread else data
         self._position = 0

@@ -50,7 +50,7 @@ from typing import Annotated, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from ha.epoch_file import EPOCH_MAX, EpochEntry
+from ha.epochs import EPOCH_MAX, EpochEntry
 from ha.errors import FrameError, HandshakeError, ReportError
 from ha.protocol import TRANSFER_BODY_BYTES_MAX
 from tandem.wire.crc import raw_crc32

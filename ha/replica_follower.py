@@ -309,8 +309,10 @@ class ReplicaFollower:
         """Return a report of this moment.
 
         Raises:
+            MasterDeposedError: a newer epoch was promised; the old one gets no more reports.
             StoreError: the disk has failed: what was written may be gone.
         """
+        self._expect_current()
         # A store whose disk has failed takes nothing, not even nothing.
         self._store.append_data(self._store.max_physical_offset, b"")
         written, flushed = self._reported = self._ends

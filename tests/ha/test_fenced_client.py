@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ha.fenced_client
-from ha.epoch_file import EpochEntries, EpochEntry, entry_at
+from ha.epochs import EpochEntries, EpochEntry, entry_at
 from ha.errors import (
     CorruptTransferError,
     FrameError,

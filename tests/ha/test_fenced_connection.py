@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ha.fenced_connection
-from ha.epoch_file import EpochEntry
+from ha.epochs import EpochEntry
 from ha.errors import (
     HAError,
     HandshakeError,

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ha.epoch_file import EpochEntry
+from ha.epochs import EpochEntry
 from ha.errors import FrameError, HandshakeError, RemoteHAError, ReportError
 from ha.fenced_protocol import (
     CHECKED_HEADER_BYTES,

@@ -8,7 +8,7 @@ from ha.epoch_file import EpochEntry, EpochFile
 from ha.errors import ConnectionLost
 from ha.events import EpochAppended, FrameTaken, ReplicaReported
 from ha.fenced_client import Diverged, NeedsFullCopy, NeedsTruncation
-from tests.ha.fenced_world import (
+from tests.ha.link_world import (
     BODIES,
     FILE_SIZE_BYTES,
     IPS,
@@ -293,6 +293,18 @@ async def test_nothing_is_taken_from_a_master_below_the_promise(autojump_clock: 
         assert b.log == before
         assert master.acks.get("b", reported) == reported
         assert "promised epoch 2" in b.follower.trouble
+
+
+async def test_a_master_below_the_promise_gets_no_report_either(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world, world.master() as master, world.follower() as b:
+        await master.wait_acked("b")
+        b.events.clear()
+        b.promised = 2
+        await trio.sleep(3)
+        assert b.events == []
+        assert "b" not in master.server.links
 
 
 async def test_a_master_of_an_older_epoch_is_not_followed(autojump_clock: MockClock) -> None:

@@ -9,7 +9,7 @@ from trio.testing import MockClock
 from ha.errors import ConnectionLost
 from ha.fenced_protocol import Refused, Report, encode_report
 from ha.replica_server import CONFIRM_SECONDS, HANDSHAKES_MAX
-from tests.ha.fenced_world import (
+from tests.ha.link_world import (
     BODIES,
     FILE_SIZE_BYTES,
     IPS,
