@@ -3,7 +3,13 @@ from pathlib import Path
 
 import pytest
 
-from tandem.cluster import ClusterConfigError, UnknownNodeError, default_config, read_spec
+from tandem.cluster import (
+    ClusterConfigError,
+    CoordinatorSpec,
+    UnknownNodeError,
+    default_config,
+    read_spec,
+)
 from tandem.cluster.spec import node_command, node_environment
 from tandem.testing import write_cluster_file
 
@@ -18,6 +24,31 @@ def test_a_cluster_file_is_read_by_the_nodes_own_check(tmp_path: Path) -> None:
     assert spec.name_servers[0] == f"{spec.nodes[0].address}:10911"
     assert spec.groups["broker-a"].broker_role == "SYNC_MASTER"
     assert spec.node("broker-a-1").directory == tmp_path / "data/broker-a-1"
+
+
+FENCED = """\
+groups: {broker-a: {kind: fenced, min_isr: 1, ack_level: flushed}}
+coordinator: {kind: etcd, endpoints: ["http://127.0.0.1:2379"], user: u, password_file: secret}
+nodes:
+- {name: a, group: broker-a, broker_id: 1, address: 127.0.0.1, port: 10911, ha_port: 10912,
+   name_server_port: 9876, replication_port: 10914}
+"""
+
+
+def test_fenced_groups_come_with_their_coordinator(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.yaml"
+    file.write_text(FENCED)
+    spec = read_spec(file)
+    assert (spec.nodes[0].role, spec.nodes[0].replication_port) == ("REPLICA", 10_914)
+    group = spec.groups["broker-a"]
+    assert (group.kind, group.min_isr, group.ack_level) == ("fenced", 1, "flushed")
+    assert spec.coordinator == CoordinatorSpec(
+        kind="etcd",
+        endpoints=("http://127.0.0.1:2379",),
+        user="u",
+        password_file=str(tmp_path / "secret"),
+    )
+    assert spec.coordinator_directory == spec.data_directory / "coordinator"
 
 
 def test_complaints_come_with_file_line_key_and_remedy(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import trio
 from tandem.cluster import (
     AlreadyRunningError,
     ControlError,
+    CoordinatorStartError,
     LocalCluster,
     NodeStartError,
     NodeState,
@@ -20,7 +21,7 @@ from tandem.cluster import (
 from tandem.cluster.control import Command, Reply, Request, send_request, socket_path
 from tandem.cluster.spec import ClusterSpec
 from tandem.cluster.supervisor import supervise
-from tests.tandem.cluster.fakes import fake_command, fake_spec
+from tests.tandem.cluster.fakes import fake_command, fake_spec, fenced_spec
 
 pytestmark = pytest.mark.fault
 
@@ -133,6 +134,22 @@ async def test_a_node_that_does_not_start_ends_it_and_stops_the_others(tmp_path:
             command=fake_command(b="broken"),
         )
     assert told[-1] == ("a", NodeState.STOPPED)
+
+
+async def test_a_coordinator_that_cannot_be_served_ends_it_before_a_node_starts(
+    tmp_path: Path,
+) -> None:
+    told: list[NodeState] = []
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        spec = fenced_spec(tmp_path, taken.getsockname()[1], "a")
+        with pytest.raises(CoordinatorStartError, match="cannot be served at"):
+            await supervise(
+                spec,
+                ready=lambda _: pytest.fail("ready"),
+                observer=lambda node: told.append(node.state),
+                command=fake_command(),
+            )
+    assert told == []
 
 
 async def test_a_second_supervisor_of_the_same_file_is_refused(tmp_path: Path) -> None:

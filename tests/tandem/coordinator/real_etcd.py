@@ -1,7 +1,8 @@
-"""A real etcd for tests: found, or fetched as a Debian package without being installed.
+"""Coordinators that are processes: etcd, found or fetched without being installed, and our own.
 
-Looked for in this order: what TANDEM_ETCD names, `etcd` of the PATH, the cache. If there is none,
-`apt-get download` fills the cache; where that is not possible, the tests are skipped and say why.
+etcd is looked for in this order: what TANDEM_ETCD names, `etcd` of the PATH, the cache. If there is
+none, `apt-get download` fills the cache from the Debian package; where that is not possible, the
+tests are skipped and say why.
 """
 
 import os
@@ -9,6 +10,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -73,41 +75,22 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-class Etcd:
-    """One member of an etcd cluster, and its process while it has one."""
+class Server:
+    """A coordinator, and its process while it has one."""
 
-    def __init__(
-        self,
-        name: str,
-        directory: Path,
-        port: int,
-        peers: dict[str, int],
-        scheme: str,
-        arguments: Sequence[str],
-    ) -> None:
-        self.name = name
-        self.port = port
-        self.endpoint = f"{scheme}://127.0.0.1:{port}"
-        self._directory = directory / name
-        own = f"http://127.0.0.1:{peers[name]}"
-        cluster = ",".join(f"{peer}=http://127.0.0.1:{at}" for peer, at in peers.items())
-        self._command = [
-            str(find_etcd()),
-            f"--name={name}",
-            f"--data-dir={self._directory}",
-            f"--listen-client-urls={self.endpoint}",
-            f"--advertise-client-urls={self.endpoint}",
-            f"--listen-peer-urls={own}",
-            f"--initial-advertise-peer-urls={own}",
-            f"--initial-cluster={cluster}",
-            *arguments,
-        ]
+    def __init__(self, command: Sequence[str], endpoint: str, log: Path) -> None:
+        self.endpoint = endpoint
+        self._command = command
+        self._log = log
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def is_running(self) -> bool:
+        return self._process is not None
 
     def start(self) -> None:
         """Start the process; it needs a moment until it answers."""
-        log = self._directory.with_suffix(".log").open("ab")
-        with log:
+        with self._log.open("ab") as log:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
 
     def kill(self) -> None:
@@ -121,15 +104,10 @@ class Etcd:
         assert self._process is not None
         self._process.send_signal(number)
 
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None
-
-    async def post(self, path: str, body: bytes, *, token: str = "") -> bytes:
+    async def post(self, path: str, body: bytes) -> bytes:
         """One request, past the client that is tested."""
         async with httpcore.AsyncConnectionPool() as pool:
-            headers = [("Authorization", token)] if token else []
-            answer = await pool.request("POST", self.endpoint + path, content=body, headers=headers)
+            answer = await pool.request("POST", self.endpoint + path, content=body)
         assert answer.status == 200, answer.content
         return answer.content
 
@@ -142,6 +120,43 @@ class Etcd:
                     await trio.sleep(0.02)
                 else:
                     return
+
+
+def embedded_process(directory: Path) -> Server:
+    """An embedded coordinator in a process of its own."""
+    (port,) = free_ports(1)
+    program = Path(__file__).with_name("serve_embedded.py")
+    command = [sys.executable, str(program), str(directory / "journal"), str(port)]
+    return Server(command, f"http://127.0.0.1:{port}", directory / "embedded.log")
+
+
+class Etcd(Server):
+    """One member of an etcd cluster."""
+
+    def __init__(
+        self,
+        name: str,
+        directory: Path,
+        port: int,
+        peers: dict[str, int],
+        scheme: str,
+        arguments: Sequence[str],
+    ) -> None:
+        endpoint = f"{scheme}://127.0.0.1:{port}"
+        own = f"http://127.0.0.1:{peers[name]}"
+        cluster = ",".join(f"{peer}=http://127.0.0.1:{at}" for peer, at in peers.items())
+        command = [
+            str(find_etcd()),
+            f"--name={name}",
+            f"--data-dir={directory / name}",
+            f"--listen-client-urls={endpoint}",
+            f"--advertise-client-urls={endpoint}",
+            f"--listen-peer-urls={own}",
+            f"--initial-advertise-peer-urls={own}",
+            f"--initial-cluster={cluster}",
+            *arguments,
+        ]
+        super().__init__(command, endpoint, directory / f"{name}.log")
 
 
 def start_etcd(
@@ -163,7 +178,7 @@ def start_etcd(
     return members
 
 
-def stop_etcd(members: Sequence[Etcd]) -> None:
+def stop_etcd(members: Sequence[Server]) -> None:
     """End what is still running."""
     for member in members:
         if member.is_running:

@@ -27,6 +27,8 @@ from tests.tandem.coordinator.contract import (
 from tests.tandem.coordinator.embedded import connected, proxied, running_server
 from tests.tandem.coordinator.real_etcd import (
     Etcd,
+    Server,
+    embedded_process,
     free_ports,
     running_etcd,
     start_etcd,
@@ -242,7 +244,7 @@ async def test_a_watch_whose_stream_breaks_ends() -> None:
                     await anext(batches)
 
 
-# --- a real etcd that is hurt ------------------------------------------------------------------
+# --- coordinators that are hurt ------------------------------------------------------------------
 
 
 async def write_until(client: EtcdClient, key: str, enough: trio.Event) -> tuple[int, int]:
@@ -267,31 +269,42 @@ async def write_until(client: EtcdClient, key: str, enough: trio.Event) -> tuple
     return told, possible
 
 
+@pytest.fixture(params=["etcd", "embedded"])
+def killable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
+    """A coordinator that is a process."""
+    server: Server
+    if request.param == "etcd":
+        (server,) = start_etcd(tmp_path)
+    else:
+        server = embedded_process(tmp_path)
+        server.start()
+    yield server
+    stop_etcd([server])
+
+
 @pytest.mark.fault
-async def test_etcd_killed_under_load_loses_no_answer(tmp_path: Path) -> None:
-    with running_etcd(tmp_path) as members:
-        etcd = members[0]
-        await etcd.wait_healthy()
-        client = EtcdClient([etcd.endpoint])
-        lease = await client.grant(5)
-        enough = trio.Event()
+async def test_a_coordinator_killed_under_load_loses_no_answer(killable: Server) -> None:
+    await killable.wait_healthy()
+    client = EtcdClient([killable.endpoint])
+    lease = await client.grant(5)
+    enough = trio.Event()
 
-        async def hurt() -> None:
-            for _ in range(2):
-                await trio.sleep(0.3)
-                etcd.kill()
-                with pytest.raises(CoordinatorUnavailableError):
-                    await client.keep_alive(lease.lease_id)
-                etcd.start()
-                await etcd.wait_healthy()
-            enough.set()
+    async def hurt() -> None:
+        for _ in range(2):
+            await trio.sleep(0.3)
+            killable.kill()
+            with pytest.raises(CoordinatorUnavailableError):
+                await client.keep_alive(lease.lease_id)
+            killable.start()
+            await killable.wait_healthy()
+        enough.set()
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(hurt)
-            told, possible = await write_until(client, "/count", enough)
-        assert told == possible > 10
-        assert await client.keep_alive(lease.lease_id) == lease.ttl_seconds
-        await client.aclose()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hurt)
+        told, possible = await write_until(client, "/count", enough)
+    assert told == possible > 10
+    assert await client.keep_alive(lease.lease_id) == lease.ttl_seconds
+    await client.aclose()
 
 
 @pytest.mark.fault

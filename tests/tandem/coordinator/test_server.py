@@ -1,5 +1,7 @@
+import itertools
 import json
 import socket
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -208,6 +210,16 @@ async def test_standing_still_takes_nothing_from_a_lease_but_time_does() -> None
         with pytest.raises(LeaseLostError):
             await client.keep_alive(7)
         nursery.cancel_scope.cancel()
+
+
+async def test_the_wall_clock_may_jump(monkeypatch: pytest.MonkeyPatch) -> None:
+    wall_clock = iter(itertools.cycle((0.0, 2e9, 1e9)))
+    monkeypatch.setattr(time, "time", lambda: next(wall_clock))
+    async with running_server() as (_, port), connected(port) as client:
+        lease = await client.grant(2)
+        for _ in range(8):
+            await trio.sleep(0.3)
+            assert await client.keep_alive(lease.lease_id) == 2
 
 
 # --- bad company -------------------------------------------------------------------------------
