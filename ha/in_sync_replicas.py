@@ -351,5 +351,6 @@ class InSyncReplicas:
 
     def _note_removal(self, name: str, now: float) -> None:
         replica = self._replica(name, now)
-        if self._alive is None or name in self._alive:
+        was_slow = now - replica.caught_up_at > self._lag_seconds
+        if was_slow and (self._alive is None or name in self._alive):
             replica.barred_until = now + READD_PAUSE_SECONDS

@@ -313,6 +313,17 @@ def test_one_that_had_crashed_comes_back_at_once() -> None:
     assert isr.proposal(2.0) == ALL
 
 
+def test_one_that_was_gone_and_is_back_before_the_answer_was_not_slow() -> None:
+    isr = healthy()
+    isr.replica_lost("b", "", 1.0)
+    isr.nodes_alive(["m", "a"])
+    assert isr.proposal(1.0) == {"m": "m1", "a": "a1"}
+    isr.nodes_alive(ALL)
+    isr.record_seen({"m": "m1", "a": "a1"}, 11, 1.1)
+    connected(isr, "b", end=100, now=1.2)
+    assert isr.proposal(1.2) == ALL
+
+
 def test_a_slow_member_comes_back_at_once_if_the_group_is_short() -> None:
     isr = healthy()
     isr.record_seen({"m": "m1", "a": "a1"}, 11, 6.0)
