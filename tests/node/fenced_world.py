@@ -88,6 +88,14 @@ class FencedWorld(World):
             machine.kill()
         ended.set()
 
+    async def power_off(self, name: str) -> None:
+        """End a node as a machine without power does: what was not synced may be gone."""
+        self.boots[name] += "+"
+        self.disks[name] = self.disks[name].powered_off(random.Random(len(self.boots[name])))
+        self._scopes[name].cancel()
+        self._machines[name].power_off()
+        await self._ended[name].wait()
+
     async def status(self, name: str) -> FencedStatus:
         async with self.client(self._addresses[name]) as client:
             answer = await client.call(RequestCode.FENCED_STATUS)

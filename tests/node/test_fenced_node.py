@@ -2,13 +2,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 import trio
 
+import node.fenced_node
+from ha.fenced_ha_service import FencedHAService
 from ha.network import ConnectionLost
 from node.errors import ConfigError
 from node.remoting_client import RequestFailedError
 from node.run import run_node
+from tandem.wire.ha_status import FencedCommand, FencedCommandResult
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     CreateTopicRequestHeader,
@@ -216,3 +220,114 @@ async def test_a_node_of_a_fenced_group_needs_a_coordinator(tmp_path: Path) -> N
                 random=world.network.chance,
                 stop=trio.Event(),
             )
+
+
+async def order(world: FencedWorld, name: str, command: FencedCommand) -> FencedCommandResult:
+    async with world.client(world.address(name)) as client:
+        answer = await client.call(RequestCode.FENCED_COMMAND, body=msgspec.json.encode(command))
+        assert answer.code == 0, answer.remark
+        return msgspec.json.decode(answer.body, type=FencedCommandResult)
+
+
+async def test_an_operator_moves_the_master(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+        await world.start(*NAMES)
+        master = await world.master()
+        assert (await send(world, master, b"kept")).code == 0
+        await trio.sleep(3)
+        epoch = (await world.status(master)).epoch
+        wanted = others(master)[-1]
+        result = await order(world, master, FencedCommand(command="promote", node=wanted))
+        assert result.done, result.text
+        assert await world.master(wanted, after=epoch) == wanted
+        await trio.sleep(2)
+        async with world.client(world.address(master)) as client:
+            assert (await client.route("T"))[0] == f"{world.address(wanted)}:10911"
+            assert bodies(await client.pull()) == [b"kept"]
+
+
+async def test_puts_that_wait_when_their_master_is_none_any_more_are_answered(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+        await world.start(*NAMES)
+        master = await world.master()
+        assert (await send(world, master, b"first")).code == 0
+        await trio.sleep(2)
+        async with world.client(world.address(master)) as client:
+            for other in (*(world.address(name) for name in others(master)), COORDINATOR):
+                world.network.stall(world.address(master), other)
+                world.network.stall(other, world.address(master))
+            await trio.sleep(2.5)
+            began = trio.current_time()
+            answer = await client.send(b"who knows")
+            assert trio.current_time() - began < 2.9
+            assert answer.code == ResponseCode.FLUSH_SLAVE_TIMEOUT
+            assert "may or may not survive" in (answer.remark or "")
+
+
+async def test_disks_of_all_replicas_can_be_waited_for(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+        await world.start(*NAMES)
+        master = await world.master()
+        header = SendMessageRequestHeaderV2(
+            "PG", "T", "TBW102", 4, 0, 0, 1, 0, "TANDEM_ACK\x01flushed\x02"
+        )
+        async with world.client(world.address(master)) as client:
+            answer = await client.call(RequestCode.SEND_MESSAGE_V2, header, b"x")
+            assert answer.code == 0, answer.remark
+        for name in NAMES:
+            status = await world.status(name)
+            assert status.flushed == status.log_end
+
+
+async def test_a_node_in_quarantine_says_so_and_is_in_no_route(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replicas: dict[str, FencedHAService] = {}
+
+    class Watched(FencedHAService):
+        async def run(
+            self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+        ) -> None:
+            replicas[self.config.name] = self
+            await super().run(task_status=task_status)
+
+    monkeypatch.setattr(node.fenced_node, "FencedHAService", Watched)
+    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+        await world.start(*NAMES)
+        master = await world.master()
+        assert (await send(world, master, b"x")).code == 0
+        await trio.sleep(1)
+        name = others(master)[0]
+        replicas[name]._into_quarantine("its log says otherwise")
+        await trio.sleep(0.1)
+        assert (await world.status(name)).role == "QUARANTINED"
+        async with world.client(world.address(name)) as client:
+            for answer in (await client.pull(), await client.send(b"y")):
+                assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+                assert "its log says otherwise" in (answer.remark or "")
+            assert f"{world.address(name)}:10911" not in (await client.route("T")).values()
+        async with world.client(world.address(master)) as client:
+            assert f"{world.address(name)}:10911" not in (await client.route("T")).values()
+
+
+async def test_a_learner_copies_the_confirmed_log_of_whoever_is_master(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_fenced_world(fenced_cluster(tmp_path, learners="10.0.0.7")) as world:
+        await world.start(*NAMES)
+        master = await world.master()
+        learner = world.network.machine("10.0.0.7")
+        stream = await learner.connect(world.address(master), 10912, source="10.0.0.7")
+        await stream.send_all(bytes(8))
+        assert (await send(world, master, b"for the learner")).code == 0
+        received = bytearray()
+        with trio.move_on_after(2):
+            while True:
+                received += await stream.receive_some(1000)
+        assert b"for the learner" in received
+        assert sorted((await world.status(master)).isr) == list(NAMES)
+        await stream.aclose()
