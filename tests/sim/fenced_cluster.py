@@ -32,7 +32,7 @@ from tests.sim.cluster import (
     read_log,
 )
 from tests.sim.faults import Instruction
-from tests.sim.fenced_faults import ALL, COORDINATOR
+from tests.sim.fenced_faults import ALL, COORDINATOR, MASTER
 from tests.sim.fenced_history import (
     AckSeen,
     CutSeen,
@@ -60,8 +60,6 @@ HA_CHANNEL: Final = "/ha"
 ROLES: Final = ("first", "second", "third", "fourth", "fifth")
 """How scenarios name the nodes: `first` is the master when the load begins."""
 
-MASTER: Final = "master"
-"""How they name the master of the moment."""
 
 REAP_SECONDS: Final = 0.2
 """From the death of a process to when its supervisor has ended its lease."""
@@ -387,13 +385,19 @@ class FencedCluster(SimulatedCluster):
         """From now on `first` is who is master now."""
         master = self._state.master if self._state is not None else ""
         names = sorted(self.nodes, key=lambda name: (name != master, name))
-        self.roles = dict(zip(ROLES, names, strict=False))
+        self.roles.update(zip(ROLES, names, strict=False))
 
     def _resolved(self, instruction: Instruction) -> Instruction:
-        master = self._state.master if self._state is not None else ""
-        names = {**self.roles, **({MASTER: master} if master else {})}
-        arguments = tuple(names.get(argument, argument) for argument in instruction.arguments)
+        arguments = tuple(map(self._resolved_name, instruction.arguments))
         return Instruction(instruction.at_seconds, instruction.verb, arguments)
+
+    def _resolved_name(self, name: str) -> str:
+        if not name.startswith(MASTER):
+            return self.roles.get(name, name)
+        master = self._state.master if self._state is not None else ""
+        if name == MASTER:
+            return master or next(iter(self.nodes))
+        return self.roles.setdefault(name, master or next(iter(self.nodes)))
 
     def carry_out(self, instruction: Instruction) -> None:
         """Do what a line of a plan says. Nodes may be named by their role, too."""

@@ -1,7 +1,8 @@
 """The plans that seeds write for a fenced group, in the language of `tests.sim.faults`.
 
-Nobody knows beforehand who is master when. So faults hit any node; those that wait for an event
-which only a master tells of (`kill-at-event NODE AckDecided 3`) hit a master if they hit at all.
+Nobody knows beforehand who is master when. `master#1` is whoever is master when it is first named,
+and the same node from then on. Faults that wait for an event which only a master tells of
+(`kill-at-event NODE AckDecided 3`) hit a master if they hit at all.
 """
 
 import random
@@ -14,6 +15,8 @@ from tests.sim.faults import Instruction
 
 COORDINATOR: Final = "coordinator"
 ALL: Final = "all"
+MASTER: Final = "master"
+"""The master of the moment; with `#` and a number, of the moment when it was first named."""
 
 MASTER_EVENTS: Final = (
     "Promised",
@@ -32,7 +35,7 @@ class FencedFaultMix(msgspec.Struct, frozen=True):
     """Which faults a plan may hold."""
 
     duration_seconds: float = 6.0
-    fault_count_max: int = 6
+    fault_count_max: int = 8
     powered: tuple[str, ...] = ()
     """Nodes that may lose power."""
     lease_seconds: float = 2.0
@@ -55,12 +58,14 @@ class _Planner:
         self._clients = clients
         self._mix = mix
         self._plan: list[Instruction] = []
+        self._master_count = 0
 
     def plan(self) -> list[Instruction]:
         kinds: list[tuple[int, Callable[[float], None]]] = [
             (4, self._crash),
             (3, self._crash_at_step),
             (5, self._crash_at_event),
+            (3, self._crash_twice),
             (3, self._freeze),
             (2, self._freeze_at_event),
             (2, self._isolate),
@@ -96,6 +101,13 @@ class _Planner:
         self._plan.append(Instruction(round(at, 3), verb, tuple(map(str, arguments))))
 
     def _node(self) -> str:
+        """A node, the master of the moment as often as not."""
+        if self._chance.random() < 0.5:
+            return self._any_node()
+        self._master_count += 1
+        return f"{MASTER}#{self._master_count}"
+
+    def _any_node(self) -> str:
         return self._chance.choice(self._nodes)
 
     def _down_time(self) -> float:
@@ -125,11 +137,23 @@ class _Planner:
 
     def _crash_at_event(self, at: float) -> None:
         name, count = self._event()
-        for node in self._nodes:
+        nodes = self._chance.choice((list(self._nodes), [self._any_node()]))
+        for node in nodes:
             self._add(at, "kill-at-event", node, name, count)
         back = at + self._chance.uniform(0.5, 3.0)
-        for node in self._nodes:
+        for node in nodes:
             self._add(back, "start", node)
+
+    def _crash_twice(self, at: float) -> None:
+        """The master dies, and its successor on the way to its office."""
+        first = self._node()
+        name = self._chance.choice(("Promised", "Elected", "EpochAppended", "MasterOpened"))
+        for node in self._nodes:
+            self._add(at, "kill-at-event", node, name, 1)
+        self._add(at + 0.01, "kill", first)
+        back = at + self._chance.uniform(1.0, 4.0)
+        for node in self._nodes:
+            self._add(back + self._chance.choice((0.0, 0.5)), "start", node)
 
     def _freeze(self, at: float) -> None:
         self._add(at, "freeze", self._node(), round(self._long(), 3))

@@ -20,7 +20,8 @@
     findings: none
 
 `first` is the master when the load begins, `second` and so on are the others in the order of their
-names; `master` is whoever is at that moment. The outcome says what a person would see; it stays
+names; `master` is whoever is at that moment, `master#1` whoever was when it was first named. The
+outcome says what a person would see; it stays
 the same when delays change. `scripts/simulate NAME --record` writes it.
 """
 
@@ -33,6 +34,7 @@ from ha.events import Quarantined
 from ha.fenced_config import AckLevel
 from node.store_settings import FlushDiskType
 from tests.sim.faults import Instruction, parse_instruction
+from tests.sim.fenced_cluster import ROLES
 from tests.sim.fenced_history import Contract, FencedSend
 from tests.sim.fenced_simulation import (
     FencedResult,
@@ -150,7 +152,7 @@ def outcome_lines(scenario: FencedScenario, result: FencedResult) -> tuple[str, 
         for start, end in zip(times, ends, strict=True)
         if end - start > SETTLE_SECONDS
     ]
-    roles = {name: role for role, name in result.roles.items()}
+    roles = {result.roles[role]: role for role in ROLES if role in result.roles}
     masters = [roles.get(opening.node, opening.node) for opening in result.history.openings]
     cuts = sorted({roles.get(cut.node, cut.node) for cut in result.history.cuts})
     quarantined = {

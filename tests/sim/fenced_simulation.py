@@ -61,7 +61,7 @@ CATCH_UP_SECONDS: Final = 10.0
 END_SECONDS: Final = 2.0
 """Tasks of a process that was killed have ended after so long."""
 
-LOOK_SECONDS: Final = 0.7
+LOOK_SECONDS: Final = 2.0
 
 
 class FencedSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +152,7 @@ def draw_fenced_settings(seed: int, node_count: int | None = None) -> FencedSett
     producers = _draw_producers(chance)
     lease_ttl_ms = chance.choice((2_000, 2_000, 2_000, 5_000))
     mix = FencedFaultMix(
-        duration_seconds=chance.choice((2.0, 4.0, 6.0)),
+        duration_seconds=chance.choice((1.5, 3.0, 5.0)),
         powered=_draw_powered(chance, names, ack_level, min_isr),
         lease_seconds=lease_ttl_ms / 1000,
         spoils_tails=False,
@@ -230,7 +230,7 @@ def _draw_producers(chance: random.Random) -> tuple[FencedProducerProfile, ...]:
                 contract=contract,
                 retries=retries,
                 resends=retries is None and chance.random() < 0.3,
-                pause_seconds=chance.choice((0.08, 0.15)),
+                pause_seconds=chance.choice((0.1, 0.25)),
                 body_bytes_max=chance.choice((0, 200, 1000)),
                 batch_chance=chance.choice((0.0, 0.2)),
                 timeout_ms=1_500 if retries == 0 else chance.choice((2_000, 6_000)),
@@ -249,8 +249,8 @@ def fenced_cluster_config(settings: FencedSettings) -> ClusterConfig:
         replication=settings.replication,
         broker=BrokerSettings(
             default_topic_queue_nums=2,
-            register_broker_interval_ms=1_000,
-            broker_expired_timeout_ms=4_000,
+            register_broker_interval_ms=2_000,
+            broker_expired_timeout_ms=6_000,
             stop_grace_ms=200,
         ),
         groups={
@@ -412,7 +412,7 @@ class FencedSimulation:
             contract=Contract.REPLICATED,
             retries=None,
             resends=False,
-            pause_seconds=0.5,
+            pause_seconds=1.0,
             body_bytes_max=100,
             batch_chance=0.0,
             timeout_ms=PROBE_TIMEOUT_MS,

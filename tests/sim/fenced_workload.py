@@ -26,7 +26,7 @@ from tests.sim.workload import ClientMachine
 
 TOPIC: Final = "orders"
 RETRY_SECONDS: Final = 0.2
-ROUND_SECONDS: Final = 0.15
+ROUND_SECONDS: Final = 0.3
 COMMIT_CHANCE: Final = 0.3
 ASK_CHANCE: Final = 0.3
 DRAIN_SECONDS_MAX: Final = 20.0
