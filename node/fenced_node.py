@@ -271,6 +271,7 @@ class _FencedNode:
     def _connect_hooks(self) -> None:
         tables, journal, ha = self._tables, self._journal, self.ha
         tables.topics.on_change = self._registration.topics_changed
+        self._names.on_registered = self._registration.peer_registered
         tables.topics.before_update = journal.topics_changed
         journal.on_topics = tables.show_topics
         journal.on_offsets = tables.show_offsets

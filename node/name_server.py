@@ -15,6 +15,8 @@ from node.server import Server
 from tandem.wire.request_code import RequestCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ha.network import Network
     from node.config import NodeConfig
     from node.connection import Connection
@@ -32,6 +34,8 @@ class NameServer:
     def __init__(self, config: NodeConfig) -> None:
         broker = config.cluster.broker
         self.routes = RouteTable(broker.broker_expired_timeout_ms / 1000)
+        self.on_registered: Callable[[str], None] = _ignore
+        """Told the address of each broker that is new here."""
         self._node = config.node
         self._outbox = Outbox()
         self._server = Server(
@@ -43,7 +47,7 @@ class NameServer:
 
     def handlers(self) -> dict[int, Handler]:
         """What a name server answers."""
-        route = TopicRoute(self.routes)
+        route = TopicRoute(self.routes, self._registered)
         return {
             RequestCode.REGISTER_BROKER: route.register,
             RequestCode.UNREGISTER_BROKER: route.unregister,
@@ -74,8 +78,15 @@ class NameServer:
         for address in self.routes.connection_closed(connection):
             _log.info("broker at %s left: its connection closed", address)
 
+    def _registered(self, address: str) -> None:
+        self.on_registered(address)
+
     async def _forget_the_silent(self) -> None:
         while True:
             await trio.sleep(SCAN_SECONDS)
             for address in self.routes.expire(trio.current_time()):
                 _log.warning("broker at %s left: not heard of for too long", address)
+
+
+def _ignore(_: str) -> None:
+    """Stand in for a hook that nobody set."""

@@ -62,7 +62,7 @@ class PeerLink:
         """Take what to repeat with whom; `address` and `port` where they are not the peer's own."""
         self._network = network
         self._source = source
-        self._peer = peer
+        self.peer = peer
         self._address = address or peer.address
         self._port = port or peer.port
         self._purpose = purpose
@@ -71,7 +71,7 @@ class PeerLink:
         self._is_up: bool | None = None
 
     def hurry(self) -> None:
-        """Repeat the task soon instead of at the end of the interval."""
+        """Repeat the task, or try to connect, soon instead of at the end of the interval."""
         self._hurry.set()
 
     async def run(self, interval_seconds: float) -> None:
@@ -88,7 +88,9 @@ class PeerLink:
                     await self._repeat(client, interval_seconds)
             except _PASSING as error:
                 self._note_down(error)
-            await trio.sleep(min(RETRY_SECONDS_MAX, interval_seconds))
+            self._hurry = trio.Event()
+            with trio.move_on_after(min(RETRY_SECONDS_MAX, interval_seconds)):
+                await self._hurry.wait()
 
     async def _repeat(self, client: RemotingClient, interval_seconds: float) -> None:
         while True:
@@ -103,14 +105,12 @@ class PeerLink:
     def _note_up(self) -> None:
         if self._is_up is not True:
             _log.info(
-                "%s with %s at %s is up", self._purpose, self._peer.name, self._peer.broker_address
+                "%s with %s at %s is up", self._purpose, self.peer.name, self.peer.broker_address
             )
         self._is_up = True
 
     def _note_down(self, error: Exception) -> None:
         if self._is_up is not False:
             reason = str(error) or f"no answer within {REQUEST_SECONDS_MAX} s"
-            _log.warning(
-                "%s with %s is down, trying on: %s", self._purpose, self._peer.name, reason
-            )
+            _log.warning("%s with %s is down, trying on: %s", self._purpose, self.peer.name, reason)
         self._is_up = False

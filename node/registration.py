@@ -88,6 +88,12 @@ class Registration:
             self._header = msgspec.structs.replace(self._header, broker_id=broker_id)
             self.topics_changed()
 
+    def peer_registered(self, address: str) -> None:
+        """A node at this address is up: if we could not reach it before, we can now."""
+        for link in self._links:
+            if link.peer.broker_address == address:
+                link.hurry()
+
     def leave(self) -> None:
         """Be in no route any more: the other name servers see the connections of `run` close."""
         self._scope.cancel()

@@ -22,6 +22,8 @@ from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import TopicList, decode_json_body, encode_json_body
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from node.connection import Connection
     from node.route_table import RouteTable
     from tandem.wire.remoting_command import RemotingCommand
@@ -29,11 +31,17 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
+def _ignore(_: str) -> None:
+    """Stand in for a hook that nobody set."""
+
+
 class TopicRoute:
     """Serves one route table."""
 
-    def __init__(self, routes: RouteTable) -> None:
+    def __init__(self, routes: RouteTable, on_registered: Callable[[str], None] = _ignore) -> None:
+        """Serve `routes`; `on_registered` is told the address of each broker that is new."""
         self._routes = routes
+        self._on_registered = on_registered
 
     def route(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_ROUTEINFO_BY_TOPIC."""
@@ -77,6 +85,7 @@ class TopicRoute:
                 header.broker_addr,
                 len(topics.topic_config_table),
             )
+            self._on_registered(header.broker_addr)
         return response_to(command, ext=answer, body=encode_json_body(KVTable()))
 
     def unregister(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:

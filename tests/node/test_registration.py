@@ -102,6 +102,27 @@ async def test_a_change_of_role_is_known_to_all_name_servers_at_once(
         nursery.cancel_scope.cancel()
 
 
+async def test_a_peer_that_was_down_is_dialled_when_it_registers_itself(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    config = fenced_cluster(tmp_path)
+    timeline = Timeline()
+    network = SimulatedNetwork(timeline, random.Random(1))
+    topics = TopicConfigTable(TableFile(SimulatedDisk(), "t.json"), lambda: 1)
+    topics.update(topic("T"), topic("U"))
+    registration = Registration(config.node("a1"), network.machine(MASTER), RouteTable(20), topics)
+    peer = NameServer(config.node("a2"))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(timeline.run)
+        nursery.start_soon(registration.run)
+        await trio.sleep(1.5)
+        await nursery.start(peer.run, network.machine("10.0.0.2"))
+        registration.peer_registered("10.0.0.2:10911")
+        await trio.sleep(0.05)
+        assert addresses_of(peer.routes) == {1: "10.0.0.1:10911"}
+        nursery.cancel_scope.cancel()
+
+
 def addresses_of(table: RouteTable) -> dict[int, str]:
     route = table.route("T")
     return {} if route is None else route.broker_datas[0].broker_addrs
