@@ -413,6 +413,8 @@ async def _new_master(stage: Stage, words: Words) -> None:
         lambda: Seen(bool(view.master) and view.epoch > before, str(view)),
         float(words["seconds"]),
     )
+    # This one was wanted; "check no election" asks about others from here on.
+    stage.epoch_before_fault = view.epoch
 
 
 async def _steps_down(stage: Stage, words: Words) -> None:

@@ -1,4 +1,4 @@
-"""Whole drills of a classic group on real nodes: they pass, they fail when they should, and they leave nothing."""
+"""Whole drills of a classic group: they pass, they fail when they should, they leave nothing."""
 
 import os
 import signal

@@ -45,7 +45,7 @@ async def test_a_killed_master_is_replaced_and_that_is_seen(
         "check no election",
         "check at most one master",
     )
-    assert [each.expected for each in failed(world)] == ["there was no election"]
+    assert failed(world) == [], "the election that was wanted is no reproach"
     assert world.master == SLAVES[0]
     assert [fault.text for fault in world.timeline.faults] == [
         f"kill -9 {MASTER}",
