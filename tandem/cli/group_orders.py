@@ -5,7 +5,7 @@ for recover-group, by `tandem.wire.group_recovery`; the refusal says how much. O
 overrules it. Nothing is asked back: an order is either safe or has been accepted beforehand.
 
     promote, resign    go to the present master, then it is waited for the next one
-    rejoin             goes to the node itself
+    rejoin             goes to the node itself, which sets its store aside and copies the log anew
     recover-group      is written into the coordinator, as one transaction that compares everything
                        it was decided by; then it is waited for a master
 """
@@ -152,7 +152,7 @@ async def resign(group: FencedGroup, *, accept_loss: bool, wait_seconds: float) 
 
 
 async def rejoin(group: FencedGroup, node: str, *, accept_loss: bool) -> Outcome:
-    """Let a node that was set aside join again, as a replica of the present master."""
+    """Let a node set its store aside and copy the log of the present master."""
     command = FencedCommand(command="rejoin", node=node, accept_loss=accept_loss)
     result = await _give(group, node, command)
     if isinstance(result, Outcome):
@@ -238,7 +238,7 @@ def _in_words(result: FencedCommandResult, *, accept_loss: bool) -> str:
     if result.done:
         return f"{result.text} (lost: {loss})" if has_loss else result.text
     words = f"refused: {result.text}"
-    if has_loss and not accept_loss:
+    if has_loss and not accept_loss and "--accept-loss" not in result.text:
         words += f". It would lose {loss}; --accept-loss does it all the same"
     return words
 

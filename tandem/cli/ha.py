@@ -145,14 +145,14 @@ def resign(
 
 @app.command()
 def rejoin(
-    node: Annotated[str, typer.Argument(help="A node that set itself aside (QUARANTINED).")],
+    node: Annotated[str, typer.Argument(help="A node in QUARANTINE, or one with a doubtful copy.")],
     accept_loss: AcceptLossOption = False,
     config: ConfigOption = None,
 ) -> None:
-    """Let a node that was set aside join its group again, as a replica.
+    """Let a node set its store aside and copy the log of its group anew.
 
-    What only this node has is kept in a file beside its log. Exit status 0: it joins; 1: refused;
-    2: it could not be asked.
+    What it had stays in a directory beside the new store. Exit status 0: it does; 1: refused; 2: it
+    could not be asked.
     """
     from tandem.cli.group_orders import rejoin as order
 

@@ -19,8 +19,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-import msgspec
-
 from tandem.client.backoff import Backoff
 from tandem.client.errors import (
     ClientError,
@@ -145,12 +143,18 @@ class ClientCore:
         Raises:
             RouteNotFoundError: there is none, or no name server answers.
         """
+        known = self.routes.get(topic)
+        is_default = known is None or known.is_default
+        suspected = topic in self._suspects
         try:
-            data = yield from self._fetch_route(topic)
-            data = yield from self._confirm_route(topic, data)
-            is_default = data is None and topic not in self.routes and self._is_producer
+            data = yield from self._route_of(
+                topic, None if known is None or is_default else known.data, suspected=suspected
+            )
+            is_default = is_default and data is None and self._is_producer
             if is_default:
-                data = yield from self._fetch_route(AUTO_CREATE_TOPIC)
+                data = yield from self._route_of(
+                    AUTO_CREATE_TOPIC, known.data if known else None, suspected=suspected
+                )
         finally:
             self._tried_at[topic] = self.clock()
         if data is not None:
@@ -177,23 +181,19 @@ class ClientCore:
         )
         return _route_in(answer, topic)
 
-    def _confirm_route(
-        self, topic: str, first: TopicRouteData | None
+    def _route_of(
+        self, topic: str, known: TopicRouteData | None, *, suspected: bool
     ) -> Flow[TopicRouteData | None]:
-        """Join an answer with what is known; of a suspected route ask others until one has news."""
-        known = self.routes.get(topic)
-        if known is None or known.is_default:
-            return first
+        """Ask for a route and join it with what is known; if suspected, ask on until it is news."""
+        first = yield from self._fetch_route(topic)
         found = [first] if first is not None else []
-        if topic in self._suspects:
+        if suspected:
             for address in self._other_name_servers():
-                if found and _has_news(newest_route([*found, known.data]), known.data):
+                if found and (known is None or _has_news(newest_route(found, known), known)):
                     break
                 data = yield from self._second_opinion(address, topic)
                 found += [data] if data is not None else []
-        if not found:
-            return None
-        return _without_forgotten(newest_route([*found, known.data]), found)
+        return newest_route(found, known) if found else None
 
     def _second_opinion(self, address: str, topic: str) -> Flow[TopicRouteData | None]:
         ext = GetRouteInfoRequestHeader(topic, accept_standard_json_only=True)
@@ -338,16 +338,6 @@ def _has_news(found: TopicRouteData, known: TopicRouteData) -> bool:
     return any(
         address and before.get(name) != (epoch, address)
         for name, (epoch, address) in masters_of(found).items()
-    )
-
-
-def _without_forgotten(merged: TopicRouteData, found: list[TopicRouteData]) -> TopicRouteData:
-    """Leave out the broker names that only the known route had."""
-    names = {broker.broker_name for route in found for broker in route.broker_datas}
-    return msgspec.structs.replace(
-        merged,
-        broker_datas=[each for each in merged.broker_datas if each.broker_name in names],
-        queue_datas=[each for each in merged.queue_datas if each.broker_name in names],
     )
 
 

@@ -93,24 +93,39 @@ class TopicRoute:
         return dict(sorted(broker.broker_addrs.items())) if broker else {}
 
 
-def newest_route(routes: Sequence[TopicRouteData]) -> TopicRouteData:
-    """Return what several name servers say together; the first wins unless another knows better.
+def newest_route(
+    told: Sequence[TopicRouteData], known: TopicRouteData | None = None
+) -> TopicRouteData:
+    """Return what several name servers say together, and what is known; `told` must not be empty.
 
     Of a broker name that several tell of, the one with the highest master epoch is right: a name
-    server that was cut off goes on telling of the old master. `routes` must not be empty.
+    server that was cut off goes on telling of the old master. Else the first that has a master
+    wins. What is `known` wins only with a higher epoch, and not for broker names nobody tells of.
     """
-    best: dict[str, tuple[BrokerData, list[QueueData]]] = {}
-    for route in routes:
+    best: dict[str, tuple[BrokerData, TopicRouteData]] = {}
+    for route in told:
         for broker in route.broker_datas:
             name = broker.broker_name
-            if name not in best or _epoch(broker) > _epoch(best[name][0]):
-                queues = [queue for queue in route.queue_datas if queue.broker_name == name]
-                best[name] = (broker, queues)
+            if name not in best or _rank(broker) > _rank(best[name][0]):
+                best[name] = (broker, route)
+    for broker in known.broker_datas if known is not None else ():
+        name = broker.broker_name
+        if known is not None and name in best and _epoch(broker) > _epoch(best[name][0]):
+            best[name] = (broker, known)
     return msgspec.structs.replace(
-        routes[0],
+        told[0],
         broker_datas=[broker for broker, _ in best.values()],
-        queue_datas=[queue for _, queues in best.values() for queue in queues],
+        queue_datas=[
+            queue
+            for name, (_, route) in best.items()
+            for queue in route.queue_datas
+            if queue.broker_name == name
+        ],
     )
+
+
+def _rank(broker: BrokerData) -> tuple[int, bool]:
+    return _epoch(broker), MASTER_ID in broker.broker_addrs
 
 
 def masters_of(data: TopicRouteData) -> dict[str, tuple[int, str]]:

@@ -69,3 +69,18 @@ def test_a_node_that_does_not_start_is_told(tmp_path: Path) -> None:
         ):
             pass
         assert cluster.status()[0].state is NodeState.RUNNING
+
+
+def test_a_fenced_group_replaces_its_master(tandem_fenced_cluster: RunningCluster) -> None:
+    cluster = tandem_fenced_cluster
+    with tandem.BlockingProducer(cluster.name_servers, group="test") as producer:
+        first = producer.send(tandem.Message("orders", b"one"))
+        killed = cluster.kill_master()
+        second = producer.send(tandem.Message("orders", b"two"))
+    assert (first.status, second.status) == (tandem.SendStatus.SEND_OK,) * 2
+    assert cluster.wait_for_master(other_than=killed) == cluster.master()
+    cluster.start(killed)
+    cluster.wait_in_sync()
+    with tandem.BlockingPullConsumer(cluster.name_servers, group="test") as consumer:
+        bodies = {message.body for message in consumer.messages("orders", until_end=True)}
+    assert bodies == {b"one", b"two"}

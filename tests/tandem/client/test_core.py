@@ -276,3 +276,22 @@ def test_a_silent_name_server_is_not_asked_again_for_a_while() -> None:
     shell.now += ROUTE_RETRY_SECONDS
     shell.run(core.route("orders", shell.now + 3))
     assert shell.calls_to(ROUTE_CODE)[4:] == [SECOND_NAME_SERVER]
+
+
+def test_a_guessed_route_without_a_master_is_looked_for_again_also_elsewhere() -> None:
+    first, second = FakeBroker(), FakeBroker()
+    shell = HandShell({NAME_SERVER: first, SECOND_NAME_SERVER: second})
+    core = producer_core(shell, f"{NAME_SERVER};{SECOND_NAME_SERVER}")
+    first.routes["TBW102"] = second.routes["TBW102"] = route_of(("broker-a", {1: SLAVE}))
+    route = shell.run(core.route("new", shell.now + 3, for_sends=True))
+    assert (route.is_default, route.publish_queues) == (True, ())
+    core.suspect_route("new")
+    second.routes["TBW102"] = ONE_BROKER
+    route = shell.run(core.route("new", shell.now + 3, for_sends=True))
+    assert route.is_default
+    assert {queue.address for queue in route.publish_queues} == {MASTER}
+    core.suspect_route("new")
+    second.routes["new"] = route_of(("broker-a", {0: MASTER}), queue_nums=7)
+    shell.now += ROUTE_RETRY_SECONDS
+    route = shell.run(core.route("new", shell.now + 3, for_sends=True))
+    assert not route.is_default

@@ -110,3 +110,18 @@ def test_without_epochs_the_first_route_is_taken_and_others_add_what_it_lacks() 
 
 def test_a_broker_name_without_master_has_an_empty_address() -> None:
     assert masters_of(route_of(("broker-a", {1: SLAVE}))) == {"broker-a": (-1, "")}
+
+
+def test_a_route_with_a_master_is_worth_more_than_one_without() -> None:
+    without, with_master = route_of(("broker-a", {1: SLAVE})), route_of(("broker-a", {0: MASTER}))
+    assert newest_route([without, with_master]) == with_master
+
+
+def test_what_is_known_wins_only_with_a_higher_epoch() -> None:
+    told = with_epoch(3, MASTER)
+    assert newest_route([told], with_epoch(4, OTHER_MASTER)) == with_epoch(4, OTHER_MASTER)
+    assert newest_route([told], with_epoch(3, OTHER_MASTER)) == told
+    classic = route_of(("broker-a", {1: SLAVE}))
+    assert newest_route([classic], route_of(("broker-a", {0: MASTER}))) == classic
+    gone = route_of(("broker-b", {0: MASTER}))
+    assert newest_route([classic], gone) == classic

@@ -1,0 +1,124 @@
+"""The client against a fenced group of real nodes that loses its master, in several ways."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+import tandem
+from tandem.testing import RunningCluster, running_fenced_cluster
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    with running_fenced_cluster(tmp_path_factory.mktemp("fenced")) as running:
+        yield running
+
+
+async def test_sends_of_every_contract_outlive_a_killed_master(cluster: RunningCluster) -> None:
+    cluster.wait_in_sync()
+    async with tandem.Producer(cluster.name_servers, group="PG", resend_until_ok=True) as producer:
+        for ack in tandem.Ack:
+            result = await producer.send(tandem.Message("contracts", b"before"), ack=ack)
+            assert result.status is tandem.SendStatus.SEND_OK
+        killed = await trio.to_thread.run_sync(cluster.kill_master)
+        start = trio.current_time()
+        for ack in reversed(tandem.Ack):
+            result = await producer.send(tandem.Message("contracts", b"after"), ack=ack)
+            assert result.status is tandem.SendStatus.SEND_OK
+        assert trio.current_time() - start < 8.0
+    cluster.start(killed)
+    cluster.wait_in_sync()
+
+
+async def test_many_sends_and_a_reader_go_on_through_a_frozen_master(
+    cluster: RunningCluster,
+) -> None:
+    cluster.wait_in_sync()
+    acknowledged: set[str] = set()
+    read: list[str] = []
+    positions: list[tuple[int, int]] = []
+    frozen = cluster.wait_for_master()
+    done = trio.Event()
+
+    async def send(producer: tandem.Producer) -> None:
+        for number in range(60):
+            messages = [tandem.Message("frozen", b"%d %d" % (number, each)) for each in range(5)]
+            for outcome in await producer.send_many(messages):
+                assert isinstance(outcome, tandem.SendResult), outcome
+                assert outcome.status is tandem.SendStatus.SEND_OK, outcome.reason
+                acknowledged.add(outcome.msg_id)
+            if number == 20:
+                cluster.pause(frozen)
+            await trio.sleep(0.01)
+        done.set()
+
+    async def follow(consumer: tandem.PullConsumer) -> None:
+        seen = tandem.DuplicateFilter()
+        async for message in consumer.messages("frozen"):
+            positions.append((message.queue_id, message.queue_offset))
+            if not seen.is_duplicate(message):
+                read.append(message.properties["UNIQ_KEY"])
+
+    async with (
+        tandem.Producer(
+            cluster.name_servers, group="PG", resend_until_ok=True, send_msg_timeout_ms=20_000
+        ) as producer,
+        tandem.PullConsumer(cluster.name_servers, group="CG") as consumer,
+        trio.open_nursery() as nursery,
+    ):
+        await producer.send(tandem.Message("frozen", b"first"))
+        nursery.start_soon(send, producer)
+        nursery.start_soon(follow, consumer)
+        with trio.fail_after(50):
+            await done.wait()
+            while not acknowledged <= set(read):
+                await trio.sleep(0.05)
+        nursery.cancel_scope.cancel()
+    cluster.resume(frozen)
+    cluster.wait_in_sync()
+    assert len(read) == len(set(read))
+    assert len(positions) == len(set(positions)), "an offset was read twice"
+
+
+async def test_a_commit_outlives_the_master_that_took_it(cluster: RunningCluster) -> None:
+    cluster.wait_in_sync()
+    async with (
+        tandem.Producer(cluster.name_servers, group="PG") as producer,
+        tandem.PullConsumer(cluster.name_servers, group="CG") as consumer,
+    ):
+        results = [
+            await producer.send(tandem.Message("commits", b"x"), queue_id=0) for _ in range(3)
+        ]
+        queue = results[0].queue
+        await consumer.update_consume_offset(queue, 2)
+        killed = await trio.to_thread.run_sync(cluster.kill_master)
+        with trio.fail_after(20):
+            assert await consumer.fetch_consume_offset(queue) == 2
+            await consumer.update_consume_offset(queue, 3)
+            assert await consumer.fetch_consume_offset(queue) == 3
+    cluster.start(killed)
+    cluster.wait_in_sync()
+
+
+def test_the_example_loses_nothing(cluster: RunningCluster) -> None:
+    cluster.wait_in_sync()
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "failover.py"), str(cluster.spec.file), "60"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "acknowledged 60 of 60" in done.stdout
+    assert "lost 0;" in done.stdout
