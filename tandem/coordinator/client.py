@@ -501,18 +501,25 @@ def _broken_in_words(endpoint: str) -> Iterator[None]:
     try:
         yield
     except (httpcore.ConnectError, httpcore.ConnectTimeout, httpcore.PoolTimeout) as error:
-        raise NotSentError(f"no connection to {endpoint}: {_words(error)}") from error
+        words = _words(error, type(error).__name__)
+        raise NotSentError(f"no connection to {endpoint}: {words}") from error
     except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
         raise CoordinatorUnavailableError(
-            f"the connection to {endpoint} broke: {_words(error)}"
+            f"the connection to {endpoint} broke: {_words(error, _without_words(endpoint))}"
         ) from error
 
 
-def _words(error: BaseException) -> str:
+def _without_words(endpoint: str) -> str:
+    if endpoint.startswith("https:"):
+        # A server that wants a certificate says so in an alert, which a reset may overtake.
+        return "closed by the other side; if it wants a certificate, set cert_file and key_file"
+    return "closed by the other side"
+
+
+def _words(error: BaseException, words: str) -> str:
     """What the innermost cause says; those around it say that there was one."""
     cause: BaseException | None = error
-    text = type(error).__name__
     while cause is not None:
-        text = str(cause) or text
+        words = str(cause) or words
         cause = cause.__cause__ or cause.__context__
-    return text
+    return words
