@@ -1,5 +1,7 @@
 """Followers of a fenced group: beside a master of ours, and beside bytes that play one."""
 
+import random
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -227,6 +229,31 @@ async def test_a_follower_stopped_at_any_moment_goes_on_where_it_was(
                 assert set(b.epochs.entries) <= set(master.epochs.entries)
             async with world.follower(epoch=6) as b:
                 await master.wait_acked("b")
+                assert b.log == master.log
+                assert b.epochs.entries == master.epochs.entries
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_a_follower_that_lost_power_gets_again_what_it_lost(
+    autojump_clock: MockClock, seed: int
+) -> None:
+    """Its epoch file is on disk in any case, of its log what was flushed and perhaps some more."""
+    chance = random.Random(seed)
+    async with open_world() as world:
+        for number in range(6):
+            world.fill("a", BODIES[number * 10 : number * 10 + 10], epoch=number + 1)
+        async with world.master() as master:
+            async with world.follower(epoch=6):
+                await trio.sleep(chance.uniform(0, 0.05))
+                disk = world.disk("b").powered_off(chance)
+            world.disks["b"] = disk
+            with world.open_store("b", is_slave=True) as store:
+                end = store.max_physical_offset
+            world.epochs("b").trim_to_log(end)
+            async with world.follower(epoch=6) as b:
+                await master.wait_acked("b")
+                await trio.sleep(0.05)
+                assert b.outcome is None
                 assert b.log == master.log
                 assert b.epochs.entries == master.epochs.entries
 
