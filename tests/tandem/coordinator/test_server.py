@@ -177,6 +177,7 @@ async def test_a_damaged_journal_or_a_taken_port_is_told_and_lets_go(tmp_path: P
 # --- time --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_pause_takes_nothing_from_a_lease() -> None:
     async with running_server() as (server, port), connected(port) as client:
         lease = await client.grant(2)
@@ -192,6 +193,7 @@ async def test_a_pause_takes_nothing_from_a_lease() -> None:
         assert list((await client.read("/")).values) == ["/a"]
 
 
+@pytest.mark.slow
 async def test_standing_still_takes_nothing_from_a_lease_but_time_does() -> None:
     file = MemoryFile()
     server = CoordinatorServer(Journal(file))
@@ -212,6 +214,7 @@ async def test_standing_still_takes_nothing_from_a_lease_but_time_does() -> None
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.slow
 async def test_the_wall_clock_may_jump(monkeypatch: pytest.MonkeyPatch) -> None:
     wall_clock = iter(itertools.cycle((0.0, 2e9, 1e9)))
     monkeypatch.setattr(time, "time", lambda: next(wall_clock))
