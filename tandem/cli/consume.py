@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 GROUP_WITHOUT_OFFSETS: Final = "tandem-consume"
 MESSAGES_PER_PULL_MAX: Final = 256
-FOLLOW_SUSPEND_MS: Final = 15_000
-"""How long a broker holds a pull that finds nothing."""
+FOLLOW_SUSPEND_MS: Final = 2_000
+"""How long a broker holds a pull that finds nothing; a frozen one is found out 5 s later."""
 
 RETRY_SECONDS: Final = 1.0
 

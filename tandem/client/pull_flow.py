@@ -78,6 +78,11 @@ SWITCH_SECONDS: Final = 12.0
 SILENT_ATTEMPT_SECONDS: Final = 1.0
 """What a master gets that did not answer lately: enough to notice that it is back."""
 
+FENCED_SUSPEND_MS: Final = 2_000
+"""Longest that a reader lets a broker of a fenced group hold a pull. A frozen one is found out when
+the answer is overdue, so this bounds how long a reader hangs on it: 7 s. It costs an idle reader a
+request for each queue every 2 s."""
+
 BEYOND_END_SECONDS: Final = 15.0
 """How long a master may say that a reader is beyond the end: longer than a switch."""
 
@@ -311,8 +316,7 @@ class Puller:
             CompressedBodyError: a body that this client cannot read.
             OffsetBeyondEndError: the queue has become shorter than what was read from it.
         """
-        if cursor.end is not None:
-            suspend_timeout_ms = 0
+        suspend_timeout_ms = self._suspend_ms(cursor, suspend_timeout_ms)
         try:
             result, address = yield from self._pull(
                 cursor.queue, cursor.offset, max_msg_nums, cursor.tags, suspend_timeout_ms
@@ -340,6 +344,14 @@ class Puller:
         if end is None:
             return result.messages
         return [message for message in result.messages if message.queue_offset < end]
+
+    def _suspend_ms(self, cursor: Cursor, wanted_ms: int) -> int:
+        """How long a broker may hold the next pull of a reader."""
+        if cursor.end is not None:
+            return 0
+        route = self._core.routes.get(cursor.queue.topic)
+        is_fenced = route is not None and route.is_fenced(cursor.queue.broker_name)
+        return min(wanted_ms, FENCED_SUSPEND_MS) if is_fenced else wanted_ms
 
     def _check_beyond_end(self, cursor: Cursor, result: PullResult, address: str) -> None:
         """A broker says that the queue ends before `cursor`: stay, but not for ever."""

@@ -14,7 +14,13 @@ from tandem.client.errors import (
     RouteNotFoundError,
 )
 from tandem.client.flow import Call
-from tandem.client.pull_flow import BEYOND_END_SECONDS, Cursor, Puller, Start
+from tandem.client.pull_flow import (
+    BEYOND_END_SECONDS,
+    FENCED_SUSPEND_MS,
+    Cursor,
+    Puller,
+    Start,
+)
 from tandem.client.results import MessageQueue, PullResult, PullStatus
 from tandem.wire.message import Message, encode_batch_body, encode_record
 from tandem.wire.message_properties import PROPERTY_TAGS
@@ -518,3 +524,18 @@ def test_opening_a_reader_fails_when_its_time_is_over_or_at_once_if_that_will_no
     assert 1 < bench.shell.now - start <= 2
     with pytest.raises(RouteNotFoundError, match="no such topic"):
         bench.shell.run(bench.puller.open_cursors("typo", Start.EARLIEST, "*", until_end=False))
+
+
+def test_a_reader_lets_a_fenced_groups_broker_hold_its_pulls_only_shortly() -> None:
+    bench = Bench()
+    cursor = cursor_at(bench, 3)
+    bench.shell.run(bench.puller.read(cursor, 32, 15_000))
+    fence(bench)
+    bench.shell.run(bench.puller.read(cursor, 32, 15_000))
+    bench.shell.run(bench.puller.read(cursor, 32, 15_000))
+    holds = [
+        request.decode_header(PullMessageRequestHeader).suspend_timeout_millis
+        for request in bench.master.requests
+        if request.code == PULL
+    ]
+    assert (holds[0], holds[-1]) == (15_000, FENCED_SUSPEND_MS)
