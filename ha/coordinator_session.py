@@ -137,6 +137,7 @@ class CoordinatorSession:
         Raises:
             CoordinatorError: they could not be read.
         """
+        known = self.view.revision if self.view else 0
         snapshot = await limited(self._coordinator.read(self.keys.prefix))
         try:
             view = read_view(snapshot, self.keys)
@@ -144,6 +145,8 @@ class CoordinatorSession:
             self._tell(f"cannot read the group's records: {error}")
             raise CoordinatorUnavailableError(str(error)) from error
         self._tell("")
+        if view.revision < known:
+            self._went_back(known, view.revision)
         if self.view is None or view.revision >= self.view.revision:
             is_news = self.view is None or view.revision > self.view.revision
             self.view = view
@@ -152,6 +155,19 @@ class CoordinatorSession:
                 self._on_view(view)
                 self.changed.notify()
         return self.view
+
+    def _went_back(self, known: int, revision: int) -> None:
+        """What was known before this reading began is not there any more.
+
+        Only a coordinator that was set back does that, and nothing known of it counts.
+        """
+        _log.error(
+            "the coordinator went back from revision %d to %d: was it restored from a backup?",
+            known,
+            revision,
+        )
+        self.view = None
+        self._lost.set()
 
     async def transact(
         self, compares: Sequence[Compare], operations: Sequence[Put | Delete]
@@ -304,7 +320,7 @@ class CoordinatorSession:
                 pause_seconds = min(RETRY_SECONDS, interval_seconds)
             with trio.move_on_after(pause_seconds):
                 await self._lost.wait()
-                raise LeaseLostError("its record is gone")
+                raise LeaseLostError("its record is gone, or the coordinator was set back")
 
     def _lease_is_lost(self, reason: str) -> None:
         if self.lease is None:

@@ -173,7 +173,7 @@ class Election:
 
     def turn(self, view: GroupView, own: OwnFacts, since: float) -> float:
         """Return when a candidate may ask the coordinator, which published its end at `since`."""
-        if view.state is None:
+        if view.state is None or view.state.preferred == own.name:
             return since
         ranks = ranked(view.state, view.nodes)
         rank = ranks.index(own.name) if own.name in ranks else 0

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
-from ha.coordinator_session import CoordinatorSession, is_ours
+from ha.candidacy import Candidacy
+from ha.coordinator_session import CoordinatorSession
 from ha.election import (
     Bootstrap,
     Disown,
@@ -34,8 +35,6 @@ from ha.election import (
     Refuse,
     Run,
     Wait,
-    state_if_won,
-    why_switched,
 )
 from ha.epoch_file import EpochFile, encode
 from ha.errors import LocalHAError
@@ -52,7 +51,7 @@ from ha.events import (
 from ha.fenced_client import NeedsFullCopy, NeedsTruncation
 from ha.fenced_commands import FencedCommands
 from ha.fenced_config import AckLevel
-from ha.fenced_master import FencedMaster, Won
+from ha.fenced_master import FencedMaster
 from ha.fenced_status import fenced_status, runtime_info
 from ha.replica_file import ReplicaFile
 from ha.replica_follower import ReplicaFollower
@@ -64,10 +63,9 @@ from store.truncation import TruncationIntent, write_intent
 from tandem.coordinator.interface import (
     Compare,
     CoordinatorError,
-    CoordinatorUnavailableError,
     Put,
 )
-from tandem.wire.group_state import GroupState, LeaderRecord, NodeRecord, encode_record
+from tandem.wire.group_state import GroupState, NodeRecord, encode_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,6 +75,7 @@ if TYPE_CHECKING:
     from ha.events import OnEvent
     from ha.fenced_client import FollowerOutcome
     from ha.fenced_config import FencedConfig
+    from ha.fenced_master import Won
     from ha.group_transfer_service import Done
     from ha.network import Network
     from store import MessageStore
@@ -555,7 +554,17 @@ class FencedHAService:
             end = self.store.max_physical_offset
             _log.info("runs for epoch %d with a log up to %d", epoch, end)
             await self._publish()
-            won = await self._campaign(epoch, end)
+            candidacy = Candidacy(
+                self.session,
+                self._election,
+                epoch=epoch,
+                log_end=end,
+                own=self._own,
+                decide=self._decide,
+                boottime=self._boottime,
+                wall_clock_ms=self._wall_clock_ms,
+            )
+            won = await candidacy.run()
         finally:
             if won is None and self.role is ReplicaRole.CANDIDATE:
                 self.role = ReplicaRole.FOLLOWER
@@ -569,81 +578,6 @@ class FencedHAService:
             await self.session.publish()
         except CoordinatorError as error:
             _log.info("the end of the log could not be published: %s", error)
-
-    async def _campaign(self, epoch: int, end: int) -> Won | None:
-        """Ask the coordinator when it is our turn, until it is known who won."""
-        since = self._boottime()
-        while self._decide() == Run(epoch) and self.session.holds():
-            view = self.session.view
-            if view is None:
-                return None
-            turn = self._election.turn(view, self._own(), since)
-            if turn > self._boottime():
-                await self._until_changed(turn - self._boottime())
-                continue
-            try:
-                won = await self._ask_for(epoch, end, view)
-            except CoordinatorUnavailableError as error:
-                _log.warning("whether epoch %d was won is not known: %s", epoch, error)
-                await trio.sleep(RETRY_SECONDS)
-                continue
-            if won is not None:
-                return won
-        # Also a transaction that nobody answered may have won.
-        return self._won_after_all(epoch, end)
-
-    async def _ask_for(self, epoch: int, end: int, view: GroupView) -> Won | None:
-        """Ask once to be master; None if it was not taken.
-
-        Asked again after an answer that was lost, it compares the same revisions: only one of all
-        these transactions can be taken, and whichever was shows in the record.
-
-        Raises:
-            CoordinatorUnavailableError: nobody knows.
-            LeaseLostError: this node is not registered any more.
-        """
-        if view.state is None or view.state.epoch + 1 != epoch:
-            return None
-        state = state_if_won(
-            view.state,
-            view.nodes,
-            self._own(),
-            reason=why_switched(view.state, self.config.name),
-            wall_clock_ms=self._wall_clock_ms(),
-        )
-        keys, session = self.session.keys, self.session
-        leader = LeaderRecord(node=self.config.name, session=session.session, epoch=epoch)
-        result = await session.transact(
-            [Compare(keys.state, view.state_revision), Compare(keys.leader, 0)],
-            [
-                Put(keys.state, encode_record(state)),
-                Put(keys.leader, encode_record(leader), session.lease_id),
-            ],
-        )
-        if result.succeeded:
-            return Won(
-                state=state,
-                state_revision=result.revision,
-                leader_revision=result.revision,
-                log_end=end,
-            )
-        await session.refresh()
-        return self._won_after_all(epoch, end)
-
-    def _won_after_all(self, epoch: int, end: int) -> Won | None:
-        """Return what the coordinator says of an earlier transaction of ours, if it was taken."""
-        view = self.session.view
-        if view is None or view.state is None or self.session.lease is None:
-            return None
-        is_master = (view.state.epoch, view.state.master) == (epoch, self.config.name)
-        if not is_master or not is_ours(view.leader, self.session.session, epoch):
-            return None
-        return Won(
-            state=view.state,
-            state_revision=view.state_revision,
-            leader_revision=view.leader_revision,
-            log_end=end,
-        )
 
     # -- leading ---------------------------------------------------------------------------------
 

@@ -309,6 +309,8 @@ class FencedMaster:
 
     def _after_progress(self) -> None:
         """Tell everybody who waits for what has just been reached."""
+        if self.closed_because:
+            return
         confirm = self.isr.confirm
         if confirm > self._told_confirm:
             self._told_confirm = confirm

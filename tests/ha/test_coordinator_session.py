@@ -196,6 +196,26 @@ async def test_the_record_is_kept_roughly_true_and_troubles_are_told_at_once(
         assert node.record.trouble == "a sync failed"
 
 
+async def test_a_coordinator_that_was_set_back_is_believed_after_the_lease_was_given_up(
+    autojump_clock: MockClock,
+) -> None:
+    async with running() as node:
+        image = node.coordinator.store.image()
+        await node.registered()
+        for number in range(5):
+            await node.client.transact([], [Put(f"{KEYS.prefix}other", b"%d" % number)])
+        await trio.sleep(2)
+        known = node.session.view
+        assert known is not None
+        node.coordinator.restore(image)
+        await trio.sleep(3)
+        assert len(node.lost) == 1
+        assert node.session.view is not None
+        assert node.session.view.revision < known.revision
+        assert node.session.holds()
+        assert node.record == node.describe()
+
+
 async def test_closing_ends_what_hangs_on_the_lease(autojump_clock: MockClock) -> None:
     async with running() as node:
         await node.registered()

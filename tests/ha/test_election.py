@@ -199,6 +199,12 @@ def test_the_longest_log_goes_first() -> None:
     assert turns == {"c": 100.0, "b": 100.15, "a": 100.3}
 
 
+def test_the_preferred_node_need_not_wait_for_longer_logs() -> None:
+    state = msgspec.structs.replace(STATE, preferred="c")
+    group = view(state, None, node("a"), node("b"), node("c", end=20))
+    assert Election().turn(group, own("c"), 100.0) == 100.0
+
+
 def test_only_who_can_win_is_ranked() -> None:
     nodes = (node("a", incarnation="a2"), node("b", trouble="full"), node("c"), node("d"))
     assert ranked(STATE, view(STATE, None, *nodes).nodes) == ["c"]
