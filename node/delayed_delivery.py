@@ -49,16 +49,16 @@ class DelayedDelivery:
         *,
         wall_clock_ms: Callable[[], int],
         random: Random,
-        is_journaled: bool = False,
+        journaled: DelayOffsetTable | None = None,
     ) -> None:
-        """Take up the delivery where its files say.
+        """Take up the delivery where its files say, or where `journaled` does.
 
-        With `is_journaled`, progress is what was put, durable or not: it is written into the log
-        behind the messages, so it is known no earlier than they are.
+        There, progress is what was put, durable or not: it is written into the log behind the
+        messages, so no later master knows of it without them.
         """
         self._store = store
         directory = store.config.directory
-        self._offsets = delay_offset_table(disk, directory, wall_clock_ms)
+        self._offsets = journaled or delay_offset_table(disk, directory, wall_clock_ms)
         self._schedule = ScheduleMessageService(
             store.delay_levels,
             self._offsets,
@@ -66,7 +66,7 @@ class DelayedDelivery:
             message=store.commit_log.message,
             put=self._put,
             flushed_where=lambda: (
-                store.max_physical_offset if is_journaled else store.flushed_where
+                store.max_physical_offset if journaled is not None else store.flushed_where
             ),
             wall_clock_ms=wall_clock_ms,
         )

@@ -26,7 +26,6 @@ from node.connection import Outbox
 from node.consumer_offset_table import ConsumerOffsetTable
 from node.delayed_delivery import DELAYING_TOPICS, DelayedDelivery, delay_offset_table
 from node.dispatcher import Dispatcher
-from node.errors import RequestError
 from node.group_journal import GroupJournal, JournalFile
 from node.handlers.admin import Admin
 from node.handlers.client_heartbeat import ClientHeartbeat
@@ -46,7 +45,6 @@ from node.server import Server
 from node.store_settings import FlushDiskType
 from node.topic_config_table import TopicConfigTable, system_topics
 from store import MessageStore, StoreError
-from store.errors import TableFileError
 from store.table_file import TableFile
 from tandem.wire.message import Host
 from tandem.wire.request_code import RequestCode
@@ -166,6 +164,7 @@ class _Tables:
     def __init__(self, config: NodeConfig, machine: Machine) -> None:
         directory, disk, clock = str(config.directory), machine.disk, machine.wall_clock_ms
         self.topics = TopicConfigTable(TableFile(disk, f"{directory}/config/topics.json"), clock)
+        self.topics.is_copy = True
         self.offsets = ConsumerOffsetTable(
             TableFile(disk, f"{directory}/config/consumerOffset.json"), clock
         )
@@ -187,18 +186,11 @@ class _Tables:
         self.show_offsets(None)
 
     def show_topics(self, topics: list[TopicConfig] | None) -> None:
-        """Have the node's table say what is confirmed.
-
-        Raises:
-            TableFileError: It cannot be saved.
-        """
-        try:
-            if topics is None:
-                self.topics.replace_topics(self.confirmed.topics)
-            else:
-                self.topics.adopt(topics)
-        except RequestError as error:
-            raise TableFileError(error.remark) from error
+        """Have the node's table say what is confirmed."""
+        if topics is None:
+            self.topics.replace_topics(self.confirmed.topics)
+        else:
+            self.topics.adopt(topics)
 
     def show_offsets(self, offsets: ConsumerOffsets | None) -> None:
         """Have the node's table say what is confirmed."""
@@ -356,19 +348,15 @@ class _FencedNode:
         own_topics = system_topics(
             settings.cluster.name, self._config.node.group, auto_create_queue_nums=queue_nums
         )
-        try:
-            self._journal.open(own_topics)
-        except RequestError as error:
-            raise StoreError(f"the journal of epoch {epoch} cannot be begun: {error}") from error
+        self._journal.open(own_topics)
         for level, offset in self._tables.confirmed.delay.items():
             self._tables.delay.update(level, offset)
-        self._tables.delay.save()
         self._delayed = DelayedDelivery(
             self._store,
             self._machine.disk,
             wall_clock_ms=self._machine.wall_clock_ms,
             random=self._machine.random,
-            is_journaled=True,
+            journaled=self._tables.delay,
         )
         self._journal.delay_progress = self._delayed.progress
         self._delayed.start(self._services, self._after_round)

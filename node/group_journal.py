@@ -154,6 +154,7 @@ class GroupJournal:
         self._safe_position = self.position
         self._saved_position = -1
         self._own_from = 0
+        self._own_topics: list[TopicConfig] = []
         self._pending: deque[tuple[int, JournalRecord]] = deque()
         self._latest: ConsumerOffsets = {}
         self._batch: ConsumerOffsets = {}
@@ -277,7 +278,6 @@ class GroupJournal:
             topics: Those that the master creates for itself.
 
         Raises:
-            RequestError: the store does not take a record.
             JournalFormatError: see `catch_up`.
         """
         self.catch_up()
@@ -285,11 +285,16 @@ class GroupJournal:
         self.is_master = True
         self._own_from = self.position
         self._latest = self.tables.copy().offsets
-        missing = [each for each in topics if self.tables.topics.get(each.topic_name) != each]
+        self._own_topics = topics
+        missing = self._missing_topics()
         if missing:
             self.on_topics(missing)
-            self.write(TopicsChanged(missing))
-        self.write_snapshot()
+        self._snapshot_deadline = trio.current_time()
+        self._write_regularly(trio.current_time())
+
+    def _missing_topics(self) -> list[TopicConfig]:
+        topics = self._as_written().topics
+        return [each for each in self._own_topics if each.topic_name not in topics]
 
     def write(self, record: JournalRecord) -> None:
         """Put one record. It is confirmed later.
@@ -323,6 +328,9 @@ class GroupJournal:
         Raises:
             RequestError: see `write`.
         """
+        missing = self._missing_topics()
+        if missing:
+            self.write(TopicsChanged(missing))
         bytes_max = min(RECORD_BYTES_MAX, self._store.config.max_message_size_bytes // 2)
         for part in self._as_written().snapshot(bytes_max):
             self.write(part)

@@ -9,6 +9,7 @@ Of the topics that RocketMQ creates for itself, those of features that this brok
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from store.table_file import TableFile
+
+_log = logging.getLogger(__name__)
 
 PERM_ALL: Final = PERM_READ | PERM_WRITE | PERM_INHERIT
 
@@ -94,6 +97,7 @@ class TopicConfigTable:
         on_change: Called after each change (to register it).
         before_update: Called with what `update` is about to change (to write it into the journal
             of a fenced group); it may raise `RequestError`, and nothing is changed.
+        is_copy: The file is for other programs: a change shows even if it cannot be saved.
     """
 
     def __init__(
@@ -104,6 +108,7 @@ class TopicConfigTable:
     ) -> None:
         self.on_change = on_change
         self.before_update: Callable[[tuple[TopicConfig, ...]], None] = _no_objection
+        self.is_copy = False
         self._file = file
         self._wall_clock_ms = wall_clock_ms
         saved = file.load(TopicConfigSerializeWrapper) or TopicConfigSerializeWrapper()
@@ -212,9 +217,11 @@ class TopicConfigTable:
                 }
             )
         except StoreError as error:
-            raise RequestError(
-                ResponseCode.SYSTEM_ERROR, f"the topic table cannot be saved: {error}"
-            ) from error
+            if not self.is_copy:
+                raise RequestError(
+                    ResponseCode.SYSTEM_ERROR, f"the topic table cannot be saved: {error}"
+                ) from error
+            _log.warning("the copy of the topic table cannot be saved: %s", error)
         self._version = configs.data_version
         self._topics = configs.topic_config_table
         self.on_change()

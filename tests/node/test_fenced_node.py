@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -331,3 +332,22 @@ async def test_a_learner_copies_the_confirmed_log_of_whoever_is_master(
         assert b"for the learner" in received
         assert sorted((await world.status(master)).isr) == list(NAMES)
         await stream.aclose()
+
+
+async def test_rounds_that_end_soon_are_spaced(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts: list[float] = []
+
+    async def fail_at_once(*_: object) -> None:
+        starts.append(trio.current_time())
+        await trio.lowlevel.checkpoint()
+
+    monkeypatch.setattr(node.fenced_node, "_run_round", fail_at_once)
+    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+        with trio.move_on_after(60):
+            await world.start("a1")
+    pauses = [later - earlier for earlier, later in pairwise(starts)]
+    assert pauses[0] < 0.1
+    assert all(later > earlier - 0.001 for earlier, later in pairwise(pauses))
+    assert 4.9 < pauses[-1] < 5.1

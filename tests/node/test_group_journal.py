@@ -397,3 +397,33 @@ async def test_a_damaged_state_file_is_told() -> None:
     disk.replace("s/config/groupJournal.json", b"{")
     with pytest.raises(JournalFormatError, match="remove it"):
         JournalFile(disk, "s").load()
+
+
+async def test_a_master_leaves_its_own_topics_as_an_operator_made_them() -> None:
+    node = Node()
+    node.open_as_master(topic("TBW102", 8))
+    node.journal.topics_changed((topic("TBW102", 2),))
+    node.journal.write_snapshot()
+    node.confirm()
+    assert node.journal.tables.topics["TBW102"] == topic("TBW102", 2)
+
+
+async def test_a_master_that_cannot_write_at_first_tells_everything_later(
+    autojump_clock: MockClock,
+) -> None:
+    node = Node()
+    node.store.become_master()
+    node.store.fence("the disk is full")
+    node.journal.open([topic("TBW102")])
+    assert node.shown == [("topics", [topic("TBW102")])]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(node.journal.run)
+        await trio.sleep(2)
+        node.store.unfence()
+        await trio.sleep(2)
+        node.confirm()
+        nursery.cancel_scope.cancel()
+    assert node.records() == [
+        TopicsChanged([topic("TBW102")]),
+        SnapshotPart(0, 1, [topic("TBW102")], {}, {}),
+    ]

@@ -184,3 +184,13 @@ def test_what_others_decided_on_is_not_asked_about(tmp_path: Path) -> None:
     topics.replace_topics({"U": TopicConfig(topic_name="U")})
     assert changes.count == 2
     assert list(table(tmp_path).configs.topic_config_table) == ["U"]
+
+
+def test_a_copy_for_other_programs_shows_what_cannot_be_saved(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    topics = table(tmp_path, FullDisk())
+    topics.is_copy = True
+    topics.update(TopicConfig(topic_name="T"))
+    assert topics.get("T") is not None
+    assert "cannot be saved" in caplog.text
