@@ -287,6 +287,32 @@ async def test_a_frozen_master_is_left_and_dialled_again(autojump_clock: MockClo
         assert b.follower.trouble == ""
 
 
+async def test_an_idle_link_stays_up_with_one_word_a_second_each_way(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world, world.master() as master, world.follower() as b:
+        await master.wait_acked("b")
+        b.events.clear()
+        await trio.sleep(20)
+        assert [type(event) for event in b.events] == [ReplicaReported] * len(b.events)
+        assert 19 <= len(b.events) <= 21
+        assert [call[0] for call in master.calls] == ["connected", "attached"]
+        assert trio.current_time() - b.follower.last_frame_at < 1.1
+
+
+async def test_a_master_that_takes_no_reports_is_left(autojump_clock: MockClock) -> None:
+    """Only that direction is stalled: the master goes on sending, and gives the follower up."""
+    async with open_world() as world, world.master() as master, world.follower() as b:
+        await master.wait_acked("b")
+        world.network.stall(IPS["b"], IPS["a"])
+        await trio.sleep(3.5)
+        assert "b" not in master.server.links
+        assert not b.follower.link_up
+        world.network.heal(IPS["b"], IPS["a"])
+        master.put()
+        await master.wait_acked("b")
+
+
 async def test_a_slow_link_loses_nothing(autojump_clock: MockClock) -> None:
     async with open_world(NetworkSettings(split_chance=0.9, short_send_chance=0.5)) as world:
         world.fill("a", BODIES, epoch=1)
