@@ -14,7 +14,6 @@ master and takes puts again.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -22,7 +21,6 @@ import trio
 
 from ha.replica_role import ReplicaRole
 from store.errors import StoreError
-from store.truncation import want_set_aside
 from tandem.coordinator.interface import Compare, CoordinatorError, Delete, Put
 from tandem.wire.group_state import encode_record
 from tandem.wire.ha_status import FencedCommandResult
@@ -34,13 +32,10 @@ if TYPE_CHECKING:
     from ha.election import GroupView
     from ha.fenced_config import FencedConfig
     from ha.fenced_master import FencedMaster
-    from ha.replica_file import ReplicaFile
+    from ha.own_replica import OwnReplica
     from store import MessageStore
-    from store.disk import Disk
     from tandem.wire.group_state import GroupState
     from tandem.wire.ha_status import FencedCommand
-
-_log = logging.getLogger(__name__)
 
 HAND_OVER_SECONDS: Final = 3.0
 """So long a master takes no puts while the other one gets the rest."""
@@ -57,8 +52,7 @@ class FencedCommands:
         config: FencedConfig,
         store: MessageStore,
         session: CoordinatorSession,
-        disk: Disk,
-        file: ReplicaFile,
+        own: OwnReplica,
         *,
         master: Callable[[], FencedMaster | None],
         role: Callable[[], ReplicaRole],
@@ -70,8 +64,7 @@ class FencedCommands:
         self._config = config
         self._store = store
         self._session = session
-        self._disk = disk
-        self._file = file
+        self._own = own
         self._master = master
         self._role = role
         self._step_down = step_down
@@ -246,9 +239,10 @@ class FencedCommands:
         if self._role() not in (ReplicaRole.FOLLOWER, ReplicaRole.QUARANTINED):
             return _refused(f"{self._config.name} is {self._role()} by now: have it resign first")
         try:
-            name = self.set_store_aside("an operator asked for it")
+            name = self._own.want_set_aside("an operator asked for it")
         except StoreError as error:
             return _refused(f"the store cannot be set aside: {error}")
+        self._restart(f"the store is set aside as {name}: an operator asked for it")
         return FencedCommandResult(
             done=True,
             text=f"the store is set aside as {name}; {self._config.name} copies the log anew",
@@ -263,7 +257,7 @@ class FencedCommands:
             return (
                 "the coordinator has no record of the group, so this log may be the best there is"
             )
-        if state.isr.get(name) != self._file.incarnation:
+        if state.isr.get(name) != self._own.file.incarnation:
             return "" if view.leader else "there is no master to copy the log from"
         others = [
             other
@@ -288,20 +282,6 @@ class FencedCommands:
             if name != self._config.name and isr.get(name) == node.incarnation
         ]
         return max(ends, default=0)
-
-    def set_store_aside(self, reason: str) -> str:
-        """Have the next start begin with an empty store, as another replica; return where it is.
-
-        Raises:
-            StoreError: it cannot be written down; nothing happens.
-        """
-        before = self._file.incarnation
-        # First the name: an empty log under the old one would count as having everything.
-        self._file.renew()
-        want_set_aside(self._disk, self._config.directory, f"replica-{before}")
-        _log.warning("the store of replica %s is being set aside: %s", before, reason)
-        self._restart(f"the store is set aside ({reason})")
-        return f"replica-{before}"
 
 
 def _refused(text: str) -> FencedCommandResult:

@@ -31,41 +31,34 @@ from ha.election import (
     Disown,
     Election,
     Follow,
-    OwnFacts,
     Refuse,
     Run,
     Wait,
 )
-from ha.epoch_file import EpochFile, encode
 from ha.errors import LocalHAError
 from ha.events import (
     Elected,
     EpochAppended,
     MasterOpened,
-    Promised,
     Quarantined,
     SteppedDown,
-    TruncationDecided,
     ignore,
 )
 from ha.fenced_client import NeedsFullCopy, NeedsTruncation
 from ha.fenced_commands import FencedCommands
-from ha.fenced_config import AckLevel
 from ha.fenced_master import FencedMaster
 from ha.fenced_status import fenced_status, runtime_info
-from ha.replica_file import ReplicaFile
+from ha.own_replica import OwnReplica
 from ha.replica_follower import ReplicaFollower
 from ha.replica_role import ReplicaRole
 from store.errors import StoreError
 from store.results import PutMessageStatus
-from store.running_flags import RunningFlag
-from store.truncation import TruncationIntent, write_intent
 from tandem.coordinator.interface import (
     Compare,
     CoordinatorError,
     Put,
 )
-from tandem.wire.group_state import GroupState, NodeRecord, encode_record
+from tandem.wire.group_state import GroupState, encode_record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,21 +111,19 @@ class FencedHAService:
         self.config = config
         self.store = store
         self._network = network
-        self._disk = disk
         self._boottime = boottime
         self._boot_id = boot_id
         self._wall_clock_ms = wall_clock_ms
         self._random = random
         self._on_event = on_event
-        self.file = ReplicaFile(disk, config.directory, random)
-        self.epochs = EpochFile(disk, config.directory)
+        self.own = OwnReplica(config, store, disk, random, on_event)
         self._election = Election()
         self.session = CoordinatorSession(
             config,
             coordinator,
-            session=f"{random.getrandbits(64):016x}",
+            session=self.own.session,
             boottime=boottime,
-            describe=self._describe,
+            describe=self.own.describe,
             on_view=self._group_changed,
             on_lost=self._lease_lost,
         )
@@ -140,8 +131,7 @@ class FencedHAService:
             config,
             store,
             self.session,
-            disk,
-            self.file,
+            self.own,
             master=lambda: self.mastership,
             role=lambda: self.role,
             step_down=self._step_down,
@@ -152,7 +142,6 @@ class FencedHAService:
         self.follower: ReplicaFollower | None = None
         self.waits_for = "the coordinator has not answered yet"
         """Why this node follows nobody, in words; empty while it does."""
-        self._quarantine = ""
         self._farewell: GroupState | None = None
         self.restart = trio.Event()
         """Set when the owner has to close the store and open it, and this, again."""
@@ -181,7 +170,8 @@ class FencedHAService:
         Raises:
             StoreError: what the replica remembers of itself cannot be written.
         """
-        self._begin()
+        self.own.begin(self._boot_id)
+        self._election.resigned(self.own.file.stands_back_until)
         task_status.started()
         try:
             async with trio.open_nursery() as nursery:
@@ -197,12 +187,7 @@ class FencedHAService:
 
     def stopped_clean(self) -> None:
         """The owner has closed the store in order: what was written is on disk."""
-        if not self.file.incarnation or self.store.flags.is_set(RunningFlag.NOT_WRITEABLE):
-            return
-        try:
-            self.file.stopped_clean()
-        except StoreError as error:
-            _log.warning("the clean stop could not be noted: %s", error)
+        self.own.stopped_clean()
 
     # -- what the node asks ----------------------------------------------------------------------
 
@@ -265,12 +250,12 @@ class FencedHAService:
     @property
     def refusal(self) -> str:
         """Why this node takes no messages, in words; empty if it does."""
-        return self._quarantine or self.admission()
+        return self.own.quarantine or self.admission()
 
     def _why_not_master(self) -> str:
         name = self.config.name
-        if self._quarantine:
-            return f"{name} is in quarantine: {self._quarantine}"
+        if self.own.quarantine:
+            return f"{name} is in quarantine: {self.own.quarantine}"
         if self.role is ReplicaRole.RESTARTING:
             return f"{name} is not master: {self.restart_reason}"
         if self.master:
@@ -281,79 +266,10 @@ class FencedHAService:
     def _why_unknown(self) -> str:
         return f"{self._why_not_master()}; the message may or may not survive"
 
-    # -- what this node says of itself -----------------------------------------------------------
-
-    @property
-    def trouble(self) -> str:
-        """Why this node must not become master, in words; empty if it may."""
-        return self._quarantine or self.store.disk_trouble
-
-    def _describe(self) -> NodeRecord:
-        config, store = self.config, self.store
-        return NodeRecord(
-            node=config.name,
-            session=self.session.session,
-            incarnation=self.file.incarnation,
-            epoch=self.epochs.last_epoch,
-            end=store.max_physical_offset,
-            confirm=store.confirm_offset,
-            promised=self.file.promised,
-            trouble=self.trouble,
-            client_address=config.client_address,
-            replication_address=f"{config.address}:{config.replication_port}",
-        )
-
-    def _own(self) -> OwnFacts:
-        config = self.config
-        return OwnFacts(
-            name=config.name,
-            session=self.session.session,
-            incarnation=self.file.incarnation,
-            log_epoch=self.epochs.last_epoch,
-            log_end=self.store.max_physical_offset,
-            promised=self.file.promised,
-            trouble=self.trouble,
-            members=(config.name, *(peer.name for peer in config.peers)),
-            min_isr=config.min_isr,
-        )
-
-    def _begin(self) -> None:
-        store = self.store
-        end = store.max_physical_offset
-        before = self.file.incarnation
-        reason = self.file.started(self._boot_id, self.config.ack_level, end)
-        if reason:
-            _log.error(
-                "this node is replica %s now (it was %s) and has to be compared with its master"
-                " before it counts: %s",
-                self.file.incarnation,
-                before or "unknown",
-                reason,
-            )
-        self.epochs.trim_to_log(end)
-        self.epochs.truncate_prefix(store.min_physical_offset)
-        self._election.resigned(self.file.stands_back_until)
-        _log.info(
-            "replica %s: epoch %d, promised %d, log %d to %d, confirmed up to %d",
-            self.file.incarnation,
-            self.epochs.last_epoch,
-            self.file.promised,
-            store.min_physical_offset,
-            end,
-            store.confirm_offset,
-        )
-
     async def _note_progress(self) -> None:
-        """Write down from time to time how far the log certainly was."""
         while True:
             await trio.sleep(NOTE_ACKED_SECONDS)
-            store = self.store
-            by_disk = self.config.ack_level is AckLevel.FLUSHED
-            reached = store.flushed_where if by_disk else store.max_physical_offset
-            try:
-                self.file.note_acked(reached)
-            except StoreError as error:
-                _log.warning("how far the log is could not be noted: %s", error)
+            self.own.note_progress()
 
     # -- taking part -----------------------------------------------------------------------------
 
@@ -371,7 +287,7 @@ class FencedHAService:
         view = self.session.view
         if view is None:
             return Wait("the coordinator has not answered yet")
-        return self._election.decide(view, self._own(), self._boottime())
+        return self._election.decide(view, self.own.facts(), self._boottime())
 
     async def _act(self, decision: Decision) -> None:
         match decision:
@@ -410,16 +326,6 @@ class FencedHAService:
             self.master, self.master_client_address = name, address
             self.on_role()
 
-    def _promise(self, epoch: int) -> None:
-        """Take nothing of a lower epoch any more. Durable, and told, when it returns.
-
-        Raises:
-            StoreError: the disk did not take it; nothing was promised.
-        """
-        if epoch > self.file.promised:
-            self.file.promise(epoch)
-            self._on_event(Promised(epoch=epoch))
-
     async def _bootstrap(self, state: GroupState) -> None:
         """Write the group's first record, unless one of the keys it was made from has changed."""
         view, keys = self.session.view, self.session.keys
@@ -442,7 +348,7 @@ class FencedHAService:
             self.waits_for = f"master {decision.master} is no node of this group in cluster.yaml"
             await self._until_changed(LOOK_AGAIN_SECONDS)
             return
-        self._promise(decision.epoch)
+        self.own.promise(decision.epoch)
         self._set_master(decision.master)
         follower = self.follower = ReplicaFollower(
             self.config,
@@ -450,9 +356,9 @@ class FencedHAService:
             self._network,
             master=peers[decision.master],
             epoch=decision.epoch,
-            epochs=self.epochs,
-            incarnation=self.file.incarnation,
-            promised=lambda: self.file.promised,
+            epochs=self.own.epochs,
+            incarnation=self.own.file.incarnation,
+            promised=lambda: self.own.file.promised,
             confirm=self._confirmed,
             random=self._random,
             on_event=self._on_event,
@@ -488,53 +394,33 @@ class FencedHAService:
             StoreError: it could not be written down; nothing happened.
         """
         match outcome:
+            case NeedsTruncation() if outcome.cut >= self.store.confirm_offset:
+                self._restart(self.own.want_cut(outcome))
             case NeedsTruncation():
-                self._cut(outcome)
+                self._into_quarantine(
+                    f"{outcome.master} (epoch {outcome.epoch}) has this log up to {outcome.cut}"
+                    f" only, but everything below {self.store.confirm_offset} was confirmed"
+                )
+            case NeedsFullCopy(reason=reason) if not self._is_member():
+                self.own.want_set_aside(reason)
+                self._restart(f"the store is set aside: {reason}")
             case NeedsFullCopy(reason=reason):
-                self._copy_all(reason)
+                self._into_quarantine(
+                    f"{reason}; but this node is in the in-sync set, and its log may be needed."
+                    " `tandem ha rejoin` gives it up"
+                )
             case _:
                 self._into_quarantine(outcome.reason)
 
-    def _cut(self, outcome: NeedsTruncation) -> None:
-        """Write the intent to cut the log; the next opening of the store carries it out."""
-        confirm, end = self.store.confirm_offset, self.store.max_physical_offset
-        if outcome.cut < confirm:
-            self._into_quarantine(
-                f"{outcome.master} (epoch {outcome.epoch}) has this log up to {outcome.cut} only,"
-                f" but everything below {confirm} was confirmed"
-            )
-            return
-        reason = (
-            f"{outcome.master} became master of epoch {outcome.epoch} without"
-            f" {end - outcome.cut} bytes that were not confirmed"
-        )
-        intent = TruncationIntent(
-            cut=outcome.cut,
-            reason=reason,
-            files={
-                "epochFileCheckpoint": encode(outcome.entries).decode(),
-                "replica.json": self.file.text_after_cut(outcome.cut),
-            },
-            side_name=f"epoch-{outcome.epoch}-{self.session.session}",
-        )
-        write_intent(self._disk, self.config.directory, intent)
-        self._on_event(TruncationDecided(cut=outcome.cut, end=end, confirm=confirm))
-        self._restart(f"the log is cut at {outcome.cut}: {reason}")
-
-    def _copy_all(self, reason: str) -> None:
-        """Give the log up, unless it may be needed: then a person has to decide."""
+    def _is_member(self) -> bool:
+        """True unless the in-sync set is known, and is without this replica."""
         view = self.session.view
-        isr = view.state.isr if view and view.state else {}
-        if isr.get(self.config.name) == self.file.incarnation:
-            self._into_quarantine(
-                f"{reason}; but this node is in the in-sync set, and its log may be needed."
-                " `tandem ha rejoin` gives it up"
-            )
-            return
-        self._commands.set_store_aside(reason)
+        if view is None or view.state is None:
+            return True
+        return view.state.isr.get(self.config.name) == self.own.file.incarnation
 
     def _into_quarantine(self, reason: str) -> None:
-        self._quarantine = reason
+        self.own.quarantine = reason
         self.store.fence(f"{self.config.name} is in quarantine: {reason}")
         self.role = ReplicaRole.QUARANTINED
         self._on_event(Quarantined(reason=reason))
@@ -550,7 +436,7 @@ class FencedHAService:
         self.on_role()
         won: Won | None = None
         try:
-            self._promise(epoch)
+            self.own.promise(epoch)
             end = self.store.max_physical_offset
             _log.info("runs for epoch %d with a log up to %d", epoch, end)
             await self._publish()
@@ -559,7 +445,7 @@ class FencedHAService:
                 self._election,
                 epoch=epoch,
                 log_end=end,
-                own=self._own,
+                own=self.own.facts,
                 decide=self._decide,
                 boottime=self._boottime,
                 wall_clock_ms=self._wall_clock_ms,
@@ -593,8 +479,8 @@ class FencedHAService:
             self._network,
             self.session,
             won,
-            epochs=self.epochs,
-            incarnation=self.file.incarnation,
+            epochs=self.own.epochs,
+            incarnation=self.own.file.incarnation,
             boottime=self._boottime,
             random=self._random,
             on_event=self._on_event,
@@ -608,7 +494,7 @@ class FencedHAService:
         try:
             if store.max_physical_offset != won.log_end:
                 raise LocalHAError(f"the log has grown behind {won.log_end} during an election")
-            self.epochs.append(epoch, won.log_end)
+            self.own.epochs.append(epoch, won.log_end)
             self._on_event(EpochAppended(epoch=epoch, start=won.log_end))
             store.become_master()
         except StoreError as error:
@@ -663,10 +549,7 @@ class FencedHAService:
             return
         until = self._boottime() + self.config.resign_pause_ms / 1000
         self._step_down(reason)
-        try:
-            self.file.stand_back(until)
-        except StoreError as error:
-            _log.warning("it may run for master again too soon: %s", error)
+        self.own.stand_back(until)
 
     def _step_down(self, reason: str) -> None:
         """Be master no more, from this very step on; the rest is done by `run`."""

@@ -236,7 +236,7 @@ class FencedWorld:
         """True if a node that was started anew is a member under its present incarnation."""
         if not replica.serves or self.state is None:
             return False
-        is_member = self.state.isr.get(replica.name) == replica.ha.file.incarnation
+        is_member = self.state.isr.get(replica.name) == replica.ha.own.file.incarnation
         return is_member and self.in_sync(self.masters()[0])
 
     def slaves(self) -> list[Replica]:

@@ -149,14 +149,14 @@ async def test_a_slave_rejoins_as_another_replica(autojump_clock: MockClock) -> 
         master = await world.whole_group()
         await master.send(b"|m1|")
         slave = world.slaves()[0]
-        before = slave.ha.file.incarnation
-        promised = slave.ha.file.promised
+        before = slave.ha.own.file.incarnation
+        promised = slave.ha.own.file.promised
         result = await order(slave, "rejoin")
         assert result.done, result.text
         await world.wait_for(lambda: slave.rounds == 2 and world.is_back(slave), 60)
         assert slave.bodies == [b"m1"]
-        assert slave.ha.file.incarnation != before
-        assert slave.ha.file.promised >= promised
+        assert slave.ha.own.file.incarnation != before
+        assert slave.ha.own.file.promised >= promised
         assert world.disks[slave.name].list_directories("/store/set-aside") == [f"replica-{before}"]
 
 

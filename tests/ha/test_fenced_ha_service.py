@@ -147,7 +147,7 @@ async def test_an_isolated_master_acknowledges_nothing_and_is_cut(
         assert [type(e) for e in first.events].count(TruncationDecided) == 1
         kept = world.disks[first.name].list_files("/store/truncated")
         assert len(kept) == 2
-        assert first.ha.file.acked <= first.store.max_physical_offset
+        assert first.ha.own.file.acked <= first.store.max_physical_offset
 
 
 async def test_a_frozen_master_answers_nothing_when_it_wakes_up(autojump_clock: MockClock) -> None:
@@ -200,7 +200,7 @@ async def test_idle_switches_do_not_keep_an_isolated_tail(autojump_clock: MockCl
             await world.wait_for(lambda new=new: world.in_sync(new))  # type: ignore[misc]
         for replica in world.replicas.values():
             assert replica.bodies == [b"m1"]
-            assert replica.ha.epochs.last_epoch == 4
+            assert replica.ha.own.epochs.last_epoch == 4
 
 
 async def test_one_epoch_has_one_winner(autojump_clock: MockClock) -> None:
@@ -312,16 +312,16 @@ async def test_a_lost_disk_is_another_replica(autojump_clock: MockClock) -> None
         master = await world.whole_group()
         await master.send(b"|m1|")
         slave = world.slaves()[0]
-        before = slave.ha.file.incarnation
+        before = slave.ha.own.file.incarnation
         slave.kill()
         del world.disks[slave.name]
         world.disks[slave.name] = type(world.disks[master.name])()
         again = world.start(slave.name)
         await world.wait_for(lambda: world.is_back(again), 60)
         assert again.bodies == [b"m1"]
-        assert again.ha.file.incarnation != before
+        assert again.ha.own.file.incarnation != before
         assert world.state is not None
-        assert world.state.isr[slave.name] == again.ha.file.incarnation
+        assert world.state.isr[slave.name] == again.ha.own.file.incarnation
 
 
 async def test_a_machine_that_lost_power_cannot_win(autojump_clock: MockClock) -> None:
@@ -336,7 +336,7 @@ async def test_a_machine_that_lost_power_cannot_win(autojump_clock: MockClock) -
         again.boot_id = "boot-2"
         await world.wait_for(lambda: world.is_back(again), 60)
         assert again.bodies == [b"m1"]
-        assert again.ha.file.incarnation != slave.ha.file.incarnation
+        assert again.ha.own.file.incarnation != slave.ha.own.file.incarnation
 
 
 async def test_everything_restarts_at_once(autojump_clock: MockClock) -> None:
