@@ -21,7 +21,7 @@ from node.errors import ConfigError
 from node.fenced_settings import CoordinatorSettings, GroupKind
 from node.store_settings import FlushDiskType, StoreSettings
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "fenced.yaml"
+EXAMPLE = Path(__file__).parents[2] / "cluster.yaml"
 CLASSIC = Path(__file__).parents[2] / "examples" / "classic.yaml"
 
 MINIMAL = """\
