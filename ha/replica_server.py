@@ -93,7 +93,7 @@ class ReplicaLink:
         self.pause = trio.CancelScope()
         """Around the sender's work: cancel it, and the sender looks for what else is to be sent."""
         self.ended_by: ConnectionLost | RemoteHAError | None = None
-        self.last_read = self.last_write = trio.current_time()
+        self.since = self.last_read = self.last_write = trio.current_time()
         self.rate = ByteRate()
         self.attached_at = -1
         """End of the node's log when it attached, in bytes; -1 before that."""
@@ -401,13 +401,14 @@ class ReplicaServer:
     def _take(self, link: ReplicaLink, data: bytes) -> bytes:
         """Take what the follower said; return what to answer."""
         store, connection, now = self._store, link.connection, link.last_read
+        silence_seconds = self._config.silence_ms / 1000
         log = LogBounds(store.min_physical_offset, store.max_physical_offset, self._confirm())
         reply = b""
         connection.receive_data(data)
         while (event := connection.next_event(log)) is not None:
             match event:
                 case Acked(written, flushed):
-                    if written > link.attached_at:
+                    if written > link.attached_at or now > link.since + silence_seconds:
                         self._told.pop(link.name, None)
                     self._listener.replica_acked(link.name, written, flushed, link.sent, now)
                 case Attached(offset):
