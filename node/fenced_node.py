@@ -111,7 +111,6 @@ async def run_fenced_node(
             pause_seconds = min(2 * pause_seconds, PAUSE_SECONDS_MAX)
         ready()
         nursery.cancel_scope.cancel()
-    _log.info("stopped")
 
 
 async def _run_round(

@@ -98,10 +98,19 @@ async def run_node(
         TableFileError: A table file is damaged, or cannot be written.
         AddressInUseError: A port is taken.
     """
-    if config.is_fenced:
-        if coordinator is None or boottime is None:
-            group = config.node.group
-            raise ConfigError([f"group {group} is fenced: it needs a coordinator"])
+    _log.info(
+        "%s of group %s, cluster %s (fingerprint %s), store %s",
+        _kind(config),
+        config.node.group,
+        config.cluster.cluster.name,
+        config.cluster.fingerprint,
+        config.directory,
+    )
+    if not config.is_fenced:
+        await _run_classic(config, disk, network, wall_clock_ms, random, stop, task_status)
+    elif coordinator is None or boottime is None:
+        raise ConfigError([f"group {config.node.group} is fenced: it needs a coordinator"])
+    else:
         machine = Machine(
             disk=disk,
             network=network,
@@ -111,17 +120,25 @@ async def run_node(
             random=random,
             on_event=on_event,
         )
-        _log.info("%s of fenced group %s", config.node.name, config.node.group)
         await run_fenced_node(config, machine, coordinator, stop, task_status)
-        return
-    _log.info(
-        "%s of group %s, cluster %s (fingerprint %s), store %s",
-        "master" if config.node.is_master else "slave",
-        config.node.group,
-        config.cluster.cluster.name,
-        config.cluster.fingerprint,
-        config.directory,
-    )
+    _log.info("stopped")
+
+
+def _kind(config: NodeConfig) -> str:
+    if config.is_fenced:
+        return "replica"
+    return "master" if config.node.is_master else "slave"
+
+
+async def _run_classic(
+    config: NodeConfig,
+    disk: Disk,
+    network: Network,
+    wall_clock_ms: Callable[[], int],
+    random: Random,
+    stop: trio.Event,
+    task_status: trio.TaskStatus[None],
+) -> None:
     # Before the store: which kind of queues a topic has, stands in its attributes.
     topics = TopicConfigTable(
         TableFile(disk, f"{config.directory}/config/topics.json"), wall_clock_ms
@@ -141,7 +158,6 @@ async def run_node(
         finally:
             node.save_offsets()
             node.stop_delivery()
-    _log.info("stopped")
 
 
 class _Node:
