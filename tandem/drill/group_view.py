@@ -21,8 +21,8 @@ class Change(msgspec.Struct, frozen=True):
     """Something that changed, in seconds since the drill started.
 
     leader-gone: the coordinator has no leader of the group any more. epoch: its state names a new
-    one, won by `node`. open: that node says that it is master. stepped-down: it says so no more.
-    ended: its process was killed or stopped.
+    one, won by `node`. open: that node says that it is master. stepped-down: it says so no more, or
+    that its lease is over. ended: its process was killed or stopped.
     """
 
     at_seconds: float
@@ -95,7 +95,7 @@ class GroupView:
         self.statuses[node] = status
         self.confirms[node] = status.confirm
         opened = self._open_epochs.get(node)
-        if status.role == MASTER_ROLE:
+        if status.role == MASTER_ROLE and status.lease_left_ms > 0:
             if opened != status.epoch:
                 self._open_epochs[node] = status.epoch
                 self._note(now, "open", node, status.epoch)

@@ -107,8 +107,10 @@ def _switch(
     ended = _first(history, start, "ended", before.node, until=now.at_seconds)
     stepped = _first(history, start, "stepped-down", before.node, until=now.at_seconds)
     fences = [at for at in (ended, stepped, detect) if at is not None]
-    opened = _first(history, now.at_seconds, "open", now.node)
-    place = bisect_left(acks, now.at_seconds)
+    opened = next((c.at_seconds for c in history if (c.kind, c.epoch) == ("open", now.epoch)), None)
+    # Records and nodes are asked in turn: the node's word may be heard before the record is read.
+    elected = now.at_seconds if opened is None else min(now.at_seconds, opened)
+    place = bisect_left(acks, elected)
     first_ack = acks[place] if place < len(acks) else None
     if first_ack is not None and opened is not None:
         # The status is asked for every few hundredths of a second: an answer may be quicker.
@@ -123,7 +125,7 @@ def _switch(
         fault_at_seconds=round(start, 3),
         detect_seconds=_since(start, detect),
         fence_seconds=_since(start, min(fences) if fences else None),
-        elect_seconds=round(now.at_seconds - start, 3),
+        elect_seconds=round(elected - start, 3),
         open_seconds=_since(start, opened),
         first_ack_seconds=_since(start, first_ack),
     )

@@ -117,6 +117,7 @@ async def _start_load(stage: Stage, words: Words) -> None:
     await _sends_ok(stage, {"seconds": "20"})
     if stage.view is not None:
         stage.roles.old_master = stage.master or stage.roles.old_master
+        stage.epoch_before_fault = stage.view.epoch
 
 
 async def _drain(stage: Stage, words: Words) -> None:
@@ -417,6 +418,17 @@ async def _new_master(stage: Stage, words: Words) -> None:
     stage.epoch_before_fault = view.epoch
 
 
+async def _is_master(stage: Stage, words: Words) -> None:
+    view = stage.view
+    assert view is not None, "checked when the file was read"
+    (node,) = stage.find(words["who"])
+    await stage.expect(
+        f"{node} is master",
+        lambda: Seen(view.master == node, str(view)),
+        float(words["seconds"]),
+    )
+
+
 async def _steps_down(stage: Stage, words: Words) -> None:
     view = stage.view
     assert view is not None, "checked when the file was read"
@@ -511,6 +523,7 @@ SENTENCES: Final = (
     Sentence("expect sends ok within {seconds} s", _sends_ok),
     Sentence("expect {mode} sends to answer {statuses}", _sends_answer),
     Sentence("expect a new master within {seconds} s", _new_master, fenced_only=True),
+    Sentence("expect {who} to be master within {seconds} s", _is_master, fenced_only=True),
     Sentence("expect {who} to step down within {seconds} s", _steps_down, fenced_only=True),
     Sentence("expect {who} out of sync within {seconds} s", _out_of_sync, fenced_only=True),
     Sentence("check all sends are ok", _check_all_ok),

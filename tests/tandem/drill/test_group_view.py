@@ -1,3 +1,5 @@
+import msgspec
+
 from tandem.drill.group_view import Change, GroupView
 from tandem.wire.group_state import GroupState, LeaderRecord
 from tests.tandem.drill.samples import status
@@ -61,6 +63,14 @@ def test_a_silent_node_says_nothing_and_its_confirm_is_remembered() -> None:
     assert view.statuses["a"] is None
     assert view.confirms == {"a": 1000}
     assert view.asked_at["a"] == 1.0
+
+
+def test_a_master_whose_lease_is_over_has_stepped_down_whatever_it_calls_itself() -> None:
+    view = GroupView(NODES)
+    said = status("a", "a", 1)
+    view.node_said(0.0, 0.0, "a", said)
+    view.node_said(1.0, 1.0, "a", msgspec.structs.replace(said, lease_left_ms=0))
+    assert [change.kind for change in view.history] == ["open", "stepped-down"]
 
 
 def test_only_masters_that_may_answer_are_counted() -> None:

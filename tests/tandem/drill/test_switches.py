@@ -35,6 +35,13 @@ def test_an_answer_that_came_before_the_status_says_when_it_was_open() -> None:
     assert switch.open_seconds == switch.first_ack_seconds == 0.5
 
 
+def test_a_masters_word_may_be_heard_before_the_record_is_read() -> None:
+    history = [*HISTORY[:4], Change(10.3, "open", "b", 2), Change(10.4, "epoch", "b", 2)]
+    (switch,) = switches_of(history, [KILL], [10.5], [(0.0, "x")])
+    assert switch.elect_seconds == switch.open_seconds == 0.3
+    assert switch.first_ack_seconds == 0.5
+
+
 def test_a_frozen_master_is_fenced_when_its_lease_is_over() -> None:
     history = [change for change in HISTORY if change.kind != "ended"]
     (switch,) = switches_of(history, [KILL], [], [(0.0, "x")])

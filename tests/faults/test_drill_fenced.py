@@ -1,0 +1,164 @@
+"""Whole drills of a fenced group on real nodes, and what must make one fail.
+
+The whole catalogue is marked `long`: `scripts/test --long`, or one of them by `-k`.
+"""
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+from rich.console import Console
+
+from tandem.drill import session
+from tandem.drill.auditing import AuditRequest, audit_with_progress
+from tandem.drill.command import run_drill
+from tandem.drill.options import DrillOptions
+from tandem.drill.scenario_file import catalogue
+from tandem.spark.audit_rules import AuditSummary
+from tandem.testing import write_cluster_file
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow]
+
+LONG = [scenario.name for scenario in catalogue() if scenario.group == "fenced"]
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def options_of(directory: Path, *scenarios: str) -> DrillOptions:
+    """A drill of a few seconds on addresses of its own."""
+    return DrillOptions(
+        config=write_cluster_file(directory, 2, {}, kind="fenced"),
+        out=directory / "report",
+        scenarios=scenarios,
+        duration_seconds=5.0 * len(scenarios),
+        rate_per_second=200.0,
+        spark=False,
+    )
+
+
+def summary_of(options: DrillOptions) -> dict[str, Any]:
+    """The facts of a report."""
+    found: dict[str, Any] = msgspec.json.decode((options.out / "summary.json").read_bytes())
+    return found
+
+
+def unmet(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """What was expected and not seen."""
+    return [each for each in summary["expectations"] if not each["held"]]
+
+
+def test_a_killed_master_is_replaced_and_a_planned_switch_is_quick(tmp_path: Path) -> None:
+    options = options_of(tmp_path, "master-kill", "master-resign")
+
+    status = run_drill(options)
+
+    summary = summary_of(options)
+    assert status == 0, (unmet(summary), summary["stopped_because"])
+    assert summary["promises_broken"] == summary["sync_lost"] == summary["duplicated"] == 0
+    assert summary["byte_identical"] is True
+    assert [run["name"] for run in summary["runs"]] == ["master-kill", "master-resign"]
+    kill, resign = summary["switches"]
+    assert kill["fault"].startswith("kill -9")
+    for switch in (kill, resign):
+        assert switch["previous_master"] != switch["master"]
+        steps = [switch[f"{step}_seconds"] for step in ("detect", "elect", "open", "first_ack")]
+        assert steps == sorted(steps), "each step follows the one before"
+        assert 0 <= steps[0] <= steps[-1] < 10
+    ledger = pq.read_table(options.out / "ledger.parquet")
+    assert set(ledger.column("status").to_pylist()) == {"SEND_OK"}, "retries absorb a failover"
+
+
+def test_a_master_that_is_cut_off_stops_by_itself_and_its_tail_goes(tmp_path: Path) -> None:
+    options = options_of(tmp_path, "partition")
+
+    status = run_drill(options)
+
+    summary = summary_of(options)
+    assert status == 0, (unmet(summary), summary["stopped_because"])
+    (switch,) = summary["switches"]
+    assert switch["fence_seconds"] <= switch["elect_seconds"], "fenced before another is elected"
+    assert summary["acknowledged_cut"] == 0
+
+
+def test_planted_faults_fail_a_drill_of_a_fenced_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What no drill should ever see: a diverged log, and an acknowledged message that was cut."""
+
+    async def damage_and_audit(request: AuditRequest, console: Console) -> AuditSummary:
+        others = [node for node in request.stores if node != request.master]
+        _change_a_byte(request.stores[others[0]])
+        _claim_a_cut(request, others[1])
+        return await audit_with_progress(request, console)
+
+    monkeypatch.setattr(session, "audit_with_progress", damage_and_audit)
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(
+        "promise: An election that nobody holds is missed.\n"
+        "steps:\n"
+        "  - start the load\n"
+        "  - begin waiting\n"
+        "  - play 2 s\n"
+        "  - check unavailable at most 1 s\n"
+        "  - expect a new master within 1 s\n"
+        "  - drain\n"
+    )
+    options = options_of(tmp_path, str(mine))
+
+    assert run_drill(options) == 1
+
+    summary = summary_of(options)
+    assert [each["expected"] for each in unmet(summary)] == [
+        "sync sends were acknowledged at least every 1 s",
+        "there is a new master",
+    ]
+    assert summary["stopped_because"] == "mine could not go on after waiting"
+    assert sorted(summary["identical_by_slave"].values()) == [False, True]
+    assert summary["acknowledged_cut"] == 1
+    assert summary["verdict"] == "FAILED"
+
+
+def _change_a_byte(store: Path) -> None:
+    log = min((store / "commitlog").iterdir())
+    with log.open("r+b") as file:
+        file.seek(200)
+        byte = file.read(1)
+        file.seek(200)
+        file.write(bytes([byte[0] ^ 0xFF]))
+
+
+def _claim_a_cut(request: AuditRequest, node: str) -> None:
+    """Lay an acknowledged record of the log into the tails that a node has cut off."""
+    rows = pq.read_table(request.ledger).to_pylist()
+    row = next(r for r in rows if (r["mode"], r["status"]) == ("sync", "SEND_OK"))
+    log = min((request.stores[request.master] / "commitlog").iterdir()).read_bytes()
+    start = row["physical_offset"]
+    size = int.from_bytes(log[start : start + 4], "big")
+    folder = request.stores[node] / "truncated"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{start:020d}-planted").write_bytes(log[start : start + size])
+
+
+@pytest.mark.long
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("name", LONG)
+def test_every_scenario_of_the_catalogue_holds_its_promise(name: str, tmp_path: Path) -> None:
+    options = options_of(tmp_path, name)
+
+    status = run_drill(options)
+
+    summary = summary_of(options)
+    if summary["verdict"] == "NOT POSSIBLE":
+        pytest.skip(summary["runs"][0]["outcome"])
+    assert status == 0, (unmet(summary), summary["stopped_because"])
+    assert summary["promises_broken"] == 0
