@@ -165,6 +165,7 @@ class Truncation:
             OSError: the disk failed; start again.
         """
         cut, files = self._intent.cut, self._files.files
+        self._files.expect_writable_from(cut)
         if not self._intent.is_saved:
             end = self._expect_cut_allowed(checkpoint)
             self._save(end)
@@ -197,7 +198,6 @@ class Truncation:
                 f"everything below {checkpoint.replicated_offset} was confirmed, and may have been"
                 " acknowledged to those who sent it"
             )
-        self._files.expect_writable_from(cut)
         return end
 
     @property

@@ -397,6 +397,25 @@ def test_a_cut_inside_of_a_record_is_refused(inside: str) -> None:
     assert files_of(disk) == before
 
 
+def test_a_file_of_a_read_only_directory_is_not_cut() -> None:
+    disk = SimulatedDisk()
+    directories = ("/new", "/old")
+    with open_store(disk, store_path_commit_log=directories) as store:
+        put_many(store, COUNT)
+        starts = [m.physical_offset for m in log_messages(store)]
+    first = int(disk.list_files("/old")[0][0])
+    cut = next(at for at in starts if at > first)
+    write_intent(disk, DIRECTORY, TruncationIntent(cut, "test", {}, "x"))
+    before = files_of(disk, below="/old")
+    with pytest.raises(CorruptLogError, match="read-only"):
+        open_store(
+            disk,
+            store_path_commit_log=directories,
+            read_only_commit_log_store_paths=("/old",),
+        )
+    assert files_of(disk, below="/old") == before
+
+
 def test_a_cut_behind_the_end_changes_nothing_but_the_small_files() -> None:
     """The machine lost power, and the log more than was to be cut off."""
     world = original()
