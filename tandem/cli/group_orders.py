@@ -23,7 +23,7 @@ from tandem.cli.group_view import (
     decode_records,
     group_view,
 )
-from tandem.client.errors import ClientError
+from tandem.client.errors import ClientError, ConnectionLostError, RequestTimeoutError
 from tandem.coordinator.interface import (
     Compare,
     CoordinatorError,
@@ -115,6 +115,10 @@ class FencedGroup:
         with trio.move_on_after(ANSWER_SECONDS_MAX):
             try:
                 return await self.admin.fenced_status(member.address)
+            except ConnectionLostError as error:
+                return f"does not answer: {error.reason}"
+            except RequestTimeoutError:
+                pass
             except ClientError as error:
                 return str(error)
         return f"no answer in {ANSWER_SECONDS_MAX:.0f} s"

@@ -27,8 +27,8 @@ def facts(view: GroupView, now_ms: int) -> list[str]:
     """What else there is to know, a line each."""
     lines = [
         f"in sync: {', '.join(view.in_sync) or 'nobody'} ({len(view.in_sync)} of"
-        f" {len(view.nodes)} nodes); an acknowledged message is on each of them, at least"
-        f" {_known(view.min_isr)}, {_level(view.ack_level)}"
+        f" {len(view.nodes)} nodes; messages are taken from {_known(view.min_isr)} on); an"
+        f" acknowledged message is {_level(view.ack_level)}"
     ]
     if view.last_switch.reason or view.last_switch.at_ms:
         lines.append(f"last switch: {_switch(view, now_ms)}")
@@ -43,8 +43,8 @@ def facts(view: GroupView, now_ms: int) -> list[str]:
 
 
 def _level(ack_level: str) -> str:
-    words = {"written": "in its page cache", "flushed": "on its disk"}
-    return words.get(ack_level, "level unknown")
+    words = {"written": "in the page cache of each", "flushed": "on the disk of each"}
+    return words.get(ack_level, "on each")
 
 
 def _switch(view: GroupView, now_ms: int) -> str:

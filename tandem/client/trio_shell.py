@@ -416,6 +416,11 @@ class TrioShell:
             await self.run(self._core.upkeep())
 
 
-def _reason(error: Exception) -> str:
+def _reason(error: BaseException) -> str:
+    """What happened, in the system's words if it has some."""
     cause = error.__cause__ or error
-    return str(cause) or type(cause).__name__
+    while isinstance(cause, BaseExceptionGroup):
+        # One for each address of a name; with one address they are all there is to say.
+        cause = cause.exceptions[-1]
+    words = cause.strerror if isinstance(cause, OSError) else None
+    return words or str(cause) or type(cause).__name__

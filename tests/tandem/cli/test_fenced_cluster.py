@@ -30,7 +30,7 @@ def test_the_status_shows_master_epoch_and_in_sync_set(fenced: RunningCluster) -
     result = ha(fenced, "status")
     assert result.exit_code == 0
     assert f"broker-a: {master} is master, epoch " in result.stdout
-    assert "(3 of 3 nodes)" in result.stdout
+    assert "(3 of 3 nodes; " in result.stdout
     (group,) = json.loads(ha(fenced, "status", "--json").stdout)["groups"]
     assert (group["master"], group["takes_messages"]) == (master, True)
     assert group["coordinator_trouble"] == ""

@@ -8,7 +8,7 @@ from trio.testing import MockClock
 from tandem.client.core import UPKEEP_SECONDS, ClientCore
 from tandem.client.errors import ClientError, ConnectionLostError, RequestTimeoutError
 from tandem.client.flow import Call, CallMany, Flow, Pause, Shared
-from tandem.client.trio_shell import TrioShell
+from tandem.client.trio_shell import TrioShell, _reason
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tests.tandem.client.fake_broker import (
@@ -310,3 +310,25 @@ async def test_one_who_cannot_wait_leaves_the_shared_work_to_the_others(
         nursery.start_soon(wait, 1.0)
         nursery.start_soon(wait, 10.0)
     assert ended == [1.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ConnectionRefusedError(111, "Connection refused"), "Connection refused"),
+        (
+            OSError("all attempts to connect to 10.0.0.1:1 failed"),
+            "all attempts to connect to 10.0.0.1:1 failed",
+        ),
+        (trio.BrokenResourceError(), "BrokenResourceError"),
+    ],
+)
+def test_a_reason_is_in_the_systems_words(error: Exception, words: str) -> None:
+    assert _reason(error) == words
+
+
+def test_the_reason_of_a_dial_is_that_of_its_last_address() -> None:
+    dial = OSError("all attempts failed")
+    refused = ConnectionRefusedError(111, "Connection refused")
+    dial.__cause__ = ExceptionGroup("attempts", [refused])
+    assert _reason(dial) == "Connection refused"
