@@ -276,6 +276,61 @@ def test_what_was_cut_off_never_comes_back(name: str, death: str) -> None:
             assert store.max_physical_offset == end
 
 
+def a_random_log(chance: random.Random) -> tuple[SimulatedDisk, list[MessageExt]]:
+    """A store with a bit of everything, never synced as a whole, whose clock may step back."""
+    disk = SimulatedDisk()
+    clock = Clock(BORN_MS, step_ms=chance.choice((1, 700)))
+    store = open_store(disk, clock=clock, max_index_num=30)
+    number = 0
+    while number < 90:
+        topic, queue_id = f"Topic{chance.choice('ABC')}", chance.randrange(2)
+        if chance.random() < 0.2:
+            count = chance.randrange(1, 6)
+            put(store, a_batch(range(number, number + count), topic, queue_id))
+            number += count
+        else:
+            put(store, a_message(number, topic, queue_id, body_bytes=chance.randrange(400)))
+            number += 1
+        if chance.random() < 0.03:
+            clock.now_ms -= 5000
+        if chance.random() < 0.05:
+            store.sync_log()
+    while store.reput_service.is_index_behind and chance.random() < 0.9:
+        store.reput_service.index_some(2000)
+    messages = log_messages(store)
+    if chance.random() < 0.3:
+        store.close()
+    else:
+        store.checkpoint.confirm_physical_offset = store.flushed_where
+    return disk, messages
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_whatever_the_log_and_whenever_power_is_lost_a_cut_ends_at_a_beginning_of_it(
+    seed: int,
+) -> None:
+    chance = random.Random(seed)
+    disk, messages = a_random_log(chance)
+    cut = chance.choice(messages).physical_offset
+    write_intent(disk, DIRECTORY, TruncationIntent(cut, "test", {}, "x"))
+    if chance.random() < 0.5:
+        disk = disk.powered_off(chance)
+    for _ in range(chance.randrange(4)):
+        stepping = StepDisk(disk)
+        stepping.on_step = die_at(chance.randrange(1, 60))
+        try:
+            open_store(stepping, max_index_num=30)
+        except Interrupted:
+            disk = stepping.powered_off(chance) if chance.random() < 0.5 else stepping.crashed()
+    store = open_store(disk.crashed(), max_index_num=30)
+    found = check_store(store)
+    assert store.max_physical_offset <= cut
+    assert found == messages[: len(found)]
+    again = open_store(disk.crashed(), max_index_num=30)
+    put(again, a_message(5000))
+    assert check_store(again)[:-1] == found
+
+
 def test_numbers_go_on_where_the_cut_left_them() -> None:
     cut = a_cut("last file")
     store = check_cut(original().with_intent(cut), cut, original())
