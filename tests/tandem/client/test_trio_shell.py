@@ -332,3 +332,26 @@ def test_the_reason_of_a_dial_is_that_of_its_last_address() -> None:
     refused = ConnectionRefusedError(111, "Connection refused")
     dial.__cause__ = ExceptionGroup("attempts", [refused])
     assert _reason(dial) == "Connection refused"
+
+
+async def test_an_address_that_lets_dials_hang_counts_as_silent(autojump_clock: MockClock) -> None:
+    async def hang(_host: str, _port: int) -> trio.abc.Stream:
+        await trio.sleep_forever()
+
+    core = ClientCore(NAME_SERVER, identity=IDENTITY, clock=trio.current_time)
+    shell = TrioShell(core, hang)
+    await shell.open()
+    with pytest.raises(ConnectionLostError, match="no connection within 3 s"):
+        await shell.run(one(call(seconds=10)))
+    assert core.backoff.is_silent(MASTER, trio.current_time())
+    await shell.close(politely=False)
+
+
+async def test_of_many_calls_to_a_dead_address_one_dials(autojump_clock: MockClock) -> None:
+    async with open_bench() as bench:
+        bench.network.brokers.clear()
+        start = trio.current_time()
+        answers = await bench.shell.run(many([call()] * 50))
+        assert trio.current_time() == start
+        assert all(isinstance(answer, ConnectionLostError) for answer in answers)
+        assert bench.network.dials == [MASTER]
