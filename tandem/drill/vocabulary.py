@@ -238,6 +238,11 @@ def _targets(stage: Stage, sources: Sequence[str], words: str) -> list[str]:
     return [name for name in found if name not in sources]
 
 
+def _named(stage: Stage, words: str) -> str:
+    """Words for nodes with the nodes' names, for the list of faults."""
+    return words if words == "everything" else ", ".join(_ends(stage, words))
+
+
 def _ends(stage: Stage, words: str) -> list[str]:
     return [COORDINATOR] if words == "the coordinator" else stage.find(words)
 
@@ -245,7 +250,7 @@ def _ends(stage: Stage, words: str) -> list[str]:
 async def _cut_both_ways(stage: Stage, words: Words) -> None:
     sources = _ends(stage, words["who"])
     network = stage.network
-    stage.fault(f"cut {', '.join(sources)} from {words['other']}")
+    stage.fault(f"cut {', '.join(sources)} from {_named(stage, words['other'])}")
     for source in sources:
         for target in _targets(stage, sources, words["other"]):
             network.cut(source, target)
@@ -255,7 +260,7 @@ async def _cut_both_ways(stage: Stage, words: Words) -> None:
 async def _cut_one_way(stage: Stage, words: Words) -> None:
     sources = _ends(stage, words["who"])
     network = stage.network
-    stage.fault(f"cut bytes from {', '.join(sources)} to {words['other']}")
+    stage.fault(f"cut bytes from {', '.join(sources)} to {_named(stage, words['other'])}")
     for source in sources:
         for target in _targets(stage, sources, words["other"]):
             network.cut(source, target)
@@ -264,7 +269,8 @@ async def _cut_one_way(stage: Stage, words: Words) -> None:
 async def _cut_replication(stage: Stage, words: Words) -> None:
     sources = _ends(stage, words["who"])
     network = stage.network
-    stage.fault(f"cut replication between {', '.join(sources)} and {words['other']}")
+    other = _named(stage, words["other"])
+    stage.fault(f"cut replication between {', '.join(sources)} and {other}")
     for source in sources:
         for target in _targets(stage, sources, words["other"]):
             network.cut(source, target, replication_only=True)
@@ -274,7 +280,8 @@ async def _cut_replication(stage: Stage, words: Words) -> None:
 async def _delay(stage: Stage, words: Words) -> None:
     sources = _ends(stage, words["who"])
     network = stage.network
-    stage.fault(f"delay {', '.join(sources)} and {words['other']} by {words['number']} ms")
+    other = _named(stage, words["other"])
+    stage.fault(f"delay {', '.join(sources)} and {other} by {words['number']} ms")
     for source in sources:
         for target in _targets(stage, sources, words["other"]):
             for one, other in ((source, target), (target, source)):
