@@ -39,6 +39,7 @@ from node.journal_records import (
     TopicsChanged,
     decode_journal_record,
     encode_journal_record,
+    split_commits,
 )
 from store import PutMessage, PutMessageStatus, StoreError
 from store.results import GetMessageStatus
@@ -66,7 +67,6 @@ SAVE_SECONDS: Final = 5.0
 """Between two writes of the state file; what is missing in it is read from the log again."""
 
 RECORD_BYTES_MAX: Final = 768 * 1024
-COMMITS_PER_RECORD_MAX: Final = 4_000
 READ_COUNT: Final = 32
 
 
@@ -146,6 +146,7 @@ class GroupJournal:
         self.delay_progress: Callable[[], dict[int, int]] = dict
         self.is_master = False
         self._store = store
+        self._record_bytes_max = min(RECORD_BYTES_MAX, store.config.max_message_size_bytes // 2)
         self._file = file
         self._born_host = born_host
         self._wall_clock_ms = wall_clock_ms
@@ -158,7 +159,6 @@ class GroupJournal:
         self._pending: deque[tuple[int, JournalRecord]] = deque()
         self._latest: ConsumerOffsets = {}
         self._batch: ConsumerOffsets = {}
-        self._batch_size = 0
         self._batch_deadline = math.inf
         self._wanted_now = False
         self._asked: list[tuple[float, Callable[[str], None]]] = []
@@ -331,8 +331,7 @@ class GroupJournal:
         missing = self._missing_topics()
         if missing:
             self.write(TopicsChanged(missing))
-        bytes_max = min(RECORD_BYTES_MAX, self._store.config.max_message_size_bytes // 2)
-        for part in self._as_written().snapshot(bytes_max):
+        for part in self._as_written().snapshot(self._record_bytes_max):
             self.write(part)
         self._snapshot_deadline = trio.current_time() + SNAPSHOT_SECONDS
 
@@ -361,12 +360,9 @@ class GroupJournal:
             return
         queues[queue_id] = offset
         self._batch.setdefault(key, {})[queue_id] = offset
-        self._batch_size += 1
         if self._batch_deadline == math.inf:
             self._batch_deadline = trio.current_time() + COMMIT_DELAY_SECONDS
             self._wake.notify()
-        if self._batch_size >= COMMITS_PER_RECORD_MAX:
-            self._wanted_now = True
 
     def when_confirmed(self, deadline: float, done: Callable[[str], None]) -> None:
         """Call `done` once everything that was given to the journal by now is confirmed.
@@ -404,10 +400,11 @@ class GroupJournal:
         self._wanted_now = False
         if not self._batch:
             return ""
-        batch, self._batch, self._batch_size = self._batch, {}, 0
+        batch, self._batch = self._batch, {}
         self._batch_deadline = math.inf
         try:
-            self.write(OffsetsCommitted(batch))
+            for record in split_commits(batch, self._record_bytes_max):
+                self.write(record)
         except RequestError as error:
             _log.warning("consumer offsets were not committed: %s", error.remark)
             self._latest = self._as_written().offsets

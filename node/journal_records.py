@@ -166,6 +166,15 @@ class GroupTables:
         yield from self.offsets.items()
 
 
+def split_commits(offsets: ConsumerOffsets, body_bytes_max: int) -> list[OffsetsCommitted]:
+    """Return offsets as records whose bodies are not larger than asked for."""
+    room = body_bytes_max - len(encode_journal_record(OffsetsCommitted({})))
+    return [
+        OffsetsCommitted(dict(entry for entry in entries if isinstance(entry, tuple)))
+        for entries in _split(offsets.items(), room)
+    ]
+
+
 _Entry: TypeAlias = "TopicConfig | tuple[str, dict[int, int]]"
 
 

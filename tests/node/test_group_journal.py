@@ -427,3 +427,15 @@ async def test_a_master_that_cannot_write_at_first_tells_everything_later(
         TopicsChanged([topic("TBW102")]),
         SnapshotPart(0, 1, [topic("TBW102")], {}, {}),
     ]
+
+
+async def test_more_commits_than_a_message_holds_become_several() -> None:
+    node = Node()
+    node.open_as_master()
+    for number in range(1000):
+        node.journal.commit(f"Topic{number}@g", 0, number)
+    node.ask()
+    node.confirm()
+    assert node.answers == [""]
+    assert len(node.journal.tables.offsets) == 1000
+    assert sum(isinstance(record, OffsetsCommitted) for record in node.records()) > 3
