@@ -1,5 +1,7 @@
 import importlib.util
+import os
 import socket
+import subprocess
 from pathlib import Path
 
 import msgspec
@@ -257,6 +259,19 @@ def test_an_earlier_report_is_removed_and_nothing_else(tmp_path: Path) -> None:
 
     with claimed(tmp_path) as out:
         assert {entry.name for entry in out.iterdir()} == {MARKER_NAME, "notes.txt"}
+
+
+def test_small_disks_that_a_killed_drill_left_are_let_go(tmp_path: Path) -> None:
+    with claimed(tmp_path / "a report") as out:
+        place = out / "data" / "broker-a-1"
+        place.mkdir(parents=True)
+        mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(place)]
+        if os.geteuid() != 0 or subprocess.run(mount, check=False).returncode != 0:
+            pytest.skip("only root can mount")
+        (place / "file").touch()
+
+    with claimed(tmp_path / "a report") as out:
+        assert not (out / "data").exists()
 
 
 def test_a_directory_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
