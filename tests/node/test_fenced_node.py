@@ -351,3 +351,39 @@ async def test_rounds_that_end_soon_are_spaced(
     assert pauses[0] < 0.1
     assert all(later > earlier - 0.001 for earlier, later in pairwise(pauses))
     assert 4.9 < pauses[-1] < 5.1
+
+
+async def test_tables_survive_a_restart_of_all_nodes(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+        await world.start(*NAMES)
+        master = await world.master()
+        async with world.client(world.address(master)) as client:
+            assert (await client.call(RequestCode.UPDATE_AND_CREATE_TOPIC, CREATE)).code == 0
+            assert (await client.send(b"kept")).code == 0
+            commit = UpdateConsumerOffsetRequestHeader("g", "T", 0, 1)
+            assert (await client.call(COMMIT, commit)).code == 0
+        for name in NAMES:
+            await world.stop(name)
+        await world.start(*NAMES)
+        master = await world.master()
+        async with world.client(world.address(master)) as client:
+            assert await committed(client) == 1
+            assert await client.route("Wide") != {}
+            assert bodies(await client.pull()) == [b"kept"]
+
+
+async def test_a_first_message_of_a_topic_brings_the_topic_along(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+        await world.start(*NAMES)
+        master = await world.master()
+        assert (await send(world, master, b"first")).code == 0
+        await world.kill(master)
+        successor = await world.master(*others(master))
+        header = SendMessageRequestHeaderV2("PG", "T", "no such topic", 4, 3, 0, 1, 0)
+        async with world.client(world.address(successor)) as client:
+            answer = await client.call(RequestCode.SEND_MESSAGE_V2, header, b"second")
+            assert answer.code == 0, answer.remark
