@@ -111,6 +111,8 @@ class Candidacy:
             ],
         )
         if result.succeeded:
+            if state.min_isr != view.state.min_isr:
+                _log.warning("min_isr is %d now, it was %d", state.min_isr, view.state.min_isr)
             return Won(
                 state=state,
                 state_revision=result.revision,

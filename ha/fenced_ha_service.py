@@ -142,6 +142,7 @@ class FencedHAService:
         self.follower: ReplicaFollower | None = None
         self.waits_for = "the coordinator has not answered yet"
         """Why this node follows nobody, in words; empty while it does."""
+        self._told_error = ""
         self._farewell: GroupState | None = None
         self.restart = trio.Event()
         """Set when the owner has to close the store and open it, and this, again."""
@@ -280,7 +281,9 @@ class FencedHAService:
             try:
                 await self._act(decision)
             except (CoordinatorError, StoreError) as error:
-                _log.warning("%s: trying again", error)
+                if str(error) != self._told_error:
+                    _log.warning("%s: trying again", error)
+                self._told_error = str(error)
                 await trio.sleep(RETRY_SECONDS)
 
     def _decide(self) -> Decision:
@@ -373,7 +376,10 @@ class FencedHAService:
         finally:
             self.follower = None
         if outcome is not None:
-            self._take(outcome)
+            # Whether this replica is a member is asked anew: it may have become one just now.
+            await self.session.refresh()
+            if not self.restart.is_set():
+                self._take(outcome)
 
     async def _until_decided_otherwise(self, decision: Follow, scope: trio.CancelScope) -> None:
         while self._decide() == decision:
@@ -517,7 +523,10 @@ class FencedHAService:
 
     def _open(self, master: FencedMaster) -> None:
         """Take messages from this step on, unless it is over already."""
-        if self.role is not ReplicaRole.OPENING or not self.session.holds():
+        if self.role is not ReplicaRole.OPENING:
+            return
+        if not self.session.holds():
+            self._step_down("its lease ended before it could open")
             return
         self.role = ReplicaRole.MASTER
         master.is_open = True
