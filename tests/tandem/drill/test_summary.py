@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from tandem.drill.outcomes import NOT_SENT, SEND_OK, SLAVE_NOT_AVAILABLE, UNKNOWN
-from tandem.drill.summary import PROMISES, broken_promises, failed_expectations
+from tandem.drill.summary import PROMISES, broken_promises, failed_expectations, unavailability
 from tests.tandem.drill import samples
 
 
@@ -120,3 +120,29 @@ def test_the_json_has_the_keys_that_scripts_rely_on() -> None:
         "scenarios",
     }
     assert decoded["scenarios"][0]["phases"][0].keys() >= {"name", "start", "end", "counts"}
+
+
+def test_unavailability_is_told_by_scenario_over_all_runs() -> None:
+    seconds = [1.0, 2.0, 9.0]
+    runs = [msgspec.structs.replace(samples.RUN, unavailable_seconds=each) for each in seconds]
+    unhurt = msgspec.structs.replace(samples.RUN, name="unhurt", unavailable_seconds=None)
+
+    (found,) = unavailability([*runs, unhurt])
+
+    assert (found.scenario, found.runs) == ("master-kill", 3)
+    assert (found.median_seconds, found.p99_seconds, found.max_seconds) == (2.0, 9.0, 9.0)
+
+
+def test_an_acknowledged_message_that_was_cut_off_breaks_a_promise() -> None:
+    found = msgspec.structs.replace(samples.audit(), acknowledged_cut=2)
+
+    summary = samples.summary(found=found)
+
+    assert summary.verdict == "FAILED"
+    assert broken_promises(summary) == [("acknowledged_cut", 2)]
+
+
+def test_what_was_stored_again_breaks_none() -> None:
+    found = msgspec.structs.replace(samples.audit(), stored_again=5)
+
+    assert samples.summary(found=found).verdict == "PASSED"

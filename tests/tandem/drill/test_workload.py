@@ -22,9 +22,18 @@ from tandem.drill.ledger import Ledger, LedgerEntry, Sending, read_entries
 from tandem.drill.orders import BodySource, FileLines, Orders
 from tandem.drill.outcomes import NOT_SENT, REJECTED, SEND_OK, SLAVE_NOT_AVAILABLE, UNKNOWN
 from tandem.drill.timeline import Timeline
-from tandem.drill.workload import Clock, QueueReader, Workload, attempt, producer_states
+from tandem.drill.workload import (
+    Attempts,
+    Clock,
+    QueueReader,
+    Retries,
+    Workload,
+    attempt,
+    producer_states,
+)
 from tandem.wire.crc import crc32
 from tandem.wire.message import Host, Message, MessageExt, offset_msg_id
+from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -395,3 +404,79 @@ async def test_the_rereader_starts_over_again_and_again(
 def test_a_sending_is_written_with_the_wall_time_of_the_start() -> None:
     assert Clock(started=100.0, started_ms=5000.0).wall_ms(2.5) == 7500.0
     assert "sent_at_ms" in Sending.__struct_fields__
+
+
+class Moody:
+    """Answers one attempt after the other as told, the last for ever; remembers the keys."""
+
+    def __init__(self, *answers: ClientError | SendStatus) -> None:
+        self.answers = list(answers)
+        self.keys: list[str] = []
+
+    async def send(self, message: Message) -> SendResult:
+        await trio.lowlevel.checkpoint()
+        self.keys.append(message.properties[PROPERTY_UNIQUE_KEY])
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, ClientError):
+            raise answer
+        return SendResult(answer, "unique", offset_msg_id(HOST, 0), QUEUE, 0, "why")
+
+
+UNANSWERED = SendTimeoutError("127.0.0.1:10911")
+NOBODY = RouteNotFoundError(TOPIC, "no broker")
+REFUSED = BrokerError(14, "not master")
+
+
+@pytest.mark.parametrize(
+    ("answers", "status", "maybe_stored", "requests"),
+    [
+        ((SendStatus.SEND_OK,), SEND_OK, 1, 1),
+        ((NOBODY, REFUSED, SendStatus.SEND_OK), SEND_OK, 1, 3),
+        ((UNANSWERED, NOBODY, SendStatus.SEND_OK), SEND_OK, 2, 3),
+        ((SendStatus.FLUSH_SLAVE_TIMEOUT, SendStatus.SEND_OK), SEND_OK, 2, 2),
+        ((UNANSWERED, REFUSED), UNKNOWN, 1, 0),
+        ((REFUSED,), REJECTED, 0, 0),
+        ((NOBODY,), NOT_SENT, 0, 0),
+        ((SendStatus.FLUSH_SLAVE_TIMEOUT, NOBODY), "FLUSH_SLAVE_TIMEOUT", 1, 0),
+    ],
+)
+async def test_a_send_goes_on_until_it_is_acknowledged_and_is_counted(
+    answers: tuple[ClientError | SendStatus, ...],
+    status: str,
+    maybe_stored: int,
+    requests: int,
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    client = Moody(*answers)
+    message = Message(TOPIC, b"x", properties={PROPERTY_UNIQUE_KEY: "k"})
+    attempts = Attempts()
+
+    await attempts.run(client, message, Retries(deadline_seconds=2.0))
+
+    assert (attempts.outcome.status, attempts.maybe_stored) == (status, maybe_stored)
+    assert set(client.keys) == {"k"}
+    assert not requests or len(client.keys) == requests
+
+
+async def test_without_retries_a_send_is_one_request() -> None:
+    client = Moody(UNANSWERED)
+    attempts = Attempts()
+    message = Message(TOPIC, b"x", properties={PROPERTY_UNIQUE_KEY: "k"})
+
+    await attempts.run(client, message, None)
+
+    assert len(client.keys) == attempts.maybe_stored == 1
+
+
+async def test_a_send_that_is_cut_short_may_have_been_stored() -> None:
+    attempts = Attempts()
+
+    class Silent:
+        async def send(self, message: Message) -> SendResult:
+            await trio.sleep_forever()
+            raise AssertionError
+
+    with trio.move_on_after(0.01):
+        await attempts.run(Silent(), Message(TOPIC, b"x"), Retries(9.0))
+
+    assert (attempts.outcome.status, attempts.maybe_stored) == (UNKNOWN, 1)
