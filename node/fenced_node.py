@@ -46,6 +46,7 @@ from node.store_settings import FlushDiskType
 from node.topic_config_table import TopicConfigTable, system_topics
 from store import MessageStore, StoreError
 from store.table_file import TableFile
+from tandem.wire.delay_level import DelayLevels
 from tandem.wire.message import Host
 from tandem.wire.request_code import RequestCode
 from tandem.wire.system_topics import JOURNAL_TOPIC
@@ -172,7 +173,7 @@ class _Tables:
         state = self.file.load()
         self.position = 0 if state is None else state.position
         if state is None:
-            levels = range(1, 19)
+            levels = range(1, DelayLevels(config.cluster.store.message_delay_level).level_max + 1)
             delay = {level: at for level in levels if (at := self.delay.query(level))}
             self.confirmed = GroupTables(
                 dict(self.topics.configs.topic_config_table), self.offsets.offsets(), delay

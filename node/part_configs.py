@@ -18,6 +18,9 @@ KEEPALIVES_PER_LEASE: Final = 5
 
 KEEPALIVE_INTERVAL_MS_MAX: Final = 1_000
 
+FENCED_RECONNECT_INTERVAL_MS: Final = 50
+"""A new master takes messages when its followers have found it; a refused connection is cheap."""
+
 
 def store_config(config: NodeConfig) -> StoreConfig:
     """What the store has to know of cluster.yaml."""
@@ -106,6 +109,7 @@ def fenced_config(config: NodeConfig) -> FencedConfig:
         ack_level=config.group.ack_level,
         secret=cluster.secret,
         lease_ttl_ms=lease_ttl_ms,
+        reconnect_interval_ms=FENCED_RECONNECT_INTERVAL_MS,
         keepalive_interval_ms=min(KEEPALIVE_INTERVAL_MS_MAX, lease_ttl_ms // KEEPALIVES_PER_LEASE),
         slave_timeout_ms=replication.slave_timeout_ms,
         ha_transfer_batch_size_bytes=replication.ha_transfer_batch_size_bytes,
