@@ -177,3 +177,22 @@ def test_events_are_told() -> None:
     disk.remove("/f")
     disk.replace("/g", b"12")
     assert seen == ["create /f 4096", "remove /f", "replace /g 2"]
+
+
+async def test_a_sync_after_a_failed_one_does_not_write_what_was_given_up(
+    autojump_clock: MockClock,
+) -> None:
+    disk = SimulatedDisk()
+    file = disk.create("/a", 2 * PAGE_BYTES)
+    file.buffer[:4] = b"lost"
+    disk.sync_fails = True
+    with pytest.raises(OSError, match="Input/output error"):
+        await disk.sync(file)
+    disk.sync_fails = False
+    file.buffer[PAGE_BYTES : PAGE_BYTES + 4] = b"kept"
+    await disk.sync(file)
+    assert file.durable[:4] == bytes(4)
+    assert file.durable[PAGE_BYTES : PAGE_BYTES + 4] == b"kept"
+    file.buffer[:4] = b"anew"
+    await disk.sync(file)
+    assert file.durable[:4] == b"anew"

@@ -96,6 +96,7 @@ class Kind(enum.Enum):
     EPOCH_JUMPED = enum.auto()
     ISR_TOO_SMALL = enum.auto()
     PROMISE_BROKEN = enum.auto()
+    NOT_DURABLE = enum.auto()
     CONFIRM_FELL = enum.auto()
     CUT_TOO_DEEP = enum.auto()
     BAD_EPOCHS = enum.auto()
@@ -130,6 +131,10 @@ def check(history: FencedHistory, expected: FencedExpectations) -> list[Finding]
     final = next((node for node in history.nodes if node.is_master), None)
     findings = [Finding(Kind.CRASHED, text) for text in history.crashes]
     findings += _check_events(history.events)
+    findings += [
+        Finding(Kind.NOT_DURABLE, f"{seen.node} at {seen.at_seconds:.6f}: {seen.what}")
+        for seen in history.missing
+    ]
     findings += _check_acks(history.acks, expected)
     findings += _check_masters(history.acks, history.openings)
     findings += _check_states(history.states)

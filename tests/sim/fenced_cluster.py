@@ -16,9 +16,18 @@ import trio
 
 from ha.epoch_file import EpochFile
 from ha.errors import HAError
-from ha.events import AckDecided, HAEvent, MasterOpened, ReplicaReported, TruncationDecided
+from ha.events import (
+    AckDecided,
+    EpochAppended,
+    HAEvent,
+    MasterOpened,
+    Promised,
+    ReplicaReported,
+    TruncationDecided,
+)
 from node.config import ClusterConfig
 from store.errors import StoreError
+from store.truncation import pending_intent
 from tandem.coordinator.kv import Change, Item, StoreImage
 from tandem.wire.group_state import GroupKeys, GroupState, decode_leader, decode_state
 from tandem.wire.message import Host
@@ -41,6 +50,7 @@ from tests.sim.fenced_history import (
     FencedHistory,
     FinalNode,
     NodeEvent,
+    NotDurableSeen,
     OpeningSeen,
     ReportSeen,
     StateSeen,
@@ -210,6 +220,9 @@ class FencedCluster(SimulatedCluster):
             return
         self._trace.note(node.name, str(event))
         self.history.events.append(NodeEvent(trio.current_time(), node.name, life, event))
+        missing = self._missing_on_disk(node, event)
+        if missing:
+            self.history.missing.append(NotDurableSeen(trio.current_time(), node.name, missing))
         match event:
             case AckDecided():
                 self.history.acks.append(self._ack_seen(node, event))
@@ -241,6 +254,25 @@ class FencedCluster(SimulatedCluster):
             case _:
                 pass
         self._count_event(node.name, type(event).__name__)
+
+    @staticmethod
+    def _missing_on_disk(node: SimulatedNode, event: HAEvent) -> str:
+        """Return what the event says is on disk, and is not; empty if it is."""
+        match event:
+            case Promised(epoch):
+                record = json.loads(node.disk.read(f"{node.directory}/replica.json") or b"{}")
+                promised = record.get("promised", 0)
+                return "" if promised >= epoch else f"promise {epoch}, on disk is {promised}"
+            case EpochAppended(epoch, start):
+                entries = EpochFile(node.disk, node.directory).entries
+                is_there = any((e.epoch, e.start) == (epoch, start) for e in entries)
+                return "" if is_there else f"epoch {epoch} from {start}, on disk are {entries}"
+            case TruncationDecided(cut):
+                intent = pending_intent(node.disk, node.directory)
+                is_there = intent is not None and intent.cut == cut
+                return "" if is_there else f"the intent to cut at {cut}"
+            case _:
+                return ""
 
     def _was_elected(self, epoch: int, name: str) -> bool:
         return any(
@@ -544,11 +576,14 @@ class FencedCluster(SimulatedCluster):
         for name in self.nodes:
             super().kill(name)
 
-    def final_nodes(self) -> list[FinalNode]:
-        """Return what every node has when all is over."""
-        return [self._final(node) for node in self.all]
+    def final_nodes(self, *, is_excused: bool) -> list[FinalNode]:
+        """Return what every node has when all is over; `is_excused`: they need not be equal."""
+        master = self._state.master if self._state is not None else ""
+        if is_excused and self.history.openings:
+            master = self.history.openings[-1].node
+        return [self._final(node, master, is_excused=is_excused) for node in self.all]
 
-    def _final(self, node: SimulatedNode) -> FinalNode:
+    def _final(self, node: SimulatedNode, master: str, *, is_excused: bool) -> FinalNode:
         entries: tuple[EpochEntrySeen, ...] = ()
         try:
             epochs = EpochFile(node.disk, node.directory)
@@ -556,9 +591,8 @@ class FencedCluster(SimulatedCluster):
             self.history.crashes.append(f"{node.name}: its epoch file cannot be read: {error}")
         else:
             entries = tuple(EpochEntrySeen(e.epoch, e.start) for e in epochs.entries)
-        master = self._state.master if self._state is not None else ""
         log = walk_fenced_log(read_log(node))
-        return FinalNode(node.name, log, entries, node.name == master)
+        return FinalNode(node.name, log, entries, node.name == master, is_excused)
 
 
 _ACTIONS: Final[dict[str, Callable[..., None]]] = {

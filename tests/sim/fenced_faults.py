@@ -79,7 +79,7 @@ class _Planner:
             (2, self._several),
             (1, self._disk_full),
             (2, self._disk_slow),
-            (1, self._disk_fails),
+            (2, self._disk_fails),
             (1, self._garbage),
             (1, self._clock),
             (1, self._boottime),

@@ -142,6 +142,14 @@ class ReportSeen(msgspec.Struct, frozen=True):
     stored: Extent
 
 
+class NotDurableSeen(msgspec.Struct, frozen=True):
+    """What a node said is on its disk, and is not."""
+
+    at_seconds: float
+    node: str
+    what: str
+
+
 class StateSeen(msgspec.Struct, frozen=True):
     """The deciding record, as a transaction wrote it, and the leader next to it."""
 
@@ -207,6 +215,7 @@ class FencedHistory(msgspec.Struct):
     cuts: list[CutSeen] = []
     reports: list[ReportSeen] = []
     states: list[StateSeen] = []
+    missing: list[NotDurableSeen] = []
     nodes: list[FinalNode] = []
 
 

@@ -294,6 +294,7 @@ class FencedSimulation:
         self.history = FencedHistory()
         self.virtual_seconds = 0.0
         self.load_started_at = 0.0
+        self.is_excused = False
         self._findings: list[Finding] = []
 
     def _chance(self, name: str) -> random.Random:
@@ -323,7 +324,8 @@ class FencedSimulation:
             with captured_logs(NodeLogHandler(self.cluster, self.trace)):
                 await self._play(nursery)
                 self.virtual_seconds = trio.current_time()
-                self.history.nodes = self.cluster.final_nodes()
+                self.is_excused = self._nobody_can_be_master()
+                self.history.nodes = self.cluster.final_nodes(is_excused=self.is_excused)
                 self.cluster.end()
                 await trio.sleep(END_SECONDS)
             nursery.cancel_scope.cancel()
@@ -431,10 +433,10 @@ class FencedSimulation:
 
     async def _drain(self) -> None:
         fault = await drain(self._client_machine("127.0.2.3"), self.history)
-        if fault and not self._is_excused():
+        if fault and not self._nobody_can_be_master():
             self._findings.append(Finding(Kind.UNAVAILABLE, fault))
 
-    def _is_excused(self) -> bool:
+    def _nobody_can_be_master(self) -> bool:
         """Nobody is left who must have everything: only power losses can bring that about."""
         cluster = self.cluster
         if self.settings.ends_without_master:
@@ -453,7 +455,7 @@ class FencedSimulation:
         history.crashes += [
             text for text, line in zip(lines, cluster.log_lines, strict=True) if line.has_traceback
         ]
-        is_excused = self._is_excused()
+        is_excused = self.is_excused
         expected = FencedExpectations(
             min_isr=self.settings.min_isr,
             counts_flushed=self.settings.ack_level is AckLevel.FLUSHED,

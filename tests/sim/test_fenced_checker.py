@@ -29,6 +29,7 @@ from tests.sim.fenced_history import (
     FinalNode,
     LogRecord,
     NodeEvent,
+    NotDurableSeen,
     OffsetSeen,
     OpeningSeen,
     ReadSeen,
@@ -357,6 +358,10 @@ def _promise_broken(run: Run) -> None:
     run.tell(9.5, "b", FrameTaken(1, 0, 10, 1))
 
 
+def _not_durable(run: Run) -> None:
+    run.history.missing.append(NotDurableSeen(1.0, "a", "promise 2"))
+
+
 def _confirm_fell(run: Run) -> None:
     run.tell(9.5, "b", ConfirmAdvanced(2, 5))
 
@@ -439,6 +444,7 @@ PLANTED: dict[Callable[[Run], None], set[Kind]] = {
     _isr_too_small: {Kind.ISR_TOO_SMALL},
     _promise_fell: {Kind.PROMISE_BROKEN},
     _promise_broken: {Kind.PROMISE_BROKEN},
+    _not_durable: {Kind.NOT_DURABLE},
     _confirm_fell: {Kind.CONFIRM_FELL},
     _confirm_fell_with_the_master: {Kind.CONFIRM_FELL},
     _cut_below_confirm: {Kind.CUT_TOO_DEEP},

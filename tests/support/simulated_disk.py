@@ -59,6 +59,8 @@ class SimulatedFile:
         self._pages[: self.size] = content
         self.buffer: Buffer = self._pages
         self.durable = content
+        self._given_up: bytes | None = None
+        """What was in the file when a sync of it failed."""
 
     @property
     def content(self) -> bytes:
@@ -75,11 +77,18 @@ class SimulatedFile:
     def sync(self) -> None:
         """Make durable what is in the buffer now."""
         if self._sync_fails():
+            self.sync_failed()
             raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
         self.made_durable(self.content)
 
+    def sync_failed(self) -> None:
+        """Take note that a sync has failed: the kernel takes the pages for written all the same."""
+        self._given_up = self.content
+
     def made_durable(self, content: bytes) -> None:
-        """Take note that `content` has reached the disk."""
+        """Take note that `content` has reached the disk, but for pages the kernel gave up."""
+        if self._given_up is not None:
+            content = _without_pages(content, self._given_up, self.durable)
         if content != self.durable:
             self.durable = content
             self.modified_ms = self._now_ms()
@@ -113,6 +122,8 @@ class SimulatedDisk:
         locked_in_memory: the paths of the files that are.
         sync_seconds: returns how long the next `fdatasync` takes.
         sync_fails: while true, a sync or a write through the file ends in EIO and does nothing.
+            A later sync of that file leaves out the pages that have not changed since: Linux takes
+            them for written.
         on_event: is told what is about to happen, for the trace.
     """
 
@@ -295,6 +306,7 @@ class SimulatedDisk:
             await trio.sleep(self.sync_seconds())
         self.on_event(f"sync {file.path}{' failed' if failed else ''}")
         if failed:
+            file.sync_failed()
             raise OSError(errno.EIO, os.strerror(errno.EIO), file.path)
         file.made_durable(written)
 
@@ -339,6 +351,16 @@ class SimulatedDisk:
                 " free space on that disk, then send again",
                 path=path,
             )
+
+
+def _without_pages(content: bytes, given_up: bytes, durable: bytes) -> bytes:
+    """Return `content` with what is durable in each page that is as it was given up."""
+    kept = bytearray(content)
+    for page in range(0, len(content), PAGE_BYTES):
+        end = page + PAGE_BYTES
+        if content[page:end] == given_up[page:end]:
+            kept[page:end] = durable[page:end]
+    return bytes(kept)
 
 
 def _after_power_loss(cache: bytes, durable: bytes, chance: random.Random) -> bytes:
