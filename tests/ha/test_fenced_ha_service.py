@@ -291,8 +291,10 @@ async def test_a_master_that_reaches_nobody_resigns(autojump_clock: MockClock) -
         first = await world.whole_group()
         cut_off(world, first, coordinator=False, peers=True)
         second = await world.master(but=first.name)
-        assert await second.send(b"|m1|") is OK
         assert "stepped down" in second.ha.status().last_switch_reason
+        # The old master's process lives: it may be a member until it is found to be late.
+        await world.wait_for(lambda: first.name not in world.isr)
+        assert await second.send(b"|m1|") is OK
         world.network.heal_all()
         await world.wait_for(lambda: world.in_sync(second), 60)
         assert first.bodies == [b"m1"]
