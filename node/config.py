@@ -29,6 +29,7 @@ from msgspec import Meta, Struct
 from ha.fenced_config import AckLevel
 from node.errors import ConfigError
 from node.fenced_settings import (
+    COORDINATOR,
     SECRET_BYTES_MIN,
     CoordinatorSettings,
     GroupKind,
@@ -58,6 +59,9 @@ MULTI_PATH_SPLITTER: Final = ","
 
 MASTER_ID: Final = 0
 """Broker id of a group's master. Source: MixAll.MASTER_ID."""
+
+RESERVED_NAMES: Final = (COORDINATOR, "logs")
+"""Directories that a supervisor has beside those of the nodes; `reach` names the first, too."""
 
 Port = Annotated[int, whole_number(1, 65_535, "a TCP port")]
 Name = Annotated[
@@ -462,6 +466,12 @@ def _check_nodes(reader: Reader, config: ClusterConfig) -> None:
     sockets: dict[tuple[str, int], str] = {}
     for index, node in enumerate(config.nodes):
         path = f"nodes[{index}]"
+        if node.name in RESERVED_NAMES:
+            reader.complain(
+                f"{path}.name",
+                f"{node.name!r} is the name of something else in the data directory, and no node's;"
+                " give another",
+            )
         if node.name in names:
             reader.complain(f"{path}.name", f"two nodes are named {node.name!r}; rename one")
         elif (owner := directories.get(config.node_directory(node))) is not None:

@@ -70,16 +70,41 @@ def check_coordinator(reader: Reader, settings: CoordinatorSettings) -> None:
             "etcd needs its addresses; give endpoints: [http://127.0.0.1:2379]",
         )
     for endpoint in settings.endpoints:
-        url = urlsplit(endpoint)
-        if url.scheme not in ("http", "https") or not url.hostname:
+        if wrong := _what_is_wrong(endpoint):
             reader.complain(
                 "coordinator.endpoints",
-                f"{endpoint!r} is not an address of etcd; give http://HOST:PORT or https://",
+                f"{endpoint!r} {wrong}; give http://HOST:PORT or https://HOST:PORT",
             )
+    if len({urlsplit(endpoint).scheme for endpoint in settings.endpoints}) > 1:
+        reader.complain(
+            "coordinator.endpoints",
+            "some are http:// and some https://, but one password and one CA go to all of them;"
+            " give one kind",
+        )
+    if settings.ca_file and any(each.startswith("http://") for each in settings.endpoints):
+        reader.complain(
+            "coordinator.ca_file", "is for https://, and an endpoint is http://: nothing is checked"
+        )
     if bool(settings.user) != bool(settings.password_file):
         reader.complain("coordinator.user", "needs a password_file, and that one a user")
     if bool(settings.cert_file) != bool(settings.key_file):
         reader.complain("coordinator.cert_file", "needs a key_file, and that one a cert_file")
+
+
+def _what_is_wrong(endpoint: str) -> str:
+    """Return why an endpoint cannot be dialled, in words; empty if it can."""
+    try:
+        url = urlsplit(endpoint)
+        port = url.port
+    except ValueError:
+        return "is not an address of etcd"
+    if url.scheme not in ("http", "https") or not url.hostname:
+        return "is not an address of etcd"
+    if not port:
+        return "has no port (etcd's own is 2379)"
+    if url.path.strip("/") or url.query or url.fragment or url.username:
+        return "has more than a host and a port"
+    return ""
 
 
 def check_fenced_group(

@@ -96,7 +96,39 @@ def test_the_fingerprint_does_not_see_by_which_way_others_are_reached(tmp_path: 
         ),
         (
             "coordinator: {kind: etcd, endpoints: ['a:2379']}\n" + FENCED,
-            ":1: coordinator.endpoints: 'a:2379' is not an address of etcd",
+            ":1: coordinator.endpoints: 'a:2379' is not an address of etcd; give http://HOST:PORT",
+        ),
+        (
+            "coordinator: {kind: etcd, endpoints: ['http://a']}\n" + FENCED,
+            ":1: coordinator.endpoints: 'http://a' has no port (etcd's own is 2379); give http://",
+        ),
+        (
+            "coordinator: {kind: etcd, endpoints: ['http://a:x']}\n" + FENCED,
+            ":1: coordinator.endpoints: 'http://a:x' is not an address of etcd",
+        ),
+        (
+            "coordinator: {kind: etcd, endpoints: ['http://u@a:1']}\n" + FENCED,
+            ":1: coordinator.endpoints: 'http://u@a:1' has more than a host and a port",
+        ),
+        (
+            "coordinator: {kind: etcd, endpoints: ['http://a:1/v3']}\n" + FENCED,
+            ":1: coordinator.endpoints: 'http://a:1/v3' has more than a host and a port",
+        ),
+        (
+            "coordinator: {kind: etcd, endpoints: ['http://a:1', 'https://b:1']}\n" + FENCED,
+            ":1: coordinator.endpoints: some are http:// and some https://",
+        ),
+        (
+            "coordinator: {kind: etcd, endpoints: ['http://a:1'], ca_file: c}\n" + FENCED,
+            ":1: coordinator.ca_file: is for https://, and an endpoint is http://",
+        ),
+        (
+            FENCED.replace("name: broker-a-0", "name: coordinator"),
+            ":4: nodes[0].name: 'coordinator' is the name of something else in the data directory",
+        ),
+        (
+            FENCED.replace("name: broker-a-0", "name: logs"),
+            ":4: nodes[0].name: 'logs' is the name of something else in the data directory",
         ),
         (
             "coordinator: {kind: etcd, endpoints: ['http://a:1'], user: root}\n" + FENCED,
