@@ -135,6 +135,14 @@ def check(history: FencedHistory, expected: FencedExpectations) -> list[Finding]
         Finding(Kind.NOT_DURABLE, f"{seen.node} at {seen.at_seconds:.6f}: {seen.what}")
         for seen in history.missing
     ]
+    findings += [
+        Finding(
+            Kind.UNREPLICATED,
+            f"{seen.node} at {seen.at_seconds:.6f}: a member of the ISR has {seen.written} of"
+            f" {seen.acknowledged} bytes that were acknowledged",
+        )
+        for seen in history.lacking
+    ]
     findings += _check_acks(history.acks, expected)
     findings += _check_masters(history.acks, history.openings)
     findings += _check_states(history.states)

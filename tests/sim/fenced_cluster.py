@@ -49,6 +49,7 @@ from tests.sim.fenced_history import (
     Extent,
     FencedHistory,
     FinalNode,
+    LackingSeen,
     NodeEvent,
     NotDurableSeen,
     OpeningSeen,
@@ -352,6 +353,7 @@ class FencedCluster(SimulatedCluster):
                 self._state = decode_state(item.value)
                 self._trace.note("coordinator", str(self._state))
                 self.history.states.append(self._state_seen(change, self._state))
+                self._look_at_members(list(self._state.isr))
             elif key == self.group_keys.leader:
                 leader = decode_leader(item.value)
                 self._trace.note("coordinator", str(leader))
@@ -368,6 +370,20 @@ class FencedCluster(SimulatedCluster):
         """A node that has said who it is has looked at its disk."""
         if self.nodes[name].is_up:
             self._traits[name].is_hurt = False
+            self._look_at_members([name])
+
+    def _look_at_members(self, names: list[str]) -> None:
+        """Whoever is recorded as a member has everything that was acknowledged."""
+        isr = self._state.isr if self._state is not None else {}
+        acknowledged = max((ack.end for ack in self.history.acks), default=0)
+        for name in names:
+            node = self.nodes[name]
+            extent = self.extent(node)
+            is_member = name in isr and self._incarnation(node) == isr[name]
+            if is_member and extent.is_certain and extent.written < acknowledged:
+                self.history.lacking.append(
+                    LackingSeen(trio.current_time(), name, extent.written, acknowledged)
+                )
 
     @property
     def state(self) -> GroupState | None:

@@ -210,6 +210,8 @@ class _Planner:
 
     def _power(self, at: float) -> None:
         node = self._chance.choice(self._mix.powered)
+        if self._chance.random() < 0.3:
+            self._add(max(0.0, at - 1.0), "disk-slow", node, 5.0)
         self._add(at, "power-off", node)
         self._add(at + self._down_time(), "start", node)
 

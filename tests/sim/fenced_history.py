@@ -150,6 +150,15 @@ class NotDurableSeen(msgspec.Struct, frozen=True):
     what: str
 
 
+class LackingSeen(msgspec.Struct, frozen=True):
+    """A recorded member of the ISR, under its recorded incarnation, lacks what was acknowledged."""
+
+    at_seconds: float
+    node: str
+    written: int
+    acknowledged: int
+
+
 class StateSeen(msgspec.Struct, frozen=True):
     """The deciding record, as a transaction wrote it, and the leader next to it."""
 
@@ -216,6 +225,7 @@ class FencedHistory(msgspec.Struct):
     reports: list[ReportSeen] = []
     states: list[StateSeen] = []
     missing: list[NotDurableSeen] = []
+    lacking: list[LackingSeen] = []
     nodes: list[FinalNode] = []
 
 

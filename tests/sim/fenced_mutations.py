@@ -16,9 +16,11 @@ from rich.console import Console
 from rich.table import Table
 
 import ha.election
+from ha.coordinator_session import CoordinatorSession
 from ha.epoch_file import EpochEntry, EpochFile
 from ha.fenced_client import FencedClient
 from ha.fenced_connection import FencedConnection
+from ha.fenced_master import FencedMaster
 from ha.in_sync_replicas import InSyncReplicas
 from ha.lease import LeaseDeadline
 from ha.replica_file import ReplicaFile
@@ -27,6 +29,7 @@ from ha.replica_server import ReplicaLink, ReplicaServer
 from store.flush_service import FlushService
 from store.message_reads import MessageReads
 from store.truncation import Truncation
+from tandem.coordinator.interface import Compare, Delete, Put
 from tests.sim.fenced_simulation import run_fenced_seed
 
 SEEDS_MAX = 500
@@ -145,9 +148,36 @@ def _forgets_what_is_outstanding(real: Callable[..., Any]) -> Any:  # noqa: ANN4
     return count_members
 
 
-def _believes_every_master(real: Callable[..., Any]) -> Any:  # noqa: ANN401
-    del real
-    return lambda self: None
+def _opens_at_once(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def begin(self: FencedMaster, *rest: object, **named: object) -> None:
+        real(self, *rest, **named)
+        self.caught_up.set()
+
+    return begin
+
+
+def _compares_no_state(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    async def transact(
+        self: CoordinatorSession, compares: list[Compare], operations: list[Put | Delete]
+    ) -> object:
+        kept = [compare for compare in compares if compare.key != self.keys.state]
+        return await real(self, kept, operations)
+
+    return transact
+
+
+def _compares_no_leader(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    async def transact(
+        self: CoordinatorSession, compares: list[Compare], operations: list[Put | Delete]
+    ) -> object:
+        kept = [compare for compare in compares if compare.key != self.keys.leader]
+        return await real(self, kept, operations)
+
+    return transact
+
+
+def _takes_written_for_flushed(_: object) -> Any:  # noqa: ANN401
+    return property(lambda self: (self._store.max_physical_offset,) * 2)
 
 
 def _elects_anybody(real: Callable[..., Any]) -> Any:  # noqa: ANN401
@@ -222,8 +252,17 @@ MUTATIONS: dict[str, FencedMutation] = {
     "only the recorded set counts, not what is outstanding": FencedMutation(
         InSyncReplicas, "_count_members", _forgets_what_is_outstanding
     ),
-    "bytes of a deposed master are taken": FencedMutation(
-        ReplicaFollower, "_expect_current", _believes_every_master
+    "a master opens before all members have its log": FencedMutation(
+        FencedMaster, "__init__", _opens_at_once
+    ),
+    "transactions do not compare the revision of the state": FencedMutation(
+        CoordinatorSession, "transact", _compares_no_state
+    ),
+    "transactions do not compare the leader": FencedMutation(
+        CoordinatorSession, "transact", _compares_no_leader
+    ),
+    "a slave reports as flushed what is written": FencedMutation(
+        ReplicaFollower, "_ends", _takes_written_for_flushed
     ),
     "whoever lives can be elected": FencedMutation(
         ha.election, "why_not_electable", _elects_anybody

@@ -27,6 +27,7 @@ from tests.sim.fenced_history import (
     FencedHistory,
     FencedSend,
     FinalNode,
+    LackingSeen,
     LogRecord,
     NodeEvent,
     NotDurableSeen,
@@ -304,6 +305,10 @@ def _unreplicated(run: Run) -> None:
     run.change("acks", 0, stored=stored)
 
 
+def _lost_by_a_member(run: Run) -> None:
+    run.history.lacking.append(LackingSeen(9.0, "c", 5, 10))
+
+
 def _unflushed(run: Run) -> None:
     run.expectations = FencedExpectations(counts_flushed=True)
     end = run.history.acks[0].end
@@ -431,6 +436,7 @@ PLANTED: dict[Callable[[Run], None], set[Kind]] = {
     _ack_lie: {Kind.ACK_LIE},
     _ack_lie_about_flushing: {Kind.ACK_LIE},
     _unreplicated: {Kind.UNREPLICATED},
+    _lost_by_a_member: {Kind.UNREPLICATED},
     _unflushed: {Kind.UNREPLICATED},
     _small_isr: {Kind.SMALL_ISR},
     _too_few: {Kind.TOO_FEW},
