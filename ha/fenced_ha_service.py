@@ -53,6 +53,7 @@ from ha.replica_follower import ReplicaFollower
 from ha.replica_role import ReplicaRole
 from store.errors import StoreError
 from store.results import PutMessageStatus
+from store.running_flags import RunningFlag
 from tandem.coordinator.interface import (
     Compare,
     CoordinatorError,
@@ -136,13 +137,14 @@ class FencedHAService:
             role=lambda: self.role,
             step_down=self._step_down,
             resign=self._resign,
-            restart=self._restart,
+            restart=self._begin_empty,
         )
         self.mastership: FencedMaster | None = None
         self.follower: ReplicaFollower | None = None
         self.waits_for = "the coordinator has not answered yet"
         """Why this node follows nobody, in words; empty while it does."""
         self._told_error = ""
+        self._is_over = trio.Event()
         self._farewell: GroupState | None = None
         self.restart = trio.Event()
         """Set when the owner has to close the store and open it, and this, again."""
@@ -179,7 +181,7 @@ class FencedHAService:
                 nursery.start_soon(self.session.run)
                 nursery.start_soon(self._take_part)
                 nursery.start_soon(self._note_progress)
-                await self.restart.wait()
+                await self._is_over.wait()
                 nursery.cancel_scope.cancel()
         finally:
             self._close_mastership(self.restart_reason or f"{self.config.name} is stopping")
@@ -378,7 +380,7 @@ class FencedHAService:
         if outcome is not None:
             # Whether this replica is a member is asked anew: it may have become one just now.
             await self.session.refresh()
-            if not self.restart.is_set():
+            if not self._is_over.is_set():
                 self._take(outcome)
 
     async def _until_decided_otherwise(self, decision: Follow, scope: trio.CancelScope) -> None:
@@ -409,7 +411,7 @@ class FencedHAService:
                 )
             case NeedsFullCopy(reason=reason) if not self._is_member():
                 self.own.want_set_aside(reason)
-                self._restart(f"the store is set aside: {reason}")
+                self._begin_empty(f"the store is set aside: {reason}")
             case NeedsFullCopy(reason=reason):
                 self._into_quarantine(
                     f"{reason}; but this node is in the in-sync set, and its log may be needed."
@@ -601,10 +603,29 @@ class FencedHAService:
         await self.session.close()
 
     def _restart(self, reason: str) -> None:
-        if self.restart.is_set():
+        """End this round. The next one begins at once, unless a sync of this store has failed.
+
+        What is in memory need not be on the disk then, and a new round would take it for that.
+        """
+        if self._is_over.is_set():
             return
         self.restart_reason = reason
+        self._is_over.set()
+        if self.store.flags.is_set(RunningFlag.NOT_WRITEABLE):
+            self.own.quarantine = f"{reason}; start this node again on a sound disk"
+            self.role = ReplicaRole.QUARANTINED
+            _log.critical("takes no part any more: %s", self.own.quarantine)
+        else:
+            self.role = ReplicaRole.RESTARTING
+            self.restart.set()
+        self._set_master("")
+        self.on_role()
+
+    def _begin_empty(self, reason: str) -> None:
+        """End this round, with a store that is set aside: what it holds does not matter."""
+        self.restart_reason = reason
         self.role = ReplicaRole.RESTARTING
+        self._is_over.set()
         self.restart.set()
         self._set_master("")
         self.on_role()

@@ -6,8 +6,9 @@
         |                         |          |
         +-------------------------+----------+----> RESTARTING
         |                                             a new round in the same process, as a follower
-        +-----------------------------------------> QUARANTINED
-                                                      serves nothing; a person has to look
+        +-------------------------+----------+----> QUARANTINED
+                                                      serves nothing; a person has to look: the
+                                                      log contradicts promises, or a sync failed
 
 There is no way from MASTER or OPENING back to FOLLOWER: whoever was master may hold messages that
 the next master does not have, so its store is closed, opened again and compared first.
@@ -30,4 +31,4 @@ class ReplicaRole(enum.StrEnum):
     RESTARTING = "RESTARTING"
     """Answers nothing well any more; its owner closes the store and opens it again."""
     QUARANTINED = "QUARANTINED"
-    """Its log contradicts what was promised to clients."""
+    """Its log contradicts what was promised to clients, or its disk has failed."""
