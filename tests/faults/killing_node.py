@@ -26,7 +26,8 @@ from node.config import load_config
 from node.connection import Outbox
 from node.machine import Machine, this_machine
 from store.consume_queue import ConsumeQueue
-from store.disk import RealDisk, RealFile
+from store.disk import DiskFile, RealDisk, RealFile
+from store.dispatch import ConsumeQueueDispatcher
 from store.put_message import MessagePuts
 from store.truncation import TRUNCATION_FILE
 from tandem.coordinator.client import EtcdClient
@@ -54,11 +55,15 @@ POINTS: Final = {
     "cut-7": "the seventh",
     "elected": "the coordinator says master, the epoch file does not know yet",
     "epoch-appended": "the epoch file knows, the node does not serve yet",
-    "file-roll": "the next file of the log is about to be made",
+    "file-roll": "the next file of the log was made, and nobody knows",
     "mid-dispatch": "a slave has entered some of the log's messages in their queues",
     "checkpoint": "the checkpoint is about to be synced",
 }
 """Every point, and what is true there."""
+
+
+GROUP_NODES: Final = 3
+"""All of them are in sync when a test begins."""
 
 
 class Trap:
@@ -67,7 +72,7 @@ class Trap:
     def __init__(self, point: str, arm: Path) -> None:
         self._point = point
         self._arm = arm
-        self._members = 0
+        self._members = GROUP_NODES
         self._elected = False
         self._changing = ""
         self._answered = False
@@ -130,8 +135,6 @@ class TrappedDisk(RealDisk):
     def create(self, path: str, size: int) -> RealFile:
         """See `RealDisk.create`."""
         self._step()
-        if "/commitlog/" in path and not path.endswith("/00000000000000000000"):
-            self._trap.at("file-roll")
         return super().create(path, size)
 
     def open(self, path: str, *, read_only: bool = False) -> RealFile:
@@ -139,6 +142,19 @@ class TrappedDisk(RealDisk):
         file = super().open(path, read_only=read_only)
         self._watch(file)
         return file
+
+    async def create_in_background(self, path: str, size: int) -> RealFile | None:
+        """See `RealDisk.create_in_background`."""
+        file = await super().create_in_background(path, size)
+        if "/commitlog/" in path:
+            self._trap.at("file-roll")
+        return file
+
+    async def sync(self, file: DiskFile) -> None:
+        """See `RealDisk.sync`."""
+        if file.path.endswith("/checkpoint"):
+            self._trap.at("checkpoint")
+        await super().sync(file)
 
     def replace(self, path: str, data: bytes) -> None:
         """See `RealDisk.replace`."""
@@ -161,8 +177,6 @@ class TrappedDisk(RealDisk):
 
         def trapped() -> None:
             self._step()
-            if file.path.endswith("/checkpoint"):
-                self._trap.at("checkpoint")
             sync()
 
         # RealFile has no slots: an attribute of the object comes before the method of its class.
@@ -209,7 +223,8 @@ def set_traps(trap: Trap) -> None:
     )
     wrap(ReplicaServer, "_take", lambda: trap.at("sent-unacked"), nothing)
     wrap(InSyncReplicas, "replica_acked", nothing, acked)
-    wrap(ConsumeQueue, "dispatch_many", nothing, lambda _: trap.at("mid-dispatch"))
+    for kind, name in ((ConsumeQueue, "dispatch_many"), (ConsumeQueueDispatcher, "dispatch")):
+        wrap(kind, name, nothing, lambda _: trap.at("mid-dispatch"))
     wrap(Outbox, "flush", nothing, lambda _: trap.sent_answers())
     transact = EtcdClient.transact
 
