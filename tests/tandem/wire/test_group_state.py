@@ -1,0 +1,41 @@
+"""The records of a fenced group: what is written is read, and nothing else is taken for one."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tandem.wire.group_state import (
+    GroupKeys,
+    GroupState,
+    LeaderRecord,
+    MalformedGroupRecordError,
+    NodeRecord,
+    decode_leader,
+    decode_node,
+    decode_state,
+    encode_record,
+)
+
+
+def test_what_is_written_is_read() -> None:
+    state = GroupState(epoch=3, master="a", isr={"a": "a1"}, min_isr=2, reason="first")
+    leader = LeaderRecord(node="a", session="s", epoch=3)
+    node = NodeRecord(node="a", session="s", incarnation="a1", epoch=3, end=10)
+    assert decode_state(encode_record(state)) == state
+    assert decode_leader(encode_record(leader)) == leader
+    assert decode_node(encode_record(node)) == node
+
+
+def test_keys_lie_below_the_group() -> None:
+    keys = GroupKeys("c", "g")
+    assert keys.state == "/tandem/c/g/state"
+    assert keys.leader == "/tandem/c/g/leader"
+    assert keys.node("a") == "/tandem/c/g/node/a"
+    assert keys.node("a").startswith(keys.nodes)
+
+
+@given(st.binary(max_size=60))
+def test_anything_else_is_refused_in_words(data: bytes) -> None:
+    for decode in (decode_state, decode_leader, decode_node):
+        with pytest.raises(MalformedGroupRecordError, match="is not a"):
+            decode(data)
