@@ -5,10 +5,13 @@ none, `apt-get download` fills the cache from the Debian package; where that is 
 tests are skipped and say why.
 """
 
+import base64
+import json
 import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -80,6 +83,8 @@ class Server:
 
     def __init__(self, command: Sequence[str], endpoint: str, log: Path) -> None:
         self.endpoint = endpoint
+        self.ca_file = ""
+        """Who signed the certificate of an `https` endpoint."""
         self._command = command
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
@@ -106,7 +111,8 @@ class Server:
 
     async def post(self, path: str, body: bytes) -> bytes:
         """One request, past the client that is tested."""
-        async with httpcore.AsyncConnectionPool() as pool:
+        context = ssl.create_default_context(cafile=self.ca_file) if self.ca_file else None
+        async with httpcore.AsyncConnectionPool(ssl_context=context) as pool:
             answer = await pool.request("POST", self.endpoint + path, content=body)
         assert answer.status == 200, answer.content
         return answer.content
@@ -157,6 +163,7 @@ class Etcd(Server):
             *arguments,
         ]
         super().__init__(command, endpoint, directory / f"{name}.log")
+        self.data_directory = directory / name
 
 
 def start_etcd(
@@ -199,3 +206,67 @@ def running_etcd(
         yield members
     finally:
         stop_etcd(members)
+
+
+async def find_leader(members: Sequence[Etcd]) -> Etcd:
+    """Wait until a member says that it is the leader; all members must be up."""
+    with trio.fail_after(10):
+        while True:
+            for member in members:
+                status = json.loads(await member.post("/v3/maintenance/status", b"{}"))
+                if status.get("leader") == status["header"]["member_id"]:
+                    return member
+            await trio.sleep(0.05)
+
+
+async def add_user(etcd: Etcd, user: str, password: str, prefix: str) -> None:
+    """Make a user that may read and write what begins with `prefix`, and nothing else."""
+    end = prefix[:-1] + chr(ord(prefix[-1]) + 1)
+    key, range_end = (base64.b64encode(text.encode()).decode() for text in (prefix, end))
+    permission = {"permType": "READWRITE", "key": key, "range_end": range_end}
+    for path, request in (
+        ("role/add", {"name": user}),
+        ("role/grant", {"name": user, "perm": permission}),
+        ("user/add", {"name": user, "password": password}),
+        ("user/grant", {"user": user, "role": user}),
+    ):
+        await etcd.post(f"/v3/auth/{path}", json.dumps(request).encode())
+
+
+async def protect(etcd: Etcd, user: str, password: str) -> None:
+    """Make a user that may do everything; nothing is done without a user from here on."""
+    for path, request in (
+        ("user/add", {"name": user, "password": password}),
+        ("user/grant", {"user": user, "role": "root"}),
+        ("enable", {}),
+    ):
+        await etcd.post(f"/v3/auth/{path}", json.dumps(request).encode())
+
+
+def make_certificates(directory: Path) -> tuple[Path, Path, Path]:
+    """A CA of our own, and certificates of a server and of a node signed by it."""
+    directory.mkdir(exist_ok=True)
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl to make certificates with")
+    ca, server, node = (directory / name for name in ("ca", "server", "node"))
+    extensions = directory / "extensions"
+    extensions.write_text(
+        "subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n"
+        "authorityKeyIdentifier=keyid\n"
+    )
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    _openssl(
+        *["req", "-x509", *key, "-keyout", f"{ca}.key", "-out", f"{ca}.crt", "-days", "3650"],
+        *["-subj", "/CN=tests", "-addext", "keyUsage=critical,keyCertSign,cRLSign"],
+    )
+    for name in (server, node):
+        _openssl("req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", "/CN=x")
+        _openssl(
+            *["x509", "-req", "-in", f"{name}.csr", "-CA", f"{ca}.crt", "-CAkey", f"{ca}.key"],
+            *["-CAcreateserial", "-out", f"{name}.crt", "-days", "3650", "-extfile", extensions],
+        )
+    return ca, server, node
+
+
+def _openssl(*arguments: object) -> None:
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=30)

@@ -1,9 +1,6 @@
 import itertools
-import json
-import shutil
 import signal
-import subprocess
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -29,7 +26,10 @@ from tests.tandem.coordinator.real_etcd import (
     Etcd,
     Server,
     embedded_process,
+    find_leader,
     free_ports,
+    make_certificates,
+    protect,
     running_etcd,
     start_etcd,
     stop_etcd,
@@ -344,22 +344,12 @@ async def test_a_cluster_of_etcd_goes_on_without_its_leader(tmp_path: Path) -> N
         await client.aclose()
 
 
-async def find_leader(members: Sequence[Etcd]) -> Etcd:
-    with trio.fail_after(10):
-        while True:
-            for member in members:
-                status = json.loads(await member.post("/v3/maintenance/status", b"{}"))
-                if status.get("leader") == status["header"]["member_id"]:
-                    return member
-            await trio.sleep(0.05)
-
-
 @pytest.mark.fault
 async def test_a_user_is_authenticated_and_again_when_its_token_ends(tmp_path: Path) -> None:
     with running_etcd(tmp_path, arguments=["--auth-token-ttl=1"]) as members:
         etcd = members[0]
         await etcd.wait_healthy()
-        await _protect(etcd, "root", "secret")
+        await protect(etcd, "root", "secret")
         anybody = EtcdClient([etcd.endpoint])
         with pytest.raises(CoordinatorRefusedError, match="set user and password_file"):
             await anybody.read("/")
@@ -381,15 +371,6 @@ async def test_a_user_is_authenticated_and_again_when_its_token_ends(tmp_path: P
         async with client.watch("/a", 1) as batches:
             assert await anext(batches)
         await client.aclose()
-
-
-async def _protect(etcd: Etcd, user: str, password: str) -> None:
-    for path, request in (
-        ("user/add", {"name": user, "password": password}),
-        ("user/grant", {"user": user, "role": "root"}),
-        ("enable", {}),
-    ):
-        await etcd.post(f"/v3/auth/{path}", json.dumps(request).encode())
 
 
 @pytest.mark.fault
@@ -427,32 +408,3 @@ async def test_etcd_is_spoken_to_over_tls_by_certificate(tmp_path: Path) -> None
         with pytest.raises(CoordinatorUnavailableError, match="certificate verify failed"):
             await wary.read("/")
         await wary.aclose()
-
-
-def make_certificates(directory: Path) -> tuple[Path, Path, Path]:
-    """A CA of our own, and certificates of a server and of a node signed by it."""
-    directory.mkdir(exist_ok=True)
-    if shutil.which("openssl") is None:
-        pytest.skip("there is no openssl to make certificates with")
-    ca, server, node = (directory / name for name in ("ca", "server", "node"))
-    extensions = directory / "extensions"
-    extensions.write_text(
-        "subjectAltName=IP:127.0.0.1\nextendedKeyUsage=serverAuth,clientAuth\n"
-        "authorityKeyIdentifier=keyid\n"
-    )
-    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
-    _openssl(
-        *["req", "-x509", *key, "-keyout", f"{ca}.key", "-out", f"{ca}.crt", "-days", "3650"],
-        *["-subj", "/CN=tests", "-addext", "keyUsage=critical,keyCertSign,cRLSign"],
-    )
-    for name in (server, node):
-        _openssl("req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", "/CN=x")
-        _openssl(
-            *["x509", "-req", "-in", f"{name}.csr", "-CA", f"{ca}.crt", "-CAkey", f"{ca}.key"],
-            *["-CAcreateserial", "-out", f"{name}.crt", "-days", "3650", "-extfile", extensions],
-        )
-    return ca, server, node
-
-
-def _openssl(*arguments: object) -> None:
-    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=30)
