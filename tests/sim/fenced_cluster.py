@@ -30,7 +30,7 @@ from store.errors import StoreError
 from store.truncation import pending_intent
 from tandem.coordinator.kv import Change, Item, StoreImage
 from tandem.wire.group_state import GroupKeys, GroupState, decode_leader, decode_state
-from tandem.wire.message import Host
+from tandem.wire.message import Host, decode_message
 from tests.sim.cluster import (
     Incarnation,
     LogLine,
@@ -523,15 +523,19 @@ class FencedCluster(SimulatedCluster):
         return b"".join((data[:at], bytes((flipped,)), data[at + 1 :]))
 
     def _flip_tail(self, name: str) -> None:
+        """Flip a bit in the body of a stopped node's last message: what its CRC is for."""
         node = self.nodes[name]
-        tail = self._tails(node)[0]
-        end = tail.end()
-        if node.is_up or end == 0:
+        data = read_log(node)
+        records = walk_fenced_log(data).records
+        if node.is_up or not records:
             return
         self._hit("flip-tail")
         self._hurt(name)
+        last = records[-1]
+        message, _ = decode_message(data, last.physical_offset)
+        body_at = data.index(message.body, last.physical_offset)
+        at = self._chance.randrange(body_at, body_at + len(message.body))
         file_bytes = node.config.cluster.store.mapped_file_size_commit_log_bytes
-        at = self._chance.randrange(max(end - 40, end - end % file_bytes), end)
         file = node.disk.open(f"{node.directory}/commitlog/{at - at % file_bytes:020d}")
         file.buffer[at % file_bytes] ^= 1 << self._chance.randrange(8)
         file.sync()

@@ -258,7 +258,7 @@ class _Planner:
     def _flip_tail(self, at: float) -> None:
         node = self._node()
         down = max(0.5, self._down_time())
-        self._add(at, "stop", node)
+        self._add(at, "kill", node)
         self._add(at + down - 0.1, "flip-tail", node)
         self._add(at + down, "start", node)
 
