@@ -100,6 +100,7 @@ class Kind(enum.Enum):
     CONFIRM_FELL = enum.auto()
     CUT_TOO_DEEP = enum.auto()
     BAD_EPOCHS = enum.auto()
+    TOPIC_LOST = enum.auto()
     OFFSET_BACK = enum.auto()
     QUARANTINED = enum.auto()
     UNAVAILABLE = enum.auto()
@@ -151,6 +152,11 @@ def check(history: FencedHistory, expected: FencedExpectations) -> list[Finding]
     findings += _check_cuts(history)
     findings += _check_nodes(history.nodes)
     findings += _check_offsets(history.offsets)
+    findings += [
+        Finding(Kind.TOPIC_LOST, topic)
+        for topic in history.topics_created
+        if history.topics_at_end is not None and topic not in history.topics_at_end
+    ]
     findings += _check_read_ahead(history)
     findings += _check_order_of_reads(history.reads)
     if expected.must_be_available:

@@ -224,6 +224,10 @@ class FencedHistory(msgspec.Struct):
     cuts: list[CutSeen] = []
     reports: list[ReportSeen] = []
     states: list[StateSeen] = []
+    topics_created: list[str] = []
+    """Whose creation was answered."""
+    topics_at_end: list[str] | None = None
+    """None: nobody could be asked."""
     missing: list[NotDurableSeen] = []
     lacking: list[LackingSeen] = []
     nodes: list[FinalNode] = []

@@ -62,6 +62,7 @@ END_SECONDS: Final = 2.0
 """Tasks of a process that was killed have ended after so long."""
 
 LOOK_SECONDS: Final = 2.0
+TOPICS_MAX: Final = 4
 
 
 class FencedSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -393,6 +394,17 @@ class FencedSimulation:
                 readers.start_soon(group.run)
                 readers.start_soon(following.run)
                 readers.start_soon(self._look)
+                readers.start_soon(self._create_topics)
+
+    async def _create_topics(self) -> None:
+        """Create a topic now and then; what was answered must be there at the end."""
+        chance = self._chance("topics")
+        async with self._client_machine("127.0.2.5").admin() as admin:
+            for index in range(TOPICS_MAX):
+                await trio.sleep(chance.uniform(0.2, 3.0))
+                with suppress(ClientError), trio.move_on_after(LOOK_SECONDS):
+                    await admin.create_topic(f"topic-{index}", queue_nums=1)
+                    self.history.topics_created.append(f"topic-{index}")
 
     async def _look(self) -> None:
         """Ask every node now and then how replication is, as `tandem ha status` does."""
@@ -401,6 +413,7 @@ class FencedSimulation:
                 for node in self.cluster.nodes.values():
                     with suppress(ClientError), trio.move_on_after(LOOK_SECONDS):
                         await admin.ha_runtime_info(node.config.node.broker_address)
+                        await admin.fenced_status(node.config.node.broker_address)
                 await trio.sleep(LOOK_SECONDS)
 
     @property
@@ -435,6 +448,9 @@ class FencedSimulation:
         fault = await drain(self._client_machine("127.0.2.3"), self.history)
         if fault and not self._nobody_can_be_master():
             self._findings.append(Finding(Kind.UNAVAILABLE, fault))
+        async with self._client_machine("127.0.2.6").admin() as admin:
+            with suppress(ClientError), trio.move_on_after(LOOK_SECONDS):
+                self.history.topics_at_end = await admin.topics()
 
     def _nobody_can_be_master(self) -> bool:
         """Nobody is left who must have everything: only power losses can bring that about."""

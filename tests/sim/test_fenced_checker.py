@@ -392,6 +392,11 @@ def _epoch_above_the_end(run: Run) -> None:
     run.change("nodes", 0, epochs=(EpochEntrySeen(1, 0), EpochEntrySeen(2, FORK), last))
 
 
+def _topic_lost(run: Run) -> None:
+    run.history.topics_created.append("new")
+    run.history.topics_at_end = ["orders"]
+
+
 def _offset_back(run: Run) -> None:
     run.history.offsets.append(OffsetSeen(3.0, "g", 0, 2))
 
@@ -457,6 +462,7 @@ PLANTED: dict[Callable[[Run], None], set[Kind]] = {
     _cut_acknowledged: {Kind.CUT_TOO_DEEP},
     _bad_epochs: {Kind.BAD_EPOCHS},
     _epoch_above_the_end: {Kind.BAD_EPOCHS},
+    _topic_lost: {Kind.TOPIC_LOST},
     _offset_back: {Kind.OFFSET_BACK},
     _quarantined: {Kind.QUARANTINED},
     _unavailable: {Kind.UNAVAILABLE},
