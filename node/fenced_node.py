@@ -349,8 +349,9 @@ class _FencedNode:
             settings.cluster.name, self._config.node.group, auto_create_queue_nums=queue_nums
         )
         self._journal.open(own_topics)
-        for level, offset in self._tables.confirmed.delay.items():
-            self._tables.delay.update(level, offset)
+        # All levels: what its file says beyond that was delivered by a master that was cut off.
+        for level in range(1, self._store.delay_levels.level_max + 1):
+            self._tables.delay.update(level, self._tables.confirmed.delay.get(level, 0))
         self._delayed = DelayedDelivery(
             self._store,
             self._machine.disk,

@@ -209,6 +209,32 @@ async def test_delayed_messages_are_delivered_by_the_next_master(
             assert bodies(await client.pull()) == [b"later"]
 
 
+async def test_a_delivery_that_was_cut_off_is_done_again(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """A master without its group saves how far it has delivered; nothing of that was confirmed."""
+    config = fenced_cluster(tmp_path)
+    async with open_fenced_world(config) as world:
+        await world.start(*NAMES)
+        master = await world.master()
+        header = SendMessageRequestHeaderV2(
+            "PG", "T", "TBW102", 4, 0, 0, 1, 0, "DELAY\x014\x02"
+        )  # 30 s
+        async with world.client(world.address(master)) as client:
+            answer = await client.call(RequestCode.SEND_MESSAGE_V2, header, b"later")
+            assert answer.code == 0, answer.remark
+        await trio.sleep(10)
+        for name in NAMES:
+            await world.kill(name)
+            path = f"{config.node(name).directory}/config/delayOffset.json"
+            world.disks[name].replace(path, b'{"dataVersion":{},"offsetTable":{"4":1}}')
+        await world.start(*NAMES)
+        successor = await world.master()
+        await trio.sleep(60)
+        async with world.client(world.address(successor)) as client:
+            assert bodies(await client.pull()) == [b"later"]
+
+
 async def test_a_node_of_a_fenced_group_needs_a_coordinator(tmp_path: Path) -> None:
     config = fenced_cluster(tmp_path)
     async with open_fenced_world(config) as world:
