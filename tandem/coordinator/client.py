@@ -10,6 +10,7 @@ what ended the wait: a frozen one, or one that is cut off from the others, costs
 
 from __future__ import annotations
 
+import os
 import socket
 import ssl
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
@@ -57,6 +58,11 @@ LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 """A watch that sends a longer line is broken."""
 
 HTTP_OK: Final = 200
+
+_TLS_REMEDIES: Final = {
+    "certificate verify failed": "set ca_file to the certificate of who signed etcd's",
+    "WRONG_VERSION_NUMBER": "if it does not use TLS, its endpoints begin with http://",
+}
 
 _CONNECT_LIMIT: Final = {"timeout": {"connect": CONNECT_SECONDS_MAX}}
 
@@ -521,5 +527,12 @@ def _words(error: BaseException, words: str) -> str:
     cause: BaseException | None = error
     while cause is not None:
         words = str(cause) or words
-        cause = cause.__cause__ or cause.__context__
-    return words
+        if isinstance(cause, ConnectionError | TimeoutError) and cause.errno:
+            words = os.strerror(cause.errno)  # what trio adds is a tuple of Python
+        if isinstance(cause, BaseExceptionGroup):
+            # One for each address of a name; they mostly say the same.
+            cause = cause.exceptions[0]
+        else:
+            cause = cause.__cause__ or cause.__context__
+    remedy = next((remedy for part, remedy in _TLS_REMEDIES.items() if part in words), "")
+    return f"{words}; {remedy}" if remedy else words

@@ -61,6 +61,7 @@ _REMEDIES: Final = {
     "user name is empty": "it wants a user: set user and password_file of the coordinator",
     "permission denied": "grant its user readwrite on the prefix /tandem/",
     "database space exceeded": "compact and defragment it, then disarm its alarm",
+    "HTTP status 404": "give the client ports of an etcd from 3.4 on, with its gRPC gateway",
 }
 
 
@@ -308,7 +309,8 @@ def raise_error(status: int, body: bytes) -> NoReturn:
     try:
         trouble = msgspec.json.decode(body, type=_Trouble)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        trouble = _Trouble(message=f"HTTP status {status}: {body[:200]!r}")
+        words = " ".join(body[:200].decode(errors="backslashreplace").split())
+        trouble = _Trouble(message=f"HTTP status {status}: {words}")
     if status >= 500 and not trouble.code:
         raise CoordinatorUnavailableError(trouble.message)
     raise _error(trouble.code, trouble.message)

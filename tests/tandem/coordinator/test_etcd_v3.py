@@ -115,7 +115,12 @@ def test_a_watch_with_a_stale_token_asks_for_a_new_one() -> None:
     ("status", "body", "kind", "words"),
     [
         (404, refusal(5, "etcdserver: requested lease not found"), LeaseLostError, "^requested"),
-        (404, b"Not Found\n", CoordinatorRefusedError, "HTTP status 404"),
+        (
+            404,
+            b"404 page not found\n",
+            CoordinatorRefusedError,
+            "HTTP status 404: 404 page not found; give the client ports of an etcd",
+        ),
         (400, refusal(3, "etcdserver: key is not provided"), CoordinatorRefusedError, "key is"),
         (
             403,
