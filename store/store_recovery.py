@@ -56,6 +56,8 @@ PROGRESS_INTERVAL_MS: Final = 5000
 UNITS_TRIED_MAX: Final = 1000
 """How far back a damaged queue is searched for a unit that is right, before all of the log is."""
 
+WRITTEN_BYTES: Final = 1 << 20
+
 PROGRESS_STEP_BYTES: Final = 64 << 20
 """How much is walked between two looks at the clock."""
 
@@ -121,11 +123,29 @@ class StoreRecovery:
         index = doubts
         end = self._walk(index)
         self._cut(end)
+        if not clean:
+            self._write_again(files[index:])
         for file in files[index:]:
             file.file.sync()
         self._queues.correct_min_offset(self._log.min_offset)
         self._sync_queues(clean=clean)
         self._finish_recovery(end, clean=clean, start=files[0].file_from_offset if files else 0)
+
+    def _write_again(self, files: Sequence[MappedFile]) -> None:
+        """Write what no sync has vouched for once more, so that the next sync means all of it.
+
+        After a failed sync Linux takes the pages for written: they are in the page cache, where a
+        process that is started again finds them, and no later sync brings them to the disk.
+        """
+        synced_end, log_end = self._checkpoint.confirm_physical_offset, self._log.max_offset
+        if not synced_end and len(self._log.files.files) > 1:
+            return  # RocketMQ's, which does not say; of ours, one file at most was never synced
+        for file in files:
+            start = max(0, synced_end - file.file_from_offset)
+            end = min(file.size, log_end - file.file_from_offset)
+            for position in range(start, end, WRITTEN_BYTES):
+                piece = bytes(file.buffer[position : min(end, position + WRITTEN_BYTES)])
+                file.file.write(position, memoryview(piece))
 
     def _start_before_doubts(self, index: int) -> int:
         """Return the file to start the walk at, so that it meets what queues may have lost."""

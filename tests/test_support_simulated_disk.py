@@ -196,3 +196,23 @@ async def test_a_sync_after_a_failed_one_does_not_write_what_was_given_up(
     file.buffer[:4] = b"anew"
     await disk.sync(file)
     assert file.durable[:4] == b"anew"
+
+
+async def test_what_was_given_up_is_not_written_for_the_next_process_either(
+    autojump_clock: MockClock,
+) -> None:
+    disk = SimulatedDisk()
+    file = disk.create("/a", 2 * PAGE_BYTES)
+    file.buffer[:4] = b"lost"
+    disk.sync_fails = True
+    with pytest.raises(OSError, match="Input/output error"):
+        await disk.sync(file)
+    later = disk.crashed()
+    later.sync_fails = False
+    file = later.open("/a")
+    assert file.buffer[:4] == b"lost"
+    await later.sync(file)
+    assert file.durable[:4] == bytes(4)
+    file.write(0, memoryview(b"lost"))
+    await later.sync(file)
+    assert file.durable[:4] == b"lost"

@@ -159,6 +159,30 @@ def test_what_recovery_has_found_or_built_is_on_disk_before_anything_relies_on_i
     assert store.checkpoint.confirm_physical_offset == store.max_physical_offset
 
 
+async def test_what_a_failed_sync_gave_up_is_on_disk_when_the_next_process_says_so(
+    autojump_clock: MockClock,
+) -> None:
+    """Linux takes pages for written whose sync has failed; they are seen, and never written."""
+    disk = SimulatedDisk()
+    store = open_store(disk, **SIZES)  # type: ignore[arg-type]
+    put(store, a_message(0))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        await trio.sleep(20)
+        put(store, a_message(1))
+        disk.sync_fails = True
+        await trio.sleep(20)
+        nursery.cancel_scope.cancel()
+    assert store.disk_trouble
+    disk.sync_fails = False
+    disk = disk.crashed()
+    store = open_store(disk, **SIZES)  # type: ignore[arg-type]
+    assert store.flushed_where == store.max_physical_offset
+    for seed in range(20):
+        after = open_store(disk.powered_off(random.Random(seed)), **SIZES)  # type: ignore[arg-type]
+        assert len(log_messages(after)) == 2
+
+
 @pytest.mark.slow
 def test_power_lost_at_any_step_of_a_recovery_costs_nothing_that_was_on_disk() -> None:
     """The log and its queues are on disk, with torn bytes behind them: over a file's end, too."""

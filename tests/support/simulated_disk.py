@@ -59,8 +59,8 @@ class SimulatedFile:
         self._pages[: self.size] = content
         self.buffer: Buffer = self._pages
         self.durable = content
-        self._given_up: bytes | None = None
-        """What was in the file when a sync of it failed."""
+        self.given_up: dict[int, bytes] = {}
+        """Pages by position, as they were when a sync failed: the kernel writes them no more."""
 
     @property
     def content(self) -> bytes:
@@ -73,6 +73,8 @@ class SimulatedFile:
             raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
         self.buffer[position : position + len(data)] = bytes(data)
         self.modified_ms = self._now_ms()
+        for page in range(position - position % PAGE_BYTES, position + len(data), PAGE_BYTES):
+            self.given_up.pop(page, None)
 
     def sync(self) -> None:
         """Make durable what is in the buffer now."""
@@ -83,12 +85,14 @@ class SimulatedFile:
 
     def sync_failed(self) -> None:
         """Take note that a sync has failed: the kernel takes the pages for written all the same."""
-        self._given_up = self.content
+        content = self.content
+        for page in range(0, self.size, PAGE_BYTES):
+            self.given_up[page] = content[page : page + PAGE_BYTES]
 
     def made_durable(self, content: bytes) -> None:
         """Take note that `content` has reached the disk, but for pages the kernel gave up."""
-        if self._given_up is not None:
-            content = _without_pages(content, self._given_up, self.durable)
+        if self.given_up:
+            content = _without_pages(content, self.given_up, self.durable)
         if content != self.durable:
             self.durable = content
             self.modified_ms = self._now_ms()
@@ -316,6 +320,7 @@ class SimulatedDisk:
         for path, file in self._files.items():
             twin._files[path] = twin._file(path, file.content)
             twin._files[path].durable = file.durable
+            twin._files[path].given_up = dict(file.given_up)
             twin._files[path].modified_ms = file.modified_ms
         return twin
 
@@ -353,12 +358,12 @@ class SimulatedDisk:
             )
 
 
-def _without_pages(content: bytes, given_up: bytes, durable: bytes) -> bytes:
+def _without_pages(content: bytes, given_up: dict[int, bytes], durable: bytes) -> bytes:
     """Return `content` with what is durable in each page that is as it was given up."""
     kept = bytearray(content)
-    for page in range(0, len(content), PAGE_BYTES):
+    for page, before in given_up.items():
         end = page + PAGE_BYTES
-        if content[page:end] == given_up[page:end]:
+        if content[page:end] == before:
             kept[page:end] = durable[page:end]
     return bytes(kept)
 
