@@ -116,7 +116,8 @@ class FencedMaster:
         self.moved = Signal()
         """Notified when an acknowledgement came, for whoever waits for a certain replica."""
         self._admitted_until = 0.0
-        self._flush_wanted = 0
+        self._flush_wanted = won.log_end
+        """Also what earlier masters may have promised: a replica that joins has to flush it."""
         self._submitted = Signal()
         self._isr_wanted = Signal()
         self.acknowledgements = Acknowledgements(self._may_answer)
@@ -212,6 +213,7 @@ class FencedMaster:
     def submit_flushed(self, end_offset: int, deadline: float, done: Done) -> None:
         """Wait for everybody's disk."""
         self._own_log_moved()
+        self.isr.flush_asked = max(self.isr.flush_asked, end_offset)
         self._want_flush(end_offset)
         acks = self.acknowledgements
         acks.submit(acks.flushed, end_offset, self.flushed_where, deadline, done)
@@ -331,6 +333,7 @@ class FencedMaster:
             self.server.flush_wanted_changed()
 
     async def _follow_own_log(self) -> None:
+        self._store.flush_service.want_flush(self._flush_wanted)
         while True:
             self._own_log_moved()
             if self._config.ack_level is AckLevel.FLUSHED:

@@ -16,6 +16,7 @@ Rules:
 - A change without an answer stays outstanding until the record's revision is seen to have moved:
   every change compares that revision, so a revision that moved kills all changes that were sent
   before. Until then a change is sent again, even one that changes nothing.
+- Whoever joins has on its disk, too, what puts were told to be on every disk.
 - The set never becomes smaller than `min_isr` by removing. A member may be exchanged for another
   node that has everything confirmed, and for its own new incarnation.
 - Only acknowledgements keep a member in the set: it leaves when it has not reached, for
@@ -116,6 +117,8 @@ class InSyncReplicas:
         """Of the state record, as far as it is known."""
         self.confirm = confirm
         self.flushed_everywhere = 0
+        self.flush_asked = 0
+        """The end of the last put that waits, or waited, for every disk."""
         self._must_have: frozenset[tuple[str, str]] = frozenset()
         self._count_members()
 
@@ -330,9 +333,15 @@ class InSyncReplicas:
             and replica.incarnation
             and self.recorded.get(name) != replica.incarnation
             and self._acked(replica) >= max(self.confirm, self._epoch_start)
+            and replica.flushed >= self._flush_promised
             and now - replica.caught_up_at <= self._lag_seconds
             and (is_short or now >= replica.barred_until)
         ]
+
+    @property
+    def _flush_promised(self) -> int:
+        """Up to where puts may have been answered as flushed, by masters before this one too."""
+        return max(self._epoch_start, min(self.flush_asked, self.flushed_everywhere))
 
     def _removable(self, wanted: Mapping[str, str], now: float) -> list[str]:
         """Return the members that may go, the one that is furthest behind first."""

@@ -7,6 +7,7 @@ from trio.testing import MockClock
 
 from ha import replica_role
 from ha.events import AckDecided, Elected, SteppedDown, TruncationDecided
+from ha.fenced_config import AckLevel
 from ha.replica_role import ReplicaRole
 from store import PutMessageStatus
 from tests.ha.fenced_world import COORDINATOR_IP, IPS, KEYS, FencedWorld, Replica, open_world
@@ -375,6 +376,47 @@ async def test_a_put_that_waits_for_disks_is_on_every_disk(autojump_clock: MockC
         await world.wait_for(lambda: answers)
         assert answers == [(OK, "")]
         assert all(r.store.flushed_where >= end for r in world.replicas.values())
+
+
+async def test_at_the_level_flushed_a_log_that_is_in_memory_only_is_flushed_first(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        for name in IPS:
+            world.start(name, ack_level=AckLevel.FLUSHED)
+        first = await world.master()
+        await world.wait_for(lambda: world.in_sync(first))
+        assert await first.send(b"|m1|") is OK
+        for slave in world.slaves():
+            world.isolate(first.config.address, slave.config.address)
+        first.submit(first.put(b"|m2|"))
+        first.kill()
+        world.network.heal_all()
+        world.reap(first.name)
+        again = world.start(first.name, ack_level=AckLevel.FLUSHED)
+        second = await world.master()
+        await world.wait_for(lambda: world.in_sync(second), 60)
+        assert again.bodies == second.bodies
+
+
+async def test_who_joins_has_on_its_disk_what_was_promised_to_be_on_every_disk(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        master = await world.whole_group()
+        slave = world.slaves()[0]
+        slave.kill()
+        world.reap(slave.name)
+        await world.wait_for(lambda: slave.name not in world.isr)
+        assert await master.send(b"|m1|", flushed=True) is OK
+        again = world.start(slave.name)
+        world.disks[slave.name].sync_seconds = lambda: 2.0
+        end = master.store.max_physical_offset
+        await world.wait_for(lambda: again.serves and again.store.max_physical_offset == end)
+        assert again.store.flushed_where < end
+        assert slave.name not in world.isr
+        await world.wait_for(lambda: slave.name in world.isr)
+        assert again.store.flushed_where == end
 
 
 async def test_a_decision_names_what_it_was_based_on(autojump_clock: MockClock) -> None:

@@ -176,6 +176,27 @@ def test_a_node_below_the_start_of_the_epoch_does_not_join() -> None:
     assert isr.proposal(0.0) is None
 
 
+def test_a_node_joins_with_what_was_promised_to_be_on_every_disk() -> None:
+    isr = replicas({"m": "m1", "a": "a1"}, epoch_start=40)
+    isr.own_log(100, 100)
+    connected(isr, "a", end=100, flushed=80)
+    isr.flush_asked = 60
+    connected(isr, "b", end=100, flushed=59)
+    assert isr.proposal(0.0) is None
+    isr.replica_acked("b", 100, 60, 0.0)
+    assert isr.proposal(0.0) == ALL
+
+
+def test_a_node_joins_with_what_earlier_masters_may_have_promised() -> None:
+    isr = replicas({"m": "m1", "a": "a1"}, epoch_start=40)
+    isr.own_log(100, 100)
+    connected(isr, "a", end=100)
+    connected(isr, "b", end=100, flushed=39)
+    assert isr.proposal(0.0) is None
+    isr.replica_acked("b", 100, 40, 0.0)
+    assert isr.proposal(0.0) == ALL
+
+
 def test_a_member_is_exchanged_for_its_new_incarnation() -> None:
     isr = replicas({"m": "m1", "a": "a1"})
     isr.own_log(100, 0)
