@@ -67,16 +67,21 @@ class Settings(msgspec.Struct, frozen=True):
     enable_consume_queue_ext: bool = False
     store_host: Host = STORE_HOST
     batch_topics: tuple[str, ...] = ()
+    commit_log_bytes: int = COMMIT_LOG_BYTES
+    consume_queue_bytes: int = CONSUME_QUEUE_BYTES
+    max_hash_slot_num: int = 100
     max_index_num: int = 400
+    is_slave: bool = False
 
     def of_rocketmq(self) -> dict[str, Any]:
         """The same in the words of MessageStoreConfig."""
         return {
-            "mappedFileSizeCommitLog": COMMIT_LOG_BYTES,
-            "mappedFileSizeConsumeQueue": CONSUME_QUEUE_BYTES,
+            "brokerRole": "SLAVE" if self.is_slave else "ASYNC_MASTER",
+            "mappedFileSizeCommitLog": self.commit_log_bytes,
+            "mappedFileSizeConsumeQueue": self.consume_queue_bytes,
             "mapperFileSizeBatchConsumeQueue": BATCH_CONSUME_QUEUE_BYTES,
             "mappedFileSizeConsumeQueueExt": EXT_BYTES,
-            "maxHashSlotNum": 100,
+            "maxHashSlotNum": self.max_hash_slot_num,
             "maxIndexNum": self.max_index_num,
             # By default 5.3.3 loses keys in a hard stop: it deletes index files, and enters anew
             # only the records of the last seconds.
@@ -163,6 +168,23 @@ class Probe:
     def look(self, directory: Path) -> Seen:
         """Read everything."""
         return msgspec.json.decode(self._ask("look", directory=str(directory)), type=Seen)
+
+    def follow(self, directory: Path, master: Host) -> None:
+        """Have a slave's store copy the log of the master at this HA address; RocketMQ only."""
+        self._ask("follow", directory=str(directory), master=str(master))
+
+    def end(self, directory: Path) -> int:
+        """The end of the log of an open store; RocketMQ only."""
+        return msgspec.json.decode(self._ask("end", directory=str(directory)), type=int)
+
+    def read_epochs(self, file: Path) -> list[tuple[int, int]]:
+        """What EpochFileCache reads: epochs and starts; RocketMQ only."""
+        answer = self._ask("read_epochs", file=str(file))
+        return msgspec.json.decode(answer, type=list[tuple[int, int]])
+
+    def write_epochs(self, file: Path, entries: Sequence[tuple[int, int]]) -> None:
+        """Have EpochFileCache append entries to its file; RocketMQ only."""
+        self._ask("write_epochs", file=str(file), entries=entries)
 
     def close(self, directories: Sequence[Path]) -> None:
         """Stop these stores cleanly."""

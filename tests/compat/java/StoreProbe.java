@@ -25,12 +25,15 @@ import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageExtBatch;
 import org.apache.rocketmq.common.message.MessageExtBrokerInner;
+import org.apache.rocketmq.remoting.protocol.EpochEntry;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.GetMessageResult;
 import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.QueryMessageResult;
 import org.apache.rocketmq.store.SelectMappedBufferResult;
+import org.apache.rocketmq.store.config.BrokerRole;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
+import org.apache.rocketmq.store.ha.autoswitch.EpochFileCache;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
 /**
@@ -40,6 +43,10 @@ import org.apache.rocketmq.store.stats.BrokerStatsManager;
  *   load     the same                            load() only: recovers, and where log and queues end
  *   put      directory, messages                 putMessage or, of a batch, putMessages
  *   look     directory                           every message by offset, by queue and by key
+ *   follow   directory, master                   a slave's store copies the log of that address
+ *   end      directory                           where its log ends
+ *   read_epochs   file                           what EpochFileCache reads
+ *   write_epochs  file, entries                  appendEntry() of each
  *   close    directories                         shutdown() of all of them, at once: each sleeps
  *   halt                                         dies; stores that are open stay as they are
  */
@@ -83,6 +90,20 @@ public class StoreProbe {
                 return results;
             case "look":
                 return look(STORES.get(directory));
+            case "follow":
+                STORES.get(directory).updateHaMasterAddress(command.getString("master"));
+                return true;
+            case "end":
+                return STORES.get(directory).getMaxPhyOffset();
+            case "read_epochs":
+                return readEpochs(command.getString("file"));
+            case "write_epochs":
+                EpochFileCache epochs = new EpochFileCache(command.getString("file"));
+                for (Object entry : command.getJSONArray("entries")) {
+                    JSONArray pair = (JSONArray) entry;
+                    epochs.appendEntry(new EpochEntry(pair.getIntValue(0), pair.getLongValue(1)));
+                }
+                return true;
             case "close":
                 close(command.getJSONArray("directories"));
                 return true;
@@ -107,8 +128,20 @@ public class StoreProbe {
             topic.setAttributes(new HashMap<>(Map.of("queue.type", "BatchCQ")));
             topics.put((String) name, topic);
         }
-        return new DefaultMessageStore(config, STATS, (t, q, o, c, ts, b, p) -> { },
-            new BrokerConfig(), topics);
+        BrokerConfig broker = new BrokerConfig();
+        // A slave waits for the rest of a record that it has half; by its id it knows that it is one.
+        broker.setBrokerId(config.getBrokerRole() == BrokerRole.SLAVE ? 1 : 0);
+        return new DefaultMessageStore(config, STATS, (t, q, o, c, ts, b, p) -> { }, broker, topics);
+    }
+
+    static Object readEpochs(String file) {
+        EpochFileCache epochs = new EpochFileCache(file);
+        epochs.initCacheFromFile();
+        List<Object> entries = new ArrayList<>();
+        for (EpochEntry entry : epochs.getAllEntries()) {
+            entries.add(List.of(entry.getEpoch(), entry.getStartOffset()));
+        }
+        return entries;
     }
 
     static Object load(JSONObject command) throws Exception {
