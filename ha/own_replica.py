@@ -71,7 +71,7 @@ class OwnReplica:
         """
         store, file = self.store, self.file
         end, before = store.max_physical_offset, file.incarnation
-        reason = file.started(boot_id, self.config.ack_level, end)
+        reason = file.started(boot_id, self.config.ack_level, end, store.damaged_end)
         if reason:
             _log.error(
                 "this node is replica %s now (it was %s) and has to be compared with its master"

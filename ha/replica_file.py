@@ -12,6 +12,8 @@ A new incarnation is drawn when
 
     there is no file, or it is damaged          nothing can be shown
     the log ends below `acked`                  the disk has lost what was acknowledged
+    a record at its end does not fit its        the same, perhaps: `acked` is behind the truth
+    checksum, and power was not lost
     the machine was started anew after an       what was acknowledged as written was in its page
     unclean stop at the level "written"         cache only
 
@@ -86,14 +88,14 @@ class ReplicaFile:
         """Until when it leaves elections to others, on CLOCK_BOOTTIME in seconds."""
         return self._record.stands_back_until if self._record else 0.0
 
-    def started(self, boot_id: str, level: AckLevel, log_end: int) -> str:
-        """Begin a run on a recovered log.
+    def started(self, boot_id: str, level: AckLevel, log_end: int, damaged_end: str = "") -> str:
+        """Begin a run on a recovered log; `damaged_end` says that a record at its end was lost.
 
         Returns:
             Why a new incarnation was drawn, in words; empty if the old one stands.
         """
         before = self._record
-        reason = self._why_renew(boot_id, log_end)
+        reason = self._why_renew(boot_id, log_end, damaged_end)
         incarnation = self._draw() if before is None or reason else before.incarnation
         self._write(
             ReplicaRecord(
@@ -148,7 +150,7 @@ class ReplicaFile:
         record = self._record
         return record.stands_back_until if record and record.boot_id == boot_id else 0.0
 
-    def _why_renew(self, boot_id: str, log_end: int) -> str:
+    def _why_renew(self, boot_id: str, log_end: int, damaged_end: str) -> str:
         record = self._record
         if record is None:
             missing = f"{self.path}: {self.trouble or 'there is no such file'}"
@@ -158,6 +160,9 @@ class ReplicaFile:
                 f"the log ends at {log_end}, {record.acked - log_end} bytes below what was"
                 " acknowledged"
             )
+        if damaged_end and boot_id == record.boot_id:
+            # Without a power loss nothing is torn but a put under way, and that shows.
+            return f"the end of the log was damaged: {damaged_end}"
         lost_cache = boot_id != record.boot_id and not record.is_clean
         if lost_cache and record.ack_level is AckLevel.WRITTEN:
             return (

@@ -87,6 +87,8 @@ class MessageStore:
         """Notified by `announce`: the commit log has grown."""
         self.flags = RunningFlags()
         """Why no message is taken, as far as disks are concerned."""
+        self.damaged_end = ""
+        """Why recovery may have cut off more than a put under way; see `StoreRecovery`."""
         if is_slave:
             self.flags.set(RunningFlag.SLAVE, "this node is a slave")
         self.delay_levels = DelayLevels(config.message_delay_level)
@@ -248,6 +250,7 @@ class MessageStore:
             wall_clock_ms=self._now_ms,
         )
         recovery.run(clean=clean)
+        self.damaged_end = recovery.damaged_end
         if index is not None:
             log = self.commit_log
             index.recover(log.min_offset, log.max_offset, log.record_at)

@@ -56,6 +56,9 @@ PROGRESS_INTERVAL_MS: Final = 5000
 UNITS_TRIED_MAX: Final = 1000
 """How far back a damaged queue is searched for a unit that is right, before all of the log is."""
 
+LENGTH_BYTES: Final = 4
+"""At the start of each record."""
+
 WRITTEN_BYTES: Final = 1 << 20
 
 PROGRESS_STEP_BYTES: Final = 64 << 20
@@ -91,6 +94,11 @@ class StoreRecovery:
         self._check_crc = check_crc
         self._force_verify_prop_crc = force_verify_prop_crc
         self._wall_clock_ms = wall_clock_ms
+        self.damaged_end = ""
+        """Why what was cut off may have been a whole record once, in words; empty if it was not.
+
+        A put writes the length of its record last, so a kill in its middle leaves zeros there.
+        """
 
     def run(self, *, clean: bool) -> None:
         """Find the end of the log, cut what is behind it, and make queues and log agree.
@@ -241,6 +249,8 @@ class StoreRecovery:
                 end.reason,
                 len(torn),
             )
+            if any(torn[:LENGTH_BYTES]):
+                self.damaged_end = f"{end.reason} at {end.offset}, where a record had begun"
             self._set_aside(f"{self._directory}/torn/{end.offset:020d}", torn)
         self._queues.truncate_dirty(end.offset)
         queue.truncate_dirty_files(end.offset)

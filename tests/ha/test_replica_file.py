@@ -81,6 +81,17 @@ def test_a_log_shorter_than_what_was_acknowledged_is_a_new_replica() -> None:
     assert (again.acked, again.promised) == (900, 4)
 
 
+def test_a_damaged_end_is_a_new_replica_unless_power_was_lost() -> None:
+    disk = SimulatedDisk()
+    file = started(disk, level=FLUSHED, log_end=5000)
+    damaged = "the body does not match its CRC at 4000, where a record had begun"
+    same_boot = replica_file(disk.crashed(), seed=2)
+    assert same_boot.started("boot-1", FLUSHED, 4000, damaged).endswith(damaged)
+    assert same_boot.incarnation != file.incarnation
+    next_boot = replica_file(disk.crashed(), seed=2)
+    assert next_boot.started("boot-2", FLUSHED, 4000, damaged) == ""
+
+
 def test_a_log_cut_by_its_epochs_is_the_same_replica() -> None:
     disk = SimulatedDisk()
     file = started(disk)

@@ -92,6 +92,20 @@ def test_recovery_cuts_a_torn_last_record_at_any_byte(caplog: pytest.LogCaptureF
         assert (aside or b"") == torn.rstrip(b"\0")
         if torn.strip(b"\0"):
             assert f"commit log ends at {ends[-2]}" in caplog.text
+            # Cut from behind, it has its length: that is no put under way.
+            assert f"at {ends[-2]}, where a record had begun" in store.damaged_end
+
+
+def test_a_put_under_way_when_the_process_was_killed_is_no_damage() -> None:
+    start = killed_store(15)
+    ends = ends_of(start)
+    file = start.open(log_file(ends[-2]))
+    at = ends[-2] % COMMIT_LOG_BYTES
+    file.buffer[at : at + 4] = bytes(4)
+    store = open_store(start)
+    assert [number_of(m) for m in check_store(store)] == list(range(14))
+    assert start.read(f"{DIRECTORY}/torn/{ends[-2]:020d}")
+    assert store.damaged_end == ""
 
 
 def test_nothing_is_set_aside_and_nothing_logged_when_nothing_was_torn(
