@@ -83,7 +83,7 @@ def test_a_log_shorter_than_what_was_acknowledged_is_a_new_replica() -> None:
 
 def test_a_damaged_end_is_a_new_replica_unless_power_was_lost() -> None:
     disk = SimulatedDisk()
-    file = started(disk, level=FLUSHED, log_end=5000)
+    file = started(disk, level=FLUSHED)
     damaged = "the body does not match its CRC at 4000, where a record had begun"
     same_boot = replica_file(disk.crashed(), seed=2)
     assert same_boot.started("boot-1", FLUSHED, 4000, damaged).endswith(damaged)
