@@ -28,19 +28,19 @@ def up(
     """Start all nodes of the cluster and keep them up until Ctrl-C or `tandem cluster down`."""
     from tandem.cluster.detached import up_detached
     from tandem.cluster.spec import default_config, read_spec
-    from tandem.cluster.supervisor import supervise
+    from tandem.cluster.supervisor import reply_of, supervise
 
     spec = read_spec(config or default_config())
     console = stdout()
     console.print(f"cluster {spec.name} of {spec.file}, data in {spec.data_directory}")
     if detach:
         reply = up_detached(spec)
-        _print_table(reply.nodes)
+        _print_reply(reply)
         console.print(f"up (supervisor {reply.pid}); `tandem cluster down` stops it")
         return
 
     def ready(cluster: "LocalCluster") -> None:
-        _print_table(cluster.status())
+        _print_reply(reply_of(cluster))
         console.print("up; Ctrl-C or `tandem cluster down` stops it")
 
     async def keep_up() -> None:
@@ -60,7 +60,7 @@ def down(config: ConfigOption = None) -> None:
 def status(config: ConfigOption = None) -> None:
     """Show the state of every node."""
     reply = _send("status", None, config)
-    _print_table(reply.nodes)
+    _print_reply(reply)
     stdout().print(f"supervisor {reply.pid}")
 
 
@@ -116,6 +116,17 @@ def _print_change(node: "NodeStatus") -> None:
     style = _STYLES.get(node.state.value, "yellow")
     pid = f" pid {node.pid}" if node.pid else ""
     stdout().print(f"{node.name} [{style}]{node.state.value}[/]{pid} {node.last_exit}".rstrip())
+
+
+def _print_reply(reply: "Reply") -> None:
+    from rich.markup import escape
+
+    _print_table(reply.nodes)
+    if reply.coordinator_trouble:
+        stdout().print(
+            "[bold red]the coordinator does not tell who is master[/]:"
+            f" {escape(reply.coordinator_trouble)}"
+        )
 
 
 def _print_table(nodes: "list[NodeStatus]") -> None:

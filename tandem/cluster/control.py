@@ -48,6 +48,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     error: str = ""
     pid: int
     nodes: list[NodeStatus]
+    coordinator_trouble: str = ""
+    """Why the coordinator of fenced groups cannot be asked who is master; empty if it can."""
 
 
 def socket_path(config: Path) -> Path:

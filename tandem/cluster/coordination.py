@@ -55,6 +55,10 @@ class Coordination:
         self._following = trio.CancelScope()
         self._client: EtcdClient | None = None
         self._masters: dict[str, str] = {}
+        self._has_news = trio.Event()
+        self.trouble = ""
+        """Why it is not known who is master, in words; empty if it is."""
+        self._is_refused = False
 
     @property
     def is_open(self) -> bool:
@@ -154,6 +158,15 @@ class Coordination:
             return node.role
         return "MASTER" if master == node.name else "SLAVE"
 
+    async def wait_masters(self, seconds_max: float) -> None:
+        """Wait until every fenced group has a master, but no longer than that.
+
+        Nor longer than until the coordinator has refused: that takes a person.
+        """
+        with trio.move_on_after(seconds_max):
+            while len(self._masters) < len(self._groups) and not self._is_refused:
+                await self._has_news.wait()
+
     # --- inside --------------------------------------------------------------------------------
 
     def _check_embedded(self) -> None:
@@ -189,9 +202,15 @@ class Coordination:
         while True:
             try:
                 await self._follow_until_broken(client, group, key)
-            except CoordinatorError:
-                self._masters.pop(group, None)
+            except CoordinatorError as error:
+                self._note_trouble(group, error)
                 await trio.sleep(FOLLOW_RETRY_SECONDS)
+
+    def _note_trouble(self, group: str, error: CoordinatorError) -> None:
+        self._masters.pop(group, None)
+        self.trouble = str(error)
+        self._is_refused = isinstance(error, CoordinatorRefusedError)
+        self._tell_news()
 
     async def _follow_until_broken(self, client: EtcdClient, group: str, key: str) -> None:
         snapshot = await client.read(key)
@@ -210,3 +229,9 @@ class Coordination:
                 self._masters[group] = decode_leader(record).node
             except MalformedGroupRecordError as error:
                 raise CoordinatorUnavailableError(str(error)) from error
+        self.trouble, self._is_refused = "", False
+        self._tell_news()
+
+    def _tell_news(self) -> None:
+        self._has_news.set()
+        self._has_news = trio.Event()

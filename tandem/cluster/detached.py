@@ -21,7 +21,7 @@ from tandem.cluster.control import Reply
 from tandem.cluster.errors import ClusterError, ControlError
 from tandem.cluster.local_cluster import LocalCluster, NodeStatus
 from tandem.cluster.spec import ClusterSpec, node_environment, read_spec
-from tandem.cluster.supervisor import supervise
+from tandem.cluster.supervisor import reply_of, supervise
 
 STOP_SECONDS_MAX: Final = 30.0
 """Longer than the grace that nodes get; then the supervisor is killed, and they die with it."""
@@ -106,7 +106,7 @@ def run_detached(config: Path, news_fd: int, *, lifeline: bool) -> int:
 
 async def _supervise(spec: ClusterSpec, news: IO[bytes], lifeline: bool) -> None:  # noqa: FBT001
     def ready(cluster: LocalCluster) -> None:
-        _tell(news, Reply(pid=os.getpid(), nodes=cluster.status()))
+        _tell(news, reply_of(cluster))
 
     lifeline_fd = sys.stdin.fileno() if lifeline else None
     await supervise(spec, ready=ready, observer=_log_status, lifeline_fd=lifeline_fd)

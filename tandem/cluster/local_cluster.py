@@ -250,6 +250,18 @@ class LocalCluster:
         """
         return self._coordination.client()
 
+    @property
+    def coordinator_trouble(self) -> str:
+        """Why the coordinator of the fenced groups cannot be asked, in words; empty if it can."""
+        return self._coordination.trouble
+
+    async def wait_masters(self, seconds_max: float) -> None:
+        """Wait until every fenced group has a master, but no longer than that.
+
+        Nothing is raised if one has none. A coordinator that refuses us is not waited for.
+        """
+        await self._coordination.wait_masters(seconds_max)
+
     async def start_coordinator(self) -> None:
         """Serve the embedded coordinator again after `stop_coordinator`.
 

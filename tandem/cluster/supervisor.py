@@ -28,6 +28,10 @@ REQUEST_SECONDS_MAX: Final = 5.0
 ANSWER_SECONDS_MAX: Final = 1.0
 """How long answers may take to leave once everything has stopped."""
 
+MASTERS_SECONDS_MAX: Final = 3.0
+"""How long to wait for the first election before people are told that the cluster is up. It takes
+half a second once all nodes are there; if it does not come, `tandem ha status` says why."""
+
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -40,6 +44,8 @@ async def supervise(
     command: Callable[[Path, str], list[str]] = node_command,
 ) -> None:
     """Start the cluster, call `ready` once all nodes serve, and keep it up until told to stop.
+
+    If a fenced group has no master yet, `ready` comes a little later, so that it can tell who is.
 
     `lifeline_fd` is a pipe to read whose end is an order to stop; it is closed here. Cancelling
     ends the nodes with SIGKILL.
@@ -92,6 +98,7 @@ class _Supervisor:
         try:
             with self._starting:
                 await self._cluster.start()
+                await self._cluster.wait_masters(MASTERS_SECONDS_MAX)
                 ready(self._cluster)
             await self._stop.wait()
         except ClusterError as error:
@@ -139,7 +146,7 @@ class _Supervisor:
             await self._carry_out(request.command, request.node)
         except (ClusterError, msgspec.DecodeError) as error:
             error_text = str(error)
-        return Reply(error=error_text, pid=os.getpid(), nodes=self._cluster.status())
+        return reply_of(self._cluster, error_text)
 
     async def _carry_out(self, command: Command, node: str | None) -> None:
         cluster = self._cluster
@@ -163,6 +170,16 @@ class _Supervisor:
                 cluster.pause(name)
             case "resume", str(name):
                 cluster.resume(name)
+
+
+def reply_of(cluster: LocalCluster, error_text: str = "") -> Reply:
+    """How the cluster is now."""
+    return Reply(
+        error=error_text,
+        pid=os.getpid(),
+        nodes=cluster.status(),
+        coordinator_trouble=cluster.coordinator_trouble,
+    )
 
 
 def _listen(path: Path) -> trio.SocketListener:

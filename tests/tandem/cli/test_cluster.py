@@ -5,6 +5,7 @@ from typer.testing import CliRunner
 
 from tandem.cli import app
 from tandem.cluster import ControlError, NotRunningError
+from tandem.cluster.control import Reply, Request
 from tandem.testing import RunningCluster
 from tests.tandem.cli.conftest import Tandem
 
@@ -43,3 +44,16 @@ def test_without_a_supervisor_the_way_to_start_one_is_told(
     file = tmp_path / "cluster.yaml"
     with pytest.raises(NotRunningError, match="start it with `tandem cluster up`"):
         CliRunner().invoke(app, ["cluster", "status", "-c", str(file)], catch_exceptions=False)
+
+
+def test_why_nobody_is_known_to_be_master_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def answer(_file: Path, _request: Request) -> Reply:
+        return Reply(pid=1, nodes=[], coordinator_trouble="no connection to [::1]:1: no")
+
+    monkeypatch.setattr("tandem.cluster.control.send_request", answer)
+    result = CliRunner().invoke(app, ["cluster", "status", "-c", str(tmp_path / "cluster.yaml")])
+    assert "the coordinator does not tell who is master: no connection to [::1]:1: no" in (
+        result.stdout.replace("\n", " ")
+    )

@@ -19,7 +19,7 @@ from tandem.coordinator.client import EtcdClient
 from tandem.coordinator.interface import CoordinatorUnavailableError, Put
 from tandem.wire.group_state import GroupKeys, LeaderRecord, encode_record
 from tests.tandem.cluster.fakes import fake_command, fake_spec, fenced_spec
-from tests.tandem.coordinator.real_etcd import free_ports, running_etcd
+from tests.tandem.coordinator.real_etcd import free_ports, protect, running_etcd
 
 pytestmark = pytest.mark.fault
 
@@ -166,6 +166,55 @@ async def test_roles_are_those_of_the_moment(tmp_path: Path, port: int) -> None:
 
 def _leader(name: str) -> bytes:
     return encode_record(LeaderRecord(node=name, session="s", epoch=1))
+
+
+async def test_masters_are_waited_for_but_not_for_ever(tmp_path: Path, port: int) -> None:
+    async with running(tmp_path, port, "a", "b") as (cluster, client):
+        started = trio.current_time()
+        await cluster.wait_masters(0.1)
+        assert 0.1 <= trio.current_time() - started < 2
+        assert (cluster.status()[1].role, cluster.coordinator_trouble) == ("REPLICA", "")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cluster.wait_masters, 60.0)
+            await register(client, "b", leads=True)
+        assert cluster.status()[1].role == "MASTER"
+        with trio.fail_after(1):
+            await cluster.wait_masters(60.0)
+
+
+async def test_a_classic_cluster_has_its_masters(tmp_path: Path) -> None:
+    async with LocalCluster(fake_spec(tmp_path, "a"), command=fake_command()) as cluster:
+        await cluster.start()
+        with trio.fail_after(1):
+            await cluster.wait_masters(60.0)
+        assert cluster.coordinator_trouble == ""
+
+
+async def test_why_it_is_not_known_who_is_master_is_told(tmp_path: Path, port: int) -> None:
+    async with running(tmp_path, port, "a") as (cluster, client):
+        await cluster.stop_coordinator()
+        with trio.fail_after(5):
+            while "Connection refused" not in cluster.coordinator_trouble:
+                await trio.sleep(0.01)
+        await cluster.start_coordinator()
+        await register(client, "a", leads=True)
+        await wait_roles(cluster, "MASTER")
+        assert cluster.coordinator_trouble == ""
+
+
+async def test_a_coordinator_that_refuses_is_not_waited_for(tmp_path: Path) -> None:
+    with running_etcd(tmp_path) as members:
+        await members[0].wait_healthy()
+        await protect(members[0], "root", "secret")
+        spec = msgspec.structs.replace(
+            fenced_spec(tmp_path, 1, "a"),
+            coordinator=CoordinatorSpec(kind="etcd", endpoints=(members[0].endpoint,)),
+        )
+        async with LocalCluster(spec, command=fake_command()) as cluster:
+            await cluster.start()
+            with trio.fail_after(5):
+                await cluster.wait_masters(60.0)
+            assert "set user and password_file" in cluster.coordinator_trouble
 
 
 async def test_the_coordinator_can_be_stopped_and_frozen_under_the_nodes(

@@ -25,6 +25,13 @@ def test_a_detached_cluster_is_up_until_it_is_told_to_go_down(tmp_path: Path) ->
     assert "broker-a-1 RUNNING" in supervisor_log(spec).read_text()
 
 
+def test_a_fenced_group_has_its_master_when_it_is_told_to_be_up(tmp_path: Path) -> None:
+    spec = read_spec(write_cluster_file(tmp_path, 1, {}, kind="fenced"))
+    with up_for_block(spec) as reply:
+        assert sorted(node.role for node in reply.nodes) == ["MASTER", "SLAVE"]
+        assert reply.coordinator_trouble == ""
+
+
 def test_a_node_that_cannot_start_is_told_and_nothing_stays_up(tmp_path: Path) -> None:
     spec = read_spec(write_cluster_file(tmp_path, 1, {}))
     spec.node("broker-a-1").directory.parent.mkdir()

@@ -6,12 +6,14 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pytest
 import trio
 
 from tandem.cluster import (
     AlreadyRunningError,
     ControlError,
+    CoordinatorSpec,
     CoordinatorStartError,
     LocalCluster,
     NodeStartError,
@@ -150,6 +152,22 @@ async def test_a_coordinator_that_cannot_be_served_ends_it_before_a_node_starts(
                 command=fake_command(),
             )
     assert told == []
+
+
+async def test_a_cluster_whose_etcd_is_away_is_up_and_says_what_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tandem.cluster.supervisor.MASTERS_SECONDS_MAX", 0.2)
+    spec = msgspec.structs.replace(
+        fenced_spec(tmp_path, 1, "a"),
+        coordinator=CoordinatorSpec(kind="etcd", endpoints=("http://127.0.0.1:1",)),
+    )
+    async with supervised(spec, fake_command()):
+        reply = await ask(spec, "status")
+        assert reply.nodes[0].role == "REPLICA"
+        assert reply.coordinator_trouble == (
+            "no connection to http://127.0.0.1:1: Connection refused"
+        )
 
 
 async def test_a_second_supervisor_of_the_same_file_is_refused(tmp_path: Path) -> None:
