@@ -113,9 +113,17 @@ class Group(World):
                     return
                 await trio.sleep(0.1)
 
-    async def refusals(self) -> list[str]:
-        """Why each node takes no messages, in its words."""
-        return [s.refusal for node in NODES if (s := await self.status(node))]
+    async def all_say(self, word: str) -> None:
+        """Wait until all nodes answer, and each says why it takes no messages, with this word."""
+        told: dict[str, str] = {}
+        with trio.move_on_after(5):
+            while len(told) < len(NODES):
+                await trio.sleep(0.05)
+                for node in NODES:
+                    status = await self.status(node)
+                    if status and word in status.refusal:
+                        told[node] = status.refusal
+        assert len(told) == len(NODES), told
 
     async def recover(self, *options: str) -> subprocess.CompletedProcess[bytes]:
         """Run `tandem ha recover-group`, as an operator would."""
@@ -248,15 +256,20 @@ async def test_a_killed_leader_of_etcd_makes_no_other_master(tmp_path: Path) -> 
 
 
 @pytest.mark.long
-async def test_a_frozen_leader_of_etcd_makes_no_other_master(tmp_path: Path) -> None:
+async def test_a_frozen_leader_of_etcd_makes_no_other_master_while_it_is_frozen(
+    tmp_path: Path,
+) -> None:
     async with on_etcd(tmp_path, 3) as (group, members):
         epoch = await group.epoch()
         leader = await find_leader(members)
         with frozen(leader):
             await trio.sleep(2 * LEASE_ENDS_SECONDS)
             await group.acked_more()
+            assert await group.epoch() == epoch
         await trio.sleep(2)
-        assert await group.epoch() == epoch
+        # Before 3.4.31 and 3.5.13, a leader that wakes up ends all leases that it believes to be
+        # over (issue 15247 of etcd): that costs one election.
+        assert await group.epoch() <= epoch + 1
 
 
 @pytest.mark.long
@@ -269,7 +282,7 @@ async def test_without_a_majority_of_etcd_nobody_is_master_until_it_is_back(
             member.kill()
         await group.no_master()
         await group.nobody_is_master(3)
-        assert all("coordinator" in text for text in await group.refusals())
+        await group.all_say("coordinator: ")
         for member in members[:2]:
             member.start()
         await group.acked_more()
@@ -321,9 +334,7 @@ async def test_the_only_coordinator_is_away_for_longer_than_a_lease(
         epoch = await group.epoch()
         await hurt_coordinator(group, members, how)
         await group.no_master()
-        refusals = await group.refusals()
-        assert len(refusals) == 3
-        assert all("coordinator" in text for text in refusals), refusals
+        await group.all_say("coordinator: ")
         await heal_coordinator(group, members, how)
         await group.acked_more()
         assert await group.epoch() == epoch + 1
@@ -358,8 +369,7 @@ async def check_recovered(group: Group) -> None:
     """Nobody becomes master; then an operator has the group go on, and it does."""
     await group.no_master()
     await group.nobody_is_master(LEASE_ENDS_SECONDS)
-    refusals = await group.refusals()
-    assert any("tandem ha recover-group" in text for text in refusals), refusals
+    await group.all_say("tandem ha recover-group")
     done = await group.recover()
     assert done.returncode == 0, (done.stdout, done.stderr)
     await group.acked_more()
