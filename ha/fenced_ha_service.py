@@ -181,6 +181,7 @@ class FencedHAService:
                 nursery.start_soon(self.session.run)
                 nursery.start_soon(self._take_part)
                 nursery.start_soon(self._note_progress)
+                nursery.start_soon(self._note_failed_sync)
                 await self._is_over.wait()
                 nursery.cancel_scope.cancel()
         finally:
@@ -273,6 +274,12 @@ class FencedHAService:
         while True:
             await trio.sleep(NOTE_ACKED_SECONDS)
             self.own.note_progress()
+
+    async def _note_failed_sync(self) -> None:
+        """A disk that has failed once may not take the note at once."""
+        while not self.own.note_failed_sync():
+            with trio.move_on_after(LOOK_AGAIN_SECONDS):
+                await self.store.flush_service.flushed.wait()
 
     # -- taking part -----------------------------------------------------------------------------
 

@@ -142,6 +142,17 @@ class OwnReplica:
         except StoreError as error:
             _log.warning("how far the log is could not be noted: %s", error)
 
+    def note_failed_sync(self) -> bool:
+        """Remember it if a sync of the store has failed. True if it is on disk that one has."""
+        if not self.store.flags.is_set(RunningFlag.NOT_WRITEABLE):
+            return False
+        try:
+            self.file.sync_failed()
+        except StoreError as error:
+            _log.warning("that a sync has failed could not be noted: %s", error)
+            return False
+        return True
+
     def stand_back(self, until: float) -> None:
         """Leave elections to others until then. It is a courtesy: without a disk there is none."""
         try:

@@ -5,7 +5,7 @@
   replica cannot show that it still has everything it acknowledged under the old one;
 - `acked`: how far its log reached when somebody last wrote it down here. It is behind the truth,
   never ahead of it;
-- `boot_id`, `is_clean`, `ack_level`: how the last run ended, and what its acknowledgements meant;
+- `boot_id`, `is_clean`, `has_failed`, `ack_level`: how the last run ended, and what its acknowledgements meant;
 - `stands_back_until`: it has resigned and leaves elections to others for a while.
 
 A new incarnation is drawn when
@@ -16,6 +16,7 @@ A new incarnation is drawn when
     checksum, and power was not lost
     the machine was started anew after an       what was acknowledged as written was in its page
     unclean stop at the level "written"         cache only
+    a sync failed at the level "written"        the kernel may have dropped it from there
 
 A replica that has lost its file has lost its promise, too. That is harmless: what it acknowledges
 under its new name counts for nobody who does not know that name, and to be known it must be added
@@ -48,6 +49,8 @@ class ReplicaRecord(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str = ""
     is_clean: bool = False
     """The last run closed its store in order."""
+    has_failed: bool = False
+    """A sync of the store failed in the last run."""
     ack_level: AckLevel = AckLevel.WRITTEN
     stands_back_until: float = 0.0
     """CLOCK_BOOTTIME of the boot `boot_id`, in seconds; 0 if it does not stand back."""
@@ -130,6 +133,10 @@ class ReplicaFile:
         """Leave elections to others until then, also after a restart of the process."""
         self._write(msgspec.structs.replace(self._started(), stands_back_until=until))
 
+    def sync_failed(self) -> None:
+        """What was only written may be lost, whatever the page cache still shows."""
+        self._write(msgspec.structs.replace(self._started(), has_failed=True))
+
     def stopped_clean(self) -> None:
         """The store is closed and all of it is on disk."""
         self._write(msgspec.structs.replace(self._started(), is_clean=True))
@@ -169,6 +176,8 @@ class ReplicaFile:
                 "the machine was started anew after an unclean stop, and what was acknowledged was"
                 " not flushed (ack_level: written)"
             )
+        if record.has_failed and record.ack_level is AckLevel.WRITTEN:
+            return "a sync failed, and what was acknowledged was not flushed (ack_level: written)"
         return ""
 
     def _read(self) -> None:

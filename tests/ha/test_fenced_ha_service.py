@@ -317,6 +317,26 @@ async def test_a_master_whose_disk_fails_gives_way(autojump_clock: MockClock) ->
         assert await second.send(b"|m2|") is OK
 
 
+async def test_one_whose_sync_failed_is_another_replica_at_its_next_start(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        master = await world.whole_group()
+        slave = world.slaves()[0]
+        before = slave.ha.own.file.incarnation
+        world.disks[slave.name].sync_fails = True
+        assert await master.send(b"|m1|") is OK
+        await trio.sleep(2)
+        slave.kill()
+        world.disks[slave.name].sync_fails = False
+        for file in world.disks[slave.name]._files.values():
+            file.buffer[: file.size] = file.durable  # the page cache has dropped it
+        again = world.start(slave.name)
+        await world.wait_for(lambda: world.is_back(again), 60)
+        assert again.ha.own.file.incarnation != before
+        assert again.bodies == [b"m1"]
+
+
 async def test_a_lost_disk_is_another_replica(autojump_clock: MockClock) -> None:
     async with open_world() as world:
         master = await world.whole_group()

@@ -139,6 +139,21 @@ async def test_a_stop_after_a_failed_disk_is_not_clean() -> None:
     assert again.file.started("boot-2", own.config.ack_level, 0)
 
 
+async def test_a_failed_sync_is_noted_as_soon_as_the_disk_takes_it() -> None:
+    node = Node()
+    store, own = node.open()
+    assert not own.note_failed_sync()
+    store._refuse("a sync failed")
+    capacity_bytes = node.world.disks["a"].capacity_bytes
+    node.world.disks["a"].capacity_bytes = 0
+    assert not own.note_failed_sync()
+    node.world.disks["a"].capacity_bytes = capacity_bytes
+    assert own.note_failed_sync()
+    store.close()
+    _, again = node.open(seed=2)
+    assert again.file.incarnation != own.file.incarnation
+
+
 async def test_quarantine_is_a_trouble() -> None:
     _, own = Node().open()
     assert own.trouble == ""

@@ -123,6 +123,16 @@ def test_a_new_start_of_the_machine_counts_for_what_was_only_written(
     assert (again.incarnation != file.incarnation) == renewed
 
 
+@pytest.mark.parametrize(("level", "renewed"), [(WRITTEN, True), (FLUSHED, False)])
+def test_a_failed_sync_counts_for_what_was_only_written(level: AckLevel, *, renewed: bool) -> None:
+    disk = SimulatedDisk()
+    file = started(disk, level=level)
+    file.sync_failed()
+    again = replica_file(disk.crashed(), seed=2)
+    assert bool(again.started("boot-1", level, 100)) == renewed
+    assert (again.incarnation != file.incarnation) == renewed
+
+
 def test_what_counts_is_what_acknowledgements_meant_when_they_were_given() -> None:
     disk = SimulatedDisk()
     started(disk, level=WRITTEN)
