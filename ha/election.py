@@ -190,12 +190,14 @@ class Election:
     ) -> Wait | None:
         """Return why another should run first, if so."""
         since = now if self._leaderless_since is None else self._leaderless_since
+        preferred = state.preferred
+        if preferred == own.name:
+            return None
         until = min(self._stands_back_until, since + NOBODY_WINS_SECONDS)
         if now < until:
             return Wait("this node has resigned and leaves the field to others", until)
         until = since + PREFERRED_SECONDS
-        preferred = state.preferred
-        if preferred in ranked(state, view.nodes) and preferred != own.name and now < until:
+        if preferred in ranked(state, view.nodes) and now < until:
             return Wait(f"an operator wants {preferred} to be master", until)
         return None
 

@@ -485,6 +485,7 @@ class MessageStore:
                 continue
             try:
                 await files.prepare_next()
+                self.puts.no_room = ""
             except (StoreFullError, DiskFailedError) as error:
                 _log.warning("puts will be refused when this file is full: %s", error)
                 await trio.sleep(ALLOCATE_RETRY_SECONDS)
@@ -565,7 +566,9 @@ class MessageStore:
     @property
     def disk_trouble(self) -> str:
         """Why this node must not be a master, as far as its disk is concerned; "" if it may."""
-        reasons = (self.flags.disk_trouble, self.reput_service.stands_still)
+        # Where the next file is there, or the last one was begun since, there is room again.
+        no_room = self.puts.no_room if self.commit_log.files.wants_next else ""
+        reasons = (self.flags.disk_trouble, self.reput_service.stands_still, no_room)
         return "; ".join(dict.fromkeys(filter(None, reasons)))
 
     # -- what is confirmed -----------------------------------------------------------------------

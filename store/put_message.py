@@ -86,6 +86,8 @@ class MessagePuts:
         self.on_arrival: OnArrival | None = None
         self.on_clock_back: Callable[[int], None] = _nothing
         """Called with the time, before a message is stored that comes before the last one's."""
+        self.no_room = ""
+        """Why the last put that found no room did not; empty once there was room again."""
         self.timer_rewrite: TimerRewrite | None = None
         """Of the `TimerMessageStore`, if there is one."""
         self._commit_log = commit_log
@@ -151,7 +153,7 @@ class MessagePuts:
                 message, queue.topic_bytes, queue_offset, now_ms
             )
         except _NOT_APPENDED as error:
-            return _not_appended(error, queue)
+            return self._not_appended(error, queue)
         code = tags_code_of(properties)
         queue.append(offset, size, code, now_ms)
         if self.on_arrival is not None:
@@ -179,7 +181,7 @@ class MessagePuts:
                 message, queue.topic_bytes, queue_offset, now_ms
             )
         except _NOT_APPENDED as error:
-            return _not_appended(error, queue)
+            return self._not_appended(error, queue)
         if queued and not self._enters_queue:
             queue.assign(count)
         elif queued:
@@ -273,7 +275,7 @@ class MessagePuts:
             reserve = queue.ensure_room if self._enters_queue else _nothing
             units = self._commit_log.append_batch(batch, queue.topic_bytes, first, now_ms, reserve)
         except _NOT_APPENDED as error:
-            return _not_appended(error, queue)
+            return self._not_appended(error, queue)
         self._enter_units(queue, units, now_ms)
         return PutMessageResult(
             PutMessageStatus.PUT_OK,
@@ -308,6 +310,16 @@ class MessagePuts:
         if self.on_arrival is not None:
             self.on_arrival(queue.topic, queue.queue_id, queue.next_offset, None)
 
+    def _not_appended(
+        self, error: ValueError | StoreError, queue: AnyConsumeQueue
+    ) -> PutMessageResult:
+        """Return the result of a put that has changed nothing."""
+        if isinstance(error, ValueError):
+            return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, str(error))
+        self.no_room = str(error)
+        queue.drop_empty_file()
+        return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, str(error))
+
     def _new_queue(self, topic: str, queue_id: int) -> AnyConsumeQueue | PutMessageResult:
         fault = topic_fault(topic)
         if fault is not None:
@@ -320,14 +332,6 @@ class MessagePuts:
         if self._flags.refusal or not isinstance(queue, PutMessageResult):
             return PutMessageResult(PutMessageStatus.SERVICE_NOT_AVAILABLE, self._flags.refusal)
         return queue
-
-
-def _not_appended(error: ValueError | StoreError, queue: AnyConsumeQueue) -> PutMessageResult:
-    """Return the result of a put that has changed nothing."""
-    if isinstance(error, ValueError):
-        return PutMessageResult(PutMessageStatus.MESSAGE_ILLEGAL, str(error))
-    queue.drop_empty_file()
-    return PutMessageResult(PutMessageStatus.CREATE_MAPPED_FILE_FAILED, str(error))
 
 
 def _nothing(_: int) -> None:

@@ -168,6 +168,13 @@ def test_one_that_has_resigned_stands_back_unless_nobody_wins() -> None:
     assert election.decide(view(), own(), 103.0) == Run(6)
 
 
+def test_one_that_has_resigned_runs_if_an_operator_wants_it() -> None:
+    election = Election()
+    election.resigned(until=130.0)
+    state = msgspec.structs.replace(STATE, preferred="b")
+    assert election.decide(view(state), own("b"), 100.0) == Run(6)
+
+
 def test_one_that_has_resigned_stands_back_again_if_another_was_master_meanwhile() -> None:
     election = Election()
     election.resigned(until=130.0)

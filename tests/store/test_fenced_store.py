@@ -128,6 +128,32 @@ def test_a_store_whose_disk_forbids_dispatch_becomes_no_master(flag: RunningFlag
         assert store.disk_trouble == "the disk is on fire"
 
 
+async def test_a_store_without_room_for_its_next_file_should_be_no_master(
+    autojump_clock: MockClock,
+) -> None:
+    disk = SimulatedDisk()
+    with a_slave(disk) as store:
+        store.become_master()
+        async with trio.open_nursery() as nursery:
+            put(store, a_message(0))
+            disk.capacity_bytes = disk.used_bytes
+            await nursery.start(store.run)
+            refused = PutMessageStatus.PUT_OK
+            for number in range(1, 100):
+                assert store.disk_trouble == ""
+                refused = store.put_message(a_message(number, body_bytes=300)).status
+                store.announce()
+                await trio.sleep(0.01)
+                if refused is not PutMessageStatus.PUT_OK:
+                    break
+            assert refused is PutMessageStatus.CREATE_MAPPED_FILE_FAILED
+            assert "no room" in store.disk_trouble
+            disk.capacity_bytes = 1 << 40
+            await trio.sleep(10)
+            assert store.disk_trouble == ""
+            nursery.cancel_scope.cancel()
+
+
 def test_a_closed_store_becomes_no_master() -> None:
     store = a_slave()
     store.close()
