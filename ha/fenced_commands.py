@@ -9,7 +9,7 @@ With `accept_loss`, promote makes X the only member of the in-sync set, and rejo
 that may be the only one.
 
 Nothing is taken back halfway: until the transaction is known to have succeeded, this node is
-master and takes puts again.
+master and takes puts again. With `accept_loss` it steps down if that is not known.
 """
 
 from __future__ import annotations
@@ -150,7 +150,13 @@ class FencedCommands:
             )
         why = f"an operator promotes {name}, accepting that {lacks}"
         state = msgspec.structs.replace(master.state, isr={name: node.incarnation}, preferred=name)
-        result = await self._leave(master, state, why, self._step_down)
+        # What is put from here on would be lost, too, and was counted by nobody.
+        master.hold_back(f"{why}: it takes no messages until that has happened")
+        try:
+            result = await self._leave(master, state, why, self._step_down)
+        finally:
+            if not master.closed_because:
+                master.hold_back("")
         return msgspec.structs.replace(result, lost_messages=messages, lost_bytes=lost_bytes)
 
     def _standing(self, master: FencedMaster, name: str) -> str:
@@ -208,6 +214,9 @@ class FencedCommands:
                 compares, [Put(keys.state, encode_record(state)), Delete(keys.leader)]
             )
         except CoordinatorError as error:
+            if state.isr != master.state.isr:
+                # Whoever is elected by it may lack what this node would acknowledge from now on.
+                give_up(f"{why}, and it is not known whether that has happened")
             return _refused(f"the coordinator did not answer, it may still happen: {error}")
         if not result.succeeded:
             return _refused("the group's record has just changed; ask again")

@@ -81,6 +81,32 @@ async def test_with_accepted_loss_it_becomes_master(autojump_clock: MockClock) -
         assert world.state.master == slave.name
 
 
+async def test_nothing_is_taken_beyond_the_loss_that_was_accepted(
+    autojump_clock: MockClock,
+) -> None:
+    """Whether the other one may be elected is not known: puts would be lost, uncounted."""
+    async with open_world() as world:
+        master = await world.whole_group()
+        slave = behind(world, master)
+        await world.wait_for(lambda: slave.name not in world.isr)
+        assert await master.send(b"|m1|") is OK
+        refusals: list[str] = []
+
+        def lose_answer(ip: str, call: str) -> None:
+            if call == "transact" and ip == master.config.address:
+                world.coordinator.lost_replies[ip] = 1
+                world.coordinator.on_call = lambda _ip, _call: None
+                refusals.append(master.ha.admission())
+
+        world.coordinator.on_call = lose_answer
+        result = await order(master, "promote", slave.name, accept_loss=True)
+        assert not result.done
+        assert "may still happen" in result.text
+        assert slave.name in refusals[0]
+        assert master.ha.role is not ReplicaRole.MASTER
+        await world.wait_for(lambda: slave.ha.role is ReplicaRole.MASTER)
+
+
 async def test_a_member_that_does_not_follow_is_not_promoted(autojump_clock: MockClock) -> None:
     async with open_world() as world:
         master = await world.whole_group()
