@@ -5,7 +5,8 @@
   replica cannot show that it still has everything it acknowledged under the old one;
 - `acked`: how far its log reached when somebody last wrote it down here. It is behind the truth,
   never ahead of it;
-- `boot_id`, `is_clean`, `has_failed`, `ack_level`: how the last run ended, and what its acknowledgements meant;
+- `boot_id`, `is_clean`, `has_failed`, `ack_level`: how the last run ended, and what its
+  acknowledgements meant;
 - `stands_back_until`: it has resigned and leaves elections to others for a while.
 
 A new incarnation is drawn when
