@@ -45,6 +45,7 @@ from node.server import Server
 from node.store_settings import FlushDiskType
 from node.topic_config_table import TopicConfigTable, system_topics
 from store import MessageStore, StoreError
+from store.errors import StoreFullError
 from store.table_file import TableFile
 from tandem.wire.delay_level import DelayLevels
 from tandem.wire.message import Host
@@ -91,7 +92,8 @@ async def run_fenced_node(
     """Run rounds until `stop` is set. Started once, when the first one serves.
 
     Raises:
-        StoreError: The store cannot be opened, or turned out to be corrupt.
+        StoreError: The store cannot be opened, or turned out to be corrupt. A disk that gets full
+            later ends a round and not the node.
         NodeError: The journal cannot be read by this version.
         AddressInUseError: A port is taken.
     """
@@ -102,7 +104,15 @@ async def run_fenced_node(
         pause_seconds = PAUSE_SECONDS_MIN
         while not stop.is_set():
             began = trio.current_time()
-            await _run_round(config, machine, coordinator, names, stop, ready)
+            full: BaseExceptionGroup[StoreFullError] | None = None
+            try:
+                await _run_round(config, machine, coordinator, names, stop, ready)
+            except* StoreFullError as group:
+                full = group
+            if full is not None:
+                if not ready.is_told:
+                    raise full
+                _log.error("%s. Trying again until there is room", _first(full))
             if stop.is_set():
                 break
             if trio.current_time() - began > SOON_SECONDS:
@@ -142,11 +152,24 @@ async def _run_round(
         node.ha.stopped_clean()
 
 
+def _first(group: BaseExceptionGroup[StoreFullError]) -> BaseException:
+    """One of the errors; they are all of the same disk."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 class _Once:
     """Tells that the node has started, the first time it is called."""
 
     def __init__(self, task_status: trio.TaskStatus[None]) -> None:
         self._task_status: trio.TaskStatus[None] | None = task_status
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it was called."""
+        return self._task_status is None
 
     def __call__(self) -> None:
         if self._task_status is not None:

@@ -413,3 +413,22 @@ async def test_a_first_message_of_a_topic_brings_the_topic_along(
         async with world.client(world.address(successor)) as client:
             answer = await client.call(RequestCode.SEND_MESSAGE_V2, header, b"second")
             assert answer.code == 0, answer.remark
+
+
+async def test_a_node_whose_disk_is_full_comes_back_when_there_is_room(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+        await world.start(*NAMES)
+        first = await world.master()
+        disk = world.disks[first]
+        disk.capacity_bytes = disk.used_bytes
+        async with world.client(world.address(first)) as client:
+            order = FencedCommand(command="resign")
+            await client.call(RequestCode.FENCED_COMMAND, body=msgspec.json.encode(order))
+        assert await world.master(*others(first)) != first
+        await trio.sleep(12)
+        disk.capacity_bytes = 1 << 40
+        await trio.sleep(12)
+        assert (await world.status(first)).role == "FOLLOWER"
+        assert first in (await world.status(await world.master())).isr
