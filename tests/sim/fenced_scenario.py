@@ -20,9 +20,9 @@
     quarantined: none
     findings: none
 
-Of every phase between two times of the plan the outcome says whether sends that began and ended in it,
-once things had settled, were answered SEND_OK. It is what a person would see: it stays the same when
-delays change. `first` is the master when the load begins, `second` and so on are the others in the
+Of every phase between two times of the plan the outcome says whether sends that began and ended in
+it, once things had settled, were answered SEND_OK. It is what a person would see: it stays the same
+when delays change. `first` is the master when the load begins, `second` and so on the others in the
 order of their names; `master` is whoever is at that moment, `master#1` whoever was when it was
 first named. `scripts/simulate NAME --record` writes the outcome.
 """
