@@ -9,8 +9,8 @@ carry the same UNIQ_KEY. Another try follows
 - a refusal that rarely passes (RETRIED_TWICE), no route at all: twice;
 - with `resend_until_ok` also an answer that says "stored, but not known to be safe".
 
-The second try comes at once, to another broker name if there is one; the others after pauses that
-grow to half a second, over a route that was fetched again.
+The second try comes at once, to another broker name if there is one; the others over a route that
+was fetched again, after pauses of 50 ms in the first second, which then grow to half a second.
 
 A try is given up after `attempt_timeout_ms`, for a frozen master answers nothing and refuses
 nothing. The limit is longer than a healthy broker waits for its slaves and its disk, or its answer
