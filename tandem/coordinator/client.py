@@ -60,6 +60,7 @@ LINE_BYTES_MAX: Final = 16 * 1024 * 1024
 HTTP_OK: Final = 200
 
 _TLS_REMEDIES: Final = {
+    "mismatch": "name it in endpoints as its certificate does",
     "certificate verify failed": "set ca_file to the certificate of who signed etcd's",
     "WRONG_VERSION_NUMBER": "if it does not use TLS, its endpoints begin with http://",
 }
@@ -529,10 +530,13 @@ def _words(error: BaseException, words: str) -> str:
         words = str(cause) or words
         if isinstance(cause, ConnectionError | TimeoutError) and cause.errno:
             words = os.strerror(cause.errno)  # what trio adds is a tuple of Python
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            words = f"certificate verify failed: {cause.verify_message}"
         if isinstance(cause, BaseExceptionGroup):
             # One for each address of a name; they mostly say the same.
             cause = cause.exceptions[0]
         else:
             cause = cause.__cause__ or cause.__context__
+    words = words.rstrip(".")
     remedy = next((remedy for part, remedy in _TLS_REMEDIES.items() if part in words), "")
     return f"{words}; {remedy}" if remedy else words

@@ -407,10 +407,15 @@ async def test_etcd_is_spoken_to_over_tls_by_certificate(tmp_path: Path) -> None
         other_ca, _, _ = make_certificates(tmp_path / "other")
         wary = connect(msgspec.structs.replace(settings, ca_file=f"{other_ca}.crt"))
         with pytest.raises(
-            CoordinatorUnavailableError, match=r"certificate verify failed.*; set ca_file"
+            CoordinatorUnavailableError, match=r": certificate verify failed: [^(]*; set ca_file"
         ):
             await wary.read("/")
         await wary.aclose()
+        elsewhere = members[0].endpoint.replace("127.0.0.1", "localhost")
+        lost = connect(msgspec.structs.replace(settings, endpoints=(elsewhere,)))
+        with pytest.raises(CoordinatorUnavailableError, match=r"'localhost'; name it in endpoints"):
+            await lost.read("/")
+        await lost.aclose()
 
 
 async def test_tls_where_there_is_none_is_told(tmp_path: Path) -> None:
