@@ -3,7 +3,8 @@
 Rules only, as flows (see `tandem.client.flow`); one `ClientCore` belongs to one client object.
 
 A route is fetched when it is first needed, again every 30 s by the shell's `upkeep`, and again
-after a failure, but never more often than `ROUTE_RETRY_SECONDS`. An old route is kept when no name
+after a failure: at once, and then at the pauses of `retry_pause_seconds`, which begin with 50 ms; a
+topic without a route never more often than `ROUTE_RETRY_SECONDS`. An old route is kept when no name
 server answers, and when they have forgotten the topic (they do when they restart).
 
 After a failure not only one name server is asked but as many as it takes to hear of another master:
@@ -19,7 +20,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from tandem.client.backoff import Backoff
+from tandem.client.backoff import Backoff, retry_pause_seconds
 from tandem.client.errors import (
     ClientError,
     ConnectionLostError,
@@ -61,8 +62,11 @@ REQUEST_TIMEOUT_SECONDS: Final = 3.0
 """RocketMQ's mqClientApiTimeout."""
 
 ROUTE_RETRY_SECONDS: Final = 0.25
-"""Between two tries for one topic: a sender without a route must not flood the name servers. A part
-of how long a switch takes for a client, and small against the rest of it."""
+"""Between two tries for one topic, at most: a sender must not flood the name servers. Without a
+route always so long, since it is rather missing than about to change."""
+
+FRESH_SECONDS: Final = 1.0
+"""If nobody asked about a topic for so long, the next failure is a new one, to be quick about."""
 
 SUSPECT_ROUTE_SECONDS: Final = 1.0
 """How long a request with an old route at hand waits for a fresh one."""
@@ -92,6 +96,7 @@ class ClientCore:
         self._producer_group = producer_group
         self._consumer_group = consumer_group
         self._tried_at: dict[str, float] = {}
+        self._tries_in_a_row: dict[str, int] = {}
         self._suspects: set[str] = set()
         self._greeted: set[str] = set()
 
@@ -156,7 +161,7 @@ class ClientCore:
                     AUTO_CREATE_TOPIC, known.data if known else None, suspected=suspected
                 )
         finally:
-            self._tried_at[topic] = self.clock()
+            self._note_try(topic)
         if data is not None:
             old = self.routes.get(topic)
             self.routes[topic] = TopicRoute(
@@ -251,7 +256,16 @@ class ClientCore:
 
     def _tried_lately_for(self, topic: str) -> float:
         """Seconds until the name servers may be asked about `topic` again; 0 or less: now."""
-        return self._tried_at.get(topic, -math.inf) + ROUTE_RETRY_SECONDS - self.clock()
+        pause = ROUTE_RETRY_SECONDS
+        if topic in self.routes:
+            pause = min(pause, retry_pause_seconds(self._tries_in_a_row.get(topic, 0)))
+        return self._tried_at.get(topic, -math.inf) + pause - self.clock()
+
+    def _note_try(self, topic: str) -> None:
+        now = self.clock()
+        in_a_row = now < self._tried_at.get(topic, -math.inf) + FRESH_SECONDS
+        self._tries_in_a_row[topic] = self._tries_in_a_row.get(topic, 0) + 1 if in_a_row else 0
+        self._tried_at[topic] = now
 
     def _try_to_refresh(self, topic: str, deadline: float) -> Flow[None]:
         # The old route is still worth a try, so no failure here is one of the request.

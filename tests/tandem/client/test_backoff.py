@@ -1,30 +1,37 @@
+import pytest
+
 from tandem.client.backoff import (
-    BACKOFF_SECONDS_MAX,
-    BACKOFF_SECONDS_MIN,
+    PAUSE_SECONDS_MAX,
+    PAUSE_SECONDS_MIN,
+    QUICK_TRIES,
     SILENT_SECONDS,
     Backoff,
     retry_pause_seconds,
 )
 
 
-def test_the_pause_doubles_up_to_its_bound() -> None:
+def test_an_address_is_dialled_twenty_times_in_the_first_second_then_ever_more_rarely() -> None:
     backoff = Backoff()
     pauses = []
-    for _ in range(8):
+    for _ in range(QUICK_TRIES + 8):
         backoff.failed("a:1", now=100.0)
-        pauses.append(backoff.seconds_left("a:1", now=100.0))
-    assert [round(pause, 3) for pause in pauses[:4]] == [0.1, 0.2, 0.4, 0.5]
-    assert pauses[-1] == BACKOFF_SECONDS_MAX
+        pauses.append(round(backoff.seconds_left("a:1", now=100.0), 3))
+    assert pauses[:QUICK_TRIES] == [PAUSE_SECONDS_MIN] * QUICK_TRIES
+    assert pauses[QUICK_TRIES : QUICK_TRIES + 3] == [0.1, 0.2, 0.4]
+    assert pauses[-1] == PAUSE_SECONDS_MAX
 
 
-def test_the_pauses_between_tries_of_one_request_grow_to_half_a_second() -> None:
-    assert [retry_pause_seconds(count) for count in (0, 1, 2, 3, 1000)] == [0.1, 0.2, 0.4, 0.5, 0.5]
+def test_the_pauses_between_tries_of_one_request_grow_to_half_a_second_after_a_second() -> None:
+    pauses = [retry_pause_seconds(count) for count in range(24)]
+    assert sum(pauses[:QUICK_TRIES]) == pytest.approx(1.0)
+    assert pauses[QUICK_TRIES:] == [0.1, 0.2, 0.4, 0.5]
+    assert retry_pause_seconds(1000) == PAUSE_SECONDS_MAX
 
 
 def test_the_pause_ends() -> None:
     backoff = Backoff()
     backoff.failed("a:1", now=100.0)
-    assert backoff.seconds_left("a:1", now=100.0 + BACKOFF_SECONDS_MIN) == 0.0
+    assert backoff.seconds_left("a:1", now=100.0 + PAUSE_SECONDS_MIN) == 0.0
 
 
 def test_an_answer_ends_it_at_once_and_other_addresses_are_not_concerned() -> None:

@@ -95,14 +95,14 @@ def test_an_address_that_is_none_is_nobody(bench: Bench) -> None:
 
 
 def test_a_dead_address_is_dialled_at_a_falling_rate(bench: Bench) -> None:
-    for _ in range(4):
+    for _ in range(24):
         with pytest.raises(ConnectionLostError):
             bench.call(SLAVE)
-    assert [round(pause, 3) for pause in bench.clock.slept] == [0.1, 0.2, 0.4]
+    assert [round(pause, 3) for pause in bench.clock.slept] == [0.05] * 20 + [0.1, 0.2, 0.4]
 
 
 def test_a_deadline_ends_the_wait_for_a_connection(bench: Bench) -> None:
-    for _ in range(10):
+    for _ in range(30):
         bench.core.backoff.failed(MASTER, bench.clock.now)
     with pytest.raises(RequestTimeoutError) as caught:
         bench.shell.run(one(Call(MASTER, CODE, None, bench.clock.now + 0.5)))

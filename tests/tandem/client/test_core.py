@@ -1,7 +1,14 @@
 import msgspec
 import pytest
 
-from tandem.client.core import ROUTE_RETRY_SECONDS, ClientCore, parse_addresses, split_address
+from tandem.client.backoff import PAUSE_SECONDS_MIN
+from tandem.client.core import (
+    FRESH_SECONDS,
+    ROUTE_RETRY_SECONDS,
+    ClientCore,
+    parse_addresses,
+    split_address,
+)
 from tandem.client.errors import ConnectionLostError, RouteNotFoundError
 from tandem.client.flow import Pause
 from tandem.wire.request_code import RequestCode
@@ -98,6 +105,29 @@ def test_a_suspected_route_is_fetched_again_but_not_too_often() -> None:
     shell.run(core.route("orders", shell.now + 3))
     assert len(shell.calls_to(ROUTE_CODE)) == 2
     assert core.trusted_route("orders") is not None
+
+
+def test_a_suspected_route_is_asked_for_twenty_times_in_a_second_then_four_times() -> None:
+    shell = HandShell({NAME_SERVER: FakeBroker()})
+    core = producer_core(shell)
+    shell.run(core.route("orders", shell.now + 3))
+    asked = []
+    for _ in range(3):
+        before = len(shell.calls_to(ROUTE_CODE))
+        for _ in range(100):
+            shell.now += 0.01
+            core.suspect_route("orders")
+            shell.run(core.route("orders", shell.now + 3))
+        asked.append(len(shell.calls_to(ROUTE_CODE)) - before)
+    assert 15 <= asked[0] <= 20
+    assert asked[2] <= 4
+    shell.now += FRESH_SECONDS
+    before = len(shell.calls_to(ROUTE_CODE))
+    for _ in range(2):
+        core.suspect_route("orders")
+        shell.run(core.route("orders", shell.now + 3))
+        shell.now += PAUSE_SECONDS_MIN
+    assert len(shell.calls_to(ROUTE_CODE)) - before == 2
 
 
 def test_an_old_route_is_used_when_no_fresh_one_can_be_had() -> None:

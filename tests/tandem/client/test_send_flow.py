@@ -4,7 +4,7 @@ import pytest
 
 from tandem.client import send_flow
 from tandem.client.ack import Ack
-from tandem.client.backoff import RETRY_PAUSE_SECONDS_MAX
+from tandem.client.backoff import PAUSE_SECONDS_MAX
 from tandem.client.core import ClientCore
 from tandem.client.errors import (
     BrokerError,
@@ -426,7 +426,7 @@ def test_a_send_follows_a_switch_and_finds_the_new_master_soon() -> None:
     new_master_after(bench, 6.0)
     start = bench.shell.now
     assert bench.send().status is SendStatus.SEND_OK
-    assert 6.0 <= bench.shell.now - start < 6.0 + 2 * RETRY_PAUSE_SECONDS_MAX
+    assert 6.0 <= bench.shell.now - start < 6.0 + 2 * PAUSE_SECONDS_MAX
     assert bench.shell.calls_to(SEND)[-1] == OTHER_MASTER
 
 
@@ -483,7 +483,9 @@ def test_a_send_that_is_refused_all_the_time_ends_with_the_refusal_in_time() -> 
     assert not caught.value.outcome_unknown
     assert 11.0 < bench.shell.now - start <= 12.0
     pauses = [effect.seconds for effect in bench.shell.effects if isinstance(effect, Pause)]
-    assert pauses[:4] == [0.1, 0.2, 0.4, 0.5]
+    assert pauses[:20] == [0.05] * 20
+    assert pauses[20:24] == [0.1, 0.2, 0.4, 0.5]
+    assert bench.tries() < 50
 
 
 @pytest.mark.parametrize("code", [ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION])
@@ -533,9 +535,9 @@ def test_many_follow_a_switch_together() -> None:
     start = bench.shell.now
     outcomes = bench.send_many(*[MESSAGE] * 100)
     assert all(isinstance(outcome, SendResult) for outcome in outcomes)
-    assert bench.shell.now - start < 3.0 + 2 * RETRY_PAUSE_SECONDS_MAX
+    assert bench.shell.now - start < 3.0 + 2 * PAUSE_SECONDS_MAX
     routes = bench.shell.calls_to(RequestCode.GET_ROUTEINFO_BY_TOPIC)
-    assert len(routes) < 20
+    assert len(routes) < 30
 
 
 def test_many_without_a_master_cost_one_look_at_the_route_a_round() -> None:
@@ -543,7 +545,7 @@ def test_many_without_a_master_cost_one_look_at_the_route_a_round() -> None:
     bench.broker.routes["orders"] = route_of(("broker-a", {1: SLAVE}))
     outcomes = bench.send_many(*[MESSAGE] * 100)
     assert all(isinstance(outcome, RouteNotFoundError) for outcome in outcomes)
-    assert len(bench.shell.calls_to(RequestCode.GET_ROUTEINFO_BY_TOPIC)) < 40
+    assert len(bench.shell.calls_to(RequestCode.GET_ROUTEINFO_BY_TOPIC)) < 60
 
 
 @pytest.mark.parametrize(

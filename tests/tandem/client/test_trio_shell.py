@@ -5,6 +5,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from tandem.client.backoff import PAUSE_SECONDS_MIN
 from tandem.client.core import UPKEEP_SECONDS, ClientCore
 from tandem.client.errors import ClientError, ConnectionLostError, RequestTimeoutError
 from tandem.client.flow import Call, CallMany, Flow, Pause, Shared
@@ -155,10 +156,10 @@ async def test_an_earlier_deadline_is_kept_while_a_later_one_is_waited_for(
 async def test_a_dead_address_is_dialled_at_a_falling_rate(autojump_clock: MockClock) -> None:
     async with open_bench() as bench:
         start = trio.current_time()
-        for _ in range(10):
+        for _ in range(25):
             with pytest.raises(ClientError):
                 await bench.shell.run(one(call(SLAVE)))
-        assert trio.current_time() - start > 3.0
+        assert trio.current_time() - start > 2.0
         bench.network.brokers[SLAVE] = bench.broker
         await bench.shell.run(one(call(SLAVE)))
         assert bench.core.backoff.seconds_left(SLAVE, trio.current_time()) == 0.0
@@ -177,12 +178,12 @@ async def test_a_broker_that_hangs_up_at_once_is_not_dialled_in_a_tight_loop(
                     await trio.sleep(0.01)
                 await bench.network.cut()
             bench.broker.requests.clear()
-        assert trio.current_time() - start > 1.5
+        assert trio.current_time() - start >= 5 * PAUSE_SECONDS_MIN
 
 
 async def test_a_deadline_ends_the_wait_for_a_connection(autojump_clock: MockClock) -> None:
     async with open_bench() as bench:
-        for _ in range(10):
+        for _ in range(30):
             bench.core.backoff.failed(MASTER, trio.current_time())
         with pytest.raises(RequestTimeoutError) as caught:
             await bench.shell.run(one(call(seconds=0.5)))
