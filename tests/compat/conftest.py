@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ JAVA: Final = Path(__file__).parent / "java"
 REPOSITORY: Final = Path(__file__).parent.parent.parent
 
 RunJava = Callable[..., subprocess.CompletedProcess[str]]
+StartJava = Callable[..., subprocess.Popen[str]]
 
 
 @pytest.fixture(scope="session")
@@ -58,6 +60,32 @@ def run_java(rocketmq_classpath: str, tmp_path: Path) -> RunJava:
         return done
 
     return run
+
+
+@pytest.fixture
+def start_java(rocketmq_classpath: str, tmp_path: Path) -> Iterator[StartJava]:
+    """Start programs of `java/` with pipes to them; they end with the test."""
+    home = tmp_path / "home-of-started"
+    home.mkdir()
+    with ExitStack() as stack:
+
+        def start(program: str, *arguments: object) -> "subprocess.Popen[str]":
+            log = stack.enter_context((home / f"{program}.log").open("w"))
+            command = [*_java(rocketmq_classpath, home), str(JAVA / f"{program}.java")]
+            process = stack.enter_context(
+                subprocess.Popen(
+                    [*command, *map(str, arguments)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    text=True,
+                    cwd=home,
+                )
+            )
+            stack.callback(process.kill)
+            return process
+
+        yield start
 
 
 def _java(classpath: str, home: Path) -> list[str]:

@@ -41,7 +41,7 @@ SETTINGS: Final = Settings(
 BODY_BYTES: Final = 40_000
 """So that the log has several files."""
 UNSAFE: Final = 1_000
-"""Four messages from here on were not replicated. The first may have left before the link stalled."""
+"""Four messages from here on are async, sent when links stall; the first may be on its way then."""
 
 
 async def send(world: FencedWorld, name: str, number: int, *, wait: bool = True) -> None:
@@ -108,7 +108,7 @@ async def history(config: ClusterConfig) -> dict[str, Path]:
 async def test_rocketmq_opens_what_a_fenced_group_left(
     tmp_path: Path, autojump_clock: MockClock, rocketmq: Probe, ours: Probe
 ) -> None:
-    """DefaultMessageStore.load, recover, get, look, query, put; EpochFileCache.initCacheFromFile."""
+    """DefaultMessageStore: load, recover, get, look, query, put; EpochFileCache: the epochs."""
     directories = await history(fenced_cluster(tmp_path))
     cut = next(iter(directories.values()))
     assert (cut / "replica.json").exists()

@@ -10,6 +10,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.store.ReadOffsetType;
 import org.apache.rocketmq.client.exception.MQBrokerException;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.client.producer.SendStatus;
@@ -79,6 +80,9 @@ public class SwitchProbe {
             }
         } catch (MQBrokerException error) {
             said = "code " + error.getResponseCode() + " " + error.getErrorMessage();
+        } catch (MQClientException error) {
+            said = "code " + error.getResponseCode() + " " + error.getMessage()
+                + " Because: " + error.getCause();
         } catch (InterruptedException error) {
             throw error;
         } catch (Exception error) {

@@ -1,0 +1,191 @@
+"""RocketMQ 5.3.3's clients and slaves beside a fenced group whose master changes."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+import tandem
+from tandem.testing import RunningCluster, running_fenced_cluster
+from tandem.wire.ha_status import FencedCommand, FencedStatus
+from tandem.wire.message import Host
+from tests.compat.probe import Probe, Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from subprocess import Popen
+
+    from tests.compat.conftest import StartJava
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(180), pytest.mark.xdist_group("rocketmq")]
+
+COMMIT_LOG_BYTES: Final = 1_048_576
+LEARNER_IP: Final = "127.0.0.1"
+"""From here a RocketMQ slave dials: it does not bind, and the kernel takes this for 127.0.0.0/8."""
+
+SERVICE_NOT_AVAILABLE: Final = "code 14 "
+FAILURES: Final = (
+    "code 10001 ",  # nobody listens at the address that the client knows
+    "code 10003 ",  # the client's route has no master
+    "code 10005 ",  # nor any queue to write to
+    "code -1 ",  # the connection was lost before the answer
+    SERVICE_NOT_AVAILABLE,
+)
+"""What ends a send whose tries were used up. Three tries of RocketMQ's take milliseconds."""
+TOO_FEW_REPLICAS: Final = "code 1 "
+"""A new master whose followers have not found it yet; with that reason."""
+
+
+def statuses(cluster: RunningCluster, *names: str) -> list[FencedStatus]:
+    """Ask these nodes for theirs."""
+    with tandem.BlockingAdmin(cluster.name_servers) as admin:
+        return [admin.fenced_status(cluster.spec.node(name).client_address) for name in names]
+
+
+def until(condition: Callable[[], bool], seconds_max: float = 30.0) -> None:
+    """Block until `condition` holds."""
+    deadline = time.monotonic() + seconds_max
+    while not condition():
+        assert time.monotonic() < deadline, condition
+        time.sleep(0.05)  # noqa: TID251 - a test's own thread, not a node's
+
+
+# Clients
+
+
+def promote(cluster: RunningCluster, name: str) -> None:
+    """Have an operator move the master, which goes on living."""
+    order = FencedCommand(command="promote", node=name)
+    with tandem.BlockingAdmin(cluster.name_servers) as admin:
+        address = cluster.spec.node(cluster.wait_for_master()).client_address
+        result = admin.fenced_command(address, order)
+    assert result.done, result.text
+
+
+class Sends:
+    """The lines of a `SwitchProbe`."""
+
+    def __init__(self, process: Popen[str]) -> None:
+        self._process = process
+
+    def read_until_ok(self, count: int) -> list[str]:
+        """Read until so many sends were SEND_OK; return what was said of those that were not."""
+        assert self._process.stdout is not None
+        failed = []
+        while count:
+            line = self._process.stdout.readline()
+            _began, _took, said = line.split(" ", 2)
+            if said == "SEND_OK\n":
+                count -= 1
+            else:
+                failed.append(said)
+        return failed
+
+    def end(self) -> list[str]:
+        """Stop sending; return the lines that are no sends."""
+        said, _ = self._process.communicate("\n", 100)
+        return [line for line in said.splitlines() if not line[0].isdigit()]
+
+
+def expect_known(failed: list[str]) -> None:
+    """Expect that nothing else went wrong than a change of master explains."""
+    others = [said for said in failed if not said.startswith(FAILURES)]
+    assert all(s.startswith(TOO_FEW_REPLICAS) and "in sync" in s for s in others), others
+
+
+def test_rocketmqs_clients_go_on_when_the_master_is_killed_and_when_it_is_moved(
+    tmp_path: Path, start_java: StartJava
+) -> None:
+    """DefaultMQProducer and DefaultMQPushConsumer, which commits one-way, looking for routes often.
+
+    By default they look every 30 s, and fail or pause for so long: nothing makes them look sooner.
+    """
+    with running_fenced_cluster(tmp_path) as cluster:
+        probe = start_java("SwitchProbe", ";".join(cluster.name_servers), "TopicJava", 1000)
+        sends = Sends(probe)
+        assert sends.read_until_ok(50) == []
+        killed = cluster.kill_master()
+        killed_at = time.monotonic()
+        failed = sends.read_until_ok(50)
+        assert time.monotonic() - killed_at < 15
+        expect_known(failed)
+        cluster.start(killed)
+        cluster.wait_in_sync()
+        promote(cluster, killed)
+        cluster.wait_for_master()
+        failed = sends.read_until_ok(300)
+        expect_known(failed)
+        assert any(said.startswith(SERVICE_NOT_AVAILABLE) for said in failed)
+        summary, *committed = sends.end()
+    assert summary.endswith("missing []")
+    assert len(committed) == 4
+    assert all(line.split()[2] == line.split()[4] for line in committed), committed
+
+
+# Slaves
+
+
+def log_bytes(directory: Path, end: int) -> bytes:
+    """The first bytes of a log."""
+    files = sorted((directory / "commitlog").iterdir())
+    return b"".join(file.read_bytes() for file in files)[:end]
+
+
+def follow(rocketmq: Probe, slave: Path, cluster: RunningCluster, master: str) -> None:
+    """Tell the slave the HA address of a node, as `haMasterAddress` or a name server does."""
+    node = cluster.spec.node(master)
+    rocketmq.follow(slave, Host(node.address, 10912))
+
+
+def test_a_rocketmq_slave_copies_what_is_confirmed_from_one_master_after_the_other(
+    tmp_path: Path, rocketmq: Probe
+) -> None:
+    """DefaultHAClient, as a learner: its log is at all times the beginning of the group's."""
+    slave = tmp_path / "slave"
+    learners = {"broker-a": {"kind": "fenced", "learners": [LEARNER_IP]}}
+    with (
+        running_fenced_cluster(tmp_path, settings={"groups": learners}) as cluster,
+        tandem.BlockingProducer(cluster.name_servers, group="p") as producer,
+    ):
+        old = cluster.wait_for_master()
+        others = [node.name for node in cluster.spec.nodes if node.name != old]
+        settings = Settings(
+            commit_log_bytes=COMMIT_LOG_BYTES, consume_queue_bytes=20_000, is_slave=True
+        )
+        assert rocketmq.open(slave, settings)
+        follow(rocketmq, slave, cluster, old)
+        for number in range(50):
+            producer.send(tandem.Message("T", b"%d:" % number + bytes(1000)))
+        until(lambda: rocketmq.end(slave) == statuses(cluster, old)[0].log_end)
+
+        for name in others:
+            cluster.pause(name)
+        for _ in range(5):
+            producer.send(tandem.Message("T", b"async"), ack=tandem.Ack.ASYNC)
+        (status,) = statuses(cluster, old)
+        assert status.confirm < status.log_end
+        assert sorted(status.isr) == sorted([old, *others])
+        time.sleep(1)  # noqa: TID251 - a test's own thread, not a node's
+        assert rocketmq.end(slave) <= statuses(cluster, old)[0].confirm < status.log_end
+        cluster.kill(old)
+        for name in others:
+            cluster.resume(name)
+
+        new = cluster.wait_for_master(other_than=old)
+        follow(rocketmq, slave, cluster, new)
+        for number in range(50):
+            producer.send(tandem.Message("T", b"%d:" % number + bytes(1000)))
+        until(lambda: rocketmq.end(slave) == statuses(cluster, new)[0].log_end)
+        cluster.start(old)
+        cluster.wait_in_sync()
+        assert sorted(statuses(cluster, new)[0].isr) == sorted([old, *others])
+        end = rocketmq.end(slave)
+        seen = rocketmq.look(slave)
+        for name in (old, *others):
+            directory = cluster.store_directory(name)
+            assert log_bytes(directory, end) == log_bytes(slave, end), name
+    assert sum(m.topic == "T" for m in seen.messages) >= 100
+    rocketmq.close([slave])
