@@ -146,8 +146,8 @@ class StoreRecovery:
         process that is started again finds them, and no later sync brings them to the disk.
         """
         synced_end, log_end = self._checkpoint.confirm_physical_offset, self._log.max_offset
-        if not synced_end and len(self._log.files.files) > 1:
-            return  # RocketMQ's, which does not say; of ours, one file at most was never synced
+        if not synced_end and self._checkpoint.physic_msg_timestamp_ms:
+            return  # RocketMQ's, which does not say up to where, and has no such promise to keep
         for file in files:
             start = max(0, synced_end - file.file_from_offset)
             end = min(file.size, log_end - file.file_from_offset)
