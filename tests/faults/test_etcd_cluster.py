@@ -21,7 +21,7 @@ import trio
 from tandem.client import Admin
 from tandem.cluster import LocalCluster, NodeState, read_spec
 from tandem.coordinator.client import EtcdClient
-from tandem.coordinator.interface import Delete, Put
+from tandem.coordinator.interface import CoordinatorRefusedError, Delete, Put
 from tandem.wire.group_state import GroupKeys, decode_state
 from tests.faults.test_kill_points import PRODUCERS, World, read_log
 from tests.sim.checker import walk_log
@@ -176,10 +176,10 @@ def check_logs(spec: ClusterSpec, acked: set[str], sent: set[str]) -> None:
 
 @asynccontextmanager
 async def on_etcd(
-    directory: Path, members_count: int = 1
+    directory: Path, members_count: int = 1, arguments: Sequence[str] = ()
 ) -> AsyncIterator[tuple[Group, list[Etcd]]]:
     """A group under load, and the members of its etcd; without members it is the embedded one."""
-    with running_etcd(directory, members_count) as members:
+    with running_etcd(directory, members_count, arguments=arguments) as members:
         for member in members:
             await member.wait_healthy()
         settings = of_etcd(members) if members else {}
@@ -308,6 +308,53 @@ async def test_compaction_and_defragmentation_of_etcd_are_not_noticed(tmp_path: 
 
 
 @pytest.mark.long
+async def test_an_etcd_that_is_slow_makes_no_other_master(tmp_path: Path) -> None:
+    async with on_etcd(tmp_path) as (group, members):
+        epoch = await group.epoch()
+        for _ in range(15):
+            with frozen(members[0]):
+                await trio.sleep(0.9)
+            await trio.sleep(0.1)
+        await group.acked_more()
+        assert await group.epoch() == epoch
+
+
+async def make_room(etcd: Etcd, revision: int) -> None:
+    """What `etcdctl compact`, `defrag` and `alarm disarm` do."""
+    compact = {"revision": str(revision), "physical": True}
+    await etcd.post("/v3/kv/compaction", json.dumps(compact).encode())
+    await etcd.post("/v3/maintenance/defragment", b"{}")
+    listed = await etcd.post("/v3/maintenance/alarm", b'{"action": "GET"}')
+    for alarm in json.loads(listed)["alarms"]:
+        disarm = {"action": "DEACTIVATE"} | alarm
+        await etcd.post("/v3/maintenance/alarm", json.dumps(disarm).encode())
+
+
+@pytest.mark.long
+async def test_an_etcd_without_space_takes_no_change_and_ends_nobody(tmp_path: Path) -> None:
+    arguments = ["--quota-backend-bytes=4194304"]
+    async with on_etcd(tmp_path, arguments=arguments) as (group, members):
+        epoch, etcd = await group.epoch(), members[0]
+        async with client_of(etcd.endpoint) as client:
+            with pytest.raises(CoordinatorRefusedError, match="space exceeded; compact and def"):
+                while True:
+                    await client.transact([], [Put("/other", secrets.token_bytes(1_000_000))])
+            master = await group.master()
+            slave = next(name for name in NODES if name != master)
+            await group.cluster.kill(slave)
+            # It cannot be taken out of the in-sync set, so nothing is acknowledged without it.
+            await trio.sleep(LEASE_ENDS_SECONDS)
+            assert await group.epoch() == epoch
+            acked_count = len(group.acked)
+            await trio.sleep(1)
+            assert len(group.acked) == acked_count
+            revision = (await client.read(KEYS.prefix)).revision
+        await make_room(etcd, revision)
+        await group.acked_more()
+        assert await group.epoch() == epoch
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("members_count", [1, 0], ids=["etcd", "embedded"])
 @pytest.mark.parametrize("how", ["killed", "frozen"])
 async def test_the_only_coordinator_is_away_for_a_moment(
@@ -410,24 +457,51 @@ async def test_an_etcd_from_a_backup_has_no_master_until_an_operator_says_so(
     tmp_path: Path,
 ) -> None:
     async with on_etcd(tmp_path) as (group, members):
-        etcd = members[0]
-        etcd.kill()
-        backup = tmp_path / "backup"
-        shutil.copytree(etcd.data_directory, backup)
-        etcd.start()
+        backup = await back_up(members[0], tmp_path / "backup")
         await group.acked_more()
-        epoch_before = await group.epoch()
         await switch(group)
         await switch(group)
-        etcd.kill()
-        shutil.rmtree(etcd.data_directory)
-        shutil.copytree(backup, etcd.data_directory)
-        etcd.start()
-        await etcd.wait_healthy()
-        async with client_of(etcd.endpoint) as client:
-            state = decode_state((await client.read(KEYS.state)).values[KEYS.state].value)
-        assert state.epoch == epoch_before, "this is the backup"
+        await restore(members[0], backup)
         await check_recovered(group)
+
+
+@pytest.mark.long
+async def test_a_backup_of_the_same_epoch_is_made_safe_by_deleting_its_records(
+    tmp_path: Path,
+) -> None:
+    """What docs/etcd.md tells to do. The backup has a member that has missed much since."""
+    async with on_etcd(tmp_path) as (group, members):
+        backup = await back_up(members[0], tmp_path / "backup")
+        master = await group.master()
+        behind = next(name for name in NODES if name != master)
+        await group.cluster.kill(behind)
+        await group.acked_more(200)
+        await group.cluster.stop()
+        await restore(members[0], backup)
+        async with client_of(members[0].endpoint) as client:
+            keys = (await client.read(KEYS.prefix)).values
+            assert behind in decode_state(keys[KEYS.state].value).isr
+            await client.transact([], [Delete(key) for key in keys])
+        await group.cluster.start()
+        await check_recovered(group)
+
+
+async def back_up(etcd: Etcd, to: Path) -> Path:
+    """Copy what it keeps, as it is now."""
+    etcd.kill()
+    shutil.copytree(etcd.data_directory, to)
+    etcd.start()
+    await etcd.wait_healthy()
+    return to
+
+
+async def restore(etcd: Etcd, backup: Path) -> None:
+    """Have it begin again with what it kept then."""
+    etcd.kill()
+    shutil.rmtree(etcd.data_directory)
+    shutil.copytree(backup, etcd.data_directory)
+    etcd.start()
+    await etcd.wait_healthy()
 
 
 async def switch(group: Group) -> None:
