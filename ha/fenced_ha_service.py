@@ -187,6 +187,7 @@ class FencedHAService:
         finally:
             self._close_mastership(self.restart_reason or f"{self.config.name} is stopping")
             await self._say_farewell()
+        await self._note_failed_sync()
         await trio.sleep_forever()
 
     def stopped_clean(self) -> None:
