@@ -1,6 +1,6 @@
 """What does a node take from one client connection, and what does a slave cost it?
 
-    python benchmarks/node.py [--seconds 3] [--rounds 3] [--only one-node|sync]
+    python benchmarks/node.py [--seconds 3] [--rounds 3] [--only one-node|sync] [--fenced]
 
 Nodes run as processes of their own. Two kinds of load come from this process: a pipelined
 generator (ready-made frames, a window of them in flight, no work per answer but splitting) that
@@ -12,14 +12,20 @@ every 1 KB frame with an answer of the same size as a node's, and does nothing e
 carry over to other machines; rates do not. Bodies are 1 KB. The log is not synced by the put
 (ASYNC_FLUSH) and its file is touched before the load begins, as a running node does with the next
 file, so these are bursts: no disk takes these rates for long. Every round gets a fresh cluster.
+
+With `--fenced` only this is measured: a fenced group of three nodes beside a classic one of three
+whose master waits for both slaves as well (`in_sync_replicas: 3`), in turns. "CPU" is the time all
+three nodes together spend on a message: it hardly depends on who else uses the machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import shutil
 import socket
+import statistics
 import struct
 import subprocess
 import sys
@@ -35,7 +41,9 @@ import trio
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tandem.client import Producer
+from tandem.client import BlockingProducer, BlockingPullConsumer, Producer, SendStatus
+from tandem.testing import running_cluster as running_classic_cluster
+from tandem.testing import running_fenced_cluster
 from tandem.wire.message import Message, encode_batch_body
 from tandem.wire.message_properties import encode_properties
 from tandem.wire.remoting_command import RemotingCommand, SerializeType, encode_frame
@@ -44,6 +52,8 @@ from tandem.wire.request_headers import SendMessageRequestHeaderV2
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from tandem.testing import RunningCluster
 
 BODY = b"x" * 1024
 LENGTH = struct.Struct(">I")
@@ -360,13 +370,127 @@ def sync(table: Table, seconds: float) -> None:
         )
 
 
+# A fenced group beside a classic one
+
+KINDS = ("classic", "fenced")
+DEPTHS = (1, 64, 256, 1024)
+FENCED_FILE_BYTES = 256 << 20
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """One load on one kind of group."""
+
+    outcome: Outcome
+    cpu_us: float
+    """Of all nodes, for one message."""
+
+
+def compare_kinds(seconds: float, rounds: int) -> None:
+    """Print what a fenced group takes beside a classic one."""
+    print("three nodes, everybody has to have a message; the ratios are fenced to classic")
+    loads = {f"{name}, {depth:>4} in flight": (depth, name == "sync") for name, depth in _LOADS}
+    turns: dict[tuple[str, str], list[Turn]] = {}
+    for number in range(rounds):
+        for kind in KINDS[:: 1 if number % 2 else -1]:
+            with group_of_three(kind) as cluster:
+                for what, (depth, wait) in loads.items():
+                    turn = loaded(cluster, frames_of(depth, wait=wait), seconds)
+                    turns.setdefault((what, kind), []).append(turn)
+    for what in loads:
+        classic, fenced = (turns[what, kind] for kind in KINDS)
+        print_turns(f"{what}, classic", classic)
+        print_turns(f"{what}, fenced", fenced, classic)
+
+
+_LOADS = [("async", 256), *(("sync", depth) for depth in DEPTHS)]
+
+
+@contextlib.contextmanager
+def group_of_three(kind: str) -> Iterator[RunningCluster]:
+    """Run three nodes that are in sync."""
+    settings = {
+        "store": {
+            "mapped_file_size_commit_log_bytes": FENCED_FILE_BYTES,
+            "mapped_file_size_consume_queue_bytes": 6_000_000,
+        },
+        "broker": {"register_broker_interval_ms": 5_000},
+        "replication": {"in_sync_replicas": 3} if kind == "classic" else {},
+    }
+    with tempfile.TemporaryDirectory(prefix="tandem-bench-") as name, contextlib.ExitStack() as up:
+        directory = Path(name)
+        cluster = up.enter_context(
+            running_classic_cluster(directory, slaves_count=2, settings=settings)
+            if kind == "classic"
+            else running_fenced_cluster(directory, nodes_count=3, settings=settings)
+        )
+        with BlockingProducer(cluster.name_servers, group="bench") as producer:
+            result = producer.send(Message(TOPIC, BODY))
+        if result.status is not SendStatus.SEND_OK:
+            sys.exit(f"the first message was answered {result.status.name}: {result.reason}")
+        for node in cluster.spec.nodes:
+            wait_for(cluster.store_directory(node.name) / "commitlog" / f"{0:020d}")
+        yield cluster
+
+
+def loaded(cluster: RunningCluster, frames: list[bytes], seconds: float) -> Turn:
+    """Put a load on the master; every answer must have been that of a stored message."""
+    master = cluster.master() if cluster.is_fenced else cluster.spec.nodes[0].name
+    node = cluster.spec.node(master)
+    stored, cpu = messages_in(cluster), cpu_seconds(cluster)
+    outcome = pipelined((node.address, node.port), frames, seconds)
+    cpu = cpu_seconds(cluster) - cpu
+    trio.run(trio.sleep, 0.5)
+    count = messages_in(cluster) - stored
+    if count < outcome.rate * seconds * 0.95:
+        sys.exit(f"{count} messages were stored of {outcome.rate * seconds:.0f} that were answered")
+    return Turn(outcome, cpu / count * 1e6)
+
+
+def messages_in(cluster: RunningCluster) -> int:
+    """Return how many messages the topic has."""
+    with BlockingPullConsumer(cluster.name_servers, group="bench") as consumer:
+        return sum(consumer.max_offset(queue) for queue in consumer.fetch_message_queues(TOPIC))
+
+
+def cpu_seconds(cluster: RunningCluster) -> float:
+    """Return what the nodes have used up so far."""
+    ticks = 0
+    for node in cluster.status():
+        fields = Path(f"/proc/{node.pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / CLOCK_TICKS
+
+
+def print_turns(what: str, turns: list[Turn], base: list[Turn] | None = None) -> None:
+    """Print the median turn, and its ratio to the other kind's."""
+    turns = sorted(turns, key=lambda turn: turn.outcome.rate)
+    median = turns[len(turns) // 2].outcome
+    cpu_us = statistics.median(turn.cpu_us for turn in turns)
+    ratio = ""
+    if base is not None:
+        base_rate = statistics.median(turn.outcome.rate for turn in base)
+        base_cpu_us = statistics.median(turn.cpu_us for turn in base)
+        ratio = f"   rate {median.rate / base_rate:.2f}, CPU {cpu_us / base_cpu_us:.2f}"
+    print(
+        f"{what:<34} {median.rate:>9,.0f}/s   p50 {median.p50_ms:7.2f} ms"
+        f"  p99 {median.p99_ms:7.2f} ms   CPU {cpu_us:6.1f} us"
+        f"   ({turns[0].outcome.rate:,.0f} to {turns[-1].outcome.rate:,.0f}){ratio}",
+        flush=True,
+    )
+
+
 def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a round")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", choices=["one-node", "sync"])
+    parser.add_argument("--fenced", action="store_true", help="a fenced group beside a classic one")
     options = parser.parse_args()
+    if options.fenced:
+        compare_kinds(options.seconds, options.rounds)
+        return
     table = Table(options.rounds)
     if options.only != "sync":
         one_node(table, options.seconds)
