@@ -124,6 +124,7 @@ def _audit_with_spark(request: AuditRequest) -> AuditSummary:
 
     # It would tell of every broken connection when the audit is cut short.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_is_not_of_a_lost_java)
     try:
         with _standard_error_to(request.spark_log):
             session = local_session(
@@ -148,6 +149,14 @@ def _audit_with_spark(request: AuditRequest) -> AuditSummary:
         raise AuditError(
             f"the audit could not be done: {reason} (Spark's own words: {request.spark_log.name})"
         ) from error
+
+
+def _is_not_of_a_lost_java(record: logging.LogRecord) -> bool:
+    """Drop what py4j tells the root logger when Java has ended: it let go of an object by then.
+
+    A connection that matters raises besides.
+    """
+    return record.msg != "Exception while sending command."
 
 
 @contextmanager
