@@ -22,13 +22,23 @@ StartJava = Callable[..., subprocess.Popen[str]]
 @pytest.fixture(scope="session")
 def rocketmq_classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The class path of rocketmq-store and rocketmq-client 5.3.3; skips where there is none."""
+    return _fetch(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def broker_classpath(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The same with rocketmq-broker."""
+    return _fetch(tmp_path_factory, "-P", "broker")
+
+
+def _fetch(tmp_path_factory: pytest.TempPathFactory, *options: str) -> str:
     for program in ("java", "mvn"):
         if shutil.which(program) is None:
             pytest.skip(f"needs `{program}`: RocketMQ itself is a Java program")
     written = tmp_path_factory.mktemp("maven") / "classpath"
     fetched = subprocess.run(
         [
-            *("mvn", "-q", "-B", "-f", str(JAVA / "pom.xml")),
+            *("mvn", "-q", "-B", "-f", str(JAVA / "pom.xml"), *options),
             *("dependency:build-classpath", f"-Dmdep.outputFile={written}"),
         ],
         check=False,
@@ -69,9 +79,11 @@ def start_java(rocketmq_classpath: str, tmp_path: Path) -> Iterator[StartJava]:
     home.mkdir()
     with ExitStack() as stack:
 
-        def start(program: str, *arguments: object) -> "subprocess.Popen[str]":
+        def start(
+            program: str, *arguments: object, classpath: str = rocketmq_classpath
+        ) -> "subprocess.Popen[str]":
             log = stack.enter_context((home / f"{program}.log").open("w"))
-            command = [*_java(rocketmq_classpath, home), str(JAVA / f"{program}.java")]
+            command = [*_java(classpath, home), str(JAVA / f"{program}.java")]
             process = stack.enter_context(
                 subprocess.Popen(
                     [*command, *map(str, arguments)],
@@ -90,7 +102,8 @@ def start_java(rocketmq_classpath: str, tmp_path: Path) -> Iterator[StartJava]:
 
 def _java(classpath: str, home: Path) -> list[str]:
     # RocketMQ logs to the user's home directory.
-    return ["java", "-Xmx512m", f"-Duser.home={home}", "-cp", classpath]
+    homes = (f"-Duser.home={home}", f"-Drocketmq.home.dir={home}")
+    return ["java", "-Xmx512m", *homes, "-cp", classpath]
 
 
 @pytest.fixture(scope="module")

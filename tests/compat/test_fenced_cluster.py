@@ -189,3 +189,63 @@ def test_a_rocketmq_slave_copies_what_is_confirmed_from_one_master_after_the_oth
             assert log_bytes(directory, end) == log_bytes(slave, end), name
     assert sum(m.topic == "T" for m in seen.messages) >= 100
     rocketmq.close([slave])
+
+
+class Broker:
+    """What a `BrokerProbe` says of itself."""
+
+    def __init__(self, process: Popen[str]) -> None:
+        self._process = process
+
+    @property
+    def end(self) -> int:
+        """Where its log ends."""
+        return int(self._ask()[0])
+
+    @property
+    def master(self) -> str:
+        """The client address of its master, as name servers told it."""
+        return self._ask()[1]
+
+    def _ask(self) -> list[str]:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return self._process.stdout.readline().split()
+
+
+def test_a_rocketmq_broker_learns_from_name_servers_whom_to_follow(
+    tmp_path: Path, start_java: StartJava, broker_classpath: str
+) -> None:
+    """BrokerController with brokerRole=SLAVE and no haMasterAddress: nobody has to tell it.
+
+    It is in the route under its id. Its tables of topics and groups stay empty: RocketMQ asks for
+    topics at the client port minus 2, and for groups with requests that no node of ours serves.
+    """
+    slave = tmp_path / "slave"
+    learners = {"broker-a": {"kind": "fenced", "learners": [LEARNER_IP]}}
+    with (
+        running_fenced_cluster(tmp_path, settings={"groups": learners}) as cluster,
+        tandem.BlockingProducer(cluster.name_servers, group="p") as producer,
+    ):
+        names = [node.name for node in cluster.spec.nodes]
+        old = cluster.wait_for_master()
+        producer.send(tandem.Message("T", b"one"))
+        servers, port = ";".join(cluster.name_servers), 20_911
+        place = ("DefaultCluster", "broker-a", 10, LEARNER_IP, port, slave, COMMIT_LOG_BYTES)
+        broker = Broker(start_java("BrokerProbe", servers, *place, classpath=broker_classpath))
+        until(lambda: broker.end == statuses(cluster, old)[0].log_end, 60)
+        assert broker.master == cluster.spec.node(old).client_address
+
+        cluster.kill(old)
+        new = cluster.wait_for_master(other_than=old)
+        producer.send(tandem.Message("T", b"two"))
+        until(lambda: broker.end == statuses(cluster, new)[0].log_end, 60)
+        assert broker.master == cluster.spec.node(new).client_address
+        assert set(statuses(cluster, new)[0].isr) <= set(names)
+        with tandem.BlockingAdmin(cluster.name_servers) as admin:
+            route = admin.topic_route("T").broker_datas[0].broker_addrs
+        assert route[10] == f"{LEARNER_IP}:{port}"
+        end = broker.end
+        assert log_bytes(slave, end) == log_bytes(cluster.store_directory(new), end)
