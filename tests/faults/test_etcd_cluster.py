@@ -113,6 +113,19 @@ class Group(World):
                     return
                 await trio.sleep(0.1)
 
+    async def is_opening(self, node: str) -> None:
+        """Wait until a node was elected and waits for others."""
+        await self._has_role(node, "OPENING")
+
+    async def is_in_quarantine(self, node: str) -> None:
+        """Wait until a node serves nobody any more."""
+        await self._has_role(node, "QUARANTINED")
+
+    async def _has_role(self, node: str, role: str) -> None:
+        with trio.fail_after(20):
+            while (status := await self.status(node)) is None or status.role != role:
+                await trio.sleep(0.05)
+
     async def all_say(self, word: str) -> None:
         """Wait until all nodes answer, and each says why it takes no messages, with this word."""
         told: dict[str, str] = {}
@@ -481,6 +494,34 @@ async def test_a_backup_of_the_same_epoch_is_made_safe_by_deleting_its_records(
         async with client_of(members[0].endpoint) as client:
             keys = (await client.read(KEYS.prefix)).values
             assert behind in decode_state(keys[KEYS.state].value).isr
+            await client.transact([], [Delete(key) for key in keys])
+        await group.cluster.start()
+        await check_recovered(group)
+
+
+@pytest.mark.long
+async def test_a_master_elected_from_such_a_backup_cuts_nothing_and_is_put_aside(
+    tmp_path: Path,
+) -> None:
+    async with on_etcd(tmp_path) as (group, members):
+        backup = await back_up(members[0], tmp_path / "backup")
+        master = await group.master()
+        behind, *rest = [name for name in NODES if name != master]
+        await group.cluster.kill(behind)
+        await group.acked_more(200)
+        await trio.sleep(3)  # that all this is acknowledged is on the disks of the others
+        await group.cluster.stop()
+        await restore(members[0], backup)
+        await group.cluster.start(behind)
+        await group.is_opening(behind)
+        for name in (master, *rest):
+            await group.cluster.start(name)
+            await group.is_in_quarantine(name)
+        await group.cluster.stop()
+        store = group.spec.node(behind).directory
+        store.rename(store.with_name("moved-away"))
+        async with client_of(members[0].endpoint) as client:
+            keys = (await client.read(KEYS.prefix)).values
             await client.transact([], [Delete(key) for key in keys])
         await group.cluster.start()
         await check_recovered(group)
