@@ -413,6 +413,7 @@ def group_of_three(kind: str) -> Iterator[RunningCluster]:
         "store": {
             "mapped_file_size_commit_log_bytes": FENCED_FILE_BYTES,
             "mapped_file_size_consume_queue_bytes": 6_000_000,
+            "max_message_size_bytes": 4 << 20,
         },
         "broker": {"register_broker_interval_ms": 5_000},
         "replication": {"in_sync_replicas": 3} if kind == "classic" else {},
