@@ -26,7 +26,7 @@ from node.connection import Outbox
 from node.consumer_offset_table import ConsumerOffsetTable
 from node.delayed_delivery import DELAYING_TOPICS, DelayedDelivery, delay_offset_table
 from node.dispatcher import Dispatcher
-from node.group_journal import GroupJournal, JournalFile
+from node.group_journal import GroupJournal, JournalFile, JournalState
 from node.handlers.admin import Admin
 from node.handlers.client_heartbeat import ClientHeartbeat
 from node.handlers.consumer_offset import ConsumerOffset
@@ -143,6 +143,7 @@ async def _run_round(
         confirm_bounds_reads=True,
     )
     with store:
+        tables.fit_to(store)
         node = _FencedNode(config, machine, coordinator, names, store, tables)
         try:
             await node.serve(stop, ready)
@@ -207,6 +208,30 @@ class _Tables:
         )
         self.show_topics(None)
         self.show_offsets(None)
+
+    def fit_to(self, store: MessageStore) -> None:
+        """Read the journal anew if the log has lost records of it that were applied.
+
+        Others come in their place. Offsets that are ahead of the log would pass over messages.
+        """
+        queue = store.queues.find(JOURNAL_TOPIC, 0)
+        end = queue.next_offset if queue is not None else 0
+        if self.position <= end:
+            return
+        _log.warning(
+            "the log holds %d records of the journal, %d had been applied: offsets go back to what"
+            " it says",
+            end,
+            self.position,
+        )
+        self.position = queue.min_offset if queue is not None else 0
+        self.confirmed = GroupTables(self.confirmed.topics)
+        self.show_offsets(None)
+        topics = list(self.confirmed.topics.values())
+        try:
+            self.file.save(JournalState(self.position, topics, {}, {}))
+        except StoreError as error:
+            _log.warning("the state of the journal could not be saved: %s", error)
 
     def show_topics(self, topics: list[TopicConfig] | None) -> None:
         """Have the node's table say what is confirmed."""

@@ -432,3 +432,40 @@ async def test_a_node_whose_disk_is_full_comes_back_when_there_is_room(
         await trio.sleep(12)
         assert (await world.status(first)).role == "FOLLOWER"
         assert first in (await world.status(await world.master())).isr
+
+
+async def test_offsets_are_not_ahead_of_a_log_that_lost_its_end(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """All nodes lose power: the tables were on disk, the messages they speak of were not."""
+    config = fenced_cluster(tmp_path)
+    async with open_fenced_world(config) as world:
+        await world.start(*NAMES)
+        master = await world.master()
+        assert (await send(world, master, b"kept")).code == 0
+        async with world.client(world.address(master)) as client:
+            assert (
+                await client.call(COMMIT, UpdateConsumerOffsetRequestHeader("g", "T", 0, 1))
+            ).code == 0
+        await trio.sleep(7)
+        flushed = {name: world.disks[name].crashed() for name in NAMES}
+        assert (await send(world, master, b"lost")).code == 0
+        async with world.client(world.address(master)) as client:
+            assert (
+                await client.call(COMMIT, UpdateConsumerOffsetRequestHeader("g", "T", 0, 2))
+            ).code == 0
+        await trio.sleep(7)
+        for name in NAMES:
+            await world.kill(name)
+            path = f"{config.node(name).directory}/config/groupJournal.json"
+            tables = world.disks[name].read(path)
+            assert tables is not None
+            world.disks[name] = flushed[name]
+            world.disks[name].replace(path, tables)
+        await world.start(*NAMES)
+        master = await world.master()
+        async with world.client(world.address(master)) as client:
+            assert await committed(client) == 1
+            assert bodies(await client.pull()) == [b"kept"]
+            assert (await client.send(b"next")).code == 0
+            assert bodies(await client.pull(offset=1)) == [b"next"]
