@@ -61,6 +61,9 @@ CATCH_UP_SECONDS: Final = 10.0
 END_SECONDS: Final = 2.0
 """Tasks of a process that was killed have ended after so long."""
 
+LONG_CHANCE: Final = 0.1
+"""Share of the seeds whose faults last as long as they want, and that are watched long after."""
+
 LOOK_SECONDS: Final = 2.0
 TOPICS_MAX: Final = 4
 
@@ -84,6 +87,8 @@ class FencedSettings(msgspec.Struct, frozen=True, kw_only=True):
     load_seconds: float
     delay_seconds_max: float
     """Of a healthy link."""
+    settles_long: bool = False
+    """Whether it is watched for as long as sends may take to succeed, though all is well."""
     ends_without_master: bool = False
     """What the plan does can be mended by an operator only."""
 
@@ -160,6 +165,11 @@ def draw_fenced_settings(seed: int, node_count: int | None = None) -> FencedSett
     )
     clients = [producer.ip for producer in producers]
     plan = plan_fenced_faults(random.Random(f"fenced plan {seed}"), names, clients, mix)
+    is_long = chance.random() < LONG_CHANCE
+    if not is_long:
+        # Healing ends what is under way then.
+        end = mix.duration_seconds + max(1.5, 1.25 * mix.lease_seconds)
+        plan = [instruction for instruction in plan if instruction.at_seconds <= end]
     return FencedSettings(
         name=str(seed),
         seed=seed,
@@ -178,6 +188,7 @@ def draw_fenced_settings(seed: int, node_count: int | None = None) -> FencedSett
         producers=producers,
         load_seconds=mix.duration_seconds + 1.5,
         delay_seconds_max=chance.choice((0.001, 0.005, 0.03)),
+        settles_long=is_long,
     )
 
 
@@ -201,7 +212,7 @@ def _draw_store(chance: random.Random, ack_level: AckLevel) -> StoreSettings:
         mapped_file_size_consume_queue_bytes=chance.choice((400, 2000)),
         max_message_size_bytes=2048,
         flush_disk_type=FlushDiskType.SYNC_FLUSH if sync_flush else FlushDiskType.ASYNC_FLUSH,
-        flush_interval_commit_log_ms=chance.choice((50, 500)),
+        flush_interval_commit_log_ms=chance.choice((100, 500)),
         flush_commit_log_least_pages=chance.choice((0, 4)),
         flush_commit_log_thorough_interval_ms=chance.choice((500, 5_000)),
         flush_interval_consume_queue_ms=chance.choice((200, 1_000)),
@@ -342,15 +353,14 @@ class FencedSimulation:
         readers = trio.CancelScope()
         nursery.start_soon(self._read, readers)
         self.load_started_at = trio.current_time()
-        await self._load_and_faults()
-        self.cluster.heal()
-        healed_at = trio.current_time()
+        healed_at = await self._load_and_faults()
         await self._probe(healed_at)
         await self._wait_for_all()
         readers.cancel()
         await self._drain()
 
-    async def _load_and_faults(self) -> None:
+    async def _load_and_faults(self) -> float:
+        """Heal while the last sends are still under way; return when that was."""
         stop = trio.Event()
         start = trio.current_time()
         async with trio.open_nursery() as load:
@@ -361,6 +371,8 @@ class FencedSimulation:
                 self.cluster.carry_out(instruction)
             await trio.sleep_until(start + self.settings.load_seconds)
             stop.set()
+            self.cluster.heal()
+            return trio.current_time()
 
     def _client_machine(self, ip: str) -> ClientMachine:
         servers = [
@@ -427,19 +439,25 @@ class FencedSimulation:
             contract=Contract.REPLICATED,
             retries=None,
             resends=False,
-            pause_seconds=1.0,
+            pause_seconds=0.7,
             body_bytes_max=100,
             batch_chance=0.0,
             timeout_ms=PROBE_TIMEOUT_MS,
             attempt_timeout_ms=PROBE_TIMEOUT_MS // 2,
         )
         until = healed_at + self._send_again_seconds
-        await self._producer(profile).probe(healed_at, until=until)
+        await self._producer(profile).probe(healed_at, until=until, is_settled=self._is_settled)
 
     async def _wait_for_all(self) -> None:
         with trio.move_on_after(CATCH_UP_SECONDS):
-            while len({self._end(node) for node in self.cluster.nodes.values()}) > 1:
+            while not self._are_equal():
                 await trio.sleep(0.05)
+
+    def _is_settled(self) -> bool:
+        return not self.settings.settles_long and self._are_equal()
+
+    def _are_equal(self) -> bool:
+        return len({self._end(node) for node in self.cluster.nodes.values()}) == 1
 
     def _end(self, node: SimulatedNode) -> int:
         return self.cluster.extent(node).written

@@ -31,6 +31,7 @@ COMMIT_CHANCE: Final = 0.3
 ASK_CHANCE: Final = 0.3
 DRAIN_SECONDS_MAX: Final = 20.0
 COMMIT_TIMEOUT_MS: Final = 1_000
+PROBES_IN_A_ROW: Final = 2
 
 ACKS: Final = {
     Contract.ASYNC: Ack.ASYNC,
@@ -107,15 +108,22 @@ class FencedProducer:
                 with trio.move_on_after(self._chance.expovariate(1 / self._profile.pause_seconds)):
                     await stop.wait()
 
-    async def probe(self, healed_at: float, *, until: float) -> None:
-        """Try a send now and then, the last one at `until`, and note how each went."""
+    async def probe(
+        self, healed_at: float, *, until: float, is_settled: Callable[[], bool]
+    ) -> None:
+        """Try a send now and then, and note how each went.
+
+        The last one is that at `until`, or the second in a row to succeed while `is_settled`.
+        """
+        in_a_row = 0
         async with self._client() as producer:
             while True:
                 sent_at = trio.current_time()
                 (send,) = await self._send(producer, 1)
                 succeeded = send.outcome is Outcome.OK
                 self._history.probes.append(Probe(sent_at - healed_at, succeeded, send.text))
-                if sent_at >= until:
+                in_a_row = in_a_row + 1 if succeeded else 0
+                if sent_at >= until or (in_a_row >= PROBES_IN_A_ROW and is_settled()):
                     return
                 await trio.sleep_until(
                     min(until, trio.current_time() + self._profile.pause_seconds)
