@@ -1,6 +1,7 @@
 """What does replication cost: catching up in MB/s, and a put that waits in milliseconds?
 
-    python benchmarks/replication.py [--directory DIR] [--megabytes 512] [--rounds 3] [--fenced]
+    python benchmarks/replication.py [--directory DIR] [--megabytes 512] [--rounds 3]
+                                     [--fenced] [--delay-ms 2]
 
 Two processes over loopback, the whole of the real code: stores, flush and dispatch services,
 HAService, real sockets. One table:
@@ -12,8 +13,13 @@ HAService, real sockets. One table:
   next. There is no network in front of the master: what is measured is store, replication and
   acknowledgement.
 
-With `--fenced` the link of fenced groups is measured beside the classic one, in turns, with the
-body CRC checked by both; what is measured is the link, not the election or the in-sync set.
+With `--fenced` the link of fenced groups is measured beside the classic one, with the body CRC
+checked by both; what is measured is the link, not the election or the in-sync set. Both have a
+store and a slave of their own, and take turns of half a second. "CPU" is the time that master and
+slave spend on a put, or on a gigabyte: it hardly depends on who else uses the machine.
+
+With `--delay-ms` both links lead through a proxy process, and the turns are with and without so
+much delay each way. The proxy wakes up late by up to a millisecond; one in flight shows it.
 
 No figure includes a sync to disk that somebody waits for (ASYNC_FLUSH).
 """
@@ -30,15 +36,25 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 import trio
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from benchmarks.waiting_puts import (
+    BODY,
+    BORN_HOST,
+    Puts,
+    Service,
+    cpu_seconds,
+    measure_puts,
+    print_turns,
+    wait_caught_up,
+)
 from ha.config import HAConfig, SlaveNode
 from ha.epoch_file import EpochFile
 from ha.fenced_config import FencedConfig, FencedPeer
@@ -47,8 +63,9 @@ from ha.ha_service import HAService
 from ha.replica_follower import ReplicaFollower
 from ha.replica_server import ReplicaServer
 from node.net import TCPNetwork
-from store import MessageStore, PutBatch, PutMessage, PutMessageStatus, StoreConfig
+from store import MessageStore, PutBatch, StoreConfig
 from store.disk import RealDisk
+from tandem.drill.fault_proxy import FaultProxy, FlowRule, ProxiedPair
 from tandem.wire.message import Host, Message, encode_batch_body
 
 if TYPE_CHECKING:
@@ -56,23 +73,13 @@ if TYPE_CHECKING:
 
 MASTER = "127.0.0.1"
 SLAVE = "127.0.0.2"
+PROXY = "127.0.0.3"
 HA_PORT = 18_912
 COPY_PORT = 18_913
 REPLICATION_PORT = 18_914
 FILE_BYTES = 64 << 20
-BODY = b"x" * 1024
-BORN_HOST = Host(MASTER, 50_000).packed
-PUT_SECONDS = 3.0
+TURN_SECONDS = 0.5
 CHUNK_BYTES = 1 << 20
-
-
-class Service(Protocol):
-    """Replicates a store."""
-
-    group_transfer_service: GroupTransferService
-
-    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
-        """Replicate until cancelled."""
 
 
 def open_store(directory: Path, *, is_slave: bool, is_fenced: bool = False) -> MessageStore:
@@ -114,7 +121,9 @@ async def serving(store: MessageStore, *services: Service) -> AsyncIterator[None
 # The fenced link, without a coordinator: who is master is agreed
 
 
-def fenced_config(name: str, address: str, directory: Path) -> FencedConfig:
+def fenced_config(
+    name: str, address: str, directory: Path, *, dialled: str = MASTER
+) -> FencedConfig:
     """Return the settings of one side."""
     return FencedConfig(
         cluster="bench",
@@ -125,7 +134,7 @@ def fenced_config(name: str, address: str, directory: Path) -> FencedConfig:
         client_address="",
         directory=str(directory),
         peers=tuple(
-            FencedPeer(peer, Host(MASTER, REPLICATION_PORT))
+            FencedPeer(peer, Host(dialled, REPLICATION_PORT))
             for peer in {"master", "slave"} - {name}
         ),
         reconnect_interval_ms=20,
@@ -182,13 +191,13 @@ class FencedMaster:
 # The other process
 
 
-async def run_slave(directory: Path, *, check_crc: bool) -> None:
+async def run_slave(directory: Path, dialled: str, *, check_crc: bool) -> None:
     """Follow the master until our standard input ends."""
     config = HAConfig(
         name="slave",
         address=SLAVE,
         ha_port=HA_PORT,
-        master=Host(MASTER, HA_PORT),
+        master=Host(dialled, HA_PORT),
         ha_reconnect_interval_ms=20,
         check_crc_on_append=check_crc,
     )
@@ -199,9 +208,9 @@ async def run_slave(directory: Path, *, check_crc: bool) -> None:
             await trio.to_thread.run_sync(sys.stdin.read, abandon_on_cancel=True)
 
 
-async def run_fenced_slave(directory: Path) -> None:
+async def run_fenced_slave(directory: Path, dialled: str) -> None:
     """Follow the master of epoch 1 until our standard input ends."""
-    config = fenced_config("slave", SLAVE, directory)
+    config = fenced_config("slave", SLAVE, directory, dialled=dialled)
     with open_store(directory, is_slave=True, is_fenced=True) as store:
         print("READY", flush=True)
         sys.stdin.readline()
@@ -222,6 +231,30 @@ async def run_fenced_slave(directory: Path) -> None:
             nursery.start_soon(follower.run)
             await trio.to_thread.run_sync(sys.stdin.read, abandon_on_cancel=True)
             nursery.cancel_scope.cancel()
+
+
+async def run_proxy() -> None:
+    """Lead slaves to the master; each line of our standard input is a delay in seconds."""
+    proxy = FaultProxy(
+        [
+            ProxiedPair(
+                source="slave",
+                source_address=SLAVE,
+                target="master",
+                target_address=MASTER,
+                listen_address=PROXY,
+                ports=(HA_PORT, REPLICATION_PORT),
+            )
+        ]
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(proxy.run)
+        print("READY", flush=True)
+        while line := await trio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True):
+            rule = FlowRule(delay_seconds=float(line))
+            proxy.rules.change("slave", "master", rule)
+            proxy.rules.change("master", "slave", rule)
+        nursery.cancel_scope.cancel()
 
 
 def run_copy(directory: Path) -> None:
@@ -249,9 +282,12 @@ def run_copy(directory: Path) -> None:
 
 
 @contextmanager
-def other_process(role: str, directory: Path) -> Iterator[subprocess.Popen[str]]:
+def other_process(
+    role: str, directory: Path, dialled: str = MASTER
+) -> Iterator[subprocess.Popen[str]]:
     """Run this script in another role; it ends with the block."""
     command = [sys.executable, __file__, "--role", role, "--directory", str(directory)]
+    command += ["--dial", dialled]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -261,6 +297,12 @@ def other_process(role: str, directory: Path) -> Iterator[subprocess.Popen[str]]
         finally:
             expect(process.stdin).close()
             process.wait()
+
+
+def say(process: subprocess.Popen[str], line: str) -> None:
+    """Give another process a line to read."""
+    expect(process.stdin).write(line + "\n")
+    expect(process.stdin).flush()
 
 
 def expect(pipe: IO[str] | None) -> IO[str]:
@@ -277,6 +319,8 @@ class CatchUp(msgspec.Struct, frozen=True):
 
     name: str
     rounds: list[float]
+    cpu_rounds: list[float]
+    """Seconds of CPU for a gigabyte, both sides together."""
 
 
 def copy_plainly(store: MessageStore, directory: Path) -> float:
@@ -294,39 +338,38 @@ def copy_plainly(store: MessageStore, directory: Path) -> float:
         return size / (time.perf_counter() - start) / 1e6
 
 
-async def catch_up(store: MessageStore, service: Service, directory: Path, role: str) -> float:
-    """Return the MB/s at which an empty slave gets the whole log."""
+async def catch_up(
+    store: MessageStore, service: Service, directory: Path, role: str, way: CatchUp
+) -> None:
+    """Note the MB/s at which an empty slave gets the whole log."""
     with other_process(role, directory) as process:
+        cpu_before = cpu_seconds(process)
         start = time.perf_counter()
-        expect(process.stdin).write("\n")
-        expect(process.stdin).flush()
+        say(process, "")
         await wait_caught_up(store, service)
         elapsed = time.perf_counter() - start
+        cpu = cpu_seconds(process) - cpu_before
         log = Path(directory) / "commitlog"
         assert sum(1 for _ in log.iterdir()) >= store.max_physical_offset // FILE_BYTES
     await trio.sleep(0.1)
-    return store.max_physical_offset / elapsed / 1e6
-
-
-async def wait_caught_up(store: MessageStore, service: Service) -> None:
-    """Wait until the slave has acknowledged everything."""
-    slave = service.group_transfer_service.slaves["slave"]
-    while slave.ack_offset < store.max_physical_offset:  # noqa: ASYNC110 - nobody tells
-        await trio.sleep(0.002)
+    way.rounds.append(store.max_physical_offset / elapsed / 1e6)
+    way.cpu_rounds.append(cpu / store.max_physical_offset * 1e9)
 
 
 async def measure_catch_up(
     store: MessageStore, service: Service, root: Path, rounds: int
 ) -> list[CatchUp]:
     """Copy in turns."""
-    plain, checked, unchecked = (CatchUp(name, []) for name in ("plain copy", "CRC on", "CRC off"))
+    plain, checked, unchecked = (
+        CatchUp(name, [], []) for name in ("plain copy", "CRC on", "CRC off")
+    )
     for _ in range(rounds):
         with fresh(root) as directory:
             plain.rounds.append(copy_plainly(store, directory))
         with fresh(root) as directory:
-            checked.rounds.append(await catch_up(store, service, directory, "slave"))
+            await catch_up(store, service, directory, "slave", checked)
         with fresh(root) as directory:
-            unchecked.rounds.append(await catch_up(store, service, directory, "slave-unchecked"))
+            await catch_up(store, service, directory, "slave-unchecked", unchecked)
     return [plain, checked, unchecked]
 
 
@@ -337,64 +380,6 @@ def fresh(root: Path) -> Iterator[Path]:
         yield Path(name)
 
 
-# Puts that wait
-
-
-class Producer:
-    """Keeps `in_flight` puts waiting; the answers of one round start the next round's puts."""
-
-    def __init__(self, store: MessageStore, service: Service) -> None:
-        self._store = store
-        self._group = service.group_transfer_service
-        self._message = PutMessage("Bench", 0, BODY, b"TAGS\x01TagA\x02", 1, BORN_HOST)
-        self._answered = 0
-        self.latencies_ms: list[float] = []
-        self.running = True
-
-    def put(self, count: int) -> None:
-        """Put `count` messages in one go."""
-        deadline = trio.current_time() + PUT_SECONDS
-        for _ in range(count):
-            start = time.perf_counter()
-            result = self._store.put_message(self._message)
-            self._group.submit(
-                result.end_offset,
-                deadline,
-                lambda status, _, start=start: self.note(status, start),  # type: ignore[misc]
-            )
-        self._store.announce()
-
-    def note(self, status: PutMessageStatus, start: float) -> None:
-        """Take one answer."""
-        assert status is PutMessageStatus.PUT_OK
-        self.latencies_ms.append((time.perf_counter() - start) * 1000)
-        self._answered += 1
-
-    def again(self) -> None:
-        """Replace the puts that were answered."""
-        count, self._answered = self._answered, 0
-        if self.running:
-            self.put(count)
-
-
-async def measure_puts(store: MessageStore, service: Service, in_flight: int) -> str:
-    """Return one line of the table."""
-    producer = Producer(store, service)
-    service.group_transfer_service.after_release = producer.again
-    producer.put(in_flight)
-    await trio.sleep(0.3)
-    producer.latencies_ms.clear()
-    start = time.perf_counter()
-    await trio.sleep(PUT_SECONDS)
-    elapsed = time.perf_counter() - start
-    producer.running = False
-    latencies = sorted(producer.latencies_ms)
-    await trio.sleep(0.3)
-    p50, p99 = (latencies[int(len(latencies) * part)] for part in (0.5, 0.99))
-    rate = len(latencies) / elapsed
-    return f"{in_flight:>4} in flight   {rate:>9,.0f}/s   p50 {p50:6.3f} ms   p99 {p99:6.3f} ms"
-
-
 def print_catch_up(ways: list[CatchUp], megabytes: int, rounds: int) -> None:
     """Print the first table."""
     plain = statistics.median(ways[0].rounds)
@@ -402,55 +387,138 @@ def print_catch_up(ways: list[CatchUp], megabytes: int, rounds: int) -> None:
     for way in ways:
         median = statistics.median(way.rounds)
         spread = f"{min(way.rounds):,.0f} to {max(way.rounds):,.0f}"
-        print(f"  {way.name:<12} {median:>7,.0f} MB/s   {median / plain:.2f}   ({spread})")
+        cpu = f"CPU {statistics.median(way.cpu_rounds):.2f} s/GB" if way.cpu_rounds else ""
+        print(f"  {way.name:<12} {median:>7,.0f} MB/s   {median / plain:.2f}   ({spread})   {cpu}")
 
 
 async def print_puts(store: MessageStore, service: Service, root: Path, role: str) -> None:
     """Print the second table."""
     print(f"puts of 1 KB that wait for the {role} (CRC on)")
     with fresh(root) as slave, other_process(role, slave) as process:
-        expect(process.stdin).write("\n")
-        expect(process.stdin).flush()
+        say(process, "")
         await wait_caught_up(store, service)
         for in_flight in (1, 64, 256):
-            print("  " + await measure_puts(store, service, in_flight))
+            turn = await measure_puts(store, service, process, in_flight)
+            print_turns(f"{in_flight:>4} in flight", [turn])
+
+
+# Two links that take turns
+
+
+class Side(msgspec.Struct, frozen=True):
+    """A link, and all that belongs to it."""
+
+    name: str
+    store: MessageStore
+    service: Service
+    slave: subprocess.Popen[str]
+
+    async def put(self, in_flight: int) -> Puts:
+        """Take one turn."""
+        return await measure_puts(
+            self.store, self.service, self.slave, in_flight, seconds=TURN_SECONDS
+        )
+
+
+@asynccontextmanager
+async def two_sides(root: Path, dialled: str) -> AsyncIterator[list[Side]]:
+    """Run both links beside each other; a side that has nothing to send costs next to nothing."""
+    sides = []
+    async with AsyncExitStack() as stack:
+        for name, role in (("classic", "slave"), ("fenced", "fenced-slave")):
+            directory = stack.enter_context(fresh(root))
+            store = stack.enter_context(
+                open_store(directory, is_slave=False, is_fenced=name == "fenced")
+            )
+            service = classic_master(store) if name == "classic" else FencedMaster(store, directory)
+            fill(store, 1)
+            await stack.enter_async_context(serving(store, service))
+            slave = stack.enter_context(
+                other_process(role, stack.enter_context(fresh(root)), dialled)
+            )
+            say(slave, "")
+            await wait_caught_up(store, service)
+            sides.append(Side(name, store, service, slave))
+        yield sides
+
+
+async def compare_puts(root: Path, rounds: int) -> None:
+    """Print the table of both links."""
+    print("puts of 1 KB that wait for the slave (CRC on), in turns")
+    async with two_sides(root, MASTER) as sides:
+        for in_flight in (1, 64, 256, 1024):
+            turns: dict[str, list[Puts]] = {side.name: [] for side in sides}
+            for number in range(rounds):
+                for side in sides[:: 1 if number % 2 else -1]:
+                    turns[side.name].append(await side.put(in_flight))
+            print_turns(f"{in_flight:>4} in flight, classic", turns["classic"])
+            print_turns(f"{in_flight:>4} in flight, fenced", turns["fenced"], turns["classic"])
+
+
+async def compare_delays(root: Path, rounds: int, delay_ms: float) -> None:
+    """Print what a delay costs either link."""
+    print(f"the same through a proxy, without and with {delay_ms:g} ms of delay each way, in turns")
+    with other_process("proxy", root) as proxy:
+        async with two_sides(root, PROXY) as sides:
+            for in_flight in (1, 64, 256, 1024, 4096):
+                for side in sides:
+                    await compare_delay(side, proxy, in_flight, rounds, delay_ms)
+
+
+async def compare_delay(
+    side: Side, proxy: subprocess.Popen[str], in_flight: int, rounds: int, delay_ms: float
+) -> None:
+    """Print two lines of that table."""
+    turns: dict[float, list[Puts]] = {0.0: [], delay_ms: []}
+    for number in range(rounds):
+        for delay in (0.0, delay_ms)[:: 1 if number % 2 else -1]:
+            say(proxy, str(delay / 1000))
+            await trio.sleep(0.05)
+            turns[delay].append(await side.put(in_flight))
+    for delay, done in turns.items():
+        name = f"{in_flight:>4} in flight, {side.name}, {delay:g} ms"
+        print_turns(name, done, turns[0.0] if delay else None)
 
 
 async def compare_links(
     store: MessageStore, classic: Service, fenced: Service, root: Path, rounds: int
 ) -> list[CatchUp]:
     """Copy in turns over both links."""
-    ways = [CatchUp(name, []) for name in ("classic", "fenced")]
-    for _ in range(rounds):
-        for way, service, role in zip(
-            ways, (classic, fenced), ("slave", "fenced-slave"), strict=True
-        ):
+    ways = [CatchUp(name, [], []) for name in ("classic", "fenced")]
+    sides = list(zip(ways, (classic, fenced), ("slave", "fenced-slave"), strict=True))
+    for number in range(rounds):
+        for way, service, role in sides[:: 1 if number % 2 else -1]:
             with fresh(root) as directory:
-                way.rounds.append(await catch_up(store, service, directory, role))
+                await catch_up(store, service, directory, role, way)
     return ways
 
 
-async def run_master(root: Path, megabytes: int, rounds: int, *, is_fenced: bool) -> None:
-    """Measure everything and print it."""
-    config = HAConfig(
-        name="master", address=MASTER, ha_port=HA_PORT, slaves=(SlaveNode("slave", SLAVE),)
-    )
-    print(f"{platform.machine()}, {os.cpu_count()} cores, CPython {platform.python_version()}")
+def classic_master(store: MessageStore) -> HAService:
+    """Return the replication of a classic group's master with one slave."""
+    slaves = (SlaveNode("slave", SLAVE),)
+    config = HAConfig(name="master", address=MASTER, ha_port=HA_PORT, slaves=slaves)
+    return classic_service(config, store)
+
+
+async def run_master(root: Path, megabytes: int, rounds: int) -> None:
+    """Measure the classic link and print it."""
     with fresh(root) as directory, open_store(directory, is_slave=False) as store:
         fill(store, megabytes)
-        classic = classic_service(config, store)
-        if not is_fenced:
-            async with serving(store, classic):
-                ways = await measure_catch_up(store, classic, root, rounds)
-                print_catch_up(ways, megabytes, rounds)
-                await print_puts(store, classic, root, "slave")
-            return
-        fenced = FencedMaster(store, directory)
+        service = classic_master(store)
+        async with serving(store, service):
+            print_catch_up(await measure_catch_up(store, service, root, rounds), megabytes, rounds)
+            await print_puts(store, service, root, "slave")
+
+
+async def run_both_masters(root: Path, megabytes: int, rounds: int) -> None:
+    """Measure the fenced link beside the classic one and print it."""
+    with fresh(root) as directory, open_store(directory, is_slave=False) as store:
+        fill(store, megabytes)
+        classic, fenced = classic_master(store), FencedMaster(store, directory)
         async with serving(store, classic, fenced):
             ways = await compare_links(store, classic, fenced, root, rounds)
-            print_catch_up(ways, megabytes, rounds)
-            await print_puts(store, classic, root, "slave")
-            await print_puts(store, fenced, root, "fenced-slave")
+        print_catch_up(ways, megabytes, rounds)
+    await compare_puts(root, 2 * rounds)
 
 
 def main() -> None:
@@ -460,19 +528,35 @@ def main() -> None:
     parser.add_argument("--megabytes", type=int, default=512)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--fenced", action="store_true", help="compare with the fenced link")
+    parser.add_argument(
+        "--delay-ms", type=float, default=0.0, help="compare with so much delay each way, only"
+    )
     parser.add_argument("--role", default="master", help=argparse.SUPPRESS)
+    parser.add_argument("--dial", default=MASTER, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.role == "copy":
-        run_copy(options.directory)
-    elif options.role == "fenced-slave":
-        trio.run(run_fenced_slave, options.directory)
-    elif options.role.startswith("slave"):
-        trio.run(lambda: run_slave(options.directory, check_crc=options.role == "slave"))
+    if options.role != "master":
+        play(options.role, options.directory, options.dial)
+        return
+    print(f"{platform.machine()}, {os.cpu_count()} cores, CPython {platform.python_version()}")
+    root = options.directory or Path(tempfile.gettempdir())
+    if options.delay_ms:
+        trio.run(compare_delays, root, options.rounds, options.delay_ms)
+    elif options.fenced:
+        trio.run(run_both_masters, root, options.megabytes, options.rounds)
     else:
-        root = options.directory or Path(tempfile.gettempdir())
-        trio.run(
-            lambda: run_master(root, options.megabytes, options.rounds, is_fenced=options.fenced)
-        )
+        trio.run(run_master, root, options.megabytes, options.rounds)
+
+
+def play(role: str, directory: Path, dialled: str) -> None:
+    """Be another process of the measurement."""
+    if role == "copy":
+        run_copy(directory)
+    elif role == "proxy":
+        trio.run(run_proxy)
+    elif role == "fenced-slave":
+        trio.run(run_fenced_slave, directory, dialled)
+    else:
+        trio.run(lambda: run_slave(directory, dialled, check_crc=role == "slave"))
 
 
 if __name__ == "__main__":
