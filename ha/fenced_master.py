@@ -134,6 +134,7 @@ class FencedMaster:
             now=trio.current_time(),
         )
         self._told_confirm = self.isr.confirm
+        self._told_open_change = ""
         self.server = ReplicaServer(
             config,
             store,
@@ -431,12 +432,16 @@ class FencedMaster:
         self._on_event(IsrChanging(epoch=self.epoch, isr=tuple(sorted(wanted))))
         try:
             result = await self._session.transact(compares, [Put(keys.state, encode_record(state))])
+            self._told_open_change = ""
             if result.succeeded:
                 self._record_seen(state, result.revision)
                 return
             await self._session.refresh()
         except CoordinatorError as error:
-            _log.warning("epoch %d: a change of the in-sync set is open: %s", self.epoch, error)
+            # Said once: it is sent again twice a second for as long as that lasts.
+            if str(error) != self._told_open_change:
+                self._told_open_change = str(error)
+                _log.warning("epoch %d: a change of the in-sync set is open: %s", self.epoch, error)
         await trio.sleep(CHANGE_RETRY_SECONDS)
 
     # -- reasons to step down --------------------------------------------------------------------
