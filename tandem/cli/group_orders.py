@@ -185,7 +185,7 @@ async def recover_group(
         return Outcome(REFUSED, f"refused: {plan.text}{lost}")
     try:
         result = await group.coordinator.transact(
-            _compares(group.keys, records),
+            _compares(group, records),
             [Put(group.keys.state, encode_record(plan.state))],
         )
     except CoordinatorUnavailableError as error:
@@ -201,9 +201,11 @@ async def recover_group(
     return Outcome(outcome.exit_status, f"{plan.text}; {outcome.text}")
 
 
-def _compares(keys: GroupKeys, records: GroupRecords) -> list[Compare]:
-    """Everything that was read is as it was, and there still is no master."""
-    decided_by = {keys.state, keys.leader, *map(keys.node, records.nodes)}
+def _compares(group: FencedGroup, records: GroupRecords) -> list[Compare]:
+    """Everything that was read is as it was, nobody else came, and there still is no master."""
+    keys = group.keys
+    names = {*records.nodes, *(member.name for member in group.members)}
+    decided_by = {keys.state, keys.leader, *map(keys.node, names)}
     return [Compare(key, records.revisions.get(key, 0)) for key in sorted(decided_by)]
 
 

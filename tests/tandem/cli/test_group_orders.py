@@ -317,6 +317,23 @@ async def test_what_changed_meanwhile_stops_a_recovery(autojump_clock: MockClock
     assert nodes.records.values[KEYS.state] == before
 
 
+async def test_a_node_that_comes_meanwhile_stops_a_recovery(autojump_clock: MockClock) -> None:
+    nodes = lost_group()
+    nodes.records.values.pop(KEYS.node("c"))
+    read = nodes.records.read
+
+    async def read_and_register(prefix: str) -> Snapshot:
+        snapshot = await read(prefix)
+        nodes.register("c", 7, 900)
+        return snapshot
+
+    nodes.records.read = read_and_register  # type: ignore[method-assign]  # it has the best log
+    async with group_of(nodes) as group:
+        outcome = await recover_group(group, min_isr=2, accept_loss=True, wait_seconds=5)
+    assert outcome.exit_status == REFUSED
+    assert "try again" in outcome.text
+
+
 async def test_a_recovery_that_nobody_follows_says_so(autojump_clock: MockClock) -> None:
     nodes = lost_group()
     async with group_of(nodes) as group:
