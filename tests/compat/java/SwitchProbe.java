@@ -1,7 +1,9 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.nio.charset.StandardCharsets;
+import java.util.HashMap;
 import java.util.HashSet;
+import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.AtomicInteger;
@@ -24,7 +26,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
  *
  * Arguments: name servers, topic, milliseconds between two looks for routes (RocketMQ: 30000).
  * Prints a line per send. A line on standard input ends the sending; then it waits until everything
- * that was SEND_OK was consumed, and prints what was not, and the committed offsets.
+ * that was SEND_OK was consumed and committed, and prints what was not.
  */
 public class SwitchProbe {
     static final Set<String> READ = ConcurrentHashMap.newKeySet();
@@ -40,6 +42,10 @@ public class SwitchProbe {
         Set<String> kept = new HashSet<>();
         send(producer, topic, 0, kept);
         DefaultMQPushConsumer consumer = consumer(arguments[0], topic, pollMs);
+        // It looks for its queues when it starts; if that fails, again after 20 s.
+        while (READ.isEmpty()) {
+            Thread.sleep(10);
+        }
         BufferedReader orders = new BufferedReader(new InputStreamReader(System.in));
         for (int number = 1; !orders.ready(); number++) {
             send(producer, topic, number, kept);
@@ -54,14 +60,21 @@ public class SwitchProbe {
         missing.removeAll(READ);
         System.out.println("kept " + kept.size() + " read " + READ.size() + " again " + AGAIN.get()
             + " missing " + missing);
-        // Commits are one-way, every half second: give them time for the trip.
-        Thread.sleep(2000);
-        for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(topic)) {
-            long committed = consumer.getDefaultMQPushConsumerImpl().getOffsetStore()
-                .readOffset(queue, ReadOffsetType.READ_FROM_STORE);
-            System.out.println("committed " + queue.getQueueId() + " " + committed + " of "
-                + consumer.maxOffset(queue));
-        }
+        // One-way commits begin 10 s after the start of the client.
+        Map<MessageQueue, String> behind = new HashMap<>();
+        deadline = System.currentTimeMillis() + 20_000;
+        do {
+            Thread.sleep(100);
+            behind.clear();
+            for (MessageQueue queue : consumer.fetchSubscribeMessageQueues(topic)) {
+                long committed = consumer.getDefaultMQPushConsumerImpl().getOffsetStore()
+                    .readOffset(queue, ReadOffsetType.READ_FROM_STORE);
+                if (committed != consumer.maxOffset(queue)) {
+                    behind.put(queue, committed + " of " + consumer.maxOffset(queue));
+                }
+            }
+        } while (!behind.isEmpty() && System.currentTimeMillis() < deadline);
+        System.out.println("not committed " + behind);
         consumer.shutdown();
         System.exit(missing.isEmpty() ? 0 : 1);
     }
