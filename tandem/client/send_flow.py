@@ -93,7 +93,7 @@ RETRIED_TWICE: Final = frozenset(
 
 FEW_TRIES: Final = 3
 
-SILENT_ATTEMPT_SECONDS: Final = 1.0
+SILENT_ATTEMPT_SECONDS: Final = 0.5
 """What an address gets that did not answer lately: enough to notice that it is back."""
 
 MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024

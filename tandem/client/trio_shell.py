@@ -73,6 +73,7 @@ class _Connection:
         address: str,
         stream: ByteStream,
         on_first_answer: Callable[[], None],
+        on_data: Callable[[], None],
         on_end: "Callable[[_Connection], None]",
     ) -> None:
         self.address = address
@@ -81,6 +82,7 @@ class _Connection:
         self._stream = stream
         self._session: Session[Waiter] = Session()
         self._on_first_answer = on_first_answer
+        self._on_data = on_data
         self._idle_sender: trio.lowlevel.Task | None = None
         self._expiry = trio.CancelScope()
         self._end_scope = trio.CancelScope()
@@ -145,6 +147,7 @@ class _Connection:
     def _take(self, data: bytes) -> None:
         session = self._session
         had_answered = session.answered
+        self._on_data()
         session.receive_data(data)
         while (answer := session.next_answer()) is not None:
             answer[0](answer[1])
@@ -379,7 +382,12 @@ class TrioShell:
                 backoff.fell_silent(address, trio.current_time())
             raise ConnectionLostError(address, reason, outcome_unknown=False)
         connection = _Connection(
-            address, stream, lambda: backoff.succeeded(address), self._connection_ended
+            address,
+            stream,
+            on_first_answer=lambda: backoff.succeeded(address),
+            # Also an answer that comes too late: this one is slow, not frozen.
+            on_data=lambda: backoff.spoke(address),
+            on_end=self._connection_ended,
         )
         self._connections[address] = connection
         self.nursery.start_soon(connection.run)

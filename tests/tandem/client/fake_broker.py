@@ -212,6 +212,10 @@ class FakeNetwork:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return
 
+    async def say(self, answer: RemotingCommand) -> None:
+        """Send an answer over the newest connection, whoever may still wait for it."""
+        await self._ends[-1].send_all(encode_frame(answer))
+
     async def cut(self) -> None:
         """End all connections."""
         ends, self._ends = self._ends, []

@@ -181,6 +181,19 @@ async def test_a_broker_that_hangs_up_at_once_is_not_dialled_in_a_tight_loop(
         assert trio.current_time() - start >= 5 * PAUSE_SECONDS_MIN
 
 
+async def test_an_answer_that_comes_too_late_shows_that_the_address_is_not_frozen(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_bench() as bench:
+        bench.never_answer()
+        with pytest.raises(RequestTimeoutError):
+            await bench.shell.run(one(call()))
+        bench.core.backoff.fell_silent(MASTER, trio.current_time())
+        await bench.network.say(answer_to(bench.broker.requests[0]))
+        await trio.sleep(0.1)
+        assert not bench.core.backoff.is_silent(MASTER, trio.current_time())
+
+
 async def test_a_deadline_ends_the_wait_for_a_connection(autojump_clock: MockClock) -> None:
     async with open_bench() as bench:
         for _ in range(30):
