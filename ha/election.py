@@ -96,6 +96,8 @@ class OwnFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Of the last entry of its epoch file; 0 if there is none."""
     log_end: int
     promised: int
+    seen: tuple[int, int] = (0, 0)
+    """The newest record of the group that it has ever read, by epoch and version."""
     trouble: str
     """Why it must not become master; empty if it may."""
     members: tuple[str, ...]
@@ -271,7 +273,13 @@ def why_switched(state: GroupState, winner: str) -> str:
 def _why_too_old(state: GroupState, own: OwnFacts) -> str:
     """Return why the coordinator's record cannot be trusted, in words; empty if it can."""
     if own.log_epoch <= state.epoch and own.promised <= state.epoch + 1:
-        return ""
+        if own.seen <= state.age:
+            return ""
+        return (
+            f"the coordinator says epoch {state.epoch}, change {state.version} of the in-sync set,"
+            f" but {own.name} has seen change {own.seen[1]} of epoch {own.seen[0]}: its records are"
+            " older than that (restored from a backup?). Run `tandem ha recover-group`"
+        )
     return (
         f"the coordinator says epoch {state.epoch}, but {own.name} has seen epoch"
         f" {max(own.log_epoch, own.promised)}: its records are older than this log (restored from"

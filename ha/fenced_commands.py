@@ -120,7 +120,9 @@ class FencedCommands:
         """Take no more puts and let a member get the rest. True if it has everything."""
         master.hold_back(f"{why}: it takes no messages until that has happened")
         with trio.move_on_after(HAND_OVER_SECONDS):
-            while master.acked(name) < self._store.max_physical_offset:
+            # Confirmed, so that puts which wait are answered before this node is master no more.
+            end = self._store.max_physical_offset
+            while min(master.acked(name), master.isr.confirm) < end:
                 await master.moved.wait()
         has_everything = master.acked(name) >= self._store.max_physical_offset
         return has_everything and self._is_member(master, name)
@@ -200,6 +202,7 @@ class FencedCommands:
         give_up: Callable[[str], None],
     ) -> FencedCommandResult:
         """Delete the leader record and write `state`, as one; then step down."""
+        state = msgspec.structs.replace(state, version=master.state.version + 1)
         keys = self._session.keys
         compares = [
             Compare(keys.state, master.isr.revision),

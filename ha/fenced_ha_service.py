@@ -550,6 +550,8 @@ class FencedHAService:
 
     def _group_changed(self, view: GroupView) -> None:
         """Something newer is known of the group."""
+        if view.state is not None:
+            self.own.note_seen(view.state)
         master = self.mastership
         if master is not None:
             reason = master.group_changed(view)

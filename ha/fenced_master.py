@@ -422,7 +422,10 @@ class FencedMaster:
 
     async def _change_isr(self, wanted: dict[str, str]) -> None:
         """Ask the coordinator for another set; from this step on its members are waited for."""
-        state = msgspec.structs.replace(self.state, isr=wanted, min_isr=self._config.min_isr)
+        version = self.state.version + 1
+        state = msgspec.structs.replace(
+            self.state, isr=wanted, min_isr=self._config.min_isr, version=version
+        )
         keys = self._session.keys
         compares = [
             Compare(keys.state, self.isr.revision),

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ha.fenced_config import FencedConfig
     from store import MessageStore
     from store.disk import Disk
+    from tandem.wire.group_state import GroupState
 
 _log = logging.getLogger(__name__)
 
@@ -103,6 +104,8 @@ class OwnReplica:
             end=store.max_physical_offset,
             confirm=store.confirm_offset,
             promised=self.file.promised,
+            seen_epoch=self.file.seen[0],
+            seen_version=self.file.seen[1],
             trouble=self.trouble,
             client_address=config.client_address,
             replication_address=f"{config.address}:{config.replication_port}",
@@ -118,6 +121,7 @@ class OwnReplica:
             log_epoch=self.epochs.last_epoch,
             log_end=self.store.max_physical_offset,
             promised=self.file.promised,
+            seen=self.file.seen,
             trouble=self.trouble,
             members=(config.name, *(peer.name for peer in config.peers)),
             min_isr=config.min_isr,
@@ -141,6 +145,13 @@ class OwnReplica:
             self.file.note_acked(reached)
         except StoreError as error:
             _log.warning("how far the log is could not be noted: %s", error)
+
+    def note_seen(self, state: GroupState) -> None:
+        """Remember how new the group's record is: one from a backup would be older."""
+        try:
+            self.file.note_seen(*state.age)
+        except StoreError as error:
+            _log.warning("which record of the group was read could not be noted: %s", error)
 
     def note_failed_sync(self) -> bool:
         """Remember it if a sync of the store has failed. True if it is on disk that one has."""

@@ -5,6 +5,8 @@
   replica cannot show that it still has everything it acknowledged under the old one;
 - `acked`: how far its log reached when somebody last wrote it down here. It is behind the truth,
   never ahead of it;
+- `seen_epoch`, `seen_version`: the newest record of the group that it has ever read; an older one
+  comes from a backup;
 - `boot_id`, `is_clean`, `has_failed`, `ack_level`: how the last run ended, and what its
   acknowledgements meant;
 - `stands_back_until`: it has resigned and leaves elections to others for a while.
@@ -47,6 +49,8 @@ class ReplicaRecord(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: str
     promised: int = 0
     acked: int = 0
+    seen_epoch: int = 0
+    seen_version: int = 0
     boot_id: str = ""
     is_clean: bool = False
     """The last run closed its store in order."""
@@ -88,6 +92,11 @@ class ReplicaFile:
         return self._record.acked if self._record else 0
 
     @property
+    def seen(self) -> tuple[int, int]:
+        """Epoch and version of the newest record of the group that was read."""
+        return (self._record.seen_epoch, self._record.seen_version) if self._record else (0, 0)
+
+    @property
     def stands_back_until(self) -> float:
         """Until when it leaves elections to others, on CLOCK_BOOTTIME in seconds."""
         return self._record.stands_back_until if self._record else 0.0
@@ -106,6 +115,8 @@ class ReplicaFile:
                 incarnation=incarnation,
                 promised=self.promised,
                 acked=log_end if reason else self.acked,
+                seen_epoch=self.seen[0],
+                seen_version=self.seen[1],
                 boot_id=boot_id,
                 is_clean=False,
                 ack_level=level,
@@ -129,6 +140,12 @@ class ReplicaFile:
         """Remember that the log reaches `log_end`. Never lowers what was noted."""
         if log_end > self.acked:
             self._write(msgspec.structs.replace(self._started(), acked=log_end))
+
+    def note_seen(self, epoch: int, version: int) -> None:
+        """Believe no older record of the group any more."""
+        if (epoch, version) > self.seen:
+            record = msgspec.structs.replace(self._started(), seen_epoch=epoch)
+            self._write(msgspec.structs.replace(record, seen_version=version))
 
     def stand_back(self, until: float) -> None:
         """Leave elections to others until then, also after a restart of the process."""

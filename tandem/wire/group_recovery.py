@@ -89,7 +89,7 @@ def plan_recovery(
         return Recovery(state=None, text=text, lost_bytes=lost_bytes)
     epoch = 1 + max(
         state.epoch if state else 0,
-        *(max(node.epoch, node.promised) for node in nodes.values()),
+        *(max(node.epoch, node.promised, node.seen_epoch) for node in nodes.values()),
     )
     recovered = GroupState(
         epoch=epoch,
@@ -114,8 +114,13 @@ def _electable(state: GroupState | None, sound: Mapping[str, NodeRecord]) -> lis
 
 
 def _is_current(state: GroupState, nodes: Mapping[str, NodeRecord]) -> bool:
-    """True if no node has seen a newer epoch than the record knows of."""
-    return all(n.epoch <= state.epoch and n.promised <= state.epoch + 1 for n in nodes.values())
+    """True if no node has seen a newer epoch than the record knows of, or a newer record."""
+    return all(
+        n.epoch <= state.epoch
+        and n.promised <= state.epoch + 1
+        and (n.seen_epoch, n.seen_version) <= state.age
+        for n in nodes.values()
+    )
 
 
 def _missing_bytes(best: NodeRecord, sound: Mapping[str, NodeRecord]) -> int:

@@ -46,6 +46,13 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
     switched_at_ms: int = 0
     """Wall clock of the master that won, milliseconds since 1970."""
     previous_master: str = ""
+    version: int = 0
+    """Rises by one with each change of the in-sync set within an epoch."""
+
+    @property
+    def age(self) -> tuple[int, int]:
+        """What tells an older record from a newer one: an older set may lack who must win."""
+        return self.epoch, self.version
 
 
 class LeaderRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +77,9 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     confirm: int = 0
     promised: int = 0
     """No link or frame of a lower epoch is taken by it any more."""
+    seen_epoch: int = 0
+    seen_version: int = 0
+    """The newest `state` that it has ever read, by epoch and version."""
     trouble: str = ""
     """Why it must not become master (disk, quarantine), in words; empty if it may."""
     client_address: str = ""

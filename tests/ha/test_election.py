@@ -149,7 +149,7 @@ def test_who_may_lack_something_does_not_run(changes: dict[str, str], why: str) 
     assert why in decision.why
 
 
-@pytest.mark.parametrize("changes", [{"log_epoch": 6}, {"promised": 7}])
+@pytest.mark.parametrize("changes", [{"log_epoch": 6}, {"promised": 7}, {"seen": (5, 1)}])
 @pytest.mark.parametrize("leader", [None, LEADER])
 def test_records_older_than_the_log_are_not_believed(
     changes: dict[str, Any], leader: LeaderRecord | None
@@ -204,6 +204,13 @@ def test_the_longest_log_goes_first() -> None:
     assert ranked(STATE, group.nodes) == ["c", "b", "a"]
     turns = {name: Election().turn(group, own(name), 100.0) for name in NAMES}
     assert turns == {"c": 100.0, "b": 100.15, "a": 100.3}
+
+
+@pytest.mark.parametrize("lead", [1, 2**31 - 1, 2**31, 3_000_000_000, 2**32, 2**40])
+def test_lengths_are_compared_beyond_what_an_int_holds(lead: int) -> None:
+    """RocketMQ narrows the difference of two offsets to an int: the shorter log can win."""
+    nodes = (node("a", end=2_000_000_000), node("b", end=2_000_000_000 + lead))
+    assert ranked(STATE, view(STATE, None, *nodes).nodes) == ["b", "a"]
 
 
 def test_the_preferred_node_need_not_wait_for_longer_logs() -> None:

@@ -6,10 +6,14 @@ import trio
 from trio.testing import MockClock
 
 from ha import replica_role
+from ha.election import read_view
 from ha.events import AckDecided, Elected, SteppedDown, TruncationDecided
 from ha.fenced_config import AckLevel
 from ha.replica_role import ReplicaRole
 from store import PutMessageStatus
+from tandem.coordinator.kv import PutOperation
+from tandem.wire.group_recovery import plan_recovery
+from tandem.wire.group_state import encode_record
 from tests.ha.fenced_world import COORDINATOR_IP, IPS, KEYS, FencedWorld, Replica, open_world
 
 OK = PutMessageStatus.PUT_OK
@@ -26,6 +30,23 @@ def cut_off(world: FencedWorld, replica: Replica, *, coordinator: bool, peers: b
     ips = [ip for ip in IPS.values() if ip != replica.config.address] if peers else []
     for ip in [*ips, COORDINATOR_IP] if coordinator else ips:
         world.isolate(replica.config.address, ip)
+
+
+async def recover(world: FencedWorld) -> None:
+    """Do what an operator does with recover-group."""
+    snapshot = await world.coordinator.client(world.network.machine("127.0.9.9")).read(KEYS.prefix)
+    view = read_view(snapshot, KEYS)
+    plan = plan_recovery(
+        group="group",
+        state=view.state,
+        leader=view.leader,
+        nodes=view.nodes,
+        members=tuple(IPS),
+        min_isr=2,
+    )
+    assert plan.state is not None, plan.text
+    put = PutOperation(KEYS.state.encode(), encode_record(plan.state))
+    world.coordinator.store.transact((), (put,), (), trio.current_time())
 
 
 # beginning
@@ -69,6 +90,36 @@ async def test_a_wiped_coordinator_makes_no_new_history(autojump_clock: MockCloc
         for replica in replicas:
             assert "recover-group" in replica.ha.status().refusal
             assert replica.bodies == [b"m1"]
+
+
+async def test_an_older_record_of_the_same_epoch_is_not_believed(
+    autojump_clock: MockClock,
+) -> None:
+    """One who has left the set since is a member again, and lacks what was acknowledged."""
+    async with open_world() as world:
+        master = await world.whole_group()
+        backup = world.coordinator.store.image()
+        left, other = world.slaves()
+        world.isolate(master.config.address, left.config.address)
+        await world.wait_for(lambda: left.name not in world.isr)
+        assert await master.send(b"|m1|") is OK
+        await trio.sleep(2)
+        world.coordinator.restore(backup)
+        await trio.sleep(0.05)
+        master.kill()
+        other.kill()
+        world.network.heal_all()
+        await trio.sleep(30)
+        assert world.masters() == []
+        assert "has seen change 1 of epoch 1" in left.ha.status().refusal
+        for replica in (master, other):
+            world.start(replica.name)
+        await trio.sleep(30)
+        assert world.masters() == []
+        await recover(world)
+        again = await world.master()
+        await world.wait_for(lambda: world.in_sync(again), 60)
+        assert again.bodies == [b"m1"]
 
 
 # failing over

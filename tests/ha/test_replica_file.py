@@ -133,6 +133,19 @@ def test_a_failed_sync_counts_for_what_was_only_written(level: AckLevel, *, rene
     assert (again.incarnation != file.incarnation) == renewed
 
 
+def test_the_newest_record_of_the_group_is_remembered() -> None:
+    disk = SimulatedDisk()
+    file = started(disk)
+    for epoch, version in ((3, 1), (2, 9), (3, 0)):
+        file.note_seen(epoch, version)
+    assert file.seen == (3, 1)
+    again = replica_file(disk, seed=2)
+    again.started("boot-2", WRITTEN, 100)
+    assert again.seen == (3, 1)
+    again.note_seen(4, 0)
+    assert replica_file(disk).seen == (4, 0)
+
+
 def test_what_counts_is_what_acknowledgements_meant_when_they_were_given() -> None:
     disk = SimulatedDisk()
     started(disk, level=WRITTEN)

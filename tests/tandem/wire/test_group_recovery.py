@@ -52,6 +52,15 @@ def test_a_lost_record_is_made_anew_from_the_longest_log_of_all() -> None:
     assert result.lost_bytes == 0
 
 
+def test_a_record_that_a_node_has_seen_a_newer_one_of_is_no_reason_to_wait() -> None:
+    nodes = [node("a"), node("b"), node("c")]
+    assert plan(STATE, *nodes).state is None
+    nodes[2] = msgspec.structs.replace(nodes[2], seen_epoch=5, seen_version=1)
+    result = plan(STATE, *nodes)
+    assert result.state is not None
+    assert result.state.epoch == 6
+
+
 def test_the_next_epoch_is_above_everything_anybody_knows_of() -> None:
     promised = msgspec.structs.replace(node("c"), promised=9)
     result = plan(None, node("a"), node("b"), promised)
