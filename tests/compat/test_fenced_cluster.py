@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.long, pytest.mark.timeout(180), pytest.mark.xdist_group("rocketmq")]
 
 COMMIT_LOG_BYTES: Final = 1_048_576
+NAME_SERVER_PORT: Final = 9876
 LEARNER_IP: Final = "127.0.0.1"
 """From here a RocketMQ slave dials: it does not bind, and the kernel takes this for 127.0.0.0/8."""
 
@@ -51,6 +52,16 @@ def until(condition: Callable[[], bool], seconds_max: float = 30.0) -> None:
     while not condition():
         assert time.monotonic() < deadline, condition
         time.sleep(0.05)  # noqa: TID251 - a test's own thread, not a node's
+
+
+def name_servers(cluster: RunningCluster) -> str:
+    """What RocketMQ's programs take.
+
+    Not the client ports, which answer the same: a consumer that has asked one for routes, before
+    it knows that a broker is there, sends no heartbeat on that connection for up to 30 s, and its
+    pulls end with SUBSCRIPTION_NOT_EXIST if that broker becomes the master.
+    """
+    return ";".join(f"{node.address}:{NAME_SERVER_PORT}" for node in cluster.spec.nodes)
 
 
 # Clients
@@ -104,7 +115,7 @@ def test_rocketmqs_clients_go_on_when_the_master_is_killed_and_when_it_is_moved(
     By default they look every 30 s, and fail or pause for so long: nothing makes them look sooner.
     """
     with running_fenced_cluster(tmp_path) as cluster:
-        probe = start_java("SwitchProbe", ";".join(cluster.name_servers), "TopicJava", 1000)
+        probe = start_java("SwitchProbe", name_servers(cluster), "TopicJava", 1000)
         sends = Sends(probe)
         assert sends.read_until_ok(50) == []
         killed = cluster.kill_master()
@@ -231,7 +242,7 @@ def test_a_rocketmq_broker_learns_from_name_servers_whom_to_follow(
         names = [node.name for node in cluster.spec.nodes]
         old = cluster.wait_for_master()
         producer.send(tandem.Message("T", b"one"))
-        servers, port = ";".join(cluster.name_servers), 20_911
+        servers, port = name_servers(cluster), 20_911
         place = ("DefaultCluster", "broker-a", 10, LEARNER_IP, port, slave, COMMIT_LOG_BYTES)
         broker = Broker(start_java("BrokerProbe", servers, *place, classpath=broker_classpath))
         until(lambda: broker.end == statuses(cluster, old)[0].log_end, 60)
