@@ -10,6 +10,7 @@ import errno
 import fcntl
 import importlib.util
 import os
+import secrets
 import shutil
 import socket
 import subprocess
@@ -57,6 +58,10 @@ _FILE_KEYS: Final = (
 """Paths of a cluster file that count from where it lies."""
 
 LIBRARIES: Final = ("jinja2", "matplotlib", "pyarrow")
+
+
+CLUSTER_NAME_DEFAULT: Final = "DefaultCluster"
+"""Of a file that gives none."""
 
 
 class Replicated(msgspec.Struct, frozen=True):
@@ -343,13 +348,18 @@ def write_config(
     """Write the cluster file of this drill: the same, with all data below `out`.
 
     So a drill never touches the data of a cluster that uses the same file. `settings` are sections
-    that scenarios need; `pairs` is how nodes reach each other by way of the fault proxy.
+    that scenarios need; `pairs` is how nodes reach each other by way of the fault proxy. On an etcd
+    it has a name of its own: under the same one it would take the records of the real cluster, and
+    the next drill those of this one.
 
     Raises:
         BadOptionsError: `out` does not take it.
     """
     document = yaml.safe_load(config.read_text(encoding="utf-8"))
     document["cluster"] = {**(document.get("cluster") or {}), "data_directory": str(out / "data")}
+    if (document.get("coordinator") or {}).get("kind") == "etcd":
+        name = document["cluster"].get("name", CLUSTER_NAME_DEFAULT)
+        document["cluster"]["name"] = f"{name[:40]}-drill-{secrets.token_hex(4)}"
     for section, keys in (settings or {}).items():
         document[section] = {**(document.get(section) or {}), **keys}
     for section, key in _FILE_KEYS:

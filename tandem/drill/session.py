@@ -101,7 +101,7 @@ def run(options: DrillOptions) -> int:
             options=options,
             plan=Plan(
                 config=own.file,
-                cluster=spec.name,
+                cluster=own.name,
                 group=group,
                 coordinator=settings.coordinator,
                 slave_timeout_ms=settings.replication.slave_timeout_ms,

@@ -327,6 +327,21 @@ def test_the_drill_keeps_its_data_to_itself(tmp_path: Path) -> None:
     assert written["nodes"] == [{"name": "a"}, {"name": "b"}]
 
 
+def test_a_drill_on_an_etcd_has_a_name_of_its_own(tmp_path: Path) -> None:
+    config = tmp_path / "mine.yaml"
+    config.write_text(
+        "cluster: {name: real}\n"
+        "coordinator: {kind: etcd, endpoints: ['http://127.0.0.1:2379']}\n"
+        "groups: {a: {}}\n"
+        "nodes: [{name: a-0, group: a, broker_id: 0, address: 127.0.0.1}]\n"
+    )
+
+    first, second = (read_spec(write_config(config, tmp_path)).name for _ in range(2))
+
+    assert first != second
+    assert first.startswith("real-drill-")
+
+
 @pytest.mark.parametrize("head", ["", "cluster:\n", "cluster: {}\n"])
 def test_a_file_without_a_data_directory_gets_one(tmp_path: Path, head: str) -> None:
     config = tmp_path / "mine.yaml"
