@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import yaml
 
-from tandem.cluster.spec import ClusterSpec, GroupSpec, NodeSpec
+from tandem.cluster.spec import ClusterSpec, GroupSpec, NodeSpec, read_spec
 from tandem.drill.errors import BadOptionsError, MissingRequirementError
 from tandem.drill.fault_proxy import ProxiedPair
 from tandem.drill.outcomes import FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE
