@@ -23,6 +23,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tests.sim.checker import Outcome
+from tests.sim.fenced_faults import FAULTS
 from tests.sim.fenced_simulation import draw_fenced_settings, run_fenced_seed
 from tests.sim.shrink import Shrinker, scenario_text
 from tests.sim.simulation import run_seed
@@ -124,7 +125,9 @@ def campaign(
 
 
 def _show(console: Console, reports: list[SeedReport], seconds: float, *, is_classic: bool) -> None:
-    console.print(_hit_table(reports))
+    hit = Counter(name for report in reports for name in report.hit)
+    hit.update(dict.fromkeys(() if is_classic else FAULTS, 0))
+    console.print(_hit_table(hit, len(reports)))
     console.print(_outcome_table(reports))
     failed = [report for report in reports if report.findings]
     per_minute = len(reports) / seconds * 60 if seconds else 0.0
@@ -132,6 +135,7 @@ def _show(console: Console, reports: list[SeedReport], seconds: float, *, is_cla
         f"{len(reports)} seeds, {len(failed)} failed, {per_minute:.0f} seeds per minute,"
         f" {sum(r.virtual_seconds for r in reports) / 3600:.1f} hours of virtual time"
     )
+    console.print(_rare_faults(hit, len(reports)), markup=False)
     option = "" if is_classic else "--fenced "
     for report in failed[:FAILURES_SHOWN_MAX]:
         kinds = ", ".join(report.kinds)
@@ -139,13 +143,19 @@ def _show(console: Console, reports: list[SeedReport], seconds: float, *, is_cla
         console.print(line, markup=False, soft_wrap=True)
 
 
-def _hit_table(reports: list[SeedReport]) -> Table:
-    hit = Counter(name for report in reports for name in report.hit)
+def _hit_table(hit: Counter[str], seed_count: int) -> Table:
     table = Table("fault", "seeds", "share", title="faults that did something")
     for name, count in hit.most_common():
-        share = count / len(reports)
+        share = count / seed_count
         table.add_row(name, str(count), f"{share:.1%}{'' if share >= HIT_SHARE_MIN else '  < 1 %'}")
     return table
+
+
+def _rare_faults(hit: Counter[str], seed_count: int) -> str:
+    rare = [name for name, count in hit.most_common() if count < HIT_SHARE_MIN * seed_count]
+    if not rare:
+        return f"each of {len(hit)} kinds of faults did something in 1 % of the seeds or more"
+    return f"in less than 1 % of the seeds: {', '.join(rare)}"
 
 
 def _outcome_table(reports: list[SeedReport]) -> Table:

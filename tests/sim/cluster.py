@@ -228,10 +228,10 @@ class SimulatedCluster:
                 self.start(node.name)
 
     def _note_crash(self, node: SimulatedNode, error: BaseException) -> None:
-        text = "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in _leaves(error))
+        text = "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in leaves(error))
         excused = node.disk_was_hurt and all(
             isinstance(leaf, StoreError | OSError) and not isinstance(leaf, CorruptLogError)
-            for leaf in _leaves(error)
+            for leaf in leaves(error)
         )
         self._trace.note(node.name, f"ended by itself: {text}")
         self.crashes.append(Crash(node.name, trio.current_time(), text, excused))
@@ -437,9 +437,9 @@ class SimulatedCluster:
                 self.reports.append(Report(slave.name, report, end, trio.current_time()))
 
 
-def _leaves(error: BaseException) -> list[BaseException]:
+def leaves(error: BaseException) -> list[BaseException]:
     if isinstance(error, BaseExceptionGroup):
-        return [leaf for part in error.exceptions for leaf in _leaves(part)]
+        return [leaf for part in error.exceptions for leaf in leaves(part)]
     return [error]
 
 

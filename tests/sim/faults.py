@@ -35,7 +35,10 @@ In fenced groups as well, where FROM, TO may also be `coordinator` and `all`:
     stall-ha FROM TO        nothing arrives on replication links in this direction
     heal-ha FROM TO
     flip-wire FROM TO       one bit of what is sent next on a replication link
-    flip-tail NODE          one bit of the last record of a stopped node
+    flip-tail NODE          one bit of one of the last records of a stopped node
+    promote NODE            the master of the moment is ordered to hand over to it
+    resign NODE             it is ordered to give up mastership
+    rejoin NODE             it is ordered to set its store aside and to copy the log anew
     revoke NODE             its lease ends, as when a supervisor takes it for dead
     coordinator-leader SECONDS      answers nobody for so long; then all leases run in full
     coordinator-stop
@@ -43,6 +46,7 @@ In fenced groups as well, where FROM, TO may also be `coordinator` and `all`:
     lose-replies NODE N     the next N answers to it get lost, after the work was done
     break-watches           streams of events end
     late-watches SECONDS    ... or are late
+    lose-epochs NODE        the epoch file of a stopped node and its copy are gone
     save-coordinator        what `restore-coordinator` sets it back to
     restore-coordinator
 """
@@ -87,6 +91,9 @@ FENCED_VERBS: Final = {
     "heal-ha": 2,
     "flip-wire": 2,
     "flip-tail": 1,
+    "promote": 1,
+    "resign": 1,
+    "rejoin": 1,
     "revoke": 1,
     "coordinator-leader": 1,
     "coordinator-stop": 0,
@@ -94,6 +101,7 @@ FENCED_VERBS: Final = {
     "lose-replies": 2,
     "break-watches": 0,
     "late-watches": 1,
+    "lose-epochs": 1,
     "save-coordinator": 0,
     "restore-coordinator": 0,
 }

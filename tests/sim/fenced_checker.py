@@ -23,6 +23,7 @@ LATE            SEND_OK was decided after the lease had ended
 TWO_MASTERS     two nodes decided SEND_OK, or opened, in one epoch
 UNELECTED       a master opened in an epoch that the coordinator had not given it
 EPOCH_JUMPED    the recorded epoch fell, rose by more than one, or changed hands without rising
+USURPED         the record was changed in the name of a master who was none any more
 ISR_TOO_SMALL   the recorded ISR was shrunk below min_isr
 PROMISE_BROKEN  a promise fell, or bytes from an older master were appended after it
 CONFIRM_FELL    within the life of a node, or from one master to the next
@@ -93,6 +94,7 @@ class Kind(enum.Enum):
     TWO_MASTERS = enum.auto()
     UNELECTED = enum.auto()
     EPOCH_JUMPED = enum.auto()
+    USURPED = enum.auto()
     ISR_TOO_SMALL = enum.auto()
     PROMISE_BROKEN = enum.auto()
     NOT_DURABLE = enum.auto()
@@ -281,6 +283,8 @@ def _check_states(states: list[StateSeen]) -> Iterator[Finding]:
         if rise not in (0, 1) or (rise == 0 and new.master != old.master):
             text = f"{where}: epoch {old.epoch} of {old.master}, then {new.epoch} of {new.master}"
             yield Finding(Kind.EPOCH_JUMPED, text)
+        if rise == 0 and not after.was_led:
+            yield Finding(Kind.USURPED, f"{where}: {new.master} of epoch {new.epoch}: {new.reason}")
         if len(new.isr) < min(new.min_isr, len(old.isr)):
             text = f"{where}: {sorted(old.isr)} shrank to {sorted(new.isr)}"
             yield Finding(Kind.ISR_TOO_SMALL, f"{text}, min_isr is {new.min_isr}")

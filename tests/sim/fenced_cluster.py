@@ -26,7 +26,7 @@ from ha.events import (
     TruncationDecided,
 )
 from node.config import ClusterConfig
-from store.errors import StoreError
+from store.errors import CorruptLogError, StoreError
 from store.truncation import pending_intent
 from tandem.coordinator.kv import Change, Item, StoreImage
 from tandem.wire.group_state import GroupKeys, GroupState, decode_leader, decode_state
@@ -38,6 +38,7 @@ from tests.sim.cluster import (
     NodeSeams,
     SimulatedCluster,
     SimulatedNode,
+    leaves,
     read_log,
 )
 from tests.sim.faults import Instruction
@@ -57,8 +58,10 @@ from tests.sim.fenced_history import (
     StateSeen,
     walk_fenced_log,
 )
+from tests.sim.fenced_operator import REMEDY_SECONDS, Operator
 from tests.sim.log_tail import LogTail
 from tests.sim.trace import Trace
+from tests.sim.workload import ClientMachine
 from tests.support.simulated_coordinator import EXPIRED, HELD, REVOKED, SimulatedCoordinator
 from tests.support.simulated_network import SimulatedNetwork
 
@@ -66,11 +69,15 @@ if TYPE_CHECKING:
     from tests.support.simulated_disk import SimulatedDisk
 
 COORDINATOR_IP: Final = "127.0.3.1"
+OPERATOR_IP: Final = "127.0.2.7"
 HA_CHANNEL: Final = "/ha"
 
 ROLES: Final = ("first", "second", "third", "fourth", "fifth")
 """How scenarios name the nodes: `first` is the master when the load begins."""
 
+
+FLIPPED_MAX: Final = 6
+"""One of so many last records has its bit flipped; they are those that a start looks at."""
 
 REAP_SECONDS: Final = 0.2
 """From the death of a process to when its supervisor has ended its lease."""
@@ -93,6 +100,8 @@ class _Traits:
         """Its disk may have lost something, and it has not looked yet."""
         self.was_hurt = False
         """The same at any time before."""
+        self.is_spoiled = False
+        """A bit of its log was flipped: it may refuse to start."""
         self.waiting: list[_Waiting] = []
         self.leader_lease = 0
         self.tails: tuple[SimulatedDisk, LogTail, LogTail] | None = None
@@ -126,11 +135,18 @@ class FencedCluster(SimulatedCluster):
         """Faults that did something, and how often."""
         self.group_keys = GroupKeys(config.cluster.name, next(iter(config.groups)))
         self.roles: dict[str, str] = {}
+        self.operator = Operator(
+            ClientMachine(network.machine(OPERATOR_IP), self._name_servers(), salt=7),
+            nursery,
+            told=self._hit,
+            note=lambda text: trace.note("operator", text),
+        )
         self.quiet_until = 0.0
         """Producers send nothing before."""
         self._is_supervised = is_supervised
         self._traits = {name: _Traits() for name in self.nodes}
         self._state: GroupState | None = None
+        self._led_by = ""
         self._saved: StoreImage | None = None
         self.coordinator = SimulatedCoordinator(
             COORDINATOR_IP,
@@ -143,6 +159,9 @@ class FencedCluster(SimulatedCluster):
         network.channels = {node.config.node.replication_port: HA_CHANNEL for node in self.all}
         network.garble = self._garble
         self._flips: dict[tuple[str, str], int] = {}
+
+    def _name_servers(self) -> list[str]:
+        return [f"{node.ip}:{node.config.node.name_server_port}" for node in self.all]
 
     @property
     def all(self) -> list[SimulatedNode]:
@@ -347,12 +366,13 @@ class FencedCluster(SimulatedCluster):
             self._count_down(node, "kill-at-coordinator")
 
     def _changed(self, change: Change) -> None:
+        led_by, self._led_by = self._led_by, self._leader_name()
         for item in change.puts:
             key = item.key.decode()
             if key == self.group_keys.state:
                 self._state = decode_state(item.value)
                 self._trace.note("coordinator", str(self._state))
-                self.history.states.append(self._state_seen(change, self._state))
+                self.history.states.append(self._state_seen(change, self._state, led_by))
                 self._look_at_members(list(self._state.isr))
             elif key == self.group_keys.leader:
                 leader = decode_leader(item.value)
@@ -361,10 +381,15 @@ class FencedCluster(SimulatedCluster):
             elif key.startswith(self.group_keys.nodes):
                 self._looked(key.removeprefix(self.group_keys.nodes))
 
-    def _state_seen(self, change: Change, state: GroupState) -> StateSeen:
+    def _state_seen(self, change: Change, state: GroupState, led_by: str) -> StateSeen:
         leader = self.coordinator.item(self.group_keys.leader)
         record = decode_leader(leader.value) if leader is not None else None
-        return StateSeen(trio.current_time(), change.revision, state, record)
+        was_led = led_by == state.master
+        return StateSeen(trio.current_time(), change.revision, state, record, was_led)
+
+    def _leader_name(self) -> str:
+        item = self.coordinator.item(self.group_keys.leader)
+        return decode_leader(item.value).node if item is not None else ""
 
     def _looked(self, name: str) -> None:
         """A node that has said who it is has looked at its disk."""
@@ -523,7 +548,7 @@ class FencedCluster(SimulatedCluster):
         return b"".join((data[:at], bytes((flipped,)), data[at + 1 :]))
 
     def _flip_tail(self, name: str) -> None:
-        """Flip a bit in the body of a stopped node's last message: what its CRC is for."""
+        """Flip a bit in the body of one of a stopped node's last messages: what a CRC is for."""
         node = self.nodes[name]
         data = read_log(node)
         records = walk_fenced_log(data).records
@@ -531,14 +556,44 @@ class FencedCluster(SimulatedCluster):
             return
         self._hit("flip-tail")
         self._hurt(name)
-        last = records[-1]
-        message, _ = decode_message(data, last.physical_offset)
-        body_at = data.index(message.body, last.physical_offset)
-        at = self._chance.randrange(body_at, body_at + len(message.body))
+        self._traits[name].is_spoiled = True
         file_bytes = node.config.cluster.store.mapped_file_size_commit_log_bytes
+        last_file = records[-1].physical_offset // file_bytes
+        chosen = self._chance.choice(
+            [r for r in records[-FLIPPED_MAX:] if r.physical_offset // file_bytes == last_file]
+        )
+        message, _ = decode_message(data, chosen.physical_offset)
+        body_at = data.index(message.body, chosen.physical_offset)
+        at = self._chance.randrange(body_at, body_at + len(message.body))
+        self._trace.note("fault", f"flips a bit of byte {at} of {len(data)} of {name}")
         file = node.disk.open(f"{node.directory}/commitlog/{at - at % file_bytes:020d}")
         file.buffer[at % file_bytes] ^= 1 << self._chance.randrange(8)
         file.sync()
+
+    def _note_crash(self, node: SimulatedNode, error: BaseException) -> None:
+        """See `SimulatedCluster._note_crash`. A log that rotted is refused, and moved away."""
+        if self._traits[node.name].is_spoiled and any(
+            isinstance(leaf, CorruptLogError) for leaf in leaves(error)
+        ):
+            self._hit("store moved away")
+            self._trace.note(node.name, f"is moved away: {error}")
+            self.network.timeline.call_later(REMEDY_SECONDS, lambda: self._remedy(node.name))
+        else:
+            super()._note_crash(node, error)
+
+    def _remedy(self, name: str) -> None:
+        if not self.nodes[name].is_up:
+            self.wipe(name)
+            self.start(name)
+
+    def wipe(self, name: str) -> None:
+        """See `SimulatedCluster.wipe`."""
+        super().wipe(name)
+        self._traits[name].is_spoiled = False
+
+    def _promote(self, name: str) -> None:
+        master = self._resolved_name(MASTER)
+        self.operator.order(self.nodes[master], "promote", name)
 
     def _end_lease(self, name: str) -> None:
         self._hit("revoke")
@@ -563,6 +618,12 @@ class FencedCluster(SimulatedCluster):
     def _delay_watches(self, seconds: str) -> None:
         self._hit("late-watches")
         self.coordinator.watch_delay_seconds = float(seconds)
+
+    def _lose_epochs(self, name: str) -> None:
+        node = self.nodes[name]
+        assert not node.is_up
+        for suffix in ("", ".bak"):
+            node.disk.remove(f"{node.directory}/epochFileCheckpoint{suffix}")
 
     def _save_coordinator(self) -> None:
         self._saved = self.coordinator.store.image()
@@ -631,6 +692,9 @@ _ACTIONS: Final[dict[str, Callable[..., None]]] = {
     "boottime": FencedCluster._boottime,
     "flip-wire": FencedCluster._flip_wire,
     "flip-tail": FencedCluster._flip_tail,
+    "promote": FencedCluster._promote,
+    "resign": lambda self, name: self.operator.order(self.nodes[name], "resign"),
+    "rejoin": lambda self, name: self.operator.order(self.nodes[name], "rejoin"),
     "revoke": FencedCluster._end_lease,
     "coordinator-leader": FencedCluster._change_leader,
     "coordinator-stop": FencedCluster._stop_coordinator,
@@ -638,6 +702,7 @@ _ACTIONS: Final[dict[str, Callable[..., None]]] = {
     "lose-replies": FencedCluster._lose_replies,
     "break-watches": FencedCluster._break_watches,
     "late-watches": FencedCluster._delay_watches,
+    "lose-epochs": FencedCluster._lose_epochs,
     "save-coordinator": FencedCluster._save_coordinator,
     "restore-coordinator": FencedCluster._restore_coordinator,
 }

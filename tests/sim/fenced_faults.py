@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from tests.sim.faults import Instruction
+from tests.sim.faults import FENCED_VERBS, Instruction
 
 COORDINATOR: Final = "coordinator"
 ALL: Final = "all"
@@ -31,6 +31,21 @@ MASTER_EVENTS: Final = (
 SLAVE_EVENTS: Final = ("Promised", "FrameTaken", "ReplicaReported", "TruncationDecided")
 
 
+BY_HAND: Final = frozenset(
+    {"wipe", "quiet", "lose-epochs", "save-coordinator", "restore-coordinator"}
+)
+"""What only scenarios do."""
+
+ENDINGS: Final = frozenset({"start", "heal", "heal-ha", "disk-ok", "coordinator-start"})
+
+FAULTS: Final = (
+    *(verb for verb in FENCED_VERBS if verb not in BY_HAND | ENDINGS | {"kill-at-event"}),
+    *(f"kill-at-event {name}" for name in dict.fromkeys((*MASTER_EVENTS, *SLAVE_EVENTS))),
+    "store moved away",
+)
+"""Names under which a run notes the faults that did something."""
+
+
 class FencedFaultMix(msgspec.Struct, frozen=True):
     """Which faults a plan may hold."""
 
@@ -39,8 +54,8 @@ class FencedFaultMix(msgspec.Struct, frozen=True):
     powered: tuple[str, ...] = ()
     """Nodes that may lose power."""
     lease_seconds: float = 2.0
-    spoils_tails: bool = False
-    """Bits of a stopped node's log may flip. Only where others must have all it has."""
+    spoiled: tuple[str, ...] = ()
+    """Nodes whose logs may rot while they are stopped: only where others must have all of it."""
 
 
 class _Planner:
@@ -84,7 +99,10 @@ class _Planner:
             (1, self._clock),
             (1, self._boottime),
             (2, self._flip_wire),
-            (1 if self._mix.spoils_tails else 0, self._flip_tail),
+            (2 if self._mix.spoiled else 0, self._flip_tail),
+            (2, self._promote),
+            (1, self._resign),
+            (2, self._rejoin),
             (1, self._revoke),
             (2, self._coordinator_leader),
             (1, self._coordinator_stop),
@@ -255,10 +273,19 @@ class _Planner:
         ends = self._chance.sample(list(self._nodes), 2)
         self._add(at, "flip-wire", *ends)
 
+    def _promote(self, at: float) -> None:
+        self._add(at, "promote", self._any_node())
+
+    def _resign(self, at: float) -> None:
+        self._add(at, "resign", self._node())
+
+    def _rejoin(self, at: float) -> None:
+        self._add(at, "rejoin", self._any_node())
+
     def _flip_tail(self, at: float) -> None:
-        node = self._node()
+        node = self._chance.choice(self._mix.spoiled)
         down = max(0.5, self._down_time())
-        self._add(at, "kill", node)
+        self._add(at, self._chance.choice(("kill", "kill", "stop")), node)
         self._add(at + down - 0.1, "flip-tail", node)
         self._add(at + down, "start", node)
 

@@ -166,6 +166,8 @@ class StateSeen(msgspec.Struct, frozen=True):
     revision: int
     state: GroupState
     leader: LeaderRecord | None
+    was_led: bool = True
+    """Until this change the leader record was that of the recorded master."""
 
 
 class ReadSeen(msgspec.Struct, frozen=True):

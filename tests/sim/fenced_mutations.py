@@ -7,29 +7,36 @@ A mutant counts as caught when a run has any finding: the code as it is has none
 
 import multiprocessing
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
 import msgspec
+import trio
 from rich.console import Console
 from rich.table import Table
 
 import ha.election
 from ha.coordinator_session import CoordinatorSession
+from ha.election import Follow, Run
 from ha.epoch_file import EpochEntry, EpochFile
 from ha.fenced_client import FencedClient
 from ha.fenced_connection import FencedConnection
+from ha.fenced_ha_service import FencedHAService
 from ha.fenced_master import FencedMaster
 from ha.in_sync_replicas import InSyncReplicas
 from ha.lease import LeaseDeadline
 from ha.replica_file import ReplicaFile
 from ha.replica_follower import ReplicaFollower
 from ha.replica_server import ReplicaLink, ReplicaServer
+from node.group_journal import GroupJournal
+from store.consume_queue_store import AnyConsumeQueue
 from store.flush_service import FlushService
 from store.message_reads import MessageReads
+from store.store_recovery import StoreRecovery
 from store.truncation import Truncation
 from tandem.coordinator.interface import Compare, Delete, Put
+from tandem.wire.system_topics import JOURNAL_TOPIC
 from tests.sim.fenced_simulation import run_fenced_seed
 
 SEEDS_MAX = 500
@@ -39,11 +46,12 @@ Replacement = Callable[[Callable[..., Any]], Any]
 
 
 class FencedMutation(msgspec.Struct, frozen=True):
-    """One mistake: what is replaced, and by what."""
+    """One mistake: what is replaced, and by what; `also`: what would make up for it."""
 
     owner: object
     name: str
     replacement: Replacement
+    also: "FencedMutation | None" = None
 
     @contextmanager
     def applied(self) -> Iterator[None]:
@@ -51,7 +59,8 @@ class FencedMutation(msgspec.Struct, frozen=True):
         real = vars(self.owner)[self.name]
         setattr(self.owner, self.name, self.replacement(real))
         try:
-            yield
+            with self.also.applied() if self.also else nullcontext():
+                yield
         finally:
             setattr(self.owner, self.name, real)
 
@@ -226,6 +235,51 @@ def _draws_the_same_name(real: Callable[..., Any]) -> Any:  # noqa: ANN401
     return lambda self: "0" * 16
 
 
+def _promises_and_goes_on_following(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    del real
+
+    async def until_decided_otherwise(
+        self: FencedHAService, decision: Follow, scope: trio.CancelScope
+    ) -> None:
+        while not isinstance(other := self._decide(), Run | Follow) or other == decision:
+            with trio.move_on_after(0.02):
+                await self.session.changed.wait()
+        if isinstance(other, Run):
+            self.own.promise(other.epoch)
+            await trio.sleep(0.3)
+        scope.cancel()
+
+    return until_decided_otherwise
+
+
+def _does_nothing(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    del real
+    return lambda *_: None
+
+
+def _reads_its_whole_journal(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def end_of(self: MessageReads, queue: AnyConsumeQueue) -> object:
+        return queue.next_offset if queue.topic == JOURNAL_TOPIC else real(self, queue)
+
+    return end_of
+
+
+def _answers_commits_at_once(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    del real
+
+    def when_confirmed(self: GroupJournal, _: float, done: Callable[[str], None]) -> None:
+        done(self._flush_now())
+
+    return when_confirmed
+
+
+def _takes_damage_for_a_torn_end(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def started(self: ReplicaFile, boot_id: str, level: object, log_end: int, *_: str) -> object:
+        return real(self, boot_id, level, log_end)
+
+    return started
+
+
 MUTATIONS: dict[str, FencedMutation] = {
     "min_isr acknowledgements are enough, whoever they are from": FencedMutation(
         InSyncReplicas, "_advance", _counts_acks_not_members
@@ -280,6 +334,24 @@ MUTATIONS: dict[str, FencedMutation] = {
     ),
     "every new life has the same incarnation": FencedMutation(
         ReplicaFile, "_draw", _draws_the_same_name
+    ),
+    "a candidate promises, and follows the old master on": FencedMutation(
+        FencedHAService,
+        "_until_decided_otherwise",
+        _promises_and_goes_on_following,
+        FencedMutation(ReplicaFollower, "_expect_current", _does_nothing),
+    ),
+    "the journal is applied above the confirm offset": FencedMutation(
+        MessageReads, "_end_of", _reads_its_whole_journal
+    ),
+    "commits are answered before they are confirmed": FencedMutation(
+        GroupJournal, "when_confirmed", _answers_commits_at_once
+    ),
+    "a damaged record at the end is taken for a torn one": FencedMutation(
+        ReplicaFile, "started", _takes_damage_for_a_torn_end
+    ),
+    "what a failed sync gave up is not written again": FencedMutation(
+        StoreRecovery, "_write_again", _does_nothing
     ),
 }
 

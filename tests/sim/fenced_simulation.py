@@ -64,6 +64,9 @@ END_SECONDS: Final = 2.0
 LONG_CHANCE: Final = 0.1
 """Share of the seeds whose faults last as long as they want, and that are watched long after."""
 
+CONFIRMED_SECONDS: Final = 0.2
+"""Slaves, from which may be read, too, know by then what is confirmed."""
+
 LOOK_SECONDS: Final = 2.0
 TOPICS_MAX: Final = 4
 
@@ -157,11 +160,13 @@ def draw_fenced_settings(seed: int, node_count: int | None = None) -> FencedSett
     names = [f"{GROUP}-{index}" for index in range(nodes)]
     producers = _draw_producers(chance)
     lease_ttl_ms = chance.choice((2_000, 2_000, 2_000, 5_000))
+    powered = _draw_powered(chance, names, ack_level, min_isr)
     mix = FencedFaultMix(
         duration_seconds=chance.choice((1.5, 3.0, 5.0)),
-        powered=_draw_powered(chance, names, ack_level, min_isr),
+        powered=powered,
         lease_seconds=lease_ttl_ms / 1000,
-        spoils_tails=False,
+        # One node, and where an acknowledgement means "written" that which may lose power.
+        spoiled=powered[-1:] if min_isr > 1 else (),
     )
     clients = [producer.ip for producer in producers]
     plan = plan_fenced_faults(random.Random(f"fenced plan {seed}"), names, clients, mix)
@@ -351,13 +356,22 @@ class FencedSimulation:
                 await trio.sleep(0.05)
         self.cluster.bind_roles()
         readers = trio.CancelScope()
-        nursery.start_soon(self._read, readers)
+        group = GroupReader(
+            "group",
+            self._client_machine("127.0.2.1"),
+            chance=self._chance("reader"),
+            history=self.history,
+        )
+        nursery.start_soon(self._read, readers, group)
         self.load_started_at = trio.current_time()
         healed_at = await self._load_and_faults()
         await self._probe(healed_at)
         await self._wait_for_all()
         readers.cancel()
+        await trio.sleep(CONFIRMED_SECONDS)
         await self._drain()
+        with trio.move_on_after(LOOK_SECONDS):
+            await group.ask()
 
     async def _load_and_faults(self) -> float:
         """Heal while the last sends are still under way; return when that was."""
@@ -391,13 +405,7 @@ class FencedSimulation:
             trace=self.trace,
         )
 
-    async def _read(self, scope: trio.CancelScope) -> None:
-        group = GroupReader(
-            "group",
-            self._client_machine("127.0.2.1"),
-            chance=self._chance("reader"),
-            history=self.history,
-        )
+    async def _read(self, scope: trio.CancelScope, group: GroupReader) -> None:
         following = FollowingReader(
             "following", self._client_machine("127.0.2.2"), history=self.history
         )

@@ -233,11 +233,25 @@ class GroupReader:
             await consumer.update_consume_offset(
                 queue, result.next_begin_offset, timeout_ms=COMMIT_TIMEOUT_MS
             )
+            self._note(queue.queue_id, result.next_begin_offset)
         if self._chance.random() < ASK_CHANCE:
-            offset = await consumer.fetch_consume_offset(queue)
-            self._history.offsets.append(
-                OffsetSeen(trio.current_time(), self._name, queue.queue_id, offset or 0)
-            )
+            self._note(queue.queue_id, await consumer.fetch_consume_offset(queue) or 0)
+
+    def _note(self, queue_id: int, offset: int) -> None:
+        """A commit that was answered stands, and so does what was told: neither goes back."""
+        self._history.offsets.append(OffsetSeen(trio.current_time(), self._name, queue_id, offset))
+
+    async def ask(self) -> None:
+        """Ask once more for every queue, when all is over; until somebody has answered."""
+        async with self._machine.consumer(self._name) as consumer:
+            while True:
+                try:
+                    for queue in await consumer.fetch_message_queues(TOPIC):
+                        self._note(queue.queue_id, await consumer.fetch_consume_offset(queue) or 0)
+                except ClientError:
+                    await trio.sleep(RETRY_SECONDS)
+                else:
+                    return
 
 
 class FollowingReader:

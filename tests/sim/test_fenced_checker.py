@@ -351,6 +351,11 @@ def _epoch_stolen(run: Run) -> None:
     run.history.states.append(_state(4, 2, "c"))
 
 
+def _usurped(run: Run) -> None:
+    state = _state(4, 2, "b")
+    run.history.states.append(msgspec.structs.replace(state, was_led=False))
+
+
 def _isr_too_small(run: Run) -> None:
     run.history.states.append(_state(4, 2, "b", isr={"b": "ib"}))
 
@@ -452,6 +457,7 @@ PLANTED: dict[Callable[[Run], None], set[Kind]] = {
     _unelected: {Kind.UNELECTED},
     _epoch_jumped: {Kind.EPOCH_JUMPED},
     _epoch_stolen: {Kind.EPOCH_JUMPED},
+    _usurped: {Kind.USURPED},
     _isr_too_small: {Kind.ISR_TOO_SMALL},
     _promise_fell: {Kind.PROMISE_BROKEN},
     _promise_broken: {Kind.PROMISE_BROKEN},

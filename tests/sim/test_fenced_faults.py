@@ -3,22 +3,14 @@
 import random
 
 from tests.sim.faults import FENCED_VERBS, Instruction, parse_instruction
-from tests.sim.fenced_faults import FencedFaultMix, plan_fenced_faults
+from tests.sim.fenced_faults import BY_HAND, FencedFaultMix, plan_fenced_faults
 
 NODES = ["broker-a-0", "broker-a-1", "broker-a-2"]
 CLIENTS = ["127.0.1.1", "127.0.1.2"]
 
-BY_HAND = {
-    "wipe",
-    "quiet",
-    "save-coordinator",
-    "restore-coordinator",
-}
-"""What only scenarios do."""
-
 
 def _plan(seed: int, mix: FencedFaultMix | None = None) -> list[Instruction]:
-    chosen = mix or FencedFaultMix(powered=(NODES[1],), spoils_tails=True)
+    chosen = mix or FencedFaultMix(powered=(NODES[1],), spoiled=(NODES[1],))
     return plan_fenced_faults(random.Random(seed), NODES, CLIENTS, chosen)
 
 
