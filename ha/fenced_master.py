@@ -143,7 +143,8 @@ class FencedMaster:
             epoch=self.epoch,
             incarnation=incarnation,
             listener=self,
-            confirm=lambda: self.isr.confirm,
+            # What was told here, too: once mastership has ended, nothing is confirmed any more.
+            confirm=lambda: self._told_confirm,
             flush_wanted=lambda: self._flush_wanted,
             random=random,
         )
