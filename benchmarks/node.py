@@ -431,7 +431,18 @@ def group_of_three(kind: str) -> Iterator[RunningCluster]:
             sys.exit(f"the first message was answered {result.status.name}: {result.reason}")
         for node in cluster.spec.nodes:
             wait_for(cluster.store_directory(node.name) / "commitlog" / f"{0:020d}")
+        trio.run(until_idle, cluster)
         yield cluster
+
+
+async def until_idle(cluster: RunningCluster) -> None:
+    """Wait until the files that come next have been touched."""
+    with trio.move_on_after(20):
+        while True:
+            before = cpu_seconds(cluster)
+            await trio.sleep(0.5)
+            if cpu_seconds(cluster) < before + 0.05:
+                return
 
 
 def loaded(cluster: RunningCluster, frames: list[bytes], seconds: float) -> Turn:
