@@ -63,10 +63,9 @@ class LogTail:
         size, magic = _HEAD.unpack_from(buffer, position)
         if magic == BLANK_MAGIC_CODE:
             return file_size - position if size == file_size - position else 0
-        if magic not in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2) or position + size > file_size:
+        fits = 28 + _PHYSICAL_OFFSET.size <= size <= file_size - position  # torn ones may not
+        if magic not in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2) or not fits:
             return 0
-        if size < 28 + _PHYSICAL_OFFSET.size:
-            return 0  # torn: what a power loss left of a record
         (at,) = _PHYSICAL_OFFSET.unpack_from(buffer, position + 28)
         return int(size) if at == offset else 0
 
