@@ -21,7 +21,7 @@ async def main(name_server: str, count: int) -> None:
                 print(f"{number}: {stored}: {error}")
             else:
                 where = f"{result.queue.broker_name} queue {result.queue.queue_id}"
-                # Anything but SEND_OK was in the master's log, too: the rest is unknown, not failed.
+                # Anything but SEND_OK was in the master's log, too: unknown, not failed.
                 print(f"{number}: {result.status.name} {where} offset {result.queue_offset}")
 
 
