@@ -196,11 +196,26 @@ class GroupJournal:
                 )
                 self.position = result.min_offset
                 continue
+            if result.status is GetMessageStatus.MESSAGE_WAS_REMOVING:
+                self._pass_over(result.next_begin_offset)
+                continue
             if result.status is not GetMessageStatus.FOUND:
                 break
             for message in decode_messages(b"".join(result.body)):
                 self._apply(message.queue_offset, decode_journal_record(message.body))
         self._answer()
+
+    def _pass_over(self, end: int) -> None:
+        """Go on behind records that cannot be read; those that are our own are known all the same.
+
+        A later snapshot has what the others said.
+        """
+        _log.error("the journal's records %d to %d cannot be read", self.position, end - 1)
+        for queue_offset, record in [each for each in self._pending if each[0] < end]:
+            self._apply(queue_offset, record)
+        self.position = end
+        if not self.tables.is_inside_snapshot:
+            self._safe_position = end
 
     def _apply(self, queue_offset: int, record: JournalRecord) -> None:
         was_inside = self.tables.is_inside_snapshot

@@ -392,6 +392,27 @@ async def test_a_commit_the_store_refuses_is_refused_and_forgotten() -> None:
     assert node.journal.tables.offsets == {"T@g": {0: 7}}
 
 
+@pytest.mark.parametrize("is_own", [True, False])
+async def test_a_record_that_has_rotted_holds_up_nobody(*, is_own: bool) -> None:
+    node = Node()
+    node.open_as_master(topic("T"))
+    node.journal.commit("T@g", 0, 7)
+    node.ask()
+    queue = node.store.queues.find(JOURNAL_TOPIC, 0)
+    assert queue is not None
+    last = node.store.commit_log.last_record_offset
+    file = node.store.commit_log.files.find_by_offset(last)
+    assert file is not None
+    file.buffer[last + 100] ^= 1
+    queue.confirmed_from = queue.next_offset  # as in files that the last recovery passed by
+    if not is_own:
+        node.journal._pending.clear()
+    node.confirm()
+    assert node.journal.position == queue.next_offset
+    assert node.journal.tables.offsets == ({"T@g": {0: 7}} if is_own else {})
+    assert node.answers == [""]
+
+
 async def test_a_damaged_state_file_is_told() -> None:
     disk = SimulatedDisk()
     disk.replace("s/config/groupJournal.json", b"{")
