@@ -566,9 +566,10 @@ class FencedHAService:
 
     def _resign(self, reason: str) -> None:
         """Step down because another should be master, and leave the field to others."""
-        if self.mastership is None or self.mastership.closed_because:
+        if self.mastership is None:
             return
         until = self._boottime() + self.config.resign_pause_ms / 1000
+        # It may be over already: of an order, the watch can tell before its own answer comes.
         self._step_down(reason)
         self.own.stand_back(until)
 

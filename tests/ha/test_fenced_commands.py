@@ -147,6 +147,19 @@ async def test_a_master_resigns_and_stands_back(autojump_clock: MockClock) -> No
         assert third.name != first.name
 
 
+async def test_one_that_learns_from_others_that_it_has_resigned_stands_back_too(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        first = await world.whole_group()
+        ha = first.ha
+        ha._step_down("its leader record is gone")
+        ha._resign("an operator asked it to resign")
+        assert ha.own.file.stands_back_until > trio.current_time()
+        second = await world.master(but=first.name)
+        assert second is not first
+
+
 async def test_nobody_resigns_without_another_who_could_be_master(
     autojump_clock: MockClock,
 ) -> None:
