@@ -568,7 +568,7 @@ class FencedCluster(SimulatedCluster):
         self._trace.note("fault", f"flips a bit of byte {at} of {len(data)} of {name}")
         file = node.disk.open(f"{node.directory}/commitlog/{at - at % file_bytes:020d}")
         file.buffer[at % file_bytes] ^= 1 << self._chance.randrange(8)
-        file.sync()
+        file.made_durable(file.content)
 
     def _note_crash(self, node: SimulatedNode, error: BaseException) -> None:
         """See `SimulatedCluster._note_crash`. A log that rotted is refused, and moved away."""

@@ -78,11 +78,13 @@ class _Planner:
     def plan(self) -> list[Instruction]:
         kinds: list[tuple[int, Callable[[float], None]]] = [
             (4, self._crash),
-            (3, self._crash_at_step),
-            (5, self._crash_at_event),
+            (4, self._crash_at_step),
+            (9, self._crash_at_event),
+            (2, self._crash_in_change),
+            (3, self._crash_in_cut),
             (3, self._crash_twice),
             (3, self._freeze),
-            (2, self._freeze_at_event),
+            (3, self._freeze_at_event),
             (2, self._isolate),
             (2, self._one_way),
             (3, self._ha_only),
@@ -96,18 +98,19 @@ class _Planner:
             (2, self._disk_slow),
             (2, self._disk_fails),
             (1, self._garbage),
-            (1, self._clock),
+            (2, self._clock),
             (1, self._boottime),
             (2, self._flip_wire),
             (2 if self._mix.spoiled else 0, self._flip_tail),
             (2, self._promote),
-            (1, self._resign),
-            (2, self._rejoin),
+            (2, self._resign),
+            (3, self._rejoin),
             (1, self._revoke),
+            (4, self._depose),
             (2, self._coordinator_leader),
             (1, self._coordinator_stop),
             (3, self._lose_replies),
-            (1, self._watches),
+            (2, self._watches),
         ]
         weights = [weight for weight, _ in kinds]
         for _ in range(self._chance.randint(1, self._mix.fault_count_max)):
@@ -172,6 +175,29 @@ class _Planner:
         back = at + self._chance.uniform(1.0, 4.0)
         for node in self._nodes:
             self._add(back + self._chance.choice((0.0, 0.5)), "start", node)
+
+    def _crash_in_change(self, at: float) -> None:
+        """A node dies and comes back: the set changes, and whoever changes it dies over that."""
+        name = self._chance.choice(("IsrChanging", "IsrChanged"))
+        for node in self._nodes:
+            self._add(at, "kill-at-event", node, name, self._chance.choice((1, 1, 2)))
+        self._add(at + 0.01, "kill", self._any_node())
+        back = at + self._chance.uniform(0.5, 1.5)
+        for node in self._nodes:
+            self._add(back, "start", node)
+
+    def _crash_in_cut(self, at: float) -> None:
+        """A master that writes on while it is cut off has to cut its log, and dies over that."""
+        node = self._node()
+        for other in self._nodes:
+            self._add(at, "kill-at-event", other, "TruncationDecided", 1)
+        healed = at + self._mix.lease_seconds * 1.2
+        for other in (*self._nodes, COORDINATOR):
+            for verb, time in (("stall", at), ("heal", healed)):
+                self._add(time, verb, node, other)
+                self._add(time, verb, other, node)
+        for other in self._nodes:
+            self._add(healed + 0.3, "start", other)
 
     def _freeze(self, at: float) -> None:
         self._add(at, "freeze", self._node(), round(self._long(), 3))
@@ -291,6 +317,13 @@ class _Planner:
 
     def _revoke(self, at: float) -> None:
         self._add(at, "revoke", self._node())
+
+    def _depose(self, at: float) -> None:
+        """A master loses its lease and does not hear of it: it goes on beside the next one."""
+        node = self._node()
+        self._add(at, "stall", COORDINATOR, node)
+        self._add(at + 0.001, "revoke", node)
+        self._add(at + self._mix.lease_seconds * 0.9, "heal", COORDINATOR, node)
 
     def _coordinator_leader(self, at: float) -> None:
         self._add(at, "coordinator-leader", self._chance.choice((0.1, 0.5, 1.5)))

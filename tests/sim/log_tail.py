@@ -8,6 +8,7 @@ from tests.support.simulated_disk import SimulatedDisk
 
 _HEAD: Final = struct.Struct(">II")
 _PHYSICAL_OFFSET: Final = struct.Struct(">q")
+_PHYSICAL_OFFSET_AT: Final = 28
 
 
 class LogTail:

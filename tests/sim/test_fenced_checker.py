@@ -199,6 +199,14 @@ def test_a_good_run_has_no_findings() -> None:
     assert Run().check() == []
 
 
+def test_another_record_of_an_acknowledged_message_may_be_cut_at_its_place() -> None:
+    """A producer tried again, and the next master had room for it where the last one had it."""
+    run = Run()
+    other = msgspec.structs.replace(RECORDS[4], content_crc=RECORDS[4].content_crc ^ 1)
+    run.change("cuts", 0, records=(other,))
+    assert run.check() == []
+
+
 def test_the_log_of_the_good_run_has_a_filler_in_it() -> None:
     assert len(WHOLE) > FILE_BYTES
     assert len(RECORDS) == 8
