@@ -5,10 +5,8 @@ with what is true at that moment: what lies on the disks, what the coordinator h
 instructions wait for an event: then the node dies in that very step, or stands still right after.
 """
 
-import json
 import random
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -18,19 +16,16 @@ from ha.epoch_file import EpochFile
 from ha.errors import HAError
 from ha.events import (
     AckDecided,
-    EpochAppended,
     HAEvent,
     MasterOpened,
-    Promised,
     ReplicaReported,
     TruncationDecided,
 )
 from node.config import ClusterConfig
 from store.errors import CorruptLogError, StoreError
-from store.truncation import pending_intent
 from tandem.coordinator.kv import Change, Item, StoreImage
 from tandem.wire.group_state import GroupKeys, GroupState, decode_leader, decode_state
-from tandem.wire.message import Host, decode_message
+from tandem.wire.message import Host
 from tests.sim.cluster import (
     Incarnation,
     LogLine,
@@ -42,6 +37,12 @@ from tests.sim.cluster import (
     read_log,
 )
 from tests.sim.faults import Instruction
+from tests.sim.fenced_disk import (
+    flip_bit_of_tail,
+    incarnation_of,
+    lose_epochs,
+    missing_on_disk,
+)
 from tests.sim.fenced_faults import ALL, COORDINATOR, MASTER
 from tests.sim.fenced_history import (
     AckSeen,
@@ -75,9 +76,6 @@ HA_CHANNEL: Final = "/ha"
 ROLES: Final = ("first", "second", "third", "fourth", "fifth")
 """How scenarios name the nodes: `first` is the master when the load begins."""
 
-
-FLIPPED_MAX: Final = 6
-"""One of so many last records has its bit flipped; they are those that a start looks at."""
 
 REAP_SECONDS: Final = 0.2
 """From the death of a process to when its supervisor has ended its lease."""
@@ -240,7 +238,7 @@ class FencedCluster(SimulatedCluster):
             return
         self._trace.note(node.name, str(event))
         self.history.events.append(NodeEvent(trio.current_time(), node.name, life, event))
-        missing = self._missing_on_disk(node, event)
+        missing = missing_on_disk(node, event)
         if missing:
             self.history.missing.append(NotDurableSeen(trio.current_time(), node.name, missing))
         match event:
@@ -275,25 +273,6 @@ class FencedCluster(SimulatedCluster):
                 pass
         self._count_event(node.name, type(event).__name__)
 
-    @staticmethod
-    def _missing_on_disk(node: SimulatedNode, event: HAEvent) -> str:
-        """Return what the event says is on disk, and is not; empty if it is."""
-        match event:
-            case Promised(epoch):
-                record = json.loads(node.disk.read(f"{node.directory}/replica.json") or b"{}")
-                promised = record.get("promised", 0)
-                return "" if promised >= epoch else f"promise {epoch}, on disk is {promised}"
-            case EpochAppended(epoch, start):
-                entries = EpochFile(node.disk, node.directory).entries
-                is_there = any((e.epoch, e.start) == (epoch, start) for e in entries)
-                return "" if is_there else f"epoch {epoch} from {start}, on disk are {entries}"
-            case TruncationDecided(cut):
-                intent = pending_intent(node.disk, node.directory)
-                is_there = intent is not None and intent.cut == cut
-                return "" if is_there else f"the intent to cut at {cut}"
-            case _:
-                return ""
-
     def _was_elected(self, epoch: int, name: str) -> bool:
         return any(
             (seen.state.epoch, seen.state.master) == (epoch, name) for seen in self.history.states
@@ -318,7 +297,7 @@ class FencedCluster(SimulatedCluster):
             stored={
                 name: self.extent(self.nodes[name])
                 for name, incarnation in isr.items()
-                if self._incarnation(self.nodes[name]) == incarnation
+                if incarnation_of(self.nodes[name]) == incarnation
             },
         )
 
@@ -328,13 +307,6 @@ class FencedCluster(SimulatedCluster):
             return HELD
         ended = self.coordinator.ended.get(self._traits[name].leader_lease)
         return EXPIRED if ended == EXPIRED else REVOKED
-
-    @staticmethod
-    def _incarnation(node: SimulatedNode) -> str:
-        data = node.disk.read(f"{node.directory}/replica.json")
-        with suppress(ValueError):
-            return str(json.loads(data or b"{}").get("incarnation", ""))
-        return ""
 
     def _cut_seen(self, node: SimulatedNode, cut: int, end: int, confirm: int) -> CutSeen:
         tail = self._tails(node)[0]
@@ -404,7 +376,7 @@ class FencedCluster(SimulatedCluster):
         for name in names:
             node = self.nodes[name]
             extent = self.extent(node)
-            is_member = name in isr and self._incarnation(node) == isr[name]
+            is_member = name in isr and incarnation_of(node) == isr[name]
             if is_member and extent.is_certain and extent.written < acknowledged:
                 self.history.lacking.append(
                     LackingSeen(trio.current_time(), name, extent.written, acknowledged)
@@ -418,7 +390,7 @@ class FencedCluster(SimulatedCluster):
     def electable(self) -> list[str]:
         """Return the members of the recorded ISR that are what was recorded."""
         isr = self._state.isr if self._state is not None else {}
-        return [n for n, inc in isr.items() if self._incarnation(self.nodes[n]) == inc]
+        return [n for n, inc in isr.items() if incarnation_of(self.nodes[n]) == inc]
 
     # Faults
 
@@ -548,27 +520,15 @@ class FencedCluster(SimulatedCluster):
         return b"".join((data[:at], bytes((flipped,)), data[at + 1 :]))
 
     def _flip_tail(self, name: str) -> None:
-        """Flip a bit in the body of one of a stopped node's last messages: what a CRC is for."""
         node = self.nodes[name]
-        data = read_log(node)
-        records = walk_fenced_log(data).records
-        if node.is_up or not records:
+        if node.is_up:
             return
-        self._hit("flip-tail")
-        self._hurt(name)
-        self._traits[name].is_spoiled = True
-        file_bytes = node.config.cluster.store.mapped_file_size_commit_log_bytes
-        last_file = records[-1].physical_offset // file_bytes
-        chosen = self._chance.choice(
-            [r for r in records[-FLIPPED_MAX:] if r.physical_offset // file_bytes == last_file]
-        )
-        message, _ = decode_message(data, chosen.physical_offset)
-        body_at = data.index(message.body, chosen.physical_offset)
-        at = self._chance.randrange(body_at, body_at + len(message.body))
-        self._trace.note("fault", f"flips a bit of byte {at} of {len(data)} of {name}")
-        file = node.disk.open(f"{node.directory}/commitlog/{at - at % file_bytes:020d}")
-        file.buffer[at % file_bytes] ^= 1 << self._chance.randrange(8)
-        file.made_durable(file.content)
+        where = flip_bit_of_tail(node, self._chance)
+        if where:
+            self._trace.note("fault", f"flips a bit of {name}: {where}")
+            self._hit("flip-tail")
+            self._hurt(name)
+            self._traits[name].is_spoiled = True
 
     def _note_crash(self, node: SimulatedNode, error: BaseException) -> None:
         """See `SimulatedCluster._note_crash`. A log that rotted is refused, and moved away."""
@@ -618,12 +578,6 @@ class FencedCluster(SimulatedCluster):
     def _delay_watches(self, seconds: str) -> None:
         self._hit("late-watches")
         self.coordinator.watch_delay_seconds = float(seconds)
-
-    def _lose_epochs(self, name: str) -> None:
-        node = self.nodes[name]
-        assert not node.is_up
-        for suffix in ("", ".bak"):
-            node.disk.remove(f"{node.directory}/epochFileCheckpoint{suffix}")
 
     def _save_coordinator(self) -> None:
         self._saved = self.coordinator.store.image()
@@ -702,7 +656,7 @@ _ACTIONS: Final[dict[str, Callable[..., None]]] = {
     "lose-replies": FencedCluster._lose_replies,
     "break-watches": FencedCluster._break_watches,
     "late-watches": FencedCluster._delay_watches,
-    "lose-epochs": FencedCluster._lose_epochs,
+    "lose-epochs": lambda self, name: lose_epochs(self.nodes[name]),
     "save-coordinator": FencedCluster._save_coordinator,
     "restore-coordinator": FencedCluster._restore_coordinator,
 }
