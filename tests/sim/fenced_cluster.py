@@ -37,10 +37,10 @@ from tests.sim.cluster import (
     read_log,
 )
 from tests.sim.faults import Instruction
+from tests.sim.fenced_actions import ACTIONS, HA_CHANNEL
 from tests.sim.fenced_disk import (
     flip_bit_of_tail,
     incarnation_of,
-    lose_epochs,
     missing_on_disk,
 )
 from tests.sim.fenced_faults import ALL, COORDINATOR, MASTER
@@ -71,7 +71,6 @@ if TYPE_CHECKING:
 
 COORDINATOR_IP: Final = "127.0.3.1"
 OPERATOR_IP: Final = "127.0.2.7"
-HA_CHANNEL: Final = "/ha"
 
 ROLES: Final = ("first", "second", "third", "fourth", "fifth")
 """How scenarios name the nodes: `first` is the master when the load begins."""
@@ -136,7 +135,7 @@ class FencedCluster(SimulatedCluster):
         self.operator = Operator(
             ClientMachine(network.machine(OPERATOR_IP), self._name_servers(), salt=7),
             nursery,
-            told=self._hit,
+            told=self.note_hit,
             note=lambda text: trace.note("operator", text),
         )
         self.quiet_until = 0.0
@@ -145,7 +144,7 @@ class FencedCluster(SimulatedCluster):
         self._traits = {name: _Traits() for name in self.nodes}
         self._state: GroupState | None = None
         self._led_by = ""
-        self._saved: StoreImage | None = None
+        self.saved: StoreImage | None = None
         self.coordinator = SimulatedCoordinator(
             COORDINATOR_IP,
             network,
@@ -156,7 +155,7 @@ class FencedCluster(SimulatedCluster):
         self.coordinator.on_change = self._changed
         network.channels = {node.config.node.replication_port: HA_CHANNEL for node in self.all}
         network.garble = self._garble
-        self._flips: dict[tuple[str, str], int] = {}
+        self.flips: dict[tuple[str, str], int] = {}
 
     def _name_servers(self) -> list[str]:
         return [f"{node.ip}:{node.config.node.name_server_port}" for node in self.all]
@@ -184,7 +183,7 @@ class FencedCluster(SimulatedCluster):
         was_up = self.nodes[name].is_up
         super().kill(name)
         if was_up:
-            self._hit("kill")
+            self.note_hit("kill")
             self._reap(name)
 
     def _reap(self, name: str) -> None:
@@ -201,12 +200,23 @@ class FencedCluster(SimulatedCluster):
     def power_off(self, name: str) -> None:
         """See `SimulatedCluster.power_off`."""
         if self.nodes[name].is_up:
-            self._hit("power-off")
-            self._hurt(name)
+            self.note_hit("power-off")
+            self.hurt(name)
         super().power_off(name)
 
-    def _hurt(self, name: str) -> None:
+    def hurt(self, name: str) -> None:
+        """Take note that a node's disk may have lost something."""
         self._traits[name].is_hurt = self._traits[name].was_hurt = True
+
+    def spoil(self, name: str) -> None:
+        """Flip a bit of a stopped node's log: it may refuse to start."""
+        node = self.nodes[name]
+        where = "" if node.is_up else flip_bit_of_tail(node, self._chance)
+        if where:
+            self._trace.note("fault", f"flips a bit of {name}: {where}")
+            self.note_hit("flip-tail")
+            self.hurt(name)
+            self._traits[name].is_spoiled = True
 
     def was_hurt(self, name: str) -> bool:
         """Whether the node's disk may ever have lost something that was not synced."""
@@ -221,7 +231,7 @@ class FencedCluster(SimulatedCluster):
         life = self.nodes[name].current
         if life is None or life.hold.is_active:
             return
-        self._hit("freeze")
+        self.note_hit("freeze")
         life.hold.begin()
         self.network.timeline.call_later(seconds, lambda: self._thaw(name, life))
 
@@ -394,14 +404,15 @@ class FencedCluster(SimulatedCluster):
 
     # Faults
 
-    def _hit(self, name: str) -> None:
+    def note_hit(self, name: str) -> None:
+        """Take note that a fault did something."""
         self.hit[name] = self.hit.get(name, 0) + 1
 
     def _count_down(self, node: SimulatedNode, verb: str) -> None:
         was_up = node.is_up
         super()._count_down(node, verb)
         if was_up and not node.is_up:
-            self._hit(verb)
+            self.note_hit(verb)
 
     def _count_event(self, name: str, event: str) -> None:
         waiting = self._traits[name].waiting
@@ -411,7 +422,7 @@ class FencedCluster(SimulatedCluster):
                 waiting.remove(entry)
                 entry.action()
 
-    def _ends(self, arguments: tuple[str, ...], channel: str = "") -> list[tuple[str, str]]:
+    def ends(self, arguments: tuple[str, ...], channel: str = "") -> list[tuple[str, str]]:
         """Return the directions between addresses that FROM and TO mean."""
         sources, targets = (self._addresses(argument) for argument in arguments)
         return [
@@ -433,10 +444,11 @@ class FencedCluster(SimulatedCluster):
         self.roles.update(zip(ROLES, names, strict=False))
 
     def _resolved(self, instruction: Instruction) -> Instruction:
-        arguments = tuple(map(self._resolved_name, instruction.arguments))
+        arguments = tuple(map(self.resolved_name, instruction.arguments))
         return Instruction(instruction.at_seconds, instruction.verb, arguments)
 
-    def _resolved_name(self, name: str) -> str:
+    def resolved_name(self, name: str) -> str:
+        """Return the node that a role means now."""
         if not name.startswith(MASTER):
             return self.roles.get(name, name)
         master = self._state.master if self._state is not None else ""
@@ -447,95 +459,41 @@ class FencedCluster(SimulatedCluster):
     def carry_out(self, instruction: Instruction) -> None:
         """Do what a line of a plan says. Nodes may be named by their role, too."""
         instruction = self._resolved(instruction)
-        if instruction.verb in _ACTIONS:
+        if instruction.verb in ACTIONS:
             self._trace.note("fault", str(instruction))
-            _ACTIONS[instruction.verb](self, *instruction.arguments)
+            ACTIONS[instruction.verb](self, *instruction.arguments)
         else:
             super().carry_out(instruction)
             if instruction.verb in ("clock", "garbage", "cut", "half-cut", "slow", "stop"):
-                self._hit(instruction.verb)
+                self.note_hit(instruction.verb)
             if instruction.verb in ("disk-full", "disk-slow", "disk-fails"):
-                self._hit(instruction.verb)
-
-    def _stall(
-        self, source: str, target: str, channels: tuple[str, ...] = ("", HA_CHANNEL)
-    ) -> None:
-        self._hit("stall" if "" in channels else "stall-ha")
-        for channel in channels:
-            for ends in self._ends((source, target), channel):
-                self.network.stall(*ends)
-
-    def _heal(self, source: str, target: str, channels: tuple[str, ...] = ("", HA_CHANNEL)) -> None:
-        for channel in channels:
-            for ends in self._ends((source, target), channel):
-                self.network.heal(*ends)
-
-    def _slow(self, source: str, target: str, delay: str, rate: str) -> None:
-        self._hit("slow")
-        for channel in ("", HA_CHANNEL):
-            for ends in self._ends((source, target), channel):
-                self.network.slow(*ends, delay_seconds=float(delay), bytes_per_second=float(rate))
+                self.note_hit(instruction.verb)
 
     def _ports(self, node: SimulatedNode) -> tuple[int, ...]:
         return (node.config.node.replication_port, *super()._ports(node))
 
-    def _quiet(self, seconds: str) -> None:
-        self.quiet_until = trio.current_time() + float(seconds)
-
-    def _at_event(self, name: str, event: str, count: str, action: Callable[[], None]) -> None:
+    def at_event(self, name: str, event: str, count: str, action: Callable[[], None]) -> None:
+        """Have something done when a node tells of an event for the so-manyeth time."""
         self._traits[name].waiting.append(_Waiting(event, int(count), action))
-
-    def _kill_at_event(self, name: str, event: str, count: str) -> None:
-        def die() -> None:
-            self._hit(f"kill-at-event {event}")
-            self.kill(name)
-
-        self._at_event(name, event, count, die)
-
-    def _freeze_at_event(self, name: str, event: str, count: str, seconds: str) -> None:
-        def freeze() -> None:
-            self._hit("freeze-at-event")
-            self.freeze(name, float(seconds))
-
-        self._at_event(name, event, count, freeze)
-
-    def _boottime(self, name: str, seconds: str) -> None:
-        self._hit("boottime")
-        self.nodes[name].boot_clock.suspend(float(seconds))
-
-    def _flip_wire(self, source: str, target: str) -> None:
-        ends = (self.ip_of(source), self.ip_of(target))
-        self._flips[ends] = self._flips.get(ends, 0) + 1
 
     def _garble(self, source: Host, target: Host, data: bytes) -> bytes:
         ends = (source.ip, target.ip)
         ports = self.network.channels
-        if not self._flips.get(ends) or not (source.port in ports or target.port in ports):
+        if not self.flips.get(ends) or not (source.port in ports or target.port in ports):
             return data
-        self._flips[ends] -= 1
-        self._hit("flip-wire")
+        self.flips[ends] -= 1
+        self.note_hit("flip-wire")
         at = self._chance.randrange(len(data))
         self._trace.note("fault", f"flips byte {at} of {len(data)} from {source} to {target}")
         flipped = data[at] ^ 1 << self._chance.randrange(8)
         return b"".join((data[:at], bytes((flipped,)), data[at + 1 :]))
-
-    def _flip_tail(self, name: str) -> None:
-        node = self.nodes[name]
-        if node.is_up:
-            return
-        where = flip_bit_of_tail(node, self._chance)
-        if where:
-            self._trace.note("fault", f"flips a bit of {name}: {where}")
-            self._hit("flip-tail")
-            self._hurt(name)
-            self._traits[name].is_spoiled = True
 
     def _note_crash(self, node: SimulatedNode, error: BaseException) -> None:
         """See `SimulatedCluster._note_crash`. A log that rotted is refused, and moved away."""
         if self._traits[node.name].is_spoiled and any(
             isinstance(leaf, CorruptLogError) for leaf in leaves(error)
         ):
-            self._hit("store moved away")
+            self.note_hit("store moved away")
             self._trace.note(node.name, f"is moved away: {error}")
             self.network.timeline.call_later(REMEDY_SECONDS, lambda: self._remedy(node.name))
         else:
@@ -551,41 +509,6 @@ class FencedCluster(SimulatedCluster):
         super().wipe(name)
         self._traits[name].is_spoiled = False
 
-    def _promote(self, name: str) -> None:
-        master = self._resolved_name(MASTER)
-        self.operator.order(self.nodes[master], "promote", name)
-
-    def _end_lease(self, name: str) -> None:
-        self._hit("revoke")
-        self.coordinator.revoke_leases_of(self.group_keys.node(name))
-
-    def _change_leader(self, seconds: str) -> None:
-        self._hit("coordinator-leader")
-        self.coordinator.change_leader(float(seconds))
-
-    def _stop_coordinator(self) -> None:
-        self._hit("coordinator-stop")
-        self.coordinator.stop()
-
-    def _lose_replies(self, name: str, count: str) -> None:
-        self._hit("lose-replies")
-        self.coordinator.lost_replies[self.nodes[name].ip] = int(count)
-
-    def _break_watches(self) -> None:
-        self._hit("break-watches")
-        self.coordinator.break_watches()
-
-    def _delay_watches(self, seconds: str) -> None:
-        self._hit("late-watches")
-        self.coordinator.watch_delay_seconds = float(seconds)
-
-    def _save_coordinator(self) -> None:
-        self._saved = self.coordinator.store.image()
-
-    def _restore_coordinator(self) -> None:
-        if self._saved is not None:
-            self.coordinator.restore(self._saved)
-
     def heal(self) -> None:
         """End every fault and start every node."""
         for traits in self._traits.values():
@@ -593,7 +516,7 @@ class FencedCluster(SimulatedCluster):
         for node in self.all:
             if node.current is not None:
                 self._thaw(node.name, node.current)
-        self._flips.clear()
+        self.flips.clear()
         self.coordinator.watch_delay_seconds = 0.0
         self.coordinator.lost_replies.clear()
         self.coordinator.start()
@@ -628,35 +551,3 @@ class FencedCluster(SimulatedCluster):
             entries = tuple(EpochEntrySeen(e.epoch, e.start) for e in epochs.entries)
         log = walk_fenced_log(read_log(node))
         return FinalNode(node.name, log, entries, node.name == master, is_excused)
-
-
-_ACTIONS: Final[dict[str, Callable[..., None]]] = {
-    "stall": FencedCluster._stall,
-    "heal": FencedCluster._heal,
-    "stall-ha": lambda self, *ends: self._stall(*ends, (HA_CHANNEL,)),
-    "heal-ha": lambda self, *ends: self._heal(*ends, (HA_CHANNEL,)),
-    "slow": FencedCluster._slow,
-    "freeze": lambda self, name, seconds: self.freeze(name, float(seconds)),
-    "freeze-at-event": FencedCluster._freeze_at_event,
-    "kill-at-event": FencedCluster._kill_at_event,
-    "kill-at-coordinator": lambda self, name, count: setattr(
-        self.nodes[name], "kill_at", ("kill-at-coordinator", int(count))
-    ),
-    "quiet": FencedCluster._quiet,
-    "boottime": FencedCluster._boottime,
-    "flip-wire": FencedCluster._flip_wire,
-    "flip-tail": FencedCluster._flip_tail,
-    "promote": FencedCluster._promote,
-    "resign": lambda self, name: self.operator.order(self.nodes[name], "resign"),
-    "rejoin": lambda self, name: self.operator.order(self.nodes[name], "rejoin"),
-    "revoke": FencedCluster._end_lease,
-    "coordinator-leader": FencedCluster._change_leader,
-    "coordinator-stop": FencedCluster._stop_coordinator,
-    "coordinator-start": lambda self: self.coordinator.start(),
-    "lose-replies": FencedCluster._lose_replies,
-    "break-watches": FencedCluster._break_watches,
-    "late-watches": FencedCluster._delay_watches,
-    "lose-epochs": lambda self, name: lose_epochs(self.nodes[name]),
-    "save-coordinator": FencedCluster._save_coordinator,
-    "restore-coordinator": FencedCluster._restore_coordinator,
-}
