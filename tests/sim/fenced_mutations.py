@@ -368,13 +368,14 @@ def hunt(name: str, seeds_max: int = SEEDS_MAX) -> Verdict:
     """Play seeds with a mutant until one of them has a finding."""
     with MUTATIONS[name].applied():
         for seed in range(seeds_max):
-            found = _findings(seed)
+            found = findings_of(seed)
             if found:
                 return Verdict(name, seed + 1, found)
     return Verdict(name, 0, "")
 
 
-def _findings(seed: int) -> str:
+def findings_of(seed: int) -> str:
+    """Return the kinds of what a seed finds; empty if nothing."""
     try:
         findings = run_fenced_seed(seed).findings
     except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001  # a mutant may break anything
