@@ -5,7 +5,9 @@ The ordinary suite plays only seeds that are known to catch some of them; the wh
 
 import pytest
 
+from tests.sim.fenced_checker import Kind
 from tests.sim.fenced_mutations import MUTATIONS, SEEDS_MAX, findings_of, hunt
+from tests.sim.fenced_scenario import play, read_scenario
 
 CAUGHT_BY = {
     "min_isr acknowledgements are enough, whoever they are from": 0,
@@ -25,6 +27,15 @@ CAUGHT_BY = {
 def test_a_broken_variant_is_caught(name: str) -> None:
     with MUTATIONS[name].applied():
         assert findings_of(CAUGHT_BY[name])
+
+
+@pytest.mark.sim
+@pytest.mark.slow
+def test_only_the_revision_of_the_state_stops_a_late_transaction() -> None:
+    late = read_scenario("late-transaction")
+    with MUTATIONS["transactions do not compare the revision of the state"].applied():
+        kinds = {finding.kind for finding in play(late).findings}
+    assert {Kind.TWO_MASTERS, Kind.EPOCH_JUMPED} <= kinds
 
 
 @pytest.mark.sim
