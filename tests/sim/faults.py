@@ -31,6 +31,8 @@ In fenced groups as well, where FROM, TO may also be `coordinator` and `all`:
     freeze-at-event NODE EVENT N SECONDS    when the node tells of the Nth such event of ha.events
     kill-at-event NODE EVENT N
     kill-at-coordinator NODE N              when it asks the coordinator for the Nth time
+    late-vote NODE SECONDS  when it next runs for master, and has told how long its log is: what it
+                            asks the coordinator from then on is late
     boottime NODE SECONDS   the machine has slept for so long, and only its boot clock knows
     stall-ha FROM TO        nothing arrives on replication links in this direction
     heal-ha FROM TO
@@ -86,6 +88,7 @@ FENCED_VERBS: Final = {
     "freeze-at-event": 4,
     "kill-at-event": 3,
     "kill-at-coordinator": 2,
+    "late-vote": 2,
     "boottime": 2,
     "stall-ha": 2,
     "heal-ha": 2,

@@ -64,6 +64,10 @@ def _freeze_at_event(
     cluster.at_event(name, event, count, freeze)
 
 
+def _late_vote(cluster: FencedCluster, name: str, seconds: str) -> None:
+    cluster.at_event(name, "Promised", "1", lambda: cluster.delay_vote(name, float(seconds)))
+
+
 def _boottime(cluster: FencedCluster, name: str, seconds: str) -> None:
     cluster.note_hit("boottime")
     cluster.nodes[name].boot_clock.suspend(float(seconds))
@@ -131,6 +135,7 @@ ACTIONS: Final[dict[str, Callable[..., None]]] = {
         cluster.nodes[name], "kill_at", ("kill-at-coordinator", int(count))
     ),
     "quiet": _quiet,
+    "late-vote": _late_vote,
     "boottime": _boottime,
     "flip-wire": _flip_wire,
     "flip-tail": lambda cluster, name: cluster.spoil(name),

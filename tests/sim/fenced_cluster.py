@@ -101,6 +101,8 @@ class _Traits:
         """A bit of its log was flipped: it may refuse to start."""
         self.waiting: list[_Waiting] = []
         self.leader_lease = 0
+        self.vote = (0, 0.0)
+        """How many transactions from now one is late, and by how much."""
         self.tails: tuple[SimulatedDisk, LogTail, LogTail] | None = None
 
 
@@ -346,6 +348,22 @@ class FencedCluster(SimulatedCluster):
         if node is not None:
             self._trace.note(node.name, f"coordinator {name}")
             self._count_down(node, "kill-at-coordinator")
+            if name == "transact":
+                self._count_vote(node)
+
+    def delay_vote(self, name: str, seconds: float) -> None:
+        """Make the second transaction from now on late, and what comes behind it."""
+        self._traits[name].vote = (2, seconds)
+
+    def _count_vote(self, node: SimulatedNode) -> None:
+        traits = self._traits[node.name]
+        left, seconds = traits.vote
+        traits.vote = (max(0, left - 1), seconds)
+        if left == 1:
+            self.note_hit("late-vote")
+            self.network.slow(
+                node.ip, COORDINATOR_IP, delay_seconds=seconds, bytes_per_second=1_000_000
+            )
 
     def _changed(self, change: Change) -> None:
         led_by, self._led_by = self._led_by, self._leader_name()

@@ -46,6 +46,9 @@ FAULTS: Final = (
 """Names under which a run notes the faults that did something."""
 
 
+LATE_VOTE_CHANCE: Final = 0.12
+
+
 class FencedFaultMix(msgspec.Struct, frozen=True):
     """Which faults a plan may hold."""
 
@@ -116,6 +119,8 @@ class _Planner:
         for _ in range(self._chance.randint(1, self._mix.fault_count_max)):
             (chosen,) = self._chance.choices(kinds, weights)
             chosen[1](self._chance.uniform(0.1, self._mix.duration_seconds))
+        if self._chance.random() < LATE_VOTE_CHANCE:
+            self._late_vote(self._chance.uniform(0.1, self._mix.duration_seconds))
         return sorted(self._plan, key=lambda instruction: instruction.at_seconds)
 
     def _add(self, at: float, verb: str, *arguments: object) -> None:
@@ -317,6 +322,18 @@ class _Planner:
 
     def _revoke(self, at: float) -> None:
         self._add(at, "revoke", self._node())
+
+    def _late_vote(self, at: float) -> None:
+        """A candidate's vote for itself arrives when another one has won, and is dead again."""
+        late = self._any_node()
+        self._add(at, "late-vote", late, 1.0)
+        self._add(at + 0.01, "kill", self._node())
+        for other in self._nodes:
+            if other != late:
+                self._add(at + 0.02, "kill-at-event", other, "MasterOpened", 1)
+        self._add(at + self._mix.lease_seconds + 2.0, "heal", late, COORDINATOR)
+        for other in self._nodes:
+            self._add(at + self._mix.lease_seconds + 1.5, "start", other)
 
     def _depose(self, at: float) -> None:
         """A master loses its lease and does not hear of it: it goes on beside the next one."""
