@@ -21,7 +21,7 @@ from ha.master_follower import MasterFollower
 from node.handlers.send_message import WaitPolicy
 from store.commit_log import CommitLog
 from store.flush_service import FlushService
-from store.message_store import MessageStore
+from store.message_reads import MessageReads
 from store.results import PutMessageStatus
 from tandem.client.session import Session
 from tandem.wire.record_scan import RecordColumns, read_columns, walk_records
@@ -86,7 +86,7 @@ def _reports_one_byte_more(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _reports_what_it_received(real: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda self, log_end: real(self, max(log_end, self._received))
+    return lambda self, log_end: real(self, max(log_end, self._records.end))
 
 
 def _compares_nothing(real: Callable[..., Any]) -> Callable[..., Any]:
@@ -137,7 +137,7 @@ def _uses_a_queue_offset_again(real: Callable[..., Any]) -> Callable[..., Any]:
 
 def _skips_a_message(real: Callable[..., Any]) -> Callable[..., Any]:
     def get_message(
-        self: MessageStore, topic: str, queue_id: int, offset: int, *rest: object, **named: object
+        self: MessageReads, topic: str, queue_id: int, offset: int, *rest: object, **named: object
     ) -> object:
         return real(self, topic, queue_id, offset + (offset % 8 == 7), *rest, **named)
 
@@ -209,7 +209,7 @@ MUTATIONS: dict[str, Mutation] = {
         CommitLog, "append_message", _uses_a_queue_offset_again, frozenset({Kind.REORDERED})
     ),
     "a pull skips a message": Mutation(
-        MessageStore, "get_message", _skips_a_message, frozenset({Kind.MISREAD, Kind.UNREAD})
+        MessageReads, "get_message", _skips_a_message, frozenset({Kind.MISREAD, Kind.UNREAD})
     ),
     "the client says of a lost request that it never left": Mutation(
         Session,

@@ -58,7 +58,7 @@ async def test_the_quick_audit_gets_what_it_needs(
     assert asked == [
         (
             (wanted.ledger, wanted.stores),
-            {"master": "broker-a-0", "topic": "drill", "out_dir": tmp_path},
+            {"master": "broker-a-0", "topic": "drill", "out_dir": tmp_path, "confirm": None},
         )
     ]
 
