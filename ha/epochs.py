@@ -80,6 +80,10 @@ def consistent_point(
                 epoch=entry.epoch, own_start=entry.start, their_start=starts[entry.epoch]
             )
     common = [entry.epoch for entry in own if entry.epoch in starts]
+    if not common and own and theirs and own[0].start == theirs[0].start == 0:
+        # Both lists say who wrote every byte from the first on, and it was never the same: the
+        # first master's log had reached nobody when somebody with an empty one took its place.
+        return 0
     if not common:
         return None
     newest = max(common)

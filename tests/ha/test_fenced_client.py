@@ -389,6 +389,16 @@ def test_what_was_confirmed_is_never_cut() -> None:
     assert f"part at {STARTS[25]}" in event.reason
 
 
+def test_a_log_that_was_another_from_the_first_byte_on_is_cut_whole() -> None:
+    """Its master had reached nobody when one with an empty log took its place."""
+    event = Follower(own_log(STARTS[3], (EpochEntry(1, 0),))).join()
+    assert isinstance(event, NeedsTruncation)
+    assert event.cut == 0
+    assert event.entries == ENTRIES[:1]
+    confirmed = Follower(own_log(STARTS[3], (EpochEntry(1, 0),), confirm=1)).join()
+    assert isinstance(confirmed, Diverged)
+
+
 def test_an_epoch_with_two_beginnings_is_an_alarm() -> None:
     event = Follower(own_log(THIRD, (EpochEntry(2, 0), EpochEntry(4, SECOND + 1)))).join()
     assert isinstance(event, Diverged)
@@ -399,7 +409,7 @@ def test_an_epoch_with_two_beginnings_is_an_alarm() -> None:
     ("own", "changes", "words"),
     [
         (own_log(500, ()), {}, "no epoch in common"),
-        (own_log(500, (EpochEntry(1, 0),)), {}, "no epoch in common"),
+        (own_log(500, (EpochEntry(1, 100),)), {}, "no epoch in common"),
         (
             own_log(STARTS[12], ENTRIES[:2]),
             {"log_start": FILE_SIZE_BYTES},
