@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+WAIT_SECONDS_MIN: Final = 0.001
+
 RETRY_SECONDS: Final = 0.3
 
 
@@ -73,7 +75,8 @@ class Candidacy:
                 break
             wait_seconds = self._election.turn(view, self._own(), since) - self._boottime()
             if wait_seconds > 0:
-                with trio.move_on_after(wait_seconds):
+                # Two clocks, and sums that are rounded: less might be no time at all.
+                with trio.move_on_after(max(wait_seconds, WAIT_SECONDS_MIN)):
                     await self._session.changed.wait()
                 continue
             try:
