@@ -171,6 +171,8 @@ def test_the_table_shows_every_node(tandem: Tandem, cluster: RunningCluster) -> 
 
 @pytest.mark.fault
 def test_with_the_master_down_the_slaves_are_asked(tandem: Tandem, cluster: RunningCluster) -> None:
+    tandem("produce", "ha-topic", input="one\n")
+    cluster.wait_in_sync()
     cluster.kill("broker-a-0")
     try:
         rows = json.loads(tandem("ha", "status", "--json").stdout)
