@@ -133,7 +133,8 @@ class FencedMaster:
             revision=won.state_revision,
             now=trio.current_time(),
         )
-        self._told_confirm = self.isr.confirm
+        self.confirm = self.isr.confirm
+        """Up to where the log is confirmed, as was told; stands still once this is closed."""
         self._told_open_change = ""
         self.server = ReplicaServer(
             config,
@@ -143,8 +144,7 @@ class FencedMaster:
             epoch=self.epoch,
             incarnation=incarnation,
             listener=self,
-            # What was told here, too: once mastership has ended, nothing is confirmed any more.
-            confirm=lambda: self._told_confirm,
+            confirm=lambda: self.confirm,
             flush_wanted=lambda: self._flush_wanted,
             random=random,
         )
@@ -316,8 +316,8 @@ class FencedMaster:
         if self.closed_because:
             return
         confirm = self.isr.confirm
-        if confirm > self._told_confirm:
-            self._told_confirm = confirm
+        if confirm > self.confirm:
+            self.confirm = confirm
             self._on_event(ConfirmAdvanced(epoch=self.epoch, confirm=confirm))
             self._store.confirm(confirm)
             self.server.confirm_changed()

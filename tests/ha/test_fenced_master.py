@@ -229,6 +229,8 @@ async def test_closing_answers_everybody_and_confirms_nothing_more(
         master.submit(end)
         assert [status for status, _ in master.answers] == [LATE, LATE]
         assert master.confirmed == []
+        assert master.it.isr.confirm == end
+        assert master.it.server._confirm() == 0  # what slaves are told
 
 
 async def test_a_late_member_leaves_the_set_and_is_not_waited_for(

@@ -77,7 +77,7 @@ class FencedWorld(World):
                 disk=self.disks[name],
                 network=machine,
                 wall_clock_ms=WallClock().now_ms,
-                random=random.Random(name),
+                random=random.Random(f"{name} {self.boots[name]}"),
                 stop=self.stops[name],
                 task_status=task_status,
                 coordinator=self.coordinator.client(machine),

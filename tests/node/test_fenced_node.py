@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -8,11 +9,15 @@ import pytest
 import trio
 
 import node.fenced_node
+from ha.election import read_view
 from ha.fenced_ha_service import FencedHAService
 from ha.network import ConnectionLost
 from node.errors import ConfigError
 from node.remoting_client import RequestFailedError
 from node.run import run_node
+from tandem.coordinator.interface import Put
+from tandem.wire.group_recovery import plan_recovery
+from tandem.wire.group_state import GroupKeys, encode_record
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -469,3 +474,42 @@ async def test_offsets_are_not_ahead_of_a_log_that_lost_its_end(
             assert bodies(await client.pull()) == [b"kept"]
             assert (await client.send(b"next")).code == 0
             assert bodies(await client.pull(offset=1)) == [b"next"]
+
+
+async def test_what_was_flushed_is_there_after_a_power_cut_of_all_and_a_recovery(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+        await world.start(*NAMES)
+        first = await world.master()
+        header = SendMessageRequestHeaderV2(
+            "PG", "T", "TBW102", 4, 0, 0, 1, 0, "TANDEM_ACK\x01flushed\x02"
+        )
+        async with world.client(world.address(first)) as client:
+            answer = await client.call(RequestCode.SEND_MESSAGE_V2, header, b"kept")
+            assert answer.code == 0, answer.remark
+        for name in NAMES:
+            await world.power_off(name)
+        await world.start(*NAMES)
+        await trio.sleep(15)
+        assert "MASTER" not in [(await world.status(name)).role for name in NAMES]
+        client_of_coordinator = world.coordinator.client(world.network.machine("10.0.0.7"))
+        keys = GroupKeys("DefaultCluster", "broker-a")
+        view = read_view(await client_of_coordinator.read(keys.prefix), keys)
+        plan = partial(
+            plan_recovery,
+            group="broker-a",
+            state=view.state,
+            leader=view.leader,
+            nodes=view.nodes,
+            members=NAMES,
+            min_isr=2,
+        )
+        assert plan().state is None
+        assert "--accept-loss" in plan().text
+        accepted = plan(accept_loss=True)
+        assert accepted.state is not None
+        await client_of_coordinator.transact([], [Put(keys.state, encode_record(accepted.state))])
+        master = await world.master()
+        async with world.client(world.address(master)) as client:
+            assert bodies(await client.pull()) == [b"kept"]
