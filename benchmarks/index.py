@@ -28,9 +28,9 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.append import touch
-from store.disk import RealDisk
-from store.index_service import IndexService
-from store.store_checkpoint import StoreCheckpoint
+from store.files.store_checkpoint import StoreCheckpoint
+from store.index.index_service import IndexService
+from store.machine.disk import RealDisk
 from tandem.wire.message import Host, MessageExt, encode_record
 from tandem.wire.record_keys import hash_keys
 from tandem.wire.record_scan import RecordColumns, scan_records
@@ -39,8 +39,8 @@ from tandem.wire.store_layout import INDEX_SLOT, INDEX_UNIT, index_file_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from store.disk import DiskFile
-    from store.index_file import IndexFile
+    from store.index.index_file import IndexFile
+    from store.machine.disk import DiskFile
 
 RECORDS = 4096
 ROUNDS = 5

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from node.net import TCPNetwork
 from store import FlushDiskType, MessageStore, PutBatch, StoreConfig
-from store.disk import RealDisk
-from store.index_service import IndexService
-from store.reput_message_service import ReputMessageService
+from store.index.index_service import IndexService
+from store.machine.disk import RealDisk
+from store.machine.tcp_network import TCPNetwork
+from store.services.reput_message_service import ReputMessageService
 from tandem.wire import record_scan
 from tandem.wire.message import Host, Message, encode_batch_body
 

@@ -55,16 +55,16 @@ from benchmarks.waiting_puts import (
     print_turns,
     wait_caught_up,
 )
-from ha.config import HAConfig, SlaveNode
-from ha.epoch_file import EpochFile
-from ha.fenced_config import FencedConfig, FencedPeer
-from ha.group_transfer_service import GroupTransferService
-from ha.ha_service import HAService
-from ha.replica_follower import ReplicaFollower
-from ha.replica_server import ReplicaServer
-from node.net import TCPNetwork
+from ha.classic.config import HAConfig, SlaveNode
+from ha.classic.group_transfer_service import GroupTransferService
+from ha.classic.ha_service import HAService
+from ha.fenced.config import FencedConfig, FencedPeer
+from ha.fenced.epoch_file import EpochFile
+from ha.fenced.replica_follower import ReplicaFollower
+from ha.fenced.replica_server import ReplicaServer
 from store import MessageStore, PutBatch, StoreConfig
-from store.disk import RealDisk
+from store.machine.disk import RealDisk
+from store.machine.tcp_network import TCPNetwork
 from tandem.drill.fault_proxy import FaultProxy, FlowRule, ProxiedPair
 from tandem.wire.message import Host, Message, encode_batch_body
 

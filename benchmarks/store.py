@@ -45,10 +45,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks import index as index_bench
 from benchmarks.append import BATCH, BODY, BORN_HOST, copy_rate, touch
 from benchmarks.verify import read_all, verify
-from node.net import TCPNetwork
 from store import FlushDiskType, MessageStore, PutBatch, PutMessage, StoreConfig
-from store.disk import RealDisk
-from store.reput_message_service import INDEX_SLICE_BYTES, ReputMessageService
+from store.machine.disk import RealDisk
+from store.machine.tcp_network import TCPNetwork
+from store.services.reput_message_service import INDEX_SLICE_BYTES, ReputMessageService
 from tandem.wire.crc import raw_crc32
 from tandem.wire.message import Host, Message, encode_batch_body
 from tandem.wire.record_scan import scan_records

@@ -17,7 +17,7 @@ from tandem.wire.message import Host
 if TYPE_CHECKING:
     import subprocess
 
-    from ha.group_transfer_service import GroupTransferService
+    from ha.classic.group_transfer_service import GroupTransferService
     from store import MessageStore
 
 BODY = b"x" * 1024

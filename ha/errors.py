@@ -1,8 +1,8 @@
 """Errors of replication: the type says whose fault it was.
 
 `LocalHAError` is a bug of ours or a disk of ours. `RemoteHAError` is the other end of the
-connection: no correct peer sends this, so the connection is closed. `NetworkError` is
-neither: the wire broke, or could not be had.
+connection: no correct peer sends this, so the connection is closed. A wire that broke is neither:
+see `NetworkError` in `store/machine/errors.py`.
 """
 
 
@@ -138,30 +138,6 @@ class CorruptTransferError(RemoteHAError):
         self.offset = offset
         self.reason = reason
         super().__init__(f"bad record at offset {offset}: {reason}")
-
-
-class NetworkError(HAError):
-    """The network refused or broke. Nobody's bug; trying again later is right."""
-
-
-class ConnectionLost(NetworkError):  # noqa: N818  # an event of ordinary life, named as such
-    """The stream is broken, reset, closed under us, or could not be opened.
-
-    The text names the peer and what happened. The stream is unusable: close it.
-    """
-
-
-class AddressInUseError(NetworkError):
-    """A listener could not be opened because something else holds the port."""
-
-    def __init__(self, *, host: str, port: int) -> None:
-        """`host` and `port` are the address that was asked for."""
-        self.host = host
-        self.port = port
-        super().__init__(
-            f"{host}:{port} is in use: stop the process that listens there, or choose another"
-            " port in cluster.yaml"
-        )
 
 
 class EpochFileError(HAError):

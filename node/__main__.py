@@ -30,21 +30,21 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
-from ha.errors import AddressInUseError, NetworkError
-from node.checked_cluster import checked_cluster, checked_coordinator
-from node.config import load_config
+from node.config.checked_cluster import checked_cluster, checked_coordinator
+from node.config.fenced_settings import COORDINATOR
+from node.config.node_config import load_config
 from node.errors import NodeError
-from node.fenced_settings import COORDINATOR
-from node.machine import Machine, this_machine
 from node.run import run_node
 from store import StoreError
+from store.machine.errors import AddressInUseError, NetworkError
+from store.machine.machine import Machine, this_machine
 from tandem.coordinator.client import connect
 from tandem.coordinator.interface import CoordinatorRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from node.config import NodeConfig
+    from node.config.node_config import NodeConfig
     from tandem.coordinator.client import EtcdClient
 
 EXIT_CONFIG: Final = 2

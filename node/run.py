@@ -19,36 +19,36 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ha.events import OnEvent, ignore
-from ha.ha_service import HAService
-from node.client_table import ClientTable
-from node.config import BrokerRole
-from node.connection import Outbox
-from node.consumer_offset_table import ConsumerOffsetTable
-from node.delayed_delivery import DELAYING_TOPICS, DelayedDelivery
-from node.dispatcher import Dispatcher
+from ha.classic.ha_service import HAService
+from ha.fenced.events import OnEvent, ignore
+from node.broker.fenced_node import run_fenced_node
+from node.broker.registration import Registration
+from node.broker.slave_synchronize import SlaveSynchronize
+from node.config.node_config import BrokerRole
+from node.config.part_configs import ha_config, store_config
+from node.config.store_settings import FlushDiskType
 from node.errors import ConfigError, RequestError
-from node.fenced_node import run_fenced_node
 from node.handlers.admin import Admin
 from node.handlers.client_heartbeat import ClientHeartbeat
 from node.handlers.consumer_offset import ConsumerOffset
 from node.handlers.pull_message import PullMessage
+from node.handlers.pull_request_hold_service import PullRequestHoldService
 from node.handlers.queue_offset import QueueOffset
 from node.handlers.send_message import SendMessage, SlaveRefusal, Wait, WaitPolicy
 from node.handlers.send_properties import PropertyStamp, UniqueKeys
-from node.handlers.topic_route import TopicRoute
-from node.machine import Machine
-from node.part_configs import ha_config, store_config
-from node.pull_request_hold_service import PullRequestHoldService
-from node.registration import Registration
-from node.route_table import RouteTable
-from node.server import Server
-from node.slave_synchronize import SlaveSynchronize
-from node.store_settings import FlushDiskType
-from node.topic_config_table import TopicConfigTable, system_topics
+from node.name_server.route_table import RouteTable
+from node.name_server.topic_route import TopicRoute
+from node.remoting.connection import Outbox
+from node.remoting.dispatcher import Dispatcher
+from node.remoting.server import Server
+from node.tables.client_table import ClientTable
+from node.tables.consumer_offset_table import ConsumerOffsetTable
+from node.tables.topic_config_table import TopicConfigTable, system_topics
 from store import MessageStore, StoreError
-from store.errors import TableFileError
-from store.table_file import TableFile
+from store.delayed_delivery import DELAYING_TOPICS, DelayedDelivery
+from store.machine.errors import TableFileError
+from store.machine.machine import Machine
+from store.machine.table_file import TableFile
 from tandem.wire.message import Host
 from tandem.wire.request_code import RequestCode
 
@@ -56,11 +56,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from ha.network import Network
-    from node.config import NodeConfig
-    from node.connection import Connection
-    from node.dispatcher import Handler
-    from store.disk import Disk
+    from node.config.node_config import NodeConfig
+    from node.remoting.connection import Connection
+    from node.remoting.dispatcher import Handler
+    from store.machine.disk import Disk
+    from store.machine.network import Network
     from tandem.coordinator.interface import Coordinator
 
 _log = logging.getLogger(__name__)

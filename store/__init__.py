@@ -4,7 +4,7 @@ Start reading at `message_store.py`; `commit_log.py` and `recovery.py` are the h
 """
 
 from store.config import FlushDiskType, StoreConfig
-from store.errors import (
+from store.machine.errors import (
     AppendGapError,
     CorruptLogError,
     DiskFailedError,

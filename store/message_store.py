@@ -27,30 +27,34 @@ from typing import TYPE_CHECKING, Final, Self
 
 import trio
 
-from store.clean_service import CleanCommitLogService, CleanConsumeQueueService, CleanService
-from store.commit_log import CommitLog
 from store.config import FlushDiskType
-from store.confirm_bound import ConfirmBound
-from store.consume_queue_store import ConsumeQueueStore, no_batch_topic
-from store.errors import (
+from store.files.store_checkpoint import StoreCheckpoint
+from store.files.transient_store_pool import TransientStorePool
+from store.index.index_service import IndexService
+from store.log.commit_log import CommitLog
+from store.log.log_end import count_records
+from store.machine.errors import (
     CorruptLogError,
     DiskFailedError,
     StoreClosedError,
     StoreError,
     StoreFullError,
 )
-from store.flush_service import FlushService, dirty_index_files
-from store.index_service import IndexService
-from store.message_reads import MessageReads
-from store.put_message import MessagePuts
-from store.recovery import count_records
-from store.reput_message_service import OnArrival, ReputMessageService
+from store.machine.signal import Signal
+from store.messages.confirm_bound import ConfirmBound
+from store.messages.message_reads import MessageReads
+from store.messages.put_message import MessagePuts
+from store.queue.consume_queue_store import ConsumeQueueStore, no_batch_topic
+from store.recovery.store_recovery import StoreRecovery
+from store.recovery.truncation import finish_set_aside, pending_truncation
 from store.running_flags import RunningFlag, RunningFlags
-from store.signal import Signal
-from store.store_checkpoint import StoreCheckpoint
-from store.store_recovery import StoreRecovery
-from store.transient_store_pool import TransientStorePool
-from store.truncation import finish_set_aside, pending_truncation
+from store.services.clean_service import (
+    CleanCommitLogService,
+    CleanConsumeQueueService,
+    CleanService,
+)
+from store.services.flush_service import FlushService, dirty_index_files
+from store.services.reput_message_service import OnArrival, ReputMessageService
 from tandem.wire.delay_level import DelayLevels
 
 if TYPE_CHECKING:
@@ -58,7 +62,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from store.config import StoreConfig
-    from store.disk import Disk
+    from store.machine.disk import Disk
     from tandem.wire.message import Host
 
 _log = logging.getLogger(__name__)

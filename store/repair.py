@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from store.commit_log import CommitLog
 from store.config import StoreConfig
-from store.consume_queue_store import ConsumeQueueStore
+from store.files.store_checkpoint import StoreCheckpoint
+from store.log.commit_log import CommitLog
 from store.message_store import MessageStore
-from store.store_checkpoint import StoreCheckpoint
-from store.store_recovery import StoreRecovery
+from store.queue.consume_queue_store import ConsumeQueueStore
+from store.recovery.store_recovery import StoreRecovery
 from tandem.wire.delay_level import MESSAGE_DELAY_LEVEL, DelayLevels
 from tandem.wire.message import Host
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from store.disk import Disk
+    from store.machine.disk import Disk
 
 _log = logging.getLogger(__name__)
 

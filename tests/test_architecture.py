@@ -97,7 +97,7 @@ def test_threads_of_a_node_are_used_by_the_disk_only() -> None:
         for file in SOURCES
         if not file.is_relative_to(ROOT / "tandem") and "to_thread" in file.read_text()
     ]
-    assert users == ["store/disk.py"]
+    assert users == ["store/machine/disk.py"]
 
 
 def test_every_engine_is_under_the_contract_for_engines() -> None:

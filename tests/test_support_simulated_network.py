@@ -6,8 +6,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ha.network import ConnectionLost, Stream
-from node.net import TCPNetwork
+from store.machine.network import ConnectionLost, Stream
+from store.machine.tcp_network import TCPNetwork
 from tests.support.contracts import NETWORK_CONTRACTS, Ends, keep_sending, open_ends
 from tests.support.simulated_network import (
     STREAM_BYTES_MAX,

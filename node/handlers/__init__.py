@@ -1,4 +1,4 @@
 """One module per family of requests. A handler reads a header, asks a table or the store, answers.
 
-`node.dispatcher.Handler` says what a handler is; `node.run` puts them together.
+`node.remoting.dispatcher.Handler` says what a handler is; `node.run` puts them together.
 """

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from node.dispatcher import response_to
 from node.errors import RequestError
-from node.topic_config_table import NOT_ALLOWED_SEND_TOPICS, QUEUES_MAX, topic_complaint
+from node.remoting.dispatcher import response_to
+from node.tables.topic_config_table import NOT_ALLOWED_SEND_TOPICS, QUEUES_MAX, topic_complaint
 from tandem.wire.request_headers import CreateTopicRequestHeader, TopicConfig
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import PERM_INHERIT, PERM_READ, PERM_WRITE, encode_json_body
@@ -15,9 +15,9 @@ from tandem.wire.route import PERM_INHERIT, PERM_READ, PERM_WRITE, encode_json_b
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from node.connection import Connection
-    from node.consumer_offset_table import ConsumerOffsetTable
-    from node.topic_config_table import TopicConfigTable
+    from node.remoting.connection import Connection
+    from node.tables.consumer_offset_table import ConsumerOffsetTable
+    from node.tables.topic_config_table import TopicConfigTable
     from tandem.wire.remoting_command import RemotingCommand
     from tandem.wire.request_headers import HARuntimeInfo
 

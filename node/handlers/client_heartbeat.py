@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 
-from node.client_table import TooManyClientsError
-from node.dispatcher import response_to
 from node.errors import RequestError
 from node.handlers.pull_message import tags_codes
-from node.topic_config_table import RETRY_TOPIC_PREFIX, topic_complaint
+from node.remoting.dispatcher import response_to
+from node.tables.client_table import TooManyClientsError
+from node.tables.topic_config_table import RETRY_TOPIC_PREFIX, topic_complaint
 from tandem.wire.remoting_command import ONEWAY_FLAG, RemotingCommand, encode_frame
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -29,9 +29,9 @@ from tandem.wire.route import decode_json_body, encode_json_body
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from node.client_table import ClientTable
-    from node.connection import Connection
-    from node.topic_config_table import TopicConfigTable
+    from node.remoting.connection import Connection
+    from node.tables.client_table import ClientTable
+    from node.tables.topic_config_table import TopicConfigTable
 
 
 class CheckClientConfig(msgspec.Struct, frozen=True, rename="camel"):

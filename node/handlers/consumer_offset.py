@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from node.dispatcher import response_to
 from node.errors import RequestError
+from node.remoting.dispatcher import response_to
 from tandem.wire.request_headers import (
     OffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
@@ -14,9 +14,9 @@ from tandem.wire.request_headers import (
 from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
-    from node.connection import Connection
-    from node.consumer_offset_table import ConsumerOffsetTable
-    from node.topic_config_table import TopicConfigTable
+    from node.remoting.connection import Connection
+    from node.tables.consumer_offset_table import ConsumerOffsetTable
+    from node.tables.topic_config_table import TopicConfigTable
     from store import MessageStore
     from tandem.wire.remoting_command import RemotingCommand
 

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 import trio
 
-from ha.replica_role import ReplicaRole
-from node.consumer_offset_table import TOPIC_GROUP_SEPARATOR
-from node.dispatcher import response_to
+from ha.fenced.replica_role import ReplicaRole
 from node.errors import RequestError
+from node.remoting.dispatcher import response_to
+from node.tables.consumer_offset_table import TOPIC_GROUP_SEPARATOR
 from store.results import PutMessageStatus
 from tandem.coordinator.interface import CoordinatorError
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
@@ -26,11 +26,11 @@ from tandem.wire.response_code import ResponseCode
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from node.connection import Connection
-    from node.dispatcher import Handler
-    from node.group_journal import GroupJournal
     from node.handlers.admin import Admin
     from node.handlers.consumer_offset import ConsumerOffset
+    from node.remoting.connection import Connection
+    from node.remoting.dispatcher import Handler
+    from node.tables.journal.group_journal import GroupJournal
     from tandem.wire.ha_status import FencedStatus
     from tandem.wire.remoting_command import RemotingCommand
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
 
-from node.dispatcher import response_to
 from node.errors import RequestError
-from node.pull_request_hold_service import HeldPull
+from node.handlers.pull_request_hold_service import HeldPull
+from node.remoting.dispatcher import response_to
 from store.results import GetMessageStatus
 from tandem.wire.message_properties import java_string_hash
 from tandem.wire.request_headers import (
@@ -31,11 +31,11 @@ from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import MASTER_ID, PERM_READ
 
 if TYPE_CHECKING:
-    from node.client_table import ClientTable
-    from node.connection import Connection
-    from node.consumer_offset_table import ConsumerOffsetTable
-    from node.pull_request_hold_service import PullRequestHoldService
-    from node.topic_config_table import TopicConfigTable
+    from node.handlers.pull_request_hold_service import PullRequestHoldService
+    from node.remoting.connection import Connection
+    from node.tables.client_table import ClientTable
+    from node.tables.consumer_offset_table import ConsumerOffsetTable
+    from node.tables.topic_config_table import TopicConfigTable
     from store import GetMessageResult, MessageStore
     from tandem.wire.remoting_command import RemotingCommand
 

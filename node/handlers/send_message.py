@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 import trio
 
-from node.dispatcher import response_to
 from node.errors import RequestError
 from node.handlers.send_properties import (
     REGION,
@@ -38,7 +37,12 @@ from node.handlers.send_properties import (
     unique_key_of,
     wants_flushed,
 )
-from node.topic_config_table import NOT_ALLOWED_SEND_TOPICS, RETRY_TOPIC_PREFIX, topic_complaint
+from node.remoting.dispatcher import response_to
+from node.tables.topic_config_table import (
+    NOT_ALLOWED_SEND_TOPICS,
+    RETRY_TOPIC_PREFIX,
+    topic_complaint,
+)
 from store import PutBatch, PutMessage, PutMessageStatus
 from tandem.wire.remoting_command import (
     ONEWAY_FLAG,
@@ -58,9 +62,9 @@ from tandem.wire.response_code import ResponseCode
 if TYPE_CHECKING:
     from random import Random
 
-    from node.connection import Connection
     from node.handlers.send_properties import PropertyStamp
-    from node.topic_config_table import TopicConfigTable
+    from node.remoting.connection import Connection
+    from node.tables.topic_config_table import TopicConfigTable
     from store import MessageStore, PutMessageResult
     from tandem.wire.request_headers import TopicConfig
 _log = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ does not matter.
 Where does the log end? At the first place without a sound record behind which nothing has to be
 kept. A sound record behind such a place has to be kept if the checkpoint says that it was on disk
 before the last stop, or, after a clean stop, if a queue knows it: then the place is damage. That
-is the rule by which a store recovers (`store.recovery`), and after a clean stop a stricter one.
+is the rule by which a store recovers (`store.log.log_end`), and after a clean stop a stricter one.
 """
 
 import bisect

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Final
 import pytest
 import trio
 
-from ha.epoch_file import EpochFile
-from store.disk import RealDisk
+from ha.fenced.epoch_file import EpochFile
+from store.machine.disk import RealDisk
 from tandem.wire.message_properties import encode_properties
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -31,7 +31,7 @@ from tests.store.store_world import STORE_HOST, a_message, files_of
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from node.config import ClusterConfig
+    from node.config.node_config import ClusterConfig
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(120), pytest.mark.xdist_group("rocketmq")]
 

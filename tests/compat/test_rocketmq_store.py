@@ -15,10 +15,10 @@ import msgspec
 import pytest
 
 from store import PutBatch, PutMessage, PutMessageStatus, StoreFullError
-from store.consume_queue_store import is_queued
-from store.disk import RealDisk, RealFile
-from store.message_encoder import inner_batch
-from store.schedule_message_service import delay_rewrite
+from store.delayed.schedule_message_service import delay_rewrite
+from store.log.message_encoder import inner_batch
+from store.machine.disk import RealDisk, RealFile
+from store.queue.consume_queue_store import is_queued
 from tandem.wire.delay_level import DelayLevels
 from tandem.wire.message import (
     COMPRESSED_FLAG,

@@ -18,24 +18,24 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from ha.events import AckDecided, Elected, EpochAppended, IsrChanged, IsrChanging
-from ha.in_sync_replicas import InSyncReplicas
-from ha.replica_server import ReplicaServer
+from ha.fenced.events import AckDecided, Elected, EpochAppended, IsrChanged, IsrChanging
+from ha.fenced.in_sync_replicas import InSyncReplicas
+from ha.fenced.replica_server import ReplicaServer
 from node.__main__ import main
-from node.config import load_config
-from node.connection import Outbox
-from node.machine import Machine, this_machine
-from store.consume_queue import ConsumeQueue
-from store.disk import DiskFile, RealDisk, RealFile
-from store.dispatch import ConsumeQueueDispatcher
-from store.put_message import MessagePuts
-from store.truncation import TRUNCATION_FILE
+from node.config.node_config import load_config
+from node.remoting.connection import Outbox
+from store.machine.disk import DiskFile, RealDisk, RealFile
+from store.machine.machine import Machine, this_machine
+from store.messages.put_message import MessagePuts
+from store.queue.consume_queue import ConsumeQueue
+from store.recovery.truncation import TRUNCATION_FILE
+from store.services.dispatch import ConsumeQueueDispatcher
 from tandem.coordinator.client import EtcdClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from ha.events import HAEvent
+    from ha.fenced.events import HAEvent
     from tandem.coordinator.interface import Compare, Delete, Put, TransactionResult
 
 POINTS: Final = {

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import trio
 
-from ha.fenced_config import FencedConfig, FencedPeer
-from ha.fenced_ha_service import FencedHAService
-from ha.replica_role import ReplicaRole
+from ha.fenced.config import FencedConfig, FencedPeer
+from ha.fenced.ha_service import FencedHAService
+from ha.fenced.replica_role import ReplicaRole
 from store import MessageStore, PutMessage, PutMessageStatus, StoreConfig
 from tandem.wire.group_state import GroupKeys, GroupState, LeaderRecord, decode_leader, decode_state
 from tandem.wire.message import Host
@@ -23,7 +23,7 @@ from tests.support.virtual_clock import Timeline, WallClock
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from ha.events import HAEvent
+    from ha.fenced.events import HAEvent
 
 DIRECTORY: Final = "/store"
 COORDINATOR_IP: Final = "127.0.9.1"

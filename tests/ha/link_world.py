@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 
-from ha.epoch_file import EpochEntries, EpochEntry, EpochFile
-from ha.errors import ConnectionLost
-from ha.fenced_config import FencedConfig, FencedPeer
-from ha.fenced_protocol import (
+from ha.fenced.config import FencedConfig, FencedPeer
+from ha.fenced.epoch_file import EpochEntries, EpochEntry, EpochFile
+from ha.fenced.protocol import (
     ENVELOPE,
     FRAME_HEADER,
     Attach,
@@ -28,9 +27,10 @@ from ha.fenced_protocol import (
     encode_report,
     proven,
 )
-from ha.replica_follower import ReplicaFollower
-from ha.replica_server import ReplicaServer
+from ha.fenced.replica_follower import ReplicaFollower
+from ha.fenced.replica_server import ReplicaServer
 from store import MessageStore, PutMessage, PutMessageStatus, StoreConfig
+from store.machine.errors import ConnectionLost
 from tandem.wire.message import Host
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.simulated_network import Machine, NetworkSettings, SimulatedNetwork
@@ -39,9 +39,9 @@ from tests.support.virtual_clock import Timeline, WallClock
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from ha.events import HAEvent
-    from ha.fenced_client import FollowerOutcome
-    from ha.network import Stream
+    from ha.fenced.client import FollowerOutcome
+    from ha.fenced.events import HAEvent
+    from store.machine.network import Stream
 
 FILE_SIZE_BYTES = 16 * 1024
 PORT = 10913

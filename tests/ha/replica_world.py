@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import trio
 
-from ha.config import HAConfig, SlaveNode
-from ha.errors import ConnectionLost
-from ha.ha_service import HAService
-from ha.protocol import REPORT, TRANSFER_HEADER
+from ha.classic.config import HAConfig, SlaveNode
+from ha.classic.ha_service import HAService
+from ha.classic.protocol import REPORT, TRANSFER_HEADER
 from store import MessageStore, PutMessage, PutMessageStatus, StoreConfig
+from store.machine.errors import ConnectionLost
 from tandem.wire.message import Host
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.simulated_network import Machine, NetworkSettings, SimulatedNetwork
@@ -22,7 +22,7 @@ from tests.support.virtual_clock import Timeline, WallClock
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from ha.network import Stream
+    from store.machine.network import Stream
 
 FILE_SIZE_BYTES = 16 * 1024
 HA_PORT = 10912

@@ -4,8 +4,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ha.errors import ConnectionLost
-from ha.protocol import REPORT
+from ha.classic.protocol import REPORT
+from store.machine.errors import ConnectionLost
 from tests.ha.replica_world import (
     BODIES,
     HA_PORT,

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ha.network import ConnectionLost
-from node.client_table import ClientTable
-from node.connection import Connection, Outbox
-from node.consumer_offset_table import ConsumerOffsetTable
-from node.dispatcher import Dispatcher
-from node.pull_request_hold_service import PullRequestHoldService
-from node.topic_config_table import TopicConfigTable, system_topics
+from node.handlers.pull_request_hold_service import PullRequestHoldService
+from node.remoting.connection import Connection, Outbox
+from node.remoting.dispatcher import Dispatcher
+from node.tables.client_table import ClientTable
+from node.tables.consumer_offset_table import ConsumerOffsetTable
+from node.tables.topic_config_table import TopicConfigTable, system_topics
 from store import MessageStore, StoreConfig
-from store.table_file import TableFile
+from store.machine.network import ConnectionLost
+from store.machine.table_file import TableFile
 from tandem.wire.frame_buffer import FrameBuffer
 from tandem.wire.message import Host
 from tandem.wire.remoting_command import RemotingCommand, SerializeType, encode_frame
@@ -25,7 +25,7 @@ from tests.support.simulated_disk import SimulatedDisk
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from node.dispatcher import Handler
+    from node.remoting.dispatcher import Handler
     from tandem.wire.remoting_command import Ext
 
 CLIENT = Host("10.1.2.3", 1234)

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ha.replica_role import ReplicaRole
-from node.group_journal import GroupJournal, JournalFile
+from ha.fenced.replica_role import ReplicaRole
 from node.handlers.admin import Admin
 from node.handlers.consumer_offset import ConsumerOffset
 from node.handlers.fenced_group import FencedGroup
-from node.journal_records import GroupTables
+from node.tables.journal.group_journal import GroupJournal, JournalFile
+from node.tables.journal.journal_records import GroupTables
 from store import MessageStore, PutMessageStatus, StoreConfig
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
 from tandem.wire.request_code import RequestCode
@@ -19,7 +19,7 @@ from tandem.wire.request_headers import HARuntimeInfo
 from tests.node.doubles import BROKER, NOW_MS, Broker, Client
 
 if TYPE_CHECKING:
-    from node.dispatcher import Handler
+    from node.remoting.dispatcher import Handler
     from tandem.wire.remoting_command import RemotingCommand
 
 STATUS = FencedStatus(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 
-from node.config import load_config
+from node.config.node_config import load_config
 from node.run import run_node
 from tandem.wire.ha_status import FencedStatus
 from tandem.wire.request_code import RequestCode
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
-    from ha.events import HAEvent
-    from node.config import ClusterConfig
+    from ha.fenced.events import HAEvent
+    from node.config.node_config import ClusterConfig
 
 COORDINATOR = "10.0.0.8"
 

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ha.errors import AddressInUseError, ConnectionLost
 from node.__main__ import _expected_error, _explain, main
 from node.errors import ConfigError
 from store import CorruptLogError, StoreLockedError
-from store.errors import TableFileError
+from store.machine.errors import AddressInUseError, ConnectionLost, TableFileError
 from tests.node.world import cluster_config
 
 if TYPE_CHECKING:

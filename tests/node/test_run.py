@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from ha.network import ConnectionLost
-from node.part_configs import ha_config, store_config
-from node.topic_config_table import AUTO_CREATE_TOPIC
+from node.config.part_configs import ha_config, store_config
+from node.tables.topic_config_table import AUTO_CREATE_TOPIC
 from store import FlushDiskType
+from store.machine.network import ConnectionLost
 from tandem.wire.message import Host
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (

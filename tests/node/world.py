@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from node.config import load_config
-from node.remoting_client import RequestFailedError, open_client
+from node.config.node_config import load_config
+from node.remoting.remoting_client import RequestFailedError, open_client
 from node.run import run_node
 from tandem.wire.message import decode_messages
 from tandem.wire.request_code import RequestCode
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from node.config import ClusterConfig
-    from node.remoting_client import RemotingClient
+    from node.config.node_config import ClusterConfig
+    from node.remoting.remoting_client import RemotingClient
     from tandem.wire.remoting_command import Ext, RemotingCommand
     from tests.support.simulated_network import Machine
 

@@ -15,10 +15,10 @@ from typing import Final
 import msgspec
 import trio
 
-from ha.events import OnEvent, ignore
-from ha.network import ConnectionLost
-from node.config import ClusterConfig, NodeConfig
-from store.errors import CorruptLogError, StoreError
+from ha.fenced.events import OnEvent, ignore
+from node.config.node_config import ClusterConfig, NodeConfig
+from store.machine.errors import CorruptLogError, StoreError
+from store.machine.network import ConnectionLost
 from tandem.coordinator.interface import Coordinator
 from tandem.wire.message import Host
 from tests.sim.checker import Log, Refusal, Report, walk_log
@@ -34,7 +34,7 @@ REPORT_BYTES: Final = 8
 
 SLAVE_ALARM: Final = "This log is not a part of the master's"
 MASTER_ALARM: Final = "holds messages that this master has not"
-"""What an operator is told; see `_remedy` in `ha.master_follower` and `ha.slave_server`."""
+"""What an operator is told; see `_remedy` in `master_follower.py` and `slave_server.py`."""
 
 
 class NodeSeams(msgspec.Struct, frozen=True):

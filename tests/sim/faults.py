@@ -28,7 +28,7 @@ In fenced groups as well, where FROM, TO may also be `coordinator` and `all`:
 
     quiet SECONDS           producers send nothing for so long
     freeze NODE SECONDS     SIGSTOP, and SIGCONT so much later
-    freeze-at-event NODE EVENT N SECONDS    when the node tells of the Nth such event of ha.events
+    freeze-at-event NODE EVENT N SECONDS    when the node tells of the Nth such event of events.py
     kill-at-event NODE EVENT N
     kill-at-coordinator NODE N              when it asks the coordinator for the Nth time
     late-vote NODE SECONDS  when it next runs for master, and has told how long its log is: what it

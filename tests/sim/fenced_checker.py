@@ -42,7 +42,7 @@ from itertools import pairwise
 
 import msgspec
 
-from ha.events import (
+from ha.fenced.events import (
     ConfirmAdvanced,
     EpochAppended,
     FrameTaken,

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
-from ha.epoch_file import EpochFile
 from ha.errors import HAError
-from ha.events import (
+from ha.fenced.epoch_file import EpochFile
+from ha.fenced.events import (
     AckDecided,
     HAEvent,
     MasterOpened,
     ReplicaReported,
     TruncationDecided,
 )
-from node.config import ClusterConfig
-from store.errors import CorruptLogError, StoreError
+from node.config.node_config import ClusterConfig
+from store.machine.errors import CorruptLogError, StoreError
 from tandem.coordinator.kv import Change, Item, StoreImage
 from tandem.wire.group_state import GroupKeys, GroupState, decode_leader, decode_state
 from tandem.wire.message import Host

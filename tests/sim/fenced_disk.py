@@ -5,9 +5,9 @@ import random
 from contextlib import suppress
 from typing import Final
 
-from ha.epoch_file import EpochFile
-from ha.events import EpochAppended, HAEvent, Promised, TruncationDecided
-from store.truncation import pending_intent
+from ha.fenced.epoch_file import EpochFile
+from ha.fenced.events import EpochAppended, HAEvent, Promised, TruncationDecided
+from store.recovery.truncation import pending_intent
 from tandem.wire.message import decode_message
 from tests.sim.cluster import SimulatedNode, read_log
 from tests.sim.fenced_history import walk_fenced_log

@@ -10,7 +10,7 @@ import zlib
 
 import msgspec
 
-from ha.events import HAEvent
+from ha.fenced.events import HAEvent
 from tandem.wire.crc import crc32
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.group_state import GroupState, LeaderRecord

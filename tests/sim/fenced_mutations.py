@@ -16,25 +16,25 @@ import trio
 from rich.console import Console
 from rich.table import Table
 
-import ha.election
-from ha.coordinator_session import CoordinatorSession
-from ha.election import Follow, Run
-from ha.epoch_file import EpochEntry, EpochFile
-from ha.fenced_client import FencedClient
-from ha.fenced_connection import FencedConnection
-from ha.fenced_ha_service import FencedHAService
-from ha.fenced_master import FencedMaster
-from ha.in_sync_replicas import InSyncReplicas
-from ha.lease import LeaseDeadline
-from ha.replica_file import ReplicaFile
-from ha.replica_follower import ReplicaFollower
-from ha.replica_server import ReplicaLink, ReplicaServer
-from node.group_journal import GroupJournal
-from store.consume_queue_store import AnyConsumeQueue
-from store.flush_service import FlushService
-from store.message_reads import MessageReads
-from store.store_recovery import StoreRecovery
-from store.truncation import Truncation
+import ha.fenced.election
+from ha.fenced.client import FencedClient
+from ha.fenced.connection import FencedConnection
+from ha.fenced.coordinator_session import CoordinatorSession
+from ha.fenced.election import Follow, Run
+from ha.fenced.epoch_file import EpochEntry, EpochFile
+from ha.fenced.ha_service import FencedHAService
+from ha.fenced.in_sync_replicas import InSyncReplicas
+from ha.fenced.lease import LeaseDeadline
+from ha.fenced.master import FencedMaster
+from ha.fenced.replica_file import ReplicaFile
+from ha.fenced.replica_follower import ReplicaFollower
+from ha.fenced.replica_server import ReplicaLink, ReplicaServer
+from node.tables.journal.group_journal import GroupJournal
+from store.messages.message_reads import MessageReads
+from store.queue.consume_queue_store import AnyConsumeQueue
+from store.recovery.store_recovery import StoreRecovery
+from store.recovery.truncation import Truncation
+from store.services.flush_service import FlushService
 from tandem.coordinator.interface import Compare, Delete, Put
 from tandem.wire.system_topics import JOURNAL_TOPIC
 from tests.sim.fenced_simulation import run_fenced_seed
@@ -319,7 +319,7 @@ MUTATIONS: dict[str, FencedMutation] = {
         ReplicaFollower, "_ends", _takes_written_for_flushed
     ),
     "whoever lives can be elected": FencedMutation(
-        ha.election, "why_not_electable", _elects_anybody
+        ha.fenced.election, "why_not_electable", _elects_anybody
     ),
     "a replica that has lost its tail keeps its incarnation": FencedMutation(
         ReplicaFile, "_why_renew", _keeps_its_name
@@ -330,7 +330,7 @@ MUTATIONS: dict[str, FencedMutation] = {
     "readers see what is not confirmed": FencedMutation(MessageReads, "_end_of", _reads_everything),
     "the lease is never looked at": FencedMutation(LeaseDeadline, "holds", _holds_for_ever),
     "a log is cut where it ends": FencedMutation(
-        ha.fenced_client, "consistent_point", _cuts_where_its_epoch_ends
+        ha.fenced.client, "consistent_point", _cuts_where_its_epoch_ends
     ),
     "every new life has the same incarnation": FencedMutation(
         ReplicaFile, "_draw", _draws_the_same_name

@@ -32,9 +32,9 @@ from typing import Final
 
 import msgspec
 
-from ha.events import Quarantined
-from ha.fenced_config import AckLevel
-from node.store_settings import FlushDiskType
+from ha.fenced.config import AckLevel
+from ha.fenced.events import Quarantined
+from node.config.store_settings import FlushDiskType
 from tests.sim.checker import Outcome
 from tests.sim.faults import Instruction, parse_instruction
 from tests.sim.fenced_cluster import ROLES

@@ -14,8 +14,9 @@ from typing import Any, Final
 import msgspec
 import trio
 
-from ha.fenced_config import AckLevel
-from node.config import (
+from ha.fenced.config import AckLevel
+from node.config.fenced_settings import CoordinatorSettings, GroupKind
+from node.config.node_config import (
     BrokerSettings,
     ClusterConfig,
     ClusterSettings,
@@ -23,9 +24,8 @@ from node.config import (
     NodeSettings,
     ReplicationSettings,
 )
-from node.fenced_settings import CoordinatorSettings, GroupKind
+from node.config.store_settings import FlushDiskType, StoreSettings
 from node.run import run_node
-from node.store_settings import FlushDiskType, StoreSettings
 from tandem.client.errors import ClientError
 from tests.sim.checker import Outcome
 from tests.sim.cluster import NodeLogHandler, NodeSeams, SimulatedNode

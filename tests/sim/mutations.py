@@ -13,16 +13,16 @@ import numpy as np
 import trio
 
 import node.run
-import store.recovery
+import store.log.log_end
 import tandem.client.producer
-from ha.group_transfer_service import GroupTransferService
-from ha.ha_client import HAClient
-from ha.master_follower import MasterFollower
+from ha.classic.group_transfer_service import GroupTransferService
+from ha.classic.ha_client import HAClient
+from ha.classic.master_follower import MasterFollower
 from node.handlers.send_message import WaitPolicy
-from store.commit_log import CommitLog
-from store.flush_service import FlushService
-from store.message_reads import MessageReads
+from store.log.commit_log import CommitLog
+from store.messages.message_reads import MessageReads
 from store.results import PutMessageStatus
+from store.services.flush_service import FlushService
 from tandem.client.session import Session
 from tandem.wire.record_scan import RecordColumns, read_columns, walk_records
 from tests.sim.checker import Kind
@@ -199,7 +199,7 @@ MUTATIONS: dict[str, Mutation] = {
         _sync_flush_and_power_loss,
     ),
     "recovery believes a torn record": Mutation(
-        store.recovery,
+        store.log.log_end,
         "intact_records",
         _believes_lengths,
         frozenset({Kind.DIVERGED, Kind.CORRUPT, Kind.CRASHED}),

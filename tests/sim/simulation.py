@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import trio
 
-from node.config import (
+from node.config.node_config import (
     BrokerSettings,
     ClusterConfig,
     ClusterSettings,
@@ -26,8 +26,8 @@ from node.config import (
     NodeSettings,
     ReplicationSettings,
 )
+from node.config.store_settings import FlushDiskType, StoreSettings
 from node.run import run_node
-from node.store_settings import FlushDiskType, StoreSettings
 from tandem.client.errors import ClientError
 from tests.sim.checker import (
     Expectations,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from ha.events import (
+from ha.fenced.events import (
     ConfirmAdvanced,
     EpochAppended,
     FrameTaken,

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 import trio
 
-from ha.network import ConnectionLost
+from store.machine.network import ConnectionLost
 from tandem.client.admin import Admin
 from tandem.client.errors import BrokerError, ClientError
 from tandem.client.identity import ClientIdentity

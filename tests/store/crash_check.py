@@ -6,9 +6,9 @@ from typing import Final
 import msgspec
 
 from store import MessageStore
-from store.batch_consume_queue import BatchConsumeQueue
-from store.consume_queue import ConsumeQueue
-from store.index_file import IndexFile
+from store.index.index_file import IndexFile
+from store.queue.batch_consume_queue import BatchConsumeQueue
+from store.queue.consume_queue import ConsumeQueue
 from tandem.wire.message import decode_message
 from tandem.wire.store_layout import INDEX_HEADER_BYTES, INDEX_SLOT, INDEX_UNIT
 from tests.store.crash_history import History, Queue, Row

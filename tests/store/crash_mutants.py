@@ -15,15 +15,15 @@ from typing import Any, Final
 
 import msgspec
 
-import store.store_recovery
-from store.commit_log import CommitLog
-from store.consume_queue import ConsumeQueue
-from store.consume_queue_store import ConsumeQueueStore
-from store.disk import DiskFile
-from store.flush_service import FlushService
-from store.index_service import IndexService
-from store.mapped_file import MappedFile
-from store.store_recovery import StoreRecovery
+import store.recovery.store_recovery
+from store.files.mapped_file import MappedFile
+from store.index.index_service import IndexService
+from store.log.commit_log import CommitLog
+from store.machine.disk import DiskFile
+from store.queue.consume_queue import ConsumeQueue
+from store.queue.consume_queue_store import ConsumeQueueStore
+from store.recovery.store_recovery import StoreRecovery
+from store.services.flush_service import FlushService
 from tests.store.crash_campaign import run_seed
 from tests.store.crash_check import BrokenPromiseError
 from tests.store.step_disk import StepDisk
@@ -179,10 +179,12 @@ MUTANTS: Final = (
     Mutant("a truncation leaves the bytes standing", MappedFile, "zero_from", _zeros_nothing),
     Mutant("queues are not cut with the log", ConsumeQueueStore, "truncate_dirty", _nothing),
     Mutant("recovery does not sync the queues", StoreRecovery, "_sync_queues", _nothing),
-    Mutant("recovery starts at the last file", store.store_recovery, "start_index", _last_file),
+    Mutant(
+        "recovery starts at the last file", store.recovery.store_recovery, "start_index", _last_file
+    ),
     Mutant(
         "recovery does not look at the CRC",
-        store.store_recovery,
+        store.recovery.store_recovery,
         "find_log_end",
         _without_crc,
         seed=1,

@@ -13,8 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from store import MessageStore, PutBatch, PutMessage
-from store.batch_consume_queue import BatchConsumeQueue
-from store.errors import StoreError
+from store.machine.errors import StoreError
+from store.queue.batch_consume_queue import BatchConsumeQueue
 from store.results import GetMessageStatus
 from tandem.wire.crc import CRC_MASK
 from tandem.wire.message import INNER_BATCH_FLAG, decode_message

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from mmap import mmap
 from typing import Any
 
-from store.disk import DiskFile
+from store.machine.disk import DiskFile
 from tests.support.simulated_disk import PAGE_BYTES, SimulatedDisk, SimulatedFile
 
 

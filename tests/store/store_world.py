@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from store import FlushDiskType, MessageStore, PutBatch, PutMessage, StoreConfig
-from store.disk import Disk
+from store.machine.disk import Disk
 from tandem.wire.message import (
     BLANK_MAGIC_CODE,
     Host,

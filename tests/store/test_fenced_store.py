@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock
 
 from store import MessageStore, PutMessageStatus
-from store.errors import StoreClosedError, StoreError, StoreFullError
+from store.machine.errors import StoreClosedError, StoreError, StoreFullError
 from store.running_flags import RunningFlag
 from tandem.wire.message import decode_messages
 from tests.store.store_world import (

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from store import MessageStore, StoreError
-from store.delay_offset_table import DelayOffsetTable
-from store.disk import RealDisk
-from store.table_file import TableFile
+from store.delayed.delay_offset_table import DelayOffsetTable
+from store.machine.disk import RealDisk
+from store.machine.table_file import TableFile
 from tests.store.mutations_of_files import (
     Specimen,
     check_hostile,

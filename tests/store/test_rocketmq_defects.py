@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from store import MessageStore, PutMessageStatus
-from store.errors import CorruptLogError, DiskFailedError, StoreFullError
+from store.machine.errors import CorruptLogError, DiskFailedError, StoreFullError
 from tandem.wire.message_properties import tags_code
 from tests.store.store_world import (
     COMMIT_LOG_BYTES,

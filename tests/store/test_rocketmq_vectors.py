@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from store import MessageStore, PutBatch, PutMessage
-from store.commit_log import CommitLog
-from store.disk import RealDisk
-from store.recovery import DispatchRequest, read_record
+from store.files.store_checkpoint import StoreCheckpoint
+from store.log.commit_log import CommitLog
+from store.log.log_end import DispatchRequest, read_record
+from store.machine.disk import RealDisk
 from store.results import PutMessageResult
-from store.store_checkpoint import StoreCheckpoint
 from tandem.wire.message import Host, MessageExt
 from tandem.wire.property_crc import property_crc_agrees, property_crc_fault
 from tandem.wire.record_scan import read_columns, walk_records

@@ -11,9 +11,9 @@ from typing import Final, NamedTuple
 import pytest
 import trio
 
-from ha.network import AddressInUseError, ConnectionLost, Listener, Network, Stream
-from store.disk import Disk, DiskSpace
-from store.errors import CorruptLogError, DiskFailedError, StoreLockedError
+from store.machine.disk import Disk, DiskSpace
+from store.machine.errors import CorruptLogError, DiskFailedError, StoreLockedError
+from store.machine.network import AddressInUseError, ConnectionLost, Listener, Network, Stream
 
 # --- disk --------------------------------------------------------------------------------------
 

@@ -26,8 +26,8 @@ from typing import Final
 
 import trio
 
-from store.disk import TEMPORARY_SUFFIX, Buffer, DiskFile, DiskSpace
-from store.errors import CorruptLogError, DiskFailedError, StoreFullError, StoreLockedError
+from store.machine.disk import TEMPORARY_SUFFIX, Buffer, DiskFile, DiskSpace
+from store.machine.errors import CorruptLogError, DiskFailedError, StoreFullError, StoreLockedError
 
 PAGE_BYTES: Final = 4096
 SECTOR_BYTES: Final = 512
@@ -117,7 +117,7 @@ class ReadOnlyFile(SimulatedFile):
 
 
 class SimulatedDisk:
-    """Implements `store.disk.Disk` in memory; public attributes are its faults.
+    """Implements `store.machine.disk.Disk` in memory; public attributes are its faults.
 
     Attributes:
         capacity_bytes: lower it to `used_bytes` and the disk is full.

@@ -1,7 +1,7 @@
 """A network in memory: streams that are bounded, late, stalled, cut and half open.
 
     SimulatedNetwork        the cables: one `Link` per direction between two addresses
-      Machine               one incarnation of a node or client; implements `ha.network.Network`
+      Machine               one incarnation of a node or client; a `Network`
         SimulatedListener
         SimulatedStream     one end of a connection
 
@@ -29,7 +29,7 @@ from typing import Final
 import msgspec
 import trio
 
-from ha.network import AddressInUseError, ConnectionLost
+from store.machine.network import AddressInUseError, ConnectionLost
 from tandem.wire.message import Host
 from tests.support.virtual_clock import Timeline
 
@@ -134,7 +134,7 @@ class Link:
 
 
 class SimulatedStream:
-    """One end of a connection; implements `ha.network.Stream`.
+    """One end of a connection; implements `store.machine.network.Stream`.
 
     `remote` is the other end, None while the handshake is under way. Of the two directions this
     end owns the one that arrives here.
@@ -309,7 +309,7 @@ class SimulatedStream:
 
 
 class SimulatedListener:
-    """Implements `ha.network.Listener`."""
+    """Implements `store.machine.network.Listener`."""
 
     def __init__(self, machine: "Machine", address: Host) -> None:
         self._machine = machine
@@ -360,7 +360,7 @@ class SimulatedListener:
 
 
 class Machine:
-    """One process's view of the network; implements `ha.network.Network`."""
+    """One process's view of the network; implements `store.machine.network.Network`."""
 
     def __init__(self, network: "SimulatedNetwork", ip: str) -> None:
         self.network = network

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import trio
 
-from ha.network import ConnectionLost
+from store.machine.network import ConnectionLost
 from tests.support.simulated_network import STREAM_BYTES_MAX, SimulatedStream
 
 

@@ -17,8 +17,8 @@ from node.handlers.pull_message import PullMessage
 from node.handlers.queue_offset import QueueOffset
 from node.handlers.send_message import SendMessage, WaitPolicy
 from node.handlers.send_properties import PropertyStamp
-from node.handlers.topic_route import TopicRoute
-from node.route_table import RouteTable
+from node.name_server.route_table import RouteTable
+from node.name_server.topic_route import TopicRoute
 from tandem.wire import request_headers
 from tandem.wire.message import Message, encode_batch_body
 from tandem.wire.remoting_command import SerializeType
@@ -29,7 +29,7 @@ from tests.node.doubles import Broker, Client
 if TYPE_CHECKING:
     import pytest
 
-    from node.dispatcher import Handler
+    from node.remoting.dispatcher import Handler
 
 HEADERS: dict[RequestCode, type[msgspec.Struct]] = {
     RequestCode.SEND_MESSAGE: request_headers.SendMessageRequestHeader,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-import node.client_table
+import node.tables.client_table
 from node.handlers.client_heartbeat import ClientHeartbeat
 from tandem.wire.remoting_command import ONEWAY_FLAG, PROTOCOL_VERSION
 from tandem.wire.request_code import RequestCode
@@ -131,7 +131,7 @@ async def test_a_client_that_leaves_is_off_the_list() -> None:
 
 
 async def test_too_many_clients_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node.client_table, "MEMBERSHIPS_MAX", 0)
+    monkeypatch.setattr(node.tables.client_table, "MEMBERSHIPS_MAX", 0)
     (client,) = clients_of(Broker())
     assert client.call(BEAT, {}, beat("c1")).code == ResponseCode.SYSTEM_BUSY
 

@@ -7,7 +7,7 @@ import msgspec
 import trio
 import trio.testing
 
-from ha.replica_role import ReplicaRole
+from ha.fenced.replica_role import ReplicaRole
 from node.handlers.fenced_group import refuse_all
 from store import PutMessageStatus
 from tandem.coordinator.interface import CoordinatorUnavailableError

@@ -5,9 +5,9 @@ import pytest
 import trio
 import trio.testing
 
-from node.connection import OUT_BYTES_MAX
 from node.errors import RequestError
 from node.handlers.pull_message import SUSPEND_MS_MAX, PullMessage, tags_codes
+from node.remoting.connection import OUT_BYTES_MAX
 from store import PutMessage
 from tandem.wire.message import decode_messages
 from tandem.wire.remoting_command import RemotingCommand, SerializeType

@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from store.disk import RealDisk
+from store.machine.disk import RealDisk
 from tests.store.store_world import open_store, put_many
 
 GOLDEN: Final = Path(__file__).parents[2] / "data" / "rocketmq-5.3.3"

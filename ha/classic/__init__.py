@@ -1,0 +1,1 @@
+"""RocketMQ's replication: one master for ever, slaves that copy its log."""

@@ -1,0 +1,117 @@
+"""HAService: the replication of one node, as the node sees it.
+
+    master:  SlaveServer     listens, sends the log, counts acknowledgements
+    slave:   MasterFollower  dials, checks, appends, reports
+
+Which of the two a node is, is written in cluster.yaml and does not change while it runs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from ha.classic.group_transfer_service import GroupTransferService
+from ha.classic.master_follower import MasterFollower
+from ha.classic.slave_server import SlaveServer
+from tandem.wire.request_headers import (
+    HAClientRuntimeInfo,
+    HAConnectionRuntimeInfo,
+    HARuntimeInfo,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ha.classic.config import HAConfig, SlaveNode
+    from store import MessageStore
+    from store.machine.network import Network
+
+
+class HAService:
+    """Replication of one store. Its owner opens and closes store and network."""
+
+    def __init__(
+        self,
+        config: HAConfig,
+        store: MessageStore,
+        network: Network,
+        *,
+        wall_clock_ms: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._wall_clock_ms = wall_clock_ms
+        self.group_transfer_service = GroupTransferService(
+            [slave.name for slave in config.slaves],
+            max_gap_bytes=config.ha_max_gap_not_in_sync_bytes,
+            in_sync_replicas=config.in_sync_replicas,
+        )
+        """Where the puts of a master wait. Idle on a slave."""
+        self._service: SlaveServer | MasterFollower
+        if config.master is None:
+            self._service = SlaveServer(config, store, network, self.group_transfer_service)
+        else:
+            self._service = MasterFollower(config, store, network)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Replicate until cancelled. Started once a master listens.
+
+        Raises:
+            AddressInUseError: something else listens on the HA port.
+        """
+        await self._service.run(task_status=task_status)
+
+    def runtime_info(self) -> HARuntimeInfo:
+        """Return the state of replication: the answer to GET_BROKER_HA_STATUS.
+
+        Source: HAService.getRuntimeInfo. Slaves that are not connected are listed too, with -1 as
+        what they acknowledged, and every slave carries why it is not in sync.
+        """
+        service = self._service
+        if isinstance(service, MasterFollower):
+            return HARuntimeInfo(
+                master=False,
+                master_commit_log_max_offset=0,
+                ha_client_runtime_info=self._client_info(service),
+            )
+        log_end = self._store.max_physical_offset
+        return HARuntimeInfo(
+            master=True,
+            master_commit_log_max_offset=log_end,
+            in_sync_slave_nums=self.group_transfer_service.in_sync_slave_count(log_end),
+            ha_connection_info=[
+                self._connection_info(service, slave, log_end) for slave in self._config.slaves
+            ],
+        )
+
+    def _connection_info(
+        self, server: SlaveServer, slave: SlaveNode, log_end: int
+    ) -> HAConnectionRuntimeInfo:
+        reason = self.group_transfer_service.why_not_in_sync(slave.name, log_end)
+        position = self.group_transfer_service.slaves[slave.name].position
+        link = server.links.get(slave.name)
+        rate = link.rate.in_last_second(trio.current_time()) if link else 0
+        return HAConnectionRuntimeInfo(
+            addr=str(link.peer) if link else slave.address,
+            slave_ack_offset=link.connection.slave_ack_offset if link else -1,
+            diff=log_end - max(position, 0),
+            in_sync=not reason,
+            transferred_byte_in_second=rate,
+            transfer_from_where=link.connection.next_offset if link else -1,
+            name=slave.name,
+            reason=reason,
+        )
+
+    def _client_info(self, follower: MasterFollower) -> HAClientRuntimeInfo:
+        return HAClientRuntimeInfo(
+            master_addr=str(self._config.master),
+            transferred_byte_in_second=follower.rate.in_last_second(trio.current_time()),
+            max_offset=self._store.max_physical_offset,
+            last_read_timestamp=self._wall_ms(follower.last_read),
+            last_write_timestamp=self._wall_ms(follower.last_write),
+        )
+
+    def _wall_ms(self, time_seconds: float) -> int:
+        return self._wall_clock_ms() - int((trio.current_time() - time_seconds) * 1000)

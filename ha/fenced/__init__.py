@@ -1,0 +1,1 @@
+"""Replication with epochs, leases and an in-sync set: the nodes elect their master."""

@@ -1,0 +1,141 @@
+"""One candidate's way through an election: wait for its turn, ask, and find out who won.
+
+    turn --> transaction --+--> taken                 won
+     ^                     +--> not taken             read: another won, or an earlier try of ours
+     |                     `--> no answer             nobody knows
+     `-----------------------------'
+
+All tries for one epoch compare the same two revisions, so at most one of them is taken, whenever
+its turn comes; and whichever was, shows in the records. A candidate that has asked once therefore
+goes on until the records say who won, or its own lease is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ha.fenced.coordinator_session import is_ours
+from ha.fenced.election import Run, state_if_won, why_switched
+from ha.fenced.master import Won
+from tandem.coordinator.interface import Compare, CoordinatorUnavailableError, Put
+from tandem.wire.group_state import LeaderRecord, encode_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ha.fenced.coordinator_session import CoordinatorSession
+    from ha.fenced.election import Decision, Election, GroupView, OwnFacts
+
+_log = logging.getLogger(__name__)
+
+WAIT_SECONDS_MIN: Final = 0.001
+
+RETRY_SECONDS: Final = 0.3
+
+
+class Candidacy:
+    """The candidacy of one node for one epoch; its log ends at `log_end` and stays as it is."""
+
+    def __init__(
+        self,
+        session: CoordinatorSession,
+        election: Election,
+        *,
+        epoch: int,
+        log_end: int,
+        own: Callable[[], OwnFacts],
+        decide: Callable[[], Decision],
+        boottime: Callable[[], float],
+        wall_clock_ms: Callable[[], int],
+    ) -> None:
+        """`decide` says what a follower would do now; anything but running for `epoch` ends it."""
+        self._session = session
+        self._election = election
+        self._epoch = epoch
+        self._log_end = log_end
+        self._own = own
+        self._decide = decide
+        self._boottime = boottime
+        self._wall_clock_ms = wall_clock_ms
+
+    async def run(self) -> Won | None:
+        """Return what was won, None if it was not.
+
+        Raises:
+            LeaseLostError: this node is not registered any more.
+            CoordinatorRefusedError: the coordinator does not take such a transaction.
+        """
+        since = self._boottime()
+        while self._decide() == Run(self._epoch) and self._session.holds():
+            view = self._session.view
+            if view is None:
+                break
+            wait_seconds = self._election.turn(view, self._own(), since) - self._boottime()
+            if wait_seconds > 0:
+                # Two clocks, and sums that are rounded: less might be no time at all.
+                with trio.move_on_after(max(wait_seconds, WAIT_SECONDS_MIN)):
+                    await self._session.changed.wait()
+                continue
+            try:
+                won = await self._ask(view)
+            except CoordinatorUnavailableError as error:
+                _log.warning("whether epoch %d was won is not known: %s", self._epoch, error)
+                await trio.sleep(RETRY_SECONDS)
+                continue
+            if won is not None:
+                return won
+        return self._as_recorded()
+
+    async def _ask(self, view: GroupView) -> Won | None:
+        """Ask once; None if it was not taken, now or before.
+
+        Raises:
+            CoordinatorError: nobody knows, or see `run`.
+        """
+        own, session, keys = self._own(), self._session, self._session.keys
+        if view.state is None:
+            return None
+        state = state_if_won(
+            view.state,
+            view.nodes,
+            own,
+            reason=why_switched(view.state, own.name),
+            wall_clock_ms=self._wall_clock_ms(),
+        )
+        leader = LeaderRecord(node=own.name, session=session.session, epoch=self._epoch)
+        result = await session.transact(
+            [Compare(keys.state, view.state_revision), Compare(keys.leader, 0)],
+            [
+                Put(keys.state, encode_record(state)),
+                Put(keys.leader, encode_record(leader), session.lease_id),
+            ],
+        )
+        if result.succeeded:
+            if state.min_isr != view.state.min_isr:
+                _log.warning("min_isr is %d now, it was %d", state.min_isr, view.state.min_isr)
+            return Won(
+                state=state,
+                state_revision=result.revision,
+                leader_revision=result.revision,
+                log_end=self._log_end,
+            )
+        await session.refresh()
+        return self._as_recorded()
+
+    def _as_recorded(self) -> Won | None:
+        """Return what the records say of a try of ours, if one was taken."""
+        view = self._session.view
+        if view is None or view.state is None or self._session.lease is None:
+            return None
+        is_master = (view.state.epoch, view.state.master) == (self._epoch, self._own().name)
+        if not is_master or not is_ours(view.leader, self._session.session, self._epoch):
+            return None
+        return Won(
+            state=view.state,
+            state_revision=view.state_revision,
+            leader_revision=view.leader_revision,
+            log_end=self._log_end,
+        )

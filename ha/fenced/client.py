@@ -1,0 +1,473 @@
+"""The follower's half of the fenced link: a state machine with no I/O in it.
+
+            connected()               CHALLENGE               WELCOME
+    READY --------------> CHALLENGED -----------> GREETED ---------------> TRANSFER <---+
+                               |                     |  |                   |  |   |    |
+                               |                     |  |  our log has to   |  |   +----+
+                               |                     |  |  be cut, or       |  |  next_event()
+                               |                     |  v  replaced         |  |
+                               |                     | ENDED                |  |
+                               |  bad message        |         bad frame    |
+                               +-----> BROKEN <------+----------------------+
+
+    connection_lost(): from every state but READY back to READY
+
+Before anything is taken, the two lists of epochs are compared. Nothing is ever cut here, and a log
+that must be cut is not attached.
+
+In TRANSFER a frame counts once it is all there and fits its checksum; only whole, checked records
+leave (see `ha.link.whole_records`). `BeginEpoch` leaves before the first byte of an epoch: the
+entry must be on disk before it. What one read brings is handed out in one go, however many frames
+it holds, as far as they belong to one epoch. Good frames are handed out before a bad one is told.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import TypeAlias
+
+import msgspec
+
+from ha.errors import (
+    EpochConflictError,
+    FrameError,
+    HandshakeError,
+    LinkRefusedError,
+    LocalHAError,
+    MasterDeposedError,
+    OffsetMismatchError,
+    RemoteHAError,
+)
+from ha.fenced.epochs import (
+    BEFORE_ALL_EPOCHS,
+    EpochEntries,
+    EpochEntry,
+    adopted,
+    consistent_point,
+    expect_rising,
+)
+from ha.fenced.protocol import (
+    FRAME_HEADER,
+    HANDSHAKE_BYTES_MAX,
+    MAGIC,
+    VERSION,
+    Attach,
+    Challenge,
+    FrameHeader,
+    HandshakeMessage,
+    Hello,
+    Refused,
+    Report,
+    Welcome,
+    decode_frame_header,
+    decode_message,
+    encode_message,
+    encode_report,
+    is_proven,
+    proven,
+)
+from ha.link.whole_records import AppendBody, WholeRecords
+from tandem.wire.crc import raw_crc32
+
+
+class FencedClientState(enum.Enum):
+    """See the diagram in the module docstring."""
+
+    READY = enum.auto()
+    CHALLENGED = enum.auto()
+    GREETED = enum.auto()
+    TRANSFER = enum.auto()
+    ENDED = enum.auto()
+    BROKEN = enum.auto()
+
+
+class LinkFollower(msgspec.Struct, frozen=True, kw_only=True):
+    """Who we are, and whom we follow. The same for all sessions with one master."""
+
+    cluster: str
+    group: str
+    name: str
+    incarnation: str
+    secret: str
+    master: str
+    epoch: int
+    """Of the master, as the coordinator has it."""
+    file_size_bytes: int
+    record_bytes_max: int
+    check_crc: bool
+
+
+class OwnLog(msgspec.Struct, frozen=True, kw_only=True):
+    """Our log when a session begins. Offsets in bytes."""
+
+    end: int
+    """0 for a log without a byte."""
+    confirm: int
+    entries: EpochEntries
+    promised: int
+
+
+class SendHello(msgspec.Struct, frozen=True):
+    """Send `data`."""
+
+    data: bytes
+
+
+class AttachLog(msgspec.Struct, frozen=True):
+    """Make `entries` our list of epochs, durably; then send `data`: the session has begun."""
+
+    entries: EpochEntries
+    offset: int
+    data: bytes
+
+
+class NeedsTruncation(msgspec.Struct, frozen=True, kw_only=True):
+    """Our log has a tail that the master's has not. Cut it at `cut`, then follow."""
+
+    cut: int
+    end: int
+    """Of our log: what lies between the two is to be kept aside."""
+    entries: EpochEntries
+    """The list of epochs that belongs to the log when it has been cut."""
+    master: str
+    epoch: int
+
+
+class NeedsFullCopy(msgspec.Struct, frozen=True, kw_only=True):
+    """Our log and the master's cannot be joined: give ours up and copy all of the master's."""
+
+    reason: str
+
+
+class Diverged(msgspec.Struct, frozen=True, kw_only=True):
+    """What must never be: a person has to look. Nothing may be cut, copied or served."""
+
+    reason: str
+
+
+FollowerOutcome: TypeAlias = NeedsTruncation | NeedsFullCopy | Diverged
+
+
+class BeginEpoch(msgspec.Struct, frozen=True):
+    """Write this entry durably before anything that is handed out from now on."""
+
+    epoch: int
+    start: int
+
+
+Event: TypeAlias = SendHello | AttachLog | FollowerOutcome | BeginEpoch | AppendBody
+
+
+class FencedClient:
+    """Follows one master, session after session.
+
+    Invariant in TRANSFER: everything below what `_records` holds has been handed out, or was in the
+    log when the session began; all of it is of `data_epoch` or older.
+    Memory: what was last received, plus one frame and one record.
+    """
+
+    _data: bytes
+    _position: int
+    _own: OwnLog
+    _nonce: str
+    _their_nonce: str
+    _frame: FrameHeader | None
+    _frame_left: int
+    _frame_crc: int
+    _frame_crc_expected: int
+    _pieces: list[memoryview]
+    _fault: RemoteHAError | None
+    _entry: EpochEntry
+
+    def __init__(self, follower: LinkFollower) -> None:
+        self._follower = follower
+        self._records = WholeRecords(
+            file_size_bytes=follower.file_size_bytes,
+            record_bytes_max=follower.record_bytes_max,
+            check_crc=follower.check_crc,
+        )
+        self.state = FencedClientState.READY
+        self._forget()
+
+    @property
+    def data_epoch(self) -> int:
+        """Return the epoch of the bytes that are handed out."""
+        return self._entry.epoch
+
+    def connected(self, own: OwnLog, nonce: str) -> None:
+        """Start a session. The master speaks first."""
+        self._expect_state(FencedClientState.READY)
+        self._forget()
+        self._own = own
+        self._nonce = nonce
+        self.state = FencedClientState.CHALLENGED
+
+    def receive_data(self, data: bytes) -> None:
+        """Keep bytes from the master. Call `next_event` until it has no more."""
+        self._expect_state(
+            FencedClientState.CHALLENGED, FencedClientState.GREETED, FencedClientState.TRANSFER
+        )
+        unread = self._data[self._position :]
+        self._data = unread + data if unread else data
+        self._position = 0
+
+    def next_event(self) -> Event | None:
+        """Return what to do next, or None: more bytes are needed. One at a time.
+
+        Raises:
+            RemoteHAError: no correct master sends this, or it is not the one to follow. Nothing
+                of what is wrong has been handed out. Drop the connection.
+        """
+        try:
+            match self.state:
+                case FencedClientState.CHALLENGED:
+                    return self._take_challenge()
+                case FencedClientState.GREETED:
+                    return self._take_welcome()
+                case FencedClientState.TRANSFER:
+                    return self._take_frames()
+                case FencedClientState.ENDED:
+                    return None
+                case _:
+                    raise LocalHAError(f"no events in state {self.state.name}")
+        except RemoteHAError:
+            self.state = FencedClientState.BROKEN
+            raise
+
+    def report(self, written: int, flushed: int) -> bytes:
+        """Return a report. The log is the one that knows both numbers."""
+        self._expect_state(FencedClientState.TRANSFER)
+        return encode_report(Report(self._follower.epoch, written, flushed))
+
+    def connection_lost(self) -> None:
+        """End the session. What is not whole is forgotten; the next session fetches it again."""
+        if self.state is FencedClientState.READY:
+            raise LocalHAError("there is no session to end")
+        self._forget()
+        self.state = FencedClientState.READY
+
+    def _forget(self) -> None:
+        self._data = b""
+        self._position = 0
+        self._nonce = self._their_nonce = ""
+        self._frame = None
+        self._frame_left = 0
+        self._frame_crc = self._frame_crc_expected = 0
+        self._pieces = []
+        self._fault = None
+        self._entry = BEFORE_ALL_EPOCHS
+        self._records.begin(0)
+        self.confirm = 0
+        """Of the last whole frame, or of the WELCOME."""
+        self.flush_wanted = 0
+        """Of the last whole frame."""
+
+    # Handshake
+
+    def _take_message(self) -> HandshakeMessage | None:
+        self._data, self._position = self._data[self._position :], 0
+        found = decode_message(self._data, HANDSHAKE_BYTES_MAX)
+        if found is None:
+            return None
+        message, self._position = found
+        if isinstance(message, Refused):
+            words = "".join(c if c.isprintable() else "?" for c in message.reason)
+            raise LinkRefusedError(f"it refuses us: {words}")
+        return message
+
+    def _take_challenge(self) -> SendHello | None:
+        challenge = self._take_message()
+        if challenge is None:
+            return None
+        if not isinstance(challenge, Challenge) or challenge.magic != MAGIC:
+            raise HandshakeError("what answers there is not a node of a fenced group")
+        if challenge.version != VERSION:
+            raise HandshakeError(
+                f"it speaks version {challenge.version} of the link, this node {VERSION}"
+            )
+        follower = self._follower
+        self._their_nonce = challenge.nonce
+        hello = Hello(
+            cluster=follower.cluster,
+            group=follower.group,
+            node=follower.name,
+            incarnation=follower.incarnation,
+            epoch=self._own.promised,
+            file_size_bytes=follower.file_size_bytes,
+            nonce=self._nonce,
+        )
+        self.state = FencedClientState.GREETED
+        return SendHello(
+            encode_message(proven(hello, follower.secret, self._their_nonce, self._nonce))
+        )
+
+    def _take_welcome(self) -> AttachLog | FollowerOutcome | None:
+        welcome = self._take_message()
+        if welcome is None:
+            return None
+        if not isinstance(welcome, Welcome):
+            raise HandshakeError(f"it said {type(welcome).__name__.upper()} instead of WELCOME")
+        self._expect_master(welcome)
+        join = _join(self._own, welcome, self._follower.file_size_bytes)
+        if isinstance(join, AttachLog):
+            self._records.begin(join.offset)
+            self._entry = join.entries[-1] if join.entries else BEFORE_ALL_EPOCHS
+            self.confirm = welcome.confirm
+            self.state = FencedClientState.TRANSFER
+        else:
+            self.state = FencedClientState.ENDED
+        return join
+
+    def _expect_master(self, welcome: Welcome) -> None:
+        follower = self._follower
+        if not is_proven(welcome, follower.secret, self._their_nonce, self._nonce):
+            raise HandshakeError("its proof is wrong: it was started with another secret")
+        if welcome.node != follower.master:
+            raise HandshakeError(f"{welcome.node!r} answers in the place of {follower.master}")
+        if welcome.epoch < max(follower.epoch, self._own.promised):
+            raise MasterDeposedError(
+                f"it serves epoch {welcome.epoch}; epoch"
+                f" {max(follower.epoch, self._own.promised)} is the one to follow"
+            )
+        if welcome.epoch > follower.epoch:
+            raise HandshakeError(
+                f"it serves epoch {welcome.epoch} already; waiting for the coordinator to say so"
+            )
+        try:
+            expect_rising(welcome.epochs)
+        except ValueError as error:
+            raise HandshakeError(f"its list of epochs is damaged: {error}") from error
+        if not welcome.epochs or welcome.epochs[-1].epoch != welcome.epoch:
+            raise HandshakeError(f"its list of epochs does not end with {welcome.epoch}")
+        if not welcome.epochs[-1].start <= welcome.log_end or welcome.log_start > welcome.log_end:
+            raise HandshakeError("its list of epochs goes beyond the end of its log")
+
+    # Frames
+
+    def _take_frames(self) -> BeginEpoch | AppendBody | None:
+        self._gather()
+        event = self._records.take()
+        if event is not None:
+            return event
+        if self._fault is not None:
+            raise self._fault
+        if self._frame is not None and self._frame.epoch > self._entry.epoch:
+            return self._begin_epoch(self._frame)
+        return None
+
+    def _gather(self) -> None:
+        """Take all frames to pieces that are here and of this epoch.
+
+        What is wrong is kept for later: what came before it has to be handed out first.
+        """
+        try:
+            while self._fault is None:
+                if self._frame is None and not self._take_header():
+                    return
+                frame = self._frame
+                assert frame is not None
+                if frame.epoch > self._entry.epoch:
+                    return
+                if self._frame_left and not self._take_body():
+                    return
+                if not self._frame_left:
+                    self._end_frame(frame)
+        except RemoteHAError as error:
+            self._fault = error
+
+    def _take_header(self) -> bool:
+        """Read the next header. Return False if it is not all there."""
+        if len(self._data) - self._position < FRAME_HEADER.size:
+            return False
+        frame, self._frame_crc, self._frame_crc_expected = decode_frame_header(
+            self._data, self._position
+        )
+        expected = self._records.end
+        if frame.offset != expected:
+            raise OffsetMismatchError(offset=frame.offset, expected=expected)
+        epoch, start = frame.epoch, frame.epoch_start
+        if epoch == self._entry.epoch:
+            good = start == self._entry.start
+        else:
+            good = self._entry.epoch < epoch <= self._follower.epoch and start == expected
+        if not good:
+            raise FrameError(
+                f"a frame of epoch {epoch} from {start} on, at {expected} in epoch"
+                f" {self._entry.epoch} from {self._entry.start} on"
+            )
+        self._position += FRAME_HEADER.size
+        self._frame = frame
+        self._frame_left = frame.size
+        return True
+
+    def _begin_epoch(self, frame: FrameHeader) -> BeginEpoch:
+        if self._records.held_bytes:
+            raise FrameError(f"epoch {frame.epoch} begins at {frame.offset}, within a record")
+        self._entry = EpochEntry(frame.epoch, frame.epoch_start)
+        return BeginEpoch(frame.epoch, frame.epoch_start)
+
+    def _take_body(self) -> bool:
+        """Keep what is here of the frame's body. Return False if there is nothing."""
+        size = min(self._frame_left, len(self._data) - self._position)
+        piece = memoryview(self._data)[self._position : self._position + size]
+        self._frame_crc = raw_crc32(piece, self._frame_crc)
+        self._pieces.append(piece)
+        self._position += size
+        self._frame_left -= size
+        return size > 0
+
+    def _end_frame(self, frame: FrameHeader) -> None:
+        """Take a frame that is all there, unless it was damaged."""
+        if self._frame_crc != self._frame_crc_expected:
+            raise FrameError(
+                f"a frame of {frame.size} bytes at {frame.offset} that does not fit its checksum"
+            )
+        for piece in self._pieces:
+            self._records.add(piece)
+        self._pieces.clear()
+        self._frame = None
+        self.confirm = frame.confirm
+        self.flush_wanted = frame.flush_wanted
+
+    def _expect_state(self, *states: FencedClientState) -> None:
+        if self.state not in states:
+            names = " or ".join(state.name for state in states)
+            raise LocalHAError(f"the connection is in state {self.state.name}, expected {names}")
+
+
+def _join(  # noqa: PLR0911 - one return for each way in which two logs can lie
+    own: OwnLog, welcome: Welcome, file_size_bytes: int
+) -> AttachLog | FollowerOutcome:
+    """Return how our log can become a part of the master's."""
+    if not own.end:
+        if welcome.log_start % file_size_bytes:
+            raise HandshakeError(f"its log begins at {welcome.log_start}, within a file")
+        return _attach(adopted((), welcome.epochs, welcome.log_start), welcome.log_start)
+    try:
+        cut = consistent_point(own.entries, own.end, welcome.epochs, welcome.log_end)
+    except EpochConflictError as error:
+        return Diverged(reason=str(error))
+    if cut is None:
+        return NeedsFullCopy(
+            reason=f"our log up to {own.end} has no epoch in common with that of {welcome.node}"
+        )
+    if cut < own.confirm:
+        return Diverged(
+            reason=f"our log and that of {welcome.node} (epoch {welcome.epoch}) part at {cut}, but"
+            f" everything below {own.confirm} was confirmed: it must not be cut"
+        )
+    if cut < welcome.log_start:
+        return NeedsFullCopy(
+            reason=f"our log is equal to that of {welcome.node} up to {cut}, but the latter begins"
+            f" at {welcome.log_start}"
+        )
+    entries = adopted(own.entries, welcome.epochs, cut)
+    if cut < own.end:
+        return NeedsTruncation(
+            cut=cut, end=own.end, entries=entries, master=welcome.node, epoch=welcome.epoch
+        )
+    return _attach(entries, cut)
+
+
+def _attach(entries: EpochEntries, offset: int) -> AttachLog:
+    return AttachLog(entries, offset, encode_message(Attach(offset=offset)))

@@ -1,0 +1,300 @@
+"""What an operator may order: promote, resign, rejoin. Each refuses what would lose messages.
+
+    promote X    to the master. X is caught up: no more puts, X gets the rest, X is preferred and
+                 the leader record goes away, in one transaction. X is not: refused, with numbers
+    resign       to the master. Any other member may win
+    rejoin       to the node itself. Its store is set aside; it copies the log under a new name
+
+With `accept_loss`, promote makes X the only member of the in-sync set, and rejoin gives up a copy
+that may be the only one.
+
+Nothing is taken back halfway: until the transaction is known to have succeeded, this node is
+master and takes puts again. With `accept_loss` it steps down if that is not known.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import trio
+
+from ha.fenced.replica_role import ReplicaRole
+from store.machine.errors import StoreError
+from tandem.coordinator.interface import Compare, CoordinatorError, Delete, Put
+from tandem.wire.group_state import encode_record
+from tandem.wire.ha_status import FencedCommandResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ha.fenced.config import FencedConfig
+    from ha.fenced.coordinator_session import CoordinatorSession
+    from ha.fenced.election import GroupView
+    from ha.fenced.master import FencedMaster
+    from ha.fenced.own_replica import OwnReplica
+    from store import MessageStore
+    from tandem.wire.group_state import GroupState
+    from tandem.wire.ha_status import FencedCommand
+
+HAND_OVER_SECONDS: Final = 3.0
+"""So long a master takes no puts while the other one gets the rest."""
+
+COUNTED_BYTES_MAX: Final = 256 << 20
+"""Messages in more than this are not counted: it would stop the node for too long."""
+
+
+class FencedCommands:
+    """Carries out the orders for one replica in one round."""
+
+    def __init__(
+        self,
+        config: FencedConfig,
+        store: MessageStore,
+        session: CoordinatorSession,
+        own: OwnReplica,
+        *,
+        master: Callable[[], FencedMaster | None],
+        role: Callable[[], ReplicaRole],
+        step_down: Callable[[str], None],
+        resign: Callable[[str], None],
+        restart: Callable[[str], None],
+    ) -> None:
+        """`master` returns the mastership of this moment, None if this node has none."""
+        self._config = config
+        self._store = store
+        self._session = session
+        self._own = own
+        self._master = master
+        self._role = role
+        self._step_down = step_down
+        self._resign = resign
+        self._restart = restart
+        self._is_busy = False
+
+    async def carry_out(self, command: FencedCommand) -> FencedCommandResult:
+        """Do it, or say why not."""
+        if self._is_busy:
+            return _refused("another order is being carried out; ask again when it is done")
+        self._is_busy = True
+        try:
+            if command.command == "rejoin":
+                return await self._rejoin(accept_loss=command.accept_loss)
+            master = self._master()
+            if master is None or not master.is_open or master.closed_because:
+                return _refused(f"{self._config.name} is not the master; ask `tandem ha status`")
+            if command.command == "resign":
+                return await self._resign_now(master)
+            return await self._promote(master, command.node, accept_loss=command.accept_loss)
+        finally:
+            self._is_busy = False
+
+    # -- promote ---------------------------------------------------------------------------------
+
+    async def _promote(
+        self, master: FencedMaster, name: str, *, accept_loss: bool
+    ) -> FencedCommandResult:
+        if name == self._config.name:
+            return FencedCommandResult(done=True, text=f"{name} is the master already")
+        if all(peer.name != name for peer in self._config.peers):
+            return _refused(f"there is no node {name!r} in {self._config.group}")
+        why = f"an operator promotes {name}"
+        try:
+            if self._is_member(master, name) and await self._hand_over(master, name, why):
+                state = msgspec.structs.replace(master.state, preferred=name)
+                return await self._leave(master, state, why, self._step_down)
+        finally:
+            if not master.closed_because:
+                master.hold_back("")
+        return await self._promote_anyway(master, name, accept_loss=accept_loss)
+
+    def _is_member(self, master: FencedMaster, name: str) -> bool:
+        replica = master.isr.replicas.get(name)
+        return (
+            replica is not None
+            and replica.connected
+            and master.isr.recorded.get(name) == replica.incarnation
+        )
+
+    async def _hand_over(self, master: FencedMaster, name: str, why: str) -> bool:
+        """Take no more puts and let a member get the rest. True if it has everything."""
+        master.hold_back(f"{why}: it takes no messages until that has happened")
+        with trio.move_on_after(HAND_OVER_SECONDS):
+            # Confirmed, so that puts which wait are answered before this node is master no more.
+            end = self._store.max_physical_offset
+            while min(master.acked(name), master.isr.confirm) < end:
+                await master.moved.wait()
+        has_everything = master.acked(name) >= self._store.max_physical_offset
+        return has_everything and self._is_member(master, name)
+
+    async def _promote_anyway(
+        self, master: FencedMaster, name: str, *, accept_loss: bool
+    ) -> FencedCommandResult:
+        """Refuse with numbers, or lose what they say."""
+        view = self._session.view
+        node = view.nodes.get(name) if view else None
+        if master.closed_because:
+            return _refused(f"{self._config.name} is no longer master: {master.closed_because}")
+        if node is None or node.trouble:
+            trouble = node.trouble if node else "is not registered: start it first"
+            return _refused(f"{name} cannot become master: {trouble}")
+        end = self._store.max_physical_offset
+        reached = min(max(master.acked(name), node.end), end)
+        messages, lost_bytes = self._count(reached, end), end - reached
+        lacks = f"{name} lacks {messages} messages ({lost_bytes} bytes) of this log"
+        if not accept_loss:
+            return FencedCommandResult(
+                done=False,
+                text=f"{lacks} and is {self._standing(master, name)}: wait until it has caught up,"
+                " or lose them with --accept-loss",
+                lost_messages=messages,
+                lost_bytes=lost_bytes,
+            )
+        why = f"an operator promotes {name}, accepting that {lacks}"
+        state = msgspec.structs.replace(master.state, isr={name: node.incarnation}, preferred=name)
+        # What is put from here on would be lost, too, and was counted by nobody.
+        master.hold_back(f"{why}: it takes no messages until that has happened")
+        try:
+            result = await self._leave(master, state, why, self._step_down)
+        finally:
+            if not master.closed_because:
+                master.hold_back("")
+        return msgspec.structs.replace(result, lost_messages=messages, lost_bytes=lost_bytes)
+
+    def _standing(self, master: FencedMaster, name: str) -> str:
+        if name not in master.isr.recorded:
+            return "not in the in-sync set"
+        why = master.isr.why_not_live(name, trio.current_time())
+        return f"a member of the in-sync set that {why or 'does not follow'}"
+
+    def _count(self, start: int, end: int) -> int:
+        if end - start > COUNTED_BYTES_MAX:
+            return 0
+        return self._store.count_records(start, end)
+
+    # -- resign ----------------------------------------------------------------------------------
+
+    async def _resign_now(self, master: FencedMaster) -> FencedCommandResult:
+        others = master.others_electable()
+        if not others:
+            return _refused(
+                "no other member of the in-sync set is alive and able to become master:"
+                f" {self._config.group} would have none"
+            )
+        why = "an operator asked it to resign"
+        master.hold_back(f"{self._config.name} is about to resign: {why}")
+        try:
+            with trio.move_on_after(HAND_OVER_SECONDS):
+                while master.isr.confirm < self._store.max_physical_offset:
+                    await master.moved.wait()
+            reason = f"{self._config.name} stepped down: {why}"
+            state = msgspec.structs.replace(master.state, reason=reason)
+            return await self._leave(master, state, why, self._resign)
+        finally:
+            if not master.closed_because:
+                master.hold_back("")
+
+    async def _leave(
+        self,
+        master: FencedMaster,
+        state: GroupState,
+        why: str,
+        give_up: Callable[[str], None],
+    ) -> FencedCommandResult:
+        """Delete the leader record and write `state`, as one; then step down."""
+        state = msgspec.structs.replace(state, version=master.state.version + 1)
+        keys = self._session.keys
+        compares = [
+            Compare(keys.state, master.isr.revision),
+            Compare(keys.leader, master.leader_revision),
+        ]
+        if master.closed_because:
+            return _refused(f"{self._config.name} is no longer master: {master.closed_because}")
+        if master.isr.outstanding:
+            return _refused("a change of the in-sync set is under way; ask again")
+        try:
+            result = await self._session.transact(
+                compares, [Put(keys.state, encode_record(state)), Delete(keys.leader)]
+            )
+        except CoordinatorError as error:
+            if state.isr != master.state.isr:
+                # Whoever is elected by it may lack what this node would acknowledge from now on.
+                give_up(f"{why}, and it is not known whether that has happened")
+            return _refused(f"the coordinator did not answer, it may still happen: {error}")
+        if not result.succeeded:
+            return _refused("the group's record has just changed; ask again")
+        give_up(why)
+        return FencedCommandResult(done=True, text=f"{self._config.name} gave up mastership: {why}")
+
+    # -- rejoin ----------------------------------------------------------------------------------
+
+    async def _rejoin(self, *, accept_loss: bool) -> FencedCommandResult:
+        if self._role() not in (ReplicaRole.FOLLOWER, ReplicaRole.QUARANTINED):
+            return _refused(f"{self._config.name} is {self._role()}: have it resign first")
+        try:
+            view = await self._session.refresh()
+        except CoordinatorError as error:
+            return _refused(f"nothing is known of the group, the coordinator fails: {error}")
+        end = self._store.max_physical_offset
+        risk = self._why_not_rejoin(view)
+        lost_bytes = end - max(self._known_elsewhere(view), self._store.min_physical_offset)
+        lost_bytes = max(0, lost_bytes) if risk else 0
+        messages = self._count(end - lost_bytes, end)
+        if risk and not accept_loss:
+            return FencedCommandResult(
+                done=False,
+                text=f"{risk}: up to {messages} messages ({lost_bytes} bytes) may be nowhere else;"
+                " give them up with --accept-loss",
+                lost_messages=messages,
+                lost_bytes=lost_bytes,
+            )
+        if self._role() not in (ReplicaRole.FOLLOWER, ReplicaRole.QUARANTINED):
+            return _refused(f"{self._config.name} is {self._role()} by now: have it resign first")
+        try:
+            name = self._own.want_set_aside("an operator asked for it")
+        except StoreError as error:
+            return _refused(f"the store cannot be set aside: {error}")
+        self._restart(f"the store is set aside as {name}: an operator asked for it")
+        return FencedCommandResult(
+            done=True,
+            text=f"the store is set aside as {name}; {self._config.name} copies the log anew",
+            lost_messages=messages,
+            lost_bytes=lost_bytes,
+        )
+
+    def _why_not_rejoin(self, view: GroupView) -> str:
+        """Return why this node's copy may be needed, in words; empty if it is not."""
+        name, state = self._config.name, view.state
+        if state is None:
+            return (
+                "the coordinator has no record of the group, so this log may be the best there is"
+            )
+        if state.isr.get(name) != self._own.file.incarnation:
+            return "" if view.leader else "there is no master to copy the log from"
+        others = [
+            other
+            for other, incarnation in sorted(state.isr.items())
+            if other != name
+            and other in view.nodes
+            and view.nodes[other].incarnation == incarnation
+        ]
+        if len(others) >= max(1, state.min_isr):
+            return "" if view.leader else "there is no master to copy the log from"
+        return (
+            f"{name} is in the in-sync set and only {len(others)} other members live"
+            f" ({', '.join(others) or 'none'}), of at least {state.min_isr}"
+        )
+
+    def _known_elsewhere(self, view: GroupView) -> int:
+        """Return how far another member's log is known to reach."""
+        isr = view.state.isr if view.state else {}
+        ends = [
+            node.end
+            for name, node in view.nodes.items()
+            if name != self._config.name and isr.get(name) == node.incarnation
+        ]
+        return max(ends, default=0)
+
+
+def _refused(text: str) -> FencedCommandResult:
+    return FencedCommandResult(done=False, text=text)

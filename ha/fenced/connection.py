@@ -1,0 +1,323 @@
+"""The master's view of one follower's connection: a state machine with no I/O in it.
+
+                HELLO             ATTACH              report
+    WAIT_HELLO -------> WAIT_ATTACH -----> TRANSFER <----------+
+        |                   |               |   |  transfer()  |
+        |                   |               |   |  heartbeat() |
+        |                   |               |   +--------------+
+        |   bad message, refused HELLO, bad report
+        +---------------> CLOSED <----------+
+                 close()   ^  |
+                           +--+ bytes that were still on their way: ignored
+
+A HELLO is taken when it comes from a member of the group that knows the secret and has promised
+nothing to a newer master. It acknowledges nothing, and neither does ATTACH. A report acknowledges
+what lies below it: the follower has compared the two lists of epochs before it attached, so its log
+is a part of ours. No report may lie above what was sent on this connection, below an earlier one,
+or belong to another epoch.
+
+Every frame carries the epoch of its bytes, lies within one epoch, and within one file of the log.
+"""
+
+from __future__ import annotations
+
+import enum
+
+import msgspec
+
+from ha.classic.protocol import TRANSFER_BODY_BYTES_MAX
+from ha.errors import (
+    HandshakeError,
+    LinkRefusedError,
+    LocalHAError,
+    RemoteHAError,
+    ReportBeyondSentError,
+    ReportError,
+    SlaveAheadError,
+    SlaveTooOldError,
+)
+from ha.fenced.epochs import BEFORE_ALL_EPOCHS, EpochEntries, EpochEntry, end_of_entry, entry_at
+from ha.fenced.protocol import (
+    EPOCHS_SENT_MAX,
+    OFFSET_MAX,
+    REPORT,
+    STRANGER_BYTES_MAX,
+    VERSION,
+    Attach,
+    Challenge,
+    FrameHeader,
+    Hello,
+    Refused,
+    Report,
+    Welcome,
+    decode_message,
+    decode_report,
+    encode_frame_header,
+    encode_message,
+    is_proven,
+    proven,
+)
+
+
+class FencedConnectionState(enum.Enum):
+    """See the diagram in the module docstring."""
+
+    WAIT_HELLO = enum.auto()
+    WAIT_ATTACH = enum.auto()
+    TRANSFER = enum.auto()
+    CLOSED = enum.auto()
+
+
+class LinkMaster(msgspec.Struct, frozen=True, kw_only=True):
+    """Who we are on the links of one epoch. The same for all connections."""
+
+    cluster: str
+    group: str
+    name: str
+    incarnation: str
+    members: frozenset[str]
+    """Names of the nodes that may follow."""
+    secret: str
+    epoch: int
+    entries: EpochEntries
+    """Of the epoch file; the last one is that of `epoch`."""
+    file_size_bytes: int
+
+
+class LogBounds(msgspec.Struct, frozen=True):
+    """Our log as it is now, in bytes."""
+
+    start: int
+    end: int
+    confirm: int
+
+
+class Introduced(msgspec.Struct, frozen=True):
+    """The follower is who it says; send `reply`."""
+
+    name: str
+    incarnation: str
+    reply: bytes
+
+
+class Attached(msgspec.Struct, frozen=True):
+    """The follower's log is equal to ours below `offset`: send from there on."""
+
+    offset: int
+
+
+class Acked(msgspec.Struct, frozen=True):
+    """The follower has written and flushed so much of our log, in bytes."""
+
+    written: int
+    flushed: int
+
+
+class FencedConnection:
+    """One connection of one follower. Owned by the task that serves it.
+
+    Invariant in TRANSFER: `flushed` <= `written` <= `next_offset`, and every byte from where the
+    follower attached to `next_offset` has been handed out for sending.
+    """
+
+    def __init__(self, master: LinkMaster, nonce: str) -> None:
+        self._master = master
+        self._nonce = nonce
+        self._data = b""
+        self._position = 0
+        self._entry = EpochEntry(-1, 0)
+        self._entry_end = 0
+        self.state = FencedConnectionState.WAIT_HELLO
+        self.name = ""
+        """Of the follower; empty before its HELLO was taken."""
+        self.incarnation = ""
+        self.farewell = b""
+        """What a refused follower should be told before the connection is closed."""
+        self.written = self.flushed = 0
+        """What the follower has reported."""
+        self.next_offset = 0
+        """Physical offset of the next byte to send; every byte below it was sent or not wanted."""
+        self.sent_confirm = self.sent_flush_wanted = -1
+        """What the last frame said; -1 before the first."""
+        self._sent_epoch = -1
+
+    def challenge(self) -> bytes:
+        """Return what to send first."""
+        return encode_message(Challenge(nonce=self._nonce))
+
+    def receive_data(self, data: bytes) -> None:
+        """Keep bytes from the follower. Call `next_event` until it has no more."""
+        if self.state is FencedConnectionState.CLOSED:
+            return
+        unread = self._data[self._position :]
+        self._data = unread + data if unread else data
+        self._position = 0
+
+    def next_event(self, log: LogBounds) -> Introduced | Attached | Acked | None:
+        """Return what the follower said next, or None: more bytes are needed.
+
+        Of reports that arrived together the last one counts, if none of them is wrong.
+
+        Raises:
+            RemoteHAError: no correct follower sends this. Nothing of it counts. Close the
+                connection, after sending `farewell` if there is one.
+        """
+        try:
+            match self.state:
+                case FencedConnectionState.WAIT_HELLO:
+                    return self._take_hello(log)
+                case FencedConnectionState.WAIT_ATTACH:
+                    return self._take_attach(log)
+                case FencedConnectionState.TRANSFER:
+                    return self._take_reports()
+                case FencedConnectionState.CLOSED:
+                    return None
+        except RemoteHAError:
+            self.state = FencedConnectionState.CLOSED
+            raise
+
+    def frame_bytes_max(self) -> int:
+        """Return how many bytes from `next_offset` on may go into one frame: to the epoch's end."""
+        if not self._entry.start <= self.next_offset < self._entry_end:
+            entries = self._master.entries
+            self._entry = entry_at(entries, self.next_offset) or BEFORE_ALL_EPOCHS
+            self._entry_end = end_of_entry(entries, self._entry.epoch, OFFSET_MAX)
+        return min(self._entry_end - self.next_offset, TRANSFER_BODY_BYTES_MAX)
+
+    @property
+    def has_untold_epoch(self) -> bool:
+        """True if the follower has not been told yet which epoch comes next."""
+        self.frame_bytes_max()
+        return self._sent_epoch != self._entry.epoch
+
+    def transfer(self, body: bytes | memoryview, *, confirm: int, flush_wanted: int) -> bytes:
+        """Return the header of a frame with `body`, the next bytes of the log; count it as sent."""
+        self._expect_transfer()
+        size = len(body)
+        if not 0 < size <= self.frame_bytes_max():
+            raise LocalHAError(f"a frame of {size} bytes at {self.next_offset} is not allowed")
+        header = self._header(body, confirm, flush_wanted)
+        self.next_offset += size
+        return header
+
+    def heartbeat(self, *, confirm: int, flush_wanted: int) -> bytes:
+        """Return a frame without body."""
+        self._expect_transfer()
+        self.frame_bytes_max()
+        return self._header(b"", confirm, flush_wanted)
+
+    def close(self) -> None:
+        """Stop counting what this connection says. Harmless when closed already."""
+        self.state = FencedConnectionState.CLOSED
+
+    def _header(self, body: bytes | memoryview, confirm: int, flush_wanted: int) -> bytes:
+        self.sent_confirm = confirm
+        self.sent_flush_wanted = flush_wanted
+        self._sent_epoch = self._entry.epoch
+        entry = self._entry
+        return encode_frame_header(
+            FrameHeader(
+                len(body), self.next_offset, entry.epoch, entry.start, confirm, flush_wanted
+            ),
+            body,
+        )
+
+    # What the follower says
+
+    def _take_hello(self, log: LogBounds) -> Introduced | None:
+        found = decode_message(self._data, STRANGER_BYTES_MAX)
+        if found is None:
+            return None
+        hello, self._position = found
+        if not isinstance(hello, Hello):
+            raise HandshakeError(f"said {type(hello).__name__.upper()} where HELLO was expected")
+        reason = self._objection(hello)
+        if reason:
+            self.farewell = encode_message(Refused(reason=reason[:1000]))
+            raise LinkRefusedError(f"calls itself {hello.node!r} and was refused: {reason}")
+        self.name, self.incarnation = hello.node, hello.incarnation
+        self.state = FencedConnectionState.WAIT_ATTACH
+        return Introduced(self.name, self.incarnation, self._welcome(hello.nonce, log))
+
+    def _objection(self, hello: Hello) -> str:
+        """Return why this follower is not served, in words for it; "" if it is."""
+        master = self._master
+        for what, theirs, ours in (
+            ("version of the link", hello.version, VERSION),
+            ("cluster", hello.cluster, master.cluster),
+            ("group", hello.group, master.group),
+        ):
+            if theirs != ours:
+                return f"{what} {theirs!r} is not that of {master.name}, {ours!r}"
+        if not is_proven(hello, master.secret, self._nonce, hello.nonce):
+            return f"the proof is wrong: {master.name} was started with another secret"
+        if hello.node not in master.members:
+            return f"{hello.node!r} is not another node of group {master.group}: see cluster.yaml"
+        if hello.file_size_bytes != master.file_size_bytes:
+            return (
+                f"its log files have {hello.file_size_bytes} bytes, those of {master.name}"
+                f" {master.file_size_bytes}: make them equal in cluster.yaml"
+            )
+        if hello.epoch > master.epoch:
+            return (
+                f"it has promised epoch {hello.epoch}, {master.name} is the master of epoch"
+                f" {master.epoch} only"
+            )
+        return ""
+
+    def _welcome(self, their_nonce: str, log: LogBounds) -> bytes:
+        master = self._master
+        welcome = Welcome(
+            epoch=master.epoch,
+            node=master.name,
+            incarnation=master.incarnation,
+            epochs=master.entries[-EPOCHS_SENT_MAX:],
+            log_start=log.start,
+            log_end=log.end,
+            confirm=log.confirm,
+        )
+        return encode_message(proven(welcome, master.secret, self._nonce, their_nonce))
+
+    def _take_attach(self, log: LogBounds) -> Attached | None:
+        self._data, self._position = self._data[self._position :], 0
+        found = decode_message(self._data, STRANGER_BYTES_MAX)
+        if found is None:
+            return None
+        attach, self._position = found
+        if not isinstance(attach, Attach):
+            raise HandshakeError(f"said {type(attach).__name__.upper()} where ATTACH was expected")
+        if attach.offset > log.end:
+            raise SlaveAheadError(slave_end=attach.offset, master_end=log.end)
+        if attach.offset < log.start:
+            raise SlaveTooOldError(reported_offset=attach.offset, master_min_offset=log.start)
+        self.next_offset = attach.offset
+        self.state = FencedConnectionState.TRANSFER
+        return Attached(attach.offset)
+
+    def _take_reports(self) -> Acked | None:
+        position = self._position
+        while len(self._data) - self._position >= REPORT.size:
+            report = decode_report(self._data, self._position)
+            self._position += REPORT.size
+            self._acknowledge(report)
+        return Acked(self.written, self.flushed) if self._position > position else None
+
+    def _acknowledge(self, report: Report) -> None:
+        if report.epoch != self._master.epoch:
+            raise ReportError(
+                f"reported for epoch {report.epoch} where {self._master.epoch} is served"
+            )
+        if report.written > self.next_offset:
+            raise ReportBeyondSentError(
+                reported_offset=report.written, sent_offset=self.next_offset
+            )
+        if report.written < self.written or report.flushed < self.flushed:
+            raise ReportError(
+                f"reported {report.written} written and {report.flushed} flushed after"
+                f" {self.written} and {self.flushed}"
+            )
+        self.written, self.flushed = report.written, report.flushed
+
+    def _expect_transfer(self) -> None:
+        if self.state is not FencedConnectionState.TRANSFER:
+            raise LocalHAError(f"nothing may be sent in state {self.state.name}")

@@ -1,0 +1,165 @@
+"""The epoch file: which master wrote which part of the log, as RocketMQ's text (see `epochs.py`).
+
+    2               how many entries follow
+    132055803       CRC-32 of the lines of the entries, top bit cleared; 0: do not check
+    5-0
+    7-81920
+
+Where we differ from RocketMQ on purpose:
+
+- every change replaces the file as a whole and is durable when the call returns;
+- `.bak` is a second copy of the same list, not the list before it: an older list would let two logs
+  be compared by what one of them no longer is;
+- an empty list is written like any other;
+- an entry that begins where the new one begins, or behind it, gives way: nothing was written under
+  it. RocketMQ refuses the new one instead and goes on under an epoch that has another writer.
+
+Source: RocketMQ 5.3.3, EpochFileCache, CheckpointFile.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING, Final
+
+from ha.errors import EpochFileError, EpochOrderError
+from ha.fenced.epochs import (
+    EPOCH_MAX,
+    EpochEntries,
+    EpochEntry,
+    entry_at,
+    expect_rising,
+    trimmed_to_log,
+)
+from tandem.wire.crc import crc32
+
+if TYPE_CHECKING:
+    from store.machine.disk import Disk
+
+__all__ = ["EpochEntries", "EpochEntry", "EpochFile", "decode", "encode"]
+
+_log = logging.getLogger(__name__)
+
+FILE_NAME: Final = "epochFileCheckpoint"
+BACKUP_NAME: Final = "epochFileCheckpoint.bak"
+
+_ENTRY_LINE: Final = re.compile(r"(\d{1,10})-(\d{1,19})")
+
+
+def encode(entries: EpochEntries) -> bytes:
+    """Return the content of the file."""
+    lines = "".join(f"{entry.epoch}-{entry.start}\n" for entry in entries).encode()
+    return b"%d\n%d\n" % (len(entries), crc32(lines)) + lines
+
+
+def decode(data: bytes) -> EpochEntries:
+    """Read the content of the file.
+
+    Raises:
+        ValueError: it is damaged; says how.
+    """
+    if data.count(b"\n") < 2 or not data.endswith(b"\n"):
+        raise ValueError("it is cut short")
+    count, crc, *lines = data.decode("ascii", "replace").split("\n")[:-1]
+    if not count.isdecimal() or not crc.isdecimal() or int(count) != len(lines):
+        raise ValueError(f"{len(lines)} entries where the file says {count[:20]!r}")
+    if int(crc) not in (0, crc32(data.split(b"\n", 2)[2])):
+        raise ValueError(f"the entries do not fit their checksum {crc}")
+    matches = [_ENTRY_LINE.fullmatch(line) for line in lines]
+    if not all(matches):
+        raise ValueError("a line is not of the form epoch-offset")
+    entries = tuple(EpochEntry(int(match[1]), int(match[2])) for match in matches if match)
+    expect_rising(entries)
+    return entries
+
+
+class EpochFile:
+    """The entries of one node, in memory and on disk. Every method is durable when it returns.
+
+    All of them raise `StoreFullError` or `DiskFailedError` when the disk does not take the new
+    list; the one before stands then, in memory and on disk.
+    """
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        """Read the file in `directory`; no file is an empty list.
+
+        Raises:
+            EpochFileError: neither the file nor its second copy can be read.
+        """
+        self._disk = disk
+        self._path = f"{directory}/{FILE_NAME}"
+        self._backup = f"{directory}/{BACKUP_NAME}"
+        self.entries: EpochEntries = self._load()
+
+    @property
+    def last_epoch(self) -> int:
+        """Return the newest epoch; 0 if there is none."""
+        return self.entries[-1].epoch if self.entries else 0
+
+    def append(self, epoch: int, start: int) -> None:
+        """Begin `epoch` at `start`; entries under which nothing was written give way.
+
+        Raises:
+            EpochOrderError: the list has this epoch or a newer one. Nothing was changed.
+        """
+        if not self.last_epoch < epoch <= EPOCH_MAX or start < 0:
+            raise EpochOrderError(epoch=epoch, start=start, last_epoch=self.last_epoch)
+        kept = tuple(entry for entry in self.entries if entry.start < start)
+        self.replace((*kept, EpochEntry(epoch, start)))
+
+    def replace(self, entries: EpochEntries) -> None:
+        """Put another list in the place of this one. Blocks for two small writes.
+
+        Raises:
+            ValueError: epochs and starts do not rise.
+        """
+        expect_rising(entries)
+        if entries == self.entries:
+            return
+        content = encode(entries)
+        self._disk.replace(self._path, content)
+        self.entries = entries
+        self._disk.replace(self._backup, content)
+
+    def trim_to_log(self, end: int) -> None:
+        """Drop entries that begin behind the end of the log, which has lost its tail."""
+        self.replace(trimmed_to_log(self.entries, end))
+
+    def truncate_prefix(self, offset: int) -> None:
+        """Drop entries that end below `offset`, the first byte that the log still holds."""
+        ends = [entry.start for entry in self.entries[1:]]
+        dropped = sum(end < offset for end in ends)
+        self.replace(self.entries[dropped:])
+
+    def entry_at(self, offset: int) -> EpochEntry | None:
+        """Return the entry that the byte at `offset` belongs to, None below the first entry."""
+        return entry_at(self.entries, offset)
+
+    def _load(self) -> EpochEntries:
+        failure = ""
+        for path in (self._path, self._backup):
+            try:
+                data = self._disk.read(path)
+                entries = decode(data) if data else None
+            except (ValueError, OSError) as error:
+                failure = failure or str(error)
+                continue
+            if entries is not None:
+                if path == self._backup:
+                    _log.warning("%s: %s; read from %s", self._path, failure or "missing", path)
+                self._mend(encode(entries))
+                return entries
+        if failure:
+            raise EpochFileError(path=self._path, reason=failure)
+        return ()
+
+    def _mend(self, content: bytes) -> None:
+        """Make both copies equal: a truncation replaces only one, a crash may part them."""
+        for path in (self._path, self._backup):
+            try:
+                if self._disk.read(path) == content:
+                    continue
+            except OSError as error:
+                _log.warning("%s: %s; written anew", path, error)
+            self._disk.replace(path, content)

@@ -1,0 +1,106 @@
+"""Which master wrote which part of a log: lists of epochs, and where two logs part.
+
+An entry says: from physical offset `start` on, up to the start of the next entry, the log was
+written by the one master of `epoch`. Lists are tuples, and what is here only computes with them;
+the file is in `ha.fenced.epoch_file`.
+
+Source: RocketMQ 5.3.3, EpochEntry, EpochFileCache.
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+import msgspec
+
+from ha.errors import EpochConflictError
+
+EPOCH_MAX: Final = 2**31 - 1
+"""What the link's header can carry, as in RocketMQ."""
+
+
+class EpochEntry(msgspec.Struct, frozen=True, array_like=True):
+    """`start` is the physical offset of the first byte that the master of `epoch` wrote."""
+
+    epoch: int
+    start: int
+
+
+EpochEntries: TypeAlias = tuple[EpochEntry, ...]
+"""Rising epochs, rising starts."""
+
+BEFORE_ALL_EPOCHS: Final = EpochEntry(0, 0)
+"""Stands for what the log held before the group became a fenced one."""
+
+
+def expect_rising(entries: EpochEntries) -> None:
+    """Raise ValueError unless epochs and starts rise, from an epoch above 0 on."""
+    before = EpochEntry(0, -1)
+    for entry in entries:
+        if not before.epoch < entry.epoch <= EPOCH_MAX or entry.start <= before.start:
+            raise ValueError(f"entry {_words(entry)} behind {_words(before)}")
+        before = entry
+
+
+def trimmed_to_log(entries: EpochEntries, end: int) -> EpochEntries:
+    """Drop entries that begin behind the end of the log; one that begins just there may stay."""
+    return tuple(entry for entry in entries if entry.start <= end)
+
+
+def entry_at(entries: EpochEntries, offset: int) -> EpochEntry | None:
+    """Return the entry that the byte at `offset` belongs to, None below the first entry."""
+    return next((entry for entry in reversed(entries) if entry.start <= offset), None)
+
+
+def end_of_entry(entries: EpochEntries, epoch: int, log_end: int) -> int:
+    """Return where the bytes of `epoch` end: where the next entry begins, or the log ends."""
+    return min((entry.start for entry in entries if entry.epoch > epoch), default=log_end)
+
+
+def consistent_point(
+    own: EpochEntries, own_end: int, theirs: EpochEntries, their_end: int
+) -> int | None:
+    """Return up to which offset two logs are known to be equal, None if nothing is known.
+
+    An epoch has one writer, so two logs that both have the newest epoch they share are equal up to
+    where it ends first. Entries behind the end of their own log say nothing and are ignored.
+
+    Raises:
+        EpochConflictError: an epoch begins at different places: it had two writers, or a list
+            was damaged. Nothing may be concluded from such lists.
+
+    Source: EpochFileCache.findConsistentPoint, which also wants the starts equal, but goes on to
+    older entries where they are not.
+    """
+    own, theirs = trimmed_to_log(own, own_end), trimmed_to_log(theirs, their_end)
+    starts = {entry.epoch: entry.start for entry in theirs}
+    for entry in own:
+        if starts.get(entry.epoch, entry.start) != entry.start:
+            raise EpochConflictError(
+                epoch=entry.epoch, own_start=entry.start, their_start=starts[entry.epoch]
+            )
+    common = [entry.epoch for entry in own if entry.epoch in starts]
+    if not common and own and theirs and own[0].start == theirs[0].start == 0:
+        # Both lists say who wrote every byte from the first on, and it was never the same: the
+        # first master's log had reached nobody when somebody with an empty one took its place.
+        return 0
+    if not common:
+        return None
+    newest = max(common)
+    return min(end_of_entry(own, newest, own_end), end_of_entry(theirs, newest, their_end))
+
+
+def adopted(own: EpochEntries, theirs: EpochEntries, end: int) -> EpochEntries:
+    """Return the list of a log that is equal to the other one up to `end`, and ends there.
+
+    It is theirs, also the idle epochs among them, and what only we still know of older ones.
+    """
+    older = own
+    if theirs:
+        first = theirs[0]
+        older = tuple(e for e in own if e.epoch < first.epoch and e.start < first.start)
+    return trimmed_to_log(older + theirs, end)
+
+
+def _words(entry: EpochEntry) -> str:
+    return f"{entry.epoch}-{entry.start}"

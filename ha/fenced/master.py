@@ -1,0 +1,496 @@
+"""One node's mastership of one epoch: acknowledgements, confirm offset, in-sync set.
+
+    run --+-- ReplicaServer.run     followers; calls the replica_... methods in the same step
+          +-- _follow_own_log       the log has grown, or was flushed
+          +-- _expire_puts          answers puts whose time is up
+          +-- _keep_isr             proposes changes of the in-sync set, one at a time
+          `-- _keep_watch           lease, disk, missing members: reasons to step down
+
+The rules are in the engines (`in_sync_replicas`, `acknowledgements`, `lease`); what is here asks
+them in the right order, and never on both sides of an await without looking again.
+
+A put is answered SEND_OK in one step with the tests that allow it: this node is master of this
+epoch, its lease holds on CLOCK_BOOTTIME, its disk is sound, at least `min_isr` members are live,
+and everybody in the recorded set united with all changes under way has the put.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import trio
+
+from ha.fenced.acknowledgements import Acknowledgements
+from ha.fenced.config import AckLevel
+from ha.fenced.events import AckDecided, ConfirmAdvanced, IsrChanged, IsrChanging
+from ha.fenced.in_sync_replicas import InSyncReplicas
+from ha.fenced.replica_server import ReplicaServer
+from store.machine.errors import NetworkError
+from store.machine.signal import Signal
+from store.results import PutMessageStatus
+from tandem.coordinator.interface import Compare, CoordinatorError, Put
+from tandem.wire.group_state import GroupState, encode_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from ha.classic.group_transfer_service import Done
+    from ha.fenced.config import FencedConfig
+    from ha.fenced.coordinator_session import CoordinatorSession
+    from ha.fenced.election import GroupView
+    from ha.fenced.epoch_file import EpochFile
+    from ha.fenced.events import OnEvent
+    from store import MessageStore
+    from store.machine.network import Network
+
+_log = logging.getLogger(__name__)
+
+WATCH_SECONDS: Final = 0.1
+ADMITTED_SECONDS: Final = 0.05
+"""So long the long form of the admission test stands, unless something happens or the lease ends.
+The short form, the lease, is tested for every put."""
+CHANGE_RETRY_SECONDS: Final = 0.5
+
+
+class Won(msgspec.Struct, frozen=True, kw_only=True):
+    """An election that was won. Revisions are those of the coordinator's keys."""
+
+    state: GroupState
+    state_revision: int
+    leader_revision: int
+    log_end: int
+    """Where this node's log ended when it ran; the epoch starts here."""
+
+
+class FencedMaster:
+    """Mastership of `won.state.epoch`. Owned by the `FencedHAService` of one round.
+
+    It opens once: when every member of the in-sync set has the log up to where the epoch starts.
+    """
+
+    def __init__(
+        self,
+        config: FencedConfig,
+        store: MessageStore,
+        network: Network,
+        session: CoordinatorSession,
+        won: Won,
+        *,
+        epochs: EpochFile,
+        incarnation: str,
+        boottime: Callable[[], float],
+        random: Random,
+        on_event: OnEvent,
+        step_down: Callable[[str], None],
+        resign: Callable[[str], None],
+    ) -> None:
+        """Nothing happens before `run`.
+
+        `step_down` is called with a reason when this node must not be master any more, `resign`
+        when another should be: then it also leaves the field to others for a while.
+        """
+        self._config = config
+        self._store = store
+        self._session = session
+        self._boottime = boottime
+        self._on_event = on_event
+        self._step_down = step_down
+        self._resign = resign
+        self.epoch = won.state.epoch
+        self.epoch_start = won.log_end
+        self.state = won.state
+        """The record as it is at `isr.revision`."""
+        self.leader_revision = won.leader_revision
+        self.is_open = False
+        self.closed_because = ""
+        """Why nothing is answered SEND_OK any more; empty while it may be."""
+        self._holds_back = ""
+        self.after_release: Callable[[], None] = _nothing
+        self.on_confirm: Callable[[int], None] = _nothing_of
+        self.admission_status = PutMessageStatus.SERVICE_NOT_AVAILABLE
+        self.caught_up = trio.Event()
+        """Set when every member has the log up to where the epoch starts."""
+        self.moved = Signal()
+        """Notified when an acknowledgement came, for whoever waits for a certain replica."""
+        self._admitted_until = 0.0
+        self._flush_wanted = won.log_end
+        """Also what earlier masters may have promised: a replica that joins has to flush it."""
+        self._submitted = Signal()
+        self._isr_wanted = Signal()
+        self.acknowledgements = Acknowledgements(self._may_answer)
+        self.isr = InSyncReplicas(
+            name=config.name,
+            incarnation=incarnation,
+            min_isr=config.min_isr,
+            ack_level=config.ack_level,
+            lag_seconds=config.isr_lag_ms / 1000,
+            epoch_start=won.log_end,
+            confirm=store.confirm_offset,
+            recorded=won.state.isr,
+            revision=won.state_revision,
+            now=trio.current_time(),
+        )
+        self.confirm = self.isr.confirm
+        """Up to where the log is confirmed, as was told; stands still once this is closed."""
+        self._told_open_change = ""
+        self.server = ReplicaServer(
+            config,
+            store,
+            network,
+            epochs=epochs,
+            epoch=self.epoch,
+            incarnation=incarnation,
+            listener=self,
+            confirm=lambda: self.confirm,
+            flush_wanted=lambda: self._flush_wanted,
+            random=random,
+        )
+
+    async def run(self) -> None:
+        """Be master until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._serve)
+            nursery.start_soon(self._follow_own_log)
+            nursery.start_soon(self._follow_flushes)
+            nursery.start_soon(self._expire_puts)
+            nursery.start_soon(self._keep_isr)
+            nursery.start_soon(self._keep_watch)
+
+    async def _serve(self) -> None:
+        try:
+            await self.server.run()
+        except NetworkError as error:
+            self._resign(f"it cannot serve replicas: {error}")
+
+    def close(self, reason: str) -> None:
+        """Answer nothing SEND_OK from this step on; tell those who wait that nobody knows."""
+        self.closed_because = self.closed_because or reason
+        self._admitted_until = 0.0
+        if self.acknowledgements.fail_all(
+            f"{self._config.name} is no longer master of epoch {self.epoch}: {reason}; the message"
+            " may or may not survive"
+        ):
+            self.after_release()
+
+    def hold_back(self, reason: str) -> None:
+        """Take no puts, for this reason; "" takes them again."""
+        self._holds_back = reason
+        self._admitted_until = 0.0
+        if reason:
+            self._store.fence(reason)
+        elif not self.closed_because and self.is_open:
+            self._store.unfence()
+
+    def acked(self, name: str) -> int:
+        """Return how far another replica's log reaches, as its current connection said; or -1."""
+        replica = self.isr.replicas.get(name)
+        return replica.written if replica and replica.connected else -1
+
+    # -- puts ------------------------------------------------------------------------------------
+
+    def admission(self) -> str:
+        """Return why no put is taken now; empty if puts are taken."""
+        now = self._boottime()
+        if now < self._admitted_until:
+            return ""
+        reason = self._refusal(now) or self._holds_back
+        if not reason:
+            lease = self._session.lease
+            deadline = 0.0 if lease is None else lease.deadline
+            self._admitted_until = min(deadline, now + ADMITTED_SECONDS)
+        return reason
+
+    def submit(self, end_offset: int, deadline: float, done: Done) -> None:
+        """Wait for the group's ack level."""
+        self._own_log_moved()
+        if self._config.ack_level is AckLevel.FLUSHED:
+            self._want_flush(end_offset)
+        acks = self.acknowledgements
+        acks.submit(acks.replicated, end_offset, self.isr.confirm, deadline, done)
+        self._submitted.notify()
+
+    def submit_flushed(self, end_offset: int, deadline: float, done: Done) -> None:
+        """Wait for everybody's disk."""
+        self._own_log_moved()
+        self.isr.flush_asked = max(self.isr.flush_asked, end_offset)
+        self._want_flush(end_offset)
+        acks = self.acknowledgements
+        acks.submit(acks.flushed, end_offset, self.flushed_where, deadline, done)
+        self._submitted.notify()
+
+    @property
+    def flushed_where(self) -> int:
+        """Everybody who must have it has it in memory and on disk below this."""
+        return min(self.isr.flushed_everywhere, self.isr.confirm)
+
+    def answerable(self, offset: int) -> int:
+        """Return `offset` if a put that ends there may be answered SEND_OK in this step, else -1.
+
+        Whoever asks is about to answer.
+        """
+        return -1 if self._may_answer(offset) else offset
+
+    def _may_answer(self, end: int) -> str:
+        now = self._boottime()
+        refusal = self._refusal(now)
+        if not refusal:
+            self._on_event(
+                AckDecided(
+                    epoch=self.epoch,
+                    end=end,
+                    isr=tuple(sorted({name for name, _ in self.isr.must_have})),
+                    live_count=self.isr.live_count(trio.current_time()),
+                    boottime_seconds=now,
+                    deadline_seconds=self._session.lease.deadline if self._session.lease else now,
+                )
+            )
+        return refusal
+
+    def _refusal(self, now: float) -> str:
+        """Return why nothing may be promised at boot time `now`."""
+        self.admission_status = PutMessageStatus.SERVICE_NOT_AVAILABLE
+        name = self._config.name
+        if self.closed_because:
+            return f"{name} is no longer master: {self.closed_because}"
+        lease = self._session.lease
+        if lease is None or not lease.holds(now):
+            return f"{name} cannot show that it is still master: its lease is over"
+        if not self.is_open:
+            return f"{name} is about to become master of epoch {self.epoch}: {self.why_not_open}"
+        if self._store.disk_trouble:
+            return self._store.disk_trouble
+        short = self.isr.why_short(trio.current_time())
+        if short:
+            self.admission_status = PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
+        return short
+
+    @property
+    def why_not_open(self) -> str:
+        """Who still lacks the log up to where the epoch starts, in words."""
+        now = trio.current_time()
+        behind = [
+            f"{name} {self.isr.why_not_live(name, now) or 'is catching up'}"
+            for name, _ in sorted(self.isr.must_have)
+            if name != self._config.name and self.acked(name) < self.epoch_start
+        ]
+        return f"waiting until the in-sync set has its log ({'; '.join(behind) or 'its own disk'})"
+
+    # -- what followers do; called by the server -------------------------------------------------
+
+    def replica_connected(self, name: str, incarnation: str, now: float) -> None:
+        """See `ReplicaListener`."""
+        self._admitted_until = 0.0
+        self.isr.replica_connected(name, incarnation, now)
+
+    def replica_attached(self, name: str, offset: int, now: float) -> None:
+        """See `ReplicaListener`. What it has counts when it has said so under this epoch."""
+
+    def replica_acked(self, name: str, written: int, flushed: int, sent: int, now: float) -> None:
+        """See `ReplicaListener`."""
+        self._note_own_log()
+        self.isr.replica_acked(name, written, flushed, now)
+        self._after_progress()
+        if self.isr.recorded.get(name) != self.isr.replicas[name].incarnation:
+            self._isr_wanted.notify()
+
+    def replica_lost(self, name: str, trouble: str, now: float) -> None:
+        """See `ReplicaListener`."""
+        self._admitted_until = 0.0
+        self.isr.replica_lost(name, trouble, now)
+        self._isr_wanted.notify()
+
+    # -- progress --------------------------------------------------------------------------------
+
+    def _note_own_log(self) -> None:
+        self.isr.own_log(self._store.max_physical_offset, self._store.flushed_where)
+
+    def _own_log_moved(self) -> None:
+        self._note_own_log()
+        self._after_progress()
+
+    def _after_progress(self) -> None:
+        """Tell everybody who waits for what has just been reached."""
+        if self.closed_because:
+            return
+        confirm = self.isr.confirm
+        if confirm > self.confirm:
+            self.confirm = confirm
+            self._on_event(ConfirmAdvanced(epoch=self.epoch, confirm=confirm))
+            self._store.confirm(confirm)
+            self.server.confirm_changed()
+            self.on_confirm(confirm)
+        if confirm >= self.epoch_start:
+            self.caught_up.set()
+        if self.acknowledgements.reached(confirm, self.flushed_where):
+            self.after_release()
+        self.moved.notify()
+
+    def _want_flush(self, offset: int) -> None:
+        if offset > self._flush_wanted:
+            self._flush_wanted = offset
+            self._store.flush_service.want_flush(offset)
+            self.server.flush_wanted_changed()
+
+    async def _follow_own_log(self) -> None:
+        self._store.flush_service.want_flush(self._flush_wanted)
+        while True:
+            self._own_log_moved()
+            if self._config.ack_level is AckLevel.FLUSHED:
+                self._want_flush(self._store.max_physical_offset)
+            await self._store.grown.wait()
+
+    async def _follow_flushes(self) -> None:
+        while True:
+            await self._store.flush_service.flushed.wait()
+            self._own_log_moved()
+
+    async def _expire_puts(self) -> None:
+        acks = self.acknowledgements
+        while True:
+            deadline = acks.next_deadline
+            if deadline is None:
+                await self._submitted.wait()
+                continue
+            await trio.sleep_until(deadline)
+            self._own_log_moved()
+            if acks.expire(trio.current_time(), self._why_late):
+                self.after_release()
+
+    def _why_late(self, end: int) -> str:
+        now = trio.current_time()
+        refusal = self._refusal(self._boottime())
+        if refusal:
+            return f"{refusal}; the message may or may not survive"
+        late = [
+            f"{name} {self.isr.why_not_live(name, now) or f'has acknowledged {self.acked(name)}'}"
+            for name, _ in sorted(self.isr.must_have)
+            if name != self._config.name and self.acked(name) < end
+        ]
+        return (
+            f"not every in-sync replica acknowledged offset {end} in time"
+            f" ({'; '.join(late) or 'a disk is slow'}); the message may or may not survive"
+        )
+
+    # -- the in-sync set -------------------------------------------------------------------------
+
+    def group_changed(self, view: GroupView) -> str:
+        """Take note of what the coordinator has. Return why this node is master no more, or ""."""
+        state, leader = view.state, view.leader
+        if view.revision < self.isr.revision:
+            return ""
+        if state is None or (state.epoch, state.master) != (self.epoch, self._config.name):
+            epoch = state.epoch if state else "none"
+            return f"the group's record says epoch {epoch}"
+        if leader is None or (leader.session, leader.epoch) != (self._session.session, self.epoch):
+            return "its leader record is gone" if leader is None else f"{leader.node} is master"
+        if self._config.name not in state.isr:
+            return "it is no longer in the in-sync set"
+        self._admitted_until = 0.0
+        self.isr.nodes_alive(view.nodes)
+        self._record_seen(state, view.state_revision)
+        self._isr_wanted.notify()
+        return ""
+
+    def _record_seen(self, state: GroupState, revision: int) -> None:
+        before = self.isr.recorded
+        if not self.isr.record_seen(state.isr, revision, trio.current_time()):
+            return
+        self.state = state
+        if state.isr != before:
+            self._on_event(IsrChanged(epoch=self.epoch, isr=tuple(sorted(state.isr))))
+            _log.warning(
+                "epoch %d: the in-sync set is %s now (it was %s)",
+                self.epoch,
+                ", ".join(sorted(state.isr)),
+                ", ".join(sorted(before)),
+            )
+        self._admitted_until = 0.0
+        self._after_progress()
+
+    async def _keep_isr(self) -> None:
+        while True:
+            with trio.move_on_after(WATCH_SECONDS):
+                await self._isr_wanted.wait()
+            now = trio.current_time()
+            self._note_own_log()
+            self.isr.tick(now)
+            wanted = self.isr.proposal(now)
+            if wanted is not None and self._session.holds() and not self.closed_because:
+                await self._change_isr(wanted)
+
+    async def _change_isr(self, wanted: dict[str, str]) -> None:
+        """Ask the coordinator for another set; from this step on its members are waited for."""
+        version = self.state.version + 1
+        state = msgspec.structs.replace(
+            self.state, isr=wanted, min_isr=self._config.min_isr, version=version
+        )
+        keys = self._session.keys
+        compares = [
+            Compare(keys.state, self.isr.revision),
+            Compare(keys.leader, self.leader_revision),
+        ]
+        self.isr.proposed(wanted)
+        self._on_event(IsrChanging(epoch=self.epoch, isr=tuple(sorted(wanted))))
+        try:
+            result = await self._session.transact(compares, [Put(keys.state, encode_record(state))])
+            self._told_open_change = ""
+            if result.succeeded:
+                self._record_seen(state, result.revision)
+                return
+            await self._session.refresh()
+        except CoordinatorError as error:
+            # Said once: it is sent again twice a second for as long as that lasts.
+            if str(error) != self._told_open_change:
+                self._told_open_change = str(error)
+                _log.warning("epoch %d: a change of the in-sync set is open: %s", self.epoch, error)
+        await trio.sleep(CHANGE_RETRY_SECONDS)
+
+    # -- reasons to step down --------------------------------------------------------------------
+
+    async def _keep_watch(self) -> None:
+        while True:
+            if not self._session.holds():
+                self._step_down("its lease is over")
+                return
+            reason = self._why_resign()
+            if reason:
+                self._resign(reason)
+                return
+            await trio.sleep(WATCH_SECONDS)
+
+    def _why_resign(self) -> str:
+        """Return why another member should be master, if there is one that can."""
+        trouble = self._store.disk_trouble
+        short_seconds = self.isr.short_for(trio.current_time())
+        if not trouble and short_seconds < self._config.resign_after_ms / 1000:
+            return ""
+        if not self.others_electable():
+            return ""
+        return trouble or (
+            f"for {short_seconds:.0f} s {self.isr.why_short(trio.current_time())}, and"
+            f" {', '.join(self.others_electable())} may reach more of them"
+        )
+
+    def others_electable(self) -> list[str]:
+        """Return the other members that live and could win an election."""
+        view = self._session.view
+        nodes = view.nodes if view else {}
+        return [
+            name
+            for name, incarnation in sorted(self.isr.recorded.items())
+            if name != self._config.name
+            and name in nodes
+            and nodes[name].incarnation == incarnation
+            and not nodes[name].trouble
+        ]
+
+
+def _nothing() -> None:
+    """The default of a hook."""
+
+
+def _nothing_of(_: int) -> None:
+    """The default of a hook that is told a number."""

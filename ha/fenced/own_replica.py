@@ -1,0 +1,218 @@
+"""What a replica is and remembers: its log, its epochs, its file, its name; for one round.
+
+Everything here is local and synchronous. It says what the node's record in the coordinator and the
+election want to know, and writes down, durably, what must be true before others rely on it.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from ha.fenced.config import AckLevel
+from ha.fenced.election import OwnFacts
+from ha.fenced.epoch_file import EpochFile, encode
+from ha.fenced.events import Promised, TruncationDecided
+from ha.fenced.replica_file import ReplicaFile
+from store.machine.errors import StoreError
+from store.recovery.truncation import TruncationIntent, want_set_aside, write_intent
+from store.running_flags import RunningFlag
+from tandem.wire.group_state import NodeRecord
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from ha.fenced.client import NeedsTruncation
+    from ha.fenced.config import FencedConfig
+    from ha.fenced.events import OnEvent
+    from store import MessageStore
+    from store.machine.disk import Disk
+    from tandem.wire.group_state import GroupState
+
+_log = logging.getLogger(__name__)
+
+
+class OwnReplica:
+    """The replica of this node, under one session with the coordinator."""
+
+    def __init__(
+        self,
+        config: FencedConfig,
+        store: MessageStore,
+        disk: Disk,
+        random: Random,
+        on_event: OnEvent,
+    ) -> None:
+        """Read what the replica remembers of itself.
+
+        Raises:
+            EpochFileError: the epoch file is damaged.
+        """
+        self.config = config
+        self.store = store
+        self._disk = disk
+        self._on_event = on_event
+        self.session = f"{random.getrandbits(64):016x}"
+        """New for each round, so that two processes of one node cannot be one."""
+        self.file = ReplicaFile(disk, config.directory, random)
+        self.epochs = EpochFile(disk, config.directory)
+        self.quarantine = ""
+        """Why nothing is changed until an operator has looked; empty if there is no such reason."""
+
+    @property
+    def trouble(self) -> str:
+        """Why this node must not become master, in words; empty if it may."""
+        return self.quarantine or self.store.disk_trouble
+
+    def begin(self, boot_id: str) -> None:
+        """Begin a round on a recovered log: is it still what was acknowledged?
+
+        Raises:
+            StoreError: it cannot be written down.
+        """
+        store, file = self.store, self.file
+        end, before = store.max_physical_offset, file.incarnation
+        reason = file.started(boot_id, self.config.ack_level, end, store.damaged_end)
+        if reason:
+            _log.error(
+                "this node is replica %s now (it was %s) and has to be compared with its master"
+                " before it counts: %s",
+                file.incarnation,
+                before or "unknown",
+                reason,
+            )
+        self.epochs.trim_to_log(end)
+        self.epochs.truncate_prefix(store.min_physical_offset)
+        _log.info(
+            "replica %s: epoch %d, promised %d, log %d to %d, confirmed up to %d",
+            file.incarnation,
+            self.epochs.last_epoch,
+            file.promised,
+            store.min_physical_offset,
+            end,
+            store.confirm_offset,
+        )
+
+    def describe(self) -> NodeRecord:
+        """Return the node's record in the coordinator as it should be now."""
+        config, store = self.config, self.store
+        return NodeRecord(
+            node=config.name,
+            session=self.session,
+            incarnation=self.file.incarnation,
+            epoch=self.epochs.last_epoch,
+            end=store.max_physical_offset,
+            confirm=store.confirm_offset,
+            promised=self.file.promised,
+            seen_epoch=self.file.seen[0],
+            seen_version=self.file.seen[1],
+            trouble=self.trouble,
+            client_address=config.client_address,
+            replication_address=f"{config.address}:{config.replication_port}",
+        )
+
+    def facts(self) -> OwnFacts:
+        """Return what an election has to know of this node."""
+        config = self.config
+        return OwnFacts(
+            name=config.name,
+            session=self.session,
+            incarnation=self.file.incarnation,
+            log_epoch=self.epochs.last_epoch,
+            log_end=self.store.max_physical_offset,
+            promised=self.file.promised,
+            seen=self.file.seen,
+            trouble=self.trouble,
+            members=(config.name, *(peer.name for peer in config.peers)),
+            min_isr=config.min_isr,
+        )
+
+    def promise(self, epoch: int) -> None:
+        """Take nothing of a lower epoch any more. Durable, and told, when it returns.
+
+        Raises:
+            StoreError: the disk did not take it; nothing was promised.
+        """
+        if epoch > self.file.promised:
+            self.file.promise(epoch)
+            self._on_event(Promised(epoch=epoch))
+
+    def note_progress(self) -> None:
+        """Write down how far the log certainly is. Nothing depends on when."""
+        by_disk = self.config.ack_level is AckLevel.FLUSHED
+        reached = self.store.flushed_where if by_disk else self.store.max_physical_offset
+        try:
+            self.file.note_acked(reached)
+        except StoreError as error:
+            _log.warning("how far the log is could not be noted: %s", error)
+
+    def note_seen(self, state: GroupState) -> None:
+        """Remember how new the group's record is: one from a backup would be older."""
+        try:
+            self.file.note_seen(*state.age)
+        except StoreError as error:
+            _log.warning("which record of the group was read could not be noted: %s", error)
+
+    def note_failed_sync(self) -> bool:
+        """Remember it if a sync of the store has failed. True if it is on disk that one has."""
+        if not self.store.flags.is_set(RunningFlag.NOT_WRITEABLE):
+            return False
+        try:
+            self.file.sync_failed()
+        except StoreError as error:
+            _log.warning("that a sync has failed could not be noted: %s", error)
+            return False
+        return True
+
+    def stand_back(self, until: float) -> None:
+        """Leave elections to others until then. It is a courtesy: without a disk there is none."""
+        try:
+            self.file.stand_back(until)
+        except StoreError as error:
+            _log.warning("this node may run for master again too soon: %s", error)
+
+    def stopped_clean(self) -> None:
+        """The store was closed in order: what was written is on disk, unless its disk failed."""
+        if not self.file.incarnation or self.store.flags.is_set(RunningFlag.NOT_WRITEABLE):
+            return
+        try:
+            self.file.stopped_clean()
+        except StoreError as error:
+            _log.warning("the clean stop could not be noted: %s", error)
+
+    def want_cut(self, order: NeedsTruncation) -> str:
+        """Have the next opening of the store cut the log; return why, in words.
+
+        Raises:
+            StoreError: it cannot be written down; nothing happens.
+        """
+        confirm, end = self.store.confirm_offset, self.store.max_physical_offset
+        reason = (
+            f"{order.master} became master of epoch {order.epoch} without {end - order.cut} bytes"
+            " that were not confirmed"
+        )
+        intent = TruncationIntent(
+            cut=order.cut,
+            reason=reason,
+            files={
+                "epochFileCheckpoint": encode(order.entries).decode(),
+                "replica.json": self.file.text_after_cut(order.cut),
+            },
+            side_name=f"epoch-{order.epoch}-{self.session}",
+        )
+        write_intent(self._disk, self.config.directory, intent)
+        self._on_event(TruncationDecided(cut=order.cut, end=end, confirm=confirm))
+        return f"the log is cut at {order.cut}: {reason}"
+
+    def want_set_aside(self, reason: str) -> str:
+        """Have the next round begin with an empty store, as another replica; return where it is.
+
+        Raises:
+            StoreError: it cannot be written down; the store stays.
+        """
+        name = f"replica-{self.file.incarnation}"
+        # First the name: an empty log under the old one would count as having everything.
+        self.file.renew()
+        want_set_aside(self._disk, self.config.directory, name)
+        _log.warning("the store is being set aside as %s: %s", name, reason)
+        return name

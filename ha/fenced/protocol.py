@@ -1,0 +1,270 @@
+"""The wire of the fenced link: five handshake messages, then frames one way and reports the other.
+
+The follower dials. Every handshake message is {size, crc32, payload}: both numbers 4 bytes
+big-endian and unsigned, the checksum of the payload, the payload JSON.
+
+    master    CHALLENGE  who speaks, which version, a number used once
+    follower  HELLO      who asks, the epoch it has promised, its own number, a proof
+    master    WELCOME    epoch, all epochs, bounds of its log, a proof; or REFUSED and why
+    follower  ATTACH     where to begin
+
+A proof is an HMAC-SHA256 under the group's secret over both numbers and everything the message
+says. So neither side talks to somebody who does not know the secret, and nobody who only listened
+can repeat what he heard. The bytes that follow carry checksums, not proofs: who can change packets
+on their way is kept out by the network, not by this link.
+
+Frame, master to follower, 56 bytes and a body:
+
+    state        4  2
+    size         4  body length in bytes; 0 is a heartbeat
+    offset       8  physical offset of the first body byte
+    epoch        4  of the master that wrote these bytes; 0 for what is older than all epochs
+    flags        4  0
+    epoch start  8  where that epoch begins
+    confirm      8  below this every replica that must have the log has it
+    flush wanted 8  the follower is asked to make its log durable up to here
+    header crc   4  CRC-32 of the 48 bytes before it: nobody waits for a damaged size
+    crc          4  CRC-32 of those 48 bytes and the body
+    body      size  commit log, verbatim: of one epoch, of one file, cut anywhere
+
+Report, follower to master, 32 bytes:
+
+    state     4  2
+    epoch     4  of the master it follows
+    written   8  end of its log
+    flushed   8  below this it is durable
+    crc       4  CRC-32 of the 24 bytes before it
+    reserved  4  0
+
+All integers are big-endian. Frames hold what those of RocketMQ's auto-switch HA hold, and more.
+
+Source: RocketMQ 5.3.3, store/ha/autoswitch/AutoSwitchHAConnection.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import struct
+from typing import Annotated, Final, TypeAlias, TypeVar
+
+import msgspec
+
+from ha.classic.protocol import TRANSFER_BODY_BYTES_MAX
+from ha.errors import FrameError, HandshakeError, ReportError
+from ha.fenced.epochs import EPOCH_MAX, EpochEntry
+from tandem.wire.crc import raw_crc32
+
+MAGIC: Final = "TandemMQ-HA"
+VERSION: Final = 1
+
+OFFSET_MAX: Final = 2**63 - 1
+STATE_TRANSFER: Final = 2
+
+FRAME_HEADER: Final = struct.Struct(">iiqiiqqqII")
+REPORT: Final = struct.Struct(">iiqqII")
+CHECKED_HEADER_BYTES: Final = 48
+CHECKED_REPORT_BYTES: Final = 24
+_CHECKED_HEADER: Final = struct.Struct(">iiqiiqqq")
+_CHECKED_REPORT: Final = struct.Struct(">iiqq")
+_CRCS: Final = struct.Struct(">II")
+
+assert FRAME_HEADER.size == 56
+assert REPORT.size == 32
+assert _CHECKED_HEADER.size == CHECKED_HEADER_BYTES
+assert _CHECKED_REPORT.size == CHECKED_REPORT_BYTES
+
+ENVELOPE: Final = struct.Struct(">II")
+
+HANDSHAKE_BYTES_MAX: Final = 1024 * 1024
+"""The largest WELCOME."""
+
+STRANGER_BYTES_MAX: Final = 4096
+"""The largest message that is read from who has not proved anything yet, and the largest ATTACH."""
+
+EPOCHS_SENT_MAX: Final = 20_000
+"""A WELCOME carries the newest of them: so many fit into a message."""
+
+Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=255)]
+Proof: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
+Epoch: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=EPOCH_MAX)]
+Offset: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]
+
+
+class Challenge(msgspec.Struct, frozen=True, kw_only=True, tag="CHALLENGE"):
+    """The master's first word."""
+
+    magic: Name = MAGIC
+    version: int = VERSION
+    nonce: Name
+
+
+class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="HELLO"):
+    """Who wants to follow."""
+
+    version: int = VERSION
+    cluster: Name
+    group: Name
+    node: Name
+    incarnation: Name
+    epoch: Epoch
+    """The follower's promise: it takes nothing from a master of a lower epoch."""
+    file_size_bytes: Offset
+    """Of its log files: bytes can be copied only between logs of equal files."""
+    nonce: Name
+    proof: Proof = ""
+
+
+class Welcome(msgspec.Struct, frozen=True, kw_only=True, tag="WELCOME"):
+    """What the follower needs to find out whether, and from where, it can follow."""
+
+    epoch: Epoch
+    node: Name
+    incarnation: Name
+    epochs: Annotated[tuple[EpochEntry, ...], msgspec.Meta(max_length=EPOCHS_SENT_MAX)]
+    log_start: Offset
+    log_end: Offset
+    confirm: Offset
+    proof: Proof = ""
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True, tag="REFUSED"):
+    """Why not, in words. It proves nothing: read it, do not believe it."""
+
+    reason: Annotated[str, msgspec.Meta(max_length=1000)]
+
+
+class Attach(msgspec.Struct, frozen=True, kw_only=True, tag="ATTACH"):
+    """Begin to send at `offset`: the end of the follower's log, equal to the master's below it."""
+
+    offset: Offset
+
+
+Proving = TypeVar("Proving", Hello, Welcome)
+
+HandshakeMessage: TypeAlias = Challenge | Hello | Welcome | Refused | Attach
+
+_decoder: Final = msgspec.json.Decoder(HandshakeMessage)
+
+
+def encode_message(message: HandshakeMessage) -> bytes:
+    """Return a handshake message as it goes over the wire."""
+    payload = msgspec.json.encode(message)
+    return ENVELOPE.pack(len(payload), raw_crc32(payload)) + payload
+
+
+def decode_message(data: bytes, bytes_max: int) -> tuple[HandshakeMessage, int] | None:
+    """Return the message at the beginning of `data` and its size; None if it is not all there.
+
+    Raises:
+        HandshakeError: it is too large, damaged, or no message of this link.
+    """
+    if len(data) < ENVELOPE.size:
+        return None
+    size, crc = ENVELOPE.unpack_from(data)
+    if size > bytes_max:
+        raise HandshakeError(f"a handshake message of {size} bytes (at most {bytes_max})")
+    end = ENVELOPE.size + size
+    if len(data) < end:
+        return None
+    payload = data[ENVELOPE.size : end]
+    if raw_crc32(payload) != crc:
+        raise HandshakeError("a handshake message that does not fit its checksum")
+    try:
+        return _decoder.decode(payload), end
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise HandshakeError(f"a handshake message that cannot be read: {error}") from error
+
+
+def proven(message: Proving, secret: str, *nonces: str) -> Proving:
+    """Return the message with its proof. `nonces`: the master's, then the follower's."""
+    return msgspec.structs.replace(message, proof=_proof(message, secret, nonces))
+
+
+def is_proven(message: Hello | Welcome, secret: str, *nonces: str) -> bool:
+    """Say whether the sender knows the secret, in a time that tells nothing about it."""
+    return hmac.compare_digest(message.proof.encode(), _proof(message, secret, nonces).encode())
+
+
+def _proof(message: Hello | Welcome, secret: str, nonces: tuple[str, ...]) -> str:
+    said = msgspec.json.encode([nonces, msgspec.structs.replace(message, proof="")])
+    return hmac.new(secret.encode(), said, hashlib.sha256).hexdigest()
+
+
+class FrameHeader(msgspec.Struct, frozen=True):
+    """The fields of a frame that say something. Offsets and sizes in bytes."""
+
+    size: int
+    offset: int
+    epoch: int
+    epoch_start: int
+    confirm: int
+    flush_wanted: int
+
+
+def encode_frame_header(header: FrameHeader, body: bytes | memoryview) -> bytes:
+    """Return the 56 bytes that go before `body`."""
+    checked = _CHECKED_HEADER.pack(
+        STATE_TRANSFER,
+        header.size,
+        header.offset,
+        header.epoch,
+        0,
+        header.epoch_start,
+        header.confirm,
+        header.flush_wanted,
+    )
+    crc = raw_crc32(checked)
+    return checked + _CRCS.pack(crc, raw_crc32(body, crc) if header.size else crc)
+
+
+def decode_frame_header(data: bytes, position: int) -> tuple[FrameHeader, int, int]:
+    """Return a header, its own checksum to go on from, and the checksum that the frame must have.
+
+    Raises:
+        FrameError: it is damaged, or no correct master sends it.
+    """
+    state, size, offset, epoch, flags, epoch_start, confirm, flush_wanted, header_crc, crc = (
+        FRAME_HEADER.unpack_from(data, position)
+    )
+    if raw_crc32(data[position : position + CHECKED_HEADER_BYTES]) != header_crc:
+        raise FrameError("a frame whose header does not fit its checksum")
+    if state != STATE_TRANSFER or flags:
+        raise FrameError(f"a frame of state {state} with flags {flags}")
+    if not 0 <= size <= TRANSFER_BODY_BYTES_MAX or not 0 <= offset <= OFFSET_MAX - size:
+        raise FrameError(f"a frame of {size} bytes at offset {offset}")
+    if epoch < 0 or min(epoch_start, confirm, flush_wanted) < 0:
+        raise FrameError(
+            f"a frame of epoch {epoch} from {epoch_start} on, confirm {confirm},"
+            f" flush wanted {flush_wanted}"
+        )
+    header = FrameHeader(size, offset, epoch, epoch_start, confirm, flush_wanted)
+    return header, header_crc, crc
+
+
+class Report(msgspec.Struct, frozen=True):
+    """How far a follower's log is written and flushed, in bytes."""
+
+    epoch: int
+    written: int
+    flushed: int
+
+
+def encode_report(report: Report) -> bytes:
+    """Return the 32 bytes of a report."""
+    checked = _CHECKED_REPORT.pack(STATE_TRANSFER, report.epoch, report.written, report.flushed)
+    return checked + _CRCS.pack(raw_crc32(checked), 0)
+
+
+def decode_report(data: bytes, position: int) -> Report:
+    """Return the report that begins at `position`.
+
+    Raises:
+        ReportError: it is damaged, or no correct follower sends it.
+    """
+    state, epoch, written, flushed, crc, reserved = REPORT.unpack_from(data, position)
+    if raw_crc32(data[position : position + CHECKED_REPORT_BYTES]) != crc or reserved:
+        raise ReportError("a report that does not fit its checksum")
+    if state != STATE_TRANSFER or not 0 <= flushed <= written:
+        raise ReportError(f"a report of state {state}: written {written}, flushed {flushed}")
+    return Report(epoch, written, flushed)

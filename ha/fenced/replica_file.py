@@ -1,0 +1,224 @@
+"""replica.json: what a replica must remember about itself across restarts.
+
+- `promised`: no byte is appended and none acknowledged under a lower epoch;
+- `incarnation`: the name under which its acknowledgements count. It is drawn anew whenever the
+  replica cannot show that it still has everything it acknowledged under the old one;
+- `acked`: how far its log reached when somebody last wrote it down here. It is behind the truth,
+  never ahead of it;
+- `seen_epoch`, `seen_version`: the newest record of the group that it has ever read; an older one
+  comes from a backup;
+- `boot_id`, `is_clean`, `has_failed`, `ack_level`: how the last run ended, and what its
+  acknowledgements meant;
+- `stands_back_until`: it has resigned and leaves elections to others for a while.
+
+A new incarnation is drawn when
+
+    there is no file, or it is damaged          nothing can be shown
+    the log ends below `acked`                  the disk has lost what was acknowledged
+    a record at its end does not fit its        the same, perhaps: `acked` is behind the truth
+    checksum, and power was not lost
+    the machine was started anew after an       what was acknowledged as written was in its page
+    unclean stop at the level "written"         cache only
+    a sync failed at the level "written"        the kernel may have dropped it from there
+
+A replica that has lost its file has lost its promise, too. That is harmless: what it acknowledges
+under its new name counts for nobody who does not know that name, and to be known it must be added
+to the in-sync set by the master of that moment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from ha.errors import LocalHAError
+from ha.fenced.config import AckLevel
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from store.machine.disk import Disk
+
+FILE_NAME: Final = "replica.json"
+
+
+class ReplicaRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The content of the file. Offsets in bytes."""
+
+    incarnation: str
+    promised: int = 0
+    acked: int = 0
+    seen_epoch: int = 0
+    seen_version: int = 0
+    boot_id: str = ""
+    is_clean: bool = False
+    """The last run closed its store in order."""
+    has_failed: bool = False
+    """A sync of the store failed in the last run."""
+    ack_level: AckLevel = AckLevel.WRITTEN
+    stands_back_until: float = 0.0
+    """CLOCK_BOOTTIME of the boot `boot_id`, in seconds; 0 if it does not stand back."""
+
+
+class ReplicaFile:
+    """The file of one store. Every change is on disk when its method returns.
+
+    Each method may raise `StoreFullError` or `DiskFailedError`; then nothing has changed.
+    """
+
+    def __init__(self, disk: Disk, directory: str, random: Random) -> None:
+        self._disk = disk
+        self._random = random
+        self.path = f"{directory}/{FILE_NAME}"
+        self._record: ReplicaRecord | None = None
+        self.trouble = ""
+        """Why the file could not be read, in words."""
+        self._read()
+
+    @property
+    def incarnation(self) -> str:
+        """The name under which acknowledgements count; empty before `started`."""
+        return self._record.incarnation if self._record else ""
+
+    @property
+    def promised(self) -> int:
+        """No byte is appended under a lower epoch."""
+        return self._record.promised if self._record else 0
+
+    @property
+    def acked(self) -> int:
+        """The log reached at least so far, once."""
+        return self._record.acked if self._record else 0
+
+    @property
+    def seen(self) -> tuple[int, int]:
+        """Epoch and version of the newest record of the group that was read."""
+        return (self._record.seen_epoch, self._record.seen_version) if self._record else (0, 0)
+
+    @property
+    def stands_back_until(self) -> float:
+        """Until when it leaves elections to others, on CLOCK_BOOTTIME in seconds."""
+        return self._record.stands_back_until if self._record else 0.0
+
+    def started(self, boot_id: str, level: AckLevel, log_end: int, damaged_end: str = "") -> str:
+        """Begin a run on a recovered log; `damaged_end` says that a record at its end was lost.
+
+        Returns:
+            Why a new incarnation was drawn, in words; empty if the old one stands.
+        """
+        before = self._record
+        reason = self._why_renew(boot_id, log_end, damaged_end)
+        incarnation = self._draw() if before is None or reason else before.incarnation
+        self._write(
+            ReplicaRecord(
+                incarnation=incarnation,
+                promised=self.promised,
+                acked=log_end if reason else self.acked,
+                seen_epoch=self.seen[0],
+                seen_version=self.seen[1],
+                boot_id=boot_id,
+                is_clean=False,
+                ack_level=level,
+                stands_back_until=self._stands_back_until(boot_id),
+            )
+        )
+        return reason
+
+    def promise(self, epoch: int) -> None:
+        """Never again append or acknowledge under an epoch below `epoch`.
+
+        Raises:
+            LocalHAError: a higher one was promised before.
+        """
+        if epoch < self.promised:
+            raise LocalHAError(f"epoch {epoch} is below epoch {self.promised}, promised before")
+        if epoch > self.promised:
+            self._write(msgspec.structs.replace(self._started(), promised=epoch))
+
+    def note_acked(self, log_end: int) -> None:
+        """Remember that the log reaches `log_end`. Never lowers what was noted."""
+        if log_end > self.acked:
+            self._write(msgspec.structs.replace(self._started(), acked=log_end))
+
+    def note_seen(self, epoch: int, version: int) -> None:
+        """Believe no older record of the group any more."""
+        if (epoch, version) > self.seen:
+            record = msgspec.structs.replace(self._started(), seen_epoch=epoch)
+            self._write(msgspec.structs.replace(record, seen_version=version))
+
+    def stand_back(self, until: float) -> None:
+        """Leave elections to others until then, also after a restart of the process."""
+        self._write(msgspec.structs.replace(self._started(), stands_back_until=until))
+
+    def sync_failed(self) -> None:
+        """What was only written may be lost, whatever the page cache still shows."""
+        self._write(msgspec.structs.replace(self._started(), has_failed=True))
+
+    def stopped_clean(self) -> None:
+        """The store is closed and all of it is on disk."""
+        self._write(msgspec.structs.replace(self._started(), is_clean=True))
+
+    def renew(self) -> None:
+        """Draw a new incarnation: what the log holds is about to be given up."""
+        self._write(msgspec.structs.replace(self._started(), incarnation=self._draw(), acked=0))
+
+    def text_after_cut(self, cut: int) -> str:
+        """Return the file's content once the log was cut at `cut` because its epochs said so.
+
+        Such a cut takes nothing that anybody was promised, so the incarnation stands.
+        """
+        record = self._started()
+        return _encode(msgspec.structs.replace(record, acked=min(record.acked, cut))).decode()
+
+    def _stands_back_until(self, boot_id: str) -> float:
+        record = self._record
+        return record.stands_back_until if record and record.boot_id == boot_id else 0.0
+
+    def _why_renew(self, boot_id: str, log_end: int, damaged_end: str) -> str:
+        record = self._record
+        if record is None:
+            missing = f"{self.path}: {self.trouble or 'there is no such file'}"
+            return f"{missing}, but there is a log of {log_end} bytes" if log_end else ""
+        if log_end < record.acked:
+            return (
+                f"the log ends at {log_end}, {record.acked - log_end} bytes below what was"
+                " acknowledged"
+            )
+        if damaged_end and boot_id == record.boot_id:
+            # Without a power loss nothing is torn but a put under way, and that shows.
+            return f"the end of the log was damaged: {damaged_end}"
+        lost_cache = boot_id != record.boot_id and not record.is_clean
+        if lost_cache and record.ack_level is AckLevel.WRITTEN:
+            return (
+                "the machine was started anew after an unclean stop, and what was acknowledged was"
+                " not flushed (ack_level: written)"
+            )
+        if record.has_failed and record.ack_level is AckLevel.WRITTEN:
+            return "a sync failed, and what was acknowledged was not flushed (ack_level: written)"
+        return ""
+
+    def _read(self) -> None:
+        data = self._disk.read(self.path)
+        if data is None:
+            return
+        try:
+            self._record = msgspec.json.decode(data, type=ReplicaRecord)
+        except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+            self.trouble = f"cannot be read ({error})"
+
+    def _draw(self) -> str:
+        return f"{self._random.getrandbits(64):016x}"
+
+    def _started(self) -> ReplicaRecord:
+        if self._record is None:
+            raise LocalHAError("the replica was not started")
+        return self._record
+
+    def _write(self, record: ReplicaRecord) -> None:
+        self._disk.replace(self.path, _encode(record))
+        self._record = record
+
+
+def _encode(record: ReplicaRecord) -> bytes:
+    return msgspec.json.encode(record) + b"\n"

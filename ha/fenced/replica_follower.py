@@ -1,0 +1,379 @@
+"""The tasks of a follower of a fenced group: dial the master, append what it sends, report.
+
+    run -- per session --> handshake, then --> _receive_frames  stream -> log; a report a read
+                                           |-> _send_reports    what a full stream did not take;
+                                           |                    a report when nothing else was said
+                                           `-> _follow_flushes  a report when a flush was wanted
+
+No rules in here: they are in `ha.fenced.client`. A report says what the log has taken, asked in the
+same step in which it is sent; a log that takes nothing any more is not reported.
+
+Whatever goes wrong, the session ends and the next begins after the reconnect interval; each kind of
+trouble is logged once. What no new session can mend ends `run` with an outcome.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ha.errors import MasterDeposedError, RemoteHAError
+from ha.fenced.client import (
+    AttachLog,
+    BeginEpoch,
+    Diverged,
+    FencedClient,
+    FencedClientState,
+    FollowerOutcome,
+    LinkFollower,
+    NeedsFullCopy,
+    NeedsTruncation,
+    OwnLog,
+    SendHello,
+)
+from ha.fenced.events import EpochAppended, FrameTaken, ReplicaReported, ignore
+from ha.link.byte_rate import ByteRate
+from ha.link.whole_records import AppendBody
+from store.log.message_encoder import RECORD_OVERHEAD_BYTES_MAX
+from store.machine.errors import ConnectionLost, StoreError
+from store.machine.signal import Signal
+from tandem.wire.message import BLANK_MAGIC_CODE
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from random import Random
+
+    from ha.fenced.config import FencedConfig, FencedPeer
+    from ha.fenced.epoch_file import EpochEntries, EpochFile
+    from ha.fenced.events import OnEvent
+    from store import MessageStore
+    from store.machine.network import Network, Stream
+
+_log = logging.getLogger(__name__)
+
+RECEIVE_BYTES_MAX: Final = 1024 * 1024
+CONNECT_SECONDS: Final = 3.0
+"""More than a lost packet costs, less than a reader of status pages waits."""
+
+
+class ReplicaFollower:
+    """Follows one master of one epoch. Its owner cancels it when there is a newer one."""
+
+    def __init__(
+        self,
+        config: FencedConfig,
+        store: MessageStore,
+        network: Network,
+        *,
+        master: FencedPeer,
+        epoch: int,
+        epochs: EpochFile,
+        incarnation: str,
+        promised: Callable[[], int],
+        confirm: Callable[[int], None],
+        random: Random,
+        on_event: OnEvent = ignore,
+    ) -> None:
+        """Follow `master`, which the coordinator says is that of `epoch`.
+
+        `promised` returns the newest epoch this node has promised to, on disk: nothing is taken
+        from the master of a lower one. `confirm` is told below which offset our log is confirmed,
+        whenever that rises. `random` makes the numbers that are used once; outside of tests it
+        must be unpredictable.
+        """
+        self._config = config
+        self._store = store
+        self._network = network
+        self._master = master
+        self._epoch = epoch
+        self._epochs = epochs
+        self._promised = promised
+        self._confirm = confirm
+        self._random = random
+        self._on_event = on_event
+        self.client = FencedClient(
+            LinkFollower(
+                cluster=config.cluster,
+                group=config.group,
+                name=config.name,
+                incarnation=incarnation,
+                secret=config.secret,
+                master=master.name,
+                epoch=epoch,
+                file_size_bytes=store.config.mapped_file_size_commit_log_bytes,
+                record_bytes_max=store.config.max_message_size_bytes + RECORD_OVERHEAD_BYTES_MAX,
+                check_crc=config.check_crc_on_append,
+            )
+        )
+        self._confirmed = -1
+        self._reported = -1, -1
+        self._unsent = b""
+        self._blocked = Signal()
+        self._failure: Exception | None = None
+        self._told = ""
+        self.last_frame_at = self.last_write = trio.current_time()
+        self.link_up = False
+        """True while the master sends us its log."""
+        self.trouble = ""
+        """Why it does not, in words; empty if it does, or before the first try."""
+        self.rate = ByteRate()
+
+    async def run(self) -> FollowerOutcome:
+        """Follow session after session; return what no session can mend. Cancel it to stop."""
+        while True:
+            stream = await self._dial()
+            if stream is not None:
+                try:
+                    outcome = await self._follow_or_tell(stream)
+                finally:
+                    self.link_up = False
+                    stream.close_nowait()
+                    if self.client.state is not FencedClientState.READY:
+                        self.client.connection_lost()
+                if outcome is not None:
+                    return outcome
+            await trio.sleep(self._config.reconnect_interval_ms / 1000)
+
+    async def _dial(self) -> Stream | None:
+        host = self._master.replication
+        try:
+            with trio.move_on_after(CONNECT_SECONDS):
+                return await self._network.connect(host.ip, host.port, source=self._config.address)
+            self._tell(logging.WARNING, f"no answer within {CONNECT_SECONDS:g} seconds")
+        except ConnectionLost as error:
+            self._tell(logging.WARNING, str(error))
+        return None
+
+    async def _follow_or_tell(self, stream: Stream) -> FollowerOutcome | None:
+        try:
+            return await self._follow(stream)
+        except ConnectionLost as error:
+            self._tell(logging.WARNING, str(error))
+        except (RemoteHAError, StoreError) as error:
+            self._tell(logging.ERROR, f"{error}. Nothing of it was acknowledged")
+        return None
+
+    async def _follow(self, stream: Stream) -> FollowerOutcome | None:
+        """Run one session until it ends.
+
+        Raises:
+            ConnectionLost: the stream ended or broke, or the master fell silent.
+            RemoteHAError: the master sent what cannot be taken; nothing of it was.
+            StoreError: the log, or the epoch file, does not take it.
+        """
+        outcome = await self._shake_hands(stream)
+        if outcome is not None:
+            return outcome
+        self._failure = None
+        async with trio.open_nursery() as nursery:
+            for task in (self._receive_frames, self._send_reports, self._follow_flushes):
+                nursery.start_soon(self._guard, nursery.cancel_scope, task, stream)
+        if self._failure is not None:
+            raise self._failure
+        return None
+
+    async def _guard(
+        self,
+        scope: trio.CancelScope,
+        task: Callable[[Stream], Awaitable[None]],
+        stream: Stream,
+    ) -> None:
+        try:
+            await task(stream)
+        except (ConnectionLost, RemoteHAError, StoreError) as error:
+            self._failure = self._failure or error
+            scope.cancel()
+
+    # Handshake
+
+    async def _shake_hands(self, stream: Stream) -> FollowerOutcome | None:
+        """Attach to the master's log and report our end, or return why that cannot be."""
+        store, silence_seconds = self._store, self._config.silence_ms / 1000
+        self._unsent = b""
+        own = OwnLog(
+            end=store.max_physical_offset,
+            confirm=store.confirm_offset,
+            entries=self._epochs.entries,
+            promised=self._promised(),
+        )
+        self.client.connected(own, f"{self._random.getrandbits(128):032x}")
+        with trio.move_on_after(silence_seconds):
+            while True:
+                self.client.receive_data(await self._receive(stream))
+                match self.client.next_event():
+                    case SendHello(data):
+                        await stream.send_all(data)
+                    case AttachLog(entries, _, data):
+                        self._adopt(entries)
+                        await stream.send_all(data + self._report())
+                        self._tell_following()
+                        return None
+                    case NeedsTruncation() | NeedsFullCopy() | Diverged() as outcome:
+                        return self._checked(outcome)
+        raise ConnectionLost(f"no handshake within {silence_seconds:g} seconds")
+
+    def _adopt(self, entries: EpochEntries) -> None:
+        self._expect_current()
+        before = self._epochs.entries
+        self._epochs.replace(entries)
+        for entry in entries:
+            if entry not in before:
+                self._on_event(EpochAppended(entry.epoch, entry.start))
+
+    def _checked(self, outcome: FollowerOutcome) -> FollowerOutcome:
+        """Return the outcome, unless our log is to be cut where none of its records begins."""
+        if isinstance(outcome, NeedsTruncation) and not self._begins_record(outcome.cut):
+            return Diverged(
+                reason=f"our log and that of {outcome.master} part at {outcome.cut}, where no"
+                " sound record of ours begins: one of the two logs is damaged"
+            )
+        return outcome
+
+    def _begins_record(self, offset: int) -> bool:
+        """True for a message, and for the record that ends a file."""
+        store = self._store
+        if store.commit_log.record_at(offset) is not None:
+            return True
+        file_size_bytes = store.config.mapped_file_size_commit_log_bytes
+        with store.read_log(offset, 8) as head:
+            size, magic = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:], "big")
+        return magic == BLANK_MAGIC_CODE and size == file_size_bytes - offset % file_size_bytes
+
+    # Master to follower
+
+    async def _receive_frames(self, stream: Stream) -> None:
+        silence_seconds = self._config.silence_ms / 1000
+        while True:
+            with trio.CancelScope(deadline=self.last_frame_at + silence_seconds):
+                while True:
+                    self._take(await self._receive(stream))
+                    if self._ends != self._reported:
+                        self._report_now(stream)
+            if trio.current_time() >= self.last_frame_at + silence_seconds:
+                raise ConnectionLost(f"the master sent nothing for {silence_seconds:g} seconds")
+
+    async def _receive(self, stream: Stream) -> bytes:
+        data = await stream.receive_some(RECEIVE_BYTES_MAX)
+        if not data:
+            raise ConnectionLost("the master closed the connection")
+        self.last_frame_at = trio.current_time()
+        self.rate.add(len(data), self.last_frame_at)
+        return data
+
+    def _take(self, data: bytes) -> None:
+        """Append all whole records received, and learn what the master says of the log."""
+        client, store = self.client, self._store
+        self._expect_current()
+        client.receive_data(data)
+        try:
+            while (event := client.next_event()) is not None:
+                if isinstance(event, BeginEpoch):
+                    self._epochs.append(event.epoch, event.start)
+                    self._on_event(EpochAppended(event.epoch, event.start))
+                elif isinstance(event, AppendBody):
+                    store.append_data(event.offset, event.body)
+                    self._told = ""
+                    taken = FrameTaken(
+                        client.data_epoch, event.offset, len(event.body), self._epoch
+                    )
+                    self._on_event(taken)
+        finally:
+            store.announce()
+        end = store.max_physical_offset
+        confirm = min(client.confirm, end)
+        if confirm > self._confirmed:
+            self._confirmed = confirm
+            self._confirm(confirm)
+        if client.flush_wanted > store.flushed_where:
+            store.flush_service.want_flush(min(client.flush_wanted, end))
+
+    def _expect_current(self) -> None:
+        """Take nothing from a master that this node has promised to follow no longer."""
+        promised = self._promised()
+        if promised > self._epoch:
+            raise MasterDeposedError(
+                f"it is the master of epoch {self._epoch}; epoch {promised} was promised"
+            )
+
+    # Follower to master
+
+    @property
+    def _ends(self) -> tuple[int, int]:
+        """Where our log is written, and where it is flushed."""
+        written = self._store.max_physical_offset
+        return written, min(written, self._store.flushed_where)
+
+    def _report(self) -> bytes:
+        """Return a report of this moment.
+
+        Raises:
+            MasterDeposedError: a newer epoch was promised; the old one gets no more reports.
+            StoreError: the disk has failed: what was written may be gone.
+        """
+        self._expect_current()
+        # A store whose disk has failed takes nothing, not even nothing.
+        self._store.append_data(self._store.max_physical_offset, b"")
+        written, flushed = self._reported = self._ends
+        self._on_event(ReplicaReported(self._epoch, written, flushed))
+        self.last_write = trio.current_time()
+        return self.client.report(written, flushed)
+
+    def _report_now(self, stream: Stream) -> None:
+        """Send a report without waiting. If the stream is full, `_send_reports` sees to it."""
+        if self._unsent:
+            return
+        report = self._report()
+        self._unsent = report[stream.send_nowait(report) :]
+        if self._unsent:
+            self._blocked.notify()
+
+    async def _send_reports(self, stream: Stream) -> None:
+        heartbeat_seconds = self._config.heartbeat_interval_ms / 1000
+        while True:
+            if not self._unsent:
+                with trio.move_on_at(self.last_write + heartbeat_seconds):
+                    await self._blocked.wait()
+            if self._unsent:
+                await self._send_rest(stream)
+            if not self._unsent and (
+                self._ends != self._reported
+                or trio.current_time() >= self.last_write + heartbeat_seconds
+            ):
+                self._report_now(stream)
+
+    async def _send_rest(self, stream: Stream) -> None:
+        silence_seconds = self._config.silence_ms / 1000
+        with trio.move_on_after(silence_seconds) as scope:
+            await stream.send_all(self._unsent)
+        if scope.cancelled_caught:
+            raise ConnectionLost(f"the master took no report for {silence_seconds:g} seconds")
+        self._unsent = b""
+
+    async def _follow_flushes(self, stream: Stream) -> None:
+        """Report a flush that the master waits for."""
+        while True:
+            await self._store.flush_service.flushed.wait()
+            if self._reported[1] < self.client.flush_wanted and self._ends != self._reported:
+                self._report_now(stream)
+
+    # For people
+
+    def _tell_following(self) -> None:
+        self.link_up = True
+        self.trouble = ""
+        if not self._told:
+            _log.info(
+                "following %s, the master of epoch %d; our log ends at %d",
+                self._master.name,
+                self._epoch,
+                self._store.max_physical_offset,
+            )
+
+    def _tell(self, level: int, text: str) -> None:
+        """Log a trouble unless it is the one that was told last."""
+        self.trouble = text
+        if text != self._told:
+            self._told = text
+            _log.log(level, "not following %s: %s. Trying again", self._master.name, text)

@@ -1,0 +1,455 @@
+"""The tasks of a fenced group's master: accept followers, send them the log, take their reports.
+
+    run -- accept --> a ReplicaLink per connection: handshake, then --> _send_frames      log
+     |                                                              `-> _receive_reports  reports
+     `- _tell_confirm  tells idle links that the confirm offset has moved
+
+No rules in here: they are in `ha.fenced.connection`. What tells nodes apart is what they have
+proved to be; the newest connection of a node replaces its older one, and only what the newest says
+is passed on.
+
+Nothing on the way of a put waits for a timer: the sender sleeps on `store.grown` and sends in the
+same step in which it wakes. Every frame carries the confirm offset of that moment; where no frame
+is due, a heartbeat brings it `CONFIRM_SECONDS` later.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, Protocol
+
+import trio
+
+from ha.errors import LinkRefusedError, RemoteHAError, SlaveTooOldError
+from ha.fenced.connection import (
+    Acked,
+    Attached,
+    FencedConnection,
+    FencedConnectionState,
+    Introduced,
+    LinkMaster,
+    LogBounds,
+)
+from ha.link.byte_rate import ByteRate
+from ha.link.send_frame import send_frame
+from store.machine.errors import ConnectionLost
+from store.machine.signal import Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from random import Random
+
+    from ha.fenced.config import FencedConfig
+    from ha.fenced.epoch_file import EpochFile
+    from store import MessageStore
+    from store.machine.network import Network, Stream
+
+_log = logging.getLogger(__name__)
+
+REPORT_BYTES_READ_MAX: Final = 64 * 1024
+
+BURST_BYTES: Final = 1024 * 1024
+"""After so many bytes other tasks get a turn: some hundred microseconds."""
+
+CONFIRM_SECONDS: Final = 0.01
+"""How long a new confirm offset waits for others, and for a frame that takes it along."""
+
+HANDSHAKES_MAX: Final = 64
+"""Connections that have not proved anything yet; more are closed at once. Each has
+`silence_ms` to get through."""
+
+TOLD_MAX: Final = 100
+"""Nodes and strangers whose last trouble is remembered, so that it is logged once."""
+
+
+class ReplicaListener(Protocol):
+    """Who wants to know what followers do. Called in the same step; `now` is trio's time.
+
+    Per node the calls come in this order: connected, attached, acked..., lost. A node that connects
+    anew while its older connection lives is connected again without having been lost.
+    """
+
+    def replica_connected(self, name: str, incarnation: str, now: float) -> None:
+        """A node of the group has proved who it is. It holds nothing yet that counts."""
+
+    def replica_attached(self, name: str, offset: int, now: float) -> None:
+        """Its log is equal to ours below `offset`, and is being sent the rest."""
+
+    def replica_acked(self, name: str, written: int, flushed: int, sent: int, now: float) -> None:
+        """It has written and flushed so much of the `sent` bytes' end, all physical offsets."""
+
+    def replica_lost(self, name: str, trouble: str, now: float) -> None:
+        """Its connection has ended: why, in words."""
+
+
+class ReplicaLink:
+    """One connection. Owned by the task that serves it."""
+
+    def __init__(self, stream: Stream, connection: FencedConnection) -> None:
+        self.stream = stream
+        self.peer = stream.peer
+        self.connection = connection
+        self.scope = trio.CancelScope()
+        self.pause = trio.CancelScope()
+        """Around the sender's work: cancel it, and the sender looks for what else is to be sent."""
+        self.ended_by: ConnectionLost | RemoteHAError | None = None
+        self.since = self.last_read = self.last_write = trio.current_time()
+        self.rate = ByteRate()
+        self.attached_at = -1
+        """End of the node's log when it attached, in bytes; -1 before that."""
+
+    @property
+    def name(self) -> str:
+        """Name of the node; empty while it has proved nothing."""
+        return self.connection.name
+
+    @property
+    def incarnation(self) -> str:
+        """What the node calls its log."""
+        return self.connection.incarnation
+
+    @property
+    def written(self) -> int:
+        """End of the node's log as it reported, in bytes."""
+        return self.connection.written
+
+    @property
+    def flushed(self) -> int:
+        """Where its log is durable, as it reported, in bytes."""
+        return self.connection.flushed
+
+    @property
+    def sent(self) -> int:
+        """End of what was sent to it, in bytes."""
+        return self.connection.next_offset
+
+    @property
+    def is_attached(self) -> bool:
+        """True if it is being sent the log."""
+        return self.connection.state is FencedConnectionState.TRANSFER
+
+    def end(self, error: ConnectionLost | RemoteHAError) -> None:
+        """Stop serving; the first reason counts."""
+        self.ended_by = self.ended_by or error
+        self.connection.close()
+        self.scope.cancel()
+
+
+class ReplicaServer:
+    """Serves the followers of one master for one epoch."""
+
+    def __init__(
+        self,
+        config: FencedConfig,
+        store: MessageStore,
+        network: Network,
+        *,
+        epochs: EpochFile,
+        epoch: int,
+        incarnation: str,
+        listener: ReplicaListener,
+        confirm: Callable[[], int],
+        flush_wanted: Callable[[], int],
+        random: Random,
+    ) -> None:
+        """Serve `epoch`, whose entry `epochs` has already.
+
+        `confirm` returns the confirm offset of this moment; call `confirm_changed` when it rises.
+        `flush_wanted` returns up to where followers shall make their logs durable; call
+        `flush_wanted_changed` when it rises. `random` makes the numbers that are used once; outside
+        of tests it must be unpredictable.
+        """
+        self._config = config
+        self._store = store
+        self._network = network
+        self._epochs = epochs
+        self._epoch = epoch
+        self._incarnation = incarnation
+        self._listener = listener
+        self._confirm = confirm
+        self._flush_wanted = flush_wanted
+        self._random = random
+        self._confirm_moved = Signal()
+        self._confirm_told = True
+        self._handshakes = 0
+        self._told: dict[str, str] = {}
+        self.links: dict[str, ReplicaLink] = {}
+        """The newest connection of each connected follower, by node name."""
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until cancelled.
+
+        Raises:
+            AddressInUseError: something else listens on the replication port.
+            ConnectionLost: the own address cannot be bound.
+        """
+        config = self._config
+        listener = await self._network.listen(config.address, config.replication_port)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._tell_confirm)
+                task_status.started()
+                while True:
+                    stream = await listener.accept()
+                    if self._handshakes < HANDSHAKES_MAX:
+                        self._handshakes += 1
+                        nursery.start_soon(self._serve, self._link(stream))
+                    else:
+                        stream.close_nowait()
+        finally:
+            await listener.aclose()
+
+    def confirm_changed(self) -> None:
+        """Have followers learn of the confirm offset soon. Cheap: call it whenever it rises."""
+        if self._confirm_told:
+            self._confirm_told = False
+            self._confirm_moved.notify()
+
+    def flush_wanted_changed(self) -> None:
+        """Have followers learn at once what they shall make durable."""
+        wanted = self._flush_wanted()
+        for link in self.links.values():
+            if self._is_dry(link) and link.connection.sent_flush_wanted < wanted:
+                link.pause.cancel()
+
+    async def _tell_confirm(self) -> None:
+        while True:
+            while self._confirm_told:
+                await self._confirm_moved.wait()
+            await trio.sleep(CONFIRM_SECONDS)
+            self._confirm_told = True
+            confirm = self._confirm()
+            for link in self.links.values():
+                if self._is_dry(link) and link.connection.sent_confirm < confirm:
+                    link.pause.cancel()
+
+    def _is_dry(self, link: ReplicaLink) -> bool:
+        """True if the follower was sent all there is."""
+        return link.is_attached and link.sent >= self._store.max_physical_offset
+
+    # Connections
+
+    def _link(self, stream: Stream) -> ReplicaLink:
+        config = self._config
+        master = LinkMaster(
+            cluster=config.cluster,
+            group=config.group,
+            name=config.name,
+            incarnation=self._incarnation,
+            members=frozenset(peer.name for peer in config.peers),
+            secret=config.secret,
+            epoch=self._epoch,
+            entries=self._epochs.entries,
+            file_size_bytes=self._store.config.mapped_file_size_commit_log_bytes,
+        )
+        return ReplicaLink(
+            stream, FencedConnection(master, f"{self._random.getrandbits(128):032x}")
+        )
+
+    async def _serve(self, link: ReplicaLink) -> None:
+        try:
+            with link.scope:
+                try:
+                    await self._guard(link, self._shake_hands)
+                finally:
+                    self._handshakes -= 1
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._guard, link, self._send_frames)
+                    nursery.start_soon(self._guard, link, self._receive_reports)
+        finally:
+            link.connection.close()
+            link.stream.close_nowait()
+            self._leave(link)
+
+    async def _guard(
+        self, link: ReplicaLink, task: Callable[[ReplicaLink], Awaitable[None]]
+    ) -> None:
+        try:
+            await task(link)
+        except (ConnectionLost, RemoteHAError) as error:
+            link.end(error)
+
+    async def _shake_hands(self, link: ReplicaLink) -> None:
+        """Return when the follower has attached.
+
+        Raises:
+            ConnectionLost: it went away, or took too long.
+            RemoteHAError: it is not to be served. It has been told why.
+        """
+        silence_seconds = self._config.silence_ms / 1000
+        stream, connection = link.stream, link.connection
+        with trio.move_on_after(silence_seconds):
+            await stream.send_all(connection.challenge())
+            while not link.is_attached:
+                try:
+                    reply = self._take(link, await self._receive(link))
+                except LinkRefusedError:
+                    await _say_good_bye(stream, connection.farewell)
+                    raise
+                if reply:
+                    await stream.send_all(reply)
+            return
+        raise ConnectionLost(f"no handshake within {silence_seconds:g} seconds")
+
+    def _introduce(self, link: ReplicaLink, now: float) -> None:
+        """Let a new connection take the place of the node's older one."""
+        older = self.links.get(link.name)
+        if older is not None:
+            older.end(ConnectionLost(f"replaced by a newer connection from {link.peer}"))
+        self.links[link.name] = link
+        self._listener.replica_connected(link.name, link.incarnation, now)
+
+    def _leave(self, link: ReplicaLink) -> None:
+        """Say why the link ended, and forget it unless a newer one has its place."""
+        if link.ended_by is not None:
+            self._tell_end(link, link.ended_by)
+        if self.links.get(link.name) is link:
+            del self.links[link.name]
+            trouble = str(link.ended_by or "this node serves no followers any more")
+            self._listener.replica_lost(link.name, trouble, trio.current_time())
+
+    # Master to follower
+
+    async def _send_frames(self, link: ReplicaLink) -> None:
+        """Send what the log has, and a heartbeat when there is something else to say."""
+        heartbeat_seconds = self._config.heartbeat_interval_ms / 1000
+        while link.is_attached:
+            if self._is_dry(link) and self._has_news(link):
+                await self._send_heartbeat(link)
+            rest: bytes | memoryview = b""
+            with trio.CancelScope(deadline=link.last_write + heartbeat_seconds) as link.pause:
+                rest = await self._send_until_blocked(link)
+            if rest:
+                with memoryview(rest) as view:
+                    await link.stream.send_all(view)
+                link.last_write = trio.current_time()
+            elif trio.current_time() >= link.last_write + heartbeat_seconds and self._is_dry(link):
+                await self._send_heartbeat(link)
+
+    def _has_news(self, link: ReplicaLink) -> bool:
+        """True if the last frame did not say what one would say now."""
+        connection = link.connection
+        return (
+            connection.has_untold_epoch
+            or connection.sent_confirm < self._confirm()
+            or connection.sent_flush_wanted < self._flush_wanted()
+        )
+
+    async def _send_heartbeat(self, link: ReplicaLink) -> None:
+        await link.stream.send_all(
+            link.connection.heartbeat(confirm=self._confirm(), flush_wanted=self._flush_wanted())
+        )
+        link.last_write = trio.current_time()
+
+    async def _send_until_blocked(self, link: ReplicaLink) -> bytes | memoryview:
+        """Send frames until the stream takes no more; return the part it did not take.
+
+        It may be cancelled at any await: there, no frame is half sent.
+        """
+        store, connection = self._store, link.connection
+        frame_bytes = self._config.ha_transfer_batch_size_bytes
+        burst_bytes = 0
+        # A link can end between the wake-up of this task and its turn.
+        while connection.state is FencedConnectionState.TRANSFER:
+            bytes_max = min(frame_bytes, connection.frame_bytes_max())
+            body = store.read_log(connection.next_offset, bytes_max)
+            size = len(body)
+            if not size:
+                self._expect_held(connection.next_offset)
+                if connection.has_untold_epoch and self._is_dry(link):
+                    return b""
+                burst_bytes = 0
+                await store.grown.wait()
+                continue
+            header = connection.transfer(
+                body, confirm=self._confirm(), flush_wanted=self._flush_wanted()
+            )
+            rest = send_frame(link.stream, header, body)
+            link.last_write = trio.current_time()
+            link.rate.add(size, link.last_write)
+            if rest:
+                return rest
+            burst_bytes += size
+            if burst_bytes >= BURST_BYTES:
+                burst_bytes = 0
+                await trio.lowlevel.checkpoint()
+        return b""
+
+    def _expect_held(self, offset: int) -> None:
+        log_start = self._store.min_physical_offset
+        if offset < log_start:
+            raise SlaveTooOldError(reported_offset=offset, master_min_offset=log_start)
+
+    # Follower to master
+
+    async def _receive_reports(self, link: ReplicaLink) -> None:
+        silence_seconds = self._config.silence_ms / 1000
+        while True:
+            with trio.CancelScope(deadline=link.last_read + silence_seconds):
+                while True:
+                    self._take(link, await self._receive(link))
+            if trio.current_time() >= link.last_read + silence_seconds:
+                raise ConnectionLost(f"no report for {silence_seconds:g} seconds")
+
+    async def _receive(self, link: ReplicaLink) -> bytes:
+        data = await link.stream.receive_some(REPORT_BYTES_READ_MAX)
+        if not data:
+            raise ConnectionLost("it closed the connection")
+        link.last_read = trio.current_time()
+        return data
+
+    def _take(self, link: ReplicaLink, data: bytes) -> bytes:
+        """Take what the follower said; return what to answer."""
+        store, connection, now = self._store, link.connection, link.last_read
+        silence_seconds = self._config.silence_ms / 1000
+        log = LogBounds(store.min_physical_offset, store.max_physical_offset, self._confirm())
+        reply = b""
+        connection.receive_data(data)
+        while (event := connection.next_event(log)) is not None:
+            match event:
+                case Acked(written, flushed):
+                    if written > link.attached_at or now > link.since + silence_seconds:
+                        self._told.pop(link.name, None)
+                    self._listener.replica_acked(link.name, written, flushed, link.sent, now)
+                case Attached(offset):
+                    link.attached_at = offset
+                    self._tell_attached(link)
+                    self._listener.replica_attached(link.name, offset, now)
+                case Introduced():
+                    self._introduce(link, now)
+                    reply = event.reply
+        return reply
+
+    # For people
+
+    def _tell_attached(self, link: ReplicaLink) -> None:
+        if link.name not in self._told:
+            _log.info(
+                "%s (%s) follows from offset %d on; the log ends at %d",
+                link.name,
+                link.peer,
+                link.sent,
+                self._store.max_physical_offset,
+            )
+
+    def _tell_end(self, link: ReplicaLink, error: ConnectionLost | RemoteHAError) -> None:
+        """Log why a link ended, once: the follower dials again several times a second."""
+        key = link.name or link.peer.ip
+        if self._told.get(key) == str(error):
+            return
+        if len(self._told) >= TOLD_MAX:
+            self._told.clear()
+        self._told[key] = str(error)
+        if isinstance(error, ConnectionLost):
+            _log.warning("%s (%s) lost at %d: %s", key, link.peer, link.written, error)
+        else:
+            _log.error("%s (%s) %s. The connection was closed", key, link.peer, error)
+
+
+async def _say_good_bye(stream: Stream, farewell: bytes) -> None:
+    """Say why, and let the other side hang up: a reset would eat the word."""
+    with suppress(ConnectionLost):
+        await stream.send_all(farewell)
+        while await stream.receive_some(REPORT_BYTES_READ_MAX):
+            pass

@@ -1,0 +1,143 @@
+"""What a replica tells people about itself and, as master, about the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from ha.fenced.in_sync_replicas import UNKNOWN
+from tandem.wire.ha_status import FencedStatus, ReplicaStatus
+from tandem.wire.request_headers import (
+    HAClientRuntimeInfo,
+    HAConnectionRuntimeInfo,
+    HARuntimeInfo,
+)
+
+if TYPE_CHECKING:
+    from ha.fenced.ha_service import FencedHAService
+    from ha.fenced.master import FencedMaster
+
+
+def fenced_status(service: FencedHAService, boottime_seconds: float) -> FencedStatus:
+    """Return the answer to FENCED_STATUS."""
+    config, store = service.config, service.store
+    master, lease = service.mastership, service.session.lease
+    view = service.session.view
+    state = master.state if master else view.state if view else None
+    left_seconds = lease.left_seconds(boottime_seconds) if lease else 0.0
+    return FencedStatus(
+        node=config.name,
+        group=config.group,
+        role=service.role,
+        epoch=service.epoch,
+        log_epoch=service.own.epochs.last_epoch,
+        master=service.master,
+        incarnation=service.own.file.incarnation,
+        promised=service.own.file.promised,
+        log_start=store.min_physical_offset,
+        log_end=store.max_physical_offset,
+        flushed=store.flushed_where,
+        confirm=store.confirm_offset,
+        min_isr=config.min_isr,
+        ack_level=config.ack_level,
+        isr=sorted(state.isr) if state else [],
+        lease_left_ms=int(left_seconds * 1000),
+        refusal=_refusal(service),
+        replicas=_replicas(master) if master and not master.closed_because else [],
+        last_switch_reason=state.reason if state else "",
+        last_switch_at_ms=state.switched_at_ms if state else 0,
+        previous_master=state.previous_master if state else "",
+    )
+
+
+def _refusal(service: FencedHAService) -> str:
+    """Return why it takes no messages, and why it follows nobody if that is so."""
+    follower, coordinator = service.follower, service.session.trouble
+    more = [
+        service.waits_for if not service.mastership else "",
+        follower.trouble if follower else "",
+        f"coordinator: {coordinator}" if coordinator else "",
+    ]
+    refusal = service.refusal
+    return "; ".join(filter(None, [refusal, *more])) if refusal else ""
+
+
+def _replicas(master: FencedMaster) -> list[ReplicaStatus]:
+    """Return every node that is or was connected, or is a member."""
+    now = trio.current_time()
+    isr = master.isr
+    end = isr.own_end
+    return [
+        ReplicaStatus(
+            name=name,
+            incarnation=replica.incarnation,
+            connected=replica.connected,
+            in_sync=name in isr.recorded,
+            written=replica.written,
+            flushed=replica.flushed,
+            lag_bytes=end - replica.written if replica.written != UNKNOWN else -1,
+            acked_ago_ms=int((now - replica.caught_up_at) * 1000),
+            trouble=isr.why_not_live(name, now),
+        )
+        for name, replica in sorted(isr.replicas.items())
+    ]
+
+
+def runtime_info(service: FencedHAService, wall_clock_ms: int) -> HARuntimeInfo:
+    """Return the answer to GET_BROKER_HA_STATUS.
+
+    Source: HAService.getRuntimeInfo. As in classic groups, replicas that are not connected are
+    listed too, and each carries why it is not in sync.
+    """
+    master = service.mastership
+    if master is None or master.closed_because:
+        return HARuntimeInfo(
+            master=False,
+            master_commit_log_max_offset=0,
+            ha_client_runtime_info=_client_info(service, wall_clock_ms),
+        )
+    connections = [_connection_info(service, master, peer.name) for peer in service.config.peers]
+    return HARuntimeInfo(
+        master=True,
+        master_commit_log_max_offset=service.store.max_physical_offset,
+        in_sync_slave_nums=sum(info.in_sync for info in connections),
+        ha_connection_info=connections,
+    )
+
+
+def _connection_info(
+    service: FencedHAService, master: FencedMaster, name: str
+) -> HAConnectionRuntimeInfo:
+    now = trio.current_time()
+    link = master.server.links.get(name)
+    acked = master.acked(name)
+    reason = master.isr.why_not_live(name, now)
+    if not reason and name not in master.isr.recorded:
+        reason = "is not in the in-sync set"
+    peer = next(peer for peer in service.config.peers if peer.name == name)
+    return HAConnectionRuntimeInfo(
+        addr=str(link.peer) if link else str(peer.replication),
+        slave_ack_offset=acked,
+        diff=service.store.max_physical_offset - max(acked, 0),
+        in_sync=not reason,
+        transferred_byte_in_second=link.rate.in_last_second(now) if link else 0,
+        transfer_from_where=link.sent if link else -1,
+        name=name,
+        reason=reason,
+    )
+
+
+def _client_info(service: FencedHAService, wall_clock_ms: int) -> HAClientRuntimeInfo:
+    follower = service.follower
+    if follower is None:
+        return HAClientRuntimeInfo(max_offset=service.store.max_physical_offset)
+    now = trio.current_time()
+    peers = {peer.name: str(peer.replication) for peer in service.config.peers}
+    return HAClientRuntimeInfo(
+        master_addr=peers.get(service.master, ""),
+        transferred_byte_in_second=follower.rate.in_last_second(now),
+        max_offset=service.store.max_physical_offset,
+        last_read_timestamp=wall_clock_ms - int((now - follower.last_frame_at) * 1000),
+        last_write_timestamp=wall_clock_ms - int((now - follower.last_write) * 1000),
+    )

@@ -1,0 +1,93 @@
+"""Learners of a fenced group: classic slaves, RocketMQ's own among them, that copy its log.
+
+A classic slave cannot cut its log. So it gets what is confirmed and nothing else: no change of
+master takes that back. It is never counted: not for an acknowledgement, not for a majority.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from ha.classic.group_transfer_service import GroupTransferService
+from ha.classic.slave_server import SlaveServer
+from ha.fenced.replica_role import ReplicaRole
+from store.machine.signal import Signal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ha.classic.config import HAConfig
+    from store import MessageStore, StoreConfig
+    from store.machine.network import Network
+
+
+class ConfirmedLog:
+    """The part of a log that no change of master takes back; what a `SlaveServer` reads."""
+
+    def __init__(self, store: MessageStore, confirm_offset: Callable[[], int]) -> None:
+        self._store = store
+        self._confirm_offset = confirm_offset
+        self.grown = Signal()
+
+    @property
+    def config(self) -> StoreConfig:
+        """Of the store."""
+        return self._store.config
+
+    @property
+    def min_physical_offset(self) -> int:
+        """The first byte of the log that is held."""
+        return self._store.min_physical_offset
+
+    @property
+    def max_physical_offset(self) -> int:
+        """The first byte that is not confirmed."""
+        return max(self._confirm_offset(), self.min_physical_offset)
+
+    def read_log(self, offset: int, bytes_max: int) -> memoryview:
+        """Return confirmed bytes of one file from `offset` on; see `CommitLog.read`."""
+        return self._store.read_log(
+            offset, max(0, min(bytes_max, self.max_physical_offset - offset))
+        )
+
+
+class Learners:
+    """The classic port of one round of a node. Without learners in its group nothing listens."""
+
+    def __init__(
+        self,
+        config: HAConfig,
+        store: MessageStore,
+        network: Network,
+        confirm_offset: Callable[[], int],
+    ) -> None:
+        self._config = config
+        self._network = network
+        self._log = ConfirmedLog(store, confirm_offset)
+        self._is_serving = trio.Event()
+
+    def role_changed(self, role: ReplicaRole) -> None:
+        """Serve as soon as this node is the master; there is no way back but the round's end."""
+        if role in (ReplicaRole.OPENING, ReplicaRole.MASTER):
+            self._is_serving.set()
+
+    def confirmed(self) -> None:
+        """There may be more to send."""
+        self._log.grown.notify()
+
+    async def run(self) -> None:
+        """Serve until cancelled.
+
+        Raises:
+            AddressInUseError: something else listens on the HA port.
+        """
+        if not self._config.slaves:
+            return
+        await self._is_serving.wait()
+        transfer = GroupTransferService(
+            [slave.name for slave in self._config.slaves],
+            max_gap_bytes=self._config.ha_max_gap_not_in_sync_bytes,
+        )
+        await SlaveServer(self._config, self._log, self._network, transfer).run()

@@ -1,0 +1,1 @@
+"""One broker: requests, periodic tasks, registration."""

@@ -1,0 +1,149 @@
+"""Tells every node of the cluster, again and again, that this one is alive and what it serves.
+
+Every node is a name server, so a broker registers with all of them, itself included: at start,
+every few seconds, and at once when a topic changes. When this process dies its connections close,
+and everybody drops it from the route in the same moment.
+
+In a fenced group the master of the moment registers with broker id 0, and every registration
+carries the epoch as the state version of its topics: name servers then know which of two masters
+is the newer one.
+
+Source: RocketMQ 5.3.3, BrokerController.registerBrokerAll.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import msgspec
+import trio
+
+from node.config.fenced_settings import GroupKind
+from node.config.node_config import MASTER_ID
+from node.errors import RequestError
+from node.remoting.peer_link import PeerLink
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import (
+    RegisterBrokerBody,
+    RegisterBrokerRequestHeader,
+    TopicConfigSerializeWrapper,
+    UnregisterBrokerRequestHeader,
+)
+from tandem.wire.route import encode_json_body
+
+if TYPE_CHECKING:
+    from node.config.node_config import NodeConfig, NodeSettings
+    from node.name_server.route_table import RouteTable
+    from node.remoting.remoting_client import RemotingClient
+    from node.tables.topic_config_table import TopicConfigTable
+    from store.machine.network import Network
+
+_log = logging.getLogger(__name__)
+
+
+class Registration:
+    """The registrations of one node."""
+
+    def __init__(
+        self, config: NodeConfig, network: Network, routes: RouteTable, topics: TopicConfigTable
+    ) -> None:
+        settings = config.cluster.broker
+        node = config.node
+        self._node_id = node.broker_id
+        self._interval_seconds = settings.register_broker_interval_ms / 1000
+        self._routes = routes
+        self._topics = topics
+        self._header = RegisterBrokerRequestHeader(
+            broker_name=node.group,
+            broker_addr=node.broker_address,
+            cluster_name=config.cluster.cluster.name,
+            ha_server_addr=f"{node.address}:{node.ha_port}",
+            broker_id=node.broker_id,
+            heartbeat_timeout_millis=settings.broker_expired_timeout_ms,
+            # Present, so that name servers take a lone slave's topics; see RouteTable.
+            enable_acting_master=False,
+        )
+        self._epoch = 0
+        self._scope = trio.CancelScope()
+        self._links = [
+            PeerLink(
+                network,
+                node.address,
+                peer,
+                "registration",
+                self._register_with,
+                address=config.address_of(peer),
+                port=_name_server_port(config, peer),
+            )
+            for peer in config.cluster.nodes
+            if peer.name != node.name
+        ]
+
+    def role_changed(self, *, is_master: bool, epoch: int) -> None:
+        """Register everywhere now under the id that belongs to the role."""
+        broker_id = MASTER_ID if is_master else self._node_id
+        if (broker_id, epoch) != (self._header.broker_id, self._epoch):
+            self._epoch = epoch
+            self._header = msgspec.structs.replace(self._header, broker_id=broker_id)
+            self.topics_changed()
+
+    def peer_registered(self, address: str) -> None:
+        """A node at this address is up: if we could not reach it before, we can now."""
+        for link in self._links:
+            if link.peer.broker_address == address:
+                link.hurry()
+
+    def leave(self) -> None:
+        """Be in no route any more: the other name servers see the connections of `run` close."""
+        self._scope.cancel()
+        header = self._header
+        self._routes.unregister(
+            UnregisterBrokerRequestHeader(
+                header.broker_name, header.broker_addr, header.cluster_name, header.broker_id
+            )
+        )
+
+    def topics_changed(self) -> None:
+        """Register the new topics everywhere now."""
+        self._register_here()
+        for link in self._links:
+            link.hurry()
+
+    async def run(self) -> None:
+        """Register until cancelled, or until `leave`."""
+        with self._scope:
+            async with trio.open_nursery() as nursery:
+                for link in self._links:
+                    nursery.start_soon(link.run, self._interval_seconds)
+                while True:
+                    self._register_here()
+                    await trio.sleep(self._interval_seconds)
+
+    def _register_here(self) -> None:
+        if self._scope.cancel_called:
+            return
+        now = trio.current_time()
+        try:
+            self._routes.register(self._header, self._configs(), connection=None, now=now)
+        except RequestError as error:
+            _log.warning("this node is not in its own routes: %s", error.remark)
+
+    def _configs(self) -> TopicConfigSerializeWrapper:
+        configs = self._topics.configs
+        if not self._epoch:
+            return configs
+        version = msgspec.structs.replace(configs.data_version, state_version=self._epoch)
+        return msgspec.structs.replace(configs, data_version=version)
+
+    async def _register_with(self, client: RemotingClient) -> None:
+        body = RegisterBrokerBody(self._configs())
+        await client.request(
+            RequestCode.REGISTER_BROKER, ext=self._header, body=encode_json_body(body)
+        )
+
+
+def _name_server_port(config: NodeConfig, peer: NodeSettings) -> int:
+    """Where a node takes registrations; that of a fenced group closes its other port at times."""
+    is_fenced = config.cluster.groups[peer.group].kind is GroupKind.FENCED
+    return peer.name_server_port if is_fenced else peer.port

@@ -1,0 +1,55 @@
+"""A slave's copies of what its master keeps outside of the log: topics and consumer offsets.
+
+While the master is gone the slave serves what it has; the last copy is at most one interval old.
+
+Source: RocketMQ 5.3.3, SlaveSynchronize. Unlike there, a table is replaced in one step and only
+when it differs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from node.remoting.peer_link import PeerLink
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import TopicConfigSerializeWrapper
+from tandem.wire.route import decode_json_body
+
+if TYPE_CHECKING:
+    from node.config.node_config import NodeConfig
+    from node.remoting.remoting_client import RemotingClient
+    from node.tables.consumer_offset_table import ConsumerOffsetTable
+    from node.tables.topic_config_table import TopicConfigTable
+    from store.machine.network import Network
+
+
+class SlaveSynchronize:
+    """The copying of one slave."""
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        network: Network,
+        topics: TopicConfigTable,
+        offsets: ConsumerOffsetTable,
+    ) -> None:
+        self._interval_seconds = config.cluster.broker.slave_synchronize_interval_ms / 1000
+        self._topics = topics
+        self._offsets = offsets
+        self._link = PeerLink(
+            network, config.node.address, config.master, "copying of tables", self._copy
+        )
+
+    def hurry(self) -> None:
+        """Copy soon: something shows that a table is out of date."""
+        self._link.hurry()
+
+    async def run(self) -> None:
+        """Copy until cancelled."""
+        await self._link.run(self._interval_seconds)
+
+    async def _copy(self, client: RemotingClient) -> None:
+        answer = await client.request(RequestCode.GET_ALL_TOPIC_CONFIG)
+        self._topics.replace_all(decode_json_body(answer.body, TopicConfigSerializeWrapper))
+        answer = await client.request(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        self._offsets.merge(answer.body)

@@ -1,0 +1,1 @@
+"""The cluster file: read, checked, and cut into what each part has to know."""

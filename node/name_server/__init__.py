@@ -1,0 +1,1 @@
+"""Routes: which broker has which topic."""

@@ -1,0 +1,92 @@
+"""The name server of a fenced group's node: it outlives the rounds of the node beside it."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from node.name_server.route_table import RouteTable
+from node.name_server.topic_route import TopicRoute
+from node.remoting.connection import Outbox
+from node.remoting.dispatcher import Dispatcher
+from node.remoting.server import Server
+from tandem.wire.request_code import RequestCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from node.config.node_config import NodeConfig
+    from node.remoting.connection import Connection
+    from node.remoting.dispatcher import Handler
+    from store.machine.network import Network
+
+_log = logging.getLogger(__name__)
+
+SCAN_SECONDS: Final = 1.0
+"""Between two looks for silent brokers. RocketMQ: 5 s."""
+
+
+class NameServer:
+    """Routes, and the port of their own on which they are told."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        broker = config.cluster.broker
+        self.routes = RouteTable(broker.broker_expired_timeout_ms / 1000)
+        self.on_registered: Callable[[str], None] = _ignore
+        """Told the address of each broker that is new here."""
+        self._node = config.node
+        self._outbox = Outbox()
+        self._server = Server(
+            self._outbox,
+            connections_max=broker.connections_max,
+            after_round=self._outbox.flush,
+            on_closed=self.connection_closed,
+        )
+
+    def handlers(self) -> dict[int, Handler]:
+        """What a name server answers."""
+        route = TopicRoute(self.routes, self._registered)
+        return {
+            RequestCode.REGISTER_BROKER: route.register,
+            RequestCode.UNREGISTER_BROKER: route.unregister,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: route.route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: route.cluster_info,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: route.topic_list,
+        }
+
+    async def run(
+        self, network: Network, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Serve until cancelled. Started once it listens.
+
+        Raises:
+            AddressInUseError: the port is taken.
+        """
+        node = self._node
+        listener = await network.listen(node.address, node.name_server_port)
+        async with trio.open_nursery() as nursery:
+            dispatcher = Dispatcher(self.handlers())
+            nursery.start_soon(self._server.listen, listener, dispatcher, nursery)
+            nursery.start_soon(self._server.close_idle)
+            nursery.start_soon(self._forget_the_silent)
+            task_status.started()
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Forget whoever registered by this connection."""
+        for address in self.routes.connection_closed(connection):
+            _log.info("broker at %s left: its connection closed", address)
+
+    def _registered(self, address: str) -> None:
+        self.on_registered(address)
+
+    async def _forget_the_silent(self) -> None:
+        while True:
+            await trio.sleep(SCAN_SECONDS)
+            for address in self.routes.expire(trio.current_time()):
+                _log.warning("broker at %s left: not heard of for too long", address)
+
+
+def _ignore(_: str) -> None:
+    """Stand in for a hook that nobody set."""

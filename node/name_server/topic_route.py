@@ -1,0 +1,107 @@
+"""What a name server answers: who serves a topic, who is in the cluster; and registrations."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+
+from node.errors import RequestError
+from node.remoting.dispatcher import response_to
+from tandem.wire.crc import crc32
+from tandem.wire.request_headers import (
+    GetRouteInfoRequestHeader,
+    KVTable,
+    RegisterBrokerBody,
+    RegisterBrokerRequestHeader,
+    TopicConfigSerializeWrapper,
+    UnregisterBrokerRequestHeader,
+)
+from tandem.wire.response_code import ResponseCode
+from tandem.wire.route import TopicList, decode_json_body, encode_json_body
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from node.name_server.route_table import RouteTable
+    from node.remoting.connection import Connection
+    from tandem.wire.remoting_command import RemotingCommand
+
+_log = logging.getLogger(__name__)
+
+
+def _ignore(_: str) -> None:
+    """Stand in for a hook that nobody set."""
+
+
+class TopicRoute:
+    """Serves one route table."""
+
+    def __init__(self, routes: RouteTable, on_registered: Callable[[str], None] = _ignore) -> None:
+        """Serve `routes`; `on_registered` is told the address of each broker that is new."""
+        self._routes = routes
+        self._on_registered = on_registered
+
+    def route(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """GET_ROUTEINFO_BY_TOPIC."""
+        topic = command.decode_header(GetRouteInfoRequestHeader).topic
+        route = self._routes.route(topic)
+        if route is None:
+            raise RequestError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {topic}",
+            )
+        return response_to(command, body=encode_json_body(route))
+
+    def cluster_info(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """GET_BROKER_CLUSTER_INFO."""
+        return response_to(command, body=encode_json_body(self._routes.cluster_info()))
+
+    def topic_list(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """GET_ALL_TOPIC_LIST_FROM_NAMESERVER."""
+        return response_to(command, body=encode_json_body(TopicList(self._routes.topics())))
+
+    def register(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """REGISTER_BROKER. The broker is forgotten when this connection closes.
+
+        Source: DefaultRequestProcessor.registerBroker.
+        """
+        header = command.decode_header(RegisterBrokerRequestHeader)
+        _check_body(header, command.body)
+        topics = TopicConfigSerializeWrapper()
+        if command.body:
+            body = decode_json_body(command.body, RegisterBrokerBody)
+            topics = body.topic_config_serialize_wrapper
+        is_new = not self._routes.is_live(header.broker_addr)
+        answer = self._routes.register(
+            header, topics, connection=connection, now=trio.current_time()
+        )
+        if is_new:
+            _log.info(
+                "broker %s id %d at %s registered, %d topics",
+                header.broker_name,
+                header.broker_id,
+                header.broker_addr,
+                len(topics.topic_config_table),
+            )
+            self._on_registered(header.broker_addr)
+        return response_to(command, ext=answer, body=encode_json_body(KVTable()))
+
+    def unregister(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """UNREGISTER_BROKER."""
+        self._routes.unregister(command.decode_header(UnregisterBrokerRequestHeader))
+        return response_to(command)
+
+
+def _check_body(header: RegisterBrokerRequestHeader, body: bytes) -> None:
+    if header.compressed:
+        raise RequestError(
+            ResponseCode.SYSTEM_ERROR,
+            "register broker failed: compressed registrations are not supported;"
+            " set compressedRegister=false on the broker",
+        )
+    if header.body_crc32 and header.body_crc32 != crc32(body):
+        raise RequestError(
+            ResponseCode.SYSTEM_ERROR, "register broker failed: the body's CRC does not match"
+        )

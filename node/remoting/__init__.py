@@ -1,0 +1,1 @@
+"""Connections, frames and dispatch of requests."""

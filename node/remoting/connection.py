@@ -1,0 +1,221 @@
+"""One client connection: requests in, answers out, in rounds.
+
+    READING --+--> read what is there, handle every whole frame, announce once, send once
+      ^       |
+      |       +--> CONGESTED   the peer takes no more answers, or too many puts are parked:
+      +------------------+     no reading until both are low again
+
+Handlers are plain functions, so a round has no await in it. An answer that comes later (a put that
+waits for a slave, a pull that waits for a message) is written by whoever made it ready, with
+`write`; the `Outbox` then sends what the connections it touched have gathered. Bytes that the
+kernel does not take at once are left to one writer task, and until it is done nobody else sends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from store.machine.network import ConnectionLost
+from tandem.wire.remoting_command import ONEWAY_FLAG, RemotingCommand, encode_frame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from node.remoting.dispatcher import Dispatcher
+    from store.machine.network import Stream
+    from tandem.wire.frame_buffer import FrameBuffer
+
+RECEIVE_BYTES_MAX: Final = 256 * 1024
+"""One read: some 250 requests of 1 KiB, a couple of milliseconds of work."""
+
+OUT_BYTES_MAX: Final = 4 * 1024 * 1024
+"""Answers that wait for the peer. Beyond it no request is read and no held pull is run."""
+
+PARKED_PUTS_MAX: Final = 16_384
+"""Puts of one connection that wait for a disk or a slave. Beyond it no request is read."""
+
+
+class Outbox:
+    """The connections with something to send, across tasks. One per node."""
+
+    def __init__(self) -> None:
+        self._filled: list[Connection] = []
+
+    def add(self, connection: Connection) -> None:
+        """Remember to send for this connection at the next `flush`."""
+        self._filled.append(connection)
+
+    def flush(self) -> None:
+        """Send what all of them have gathered. Call it once after a round of `write`s."""
+        filled, self._filled = self._filled, []
+        for connection in filled:
+            connection.flush()
+
+
+class Connection:
+    """One client. Owned by the task in `serve`; anybody may `write`.
+
+    Invariant: while `_writing`, only the writer task sends.
+
+    Attributes:
+        born_host: The client's address and port, packed as records hold it.
+        last_active: When bytes last moved, in trio's time.
+        parked_puts: How many puts of this connection are waiting for their answer. Whoever parks
+            one counts it here, and calls `puts_answered` later.
+        reading: Cancel it to take no more requests; answers owed are still sent.
+    """
+
+    def __init__(self, stream: Stream, outbox: Outbox) -> None:
+        self.stream = stream
+        self.peer = stream.peer
+        self.born_host = stream.peer.packed
+        self.last_active = trio.current_time()
+        self.parked_puts = 0
+        self.reading = trio.CancelScope()
+        self.is_closed = False
+        self._outbox = outbox
+        self._out = bytearray()
+        self._in_outbox = False
+        self._writing = False
+        self._changed = trio.lowlevel.ParkingLot()
+        self._writer_needed = trio.lowlevel.ParkingLot()
+        self._when_drained: list[Callable[[], None]] = []
+
+    @property
+    def is_congested(self) -> bool:
+        """Whether the peer is too slow to be given more."""
+        return len(self._out) > OUT_BYTES_MAX
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether an answer is still owed, or on its way to the kernel."""
+        return bool(self._out) or self.parked_puts > 0
+
+    def write(self, frame: bytes) -> None:
+        """Add a frame to what will be sent. Never waits; a closed connection swallows it."""
+        if self.is_closed:
+            return
+        self._out += frame
+        if not self._in_outbox:
+            self._in_outbox = True
+            self._outbox.add(self)
+
+    def respond(self, request: RemotingCommand, response: RemotingCommand) -> None:
+        """Answer a request in its own encoding, unless it is one-way."""
+        if not request.flag & ONEWAY_FLAG:
+            self.write(encode_frame(response))
+
+    def when_drained(self, call: Callable[[], None]) -> None:
+        """Call once `is_congested` no longer holds. Not called if the connection ends first."""
+        self._when_drained.append(call)
+
+    def puts_answered(self, count: int) -> None:
+        """That many parked puts have been answered with `write`."""
+        self.parked_puts -= count
+        self._wake()
+
+    def flush(self) -> None:
+        """Send what the kernel takes now and leave the rest to the writer."""
+        self._in_outbox = False
+        if self._writing or self.is_closed or not self._out:
+            return
+        try:
+            sent = self.stream.send_nowait(self._out)
+        except ConnectionLost:
+            self.close()
+            return
+        del self._out[:sent]
+        if self._out or self._when_drained:
+            self._writing = True
+            self._writer_needed.unpark_all()
+        self._wake()
+
+    def close(self) -> None:
+        """End the connection; its reader sees it as lost. Harmless when repeated."""
+        if not self.is_closed:
+            self.is_closed = True
+            self._out.clear()
+            self._when_drained.clear()
+            self.stream.close_nowait()
+            self._wake()
+
+    async def run_writer(self) -> None:
+        """Send what `flush` could not, until cancelled. The only task that waits to send."""
+        while True:
+            while not self._writing:
+                await self._writer_needed.park()
+            try:
+                await self._send_rest()
+            except ConnectionLost:
+                self.close()
+                return
+
+    async def wait_ready(self) -> None:
+        """Wait until the peer may be given more work: answers taken, parked puts answered."""
+        while (self.is_congested or self.parked_puts >= PARKED_PUTS_MAX) and not self.is_closed:
+            await self._changed.park()
+
+    async def wait_idle(self) -> None:
+        """Wait until every answer owed has been handed to the kernel."""
+        while self.is_busy and not self.is_closed:
+            await self._changed.park()
+
+    async def _send_rest(self) -> None:
+        while self._out or self._when_drained:
+            batch, self._out = self._out, bytearray()
+            await self.stream.send_all(batch)
+            self.last_active = trio.current_time()
+            calls, self._when_drained = self._when_drained, []
+            for call in calls:
+                call()
+            self._wake()
+        self._writing = False
+
+    def _wake(self) -> None:
+        if self._changed:
+            self._changed.unpark_all()
+
+
+async def serve_requests(
+    connection: Connection,
+    dispatcher: Dispatcher,
+    after_round: Callable[[], None],
+    frames: FrameBuffer,
+) -> None:
+    """Handle the requests of one connection until the peer ends it.
+
+    Args:
+        connection: Where requests come from and answers go.
+        dispatcher: Finds the handler of each request.
+        after_round: Called once when all requests that were there are handled: tells replication
+            about the puts and sends the answers.
+        frames: Splits the bytes; carries the limits.
+
+    Raises:
+        ConnectionLost: The stream broke.
+        WireError: The peer sent what no correct peer sends.
+    """
+    while data := await connection.stream.receive_some(RECEIVE_BYTES_MAX):
+        connection.last_active = trio.current_time()
+        frames.receive_data(data)
+        try:
+            await _handle_all(connection, dispatcher, after_round, frames)
+        finally:
+            # Also after a bad frame: the good ones before it get their answers.
+            after_round()
+        await connection.wait_ready()
+
+
+async def _handle_all(
+    connection: Connection,
+    dispatcher: Dispatcher,
+    after_round: Callable[[], None],
+    frames: FrameBuffer,
+) -> None:
+    while (command := frames.next_command()) is not None:
+        dispatcher.dispatch(connection, command)
+        if connection.is_congested or connection.parked_puts >= PARKED_PUTS_MAX:
+            after_round()
+            await connection.wait_ready()

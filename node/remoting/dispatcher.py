@@ -1,0 +1,86 @@
+"""From request codes to handlers, and from errors to answers.
+
+Every request gets an answer, unless it is one-way: a client that waits in vain closes the whole
+connection, and with it all its other requests. So also a bug in a handler becomes an answer here,
+with its traceback in the log; it is the one place that may catch everything.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, TypeAlias
+
+from node.errors import RequestError
+from tandem.wire.errors import WireError
+from tandem.wire.remoting_command import RESPONSE_FLAG, RemotingCommand
+from tandem.wire.response_code import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from node.remoting.connection import Connection
+    from tandem.wire.remoting_command import Ext
+
+_log = logging.getLogger(__name__)
+
+Handler: TypeAlias = "Callable[[Connection, RemotingCommand], RemotingCommand | None]"
+"""Handles one request and returns the answer; None if there is none yet (parked) or ever.
+
+Raises:
+    RequestError: The answer is this code and remark.
+    WireError: The header or body is malformed; answered with code 1 and the text.
+"""
+
+
+def response_to(
+    request: RemotingCommand,
+    code: int = ResponseCode.SUCCESS,
+    remark: str | None = None,
+    *,
+    ext: Ext = None,
+    body: bytes = b"",
+) -> RemotingCommand:
+    """An answer in the request's encoding."""
+    return RemotingCommand(
+        code,
+        request.opaque,
+        RESPONSE_FLAG,
+        remark,
+        ext,
+        body,
+        serialize_type=request.serialize_type,
+    )
+
+
+class Dispatcher:
+    """The handlers of one listener."""
+
+    def __init__(self, handlers: Mapping[int, Handler]) -> None:
+        self.handlers = handlers
+        """May be replaced at any time: the next request is for the new ones."""
+
+    def dispatch(self, connection: Connection, command: RemotingCommand) -> None:
+        """Have a request handled and answer it on its connection."""
+        if command.flag & RESPONSE_FLAG:
+            return  # the answer to something we pushed; nothing of ours waits for one
+        handler = self.handlers.get(command.code, _not_supported)
+        try:
+            answer = handler(connection, command)
+        except RequestError as error:
+            answer = response_to(command, error.code, error.remark)
+        except WireError as error:
+            answer = response_to(command, ResponseCode.SYSTEM_ERROR, str(error))
+        except Exception as error:  # noqa: BLE001 - the client must get its answer
+            _log.exception("request %d from %s failed: a bug", command.code, connection.peer)
+            remark = f"{type(error).__name__}: {error}"
+            answer = response_to(command, ResponseCode.SYSTEM_ERROR, remark)
+        if answer is not None:
+            connection.respond(command, answer)
+
+
+def _not_supported(connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    return response_to(
+        command,
+        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+        f" request type {command.code} not supported",
+    )

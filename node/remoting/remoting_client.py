@@ -1,0 +1,89 @@
+"""A small client for the requests that nodes send to each other: one request at a time."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from store.machine.network import ConnectionLost
+from tandem.wire.frame_buffer import FrameBuffer
+from tandem.wire.remoting_command import RemotingCommand, SerializeType, encode_frame
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from store.machine.network import Network, Stream
+    from tandem.wire.remoting_command import Ext
+
+RECEIVE_BYTES_MAX: Final = 64 * 1024
+
+
+class RequestFailedError(Exception):
+    """The other node answered, but not with success.
+
+    Attributes:
+        answer: The whole answer.
+    """
+
+    def __init__(self, answer: RemotingCommand) -> None:
+        self.answer = answer
+        super().__init__(f"answered with code {answer.code}: {answer.remark or 'no remark'}")
+
+
+class RemotingClient:
+    """One connection to another node. Use `open_client`."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._frames = FrameBuffer()
+        self._opaque = 0
+
+    async def request(self, code: int, *, ext: Ext = None, body: bytes = b"") -> RemotingCommand:
+        """Send a request and return its answer. If it is cancelled the connection is finished.
+
+        Raises:
+            ConnectionLost: The stream broke or ended.
+            WireError: The answer is malformed.
+            RequestFailedError: The answer is not success.
+        """
+        self._opaque += 1
+        command = RemotingCommand(
+            code, self._opaque, ext=ext, body=body, serialize_type=SerializeType.JSON
+        )
+        await self._stream.send_all(encode_frame(command))
+        answer = await self._receive(self._opaque)
+        if answer.code:
+            raise RequestFailedError(answer)
+        return answer
+
+    async def _receive(self, opaque: int) -> RemotingCommand:
+        while True:
+            while (command := self._frames.next_command()) is not None:
+                if command.is_response and command.opaque == opaque:
+                    return command
+            data = await self._stream.receive_some(RECEIVE_BYTES_MAX)
+            if not data:
+                raise ConnectionLost(f"{self._stream.peer} closed the connection")
+            self._frames.receive_data(data)
+
+
+@asynccontextmanager
+async def open_client(
+    network: Network, host: str, port: int, *, source: str | None, timeout_seconds: float
+) -> AsyncIterator[RemotingClient]:
+    """Connect, and close at the end.
+
+    Raises:
+        ConnectionLost: Nobody answered in time.
+    """
+    stream: Stream | None = None
+    with trio.move_on_after(timeout_seconds):
+        stream = await network.connect(host, port, source=source)
+    if stream is None:
+        raise ConnectionLost(f"{host}:{port} did not answer within {timeout_seconds} s")
+    try:
+        yield RemotingClient(stream)
+    finally:
+        await stream.aclose()

@@ -1,0 +1,120 @@
+"""Listeners, and one task per connection.
+
+One connection's failure never reaches another: what a peer breaks ends its own connection with one
+line in the log. The number of connections is limited before they are accepted, so that a crowd
+waits in the kernel's queue instead of in our memory.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from node.remoting.connection import Connection, Outbox, serve_requests
+from store.machine.network import ConnectionLost
+from tandem.wire.errors import WireError
+from tandem.wire.frame_buffer import FrameBuffer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from node.remoting.dispatcher import Dispatcher
+    from store.machine.network import Listener, Stream
+
+_log = logging.getLogger(__name__)
+
+IDLE_SECONDS_MAX: Final = 120.0
+"""A connection on which nothing moved for this long is closed. Source: NettyServerConfig."""
+
+IDLE_SCAN_SECONDS: Final = 10.0
+
+CLOSE_SECONDS_MAX: Final = 1.0
+"""Closing a listener is a promise to whoever wants the port next, so it is shielded this long."""
+
+
+class Server:
+    """The connections of one node, over all of its listeners.
+
+    `after_round` is described at `serve_requests`; `on_closed` is called when a connection has
+    ended, so that what was known by it can be forgotten.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        *,
+        connections_max: int,
+        after_round: Callable[[], None],
+        on_closed: Callable[[Connection], None],
+    ) -> None:
+        self._outbox = outbox
+        self._after_round = after_round
+        self._on_closed = on_closed
+        self._connections_max = connections_max
+        self._accepted = 0
+        self._place_free = trio.lowlevel.ParkingLot()
+        self._connections: set[Connection] = set()
+
+    async def listen(
+        self, listener: Listener, dispatcher: Dispatcher, connections: trio.Nursery
+    ) -> None:
+        """Accept until cancelled; each connection is a task in `connections`."""
+        try:
+            while True:
+                await self._wait_for_place()
+                stream = await listener.accept()
+                self._accepted += 1
+                connections.start_soon(self._serve, stream, dispatcher)
+        finally:
+            with trio.move_on_after(CLOSE_SECONDS_MAX, shield=True):
+                await listener.aclose()
+
+    def stop_reading(self) -> None:
+        """Take no more requests. Each connection ends once its answers are out."""
+        for connection in self._connections:
+            connection.reading.cancel()
+
+    async def close_idle(self) -> None:
+        """Close connections on which nothing moves any more, until cancelled."""
+        while True:
+            await trio.sleep(IDLE_SCAN_SECONDS)
+            oldest = trio.current_time() - IDLE_SECONDS_MAX
+            for connection in list(self._connections):
+                if connection.last_active < oldest:
+                    connection.close()
+
+    async def _wait_for_place(self) -> None:
+        """Each listener may then accept one more, so the limit is kept up to their number."""
+        if self._accepted >= self._connections_max:
+            _log.warning(
+                "%d connections are open, the most allowed; new ones wait", self._connections_max
+            )
+        while self._accepted >= self._connections_max:
+            await self._place_free.park()
+
+    async def _serve(self, stream: Stream, dispatcher: Dispatcher) -> None:
+        connection = Connection(stream, self._outbox)
+        self._connections.add(connection)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(connection.run_writer)
+                await self._read_until_stopped(connection, dispatcher)
+                await connection.wait_idle()
+                nursery.cancel_scope.cancel()
+        finally:
+            connection.close()
+            self._connections.discard(connection)
+            self._on_closed(connection)
+            self._accepted -= 1
+            self._place_free.unpark_all()
+
+    async def _read_until_stopped(self, connection: Connection, dispatcher: Dispatcher) -> None:
+        with connection.reading:
+            try:
+                await serve_requests(connection, dispatcher, self._after_round, FrameBuffer())
+            except ConnectionLost:
+                connection.close()
+            except WireError as error:
+                _log.warning("connection from %s closed: %s", connection.peer, error)

@@ -1,0 +1,1 @@
+"""What a broker remembers beside its messages: topics, groups, offsets, clients."""

@@ -1,0 +1,111 @@
+"""How far each consumer group has got in each queue; RocketMQ's `ConsumerOffsetManager`.
+
+An offset is the next queue offset to consume. It may move backwards: a person who resets a group
+does just that. Nothing here is on the path of a message, so a lost table means messages delivered
+twice, never messages lost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from store.machine.table_file import TableFile, next_version
+from tandem.wire.request_headers import ConsumerOffsetTableBody
+from tandem.wire.route import decode_json_body, encode_json_body
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+TOPIC_GROUP_SEPARATOR: Final = "@"
+
+COMMITS_PER_VERSION: Final = 500
+"""Commits that share one data version. Source: BrokerConfig.consumerOffsetUpdateVersionStep."""
+
+
+class ConsumerOffsetTable:
+    """The offsets of one broker, and the file they are kept in.
+
+    Every change is in memory until `save`, which the owner calls every few seconds.
+    """
+
+    def __init__(self, file: TableFile, wall_clock_ms: Callable[[], int]) -> None:
+        self._file = file
+        self._wall_clock_ms = wall_clock_ms
+        saved = file.load(ConsumerOffsetTableBody) or ConsumerOffsetTableBody({})
+        self._version = saved.data_version
+        self._offsets = saved.offset_table
+        self._commits = 0
+        self._changed = False
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Remember an offset. A negative one means "nothing consumed yet" and is ignored."""
+        if offset < 0:
+            return
+        queues = self._offsets.setdefault(f"{topic}{TOPIC_GROUP_SEPARATOR}{group}", {})
+        if queues.get(queue_id) != offset:
+            queues[queue_id] = offset
+            self._changed = True
+        self._commits += 1
+        if self._commits % COMMITS_PER_VERSION == 0:
+            self._version = next_version(self._version, self._wall_clock_ms())
+
+    def replace(self, offsets: dict[str, dict[int, int]]) -> None:
+        """Have these offsets and no others, by `topic@group` and queue id."""
+        self._offsets = {key: dict(queues) for key, queues in offsets.items()}
+        self._version = next_version(self._version, self._wall_clock_ms())
+        self._changed = True
+
+    def adopt(self, offsets: dict[str, dict[int, int]]) -> None:
+        """Take over offsets that were decided on elsewhere, by `topic@group` and queue id."""
+        for key, queues in offsets.items():
+            self._offsets.setdefault(key, {}).update(queues)
+        self._version = next_version(self._version, self._wall_clock_ms())
+        self._changed = True
+
+    def offsets(self) -> dict[str, dict[int, int]]:
+        """A copy of the whole table, by `topic@group` and queue id."""
+        return {key: dict(queues) for key, queues in self._offsets.items()}
+
+    def query(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The committed offset, or None if the group has none in this queue."""
+        return self._offsets.get(f"{topic}{TOPIC_GROUP_SEPARATOR}{group}", {}).get(queue_id)
+
+    def encode(self) -> bytes:
+        """The table as a slave asks for it (GET_ALL_CONSUMER_OFFSET), standard JSON."""
+        return encode_json_body(ConsumerOffsetTableBody(self._offsets, self._version))
+
+    def merge(self, body: bytes) -> None:
+        """Take over a master's table: its queues replace ours, what it does not have stays.
+
+        Source: SlaveSynchronize.syncConsumerOffset (putAll).
+
+        Raises:
+            MalformedFrameError: The body is not a table.
+        """
+        theirs = decode_json_body(body, ConsumerOffsetTableBody)
+        for key, queues in theirs.offset_table.items():
+            if self._offsets.get(key) != queues:
+                self._offsets[key] = queues
+                self._changed = True
+        self._version = theirs.data_version
+
+    def save(self) -> None:
+        """Write the file if anything changed since the last time.
+
+        Raises:
+            StoreFullError: No room. The next call tries again.
+        """
+        if self._changed:
+            self._file.save(self._as_file())
+            self._changed = False
+
+    def _as_file(self) -> dict[str, object]:
+        topics_by_group: dict[str, list[str]] = {}
+        for key in self._offsets:
+            topic, _, group = key.partition(TOPIC_GROUP_SEPARATOR)
+            topics_by_group.setdefault(group, []).append(topic)
+        return {
+            "dataVersion": self._version,
+            "groupTopicMap": {group: sorted(topics) for group, topics in topics_by_group.items()},
+            "offsetTable": self._offsets,
+        }

@@ -1,0 +1,1 @@
+"""The tables of a fenced group: they travel in the log."""

@@ -1,0 +1,256 @@
+"""Which topics there are and how many queues they have; RocketMQ's `TopicConfigManager`.
+
+A send to an unknown topic creates it out of the *default topic* the producer names, `TBW102`, if
+that one carries the inherit permission. A slave's table is a copy of its master's.
+
+Of the topics that RocketMQ creates for itself, those of features that this broker does not have
+(transactional messages, replies) are left out, and timers where they are switched off.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import TYPE_CHECKING, Final
+
+from node.errors import RequestError
+from store.machine.errors import StoreError
+from store.machine.table_file import next_version
+from tandem.wire.delay_level import SCHEDULE_TOPIC
+from tandem.wire.request_headers import TopicConfig, TopicConfigSerializeWrapper
+from tandem.wire.response_code import ResponseCode
+from tandem.wire.route import PERM_INHERIT, PERM_READ, PERM_WRITE
+from tandem.wire.system_topics import JOURNAL_TOPIC, TIMER_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from store.machine.table_file import TableFile
+
+_log = logging.getLogger(__name__)
+
+PERM_ALL: Final = PERM_READ | PERM_WRITE | PERM_INHERIT
+
+AUTO_CREATE_TOPIC: Final = "TBW102"
+"""Source: TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC."""
+
+SCHEDULE_TOPIC_QUEUE_NUM: Final = 18
+"""Source: TopicConfigManager.SCHEDULE_TOPIC_QUEUE_NUM."""
+
+RETRY_TOPIC_PREFIX: Final = "%RETRY%"
+
+TOPIC_CHARACTERS_MAX: Final = 127
+"""Source: TopicValidator.TOPIC_MAX_LENGTH."""
+
+QUEUE_TYPE_ATTRIBUTE: Final = "queue.type"
+BATCH_QUEUE_TYPE: Final = "BatchCQ"
+"""Of a topic whose queues have one unit for a batch. Source: TopicAttributes, CQType."""
+
+QUEUES_MAX: Final = 65_535
+"""Ours: RocketMQ takes any number; each queue costs a directory and a file."""
+
+NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        JOURNAL_TOPIC,
+    }
+)
+"""Source: TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET; the last one is ours."""
+
+TOPIC_OR_GROUP: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
+"""Source: TopicValidator.isTopicOrGroupIllegal."""
+
+
+def topic_complaint(topic: str) -> str | None:
+    """What is wrong with a topic's name, or None. Source: TopicValidator.validateTopic."""
+    if not topic:
+        return "The specified topic is blank."
+    if len(topic) > TOPIC_CHARACTERS_MAX:
+        return f"The specified topic is longer than topic max length {TOPIC_CHARACTERS_MAX}."
+    if TOPIC_OR_GROUP.fullmatch(topic) is None:
+        return (
+            f"The specified topic[{topic}] contains illegal characters,"
+            " allowing only ^[%|a-zA-Z0-9_-]+$"
+        )
+    return None
+
+
+def _nothing() -> None:
+    """Stand in for a hook that nobody set."""
+
+
+def _no_objection(_: tuple[TopicConfig, ...]) -> None:
+    """Stand in for a hook that nobody set."""
+
+
+class TopicConfigTable:
+    """The topics of one broker, and the file they are kept in.
+
+    A change is on disk before it shows.
+
+    Attributes:
+        on_change: Called after each change (to register it).
+        before_update: Called with what `update` is about to change (to write it into the journal
+            of a fenced group); it may raise `RequestError`, and nothing is changed.
+        is_copy: The file is for other programs: a change shows even if it cannot be saved.
+    """
+
+    def __init__(
+        self,
+        file: TableFile,
+        wall_clock_ms: Callable[[], int],
+        on_change: Callable[[], None] = _nothing,
+    ) -> None:
+        self.on_change = on_change
+        self.before_update: Callable[[tuple[TopicConfig, ...]], None] = _no_objection
+        self.is_copy = False
+        self._file = file
+        self._wall_clock_ms = wall_clock_ms
+        saved = file.load(TopicConfigSerializeWrapper) or TopicConfigSerializeWrapper()
+        self._version = saved.data_version
+        self._topics = saved.topic_config_table
+
+    @property
+    def configs(self) -> TopicConfigSerializeWrapper:
+        """The whole table as it travels. The dictionary inside is never changed again."""
+        return TopicConfigSerializeWrapper(self._topics, self._version)
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """The topic's configuration, or None if there is no such topic."""
+        return self._topics.get(topic)
+
+    def is_batch(self, topic: str) -> bool:
+        """Whether the topic's queues have one unit for a batch instead of one for a message.
+
+        Source: QueueTypeUtils.isBatchCq.
+        """
+        config = self._topics.get(topic)
+        return config is not None and (
+            config.attributes.get(QUEUE_TYPE_ATTRIBUTE) == BATCH_QUEUE_TYPE
+        )
+
+    def update(self, *configs: TopicConfig) -> None:
+        """Create or change topics. Nothing happens if they are like that already.
+
+        Raises:
+            RequestError: The table cannot be saved; nothing is changed.
+        """
+        changed = tuple(each for each in configs if self._topics.get(each.topic_name) != each)
+        if changed:
+            self.before_update(changed)
+            self.adopt(changed)
+
+    def adopt(self, configs: Iterable[TopicConfig]) -> None:
+        """Take over topics that were decided on elsewhere; `before_update` is not asked.
+
+        Raises:
+            RequestError: The table cannot be saved; nothing is changed.
+        """
+        topics = self._topics | {config.topic_name: config for config in configs}
+        if topics != self._topics:
+            version = next_version(self._version, self._wall_clock_ms())
+            self._replace(TopicConfigSerializeWrapper(topics, version))
+
+    def create_for_send(self, topic: str, default_topic: str, queue_nums: int) -> TopicConfig:
+        """Create `topic` out of `default_topic`, with at most `queue_nums` queues.
+
+        Source: TopicConfigManager.createTopicInSendMessageMethod.
+
+        Raises:
+            RequestError: The default topic is missing or does not inherit (TOPIC_NOT_EXIST), or the
+                table cannot be saved (SYSTEM_ERROR).
+        """
+        if topic.startswith(RETRY_TOPIC_PREFIX):
+            config = TopicConfig(topic_name=topic, read_queue_nums=1, write_queue_nums=1)
+        else:
+            config = self._inherited(topic, default_topic, queue_nums)
+        self.update(config)
+        return config
+
+    def replace_all(self, configs: TopicConfigSerializeWrapper) -> None:
+        """Take over a master's table, version included, if the version differs from ours.
+
+        Raises:
+            RequestError: The table cannot be saved; nothing is changed.
+        """
+        if configs.data_version != self._version or configs.topic_config_table != self._topics:
+            self._replace(configs)
+
+    def replace_topics(self, topics: dict[str, TopicConfig]) -> None:
+        """Have these topics and no others, under a new version if that is a change.
+
+        Raises:
+            RequestError: The table cannot be saved; nothing is changed.
+        """
+        if topics != self._topics:
+            version = next_version(self._version, self._wall_clock_ms())
+            self._replace(TopicConfigSerializeWrapper(dict(topics), version))
+
+    def _inherited(self, topic: str, default_topic: str, queue_nums: int) -> TopicConfig:
+        default = self._topics.get(default_topic)
+        if default is None or not default.perm & PERM_INHERIT or queue_nums < 1:
+            raise RequestError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{topic}] not exist, apply first please! It cannot be created on the fly"
+                f" from {default_topic!r}",
+            )
+        queues = min(queue_nums, default.write_queue_nums)
+        return TopicConfig(
+            topic_name=topic,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=default.perm & ~PERM_INHERIT,
+            topic_sys_flag=default.topic_sys_flag,
+        )
+
+    def _replace(self, configs: TopicConfigSerializeWrapper) -> None:
+        try:
+            self._file.save(
+                {
+                    "dataVersion": configs.data_version,
+                    "topicConfigTable": configs.topic_config_table,
+                }
+            )
+        except StoreError as error:
+            if not self.is_copy:
+                raise RequestError(
+                    ResponseCode.SYSTEM_ERROR, f"the topic table cannot be saved: {error}"
+                ) from error
+            _log.warning("the copy of the topic table cannot be saved: %s", error)
+        self._version = configs.data_version
+        self._topics = configs.topic_config_table
+        self.on_change()
+
+
+def system_topics(
+    cluster: str,
+    broker: str,
+    *,
+    auto_create_queue_nums: int | None,
+    timer_wheel_enable: bool = False,
+) -> list[TopicConfig]:
+    """The topics a master creates for itself. Without a number there is no auto-creation.
+
+    Source: the constructor of TopicConfigManager.
+    """
+    sizes = [
+        ("SELF_TEST_TOPIC", 1, PERM_READ | PERM_WRITE),
+        ("BenchmarkTest", 1024, PERM_READ | PERM_WRITE),
+        (cluster, 16, PERM_ALL),
+        (broker, 1, PERM_ALL),
+        ("OFFSET_MOVED_EVENT", 1, PERM_READ | PERM_WRITE),
+        (SCHEDULE_TOPIC, SCHEDULE_TOPIC_QUEUE_NUM, PERM_READ | PERM_WRITE),
+    ]
+    if timer_wheel_enable:
+        sizes.append((TIMER_TOPIC, 1, PERM_READ | PERM_WRITE))
+    if auto_create_queue_nums is not None:
+        sizes.append((AUTO_CREATE_TOPIC, auto_create_queue_nums, PERM_ALL))
+    return [
+        TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
+        for name, queues, perm in sizes
+    ]

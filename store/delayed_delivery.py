@@ -1,0 +1,137 @@
+"""What a master delivers later: messages with a delay level, and those with a time of their own.
+
+The services themselves are the store's; here they are put together, woken, and stopped so that what
+was delivered before a clean stop is not delivered again.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from store.delayed.delay_offset_table import DelayOffsetTable
+from store.delayed.schedule_message_service import ScheduleMessageService
+from store.delayed.timer_message_store import TimerMessageStore
+from store.delayed.timer_request import TimerSettings
+from store.machine.errors import StoreError
+from store.machine.table_file import TableFile
+from tandem.wire.delay_level import SCHEDULE_TOPIC
+from tandem.wire.system_topics import TIMER_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    import trio
+
+    from store import MessageStore, PutMessage, PutMessageResult
+    from store.machine.disk import Disk
+
+_log = logging.getLogger(__name__)
+
+DELAYING_TOPICS: Final = (SCHEDULE_TOPIC, TIMER_TOPIC)
+"""Where messages wait for their time."""
+
+
+class DelayedDelivery:
+    """The two services of one master. `close` it before its store.
+
+    Without the setting `timer_wheel_enable` there are no timers: the store refuses their messages.
+
+    Raises:
+        StoreError: files of a service are damaged, or cannot be created.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        disk: Disk,
+        *,
+        wall_clock_ms: Callable[[], int],
+        random: Random,
+        journaled: DelayOffsetTable | None = None,
+    ) -> None:
+        """Take up the delivery where its files say, or where `journaled` does.
+
+        There, progress is what was put, durable or not: it is written into the log behind the
+        messages, so no later master knows of it without them.
+        """
+        self._store = store
+        directory = store.config.directory
+        self._offsets = journaled or delay_offset_table(disk, directory, wall_clock_ms)
+        self._schedule = ScheduleMessageService(
+            store.delay_levels,
+            self._offsets,
+            find_queue=lambda queue_id: store.queues.find(SCHEDULE_TOPIC, queue_id),
+            message=store.commit_log.message,
+            put=self._put,
+            flushed_where=lambda: (
+                store.max_physical_offset if journaled is not None else store.flushed_where
+            ),
+            wall_clock_ms=wall_clock_ms,
+        )
+        self._timers: TimerMessageStore | None = None
+        if store.config.timer_wheel_enable:
+            self._timers = TimerMessageStore(
+                directory,
+                TimerSettings(),
+                disk,
+                find_queue=lambda: store.queues.find(TIMER_TOPIC, 0),
+                message=store.commit_log.message,
+                put=self._put,
+                log_end=lambda: store.max_physical_offset,
+                flushed_where=lambda: store.flushed_where,
+                wall_clock_ms=wall_clock_ms,
+                chance=random,
+            )
+            self._timers.recover()
+            store.puts.timer_rewrite = self._timers.rewrite
+
+    def _put(self, message: PutMessage) -> PutMessageResult:
+        """Put a message whose time has come: whatever it still says, it is not delayed again."""
+        return self._store.put_message(message, hooks=False)
+
+    def start(self, services: trio.Nursery, after_delivery: Callable[[], None]) -> None:
+        """Deliver until cancelled; `after_delivery` is called behind each round of puts."""
+        services.start_soon(self._schedule.run, after_delivery)
+        if self._timers is not None:
+            services.start_soon(
+                self._timers.run, after_delivery, lambda: self._store.min_physical_offset
+            )
+
+    def progress(self) -> dict[int, int]:
+        """How far each delay level has got that has got anywhere."""
+        levels = range(1, self._store.delay_levels.level_max + 1)
+        return {level: at for level in levels if (at := self._offsets.query(level))}
+
+    def message_arrived(self, topic: str) -> None:
+        """Look again, if the topic is one of those that messages wait in."""
+        if topic == SCHEDULE_TOPIC:
+            self._schedule.message_arrived()
+        elif topic == TIMER_TOPIC and self._timers is not None:
+            self._timers.message_arrived()
+
+    def close(self) -> None:
+        """Write how far messages were delivered; what is not synced would not count."""
+        try:
+            if not self._store.refusal:
+                self._store.sync_log()
+                self._schedule.save()
+                if self._timers is not None:
+                    self._timers.flush_blocking()
+        except (OSError, StoreError) as error:
+            _log.warning("some delayed messages will be delivered again: %s", error)
+        finally:
+            if self._timers is not None:
+                self._timers.close()
+
+
+def delay_offset_table(
+    disk: Disk, directory: str, wall_clock_ms: Callable[[], int]
+) -> DelayOffsetTable:
+    """The progress of a store's delayed delivery, as it was saved.
+
+    Raises:
+        TableFileError: neither the file nor its backup can be read.
+    """
+    return DelayOffsetTable(TableFile(disk, f"{directory}/config/delayOffset.json"), wall_clock_ms)

@@ -1,0 +1,1 @@
+"""Files of fixed size in a row, mapped into memory, and how far they are on disk."""

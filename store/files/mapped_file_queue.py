@@ -1,0 +1,569 @@
+"""MappedFileQueue: files of one size laid end to end by their first offset.
+
+    00000000000000000000   00000000001073741824   00000000002147483648
+    |------- full -------|------- full -------|--- wrote ---|  free  |
+                                    ^ flushed_where     ^   ^ max_offset
+                                                        committed_where
+
+Only the last file is written to. Old files go at the front; gaps between files do not occur: load
+refuses them.
+
+The files may lie in several directories. File k is made in directory k modulo n of those, sorted,
+that are neither full nor read-only; if all are full, of those that are not read-only. From a
+read-only directory files are read, and that is all: an old one leaves the queue when its time has
+come, but stays where it is, and a log that ends in one cannot go on.
+
+Source: org.apache.rocketmq.store.MappedFileQueue and MultiPathMappedFileQueue of 5.3.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from store.files.mapped_file import MappedFile
+from store.machine.errors import CorruptLogError, StoreError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from store.files.transient_store_pool import TransientStorePool
+    from store.machine.disk import Disk, DiskFile
+
+_log = logging.getLogger(__name__)
+
+FILE_NAME_DIGITS: Final = 20
+OFFSET_MAX: Final = (1 << 63) - 1
+
+
+def _never_full(_: str) -> bool:
+    return False
+
+
+class MappedFileQueue:
+    """The files of one log. Its owner closes it.
+
+    Args:
+        directories: one directory, or several over which the files are spread.
+        read_only_directories: some of those or further ones, in which nothing is ever changed.
+        is_directory_full: asked for each directory before a file is made.
+        pool: where the files that are written borrow their buffers.
+        remedy: what to do about a file that is missing or has a wrong length.
+        warm: keep the file that is prepared, and so the one being written, locked in memory.
+    """
+
+    def __init__(
+        self,
+        directories: str | Sequence[str],
+        mapped_file_size: int,
+        disk: Disk,
+        *,
+        read_only_directories: Sequence[str] = (),
+        is_directory_full: Callable[[str], bool] = _never_full,
+        pool: TransientStorePool | None = None,
+        warm: bool = False,
+        remedy: str = "restore it from another node",
+    ) -> None:
+        paths = [directories] if isinstance(directories, str) else directories
+        directories = [path.rstrip("/") for path in paths]
+        self.mapped_file_size = mapped_file_size
+        self.files: list[MappedFile] = []
+        self.pool = pool
+        self._read_only = frozenset(path.rstrip("/") for path in read_only_directories)
+        self._writable = sorted({*directories} - self._read_only)
+        if not self._writable:
+            raise StoreError(
+                f"{', '.join(directories)}: all of these directories are read-only;"
+                " name one that is not"
+            )
+        self.directory = self._writable[0]
+        """The directory of a store that has only one."""
+        self._disk = disk
+        self._is_directory_full = is_directory_full
+        self._warm = warm
+        self._remedy = remedy
+        self._prepared: MappedFile | None = None
+        self._preparing = (-1, "")
+        self._buffered: list[MappedFile] = []
+        self._locked: list[DiskFile] = []
+
+    def load(self) -> None:
+        """Open what is there, every file taken as full; recovery finds the real end.
+
+        A last file of no length is what a crash during creation leaves: it is deleted. Files of
+        read-only directories in front of a gap have left the queue earlier: they stay out.
+
+        Raises:
+            CorruptLogError: a file has another length or name, or one is missing in between.
+
+        Source: MappedFileQueue.doLoad, MultiPathMappedFileQueue.load.
+        """
+        found = sorted(
+            (name, size, directory)
+            for directory in {*self._writable, *self._read_only}
+            for name, size in self._disk.list_files(directory)
+        )
+        for index, (name, size, directory) in enumerate(found):
+            path = f"{directory}/{name}"
+            read_only = directory in self._read_only
+            if size == 0 and index == len(found) - 1:
+                if not read_only:
+                    self._disk.remove(path)
+                continue
+            self._check(path, name, size)
+            file = self._disk.open(path, read_only=read_only)
+            mapped = MappedFile(file, int(name), is_read_only=read_only)
+            mapped.set_positions(mapped.size)
+            self.files.append(mapped)
+
+    def _check(self, path: str, name: str, size: int) -> None:
+        if not self._is_name(name):
+            raise CorruptLogError(
+                f"{path}: not a store file (its name must be 20 digits, a multiple of"
+                f" {self.mapped_file_size}); move it out of this directory",
+                path=path,
+            )
+        if size != self.mapped_file_size:
+            raise CorruptLogError(
+                f"{path}: the file has {size} bytes, but every file here must have"
+                f" {self.mapped_file_size}; it was truncated or written with another file size:"
+                f" {self._remedy}, or start with the size it was written with",
+                path=path,
+            )
+        if self.files:
+            self._check_neighbour(path, int(name))
+
+    def _is_name(self, name: str) -> bool:
+        """True if a file here may have this name: the offset of its first byte."""
+        if len(name) != FILE_NAME_DIGITS or not (name.isascii() and name.isdecimal()):
+            return False
+        offset = int(name)
+        return offset % self.mapped_file_size == 0 and offset <= OFFSET_MAX - self.mapped_file_size
+
+    def _check_neighbour(self, path: str, offset: int) -> None:
+        before = self.files[-1]
+        expected = before.file_from_offset + self.mapped_file_size
+        if offset == expected:
+            return
+        if offset == before.file_from_offset:
+            raise CorruptLogError(
+                f"{path}: {before.file.path} has the same name; move the one away that is wrong",
+                path=path,
+            )
+        if offset > expected and all(file.is_read_only for file in self.files):
+            _log.warning(
+                "%s: the log begins here; what lies in read-only directories ends at %d already and"
+                " is left out",
+                path,
+                expected,
+            )
+            self._close_files()
+            return
+        raise CorruptLogError(
+            f"{path}: the file before it is missing (expected {expected:020d}); {self._remedy}",
+            path=path,
+        )
+
+    @property
+    def last(self) -> MappedFile | None:
+        """The file being written, None if there is none."""
+        return self.files[-1] if self.files else None
+
+    @property
+    def min_offset(self) -> int:
+        """The first offset that can be read, -1 if there is no file.
+
+        That is not in a file which is about to be deleted (CommitLog.getMinOffset).
+        """
+        if not self.files:
+            return -1
+        first = self.files[0]
+        return first.file_from_offset + (0 if first.is_available else self.mapped_file_size)
+
+    @property
+    def max_offset(self) -> int:
+        """The first offset not written yet, 0 if there is no file."""
+        return self.files[-1].end_offset if self.files else 0
+
+    @property
+    def committed_where(self) -> int:
+        """The offset below which everything can be read; `max_offset` without a pool."""
+        for file in self._buffered:
+            if file.committed_position != file.wrote_position:
+                return file.file_from_offset + file.committed_position
+        return self.max_offset
+
+    @property
+    def flushed_where(self) -> int:
+        """The offset below which everything is known to be on disk."""
+        where = self.max_offset
+        for file in reversed(self.files):
+            if file.flushed_position == file.size:
+                break
+            where = file.file_from_offset + file.flushed_position
+        return where
+
+    def last_or_create(self, start_offset: int) -> MappedFile:
+        """Return the file to write to; a new one if there is none or the last one is full.
+
+        The first file ever begins at the file boundary below `start_offset`.
+
+        Raises:
+            StoreFullError: no room for a new file.
+
+        Source: MappedFileQueue.getLastMappedFile.
+        """
+        last = self.last
+        if last is None:
+            return self._create(start_offset - start_offset % self.mapped_file_size)
+        return self.create_next() if last.is_full else last
+
+    def create_next(self) -> MappedFile:
+        """Add the file behind the last one, which the caller is about to fill up.
+
+        Raises:
+            StoreFullError: no room for a new file.
+        """
+        return self._create(self._next_offset)
+
+    @property
+    def _next_offset(self) -> int:
+        return self.files[-1].file_from_offset + self.mapped_file_size if self.files else 0
+
+    @property
+    def wants_next(self) -> bool:
+        """True if a quarter of the last file is used, or there is none, and none is prepared.
+
+        At full speed a file fills about as fast as the next one is allocated and touched; earlier
+        than this the work would come on top of what started the file.
+        """
+        last = self.last
+        in_use = last is None or 4 * last.wrote_position > last.size
+        return in_use and self._prepared is None
+
+    def _path(self, offset: int) -> str:
+        """Return where the file for `offset` goes.
+
+        Source: MultiPathMappedFileQueue.tryCreateMappedFile.
+        """
+        # One place for one name, even if a disk fills up while the file is prepared.
+        if self._preparing[0] == offset:
+            return self._preparing[1]
+        free = [path for path in self._writable if not self._is_directory_full(path)]
+        paths = free or self._writable
+        return f"{paths[offset // self.mapped_file_size % len(paths)]}/{offset:020d}"
+
+    async def prepare_next(self) -> None:
+        """Create the file behind the last one in the background, so that no put waits for it.
+
+        Its pages are touched; with `warm` they are locked in memory as well, as long as the file is
+        not full. A crash leaves it filled with zeros behind the end of the log, where recovery
+        deletes it.
+
+        Raises:
+            StoreFullError: no room.
+
+        Source: AllocateMappedFileService.
+        """
+        offset = self._next_offset
+        path = self._path(offset)
+        self._preparing = (offset, path)
+        try:
+            file = await self._disk.create_in_background(path, self.mapped_file_size)
+        finally:
+            self._preparing = (-1, "")
+        if file is None:
+            return
+        if self._next_offset == offset and self._prepared is None:
+            self._prepared = MappedFile(file, offset)
+            if self._warm:
+                await self._lock_in_memory(file)
+            return
+        file.close()
+        # The log was faster and has its own file of that name, or it began somewhere else.
+        own = [self._prepared, *self.files]
+        if all(mapped is None or mapped.file.path != path for mapped in own):
+            self._disk.remove(path)
+
+    async def _lock_in_memory(self, file: DiskFile) -> None:
+        """Lock the file that comes next; those in front of the last one need it no longer.
+
+        RocketMQ keeps every file locked until it is deleted.
+        """
+        self._locked.append(file)
+        await self._disk.lock_in_memory(file)
+        done = {mapped.file for mapped in self.files[:-1]}
+        for locked in [locked for locked in self._locked if locked in done]:
+            self._locked.remove(locked)
+            await self._disk.unlock_memory(locked)
+
+    def reserve_next(self) -> None:
+        """Create the next file now, so that growing into it cannot fail.
+
+        Raises:
+            StoreFullError: no room.
+        """
+        if self._prepared is None:
+            path = self._path(self._next_offset)
+            file = self._disk.create(path, self.mapped_file_size)
+            self._prepared = MappedFile(file, self._next_offset)
+
+    def discard_prepared(self) -> None:
+        """Delete the file that is ready but not in use, if there is one."""
+        if self._prepared is not None:
+            self._prepared.destroy(self._disk, 0, 0)
+            self._prepared = None
+
+    def _create(self, offset: int) -> MappedFile:
+        path = self._path(offset)
+        buffer = self.pool.borrow_buffer(path) if self.pool is not None else None
+        try:
+            file = self._take_file(offset, path)
+        except BaseException:
+            if self.pool is not None and buffer is not None:
+                self.pool.return_buffer(buffer)
+            raise
+        if buffer is None:
+            mapped = MappedFile(file, offset)
+        else:
+            mapped = MappedFile(file, offset, pool=self.pool, write_buffer=buffer)
+            self._buffered.append(mapped)
+        self.files.append(mapped)
+        return mapped
+
+    def _take_file(self, offset: int, path: str) -> DiskFile:
+        """Return the file that is prepared for `offset`, or a new one."""
+        if self._prepared is not None and self._prepared.file_from_offset != offset:
+            self.discard_prepared()
+        prepared, self._prepared = self._prepared, None
+        if prepared is not None:
+            return prepared.file
+        return self._disk.create(path, self.mapped_file_size)
+
+    def find_by_offset(self, offset: int) -> MappedFile | None:
+        """Return the file that holds `offset`, None if none does.
+
+        Never another file: 5.3.3 answers reads of a deleted offset 0 from the first file left.
+        """
+        if not self.files:
+            return None
+        index = (offset - self.files[0].file_from_offset) // self.mapped_file_size
+        return self.files[index] if 0 <= index < len(self.files) else None
+
+    def dirty_files(self, least_pages: int) -> list[MappedFile]:
+        """Return the files that a flush with this threshold has to sync, oldest first."""
+        dirty: list[MappedFile] = []
+        for file in reversed(self.files):
+            if file.is_full and file.flushed_position == file.size:
+                break
+            if file.is_able_to_flush(least_pages):
+                dirty.append(file)
+        dirty.reverse()
+        return dirty
+
+    # -- commit ----------------------------------------------------------------------------------
+
+    def commit(self, least_pages: int) -> bool:
+        """Move what was written from the buffers of the pool to the files, oldest first.
+
+        Return whether anything was moved (RocketMQ answers the opposite).
+
+        Raises:
+            OSError: the disk failed; what was moved before that can be read.
+        """
+        if not self._buffered:
+            return False
+        moved = [file.commit(least_pages) for file in self._buffered]
+        self._forget_returned_buffers()
+        return any(moved)
+
+    def _forget_returned_buffers(self) -> None:
+        self._buffered = [file for file in self._buffered if file.has_pool_buffer]
+
+    # -- cutting the end -------------------------------------------------------------------------
+
+    def truncate_dirty_files(self, offset: int) -> None:
+        """Make `offset` the end: later files are deleted, later bytes set to zero and synced.
+
+        Raises:
+            CorruptLogError: this would change a file of a read-only directory; nothing was changed.
+
+        Source: MappedFileQueue.truncateDirtyFiles, which leaves the bytes standing.
+        """
+        self.expect_writable_from(offset)
+        self.commit(0)
+        while self.files and self.files[-1].file_from_offset >= offset:
+            # A first file that starts at the end stays as the file to write to.
+            if len(self.files) == 1 and self.files[0].file_from_offset == offset:
+                break
+            self.drop_last()
+        last = self.last
+        if last is None or last.file_from_offset + last.size <= offset:
+            return
+        position = max(0, offset - last.file_from_offset)
+        flushed = min(last.flushed_position, position)
+        last.set_positions(position)
+        if last.zero_from(position):
+            last.file.sync()
+        else:
+            last.flushed_position = flushed
+
+    def expect_writable_from(self, offset: int) -> None:
+        """Make sure that the log can be cut at `offset`.
+
+        Raises:
+            CorruptLogError: that would change a file of a read-only directory.
+        """
+        for file in self.files:
+            if file.is_read_only and file.file_from_offset + file.size > offset:
+                raise CorruptLogError(
+                    f"{file.file.path}: the log ends at {offset}, in or before this file of a"
+                    " read-only directory, and cannot go on from there; make the directory writable"
+                    " for one start, or move this file and later ones away",
+                    path=file.file.path,
+                    offset=offset,
+                )
+
+    def reset_offset(self, offset: int) -> bool:
+        """Make `offset` the end again; False if it is more than two files back, or lies ahead.
+
+        Later files are deleted. RocketMQ leaves them on disk, where the next start finds them
+        again, and takes an offset behind the end as well, for bytes that nobody wrote.
+
+        Raises:
+            CorruptLogError: see `truncate_dirty_files`.
+
+        Source: MappedFileQueue.resetOffset.
+        """
+        back = self.max_offset - offset
+        if not 0 <= back <= 2 * self.mapped_file_size:
+            return False
+        self.truncate_dirty_files(offset)
+        return True
+
+    def drop_last(self) -> None:
+        """Close and delete the last file. Nobody can hold it back."""
+        self.files.pop().destroy(self._disk, 0, 0)
+        self._forget_returned_buffers()
+
+    def destroy(self) -> None:
+        """Close and delete every file."""
+        while self.files:
+            self.drop_last()
+
+    # -- deleting at the front -------------------------------------------------------------------
+
+    def delete_expired_file_by_time(
+        self,
+        *,
+        now_ms: int,
+        expired_time_ms: int,
+        interval_forcibly_ms: int,
+        delete_file_batch_max: int = 10,
+        clean_immediately: bool = False,
+    ) -> list[MappedFile]:
+        """Delete the oldest files whose last change is `expired_time_ms` ago; return them.
+
+        Any age will do if `clean_immediately`. Never the last file. It ends at the first file that
+        is too young or that somebody holds; such a file is closed by force when it is met again
+        `interval_forcibly_ms` later. To pause between files, ask for one at a time.
+
+        Files of read-only directories leave the queue, but not their directory; regardless of their
+        age only if a file is behind them whose end makes room.
+
+        Source: MappedFileQueue.deleteExpiredFileByTime.
+        """
+        makes_room = any(not file.is_read_only for file in self.files[:-1])
+
+        def is_due(file: MappedFile) -> bool:
+            if clean_immediately and makes_room:
+                return True
+            return now_ms >= self._disk.modified_ms(file.file.path) + expired_time_ms
+
+        return self._delete_first(is_due, now_ms, interval_forcibly_ms, delete_file_batch_max)
+
+    def delete_expired_file_by_offset(
+        self,
+        min_physical_offset: int,
+        last_unit_offset_of: Callable[[MappedFile], int],
+        *,
+        now_ms: int = 0,
+        interval_forcibly_ms: int = 60_000,
+    ) -> list[MappedFile]:
+        """Delete the oldest files whose last unit points below `min_physical_offset`; return them.
+
+        Never the last file. A file that somebody holds ends it, until it is met again.
+
+        Source: MappedFileQueue.deleteExpiredFileByOffset.
+        """
+
+        def is_due(file: MappedFile) -> bool:
+            return not file.is_available or last_unit_offset_of(file) < min_physical_offset
+
+        return self._delete_first(is_due, now_ms, interval_forcibly_ms, len(self.files))
+
+    def _delete_first(
+        self,
+        is_due: Callable[[MappedFile], bool],
+        now_ms: int,
+        interval_forcibly_ms: int,
+        batch_max: int,
+    ) -> list[MappedFile]:
+        deleted: list[MappedFile] = []
+        while len(deleted) < batch_max and len(self.files) > 1 and is_due(self.files[0]):
+            if not self.files[0].destroy(self._disk, now_ms, interval_forcibly_ms):
+                break
+            deleted.append(self.files.pop(0))
+        self._forget_returned_buffers()
+        return deleted
+
+    def retry_delete_first_file(self, now_ms: int, interval_forcibly_ms: int) -> MappedFile | None:
+        """Delete the first file if it should have been deleted before, but was held; return it.
+
+        Source: MappedFileQueue.retryDeleteFirstFile.
+        """
+        if not self.files or self.files[0].is_available:
+            return None
+        if not self.files[0].destroy(self._disk, now_ms, interval_forcibly_ms):
+            return None
+        return self.files.pop(0)
+
+    def check_self(self) -> list[str]:
+        """Return what is wrong with the row of files, in words; nothing, as far as we know.
+
+        Source: MappedFileQueue.checkSelf.
+        """
+        pairs = zip(self.files, self.files[1:], strict=False)
+        return [
+            f"{after.file.path} does not follow {before.file.path}"
+            for before, after in pairs
+            if after.file_from_offset - before.file_from_offset != self.mapped_file_size
+        ]
+
+    # -- closing ---------------------------------------------------------------------------------
+
+    def sync_all(self) -> None:
+        """Block until every written byte is durable. For recovery and close.
+
+        Raises:
+            OSError: the disk failed; what is durable is unknown.
+        """
+        self.commit(0)
+        for file in self.dirty_files(0):
+            file.file.sync()
+            file.flushed_position = file.wrote_position
+
+    def close(self) -> None:
+        """Unmap every file. What is not synced stays in the page cache.
+
+        What is not committed is lost: `sync_all` comes first.
+        """
+        self.discard_prepared()
+        self._close_files()
+
+    def _close_files(self) -> None:
+        for file in self.files:
+            file.shutdown(0, 0)
+        self.files.clear()
+        self._buffered.clear()
+        self._locked.clear()

@@ -1,0 +1,1 @@
+"""The commit log: records one after the other, and where they end."""

@@ -1,0 +1,44 @@
+"""Machine: what the operating system gives to one node. Everything else gets it as arguments."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from ha.fenced.events import OnEvent, ignore
+from store.machine.disk import Disk, RealDisk
+from store.machine.network import Network
+from store.machine.tcp_network import TCPNetwork
+
+BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Machine(msgspec.Struct, frozen=True, kw_only=True):
+    """The seams of `run_node`, apart from its configuration and its coordinator."""
+
+    disk: Disk
+    network: Network
+    wall_clock_ms: Callable[[], int]
+    boottime: Callable[[], float]
+    """Seconds on a clock that also runs while the machine sleeps."""
+    boot_id: str
+    """Changes with each start of the operating system."""
+    random: random.Random
+    on_event: OnEvent = ignore
+
+
+def this_machine() -> Machine:
+    """Return the machine that this process runs on."""
+    return Machine(
+        disk=RealDisk(),
+        network=TCPNetwork(),
+        wall_clock_ms=lambda: time.time_ns() // 1_000_000,
+        boottime=lambda: time.clock_gettime(time.CLOCK_BOOTTIME),
+        boot_id=BOOT_ID_FILE.read_text(encoding="ascii").strip(),
+        random=random.Random(),
+    )

@@ -1,0 +1,102 @@
+"""What replication and the node need of a network, and nothing more.
+
+Two implementations: real sockets in the node, and the simulated network of the tests. Both pass
+the same contract checks. No `OSError` and no trio error except `trio.Cancelled` leaves them:
+
+- `ConnectionLost`: the wire broke, or a connection could not be opened;
+- `AddressInUseError`: the port of a listener is taken.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from store.machine.errors import AddressInUseError, ConnectionLost
+
+if TYPE_CHECKING:
+    from tandem.wire.message import Host
+
+__all__ = ["AddressInUseError", "ConnectionLost", "Listener", "Network", "Stream"]
+
+
+class Stream(Protocol):
+    """One connected byte stream. One task receives, one task sends."""
+
+    @property
+    def peer(self) -> Host:
+        """Address of the other end as this side sees it."""
+
+    async def receive_some(self, bytes_max: int) -> bytes:
+        """Return 1 to `bytes_max` bytes, or b"" when the peer has ended the stream.
+
+        Cancelling it loses no bytes.
+
+        Raises:
+            ConnectionLost: the stream broke, or was closed on this side.
+        """
+
+    def send_nowait(self, data: bytes | bytearray | memoryview) -> int:
+        """Hand over as many bytes as fit without waiting; return how many, 0 when none fit.
+
+        `data` is not kept: what was taken has been copied when this returns.
+
+        Raises:
+            ConnectionLost: the stream broke, or was closed on this side.
+        """
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """Send all of `data`, waiting while the peer does not take it.
+
+        If it is cancelled an unknown part has been sent: the stream is finished, close it.
+
+        Raises:
+            ConnectionLost: the stream broke, or was closed on this side.
+        """
+
+    async def aclose(self) -> None:
+        """Close and yield. Harmless when closed already; closes even if cancelled."""
+
+    def close_nowait(self) -> None:
+        """Close without yielding. A task waiting on the stream gets `ConnectionLost`."""
+
+
+class Listener(Protocol):
+    """A listening port."""
+
+    @property
+    def port(self) -> int:
+        """The port bound, also when 0 was asked for."""
+
+    async def accept(self) -> Stream:
+        """Wait for the next connection.
+
+        Passing trouble (a connection that died in the queue, no file descriptors left) is
+        waited out inside.
+
+        Raises:
+            ConnectionLost: the listener was closed.
+        """
+
+    async def aclose(self) -> None:
+        """Stop listening. Accepted streams live on. Harmless when closed already."""
+
+
+class Network(Protocol):
+    """Opens streams and listeners."""
+
+    async def connect(self, host: str, port: int, *, source: str | None) -> Stream:
+        """Dial `host`:`port`, from the local address `source` if given.
+
+        The caller owns the time limit. If it is cancelled, nothing stays open.
+
+        Raises:
+            ConnectionLost: refused, unreachable, or `source` is not an address of this machine.
+        """
+
+    async def listen(self, host: str, port: int) -> Listener:
+        """Listen on one address.
+
+        Raises:
+            AddressInUseError: the port is taken.
+            ConnectionLost: the address cannot be bound for another reason.
+        """

@@ -1,0 +1,152 @@
+"""MessageReads: what clients read of a store, by queue offset, by time, by place and by key.
+
+    all of it                      in a classic group
+    what ends below the bound      in a fenced group: see `ConfirmBound`
+
+Whoever works inside of the store reads queues and log themselves, which no bound concerns.
+
+Source: org.apache.rocketmq.store.DefaultMessageStore of 5.3.3.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from store.index.index_service import QueryMessageResult
+from store.messages.get_message import (
+    MESSAGE_BYTES_MAX,
+    MESSAGE_COUNT_MAX,
+    collect,
+    position_status,
+)
+from store.results import GetMessageResult, GetMessageStatus
+from store.running_flags import RunningFlag
+
+if TYPE_CHECKING:
+    from store.index.index_service import IndexService
+    from store.log.commit_log import CommitLog
+    from store.messages.confirm_bound import ConfirmBound
+    from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
+    from store.running_flags import RunningFlags
+
+_FOREVER_MS: Final = (1 << 63) - 1
+
+
+class MessageReads:
+    """The reads of one store. Without a bound everything can be read."""
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: ConsumeQueueStore,
+        flags: RunningFlags,
+        bound: ConfirmBound | None,
+    ) -> None:
+        self.index_service: IndexService | None = None
+        self._commit_log = commit_log
+        self._queues = queues
+        self._flags = flags
+        self._bound = bound
+
+    def _end_of(self, queue: AnyConsumeQueue) -> int:
+        bound = self._bound
+        return queue.next_offset if bound is None else queue.readable_end(bound.offset)
+
+    def min_offset_in_queue(self, topic: str, queue_id: int) -> int:
+        """Return the first queue offset that can be read; 0 for an unknown queue."""
+        queue = self._queues.find(topic, queue_id)
+        return queue.min_offset if queue else 0
+
+    def max_offset_in_queue(self, topic: str, queue_id: int) -> int:
+        """Return the queue offset of the next message to be read; 0 for an unknown queue."""
+        queue = self._queues.find(topic, queue_id)
+        return self._end_of(queue) if queue else 0
+
+    def look_message_by_offset(self, offset: int) -> bytes | None:
+        """Return the record at `offset`, None if none starts there that can be read.
+
+        Source: DefaultMessageStore.lookMessageByOffset.
+        """
+        record = self._commit_log.record_at(offset)
+        if record is None or self._bound is None:
+            return record
+        return record if offset + len(record) <= self._bound.offset else None
+
+    def get_message(
+        self,
+        topic: str,
+        queue_id: int,
+        offset: int,
+        max_msg_nums: int,
+        *,
+        max_bytes: int = MESSAGE_BYTES_MAX,
+        tags_codes: frozenset[int] | None = None,
+    ) -> GetMessageResult:
+        """Read records of one queue from queue offset `offset` on.
+
+        At least one record is returned where one matches, whatever its size. Filtering is by tags
+        code: the reader has to compare the tags themselves.
+
+        A bound looks like the end of the queue. Behind it the answer is OFFSET_OVERFLOW_ONE with
+        `offset` itself, as long as the queue reaches there: the reader has only to wait.
+
+        Source: DefaultMessageStore.getMessage.
+        """
+        queue = self._queues.find(topic, queue_id)
+        end = 0 if queue is None else self._end_of(queue)
+        status, next_offset = position_status(queue, offset, end)
+        if status is not GetMessageStatus.FOUND and self._flags.is_set(RunningFlag.SLAVE):
+            # A slave may only be late: it does not correct what a consumer asks for.
+            next_offset = offset
+        if queue is None:
+            return GetMessageResult(status, next_offset, 0, 0)
+        if status is GetMessageStatus.FOUND:
+            count_max = min(max_msg_nums, MESSAGE_COUNT_MAX)
+            return collect(self._commit_log, queue, offset, end, count_max, max_bytes, tags_codes)
+        return GetMessageResult(status, next_offset, queue.min_offset, end)
+
+    def offset_in_queue_by_time(
+        self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False
+    ) -> int:
+        """Return the queue offset for a store time.
+
+        Lower bound: the first message stored at `timestamp_ms` or later, the end if there is none.
+        Upper bound: the last one stored then or earlier, 0 if there is none.
+
+        Source: ConsumeQueue.getOffsetInQueueByTime.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None:
+            return 0
+        return queue.offset_by_time(
+            self._commit_log.store_timestamp_ms,
+            timestamp_ms,
+            self._commit_log.min_offset,
+            upper=upper,
+            end=self._end_of(queue),
+        )
+
+    def query_message(
+        self,
+        topic: str,
+        key: str,
+        max_num: int,
+        begin_ms: int = 0,
+        end_ms: int = _FOREVER_MS,
+    ) -> QueryMessageResult:
+        """Return the newest records with this key; see `IndexService.query_message`.
+
+        The index follows the log: what was put a moment ago may be missing.
+        """
+        index = self.index_service
+        if index is None:
+            return QueryMessageResult((), 0, 0)
+        return index.query_message(
+            topic,
+            key,
+            max_num,
+            begin_ms,
+            end_ms,
+            record_at=self.look_message_by_offset,
+            below=None if self._bound is None else self._bound.offset,
+        )

@@ -1,0 +1,1 @@
+"""Consume queues: which record of the log is which message of a queue."""

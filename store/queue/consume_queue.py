@@ -1,0 +1,620 @@
+"""ConsumeQueue: from the number of a message in its queue to its place in the commit log.
+
+One unit a message, 20 bytes, big-endian:
+
+    0   8  physical offset of the record
+    8   4  size of the record
+    12  8  tags code: Java's hash of the TAGS property, 0 without tags; the deliver time of a
+           delayed message; or where the `ConsumeQueueExt` keeps either of them
+
+Queue offset q is unit q. The commit log is the truth; a queue can always be built again from it.
+
+Invariants: units rise by physical offset; `next_offset` is the queue offset of the next message;
+`max_physic_offset` the end of the last record entered, -1 if none. A queue whose log starts late
+has filler units (offset 0, size 2**31 - 1) at the head of its first file, below `min_offset`.
+
+Source: org.apache.rocketmq.store.ConsumeQueue of 5.3.3.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from store.files.mapped_file_queue import MappedFileQueue
+from store.queue.consume_queue_ext import ConsumeQueueExt, CqExtUnit
+from store.queue.queue_units import (
+    CQ_UNIT,
+    QUEUE_REMEDY,
+    ConfirmedUnits,
+    Int64s,
+    QueueGapError,
+    Units,
+    end_of_units,
+    end_of_units_below,
+    ends_in_doubt,
+    first_not_below,
+    units_of,
+)
+from tandem.wire.store_layout import (
+    CQ_STORE_UNIT,
+    CQ_STORE_UNIT_SIZE,
+    EXT_ADDRESS_MAX,
+    FILLER_SIZE,
+    is_ext_address,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from store.files.mapped_file import MappedFile
+    from store.log.log_end import DispatchRequest
+    from store.machine.disk import Disk
+
+_FILES_RECOVERED: Final = 3
+"""Older files were synced long ago (ConsumeQueue.recover)."""
+
+_QUEUE_OFFSET_MAX: Final = 1 << 58
+"""No queue gets there; behind it the place of a unit would not fit 64 bits."""
+
+_PLAIN_LOOP_ROWS_MAX: Final = 12
+"""Below this many rows a plain loop beats numpy's cost per call."""
+
+
+class ConsumeQueue:
+    """One queue of one topic. `ConsumeQueueStore` owns and closes it.
+
+    With `ext` every new unit has an extension: see `ConsumeQueueExt`.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        topic: str,
+        queue_id: int,
+        mapped_file_size: int,
+        disk: Disk,
+        ext: ConsumeQueueExt | None = None,
+    ) -> None:
+        self.topic = topic
+        self.topic_bytes = topic.encode()
+        self.queue_id = queue_id
+        self.max_physic_offset = -1
+        self.next_offset = 0
+        self.confirmed_from = 0
+        """Units from this queue offset on are known to be right: see `confirm`."""
+        self.ends_in_doubt = False
+        """Whether more units may have been there than `recover` has found."""
+        self._assigned_offset = 0
+        self._min_logic_offset = 0
+        self._confirmed = ConfirmedUnits()
+        self._files = MappedFileQueue(directory, mapped_file_size, disk, remedy=QUEUE_REMEDY)
+        self._ext = ext
+
+    @property
+    def files(self) -> MappedFileQueue:
+        """The files of the units, for tools."""
+        return self._files
+
+    @property
+    def file_queues(self) -> tuple[MappedFileQueue, ...]:
+        """All files, in the order of their syncs: extensions first, units point at them."""
+        return (self._files,) if self._ext is None else (self._ext.files, self._files)
+
+    @property
+    def min_offset(self) -> int:
+        """The first queue offset that can be read."""
+        return self._min_logic_offset // CQ_STORE_UNIT_SIZE
+
+    @property
+    def assigned_offset(self) -> int:
+        """The queue offset of the next message put.
+
+        It is ahead of `next_offset` where units are entered later than their messages are put.
+        Source: QueueOffsetOperator.
+        """
+        return max(self._assigned_offset, self.next_offset)
+
+    def assign(self, count: int) -> None:
+        """Give the next `count` queue offsets away: their messages are in the log."""
+        self._assigned_offset = self.assigned_offset + count
+
+    def load(self) -> None:
+        """Open the files. See `MappedFileQueue.load`."""
+        self._files.load()
+        if self._ext is not None:
+            self._ext.load()
+
+    def recover(self) -> None:
+        """Find the end: the first unit, from the third file from the end on, that is none.
+
+        Unlike in RocketMQ, a unit that does not lie behind the one before it is none: a power loss
+        can leave the second half of a unit without its first. And a last file without a unit is
+        deleted; if that is so of all three, the end is in an older one.
+
+        Source: ConsumeQueue.recover.
+        """
+        files = self._files.files
+        start = max(0, len(files) - _FILES_RECOVERED)
+        end, behind = end_of_units(files[start:])
+        while start > 0 and end == files[start].file_from_offset:
+            start -= 1
+            end, behind = end_of_units(files[start : start + 1])
+        self.max_physic_offset = behind or -1
+        self.ends_in_doubt = ends_in_doubt(files, end)
+        if self._ext is not None:
+            self._ext.recover()
+        self._truncate(end)
+        self._confirmed = ConfirmedUnits()
+        self._confirmed.found_end = self._files.max_offset
+        self.confirmed_from = self.next_offset
+
+    def confirm(self, start: int, end: int) -> None:
+        """Expect that `dispatch` has met the records of all units between two physical offsets.
+
+        It was shown all of the log between them since `recover`.
+
+        Raises:
+            QueueGapError: there is a unit too many, or one that names the wrong place.
+        """
+        first, last = (end_of_units_below(self._files.files, CQ_UNIT, at) for at in (start, end))
+        self._confirmed.confirm(f"{self.topic}-{self.queue_id}", first, last, CQ_STORE_UNIT_SIZE)
+        self.confirmed_from = first // CQ_STORE_UNIT_SIZE
+
+    def units_below(self, physical_offset: int) -> Iterator[tuple[int, int, int]]:
+        """Yield the units of records below, the last one first: place, size, queue offset."""
+        end = end_of_units_below(self._files.files, CQ_UNIT, physical_offset)
+        for number in range(end // CQ_STORE_UNIT_SIZE - 1, self._first_offset - 1, -1):
+            offset, size, _ = self.unit(number)
+            if size == FILLER_SIZE:
+                return
+            yield offset, size, number
+
+    def _truncate(self, end: int) -> None:
+        self._assigned_offset = 0
+        self._files.truncate_dirty_files(end)
+        self.drop_empty_file()
+        self.next_offset = self._files.max_offset // CQ_STORE_UNIT_SIZE
+        if self._ext is not None:
+            self._truncate_ext(self._ext)
+
+    def _truncate_ext(self, ext: ConsumeQueueExt) -> None:
+        """Drop the extensions that no unit points at, always.
+
+        RocketMQ keeps most of them, and those behind the last unit are found by nobody.
+        """
+        # Units that point there no longer have to be on disk before they could not any more.
+        self._files.sync_all()
+        for file in reversed(self._files.files):
+            codes = units_of(file, CQ_UNIT)["tags_code"]
+            addresses = np.flatnonzero(codes <= EXT_ADDRESS_MAX)
+            if addresses.size:
+                ext.truncate_by_max_address(int(codes[addresses[-1]]))
+                return
+        ext.destroy()
+
+    def drop_empty_file(self) -> None:
+        """Delete files without a unit, which RocketMQ would take for one with units."""
+        self._files.discard_prepared()
+        last = self._files.last
+        if last is not None and last.wrote_position == 0:
+            self._files.drop_last()
+
+    def truncate_dirty_logic_files(self, physical_offset: int) -> None:
+        """Drop the units of records at or behind `physical_offset`.
+
+        Source: ConsumeQueue.truncateDirtyLogicFiles.
+        """
+        end = end_of_units_below(self._files.files, CQ_UNIT, physical_offset)
+        self.max_physic_offset = -1
+        if end > max(0, self._files.min_offset):
+            offset, size, _ = self.unit(end // CQ_STORE_UNIT_SIZE - 1)
+            self.max_physic_offset = offset + size if size != FILLER_SIZE else -1
+        self._truncate(end)
+
+    @property
+    def _first_offset(self) -> int:
+        return max(0, self._files.min_offset) // CQ_STORE_UNIT_SIZE
+
+    def ensure_room(self, count: int = 1) -> None:
+        """Make sure that the next `count` units, at most a file full, can be written.
+
+        Raises:
+            StoreFullError: no room for the next file.
+        """
+        files = self._files.files
+        last = files[-1] if files else None
+        if last is None or last.wrote_position == last.size:
+            last = self._files.last_or_create(self.next_offset * CQ_STORE_UNIT_SIZE)
+        if last.size - last.wrote_position < count * CQ_STORE_UNIT_SIZE:
+            self._files.reserve_next()
+
+    def append(
+        self, physical_offset: int, size: int, tags_code: int, store_timestamp_ms: int = 0
+    ) -> None:
+        """Add the unit of the next message. Call `ensure_room` first where a file may be full.
+
+        `store_timestamp_ms` goes into the extension, if there is one.
+        """
+        if self._ext is not None:
+            tags_code = _extended(self._ext, tags_code, store_timestamp_ms)
+        last = self._files.files[-1]
+        CQ_STORE_UNIT.pack_into(last.buffer, last.wrote_position, physical_offset, size, tags_code)
+        last.wrote_position += CQ_STORE_UNIT_SIZE
+        self.max_physic_offset = physical_offset + size
+        self.next_offset += 1
+
+    def append_many(self, units: list[int], store_timestamp_ms: int = 0) -> None:
+        """Add several units: physical offset, size, tags code of the first, of the second, ...
+
+        All their messages were stored at `store_timestamp_ms`.
+
+        Raises:
+            StoreFullError: no room for the next file; the units before it were added.
+        """
+        done = 0
+        while done < len(units):
+            self.ensure_room()
+            last = self._files.files[-1]
+            room = (last.size - last.wrote_position) // CQ_STORE_UNIT_SIZE
+            some = units[done : done + 3 * room]
+            count = len(some) // 3
+            if self._ext is not None:
+                some[2::3] = [_extended(self._ext, code, store_timestamp_ms) for code in some[2::3]]
+            _units_struct(count).pack_into(last.buffer, last.wrote_position, *some)
+            last.wrote_position += count * CQ_STORE_UNIT_SIZE
+            self.max_physic_offset = some[-3] + some[-2]
+            self.next_offset += count
+            done += len(some)
+
+    def dispatch(self, request: DispatchRequest, *, may_start_late: bool = True) -> bool:
+        """Enter a record read from the log; return False if it had been entered before.
+
+        A queue without any unit may start with any record if `may_start_late`.
+
+        Raises:
+            QueueGapError: the record does not continue the queue. RocketMQ logs this and appends
+                the unit at the wrong place.
+            StoreFullError: no room for the next file.
+
+        Source: ConsumeQueue.putMessagePositionInfo.
+        """
+        return self._enter(
+            request.offset,
+            request.size,
+            request.tags_code,
+            request.queue_offset,
+            request.store_timestamp_ms,
+            may_start_late=may_start_late,
+        )
+
+    def dispatch_many(
+        self,
+        offsets: Int64s,
+        sizes: Int64s,
+        tags_codes: Int64s,
+        queue_offsets: Int64s,
+        store_timestamps_ms: Int64s | None = None,
+        *,
+        may_start_late: bool = True,
+    ) -> int:
+        """Enter records read from the log, in the order of the log; return how many are new.
+
+        The effect is that of `dispatch` row by row: rows before one that raises are entered. Store
+        timestamps are needed for extensions only.
+
+        Raises:
+            QueueGapError, StoreFullError: see `dispatch`.
+        """
+        if store_timestamps_ms is None:
+            assert self._ext is None, "extensions need store timestamps"
+            store_timestamps_ms = np.zeros_like(offsets)
+        columns = (offsets, sizes, tags_codes, queue_offsets, store_timestamps_ms)
+        is_few = len(offsets) <= _PLAIN_LOOP_ROWS_MAX
+        ends = offsets if is_few else offsets + sizes
+        if is_few or not (ends[1:] > ends[:-1]).all():
+            rows = zip(*(column.tolist() for column in columns), strict=True)
+            return sum(self._enter(*row, may_start_late=may_start_late) for row in rows)
+        built = int(np.searchsorted(ends, self.max_physic_offset, side="right"))
+        if built:
+            self._repair_many(*(column[:built] for column in columns))
+        if built == len(ends):
+            return 0
+        self._start(int(queue_offsets[built]), int(offsets[built]), may_start_late=may_start_late)
+        expected = np.arange(self.next_offset, self.next_offset + len(ends) - built)
+        wrong = np.flatnonzero(queue_offsets[built:] != expected)
+        gap = built + int(wrong[0]) if wrong.size else len(ends)
+        new = slice(built, gap)
+        self._append_columns(offsets[new], sizes[new], tags_codes[new], store_timestamps_ms[new])
+        if gap < len(ends):
+            raise self._gap(int(queue_offsets[gap]), int(offsets[gap]))
+        return gap - built
+
+    def _enter(
+        self,
+        offset: int,
+        size: int,
+        tags_code: int,
+        queue_offset: int,
+        store_timestamp_ms: int,
+        *,
+        may_start_late: bool,
+    ) -> bool:
+        if offset + size <= self.max_physic_offset:
+            self._confirmed.met(np.array([queue_offset]), self.next_offset)
+            self._repair(offset, size, tags_code, queue_offset, store_timestamp_ms)
+            return False
+        self._start(queue_offset, offset, may_start_late=may_start_late)
+        self.ensure_room()
+        self.append(offset, size, tags_code, store_timestamp_ms)
+        return True
+
+    def _start(self, queue_offset: int, offset: int, *, may_start_late: bool) -> None:
+        """Make sure that the record with this queue offset is the one to come."""
+        if queue_offset == self.next_offset:
+            return
+        possible = 0 < queue_offset <= _QUEUE_OFFSET_MAX
+        if self._files.files or not may_start_late or not possible:
+            raise self._gap(queue_offset, offset)
+        self._pre_blank(queue_offset)
+
+    def _gap(self, queue_offset: int, offset: int) -> QueueGapError:
+        return QueueGapError(
+            f"{self.topic}-{self.queue_id}: the record at {offset} is number"
+            f" {queue_offset}, the queue ends at {self.next_offset}"
+        )
+
+    def _append_columns(
+        self, offsets: Int64s, sizes: Int64s, tags_codes: Int64s, store_timestamps_ms: Int64s
+    ) -> None:
+        done = 0
+        while done < len(offsets):
+            self.ensure_room()
+            last = self._files.files[-1]
+            room = (last.size - last.wrote_position) // CQ_STORE_UNIT_SIZE
+            some = slice(done, min(len(offsets), done + room))
+            codes = tags_codes[some]
+            if self._ext is not None:
+                rows = zip(codes.tolist(), store_timestamps_ms[some].tolist(), strict=True)
+                codes = np.array([_extended(self._ext, *row) for row in rows], np.int64)
+            count = some.stop - done
+            units: Units = np.ndarray(count, CQ_UNIT, last.buffer, last.wrote_position)
+            units["offset"] = offsets[some]
+            units["size"] = sizes[some]
+            units["tags_code"] = codes
+            last.wrote_position += count * CQ_STORE_UNIT_SIZE
+            self.max_physic_offset = int(offsets[some.stop - 1] + sizes[some.stop - 1])
+            self.next_offset += count
+            done = some.stop
+
+    def _repair(
+        self, offset: int, size: int, tags_code: int, queue_offset: int, store_timestamp_ms: int
+    ) -> None:
+        """Write the tags code of a unit again if a power loss has taken it.
+
+        It has left zeros in its place, or an address of an extension that is not this message's.
+        Any other code stays: RocketMQ also puts times and addresses there.
+        """
+        if not self._first_offset <= queue_offset < self.next_offset:
+            return
+        place = (offset, size)
+        found = self.unit(queue_offset)
+        if found[:2] != place:
+            # One further on is of a later life of the topic.
+            if found[0] <= offset and found[1] != FILLER_SIZE:
+                raise self._gap(queue_offset, offset)
+            return
+        self._confirmed.count += 1
+        if found[2] == tags_code:
+            return
+        if self._ext is not None and is_ext_address(found[2]):
+            unit = self._ext.get(found[2])
+            if unit and (unit.tags_code, unit.store_timestamp_ms) == (
+                tags_code,
+                store_timestamp_ms,
+            ):
+                return
+        elif found[2] not in (0, tags_code & ~0xFFFFFFFF):
+            return
+        file = self._file_of(queue_offset)
+        assert file is not None
+        position = queue_offset * CQ_STORE_UNIT_SIZE - file.file_from_offset
+        CQ_STORE_UNIT.pack_into(file.buffer, position, *place, tags_code)
+        file.flushed_position = min(file.flushed_position, position)
+
+    def _repair_many(
+        self,
+        offsets: Int64s,
+        sizes: Int64s,
+        tags_codes: Int64s,
+        queue_offsets: Int64s,
+        store_timestamps_ms: Int64s,
+    ) -> None:
+        """Look at all these rows at once, and again at those that differ."""
+        self._confirmed.met(queue_offsets, self.next_offset)
+        per_file = self._files.mapped_file_size // CQ_STORE_UNIT_SIZE
+        first = self._first_offset
+        from_file, to_file = (
+            max(0, (int(end) - first) // per_file)
+            for end in (queue_offsets.min(), queue_offsets.max() + per_file)
+        )
+        columns = (offsets, sizes, tags_codes, queue_offsets, store_timestamps_ms)
+        for file in self._files.files[from_file:to_file]:
+            numbers = queue_offsets - file.file_from_offset // CQ_STORE_UNIT_SIZE
+            units = units_of(file, CQ_UNIT)
+            rows = np.flatnonzero((numbers >= 0) & (numbers < len(units)))
+            units = units[numbers[rows]]
+            differs = units["tags_code"] != tags_codes[rows]
+            differs |= (units["offset"] != offsets[rows]) | (units["size"] != sizes[rows])
+            self._confirmed.count += len(rows) - int(np.count_nonzero(differs))
+            for row in rows[differs].tolist():
+                self._repair(*(int(column[row]) for column in columns))
+
+    def _pre_blank(self, queue_offset: int) -> None:
+        """Start the queue at `queue_offset`: fillers from the start of the file up to there."""
+        logic_offset = queue_offset * CQ_STORE_UNIT_SIZE
+        file = self._files.last_or_create(logic_offset)
+        count = (logic_offset - file.file_from_offset) // CQ_STORE_UNIT_SIZE
+        fillers = CQ_STORE_UNIT.pack(0, FILLER_SIZE, 0) * count
+        file.buffer[: len(fillers)] = fillers
+        file.wrote_position = len(fillers)
+        self._min_logic_offset = logic_offset
+        self.next_offset = queue_offset
+
+    def start_at(self, queue_offset: int) -> None:
+        """Let an empty queue go on with this number: all its messages have left the commit log.
+
+        Raises:
+            StoreFullError: no room for a file.
+        """
+        assert not self._files.files
+        assert queue_offset > 0
+        self._pre_blank(queue_offset - 1)
+        last = self._files.files[-1]
+        # One filler more, so that the number is in the files also where one of them ends.
+        CQ_STORE_UNIT.pack_into(last.buffer, last.wrote_position, 0, FILLER_SIZE, 0)
+        last.wrote_position += CQ_STORE_UNIT_SIZE
+        self.next_offset = queue_offset
+        self._min_logic_offset = queue_offset * CQ_STORE_UNIT_SIZE
+
+    def unit(self, queue_offset: int) -> tuple[int, int, int]:
+        """Return (physical offset, size, tags code or address) of a unit that exists."""
+        file = self._file_of(queue_offset)
+        assert file is not None
+        position = queue_offset * CQ_STORE_UNIT_SIZE - file.file_from_offset
+        offset, size, code = CQ_STORE_UNIT.unpack_from(file.buffer, position)
+        return offset, size, code
+
+    def _file_of(self, queue_offset: int) -> MappedFile | None:
+        return self._files.find_by_offset(queue_offset * CQ_STORE_UNIT_SIZE)
+
+    def units(self, queue_offset: int, count_max: int) -> Iterator[tuple[int, int, int]]:
+        """Yield at most `count_max` units from `queue_offset` on, only those of one file.
+
+        Physical offset, size, tags code. A code that `is_ext_address` is unknown: whoever filters
+        by tags has to let the message pass.
+        """
+        file = self._file_of(queue_offset)
+        if file is None:
+            return iter(())
+        start = queue_offset * CQ_STORE_UNIT_SIZE - file.file_from_offset
+        end = min(file.wrote_position, start + count_max * CQ_STORE_UNIT_SIZE)
+        units = CQ_STORE_UNIT.iter_unpack(bytes(file.buffer[start : max(start, end)]))
+        ext = self._ext
+        if ext is None:
+            return units
+        return ((offset, size, ext.tags_code(code)) for offset, size, code in units)
+
+    def readable_end(self, physical_offset: int) -> int:
+        """Return the queue offset behind the last message whose record ends by then.
+
+        That is `next_offset` if all do, `min_offset` if none does.
+        """
+        if self.max_physic_offset <= physical_offset:
+            return self.next_offset
+
+        def is_below(number: int) -> bool:
+            offset, size, _ = self.unit(number)
+            return size == FILLER_SIZE or offset + size <= physical_offset
+
+        return first_not_below(self.min_offset, self.next_offset, is_below)
+
+    def offset_by_time(
+        self,
+        store_timestamp_of: Callable[[int], int],
+        timestamp_ms: int,
+        min_physical_offset: int,
+        *,
+        upper: bool = False,
+        end: int | None = None,
+    ) -> int:
+        """Return the queue offset for a store time, never outside of the queue.
+
+        Lower bound: the first message stored at `timestamp_ms` or later, the end if there is none.
+        Upper bound: the last one stored then or earlier, the first one if there is none.
+
+        `store_timestamp_of` tells when the record at a physical offset was stored, -1 if there is
+        none; the answer then is the first message. What lies below `min_physical_offset` counts as
+        earlier than any time. `end` stands in for the end of the queue.
+
+        Source: ConsumeQueue.getOffsetInQueueByTime, ConsumeQueueStore.getOffsetInQueueByTime.
+        """
+        low, high = self.min_offset, self.next_offset if end is None else end
+        while low < high:
+            middle = (low + high) // 2
+            offset, size, _ = self.unit(middle)
+            is_early = offset < min_physical_offset or size == FILLER_SIZE
+            stored_ms = 0 if is_early else store_timestamp_of(offset)
+            if stored_ms < 0:
+                return self.min_offset
+            if is_early or stored_ms < timestamp_ms or (upper and stored_ms == timestamp_ms):
+                low = middle + 1
+            else:
+                high = middle
+        return max(self.min_offset, low - 1) if upper else low
+
+    def delete_expired_files(
+        self, min_physical_offset: int, *, now_ms: int = 0, interval_forcibly_ms: int = 60_000
+    ) -> int:
+        """Delete the oldest files all of whose messages have left the log; return how many.
+
+        Never the last one. `correct_min_offset` is to be called behind it.
+
+        Source: ConsumeQueue.deleteExpiredFile.
+        """
+        deleted = self._files.delete_expired_file_by_offset(
+            min_physical_offset,
+            lambda file: int(units_of(file, CQ_UNIT)["offset"][-1]),
+            now_ms=now_ms,
+            interval_forcibly_ms=interval_forcibly_ms,
+        )
+        return len(deleted)
+
+    def correct_min_offset(self, min_physical_offset: int) -> None:
+        """Move `min_offset` up to the first message that the commit log still holds.
+
+        If it holds none, that is the end of the queue; 5.3.3 looks for it in the first file only,
+        and fails if the last one has no unit.
+
+        Source: ConsumeQueue.correctMinOffset.
+        """
+        low, high = self._first_offset, self.next_offset
+        while low < high:
+            middle = (low + high) // 2
+            offset, size, _ = self.unit(middle)
+            if size == FILLER_SIZE or offset < min_physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        self._min_logic_offset = low * CQ_STORE_UNIT_SIZE
+        if self._ext is not None and low < self.next_offset:
+            self._ext.truncate_by_min_address(self.unit(low)[2])
+
+    def destroy(self) -> None:
+        """Delete all files and start at nothing."""
+        self._files.destroy()
+        if self._ext is not None:
+            self._ext.destroy()
+        self.max_physic_offset = -1
+        self.next_offset = self._assigned_offset = self.confirmed_from = 0
+        self._min_logic_offset = 0
+        self._confirmed = ConfirmedUnits()
+
+    def close(self) -> None:
+        """Unmap the files."""
+        for files in self.file_queues:
+            files.close()
+
+
+def _extended(ext: ConsumeQueueExt, tags_code: int, store_timestamp_ms: int) -> int:
+    """Return what the unit of a message holds: an address, or the code where that cannot be."""
+    address = ext.put(CqExtUnit(tags_code, store_timestamp_ms))
+    return tags_code if address is None else address
+
+
+@lru_cache(maxsize=256)
+def _units_struct(count: int) -> struct.Struct:
+    return struct.Struct(">" + "qiq" * count)

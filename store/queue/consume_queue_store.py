@@ -1,0 +1,342 @@
+"""ConsumeQueueStore: all consume queues of a store, by topic and queue id.
+
+On disk: `consumequeue/<topic>/<queueId>/<20 digits>`, and beside it `batchconsumequeue` for the
+topics of batches and `consumequeue_ext` for extensions, with the same names inside.
+
+Source: org.apache.rocketmq.store.queue.ConsumeQueueStore.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from store.machine.errors import CorruptLogError
+from store.queue.batch_consume_queue import BatchConsumeQueue
+from store.queue.consume_queue import ConsumeQueue
+from store.queue.consume_queue_ext import ConsumeQueueExt
+from tandem.wire.message import (
+    INNER_BATCH_FLAG,
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED_TYPE,
+    TRANSACTION_ROLLBACK_TYPE,
+)
+from tandem.wire.store_layout import BATCH_CQ_STORE_UNIT_SIZE, CQ_STORE_UNIT_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from store.files.mapped_file import MappedFile
+    from store.files.mapped_file_queue import MappedFileQueue
+    from store.log.log_end import DispatchRequest
+    from store.machine.disk import Disk
+
+_log = logging.getLogger(__name__)
+
+AnyConsumeQueue: TypeAlias = ConsumeQueue | BatchConsumeQueue
+
+LMQ_PREFIX: Final = "%LMQ%"
+"""Of queues that RocketMQ's multi-dispatch makes (MixAll.LMQ_PREFIX). They are read, not built."""
+
+_QUEUE_ID_MAX: Final = (1 << 31) - 1
+
+
+def is_queued(sys_flag: int) -> bool:
+    """True if a record with this SYSFLAG belongs in its queue; prepared and rollback ones do not.
+
+    Source: CommitLogDispatcherBuildConsumeQueue.
+    """
+    return sys_flag & TRANSACTION_MASK not in (TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE)
+
+
+def no_batch_topic(_: str) -> bool:
+    """Say that no topic has queues of batches."""
+    return False
+
+
+class ConsumeQueueStore:
+    """The queues. `MessageStore` owns and closes them.
+
+    Args:
+        directory: of the ordinary queues.
+        mapped_file_size: of their files, rounded up to whole units.
+        disk: where all of this is.
+        batch_directory: of the queues of batches; needed only if there are topics of batches.
+        batch_mapped_file_size: of their files, rounded up to whole units.
+        ext_directory: of the extensions; empty: new units have none.
+        ext_mapped_file_size: of their files.
+        is_batch_topic: tells which topics have queues of batches (attribute queue.type=BatchCQ).
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        mapped_file_size: int,
+        disk: Disk,
+        *,
+        batch_directory: str = "",
+        batch_mapped_file_size: int = 13_800_000,
+        ext_directory: str = "",
+        ext_mapped_file_size: int = 50_331_648,
+        is_batch_topic: Callable[[str], bool] = no_batch_topic,
+    ) -> None:
+        self._directory = directory
+        self._mapped_file_size = _whole_units(mapped_file_size, CQ_STORE_UNIT_SIZE)
+        self._disk = disk
+        self._batch_directory = batch_directory
+        self._batch_mapped_file_size = _whole_units(
+            batch_mapped_file_size, BATCH_CQ_STORE_UNIT_SIZE
+        )
+        self._ext_directory = ext_directory
+        self._ext_mapped_file_size = ext_mapped_file_size
+        self._is_batch_topic = is_batch_topic
+        self._batch_topics: set[str] = set()
+        """Topics whose files or records show that they have queues of batches. A slave may get the
+        first records of a topic before it hears of its attributes."""
+        self._queues: dict[tuple[str, int], AnyConsumeQueue] = {}
+
+    # -- opening ---------------------------------------------------------------------------------
+
+    def load(self) -> None:
+        """Open every queue found on disk; a directory whose name is no number is skipped.
+
+        Raises:
+            CorruptLogError: a file has a wrong length or name, or a topic the wrong kind of queues.
+
+        Source: ConsumeQueueStore.load, loadConsumeQueues.
+        """
+        if self._batch_directory:
+            self._batch_topics.update(
+                topic
+                for topic, queue_id in self._directories_in(self._batch_directory)
+                if self._disk.list_files(f"{self._batch_directory}/{topic}/{queue_id}")
+            )
+        for directory in filter(None, (self._directory, self._batch_directory)):
+            for topic, queue_id in self._directories_in(directory):
+                self._check_kind(topic, queue_id, directory)
+                self.find_or_create(topic, queue_id).load()
+        if self._ext_directory:
+            self._delete_stray_extensions()
+
+    def _directories_in(self, directory: str) -> Iterator[tuple[str, int]]:
+        for topic in self._disk.list_directories(directory):
+            if not _is_text(topic):
+                continue  # no topic is called like that, in whatever encoding it may be
+            for name in self._disk.list_directories(f"{directory}/{topic}"):
+                if name.isdecimal() and str(int(name)) == name and int(name) <= _QUEUE_ID_MAX:
+                    yield topic, int(name)
+
+    def _check_kind(self, topic: str, queue_id: int, directory: str) -> None:
+        right = self._directory_of(topic)
+        if directory == right or not self._disk.list_files(f"{directory}/{topic}/{queue_id}"):
+            return
+        path = f"{directory}/{topic}"
+        raise CorruptLogError(
+            f"{path}: the queues of topic {topic!r} are here, but by the topic's attribute"
+            f" queue.type they belong in {right}/{topic}; give the topic its former queue.type"
+            f" back in config/topics.json, or move both {directory} and {right} away: all queues"
+            " are then built anew from the commit log",
+            path=path,
+        )
+
+    def _delete_stray_extensions(self) -> None:
+        """Delete what a queue that is gone has left: the next one would take it for its own."""
+        for topic, queue_id in self._directories_in(self._ext_directory):
+            if (topic, queue_id) not in self._queues:
+                ext = self._ext_of(topic, queue_id)
+                ext.load()
+                ext.destroy()
+
+    def recover(self) -> int:
+        """Find the end of every queue; return the end of the last record any queue knows, or -1.
+
+        RocketMQ compares with the start of the last record of a queue of batches; as every queue
+        takes a record only once, it makes no difference which records it is shown again.
+        """
+        for queue in self._queues.values():
+            queue.recover()
+        return max((q.max_physic_offset for q in self._queues.values()), default=-1)
+
+    def confirm(self, start: int, end: int) -> None:
+        """See `ConsumeQueue.confirm`. Light queues (LMQ) name records of other topics.
+
+        Raises:
+            QueueGapError: a queue and the log do not fit together.
+        """
+        for queue in self._queues.values():
+            if not queue.topic.startswith(LMQ_PREFIX):
+                queue.confirm(start, end)
+
+    # -- finding ---------------------------------------------------------------------------------
+
+    def find(self, topic: str, queue_id: int) -> AnyConsumeQueue | None:
+        """Return the queue, None if it does not exist yet."""
+        return self._queues.get((topic, queue_id))
+
+    def find_or_create(
+        self, topic: str, queue_id: int, *, holds_batches: bool = False
+    ) -> AnyConsumeQueue:
+        """Return the queue; a new one gets its first file with its first message.
+
+        `holds_batches` says that a record of the topic is an inner batch.
+        """
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            if holds_batches:
+                self._batch_topics.add(topic)
+            queue = self._queues[topic, queue_id] = self._new_queue(topic, queue_id)
+        return queue
+
+    def _new_queue(self, topic: str, queue_id: int) -> AnyConsumeQueue:
+        tree = self._directory_of(topic)
+        directory = f"{tree}/{topic}/{queue_id}"
+        if tree != self._directory:
+            return BatchConsumeQueue(
+                directory, topic, queue_id, self._batch_mapped_file_size, self._disk
+            )
+        ext = self._ext_of(topic, queue_id) if self._ext_directory else None
+        return ConsumeQueue(directory, topic, queue_id, self._mapped_file_size, self._disk, ext)
+
+    def _directory_of(self, topic: str) -> str:
+        is_batch = self._batch_directory and (
+            topic in self._batch_topics or self._is_batch_topic(topic)
+        )
+        return self._batch_directory if is_batch else self._directory
+
+    def _ext_of(self, topic: str, queue_id: int) -> ConsumeQueueExt:
+        directory = f"{self._ext_directory}/{topic}/{queue_id}"
+        return ConsumeQueueExt(directory, self._ext_mapped_file_size, self._disk)
+
+    def queues(self) -> list[tuple[str, int]]:
+        """Return (topic, queue id) of all queues, sorted."""
+        return sorted(self._queues)
+
+    # -- entering and cutting --------------------------------------------------------------------
+
+    def dispatch(
+        self, request: DispatchRequest, *, may_start_late: bool = True
+    ) -> AnyConsumeQueue | None:
+        """Enter a record; return its queue if it is new there, else None.
+
+        Raises:
+            QueueGapError, StoreFullError: see `ConsumeQueue.dispatch`.
+        """
+        if not is_queued(request.sys_flag):
+            return None
+        holds_batches = bool(request.sys_flag & INNER_BATCH_FLAG)
+        queue = self.find_or_create(request.topic, request.queue_id, holds_batches=holds_batches)
+        return queue if queue.dispatch(request, may_start_late=may_start_late) else None
+
+    def truncate_dirty(self, physical_offset: int) -> None:
+        """Drop the units of records at or behind `physical_offset` everywhere."""
+        for queue in self._queues.values():
+            queue.truncate_dirty_logic_files(physical_offset)
+
+    def correct_min_offset(self, min_physical_offset: int) -> None:
+        """See `ConsumeQueue.correct_min_offset`."""
+        for queue in self._queues.values():
+            queue.correct_min_offset(min_physical_offset)
+
+    # -- flushing --------------------------------------------------------------------------------
+
+    def _file_queues(self) -> Iterator[MappedFileQueue]:
+        for queue in self._queues.values():
+            yield from queue.file_queues
+
+    def mapped_files(self) -> list[MappedFile]:
+        """Return every file of every queue, extensions included."""
+        return [file for files in self._file_queues() for file in files.files]
+
+    def dirty_files(self, least_pages: int) -> list[MappedFile]:
+        """Return the files that a flush with this threshold has to sync, in this order."""
+        return [f for files in self._file_queues() for f in files.dirty_files(least_pages)]
+
+    def sync_all(self) -> None:
+        """Block until every unit is durable."""
+        for files in self._file_queues():
+            files.sync_all()
+
+    # -- deleting --------------------------------------------------------------------------------
+
+    def delete_topic(self, topic: str) -> int:
+        """Delete all queues of a topic and their directories; return how many there were.
+
+        The messages stay in the commit log until its files are deleted.
+
+        Source: DefaultMessageStore.deleteTopics.
+        """
+        queue_ids = [queue_id for name, queue_id in self._queues if name == topic]
+        for queue_id in queue_ids:
+            self._delete(topic, queue_id)
+        return len(queue_ids)
+
+    def clean_expired(
+        self, min_physical_offset: int, is_system_topic: Callable[[str], bool]
+    ) -> list[tuple[str, int]]:
+        """Delete the queues all of whose messages have left the log; return which.
+
+        Queues of the system stay, and those that never had a message. A queue that is deleted
+        counts from 0 again.
+
+        Source: ConsumeQueueStore.cleanExpired.
+        """
+        expired = [
+            (topic, queue_id)
+            for (topic, queue_id), queue in sorted(self._queues.items())
+            if 0 <= queue.max_physic_offset < min_physical_offset and not is_system_topic(topic)
+        ]
+        for topic, queue_id in expired:
+            self._delete(topic, queue_id)
+        return expired
+
+    def _delete(self, topic: str, queue_id: int) -> None:
+        queue = self._queues.pop((topic, queue_id))
+        queue.destroy()
+        for files in queue.file_queues:
+            self._disk.remove_directory(files.directory)
+            self._disk.remove_directory(files.directory.rsplit("/", 1)[0])
+        _log.info("deleted queue %d of topic %s", queue_id, topic)
+
+    def numbers_left(self, min_physical_offset: int) -> dict[tuple[str, int], int]:
+        """Return the number behind the last message of each queue that has left the commit log.
+
+        Not of queues of batches. Numbers of units that name records behind the log's end were
+        never given away for good: they do not count.
+        """
+        numbers = {}
+        for key, queue in self._queues.items():
+            if isinstance(queue, ConsumeQueue):
+                queue.correct_min_offset(min_physical_offset)
+                numbers[key] = queue.min_offset
+        return numbers
+
+    def go_on_at(self, numbers: dict[tuple[str, int], int]) -> None:
+        """Let queues that were built anew and have no message in the log keep their numbers.
+
+        Otherwise they would begin at 0, and consumers would take new messages for old ones.
+        """
+        for key, number in numbers.items():
+            queue = self._queues.get(key) or self._new_queue(*key)
+            if number > 0 and isinstance(queue, ConsumeQueue) and not queue.files.files:
+                queue.start_at(number)
+                self._queues[key] = queue
+
+    def destroy(self) -> None:
+        """Delete every queue, to build them anew from the log."""
+        for queue in self._queues.values():
+            queue.destroy()
+        self._queues.clear()
+
+    def close(self) -> None:
+        """Unmap everything."""
+        for queue in self._queues.values():
+            queue.close()
+
+
+def _is_text(name: str) -> bool:
+    """Say whether the name of a directory is UTF-8."""
+    return not any("\udc80" <= character <= "\udcff" for character in name)
+
+
+def _whole_units(size: int, unit_size: int) -> int:
+    return -(-size // unit_size) * unit_size

@@ -1,0 +1,1 @@
+"""The tasks of an open store: flush, dispatch, cleaning."""

@@ -1,0 +1,275 @@
+"""Dispatch: records of the log enter their queues.
+
+One record at a time, or whole pieces of the log at once: then the records are told apart by topic
+and queue with comparisons of columns, and each queue takes its own in one call.
+
+    columns of records --+-- prepared, rolled back, nameless: in no queue
+                         |
+                         +-- by topic and queue id --> dispatch_many of that queue
+                         |
+                         |
+                         +-- of a topic of batches: with how many messages each of them is
+
+A queue whose numbers begin again at 0 belongs to a topic that was deleted and created again. It
+starts anew: what lies before is in the log, but in no queue, as it was before the log was read.
+
+Entering is harmless when repeated: a queue takes a record once. So whoever was interrupted, by an
+error too, starts again with the same records.
+
+Source: DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue of 5.3.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from store.log.log_end import DELAY_LEVELS, inner_batch_of
+from store.queue.batch_consume_queue import BatchConsumeQueue
+from store.queue.consume_queue_store import is_queued
+from store.queue.queue_units import QueueGapError
+from tandem.wire.column_values import distinct_values, property_values, tags_codes
+from tandem.wire.delay_level import SCHEDULE_TOPIC, DelayLevels, delay_level_of
+from tandem.wire.message import (
+    INNER_BATCH_FLAG,
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED_TYPE,
+    TRANSACTION_ROLLBACK_TYPE,
+)
+from tandem.wire.message_properties import PROPERTY_DELAY_LEVEL
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from store.log.log_end import DispatchRequest
+    from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
+    from store.services.reput_message_service import OnArrival
+    from tandem.wire.record_scan import Bools, Int64s, RecordColumns
+
+_log = logging.getLogger(__name__)
+
+DIRECTORY_NAME_BYTES_MAX: Final = 255
+"""A topic is the name of a directory."""
+
+QUEUE_OFFSET_MAX: Final = (2**63 - 1) // 46
+"""What the position of a unit, of 46 bytes in the largest queues, can express."""
+
+_DELAY: Final = PROPERTY_DELAY_LEVEL.encode()
+
+
+class ConsumeQueueDispatcher:
+    """Enters records in the queues of one store."""
+
+    def __init__(self, queues: ConsumeQueueStore, levels: DelayLevels = DELAY_LEVELS) -> None:
+        self.levels = levels
+        self._queues = queues
+        self._told: set[str] = set()
+
+    def dispatch(
+        self,
+        request: DispatchRequest,
+        *,
+        may_start_late: bool = True,
+        on_arrival: OnArrival | None = None,
+    ) -> None:
+        """Enter one record, if it belongs in a queue.
+
+        Raises:
+            QueueGapError, StoreFullError: see `ConsumeQueue.dispatch`.
+        """
+        if not is_queued(request.sys_flag):
+            return
+        if not self._has_place(request.topic, request.queue_id, request.queue_offset):
+            return
+        queue = self._queues.find_or_create(
+            request.topic,
+            request.queue_id,
+            holds_batches=bool(request.sys_flag & INNER_BATCH_FLAG),
+        )
+        try:
+            is_new = queue.dispatch(request, may_start_late=may_start_late)
+        except QueueGapError:
+            if request.queue_offset or request.offset < queue.max_physic_offset:
+                raise
+            _start_anew(queue, request.offset)
+            is_new = queue.dispatch(request)
+        if is_new and on_arrival is not None:
+            on_arrival(queue.topic, queue.queue_id, queue.next_offset, request.tags_code)
+
+    def dispatch_columns(
+        self,
+        buffer: bytes | memoryview,
+        columns: RecordColumns,
+        *,
+        may_start_late: bool = True,
+        on_arrival: OnArrival | None = None,
+    ) -> None:
+        """Enter the records in `buffer` that `columns` describe; all of them are sound.
+
+        `on_arrival` is called once for each queue that has grown.
+
+        Raises:
+            QueueGapError, StoreFullError: see `ConsumeQueue.dispatch`. Some queues may have their
+                records, others not.
+        """
+        names, numbers = _topics(buffer, columns)
+        codes = self._dispatch_codes(buffer, columns, names, numbers)
+        rows = np.flatnonzero(self._rows_with_place(columns, names, numbers))
+        keys = numbers[rows] << 32 | columns.queue_id[rows]
+        rows, runs = _grouped(rows, keys)
+        units = (
+            columns.physical_offset[rows],
+            columns.size[rows],
+            codes[rows],
+            columns.queue_offset[rows],
+            columns.store_timestamp_ms[rows],
+        )
+        for run in runs:
+            first = rows[run.start]
+            queue = self._queues.find_or_create(
+                names[numbers[first]],
+                int(columns.queue_id[first]),
+                holds_batches=bool(columns.sys_flag[first] & INNER_BATCH_FLAG),
+            )
+            own = tuple(column[run] for column in units)
+            if isinstance(queue, BatchConsumeQueue):
+                own = _with_batches(buffer, columns.take(rows[run]), own)
+            before = queue.next_offset
+            try:
+                _enter(queue, own, may_start_late=may_start_late)
+            finally:
+                if on_arrival is not None and queue.next_offset != before:
+                    code = _common(codes[rows[run]])
+                    on_arrival(queue.topic, queue.queue_id, queue.next_offset, code)
+
+    def _dispatch_codes(
+        self,
+        buffer: bytes | memoryview,
+        columns: RecordColumns,
+        names: list[str],
+        numbers: Int64s,
+    ) -> Int64s:
+        """Return what the units carry: tags codes, or times for delayed messages.
+
+        The columnar form of `DelayLevels.dispatch_code`.
+        """
+        codes = tags_codes(buffer, columns)
+        if SCHEDULE_TOPIC not in names:
+            return codes
+        delayed = np.flatnonzero(numbers == names.index(SCHEDULE_TOPIC))
+        values = property_values(buffer, columns.take(delayed), _DELAY)
+        texts, of_row = distinct_values(buffer, np.maximum(values.start, 0), values.size)
+        found = [delay_level_of(_DELAY + b"\x01" + text) for text in texts]
+        levels = [max(0, min(level, self.levels.level_max)) for level in found]
+        delays = np.array([self.levels.delay_ms(level) for level in levels], np.int64)
+        times = columns.store_timestamp_ms[delayed] + delays[of_row]
+        codes[delayed] = np.where(np.array(levels)[of_row] > 0, times, codes[delayed])
+        return codes
+
+    def _rows_with_place(self, columns: RecordColumns, names: list[str], numbers: Int64s) -> Bools:
+        kind = columns.sys_flag & TRANSACTION_MASK
+        queued = (kind != TRANSACTION_PREPARED_TYPE) & (kind != TRANSACTION_ROLLBACK_TYPE)
+        good = np.array([is_directory_name(name) for name in names], np.bool_)[numbers]
+        good &= (columns.queue_id >= 0) & (columns.queue_offset >= 0)
+        good &= columns.queue_offset <= QUEUE_OFFSET_MAX
+        for row in np.flatnonzero(queued & ~good).tolist():
+            self._tell(names[numbers[row]], int(columns.queue_id[row]))
+        placed: Bools = queued & good
+        return placed
+
+    def _has_place(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        if is_directory_name(topic) and queue_id >= 0 and 0 <= queue_offset <= QUEUE_OFFSET_MAX:
+            return True
+        self._tell(topic, queue_id)
+        return False
+
+    def _tell(self, topic: str, queue_id: int) -> None:
+        name = f"{topic!r} {queue_id}"
+        if len(self._told) < 100 and name not in self._told:
+            self._told.add(name)
+            _log.warning(
+                "records of topic %r, queue %d, are in the log but cannot be in a queue: no"
+                " directory can have that name, or no file such numbers",
+                topic,
+                queue_id,
+            )
+
+
+def _enter(queue: AnyConsumeQueue, units: tuple[Int64s, ...], *, may_start_late: bool) -> None:
+    """Enter units, the columns that `dispatch_many` of that queue takes."""
+    while True:
+        try:
+            queue.dispatch_many(*units, may_start_late=may_start_late)
+        except QueueGapError:
+            offsets, sizes, _, queue_offsets, *_ = units
+            left = np.flatnonzero(offsets + sizes > queue.max_physic_offset)
+            if not left.size or queue_offsets[left[0]]:
+                raise
+            _start_anew(queue, int(offsets[left[0]]))
+            units = tuple(column[left] for column in units)
+        else:
+            return
+
+
+def _start_anew(queue: AnyConsumeQueue, offset: int) -> None:
+    _log.warning(
+        "%s-%d: its numbers begin again at 0 with the record at %d, as those of a topic that was"
+        " deleted and created again; the queue starts there, older messages are in the log only",
+        queue.topic,
+        queue.queue_id,
+        offset,
+    )
+    queue.destroy()
+
+
+def _with_batches(
+    buffer: bytes | memoryview, columns: RecordColumns, units: tuple[Int64s, ...]
+) -> tuple[Int64s, ...]:
+    """Return the units with the number of the first message in each record, and their count."""
+    batches = [
+        inner_batch_of(bytes(buffer[start : start + size]), queue_offset)
+        for start, size, queue_offset in zip(
+            columns.properties_start.tolist(),
+            columns.properties_size.tolist(),
+            columns.queue_offset.tolist(),
+            strict=True,
+        )
+    ]
+    bases, counts = np.array(batches, np.int64).T
+    return *units[:3], bases, *units[4:], counts
+
+
+def is_directory_name(topic: str) -> bool:
+    """True if the queues of a topic can lie in a directory of its name."""
+    if not 0 < len(topic.encode()) <= DIRECTORY_NAME_BYTES_MAX or topic in {".", ".."}:
+        return False
+    return "/" not in topic and "\0" not in topic
+
+
+def _topics(buffer: bytes | memoryview, columns: RecordColumns) -> tuple[list[str], Int64s]:
+    """Return the different topics, and for each record the number of its own."""
+    topics, numbers = distinct_values(buffer, columns.topic_start, columns.topic_size)
+    names = [topic.decode("utf-8", "replace") for topic in topics]
+    distinct = list(dict.fromkeys(names))
+    if len(distinct) < len(names):  # they differed in bytes that are no text
+        numbers = np.array([distinct.index(name) for name in names])[numbers]
+    return distinct, numbers
+
+
+def _grouped(rows: Int64s, keys: Int64s) -> tuple[Int64s, Iterator[slice]]:
+    """Return the rows with equal keys side by side, their order kept, and where each run lies."""
+    if not rows.size or (keys == keys[0]).all():
+        return rows, iter([slice(0, rows.size)] if rows.size else [])
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    cuts = [0, *(np.flatnonzero(keys[1:] != keys[:-1]) + 1).tolist(), rows.size]
+    return rows[order], (slice(*cut) for cut in pairwise(cuts))
+
+
+def _common(codes: Int64s) -> int | None:
+    """Return the code that all have, None if there are several."""
+    first: Any = codes[0]
+    return int(first) if (codes == first).all() else None

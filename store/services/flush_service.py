@@ -1,0 +1,366 @@
+"""FlushService: carries what was written to the disk, and answers who waits for that.
+
+    SYNC_FLUSH   a put waits in the group-commit queue; one sync answers all who came before it
+    ASYNC_FLUSH  the log is synced every interval if enough pages are dirty, thoroughly now and then
+
+Consume queues and the other files built from the log are always synced in the background. The
+checkpoint moves behind the syncs.
+
+With a `TransientStorePool` the log is first committed, from the pool's buffers to its files: as
+soon as enough pages were put, thoroughly every interval, and before each thorough sync. Each commit
+wakes the flush. It goes on after a failed sync, so that readers and slaves still get everything.
+
+A failed sync is final: what is on disk is then unknown, and the kernel may have dropped the dirty
+pages, so a second try would succeed without having written them. The store refuses writes from
+then on and everyone who waits is told.
+
+Source: CommitLog.GroupCommitService, FlushRealTimeService and CommitRealTimeService,
+DefaultMessageStore.FlushConsumeQueueService.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import trio
+
+from store.config import FlushDiskType
+from store.machine.signal import Signal
+from store.results import PutMessageStatus
+
+if TYPE_CHECKING:
+    from store.files.mapped_file import MappedFile
+    from store.files.store_checkpoint import StoreCheckpoint
+    from store.index.index_file import IndexFile
+    from store.index.index_service import IndexService
+    from store.log.commit_log import CommitLog
+    from store.machine.disk import Disk, DiskFile
+    from store.queue.consume_queue_store import ConsumeQueueStore
+
+_log = logging.getLogger(__name__)
+
+FLUSH_CONSUME_QUEUE_LEAST_PAGES: Final = 2
+FLUSH_CONSUME_QUEUE_THOROUGH_INTERVAL_SECONDS: Final = 10.0
+"""RocketMQ: 60 s. The checkpoint waits for it, and with it how far recovery has to go back."""
+
+WAITING_PUTS_MAX: Final = 100_000
+
+Done: TypeAlias = Callable[[PutMessageStatus, str], None]
+
+Synced: TypeAlias = Callable[[], None]
+"""Called when a file has been synced: may note that, and move the checkpoint if this was the last
+of what it promises."""
+
+DirtyFiles: TypeAlias = "Callable[[int], Sequence[tuple[DiskFile, Synced]]]"
+"""Returns the files to sync, in this order, for a number of least pages; 0 means all of it.
+
+Whatever a `Synced` promises must be found before the first of these syncs begins: what is written
+while they run is not on disk. A file that has been closed by its turn counts as synced."""
+
+
+class FlushService:
+    """The flushing of one store.
+
+    Invariant: waiting puts lie in the order of their end offsets and of their deadlines, since the
+    time-out is the same for all.
+    """
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: ConsumeQueueStore,
+        checkpoint: StoreCheckpoint,
+        disk: Disk,
+        *,
+        flush_disk_type: FlushDiskType,
+        flush_interval_commit_log_seconds: float,
+        flush_commit_log_least_pages: int,
+        flush_commit_log_thorough_interval_seconds: float,
+        flush_interval_consume_queue_seconds: float,
+        on_failure: Callable[[str], None],
+        commit_interval_commit_log_seconds: float = 0.2,
+        commit_commit_log_least_pages: int = 4,
+        commit_commit_log_thorough_interval_seconds: float = 0.2,
+        queued_timestamp_ms: Callable[[], int] | None = None,
+        dispatched_offset: Callable[[], int] | None = None,
+        other_files: Sequence[DirtyFiles] = (),
+    ) -> None:
+        """Flush `commit_log`, `queues` and `other_files`.
+
+        `queued_timestamp_ms` returns up to which store time every message is in its queue; where it
+        is not given, puts enter their queue at once. `dispatched_offset` returns the same as an
+        offset of the log.
+        """
+        self.after_release: Callable[[], None] = _nothing
+        """Called once after a round of answers, so that they leave together."""
+        self.after_commit: Callable[[], None] = _nothing
+        """Called when more of the log can be read: `committed_where` has moved."""
+        self.flushed = Signal()
+        """Notified when a flush of the log has ended, well or not: look at `flushed_where`."""
+        self._wanted = 0
+        self._commit_log = commit_log
+        self._queues = queues
+        self._checkpoint = checkpoint
+        self._disk = disk
+        self._sync_flush = flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._interval_seconds = flush_interval_commit_log_seconds
+        self._least_pages = flush_commit_log_least_pages
+        self._thorough_seconds = flush_commit_log_thorough_interval_seconds
+        self._queue_interval_seconds = flush_interval_consume_queue_seconds
+        self._on_failure = on_failure
+        self._commit_interval_seconds = commit_interval_commit_log_seconds
+        self._commit_least_pages = commit_commit_log_least_pages
+        self._commit_thorough_seconds = commit_commit_log_thorough_interval_seconds
+        self._queued_timestamp_ms = queued_timestamp_ms or (
+            lambda: commit_log.last_store_timestamp_ms
+        )
+        self._dispatched_offset = dispatched_offset or (lambda: commit_log.max_offset)
+        self.queues_flushed_where = self._dispatched_offset()
+        """The offset below which every message is in a queue that is on disk: what lies before it
+        in the log may be deleted. Recovery syncs all queues, so at first that is the end."""
+        self._other_files = other_files
+        self._waiting: deque[tuple[int, float, Done]] = deque()
+        self._arrived = Signal()
+        self._appended = Signal()
+        self._committed = Signal()
+        self._failure = ""
+        self._commit_failed = False
+
+    @property
+    def is_overloaded(self) -> bool:
+        """True if no more puts should be let in to wait."""
+        return len(self._waiting) >= WAITING_PUTS_MAX
+
+    def submit(self, end_offset: int, deadline: float, done: Done) -> None:
+        """Call `done` once: PUT_OK when the log is durable up to `end_offset`, else why not.
+
+        `deadline` is in trio's time. Past it the status is FLUSH_DISK_TIMEOUT; the message stays in
+        the log. Source: GroupCommitRequest, FlushDiskWatcher.
+        """
+        if self._failure:
+            done(PutMessageStatus.FLUSH_DISK_TIMEOUT, self._failure)
+            return
+        self._waiting.append((end_offset, deadline, done))
+
+    def wake(self) -> None:
+        """Start commit and group commit for what was put and submitted. Call once for many puts."""
+        self._appended.notify()
+        if self._waiting:
+            self._arrived.notify()
+        self._wake_wanted()
+
+    def want_flush(self, offset: int) -> None:
+        """Flush at once, and go on so until the log is durable up to `offset`.
+
+        What is not there yet is flushed as soon as it comes (`wake`). `flushed` tells of each step.
+        """
+        self._wanted = max(self._wanted, offset)
+        self._wake_wanted()
+
+    def _wake_wanted(self) -> None:
+        if self._is_wanted:
+            self._arrived.notify()
+            self._committed.notify()
+
+    @property
+    def _is_wanted(self) -> bool:
+        """True if somebody waits for the flush of something that is there."""
+        if not self._wanted:
+            return False
+        files = self._commit_log.files
+        return files.flushed_where < min(self._wanted, files.committed_where)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Flush until cancelled. The owner syncs the rest when it closes the store."""
+        async with trio.open_nursery() as nursery:
+            if self._sync_flush:
+                nursery.start_soon(self._group_commit)
+                nursery.start_soon(self._expire)
+            else:
+                nursery.start_soon(self._flush_real_time)
+            if self._commit_log.files.pool is not None:
+                nursery.start_soon(self._commit_real_time)
+            nursery.start_soon(self._flush_consume_queues)
+            task_status.started()
+
+    async def _group_commit(self) -> None:
+        while not self._failure:
+            if not self._waiting and not self._is_wanted:
+                # What nobody waits for is flushed all the same: with WAIT=false, or on a slave.
+                with trio.move_on_after(self._interval_seconds):
+                    await self._arrived.wait()
+            await trio.lowlevel.checkpoint()
+            await self._sync_commit_log(0)
+            self._answer_flushed()
+
+    def _answer_flushed(self) -> None:
+        flushed = self._commit_log.files.flushed_where
+        waiting = self._waiting
+        answered = False
+        while waiting and waiting[0][0] <= flushed:
+            waiting.popleft()[2](PutMessageStatus.PUT_OK, "")
+            answered = True
+        if answered:
+            self.after_release()
+
+    async def _expire(self) -> None:
+        """Answer those whose deadline has passed while a sync was on its way."""
+        while True:
+            if not self._waiting:
+                await self._arrived.wait()
+                continue
+            _, deadline, done = self._waiting[0]
+            if deadline > trio.current_time():
+                with trio.move_on_at(deadline):
+                    await self._arrived.wait()
+                continue
+            self._waiting.popleft()
+            done(
+                PutMessageStatus.FLUSH_DISK_TIMEOUT,
+                "the disk was too slow; the message is in the log and may yet become durable",
+            )
+            self.after_release()
+
+    async def _commit_real_time(self) -> None:
+        last_commit = trio.current_time()
+        while not self._commit_failed:
+            with trio.move_on_after(self._commit_interval_seconds):
+                await self._appended.wait()
+            now = trio.current_time()
+            thorough = now >= last_commit + self._commit_thorough_seconds
+            if self._commit(0 if thorough else self._commit_least_pages) or thorough:
+                last_commit = now
+
+    def _commit(self, least_pages: int) -> bool:
+        """Commit the log; return whether there was anything to commit."""
+        if self._commit_failed:
+            return False
+        try:
+            moved = self._commit_log.files.commit(least_pages)
+        except OSError as error:
+            self._commit_failed = True
+            self._fail(f"{error.filename}: commit failed: {error}")
+            return False
+        if moved:
+            self._committed.notify()
+            self.after_commit()
+        return moved
+
+    async def _flush_real_time(self) -> None:
+        last_thorough = trio.current_time()
+        while not self._failure:
+            if not self._is_wanted:
+                with trio.move_on_after(self._interval_seconds):
+                    await self._committed.wait()
+            await trio.lowlevel.checkpoint()
+            thorough = self._is_wanted
+            thorough |= trio.current_time() >= last_thorough + self._thorough_seconds
+            if thorough:
+                last_thorough = trio.current_time()
+            await self._sync_commit_log(0 if thorough else self._least_pages)
+
+    async def _sync_commit_log(self, least_pages: int) -> None:
+        timestamp_ms = self._commit_log.last_store_timestamp_ms
+        clock_steps = self._commit_log.clock_steps
+        all_of_it = least_pages <= 0
+        if all_of_it:
+            self._commit(0)
+        for file in self._commit_log.files.dirty_files(least_pages):
+            await self._sync(file)
+        if self._failure:
+            return
+        self._checkpoint.confirm_physical_offset = self._commit_log.files.flushed_where
+        # It may go back, with the clock: later records would seem to be on disk otherwise.
+        if all_of_it and timestamp_ms and clock_steps == self._commit_log.clock_steps:
+            self._checkpoint.physic_msg_timestamp_ms = timestamp_ms
+        self.flushed.notify()
+
+    async def _flush_consume_queues(self) -> None:
+        last_thorough = trio.current_time()
+        while not self._failure:
+            await trio.sleep(self._queue_interval_seconds)
+            thorough = (
+                trio.current_time() >= last_thorough + FLUSH_CONSUME_QUEUE_THOROUGH_INTERVAL_SECONDS
+            )
+            least_pages = 0 if thorough else FLUSH_CONSUME_QUEUE_LEAST_PAGES
+            timestamp_ms = self._queued_timestamp_ms()
+            dispatched = self._dispatched_offset()
+            clock_steps = self._commit_log.clock_steps
+            for file in self._queues.dirty_files(least_pages):
+                await self._sync(file)
+            if thorough and not self._failure:
+                last_thorough = trio.current_time()
+                self.queues_flushed_where = dispatched
+                if timestamp_ms and clock_steps == self._commit_log.clock_steps:
+                    self._checkpoint.logics_msg_timestamp_ms = timestamp_ms
+            await self._flush_others(least_pages)
+            await self._flush_checkpoint()
+
+    async def _flush_others(self, least_pages: int) -> None:
+        for dirty_files in self._other_files:
+            for file, synced in dirty_files(least_pages):
+                if await self._sync_file(file):
+                    synced()
+
+    async def _flush_checkpoint(self) -> None:
+        if self._failure:
+            return
+        try:
+            await self._checkpoint.flush()
+        except OSError as error:
+            self._fail(f"checkpoint: sync failed: {error}")
+
+    async def _sync(self, file: MappedFile) -> None:
+        end = file.read_position
+        if not file.hold():
+            # It is about to be deleted (DefaultMappedFile.flush).
+            file.flushed_position = end
+            return
+        try:
+            synced = await self._sync_file(file.file)
+        finally:
+            file.release()
+        if synced:
+            # What recovery has cut meanwhile cannot be flushed; what was added was not.
+            file.flushed_position = max(file.flushed_position, min(end, file.read_position))
+
+    async def _sync_file(self, file: DiskFile) -> bool:
+        """Sync a file unless a sync has failed before; return whether it is on disk."""
+        if self._failure:
+            return False
+        try:
+            await self._disk.sync(file)
+        except OSError as error:
+            self._fail(f"{file.path}: sync failed: {error}")
+            return False
+        return True
+
+    def _fail(self, reason: str) -> None:
+        if self._failure:
+            return
+        self._failure = f"{reason}; what is durable is unknown: restart this node on a sound disk"
+        _log.error("the store takes no more writes: %s", self._failure)
+        self._on_failure(self._failure)
+        while self._waiting:
+            self._waiting.popleft()[2](PutMessageStatus.FLUSH_DISK_TIMEOUT, self._failure)
+        self.after_release()
+        self.flushed.notify()
+
+
+def dirty_index_files(index: IndexService) -> DirtyFiles:
+    """Return index files for `FlushService`; behind their syncs they move the checkpoint."""
+
+    def synced(file: IndexFile) -> None:
+        file.flushed_position = file.wrote_position
+        index.synced()
+
+    # The files are full: nothing is written to them while they are synced.
+    return lambda _: [(file.file, partial(synced, file)) for file in index.files_to_sync()]
+
+
+def _nothing() -> None:
+    """Stand in for a hook that nobody set."""

@@ -1,0 +1,331 @@
+"""ReputMessageService: lets queues and index follow the commit log.
+
+    commit log   |=============================|------|     |      what is written
+    queues       |=============================|  reput_from_offset
+    index        |=====================|  index_from_offset
+
+Two cursors, each the first byte that was not dispatched yet; neither goes past the end of the log.
+On a master a put enters its message in the queue itself, unless it goes through a transient pool:
+there, and on a slave, whose log grows by raw bytes, the records are read here. The index is always
+built here, and gives way to everything else: what it lacks only a query by key misses.
+
+What is done here is undone by nothing: queues filter repeats, and the index has none, because its
+cursor starts where the index ends.
+
+Source: org.apache.rocketmq.store.DefaultMessageStore.ReputMessageService of 5.3.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+
+import trio
+
+from store.log.log_end import (
+    DELAY_LEVELS,
+    Blank,
+    Damage,
+    DispatchRequest,
+    next_records,
+    read_record,
+    record_behind,
+)
+from store.machine.errors import CorruptLogError, DiskFailedError, StoreFullError
+from store.queue.queue_units import QueueGapError
+from store.services.dispatch import ConsumeQueueDispatcher
+
+if TYPE_CHECKING:
+    from store.files.mapped_file import MappedFile
+    from store.log.commit_log import CommitLog
+    from store.machine.signal import Signal
+    from store.queue.consume_queue_store import ConsumeQueueStore
+    from store.running_flags import RunningFlags
+    from tandem.wire.delay_level import DelayLevels
+    from tandem.wire.record_scan import RecordColumns
+
+_log = logging.getLogger(__name__)
+
+OnArrival: TypeAlias = Callable[[str, int, int, int | None], None]
+"""(topic, queue id, new max queue offset, tags code or None if several)"""
+
+SLICE_BYTES: Final = 512 << 10
+"""What is dispatched before other tasks have their turn: well under a millisecond's work."""
+
+SLICE_RECORDS: Final = 2000
+
+PLAIN_LOOP_RECORDS_MAX: Final = 24
+"""Up to about so many records a plain loop beats numpy's cost per call."""
+
+INDEX_SLICE_BYTES: Final = 128 << 10
+
+RETRY_SECONDS: Final = 1.0
+"""When to look again whether the disk has room, or the running flags allow dispatch."""
+
+INDEX_GATHER_SECONDS: Final = 0.02
+"""The index lets records gather: twenty at once cost little more than one."""
+
+INDEX_REST: Final = 3
+"""While others are at work, the index rests three times as long as it works."""
+
+
+class IndexBuilder(Protocol):
+    """What the service needs of an IndexService."""
+
+    def dispatch_columns(self, buffer: bytes | memoryview, columns: RecordColumns) -> object:
+        """Enter the keys of these records. Those of rolled-back messages it leaves out.
+
+        Raises:
+            StoreFullError: no room for an index file; call again with the same records.
+        """
+
+
+class ReputMessageService:
+    """The dispatch of one store.
+
+    `stands_still` says why the queues do not follow, in words; empty while they do.
+    """
+
+    def __init__(
+        self,
+        commit_log: CommitLog,
+        queues: ConsumeQueueStore,
+        grown: Signal,
+        *,
+        levels: DelayLevels = DELAY_LEVELS,
+        index_service: IndexBuilder | None = None,
+        running_flags: RunningFlags | None = None,
+    ) -> None:
+        self.reput_from_offset = 0
+        self.index_from_offset = 0
+        self.on_arrival: OnArrival | None = None
+        self.on_clock_back: Callable[[int], None] = lambda _: None
+        """Called with the time, before a record enters that was stored before the last one."""
+        self.stands_still = ""
+        self._commit_log = commit_log
+        self._dispatcher = ConsumeQueueDispatcher(queues, levels)
+        self._grown = grown
+        self._index_service = index_service
+        self._running_flags = running_flags
+        self._one_by_one = False
+        self._dispatched_timestamp_ms = commit_log.last_store_timestamp_ms
+
+    def dispatched_timestamp_ms(self) -> int:
+        """Return when the last record dispatched to the queues was stored, 0 if none was."""
+        return self._dispatched_timestamp_ms
+
+    @property
+    def is_behind(self) -> bool:
+        """True if the log holds bytes that were not dispatched to the queues."""
+        log = self._commit_log
+        # An empty log may begin behind both.
+        return max(self.reput_from_offset, log.min_offset) < log.max_offset
+
+    @property
+    def is_index_behind(self) -> bool:
+        """True if there is an index and the log holds bytes that it does not know."""
+        log = self._commit_log
+        behind = max(self.index_from_offset, log.min_offset) < log.max_offset
+        return behind and self._index_service is not None
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Follow the log until cancelled.
+
+        Raises:
+            CorruptLogError: the log holds something that is no record, or a queue has a gap.
+        """
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._follow_with_queues)
+            if self._index_service is not None:
+                nursery.start_soon(self._follow_with_index, self._index_service)
+            task_status.started()
+
+    # -- queues ----------------------------------------------------------------------------------
+
+    async def _follow_with_queues(self) -> None:
+        while True:
+            if not self.is_behind:
+                await self._grown.wait()
+                continue
+            obstacle = self._forbidden
+            try:
+                if not obstacle:
+                    self.dispatch_some()
+            except (StoreFullError, DiskFailedError) as error:
+                obstacle = str(error)
+            if obstacle and not self.stands_still:
+                _log.error("consume queues stand still: %s", obstacle)
+            self.stands_still = obstacle
+            await trio.sleep(RETRY_SECONDS if obstacle else 0)
+
+    @property
+    def _forbidden(self) -> str:
+        """Why the running flags forbid dispatch; empty if they do not."""
+        flags = self._running_flags
+        return "" if flags is None else flags.dispatch_refusal
+
+    def dispatch_some(
+        self, records_max: int = SLICE_RECORDS, *, bytes_max: int = SLICE_BYTES
+    ) -> None:
+        """Dispatch up to `records_max` records to the queues, those in about `bytes_max` bytes.
+
+        Raises:
+            CorruptLogError: see `run`.
+            StoreFullError: no room for a queue file; call again later. What comes before the
+                record that needs it was dispatched.
+        """
+        stop = self.reput_from_offset + bytes_max
+        while records_max > 0:
+            # A slave's log may begin above 0.
+            offset = max(self.reput_from_offset, self._commit_log.min_offset)
+            if offset >= min(stop, self._commit_log.max_offset):
+                break
+            try:
+                records_max -= self._dispatch_next(offset, records_max, bytes_max)
+            except QueueGapError as error:
+                raise CorruptLogError(
+                    f"{error}; restart the node: it builds the queues anew", path="", offset=offset
+                ) from error
+            except StoreFullError:
+                if self._one_by_one:
+                    raise
+                self._one_by_one = True
+        self._one_by_one = False
+
+    def _dispatch_next(self, offset: int, records_max: int, bytes_max: int) -> int:
+        """Dispatch what lies at `offset`; return how many records that was."""
+        file = self._file_at(offset)
+        position = offset - file.file_from_offset
+        end = min(file.size, self._commit_log.max_offset - file.file_from_offset)
+        first_bytes = int.from_bytes(file.buffer[position : position + 4], "big")
+        few = min(records_max, PLAIN_LOOP_RECORDS_MAX) * first_bytes
+        if self._one_by_one or records_max < PLAIN_LOOP_RECORDS_MAX or end - position < few:
+            record = read_record(
+                file.buffer, position, end, offset, check_crc=False, levels=self._dispatcher.levels
+            )
+            if isinstance(record, DispatchRequest):
+                self._expect_clock_back(record.store_timestamp_ms)
+                self._dispatcher.dispatch(record, on_arrival=self.on_arrival)
+                self._dispatched(offset, record.size, record.store_timestamp_ms)
+                return 1
+            self.reput_from_offset = self._behind_blank(record, offset, file)
+            return 0
+        # The bytes were checked before they were appended; the CRC is not worth a second look.
+        data, columns = next_records(
+            file.buffer, position, end, offset, bytes_max=bytes_max, check_crc=False
+        )
+        if isinstance(columns, Blank | Damage):
+            self.reput_from_offset = self._behind_blank(columns, offset, file)
+            return 0
+        columns = columns.take(slice(0, records_max))
+        self._expect_clock_back(int(columns.store_timestamp_ms.min()))
+        self._dispatcher.dispatch_columns(data, columns, on_arrival=self.on_arrival)
+        last = int(columns.physical_offset[-1])
+        self._dispatched(last, int(columns.size[-1]), int(columns.store_timestamp_ms[-1]))
+        return len(columns)
+
+    def _expect_clock_back(self, earliest_ms: int) -> None:
+        if earliest_ms < self._dispatched_timestamp_ms:
+            self.on_clock_back(earliest_ms)
+
+    def _dispatched(self, offset: int, size: int, store_timestamp_ms: int) -> None:
+        """Take note that the record at `offset`, and all before it, are in their queues."""
+        self.reput_from_offset = offset + size
+        self._dispatched_timestamp_ms = store_timestamp_ms
+        if offset > self._commit_log.last_record_offset:
+            self._commit_log.last_record_offset = offset
+            self._commit_log.last_store_timestamp_ms = store_timestamp_ms
+
+    def _file_at(self, offset: int) -> MappedFile:
+        file = self._commit_log.files.find_by_offset(offset)
+        assert file is not None
+        return file
+
+    def _behind_blank(self, found: Blank | Damage, offset: int, file: MappedFile) -> int:
+        """Return where the file behind a blank starts."""
+        if isinstance(found, Damage):
+            raise CorruptLogError(
+                f"{file.file.path}: no record at {offset}: {found.reason}",
+                path=file.file.path,
+                offset=offset,
+            )
+        return self._commit_log.roll_next_file(offset)
+
+    def _behind_damage(self, found: Damage, offset: int, file: MappedFile) -> int:
+        """Return where the index goes on in an older file that has been damaged since."""
+        following = record_behind([file], offset)
+        behind = following.offset if following else self._commit_log.roll_next_file(offset)
+        _log.error(
+            "%s: no record at %d: %s; messages up to %d cannot be found by key."
+            " Restore the file from another node of the group",
+            file.file.path,
+            offset,
+            found.reason,
+            behind,
+        )
+        return behind
+
+    # -- index -----------------------------------------------------------------------------------
+
+    async def _follow_with_index(self, index_service: IndexBuilder) -> None:
+        told = False
+        while True:
+            if not self.is_index_behind:
+                await self._grown.wait()
+                await trio.sleep(INDEX_GATHER_SECONDS)
+                continue
+            began = trio.current_time()
+            obstacle = self._forbidden
+            try:
+                if not obstacle:
+                    self.index_some()
+            except (StoreFullError, DiskFailedError) as error:
+                obstacle = str(error)
+            if obstacle and not told:
+                _log.error("the index stands still: %s", obstacle)
+            told = bool(obstacle)
+            if obstacle:
+                await trio.sleep(RETRY_SECONDS)
+            else:
+                await _give_way(trio.current_time() - began)
+
+    def index_some(self, bytes_max: int = INDEX_SLICE_BYTES) -> None:
+        """Enter the keys of the next records, those in about `bytes_max` bytes, in the index.
+
+        Raises:
+            CorruptLogError: see `run`.
+            StoreFullError: no room for an index file; call again later.
+        """
+        if self._index_service is None or not self.is_index_behind:
+            return
+        offset = max(self.index_from_offset, self._commit_log.min_offset)
+        file = self._file_at(offset)
+        end = min(file.size, self._commit_log.max_offset - file.file_from_offset)
+        data, columns = next_records(
+            file.buffer,
+            offset - file.file_from_offset,
+            end,
+            offset,
+            bytes_max=bytes_max,
+            check_crc=False,
+        )
+        if isinstance(columns, Damage) and file is not self._commit_log.files.last:
+            self.index_from_offset = self._behind_damage(columns, offset, file)
+            return
+        if isinstance(columns, Blank | Damage):
+            self.index_from_offset = self._behind_blank(columns, offset, file)
+            return
+        self._index_service.dispatch_columns(data, columns)
+        self.index_from_offset = int(columns.physical_offset[-1] + columns.size[-1])
+
+
+async def _give_way(took_seconds: float) -> None:
+    """Let other tasks run; for longer if there are some that want to."""
+    before = trio.current_time()
+    # Twice: tasks that are ready run in any order, once between two turns of ours on average only.
+    for _ in range(2):
+        await trio.lowlevel.checkpoint()
+    others_seconds = trio.current_time() - before
+    if 10 * others_seconds > took_seconds:
+        await trio.sleep(max(0.0, INDEX_REST * took_seconds - others_seconds))

@@ -1,0 +1,594 @@
+from collections.abc import Callable
+from itertools import cycle
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ha.fenced.client
+from ha.errors import (
+    CorruptTransferError,
+    FrameError,
+    HAError,
+    HandshakeError,
+    LinkRefusedError,
+    LocalHAError,
+    MasterDeposedError,
+    OffsetMismatchError,
+    RemoteHAError,
+)
+from ha.fenced.client import (
+    AttachLog,
+    BeginEpoch,
+    Diverged,
+    Event,
+    FencedClient,
+    FencedClientState,
+    LinkFollower,
+    NeedsFullCopy,
+    NeedsTruncation,
+    OwnLog,
+    SendHello,
+)
+from ha.fenced.connection import Attached, FencedConnection, Introduced, LinkMaster, LogBounds
+from ha.fenced.epochs import EpochEntries, EpochEntry, entry_at
+from ha.fenced.protocol import (
+    FRAME_HEADER,
+    Attach,
+    Challenge,
+    FrameHeader,
+    Hello,
+    Refused,
+    Report,
+    Welcome,
+    decode_message,
+    decode_report,
+    encode_frame_header,
+    encode_message,
+    is_proven,
+    proven,
+)
+from ha.link.whole_records import AppendBody
+from tests.ha.log_builder import FILE_SIZE_BYTES, RECORD_BYTES_MAX, build_log, record_starts
+
+LOG = build_log([bytes([i]) * (i * 37 % 700) for i in range(60)])
+"""Sixty records over several files."""
+STARTS = record_starts(LOG)
+
+FIRST, SECOND, THIRD = STARTS[0], STARTS[9], STARTS[30]
+ENTRIES = (EpochEntry(2, FIRST), EpochEntry(4, SECOND), EpochEntry(7, THIRD))
+
+FOLLOWER = LinkFollower(
+    cluster="C",
+    group="g",
+    name="b",
+    incarnation="i-b",
+    secret="secret",
+    master="a",
+    epoch=7,
+    file_size_bytes=FILE_SIZE_BYTES,
+    record_bytes_max=RECORD_BYTES_MAX,
+    check_crc=True,
+)
+MASTER = LinkMaster(
+    cluster="C",
+    group="g",
+    name="a",
+    incarnation="i-a",
+    members=frozenset({"b", "c"}),
+    secret="secret",
+    epoch=7,
+    entries=ENTRIES,
+    file_size_bytes=FILE_SIZE_BYTES,
+)
+WELCOME = Welcome(
+    epoch=7,
+    node="a",
+    incarnation="i-a",
+    epochs=ENTRIES,
+    log_start=0,
+    log_end=len(LOG),
+    confirm=THIRD,
+)
+CHALLENGE = encode_message(Challenge(nonce="n-a"))
+
+
+def own_log(
+    end: int = 0, entries: EpochEntries = (), *, confirm: int = 0, promised: int = 7
+) -> OwnLog:
+    return OwnLog(end=end, confirm=confirm, entries=entries, promised=promised)
+
+
+def welcome_bytes(secret: str = "secret", /, **changes: object) -> bytes:
+    welcome = msgspec.structs.replace(WELCOME, **changes)
+    return encode_message(proven(welcome, secret, "n-a", "n-b"))
+
+
+def frame(offset: int, body: bytes, *, epoch: int | None = None, start: int | None = None) -> bytes:
+    """A frame as a master sends it."""
+    entry = entry_at(ENTRIES, offset)
+    assert entry is not None
+    header = FrameHeader(
+        size=len(body),
+        offset=offset,
+        epoch=entry.epoch if epoch is None else epoch,
+        epoch_start=entry.start if start is None else start,
+        confirm=SECOND,
+        flush_wanted=THIRD,
+    )
+    return encode_frame_header(header, body) + body
+
+
+def frames(start: int, end: int, frame_bytes: int) -> bytes:
+    """Cut the log into frames as a master does: anywhere, but not across files and epochs."""
+    wire = bytearray()
+    while start < end:
+        file_end = start - start % FILE_SIZE_BYTES + FILE_SIZE_BYTES
+        epoch_end = min((e.start for e in ENTRIES if e.start > start), default=end)
+        stop = min(start + frame_bytes, file_end, epoch_end, end)
+        wire += frame(start, LOG[start:stop])
+        start = stop
+    return bytes(wire)
+
+
+class Follower:
+    """A client, the log it writes and the list of epochs beside it."""
+
+    def __init__(self, own: OwnLog | None = None, *, follower: LinkFollower = FOLLOWER) -> None:
+        self.own = own or own_log()
+        self.log = bytearray(LOG[: self.own.end])
+        self.start = 0
+        self.entries = self.own.entries
+        self.client = FencedClient(follower)
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.log)
+
+    def connect(self) -> None:
+        self.client.connected(self.own, "n-b")
+
+    def receive(self, data: bytes) -> list[Event]:
+        self.client.receive_data(data)
+        events = []
+        while (event := self.client.next_event()) is not None:
+            events.append(event)
+            if isinstance(event, AttachLog):
+                self.entries = event.entries
+                self.start = event.offset - len(self.log)
+            elif isinstance(event, BeginEpoch):
+                assert event.start == self.end
+                kept = tuple(entry for entry in self.entries if entry.start < event.start)
+                self.entries = (*kept, EpochEntry(event.epoch, event.start))
+            elif isinstance(event, AppendBody):
+                assert event.offset == self.end
+                assert self.client.data_epoch == self.entries[-1].epoch
+                self.log += event.body
+        return events
+
+    def join(self, **changes: object) -> Event:
+        """Connect to a master; return how the two logs belong together."""
+        self.connect()
+        self.receive(CHALLENGE)
+        (event,) = self.receive(welcome_bytes(**changes))
+        return event
+
+
+def greeted() -> Follower:
+    follower = Follower()
+    follower.connect()
+    follower.receive(CHALLENGE)
+    return follower
+
+
+def challenged() -> Follower:
+    follower = Follower()
+    follower.connect()
+    return follower
+
+
+def attached(own: OwnLog | None = None) -> Follower:
+    follower = Follower(own)
+    assert isinstance(follower.join(), AttachLog)
+    return follower
+
+
+def ended() -> Follower:
+    follower = Follower(own_log(500, ()))
+    assert isinstance(follower.join(), NeedsFullCopy)
+    return follower
+
+
+def broken() -> Follower:
+    follower = attached()
+    with pytest.raises(OffsetMismatchError):
+        follower.receive(frame(5, b"x"))
+    return follower
+
+
+def test_the_diagram_names_every_state() -> None:
+    assert ha.fenced.client.__doc__ is not None
+    for state in FencedClientState:
+        assert state.name in ha.fenced.client.__doc__
+
+
+STATES: dict[str, Callable[[], Follower]] = {
+    "READY": Follower,
+    "CHALLENGED": challenged,
+    "GREETED": greeted,
+    "TRANSFER": attached,
+    "ENDED": ended,
+    "BROKEN": broken,
+}
+EVENTS: dict[str, Callable[[Follower], object]] = {
+    "connected": Follower.connect,
+    "CHALLENGE": lambda follower: follower.receive(CHALLENGE),
+    "WELCOME": lambda follower: follower.receive(welcome_bytes()),
+    "REFUSED": lambda follower: follower.receive(encode_message(Refused(reason="no"))),
+    "frame": lambda follower: follower.receive(frame(0, LOG[: STARTS[3]])),
+    "report": lambda follower: follower.client.report(0, 0),
+    "connection_lost": lambda follower: follower.client.connection_lost(),
+}
+TABLE: dict[tuple[str, str], str | type[HAError]] = {
+    ("READY", "connected"): "CHALLENGED",
+    ("READY", "connection_lost"): LocalHAError,
+    ("CHALLENGED", "CHALLENGE"): "GREETED",
+    ("CHALLENGED", "WELCOME"): HandshakeError,
+    ("CHALLENGED", "REFUSED"): LinkRefusedError,
+    ("CHALLENGED", "frame"): HandshakeError,
+    ("CHALLENGED", "connection_lost"): "READY",
+    ("GREETED", "CHALLENGE"): HandshakeError,
+    ("GREETED", "WELCOME"): "TRANSFER",
+    ("GREETED", "REFUSED"): LinkRefusedError,
+    ("GREETED", "frame"): HandshakeError,
+    ("GREETED", "connection_lost"): "READY",
+    ("TRANSFER", "CHALLENGE"): FrameError,
+    ("TRANSFER", "WELCOME"): FrameError,
+    ("TRANSFER", "REFUSED"): "TRANSFER",  # shorter than a header
+    ("TRANSFER", "frame"): "TRANSFER",
+    ("TRANSFER", "report"): "TRANSFER",
+    ("TRANSFER", "connection_lost"): "READY",
+    ("ENDED", "connection_lost"): "READY",
+    ("BROKEN", "connection_lost"): "READY",
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("event", EVENTS)
+def test_every_event_in_every_state(state: str, event: str) -> None:
+    follower = STATES[state]()
+    expected = TABLE.get((state, event), LocalHAError)
+    if isinstance(expected, str):
+        EVENTS[event](follower)
+        assert follower.client.state is FencedClientState[expected]
+    else:
+        with pytest.raises(expected):
+            EVENTS[event](follower)
+        after = "BROKEN" if issubclass(expected, RemoteHAError) else state
+        assert follower.client.state is FencedClientState[after]
+
+
+# Handshake
+
+
+def test_a_hello_says_who_asks_and_proves_it() -> None:
+    follower = Follower(own_log(0, (), promised=6))
+    follower.connect()
+    (event,) = follower.receive(CHALLENGE)
+    assert isinstance(event, SendHello)
+    found = decode_message(event.data, 4096)
+    assert found is not None
+    hello = found[0]
+    assert isinstance(hello, Hello)
+    assert is_proven(hello, "secret", "n-a", "n-b")
+    assert (hello.cluster, hello.group, hello.node) == ("C", "g", "b")
+    assert (hello.incarnation, hello.epoch, hello.nonce) == ("i-b", 6, "n-b")
+
+
+@pytest.mark.parametrize(
+    ("welcome", "error", "words"),
+    [
+        (welcome_bytes("guess"), HandshakeError, "another secret"),
+        (welcome_bytes(node="c"), HandshakeError, "'c' answers in the place of a"),
+        (welcome_bytes(epoch=6), MasterDeposedError, "serves epoch 6; epoch 7"),
+        (welcome_bytes(epoch=8), HandshakeError, "epoch 8 already"),
+        (welcome_bytes(epochs=()), HandshakeError, "does not end with 7"),
+        (welcome_bytes(epochs=ENTRIES[:2]), HandshakeError, "does not end with 7"),
+        (welcome_bytes(epochs=ENTRIES[::-1]), HandshakeError, "damaged"),
+        (welcome_bytes(log_end=THIRD - 1), HandshakeError, "beyond the end"),
+        (welcome_bytes(log_start=10**9), HandshakeError, "beyond the end"),
+        (welcome_bytes(log_start=100), HandshakeError, "within a file"),
+        (
+            encode_message(Refused(reason="bad\n\x1b[31m")),
+            LinkRefusedError,
+            r"refuses us: bad\?\?\[31m",
+        ),
+    ],
+)
+def test_a_master_that_is_not_the_one_to_follow_is_not_followed(
+    welcome: bytes, error: type[HAError], words: str
+) -> None:
+    follower = greeted()
+    with pytest.raises(error, match=words):
+        follower.receive(welcome)
+
+
+def test_a_master_below_the_promise_is_not_followed() -> None:
+    follower = Follower(own_log(0, (), promised=8))
+    with pytest.raises(MasterDeposedError, match="serves epoch 7; epoch 8"):
+        follower.join()
+
+
+@pytest.mark.parametrize(
+    ("challenge", "words"),
+    [
+        (Challenge(magic="SSH-2.0", nonce="n"), "not a node of a fenced group"),
+        (Challenge(version=2, nonce="n"), "version 2 of the link, this node 1"),
+        (Attach(offset=1), "not a node of a fenced group"),
+    ],
+)
+def test_what_is_no_master_is_not_greeted(challenge: Challenge | Attach, words: str) -> None:
+    with pytest.raises(HandshakeError, match=words):
+        challenged().receive(encode_message(challenge))
+
+
+# How the two logs belong together
+
+
+def test_an_empty_log_begins_where_the_masters_does() -> None:
+    event = Follower().join()
+    assert isinstance(event, AttachLog)
+    assert (event.offset, event.entries) == (0, ENTRIES[:1])
+
+
+def test_an_empty_log_begins_at_a_later_file_if_the_masters_first_ones_are_gone() -> None:
+    follower = Follower()
+    event = follower.join(log_start=FILE_SIZE_BYTES)
+    assert isinstance(event, AttachLog)
+    assert event.offset == FILE_SIZE_BYTES
+    assert event.entries == tuple(e for e in ENTRIES if e.start <= FILE_SIZE_BYTES)
+    end = STARTS[40]
+    follower.receive(frames(FILE_SIZE_BYTES, end, 500))
+    assert bytes(follower.log) == LOG[FILE_SIZE_BYTES:end]
+    assert follower.entries == ENTRIES
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 3])
+def test_a_log_that_is_a_part_of_the_masters_goes_on_where_it_ends(count: int) -> None:
+    """And adopts the epochs that begin where it ends, in which it has nothing yet."""
+    end = (STARTS[3], SECOND, STARTS[20], THIRD)[count]
+    own = tuple(entry for entry in ENTRIES if entry.start < end)
+    event = Follower(own_log(end, own)).join()
+    assert isinstance(event, AttachLog)
+    assert event.offset == end
+    assert event.entries == tuple(entry for entry in ENTRIES if entry.start <= end)
+    found = decode_message(event.data, 4096)
+    assert found == (Attach(offset=end), len(event.data))
+
+
+def test_an_epoch_of_our_own_in_which_nothing_was_written_gives_way() -> None:
+    event = Follower(own_log(THIRD, (*ENTRIES[:2], EpochEntry(6, THIRD)))).join()
+    assert isinstance(event, AttachLog)
+    assert event.entries == ENTRIES
+
+
+def test_a_tail_that_the_master_has_not_must_be_cut() -> None:
+    own = (*ENTRIES[:2], EpochEntry(6, STARTS[25]))
+    follower = Follower(own_log(STARTS[35], own, confirm=STARTS[25]))
+    assert follower.join() == NeedsTruncation(
+        cut=STARTS[25], end=STARTS[35], entries=ENTRIES[:2], master="a", epoch=7
+    )
+    assert follower.client.state is FencedClientState.ENDED
+
+
+def test_what_was_confirmed_is_never_cut() -> None:
+    own = (*ENTRIES[:2], EpochEntry(6, STARTS[25]))
+    event = Follower(own_log(STARTS[35], own, confirm=STARTS[25] + 1)).join()
+    assert isinstance(event, Diverged)
+    assert f"part at {STARTS[25]}" in event.reason
+
+
+def test_a_log_that_was_another_from_the_first_byte_on_is_cut_whole() -> None:
+    """Its master had reached nobody when one with an empty log took its place."""
+    event = Follower(own_log(STARTS[3], (EpochEntry(1, 0),))).join()
+    assert isinstance(event, NeedsTruncation)
+    assert event.cut == 0
+    assert event.entries == ENTRIES[:1]
+    confirmed = Follower(own_log(STARTS[3], (EpochEntry(1, 0),), confirm=1)).join()
+    assert isinstance(confirmed, Diverged)
+
+
+def test_an_epoch_with_two_beginnings_is_an_alarm() -> None:
+    event = Follower(own_log(THIRD, (EpochEntry(2, 0), EpochEntry(4, SECOND + 1)))).join()
+    assert isinstance(event, Diverged)
+    assert "epoch 4 begins at" in event.reason
+
+
+@pytest.mark.parametrize(
+    ("own", "changes", "words"),
+    [
+        (own_log(500, ()), {}, "no epoch in common"),
+        (own_log(500, (EpochEntry(1, 100),)), {}, "no epoch in common"),
+        (
+            own_log(STARTS[12], ENTRIES[:2]),
+            {"log_start": FILE_SIZE_BYTES},
+            f"begins at {FILE_SIZE_BYTES}",
+        ),
+    ],
+)
+def test_a_log_that_cannot_be_joined_has_to_be_copied_whole(
+    own: OwnLog, changes: dict[str, object], words: str
+) -> None:
+    event = Follower(own).join(**changes)
+    assert isinstance(event, NeedsFullCopy)
+    assert words in event.reason
+
+
+# Frames
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(40, 3000),
+    st.lists(st.integers(30, 2500), min_size=1, max_size=20),
+    st.integers(0, 59),
+)
+def test_whatever_the_cuts_the_logs_become_equal(
+    frame_bytes: int, reads: list[int], first: int
+) -> None:
+    end = STARTS[first]
+    own = own_log(end, tuple(entry for entry in ENTRIES if entry.start < end))
+    follower = attached(own)
+    wire = frames(end, len(LOG), frame_bytes)
+    position = 0
+    for size in cycle(reads):
+        if position >= len(wire):
+            break
+        follower.receive(wire[position : position + size])
+        position += size
+        assert bytes(follower.log) == LOG[: follower.end]
+        assert follower.end in (*STARTS, len(LOG))
+    assert bytes(follower.log) == LOG
+    assert follower.entries == ENTRIES
+
+
+def test_an_epoch_is_told_before_its_first_byte_and_behind_the_last_one_before_it() -> None:
+    events = attached().receive(frames(0, len(LOG), 4096))
+    told = [
+        (event.offset if isinstance(event, AppendBody) else event.epoch)
+        for event in events
+        if isinstance(event, AppendBody | BeginEpoch)
+    ]
+    assert told.index(4) == told.index(SECOND) - 1
+    assert told.index(7) == told.index(THIRD) - 1
+
+
+def test_a_heartbeat_brings_the_epoch_confirm_and_what_to_flush() -> None:
+    follower = attached(own_log(STARTS[20], ENTRIES[:2]))
+    assert (follower.client.confirm, follower.client.flush_wanted) == (THIRD, 0)
+    events = follower.receive(frames(STARTS[20], THIRD, 4096) + frame(THIRD, b""))
+    assert events[-1] == BeginEpoch(7, THIRD)
+    assert (follower.client.confirm, follower.client.flush_wanted) == (SECOND, THIRD)
+
+
+def test_a_report_carries_the_epoch_of_the_master() -> None:
+    assert decode_report(attached().client.report(50, 40), 0) == Report(7, 50, 40)
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [
+        (frame(STARTS[5], LOG[STARTS[5] : STARTS[6]]), OffsetMismatchError),
+        (frame(0, LOG[: STARTS[1]]), OffsetMismatchError),
+        (frame(STARTS[4], b"x" * 100), CorruptTransferError),
+        (frame(STARTS[4], b"", epoch=1, start=0), FrameError),
+        (frame(STARTS[4], b"", epoch=2, start=1), FrameError),
+        (frame(STARTS[4], b"", epoch=4, start=SECOND), FrameError),
+        (frame(STARTS[4], b"", epoch=8, start=STARTS[4]), FrameError),
+        (frame(STARTS[4], b"", epoch=2**31 - 1, start=STARTS[4]), FrameError),
+        (b"\xff" * 56, FrameError),
+    ],
+    ids=["gap", "again", "no record", "old", "other start", "early", "newer", "far", "noise"],
+)
+def test_good_frames_before_a_bad_one_count_and_nothing_of_the_bad_one(
+    bad: bytes, error: type[HAError]
+) -> None:
+    follower = attached()
+    with pytest.raises(error):
+        follower.receive(frames(0, STARTS[4], 300) + bad + frames(STARTS[4], STARTS[8], 300))
+    assert follower.client.state is FencedClientState.BROKEN
+    assert bytes(follower.log) == LOG[: STARTS[4]]
+    assert follower.entries == ENTRIES[:1]
+
+
+def test_an_epoch_that_begins_within_a_record_is_refused() -> None:
+    follower = attached()
+    wire = frame(0, LOG[: STARTS[1] + 20])
+    wire += frame(STARTS[1] + 20, LOG[STARTS[1] + 20 : STARTS[2]], epoch=5, start=STARTS[1] + 20)
+    with pytest.raises(FrameError, match="within a record"):
+        follower.receive(wire)
+    assert follower.end == STARTS[1]
+
+
+ONE_FRAME = frame(STARTS[1], LOG[STARTS[1] : STARTS[3]])
+
+
+@pytest.mark.parametrize("position", range(0, len(ONE_FRAME), 1))
+def test_a_bit_that_flips_on_the_wire_is_noticed_and_nothing_of_the_frame_counts(
+    position: int,
+) -> None:
+    follower = attached()
+    follower.receive(frame(0, LOG[: STARTS[1]]))
+    wire = bytearray(ONE_FRAME)
+    wire[position] ^= 1 << position % 8
+    with pytest.raises(FrameError):
+        follower.receive(bytes(wire))
+    assert follower.end == STARTS[1]
+
+
+@given(st.binary(min_size=FRAME_HEADER.size, max_size=300))
+def test_random_bytes_are_no_frame(data: bytes) -> None:
+    follower = attached()
+    with pytest.raises(RemoteHAError):
+        follower.receive(data)
+    assert not follower.log
+
+
+@given(st.binary(max_size=300), st.sampled_from(["CHALLENGED", "GREETED"]))
+def test_random_bytes_are_no_handshake(data: bytes, state: str) -> None:
+    follower = STATES[state]()
+    try:
+        assert follower.receive(data) == []
+    except RemoteHAError:
+        assert follower.client.state is FencedClientState.BROKEN
+
+
+@given(st.integers(0, 4000))
+def test_a_connection_that_is_lost_within_a_frame_leaves_whole_records(cut: int) -> None:
+    follower = attached()
+    follower.receive(frames(0, len(LOG), 1000)[:cut])
+    follower.client.connection_lost()
+    end = follower.end
+    assert end in STARTS
+    follower.own = own_log(end, follower.entries)
+    event = follower.join()
+    assert isinstance(event, AttachLog)
+    assert event.offset == end
+    follower.receive(frames(end, len(LOG), 1000))
+    assert bytes(follower.log) == LOG
+
+
+# Both engines
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 59), st.integers(40, 3000), st.integers(30, 500))
+def test_the_two_engines_understand_each_other(first: int, frame_bytes: int, cut: int) -> None:
+    end = STARTS[first]
+    bounds = LogBounds(0, len(LOG), SECOND)
+    master = FencedConnection(MASTER, "n-a")
+    follower = Follower(own_log(end, tuple(entry for entry in ENTRIES if entry.start < end)))
+    follower.connect()
+    (hello,) = follower.receive(master.challenge())
+    assert isinstance(hello, SendHello)
+    master.receive_data(hello.data)
+    introduced = master.next_event(bounds)
+    assert isinstance(introduced, Introduced)
+    (attach,) = follower.receive(introduced.reply)
+    assert isinstance(attach, AttachLog)
+    master.receive_data(attach.data)
+    assert master.next_event(bounds) == Attached(end)
+    wire = bytearray()
+    while master.next_offset < len(LOG):
+        start = master.next_offset
+        file_left = FILE_SIZE_BYTES - start % FILE_SIZE_BYTES
+        body = LOG[start : start + min(master.frame_bytes_max(), frame_bytes, file_left)]
+        wire += master.transfer(body, confirm=SECOND, flush_wanted=0) + body
+    for start in range(0, len(wire), cut):
+        follower.receive(bytes(wire[start : start + cut]))
+    assert bytes(follower.log) == LOG
+    assert follower.entries == ENTRIES
+    master.receive_data(follower.client.report(len(LOG), end))
+    master.next_event(bounds)
+    assert (master.written, master.flushed) == (len(LOG), end)

@@ -1,0 +1,371 @@
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import ha.fenced.connection
+from ha.classic.protocol import TRANSFER_BODY_BYTES_MAX
+from ha.errors import (
+    HAError,
+    HandshakeError,
+    LinkRefusedError,
+    LocalHAError,
+    RemoteHAError,
+    ReportBeyondSentError,
+    ReportError,
+    SlaveAheadError,
+    SlaveTooOldError,
+)
+from ha.fenced.connection import (
+    Acked,
+    Attached,
+    FencedConnection,
+    FencedConnectionState,
+    Introduced,
+    LinkMaster,
+    LogBounds,
+)
+from ha.fenced.epochs import EpochEntry
+from ha.fenced.protocol import (
+    ENVELOPE,
+    Attach,
+    Challenge,
+    FrameHeader,
+    HandshakeMessage,
+    Hello,
+    Refused,
+    Report,
+    Welcome,
+    decode_frame_header,
+    decode_message,
+    encode_message,
+    encode_report,
+    is_proven,
+    proven,
+)
+
+ENTRIES = (EpochEntry(2, 100), EpochEntry(4, 1000), EpochEntry(7, 1500))
+MASTER = LinkMaster(
+    cluster="C",
+    group="g",
+    name="a",
+    incarnation="i-a",
+    members=frozenset({"b", "c"}),
+    secret="secret",
+    epoch=7,
+    entries=ENTRIES,
+    file_size_bytes=4096,
+)
+LOG = LogBounds(start=50, end=2000, confirm=1900)
+HELLO = Hello(
+    cluster="C",
+    group="g",
+    node="b",
+    incarnation="i-b",
+    epoch=7,
+    file_size_bytes=4096,
+    nonce="n-b",
+)
+
+
+def read(data: bytes) -> HandshakeMessage:
+    found = decode_message(data, 1 << 20)
+    assert found is not None
+    assert found[1] == len(data)
+    return found[0]
+
+
+def new_connection() -> FencedConnection:
+    return FencedConnection(MASTER, "n-a")
+
+
+def hello_bytes(secret: str = "secret", **changes: object) -> bytes:
+    hello = msgspec.structs.replace(HELLO, **changes)
+    return encode_message(proven(hello, secret, "n-a", hello.nonce))
+
+
+def say(connection: FencedConnection, data: bytes) -> Introduced | Attached | Acked | None:
+    connection.receive_data(data)
+    return connection.next_event(LOG)
+
+
+def introduced() -> FencedConnection:
+    connection = new_connection()
+    assert isinstance(say(connection, hello_bytes()), Introduced)
+    return connection
+
+
+def attached(offset: int = 1200) -> FencedConnection:
+    connection = introduced()
+    assert say(connection, encode_message(Attach(offset=offset))) == Attached(offset)
+    return connection
+
+
+def closed() -> FencedConnection:
+    connection = attached()
+    connection.close()
+    return connection
+
+
+def test_the_diagram_names_every_state() -> None:
+    assert ha.fenced.connection.__doc__ is not None
+    for state in FencedConnectionState:
+        assert state.name in ha.fenced.connection.__doc__
+
+
+STATES: dict[str, Callable[[], FencedConnection]] = {
+    "WAIT_HELLO": new_connection,
+    "WAIT_ATTACH": introduced,
+    "TRANSFER": attached,
+    "CLOSED": closed,
+}
+EVENTS: dict[str, Callable[[FencedConnection], object]] = {
+    "HELLO": lambda connection: say(connection, hello_bytes()),
+    "bad HELLO": lambda connection: say(connection, hello_bytes("guess")),
+    "ATTACH": lambda connection: say(connection, encode_message(Attach(offset=1200))),
+    "report": lambda connection: say(connection, encode_report(Report(7, 1200, 0)) * 200),
+    "bad report": lambda connection: say(connection, encode_report(Report(7, 9999, 0)) * 200),
+    "transfer": lambda connection: connection.transfer(b"x", confirm=0, flush_wanted=0),
+    "heartbeat": lambda connection: connection.heartbeat(confirm=0, flush_wanted=0),
+    "close": FencedConnection.close,
+}
+TABLE: dict[tuple[str, str], str | type[HAError]] = {
+    ("WAIT_HELLO", "HELLO"): "WAIT_ATTACH",
+    ("WAIT_HELLO", "bad HELLO"): LinkRefusedError,
+    ("WAIT_HELLO", "ATTACH"): HandshakeError,
+    ("WAIT_HELLO", "report"): HandshakeError,
+    ("WAIT_HELLO", "bad report"): HandshakeError,
+    ("WAIT_HELLO", "transfer"): LocalHAError,
+    ("WAIT_HELLO", "heartbeat"): LocalHAError,
+    ("WAIT_HELLO", "close"): "CLOSED",
+    ("WAIT_ATTACH", "HELLO"): HandshakeError,
+    ("WAIT_ATTACH", "bad HELLO"): HandshakeError,
+    ("WAIT_ATTACH", "ATTACH"): "TRANSFER",
+    ("WAIT_ATTACH", "report"): HandshakeError,
+    ("WAIT_ATTACH", "bad report"): HandshakeError,
+    ("WAIT_ATTACH", "transfer"): LocalHAError,
+    ("WAIT_ATTACH", "heartbeat"): LocalHAError,
+    ("WAIT_ATTACH", "close"): "CLOSED",
+    ("TRANSFER", "HELLO"): ReportError,
+    ("TRANSFER", "bad HELLO"): ReportError,
+    ("TRANSFER", "ATTACH"): ReportError,
+    ("TRANSFER", "report"): "TRANSFER",
+    ("TRANSFER", "bad report"): ReportBeyondSentError,
+    ("TRANSFER", "transfer"): "TRANSFER",
+    ("TRANSFER", "heartbeat"): "TRANSFER",
+    ("TRANSFER", "close"): "CLOSED",
+    ("CLOSED", "HELLO"): "CLOSED",
+    ("CLOSED", "bad HELLO"): "CLOSED",
+    ("CLOSED", "ATTACH"): "CLOSED",
+    ("CLOSED", "report"): "CLOSED",
+    ("CLOSED", "bad report"): "CLOSED",
+    ("CLOSED", "transfer"): LocalHAError,
+    ("CLOSED", "heartbeat"): LocalHAError,
+    ("CLOSED", "close"): "CLOSED",
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+@pytest.mark.parametrize("event", EVENTS)
+def test_every_event_in_every_state(state: str, event: str) -> None:
+    connection = STATES[state]()
+    expected = TABLE[state, event]
+    if isinstance(expected, str):
+        EVENTS[event](connection)
+        assert connection.state is FencedConnectionState[expected]
+    else:
+        with pytest.raises(expected):
+            EVENTS[event](connection)
+        after = "CLOSED" if issubclass(expected, RemoteHAError) else state
+        assert connection.state is FencedConnectionState[after]
+
+
+# Handshake
+
+
+def test_the_master_speaks_first() -> None:
+    assert read(new_connection().challenge()) == Challenge(nonce="n-a")
+
+
+def test_a_welcome_says_what_a_follower_needs_and_proves_it() -> None:
+    event = say(new_connection(), hello_bytes())
+    assert isinstance(event, Introduced)
+    assert (event.name, event.incarnation) == ("b", "i-b")
+    welcome = read(event.reply)
+    assert isinstance(welcome, Welcome)
+    assert is_proven(welcome, "secret", "n-a", "n-b")
+    assert (welcome.epoch, welcome.node, welcome.epochs) == (7, "a", ENTRIES)
+    assert (welcome.log_start, welcome.log_end, welcome.confirm) == (50, 2000, 1900)
+
+
+@pytest.mark.parametrize(
+    ("hello", "words"),
+    [
+        (hello_bytes(version=0), "version of the link 0 is not that of a, 1"),
+        (hello_bytes(cluster="D"), "cluster 'D' is not that of a, 'C'"),
+        (hello_bytes(group="h"), "group 'h' is not that of a, 'g'"),
+        (hello_bytes("guess"), "another secret"),
+        (hello_bytes(node="x"), "'x' is not another node of group g"),
+        (hello_bytes(node="a"), "'a' is not another node of group g"),
+        (hello_bytes(file_size_bytes=8192), "8192 bytes, those of a 4096"),
+        (hello_bytes(epoch=8), "promised epoch 8, a is the master of epoch 7"),
+    ],
+)
+def test_who_is_not_served_is_told_why(hello: bytes, words: str) -> None:
+    connection = new_connection()
+    with pytest.raises(LinkRefusedError, match=words):
+        say(connection, hello)
+    refused = read(connection.farewell)
+    assert isinstance(refused, Refused)
+    assert words in refused.reason
+    assert connection.name == ""
+
+
+def test_a_hello_that_was_overheard_is_worth_nothing() -> None:
+    """The number used once is another one on the next connection."""
+    with pytest.raises(LinkRefusedError, match="another secret"):
+        say(FencedConnection(MASTER, "n-a2"), hello_bytes())
+
+
+def test_a_stranger_cannot_have_much_read() -> None:
+    connection = new_connection()
+    with pytest.raises(HandshakeError, match="at most 4096"):
+        say(connection, ENVELOPE.pack(4097, 0))
+
+
+@given(st.binary(max_size=200), st.sampled_from(["WAIT_HELLO", "WAIT_ATTACH", "TRANSFER"]))
+def test_random_bytes_change_nothing(data: bytes, state: str) -> None:
+    connection = STATES[state]()
+    before = connection.next_offset, connection.written, connection.flushed
+    try:
+        for start in range(0, len(data), 7):
+            assert say(connection, data[start : start + 7]) is None
+    except RemoteHAError:
+        assert connection.state is FencedConnectionState.CLOSED
+    assert (connection.next_offset, connection.written, connection.flushed) == before
+
+
+@pytest.mark.parametrize(
+    ("offset", "error"), [(2001, SlaveAheadError), (49, SlaveTooOldError), (0, SlaveTooOldError)]
+)
+def test_a_follower_attaches_within_the_log_only(offset: int, error: type[HAError]) -> None:
+    with pytest.raises(error):
+        attached(offset)
+
+
+def test_whatever_the_cuts_a_follower_is_understood() -> None:
+    wire = hello_bytes() + encode_message(Attach(offset=1200))
+    wire += encode_report(Report(7, 1200, 1100)) + encode_report(Report(7, 1200, 1150))
+    for size in (1, 3, 7, 50, 1000):
+        connection = new_connection()
+        events = []
+        for start in range(0, len(wire), size):
+            connection.receive_data(wire[start : start + size])
+            while (event := connection.next_event(LOG)) is not None:
+                events.append(event)
+        assert isinstance(events[0], Introduced)
+        assert events[1] == Attached(1200)
+        assert events[-1] == Acked(1200, 1150)
+
+
+# Frames
+
+
+def sent(connection: FencedConnection, size: int) -> tuple[FrameHeader, int]:
+    """Send so much as one frame; return its header and how much was allowed."""
+    allowed = connection.frame_bytes_max()
+    body = bytes(min(size, allowed))
+    wire = connection.transfer(body, confirm=1800, flush_wanted=1700)
+    header, _, _ = decode_frame_header(wire, 0)
+    return header, allowed
+
+
+def test_every_frame_has_the_epoch_of_its_bytes_and_none_crosses_an_epoch() -> None:
+    connection = attached(60)
+    seen = []
+    while connection.next_offset < 2000:
+        header, _ = sent(connection, 300)
+        seen.append((header.offset, header.size, header.epoch, header.epoch_start))
+    assert seen == [
+        (60, 40, 0, 0),
+        *((offset, 300, 2, 100) for offset in (100, 400, 700)),
+        (1000, 300, 4, 1000),
+        (1300, 200, 4, 1000),
+        (1500, 300, 7, 1500),
+        (1800, 300, 7, 1500),
+    ]
+
+
+def test_a_frame_says_what_is_confirmed_and_what_shall_be_flushed() -> None:
+    connection = attached()
+    header, _ = sent(connection, 10)
+    assert (header.confirm, header.flush_wanted) == (1800, 1700)
+    assert (connection.sent_confirm, connection.sent_flush_wanted) == (1800, 1700)
+    header, _, _ = decode_frame_header(connection.heartbeat(confirm=1900, flush_wanted=1950), 0)
+    assert header == FrameHeader(0, 1210, 4, 1000, 1900, 1950)
+    assert connection.next_offset == 1210
+
+
+def test_a_heartbeat_at_the_end_names_the_epoch_in_which_nothing_was_written_yet() -> None:
+    connection = attached(1400)
+    assert connection.has_untold_epoch
+    sent(connection, 100)
+    assert connection.has_untold_epoch
+    header, _, _ = decode_frame_header(connection.heartbeat(confirm=0, flush_wanted=0), 0)
+    assert (header.offset, header.epoch, header.epoch_start) == (1500, 7, 1500)
+    assert not connection.has_untold_epoch
+
+
+def test_a_frame_across_an_epoch_or_without_a_body_or_too_large_is_a_bug_of_ours() -> None:
+    for offset, size in ((1400, 101), (1400, 0), (1500, TRANSFER_BODY_BYTES_MAX + 1)):
+        with pytest.raises(LocalHAError, match="is not allowed"):
+            attached(offset).transfer(bytes(size), confirm=0, flush_wanted=0)
+
+
+# Reports
+
+
+def test_of_reports_that_arrive_together_the_last_one_counts() -> None:
+    connection = attached(1200)
+    sent(connection, 100)
+    wire = b"".join(encode_report(Report(7, 1200 + n, 1100 + n)) for n in (0, 50, 100))
+    assert say(connection, wire) == Acked(1300, 1200)
+    assert (connection.written, connection.flushed) == (1300, 1200)
+    assert connection.next_event(LOG) is None
+
+
+def test_a_follower_with_an_empty_log_reports_nothing_yet() -> None:
+    """It attaches where the master's log begins, and has not a byte before it got one."""
+    assert say(attached(50), encode_report(Report(7, 0, 0))) == Acked(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("report", "words"),
+    [
+        (Report(7, 1301, 0), "1301, but only bytes below 1300"),
+        (Report(7, 2**62, 0), "only bytes below 1300"),
+        (Report(6, 1300, 0), "for epoch 6 where 7"),
+        (Report(8, 1300, 0), "for epoch 8 where 7"),
+        (Report(7, 1249, 1100), "1249 written and 1100 flushed after 1250 and 1100"),
+        (Report(7, 1250, 1099), "1250 written and 1099 flushed after 1250 and 1100"),
+        (Report(7, -1, -1), "written -1"),
+        (Report(7, 1260, 1261), "flushed 1261"),
+    ],
+)
+def test_a_report_that_cannot_be_true_ends_the_connection_and_does_not_count(
+    report: Report, words: str
+) -> None:
+    connection = attached(1200)
+    sent(connection, 100)
+    assert say(connection, encode_report(Report(7, 1250, 1100))) == Acked(1250, 1100)
+    with pytest.raises(RemoteHAError, match=words):
+        say(connection, encode_report(report))
+    assert connection.state is FencedConnectionState.CLOSED
+    assert (connection.written, connection.flushed) == (1250, 1100)
+    assert say(connection, encode_report(Report(7, 1300, 1300))) is None
+
+
+def test_what_a_closed_connection_says_is_ignored() -> None:
+    assert say(closed(), encode_report(Report(7, 1200, 1200))) is None

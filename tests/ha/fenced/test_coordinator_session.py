@@ -1,0 +1,233 @@
+"""Lease, record and view of one node, against a coordinator that misbehaves."""
+
+from __future__ import annotations
+
+import random
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from ha.fenced.coordinator_session import CALL_SECONDS_MAX, CoordinatorSession, limited
+from tandem.coordinator.interface import CoordinatorUnavailableError, Put
+from tandem.wire.group_state import NodeRecord, decode_node, encode_record
+from tests.ha.fenced_world import COORDINATOR_IP, IPS, KEYS, fenced_config
+from tests.support.simulated_coordinator import SimulatedCoordinator
+from tests.support.simulated_network import SimulatedNetwork
+from tests.support.virtual_clock import Timeline
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from trio.testing import MockClock
+
+    from ha.fenced.election import GroupView
+
+
+class Node:
+    """A session, and what it told."""
+
+    def __init__(self, session_name: str = "s1") -> None:
+        self.timeline = Timeline()
+        self.network = SimulatedNetwork(self.timeline, random.Random(1))
+        self.coordinator = SimulatedCoordinator(COORDINATOR_IP, self.network, random.Random(2))
+        self.machine = self.network.machine(IPS["a"])
+        self.client = self.coordinator.client(self.machine)
+        self.end = 0
+        self.trouble = ""
+        self.views: list[GroupView] = []
+        self.lost: list[str] = []
+        self.session = CoordinatorSession(
+            fenced_config("a"),
+            self.client,
+            session=session_name,
+            boottime=trio.current_time,
+            describe=self.describe,
+            on_view=self.views.append,
+            on_lost=self.lost.append,
+        )
+
+    def describe(self) -> NodeRecord:
+        return NodeRecord(
+            node="a",
+            session=self.session.session,
+            incarnation="a1",
+            epoch=0,
+            end=self.end,
+            trouble=self.trouble,
+        )
+
+    @property
+    def record(self) -> NodeRecord | None:
+        item = self.coordinator.item(KEYS.node("a"))
+        return decode_node(item.value) if item else None
+
+    async def registered(self) -> None:
+        with trio.fail_after(30):
+            while self.session.lease is None:
+                await self.session.changed.wait()
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[Node]:
+    node = Node()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(node.timeline.run)
+        nursery.start_soon(node.session.run)
+        yield node
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_node_registers_and_stays_registered(autojump_clock: MockClock) -> None:
+    async with running() as node:
+        await node.registered()
+        assert node.record == node.describe()
+        await trio.sleep(60)
+        assert node.session.holds()
+        assert node.record is not None
+        assert node.lost == []
+
+
+async def test_a_change_is_known_long_before_the_next_poll(autojump_clock: MockClock) -> None:
+    async with running() as node:
+        await node.registered()
+        await trio.sleep(3)
+        count = len(node.views)
+        await node.client.transact([], [Put(f"{KEYS.prefix}other", b"x")])
+        await trio.sleep(0.05)
+        assert len(node.views) == count + 1
+
+
+async def test_without_a_watch_polling_finds_it(autojump_clock: MockClock) -> None:
+    async with running() as node:
+        await node.registered()
+        node.coordinator.watch_delay_seconds = 1000.0
+        await trio.sleep(3)
+        count = len(node.views)
+        await node.client.transact([], [Put(f"{KEYS.prefix}other", b"x")])
+        await trio.sleep(1.1)
+        assert len(node.views) == count + 1
+
+
+async def test_what_is_known_never_goes_back(autojump_clock: MockClock) -> None:
+    async with running() as node:
+        await node.registered()
+        for number in range(20):
+            await node.client.transact([], [Put(f"{KEYS.prefix}other", b"%d" % number)])
+        await trio.sleep(2)
+        revisions = [view.revision for view in node.views]
+        assert revisions == sorted(set(revisions))
+
+
+async def test_a_record_of_another_process_is_waited_out(autojump_clock: MockClock) -> None:
+    node = Node()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(node.timeline.run)
+        lease = await node.client.grant(5)
+        before = NodeRecord(node="a", session="s0", incarnation="a1", epoch=0, end=0)
+        await node.client.transact([], [Put(KEYS.node("a"), encode_record(before), lease.lease_id)])
+        nursery.start_soon(node.session.run)
+        await trio.sleep(3)
+        assert node.session.lease is None
+        assert node.record == before
+        await node.registered()
+        assert node.record == node.describe()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_lost_answer_to_the_registration_does_not_lock_us_out(
+    autojump_clock: MockClock,
+) -> None:
+    node = Node()
+    node.coordinator.lost_replies[IPS["a"]] = 4
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(node.timeline.run)
+        nursery.start_soon(node.session.run)
+        await node.registered()
+        await trio.sleep(10)
+        assert node.session.holds()
+        assert node.record == node.describe()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_lease_that_ends_is_told_and_taken_anew(autojump_clock: MockClock) -> None:
+    async with running() as node:
+        await node.registered()
+        node.coordinator.revoke_leases_of(KEYS.node("a"))
+        await trio.sleep(0.1)
+        assert len(node.lost) == 1
+        await node.registered()
+        assert node.record == node.describe()
+        assert node.session.holds()
+
+
+async def test_without_answers_the_lease_cannot_be_relied_on(autojump_clock: MockClock) -> None:
+    async with running() as node:
+        await node.registered()
+        node.network.stall(IPS["a"], COORDINATOR_IP)
+        await trio.sleep(4.6)
+        assert not node.session.holds()
+        node.network.heal_all()
+        await trio.sleep(3)
+        assert node.session.holds()
+
+
+async def test_one_lost_keep_alive_does_no_harm(autojump_clock: MockClock) -> None:
+    async with running() as node:
+        await node.registered()
+        for _ in range(20):
+            node.coordinator.lost_replies[IPS["a"]] = 1
+            await trio.sleep(3)
+            assert node.session.holds()
+
+
+async def test_the_record_is_kept_roughly_true_and_troubles_are_told_at_once(
+    autojump_clock: MockClock,
+) -> None:
+    async with running() as node:
+        await node.registered()
+        node.end = 4096
+        await trio.sleep(4)
+        assert node.record is not None
+        assert node.record.end == 4096
+        node.trouble = "a sync failed"
+        await trio.sleep(0.5)
+        assert node.record.trouble == "a sync failed"
+
+
+async def test_a_coordinator_that_was_set_back_is_believed_after_the_lease_was_given_up(
+    autojump_clock: MockClock,
+) -> None:
+    async with running() as node:
+        image = node.coordinator.store.image()
+        await node.registered()
+        for number in range(5):
+            await node.client.transact([], [Put(f"{KEYS.prefix}other", b"%d" % number)])
+        await trio.sleep(2)
+        known = node.session.view
+        assert known is not None
+        node.coordinator.restore(image)
+        await trio.sleep(3)
+        assert len(node.lost) == 1
+        assert node.session.view is not None
+        assert node.session.view.revision < known.revision
+        assert node.session.holds()
+        assert node.record == node.describe()
+
+
+async def test_closing_ends_what_hangs_on_the_lease(autojump_clock: MockClock) -> None:
+    async with running() as node:
+        await node.registered()
+        await node.session.close()
+        assert node.record is None
+
+
+async def test_an_answer_is_not_waited_for_for_ever(autojump_clock: MockClock) -> None:
+    async def no_answer() -> None:
+        await trio.sleep_forever()
+
+    began = trio.current_time()
+    with pytest.raises(CoordinatorUnavailableError, match="no answer within 2 s"):
+        await limited(no_answer())
+    assert trio.current_time() - began == CALL_SECONDS_MAX

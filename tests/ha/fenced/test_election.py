@@ -1,0 +1,348 @@
+"""Who may become master: every state of the records against every state of a node."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ha.fenced.election import (
+    Bootstrap,
+    Decision,
+    Disown,
+    Election,
+    Follow,
+    GroupView,
+    OwnFacts,
+    Refuse,
+    Run,
+    Wait,
+    ranked,
+    read_view,
+    state_if_won,
+    why_switched,
+)
+from tandem.coordinator.interface import KeyValue, Snapshot
+from tandem.wire.group_state import (
+    GroupKeys,
+    GroupState,
+    LeaderRecord,
+    MalformedGroupRecordError,
+    NodeRecord,
+    encode_record,
+)
+
+NAMES = ("a", "b", "c")
+STATE = GroupState(epoch=5, master="a", isr={name: f"{name}1" for name in NAMES}, min_isr=2)
+LEADER = LeaderRecord(node="a", session="s-a", epoch=5)
+
+
+def node(name: str, *, epoch: int = 5, end: int = 1000, **changes: object) -> NodeRecord:
+    record = NodeRecord(
+        node=name, session=f"s-{name}", incarnation=f"{name}1", epoch=epoch, end=end
+    )
+    return msgspec.structs.replace(record, **changes)
+
+
+def view(
+    state: GroupState | None = STATE,
+    leader: LeaderRecord | None = None,
+    *nodes: NodeRecord,
+) -> GroupView:
+    present = nodes or tuple(node(name) for name in NAMES)
+    return GroupView(
+        revision=9, state=state, leader=leader, nodes={record.node: record for record in present}
+    )
+
+
+def own(
+    name: str = "b",
+    **changes: Any,  # noqa: ANN401 - fields of OwnFacts
+) -> OwnFacts:
+    facts = OwnFacts(
+        name=name,
+        session=f"s-{name}",
+        incarnation=f"{name}1",
+        log_epoch=5,
+        log_end=1000,
+        promised=5,
+        trouble="",
+        members=NAMES,
+        min_isr=2,
+    )
+    return msgspec.structs.replace(facts, **changes)
+
+
+EMPTY: dict[str, Any] = {"log_epoch": 0, "log_end": 0, "promised": 0}
+
+
+def decide(group: GroupView, facts: OwnFacts, now: float = 100.0) -> Decision:
+    return Election().decide(group, facts, now)
+
+
+# following
+
+
+def test_the_leader_of_the_recorded_epoch_is_followed() -> None:
+    assert decide(view(STATE, LEADER), own()) == Follow("a", 5)
+
+
+def test_also_by_a_node_that_could_not_be_elected() -> None:
+    group = view(STATE, LEADER)
+    assert decide(group, own(incarnation="b2", trouble="disk full")) == Follow("a", 5)
+    assert decide(group, own("d", **EMPTY)) == Follow("a", 5)
+
+
+def test_an_epoch_below_the_promise_is_not_followed() -> None:
+    decision = decide(view(STATE, LEADER), own(promised=6))
+    assert isinstance(decision, Wait)
+    assert "promised 6" in decision.why
+
+
+def test_a_leader_that_does_not_fit_the_state_is_not_followed() -> None:
+    for leader in (
+        LeaderRecord(node="a", session="s-a", epoch=4),
+        LeaderRecord(node="c", session="s-c", epoch=5),
+    ):
+        decision = decide(view(STATE, leader), own())
+        assert isinstance(decision, Wait)
+        assert "do not fit" in decision.why
+
+
+def test_an_earlier_life_of_ours_is_waited_out() -> None:
+    decision = decide(view(STATE, LEADER), own("a", session="s-new"))
+    assert isinstance(decision, Wait)
+    assert "earlier life" in decision.why
+
+
+def test_a_leader_record_of_ours_that_came_late_is_given_up() -> None:
+    assert decide(view(STATE, LEADER), own("a")) == Disown()
+
+
+# running
+
+
+def test_a_member_runs_for_the_next_epoch_when_there_is_no_leader() -> None:
+    assert decide(view(), own()) == Run(6)
+
+
+def test_a_candidate_that_has_promised_its_epoch_runs_again() -> None:
+    assert decide(view(), own(promised=6)) == Run(6)
+
+
+def test_the_old_master_runs_like_anyone_else() -> None:
+    assert decide(view(), own("a")) == Run(6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"name": "d"}, "not in the in-sync set"),
+        ({"incarnation": "b2"}, "has lost what it had acknowledged"),
+        ({"trouble": "a sync failed"}, "a sync failed"),
+    ],
+)
+def test_who_may_lack_something_does_not_run(changes: dict[str, str], why: str) -> None:
+    decision = decide(view(), own(**changes))
+    assert isinstance(decision, Wait)
+    assert why in decision.why
+
+
+@pytest.mark.parametrize("changes", [{"log_epoch": 6}, {"promised": 7}, {"seen": (5, 1)}])
+@pytest.mark.parametrize("leader", [None, LEADER])
+def test_records_older_than_the_log_are_not_believed(
+    changes: dict[str, Any], leader: LeaderRecord | None
+) -> None:
+    decision = decide(view(STATE, leader), own(**changes))
+    assert isinstance(decision, Refuse)
+    assert "recover-group" in decision.why
+
+
+def test_one_that_has_resigned_stands_back_unless_nobody_wins() -> None:
+    election = Election()
+    election.resigned(until=130.0)
+    assert election.decide(view(), own(), 100.0) == Wait(
+        "this node has resigned and leaves the field to others", 103.0
+    )
+    assert election.decide(view(), own(), 103.0) == Run(6)
+
+
+def test_one_that_has_resigned_runs_if_an_operator_wants_it() -> None:
+    election = Election()
+    election.resigned(until=130.0)
+    state = msgspec.structs.replace(STATE, preferred="b")
+    assert election.decide(view(state), own("b"), 100.0) == Run(6)
+
+
+def test_one_that_has_resigned_stands_back_again_if_another_was_master_meanwhile() -> None:
+    election = Election()
+    election.resigned(until=130.0)
+    election.decide(view(), own(), 100.0)
+    assert election.decide(view(STATE, LEADER), own(), 104.0) == Follow("a", 5)
+    assert isinstance(election.decide(view(), own(), 110.0), Wait)
+    assert election.decide(view(), own(), 131.0) == Run(6)
+
+
+def test_others_hold_back_for_a_second_for_the_preferred_node() -> None:
+    state = msgspec.structs.replace(STATE, preferred="c")
+    election = Election()
+    assert isinstance(election.decide(view(state), own(), 100.0), Wait)
+    assert election.decide(view(state), own(), 101.0) == Run(6)
+    assert decide(view(state), own("c")) == Run(6)
+
+
+def test_a_preferred_node_that_cannot_win_is_not_waited_for() -> None:
+    state = msgspec.structs.replace(STATE, preferred="c")
+    assert decide(view(state, None, node("b")), own()) == Run(6)
+    assert decide(view(state, None, node("b"), node("c", trouble="full")), own()) == Run(6)
+
+
+def test_the_longest_log_goes_first() -> None:
+    nodes = (node("a", epoch=4, end=9000), node("b", end=10), node("c", end=20))
+    group = view(STATE, None, *nodes)
+    assert ranked(STATE, group.nodes) == ["c", "b", "a"]
+    turns = {name: Election().turn(group, own(name), 100.0) for name in NAMES}
+    assert turns == {"c": 100.0, "b": 100.15, "a": 100.3}
+
+
+@pytest.mark.parametrize("lead", [1, 2**31 - 1, 2**31, 3_000_000_000, 2**32, 2**40])
+def test_lengths_are_compared_beyond_what_an_int_holds(lead: int) -> None:
+    """RocketMQ narrows the difference of two offsets to an int: the shorter log can win."""
+    nodes = (node("a", end=2_000_000_000), node("b", end=2_000_000_000 + lead))
+    assert ranked(STATE, view(STATE, None, *nodes).nodes) == ["b", "a"]
+
+
+def test_the_preferred_node_need_not_wait_for_longer_logs() -> None:
+    state = msgspec.structs.replace(STATE, preferred="c")
+    group = view(state, None, node("a"), node("b"), node("c", end=20))
+    assert Election().turn(group, own("c"), 100.0) == 100.0
+
+
+def test_only_who_can_win_is_ranked() -> None:
+    nodes = (node("a", incarnation="a2"), node("b", trouble="full"), node("c"), node("d"))
+    assert ranked(STATE, view(STATE, None, *nodes).nodes) == ["c"]
+
+
+# winning
+
+
+def test_the_new_set_is_the_members_that_live() -> None:
+    won = state_if_won(
+        STATE, view(STATE, None, node("b"), node("c")).nodes, own(), reason="r", wall_clock_ms=7
+    )
+    assert won == GroupState(
+        epoch=6,
+        master="b",
+        isr={"b": "b1", "c": "c1"},
+        min_isr=2,
+        reason="r",
+        switched_at_ms=7,
+        previous_master="a",
+    )
+
+
+def test_the_new_set_is_never_below_the_minimum_if_the_old_was_not() -> None:
+    nodes = view(STATE, None, node("b"), node("c", incarnation="c2")).nodes
+    won = state_if_won(STATE, nodes, own(), reason="", wall_clock_ms=0)
+    assert won.isr == {"b": "b1", "a": "a1"}
+    won = state_if_won(STATE, nodes, own(min_isr=3), reason="", wall_clock_ms=0)
+    assert won.isr == STATE.isr
+
+
+def test_nobody_joins_the_set_by_an_election() -> None:
+    nodes = view(STATE, None, node("b"), node("d")).nodes
+    won = state_if_won(STATE, nodes, own(min_isr=1), reason="", wall_clock_ms=0)
+    assert won.isr == {"b": "b1"}
+
+
+@given(
+    st.sets(st.sampled_from(NAMES)).map(lambda names: names | {"b"}),
+    st.dictionaries(st.sampled_from("abcd"), st.booleans()),
+    st.integers(1, 4),
+)
+def test_a_new_set_is_a_part_of_the_old_one_with_enough_members(
+    members: set[str], alive: dict[str, bool], min_isr: int
+) -> None:
+    state = msgspec.structs.replace(STATE, isr={name: f"{name}1" for name in members})
+    nodes = {
+        name: node(name, incarnation=f"{name}1" if same else f"{name}2")
+        for name, same in alive.items()
+    }
+    won = state_if_won(state, nodes, own(min_isr=min_isr), reason="", wall_clock_ms=0)
+    assert won.isr.items() <= state.isr.items()
+    assert won.isr["b"] == "b1"
+    assert len(won.isr) >= min(min_isr, len(state.isr))
+
+
+def test_the_reason_of_a_switch_is_told() -> None:
+    replace = msgspec.structs.replace
+    assert why_switched(STATE, "b") == "the lease of a ended"
+    assert why_switched(replace(STATE, preferred="b"), "b") == "an operator promoted b"
+    resigned = replace(STATE, reason="a stepped down: its disk is full")
+    assert why_switched(resigned, "b") == "a stepped down: its disk is full"
+    recovered = replace(STATE, master="", reason="recovered by an operator")
+    assert why_switched(recovered, "b") == "recovered by an operator"
+
+
+# beginning
+
+
+def test_a_new_group_begins_when_all_its_nodes_are_there_and_empty() -> None:
+    group = view(None, None, *(node(name, epoch=0, end=0) for name in NAMES))
+    decision = decide(group, own(**EMPTY))
+    assert isinstance(decision, Bootstrap)
+    assert decision.state.isr == {"a": "a1", "b": "b1", "c": "c1"}
+    assert (decision.state.epoch, decision.state.master) == (0, "")
+
+
+def test_a_new_group_waits_for_all_its_nodes() -> None:
+    decision = decide(view(None, None, node("b", epoch=0, end=0)), own(**EMPTY))
+    assert isinstance(decision, Wait)
+    assert decision.why.startswith("waiting for a, c to register")
+
+
+@pytest.mark.parametrize("changes", [{"log_end": 5}, {"log_epoch": 1}, {"promised": 1}])
+def test_a_node_with_a_history_does_not_begin_a_group(changes: dict[str, Any]) -> None:
+    group = view(None, None, *(node(name, epoch=0, end=0) for name in NAMES))
+    decision = decide(group, own(**{**EMPTY, **changes}))
+    assert isinstance(decision, Refuse)
+    assert "recover-group" in decision.why
+
+
+@pytest.mark.parametrize("changes", [{"end": 5}, {"epoch": 1}, {"promised": 1}])
+def test_an_empty_node_does_not_begin_a_group_beside_one_with_a_history(
+    changes: dict[str, Any],
+) -> None:
+    others = [node(name, epoch=0, end=0) for name in ("a", "b")]
+    third = msgspec.structs.replace(node("c", epoch=0, end=0), **changes)
+    assert isinstance(decide(view(None, None, *others, third), own(**EMPTY)), Refuse)
+
+
+# reading
+
+
+def test_a_snapshot_is_decoded() -> None:
+    keys = GroupKeys("cluster", "broker-a")
+    records: dict[str, GroupState | LeaderRecord | NodeRecord] = {
+        keys.state: STATE,
+        keys.leader: LEADER,
+        keys.node("a"): node("a"),
+    }
+    values = {
+        key: KeyValue(key, encode_record(record), 1, number, 0)
+        for number, (key, record) in enumerate(records.items(), start=5)
+    }
+    read = read_view(Snapshot(8, values), keys)
+    assert (read.state, read.leader, read.nodes) == (STATE, LEADER, {"a": node("a")})
+    assert (read.state_revision, read.leader_revision, read.node_revisions) == (5, 6, {"a": 7})
+
+
+def test_no_keys_are_an_empty_view() -> None:
+    assert read_view(Snapshot(3, {}), GroupKeys("c", "g")) == GroupView(revision=3)
+
+
+def test_a_foreign_record_is_refused() -> None:
+    keys = GroupKeys("c", "g")
+    with pytest.raises(MalformedGroupRecordError):
+        read_view(Snapshot(3, {keys.state: KeyValue(keys.state, b"[]", 1, 1, 0)}), keys)

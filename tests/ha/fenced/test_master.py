@@ -1,0 +1,316 @@
+"""One mastership, with its store, and followers that say what a test wants them to say."""
+
+from __future__ import annotations
+
+import random
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+import trio
+import trio.testing
+
+from ha.fenced.config import AckLevel
+from ha.fenced.election import GroupView
+from ha.fenced.epoch_file import EpochFile
+from ha.fenced.events import AckDecided, ConfirmAdvanced, HAEvent, IsrChanged, IsrChanging
+from ha.fenced.lease import LeaseDeadline
+from ha.fenced.master import FencedMaster, Won
+from store import PutMessage, PutMessageStatus
+from tandem.coordinator.interface import CoordinatorUnavailableError, Put, TransactionResult
+from tandem.wire.group_state import GroupState, LeaderRecord, NodeRecord, decode_state
+from tests.ha.fenced.test_candidacy import Desk
+from tests.ha.fenced_world import FencedWorld, fenced_config
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from trio.testing import MockClock
+
+    from tandem.coordinator.interface import Compare, Delete
+
+STATE = GroupState(epoch=6, master="a", isr={"a": "a1", "b": "b1", "c": "c1"}, min_isr=2)
+LEADER = LeaderRecord(node="a", session="s-a", epoch=6)
+OK, LATE = PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_SLAVE_TIMEOUT
+
+
+class Session(Desk):
+    """Takes every change of the in-sync set, unless it is told to lose answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loses_answers = False
+        self.lease = LeaseDeadline(5, trio.current_time())
+        self.truth = self.view = GroupView(
+            revision=20,
+            state=STATE,
+            state_revision=20,
+            leader=LEADER,
+            leader_revision=20,
+            nodes={
+                name: NodeRecord(
+                    node=name, session=f"s-{name}", incarnation=f"{name}1", epoch=6, end=0
+                )
+                for name in ("a", "b", "c")
+            },
+        )
+
+    async def transact(
+        self, compares: Sequence[Compare], operations: Sequence[Put | Delete]
+    ) -> TransactionResult:
+        await trio.sleep(0.01)
+        if self.loses_answers:
+            raise CoordinatorUnavailableError("no answer")
+        revision = self.truth.revision + 1
+        assert isinstance(operations[0], Put)
+        state = decode_state(operations[0].value)
+        self.truth = msgspec.structs.replace(
+            self.truth, revision=revision, state=state, state_revision=revision
+        )
+        return TransactionResult(succeeded=True, revision=revision)
+
+
+class Master:
+    """The mastership of node `a`."""
+
+    def __init__(self, level: AckLevel) -> None:
+        world = FencedWorld()
+        self.timeline = world.timeline
+        self.store = world.open_store("a")
+        self.session = Session()
+        self.events: list[HAEvent] = []
+        self.over: list[str] = []
+        self.answers: list[tuple[PutMessageStatus, str]] = []
+        self.confirmed: list[int] = []
+        self.it = FencedMaster(
+            fenced_config("a", ack_level=level),
+            self.store,
+            world.network.machine("127.0.0.1"),
+            self.session,
+            Won(state=STATE, state_revision=20, leader_revision=20, log_end=0),
+            epochs=self._epochs(world),
+            incarnation="a1",
+            boottime=trio.current_time,
+            random=random.Random(1),
+            on_event=self.events.append,
+            step_down=self.over.append,
+            resign=lambda why: self.over.append(f"resigns: {why}"),
+        )
+        self.it.on_confirm = self.confirmed.append
+
+    def _epochs(self, world: FencedWorld) -> EpochFile:
+        epochs = EpochFile(world.disks["a"], "/store")
+        epochs.append(6, 0)
+        return epochs
+
+    def put(self) -> int:
+        end = self.store.put_message(PutMessage("T", 0, b"body", b"", 1, bytes(8))).end_offset
+        self.store.announce()
+        return end
+
+    def submit(self, end: int) -> None:
+        self.it.submit(end, trio.current_time() + 3.0, lambda *a: self.answers.append(a))
+
+    def connect(self, *names: str, end: int = 0) -> None:
+        for name in names:
+            self.it.replica_connected(name, f"{name}1", trio.current_time())
+            self.ack(name, end)
+
+    def ack(self, name: str, end: int, *, flushed: int = 0) -> None:
+        self.it.replica_acked(name, end, flushed, end, trio.current_time())
+
+
+@asynccontextmanager
+async def running(level: AckLevel = AckLevel.WRITTEN) -> AsyncIterator[Master]:
+    master = Master(level)
+    with master.store:
+        master.store.become_master()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(master.timeline.run)
+            await nursery.start(master.store.run)
+            nursery.start_soon(master.it.run)
+            await trio.testing.wait_all_tasks_blocked()
+            master.it.is_open = True
+            yield master
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_put_is_answered_when_every_member_has_it(autojump_clock: MockClock) -> None:
+    async with running() as master:
+        master.connect("b", "c")
+        end = master.put()
+        master.submit(end)
+        master.ack("b", end)
+        assert master.answers == []
+        master.ack("c", end)
+        assert master.answers == [(OK, "")]
+        assert master.confirmed == [end]
+        assert master.store.confirm_offset == end
+        kinds = [type(event) for event in master.events]
+        assert kinds == [ConfirmAdvanced, AckDecided]
+
+
+async def test_at_the_level_flushed_disks_are_waited_for(autojump_clock: MockClock) -> None:
+    async with running(AckLevel.FLUSHED) as master:
+        master.connect("b", "c")
+        end = master.put()
+        master.submit(end)
+        master.ack("b", end, flushed=end)
+        master.ack("c", end)
+        await trio.sleep(0.5)
+        assert master.store.flushed_where == end
+        assert master.answers == []
+        master.ack("c", end, flushed=end)
+        assert master.answers == [(OK, "")]
+
+
+async def test_what_has_everything_but_no_lease_is_not_answered(
+    autojump_clock: MockClock,
+) -> None:
+    async with running() as master:
+        master.connect("b", "c")
+        end = master.put()
+        master.submit(end)
+        master.session.lease = LeaseDeadline(5, trio.current_time() - 5)
+        master.ack("b", end)
+        master.ack("c", end)
+        assert master.answers == []
+        assert master.it.answerable(end) == -1
+        assert "lease is over" in master.it.admission()
+        await trio.sleep(0.2)
+        assert master.over == ["its lease is over"]
+
+
+async def test_the_lease_is_tested_for_every_put(autojump_clock: MockClock) -> None:
+    async with running() as master:
+        master.connect("b", "c")
+        assert master.it.admission() == ""
+        assert master.session.lease is not None
+        await trio.sleep(master.session.lease.left_seconds(trio.current_time()) - 0.001)
+        assert master.it.admission() == ""
+        await trio.sleep(0.001)
+        assert "lease is over" in master.it.admission()
+
+
+async def test_members_that_left_are_missed_at_once(autojump_clock: MockClock) -> None:
+    async with running() as master:
+        master.connect("b", "c")
+        assert master.it.admission() == ""
+        master.it.replica_lost("b", "", trio.current_time())
+        assert master.it.admission() == ""
+        master.it.replica_lost("c", "", trio.current_time())
+        assert "1 of at least 2" in master.it.admission()
+        assert master.it.admission_status is PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
+
+
+async def test_a_put_that_is_late_hears_from_whom(autojump_clock: MockClock) -> None:
+    async with running() as master:
+        master.connect("b", "c")
+        end = master.put()
+        master.submit(end)
+        master.ack("b", end)
+        await trio.sleep(3.1)
+        assert master.answers[0][0] is LATE
+        assert "c has acknowledged 0" in master.answers[0][1]
+
+
+async def test_closing_answers_everybody_and_confirms_nothing_more(
+    autojump_clock: MockClock,
+) -> None:
+    async with running() as master:
+        master.connect("b", "c")
+        end = master.put()
+        master.submit(end)
+        master.it.close("for a test")
+        assert master.answers[0][0] is LATE
+        assert "for a test" in master.answers[0][1]
+        master.ack("b", end)
+        master.ack("c", end)
+        master.submit(end)
+        assert [status for status, _ in master.answers] == [LATE, LATE]
+        assert master.confirmed == []
+        assert master.it.isr.confirm == end
+        assert master.it.server._confirm() == 0  # what slaves are told
+
+
+async def test_a_late_member_leaves_the_set_and_is_not_waited_for(
+    autojump_clock: MockClock,
+) -> None:
+    async with running() as master:
+        master.session.lease = LeaseDeadline(100, trio.current_time())
+        master.connect("b", "c")
+        end = master.put()
+        for _ in range(60):
+            master.ack("b", end)
+            await trio.sleep(0.1)
+        assert master.it.isr.recorded == {"a": "a1", "b": "b1"}
+        assert master.it.isr.confirm == end
+        kinds = [type(event) for event in master.events]
+        assert kinds.index(IsrChanging) < kinds.index(IsrChanged)
+        assert master.session.truth.state == master.it.state
+
+
+async def test_a_removal_nobody_answered_helps_nobody(autojump_clock: MockClock) -> None:
+    async with running() as master:
+        master.session.lease = LeaseDeadline(100, trio.current_time())
+        master.connect("b", "c")
+        master.session.loses_answers = True
+        end = master.put()
+        for _ in range(80):
+            master.ack("b", end)
+            await trio.sleep(0.1)
+        assert master.it.isr.outstanding
+        assert master.it.isr.confirm == 0
+        master.session.loses_answers = False
+        await trio.sleep(1)
+        assert master.it.isr.confirm == end
+
+
+async def test_records_that_say_otherwise_end_it(autojump_clock: MockClock) -> None:
+    async with running() as master:
+        replace = msgspec.structs.replace
+        now = master.session.truth
+        assert master.it.group_changed(now) == ""
+        other = LeaderRecord(node="b", session="s-b", epoch=6)
+        for view, why in (
+            (replace(now, leader=None), "its leader record is gone"),
+            (replace(now, leader=other), "b is master"),
+            (replace(now, state=replace(STATE, epoch=7)), "epoch 7"),
+            (replace(now, state=replace(STATE, isr={"b": "b1"})), "no longer in the in-sync set"),
+            (replace(now, state=None), "epoch none"),
+        ):
+            assert why in master.it.group_changed(view)
+            assert master.it.group_changed(replace(view, revision=19)) == ""
+
+
+async def test_short_of_members_it_resigns_if_another_may_do_better(
+    autojump_clock: MockClock,
+) -> None:
+    async with running() as master:
+        master.session.lease = LeaseDeadline(100, trio.current_time())
+        await trio.sleep(10.2)
+        assert len(master.over) == 1
+        assert master.over[0].startswith("resigns: for 10 s 1 of at least 2")
+
+
+async def test_without_another_it_stays(autojump_clock: MockClock) -> None:
+    async with running() as master:
+        master.session.lease = LeaseDeadline(100, trio.current_time())
+        alone = {"a": master.session.truth.nodes["a"]}
+        master.session.view = msgspec.structs.replace(master.session.truth, nodes=alone)
+        await trio.sleep(30)
+        assert master.over == []
+
+
+async def test_it_opens_when_the_set_has_its_log() -> None:
+    master = Master(AckLevel.WRITTEN)
+    with master.store:
+        master.store.become_master()
+        end = master.put()
+        master.it.epoch_start = end
+        master.connect("b", "c")
+        assert not master.it.caught_up.is_set()
+        assert "b is catching up; c is catching up" in master.it.why_not_open
+        master.ack("b", end)
+        master.ack("c", end)
+        assert master.it.caught_up.is_set()

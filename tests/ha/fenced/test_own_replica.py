@@ -1,0 +1,161 @@
+"""What a replica says of itself, and what it writes down before others rely on it."""
+
+import random
+
+import pytest
+
+from ha.fenced.client import NeedsTruncation
+from ha.fenced.epochs import EpochEntry
+from ha.fenced.events import HAEvent, Promised, TruncationDecided
+from ha.fenced.own_replica import OwnReplica
+from store import MessageStore, PutMessage
+from store.machine.errors import StoreFullError
+from store.recovery.truncation import pending_intent
+from tests.ha.fenced_world import DIRECTORY, FencedWorld, fenced_config
+
+
+class Node:
+    """A store of node `a`, and its replica."""
+
+    def __init__(self) -> None:
+        self.world = FencedWorld()
+        self.events: list[HAEvent] = []
+
+    def open(self, seed: int = 1) -> tuple[MessageStore, OwnReplica]:
+        store = self.world.open_store("a")
+        own = OwnReplica(
+            fenced_config("a"),
+            store,
+            self.world.disks["a"],
+            random.Random(seed),
+            self.events.append,
+        )
+        own.begin("boot-1")
+        return store, own
+
+
+def fill(store: MessageStore, count: int) -> list[int]:
+    """Put messages; return where each ends."""
+    store.become_master()
+    message = PutMessage("T", 0, b"body", b"", 1, bytes(8))
+    ends = [store.put_message(message).end_offset for _ in range(count)]
+    store.announce()
+    return ends
+
+
+async def test_it_describes_itself() -> None:
+    store, own = Node().open()
+    end = fill(store, 2)[-1]
+    own.epochs.append(3, 0)
+    own.promise(4)
+    record, facts = own.describe(), own.facts()
+    assert (record.node, record.session) == ("a", own.session)
+    assert (record.incarnation, record.end) == (own.file.incarnation, end)
+    assert (record.epoch, record.promised, record.trouble) == (3, 4, "")
+    assert record.replication_address == "127.0.0.1:10913"
+    assert (facts.log_epoch, facts.log_end, facts.promised) == (3, end, 4)
+    assert facts.members == ("a", "b", "c")
+
+
+async def test_a_promise_is_told_once_it_is_kept() -> None:
+    node = Node()
+    _, own = node.open()
+    own.promise(4)
+    own.promise(4)
+    assert node.events == [Promised(epoch=4)]
+    node.world.disks["a"].capacity_bytes = 0
+    with pytest.raises(StoreFullError):
+        own.promise(5)
+    assert node.events == [Promised(epoch=4)]
+
+
+async def test_epochs_behind_the_end_of_the_log_are_forgotten() -> None:
+    node = Node()
+    store, own = node.open()
+    end = fill(store, 1)[0]
+    own.epochs.replace((EpochEntry(1, 0), EpochEntry(2, end), EpochEntry(3, end + 1)))
+    store.close()
+    _, again = node.open(seed=2)
+    assert again.epochs.entries == (EpochEntry(1, 0), EpochEntry(2, end))
+
+
+async def test_a_cut_is_carried_out_by_the_next_opening_and_keeps_the_name() -> None:
+    node = Node()
+    store, own = node.open()
+    ends = fill(store, 3)
+    own.note_progress()
+    own.epochs.append(1, 0)
+    order = NeedsTruncation(
+        cut=ends[0], end=ends[2], entries=(EpochEntry(1, 0),), master="b", epoch=2
+    )
+    why = own.want_cut(order)
+    assert f"cut at {ends[0]}" in why
+    assert node.events == [TruncationDecided(cut=ends[0], end=ends[2], confirm=0)]
+    assert pending_intent(node.world.disks["a"], DIRECTORY) is not None
+    store.close()
+    own.stopped_clean()
+    store, again = node.open(seed=2)
+    assert store.max_physical_offset == ends[0]
+    assert again.file.incarnation == own.file.incarnation
+    assert again.file.acked == ends[0]
+    assert again.session != own.session
+
+
+async def test_a_store_that_is_set_aside_leaves_another_replica() -> None:
+    node = Node()
+    store, own = node.open()
+    fill(store, 1)
+    own.promise(7)
+    before = own.file.incarnation
+    assert own.want_set_aside("for a test") == f"replica-{before}"
+    store.close()
+    own.stopped_clean()
+    store, again = node.open(seed=2)
+    assert store.max_physical_offset == 0
+    assert again.file.incarnation not in ("", before)
+    assert again.file.promised == 7
+
+
+async def test_what_cannot_be_noted_is_no_reason_to_stop() -> None:
+    node = Node()
+    store, own = node.open()
+    fill(store, 1)
+    node.world.disks["a"].capacity_bytes = 0
+    own.note_progress()
+    own.stand_back(5.0)
+    own.stopped_clean()
+    assert own.file.acked == 0
+    assert own.file.stands_back_until == 0.0
+
+
+async def test_a_stop_after_a_failed_disk_is_not_clean() -> None:
+    node = Node()
+    store, own = node.open()
+    store._refuse("a sync failed")
+    assert "a sync failed" in own.trouble
+    own.stopped_clean()
+    store.close()
+    _, again = node.open(seed=2)
+    assert again.file.started("boot-2", own.config.ack_level, 0)
+
+
+async def test_a_failed_sync_is_noted_as_soon_as_the_disk_takes_it() -> None:
+    node = Node()
+    store, own = node.open()
+    assert not own.note_failed_sync()
+    store._refuse("a sync failed")
+    capacity_bytes = node.world.disks["a"].capacity_bytes
+    node.world.disks["a"].capacity_bytes = 0
+    assert not own.note_failed_sync()
+    node.world.disks["a"].capacity_bytes = capacity_bytes
+    assert own.note_failed_sync()
+    store.close()
+    _, again = node.open(seed=2)
+    assert again.file.incarnation != own.file.incarnation
+
+
+async def test_quarantine_is_a_trouble() -> None:
+    _, own = Node().open()
+    assert own.trouble == ""
+    own.quarantine = "its log says otherwise"
+    assert own.describe().trouble == "its log says otherwise"

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ha.errors import CorruptTransferError
+from ha.link.whole_records import WholeRecords
+from tests.ha.log_builder import (
+    FILE_SIZE_BYTES,
+    RECORD_BYTES_MAX,
+    blank,
+    build_log,
+    record,
+    record_starts,
+)
+
+LOG = build_log([bytes([i]) * (i * 37 % 700) for i in range(40)])
+
+
+def new_records(start: int = 0) -> WholeRecords:
+    records = WholeRecords(
+        file_size_bytes=FILE_SIZE_BYTES, record_bytes_max=RECORD_BYTES_MAX, check_crc=True
+    )
+    records.begin(start)
+    return records
+
+
+@given(st.lists(st.integers(1, 3000), min_size=1, max_size=30), st.integers(0, 39))
+def test_whatever_the_cuts_only_whole_records_leave_and_none_is_late(
+    sizes: list[int], first: int
+) -> None:
+    starts = record_starts(LOG)
+    start = position = starts[first]
+    records = new_records(start)
+    log = bytearray()
+    for size in sizes:
+        piece = LOG[position : position + size]
+        position += len(piece)
+        records.add(piece)
+        while (taken := records.take()) is not None:
+            assert taken.offset == start + len(log)
+            assert taken.offset // FILE_SIZE_BYTES == taken.last_record_offset // FILE_SIZE_BYTES
+            assert taken.last_record_offset in starts
+            log += taken.body
+        assert not records.is_ready
+        assert start + len(log) == max(s for s in (*starts, len(LOG)) if s <= position)
+        assert records.end == position
+        assert records.held_bytes == position - start - len(log)
+    assert bytes(log) == LOG[start : start + len(log)]
+
+
+def test_good_records_leave_before_a_bad_one_is_told() -> None:
+    starts = record_starts(LOG)
+    records = new_records()
+    records.add(LOG[: starts[2]] + b"\xff" * 200)
+    taken = records.take()
+    assert taken is not None
+    assert taken.body == LOG[: starts[2]]
+    with pytest.raises(CorruptTransferError, match=f"bad record at offset {starts[2]}"):
+        records.take()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [bytes(100), blank(100), record(7), record(0)[:-1] + b"\x00\x00", b"\xff" * 100],
+    ids=["zeros", "a blank too short", "of another place", "a byte too much", "no record"],
+)
+def test_what_is_no_record_of_this_place_is_refused(bad: bytes) -> None:
+    records = new_records()
+    records.add(bad + record(len(bad)))
+    with pytest.raises(CorruptTransferError):
+        while records.take() is not None:
+            pass

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import trio
+
+from ha.fenced.replica_role import ReplicaRole
+from ha.learners import ConfirmedLog, Learners
+from node.config.part_configs import learner_config
+from store import PutMessage
+from tests.node.doubles import NOW_MS, Broker
+from tests.node.fenced_doubles import ConfirmedBroker
+from tests.node.fenced_world import fenced_cluster
+from tests.support.simulated_network import SimulatedNetwork
+from tests.support.virtual_clock import Timeline
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+MASTER, LEARNER = "10.0.0.1", "10.0.0.7"
+HEADER_BYTES = 12
+
+
+def put(broker: Broker) -> int:
+    result = broker.store.put_message(PutMessage("T", 0, b"x" * 50, b"", NOW_MS, bytes(8)))
+    broker.store.announce()
+    return result.end_offset
+
+
+async def test_a_learner_reads_what_is_confirmed_and_no_further() -> None:
+    broker = ConfirmedBroker()
+    first = put(broker)
+    put(broker)
+    confirmed = 0
+    log = ConfirmedLog(broker.store, lambda: confirmed)
+    assert bytes(log.read_log(0, 1000)) == b""
+    confirmed = first
+    assert len(log.read_log(0, 1000)) == first
+    assert log.max_physical_offset == first
+
+
+async def test_a_learner_is_sent_the_log_as_it_is_confirmed(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    broker, timeline, confirmed = ConfirmedBroker(), Timeline(), [0]
+    network = SimulatedNetwork(timeline, random.Random(1))
+    config = learner_config(fenced_cluster(tmp_path, learners=LEARNER).node("a1"))
+    learners = Learners(config, broker.store, network.machine(MASTER), lambda: confirmed[0])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(timeline.run)
+        nursery.start_soon(learners.run)
+        learners.role_changed(ReplicaRole.OPENING)
+        await trio.sleep(0.1)
+        first, _ = put(broker), put(broker)
+        confirmed[0] = first
+        stream = await network.machine(LEARNER).connect(MASTER, 10912, source=LEARNER)
+        await stream.send_all(bytes(8))
+        received = bytearray()
+        with trio.move_on_after(2):
+            while True:
+                received += await stream.receive_some(1000)
+        assert bytes(received).endswith(bytes(broker.store.read_log(0, first)))
+        await stream.aclose()
+        nursery.cancel_scope.cancel()
+
+
+async def test_without_learners_nobody_listens(tmp_path: Path) -> None:
+    network = SimulatedNetwork(Timeline(), random.Random(1))
+    config = learner_config(fenced_cluster(tmp_path).node("a1"))
+    learners = Learners(config, ConfirmedBroker().store, network.machine(MASTER), lambda: 0)
+    await learners.run()

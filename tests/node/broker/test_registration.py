@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import trio
+
+from node.broker.registration import Registration
+from node.name_server.name_server import NameServer
+from node.name_server.route_table import RouteTable
+from node.tables.topic_config_table import TopicConfigTable
+from store.machine.table_file import TableFile
+from tandem.wire.request_headers import TopicConfig
+from tests.node.fenced_world import fenced_cluster
+from tests.node.world import MASTER, SLAVE_1, cluster_config, open_world
+from tests.support.simulated_disk import SimulatedDisk
+from tests.support.simulated_network import SimulatedNetwork
+from tests.support.virtual_clock import Timeline
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+
+def topic(name: str) -> TopicConfig:
+    return TopicConfig(topic_name=name)
+
+
+async def test_a_node_registers_with_itself_and_its_peers_and_tells_of_new_topics(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    config = cluster_config(tmp_path)
+    async with open_world(config) as world:
+        await world.start("a0")
+        routes = RouteTable(20)
+        topics = TopicConfigTable(TableFile(SimulatedDisk(), "t.json"), lambda: 1, lambda: None)
+        topics.update(topic("T"), topic("U"))
+        registration = Registration(
+            config.node("a1"), world.network.machine(SLAVE_1), routes, topics
+        )
+        async with trio.open_nursery() as nursery, world.client(MASTER) as master:
+            nursery.start_soon(registration.run)
+            await trio.sleep(1)
+            here = routes.route("T")
+            assert here is not None
+            assert here.broker_datas[0].broker_addrs == {1: f"{SLAVE_1}:10911"}
+            there = await master.route("BenchmarkTest")
+            assert there == {0: f"{MASTER}:10911", 1: f"{SLAVE_1}:10911"}
+            topics.update(topic("Fresh"))
+            registration.topics_changed()
+            assert routes.route("Fresh") is not None
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_node_whose_peers_are_down_knows_itself(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    config = cluster_config(tmp_path)
+    async with open_world(config) as world:
+        routes = RouteTable(20)
+        topics = TopicConfigTable(TableFile(SimulatedDisk(), "t.json"), lambda: 1, lambda: None)
+        topics.update(topic("T"), topic("U"))
+        registration = Registration(
+            config.node("a1"), world.network.machine(SLAVE_1), routes, topics
+        )
+        with trio.move_on_after(60):
+            await registration.run()
+        assert routes.expire(trio.current_time()) == []
+        assert routes.route("T") is not None
+
+
+async def test_a_change_of_role_is_known_to_all_name_servers_at_once(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    config = fenced_cluster(tmp_path)
+    timeline = Timeline()
+    network = SimulatedNetwork(timeline, random.Random(1))
+    peers = {name: NameServer(config.node(name)) for name in ("a2", "a3")}
+    topics = TopicConfigTable(TableFile(SimulatedDisk(), "t.json"), lambda: 1)
+    topics.update(topic("T"), topic("U"))
+    here = RouteTable(20)
+    registration = Registration(config.node("a1"), network.machine(MASTER), here, topics)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(timeline.run)
+        for name, peer in peers.items():
+            address = config.node(name).node.address
+            await nursery.start(peer.run, network.machine(address))
+        nursery.start_soon(registration.run)
+        await trio.sleep(1)
+        tables = [here, *(peer.routes for peer in peers.values())]
+        assert [addresses_of(table) for table in tables] == [{1: "10.0.0.1:10911"}] * 3
+        registration.role_changed(is_master=True, epoch=7)
+        await trio.sleep(0.05)
+        assert [addresses_of(table) for table in tables] == [{0: "10.0.0.1:10911"}] * 3
+        routes = [table.route("T") for table in tables]
+        assert [route and route.broker_datas[0].master_epoch for route in routes] == [7] * 3
+        registration.leave()
+        registration.topics_changed()
+        await trio.sleep(0.05)
+        assert [table.route("T") for table in tables] == [None] * 3
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_peer_that_was_down_is_dialled_when_it_registers_itself(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    config = fenced_cluster(tmp_path)
+    timeline = Timeline()
+    network = SimulatedNetwork(timeline, random.Random(1))
+    topics = TopicConfigTable(TableFile(SimulatedDisk(), "t.json"), lambda: 1)
+    topics.update(topic("T"), topic("U"))
+    registration = Registration(config.node("a1"), network.machine(MASTER), RouteTable(20), topics)
+    peer = NameServer(config.node("a2"))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(timeline.run)
+        nursery.start_soon(registration.run)
+        await trio.sleep(1.5)
+        await nursery.start(peer.run, network.machine("10.0.0.2"))
+        registration.peer_registered("10.0.0.2:10911")
+        await trio.sleep(0.05)
+        assert addresses_of(peer.routes) == {1: "10.0.0.1:10911"}
+        nursery.cancel_scope.cancel()
+
+
+def addresses_of(table: RouteTable) -> dict[int, str]:
+    route = table.route("T")
+    return {} if route is None else route.broker_datas[0].broker_addrs

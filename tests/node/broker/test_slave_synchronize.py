@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from node.broker.slave_synchronize import SlaveSynchronize
+from node.tables.consumer_offset_table import ConsumerOffsetTable
+from node.tables.topic_config_table import TopicConfigTable
+from store.machine.table_file import TableFile
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import UpdateConsumerOffsetRequestHeader
+from tests.node.world import MASTER, SLAVE_1, World, cluster_config, open_world
+from tests.support.simulated_disk import SimulatedDisk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+    from node.config.node_config import ClusterConfig
+
+
+class Slave:
+    """The tables of a slave, and what copies them."""
+
+    def __init__(self, config: ClusterConfig, world: World) -> None:
+        disk = SimulatedDisk()
+        self.disk = disk
+        self.topics = TopicConfigTable(TableFile(disk, "t.json"), lambda: 1, lambda: None)
+        self.offsets = ConsumerOffsetTable(TableFile(disk, "o.json"), lambda: 1)
+        self.synchronize = SlaveSynchronize(
+            config.node("a1"), world.network.machine(SLAVE_1), self.topics, self.offsets
+        )
+
+
+async def commit(world: World, offset: int) -> None:
+    async with world.client(MASTER) as master:
+        await master.send(b"x", wait=False)
+        header = UpdateConsumerOffsetRequestHeader("g", "T", 0, offset)
+        assert (await master.call(RequestCode.UPDATE_CONSUMER_OFFSET, header)).code == 0
+
+
+async def test_topics_and_offsets_are_copied_and_kept_when_the_master_dies(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    config = cluster_config(tmp_path)
+    async with open_world(config) as world, trio.open_nursery() as nursery:
+        await world.start("a0")
+        slave = Slave(config, world)
+        nursery.start_soon(slave.synchronize.run)
+        await commit(world, 5)
+        await trio.sleep(3.5)
+        assert slave.topics.get("T") is not None
+        assert slave.offsets.query("g", "T", 0) == 5
+        await world.kill("a0")
+        await trio.sleep(60)
+        assert slave.topics.get("T") is not None
+        assert slave.offsets.query("g", "T", 0) == 5
+        await world.start("a0")
+        await commit(world, 8)
+        await trio.sleep(4.5)
+        assert slave.offsets.query("g", "T", 0) == 8
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_full_disk_on_the_slave_is_waited_out(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    config = cluster_config(tmp_path)
+    async with open_world(config) as world, trio.open_nursery() as nursery:
+        await world.start("a0")
+        slave = Slave(config, world)
+        slave.disk.capacity_bytes = 0
+        nursery.start_soon(slave.synchronize.run)
+        await trio.sleep(10)
+        assert slave.topics.get("TBW102") is None
+        slave.disk.capacity_bytes = 1 << 30
+        await trio.sleep(2)
+        assert slave.topics.get("TBW102") is not None
+        nursery.cancel_scope.cancel()

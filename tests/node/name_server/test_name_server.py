@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import random
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import trio
+
+from node.name_server.name_server import NameServer
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import (
+    RegisterBrokerBody,
+    RegisterBrokerRequestHeader,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
+from tandem.wire.route import encode_json_body
+from tests.node.fenced_world import fenced_cluster
+from tests.node.world import Caller, open_caller
+from tests.support.simulated_network import Machine, SimulatedNetwork
+from tests.support.virtual_clock import Timeline
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+BROKER = "10.0.0.2:10911"
+SERVER, PORT = "10.0.0.1", 9876
+
+
+async def register(caller: Caller) -> None:
+    header = RegisterBrokerRequestHeader("broker-a", BROKER, "C", "10.0.0.2:10912", 2)
+    topics = {name: TopicConfig(topic_name=name) for name in ("T", "U")}
+    body = encode_json_body(RegisterBrokerBody(TopicConfigSerializeWrapper(topics)))
+    assert (await caller.call(RequestCode.REGISTER_BROKER, header, body)).code == 0
+
+
+@asynccontextmanager
+async def open_name_server(directory: Path) -> AsyncIterator[tuple[NameServer, Machine]]:
+    timeline = Timeline()
+    network = SimulatedNetwork(timeline, random.Random(1))
+    names = NameServer(fenced_cluster(directory).node("a1"))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(timeline.run)
+        await nursery.start(names.run, network.machine(SERVER))
+        yield names, network.machine("10.0.0.9")
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_broker_is_known_as_long_as_its_connection_lives(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_name_server(tmp_path) as (names, machine):
+        async with open_caller(machine, SERVER, PORT) as caller:
+            await register(caller)
+            assert names.routes.is_live(BROKER)
+        await trio.sleep(0.1)
+        assert not names.routes.is_live(BROKER)
+
+
+async def test_a_silent_broker_is_forgotten(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with (
+        open_name_server(tmp_path) as (names, machine),
+        open_caller(machine, SERVER, PORT) as caller,
+    ):
+        await register(caller)
+        await trio.sleep(22)
+        assert not names.routes.is_live(BROKER)

@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from node.errors import RequestError
+from node.name_server.route_table import RouteTable
+from tandem.wire.request_headers import (
+    DataVersion,
+    RegisterBrokerRequestHeader,
+    RegisterBrokerResponseHeader,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    UnregisterBrokerRequestHeader,
+)
+from tandem.wire.route import encode_json_body
+
+MASTER = "127.0.0.1:10911"
+SLAVE = "127.0.0.2:10911"
+SLAVE_2 = "127.0.0.3:10911"
+
+
+def header(
+    broker_id: int, address: str, *, name: str = "broker-a", acting_master: bool | None = False
+) -> RegisterBrokerRequestHeader:
+    return RegisterBrokerRequestHeader(
+        broker_name=name,
+        broker_addr=address,
+        cluster_name="C",
+        ha_server_addr=address.replace("10911", "10912"),
+        broker_id=broker_id,
+        enable_acting_master=acting_master,
+    )
+
+
+def topics(*names: str, counter: int = 1, state_version: int = 0) -> TopicConfigSerializeWrapper:
+    table = {
+        name: TopicConfig(topic_name=name, read_queue_nums=4, write_queue_nums=4) for name in names
+    }
+    return TopicConfigSerializeWrapper(table, DataVersion(state_version, 0, counter))
+
+
+def register(
+    table: RouteTable,
+    broker_id: int,
+    address: str,
+    names: str = "T U",
+    *,
+    connection: object | None = None,
+    now: float = 0.0,
+    counter: int = 1,
+    acting_master: bool | None = False,
+) -> RegisterBrokerResponseHeader:
+    return table.register(
+        header(broker_id, address, acting_master=acting_master),
+        topics(*names.split(), counter=counter),
+        connection=connection,
+        now=now,
+    )
+
+
+def addresses(table: RouteTable, topic: str = "T") -> dict[int, str]:
+    route = table.route(topic)
+    return {} if route is None else route.broker_datas[0].broker_addrs
+
+
+def test_the_route_is_compact_with_quoted_addresses() -> None:
+    table = RouteTable(20)
+    register(table, 0, MASTER)
+    register(table, 1, SLAVE)
+    route = table.route("T")
+    assert route is not None
+    assert encode_json_body(route) == (
+        b'{"brokerDatas":[{"brokerAddrs":{"0":"127.0.0.1:10911","1":"127.0.0.2:10911"},'
+        b'"brokerName":"broker-a","cluster":"C","enableActingMaster":false}],'
+        b'"filterServerTable":{},"queueDatas":[{"brokerName":"broker-a","perm":6,'
+        b'"readQueueNums":4,"topicSysFlag":0,"writeQueueNums":4}]}'
+    )
+
+
+def test_an_unknown_topic_has_no_route() -> None:
+    table = RouteTable(20)
+    register(table, 0, MASTER)
+    assert table.route("nope") is None
+
+
+def test_a_slave_is_told_where_its_master_is() -> None:
+    table = RouteTable(20)
+    assert register(table, 1, SLAVE) == RegisterBrokerResponseHeader()
+    assert register(table, 0, MASTER) == RegisterBrokerResponseHeader()
+    assert register(table, 1, SLAVE) == RegisterBrokerResponseHeader("127.0.0.1:10912", MASTER)
+
+
+def test_without_its_master_a_topic_stays_with_the_slave() -> None:
+    table = RouteTable(20)
+    connection = object()
+    register(table, 0, MASTER, connection=connection)
+    register(table, 1, SLAVE)
+    assert table.connection_closed(connection) == [MASTER]
+    assert addresses(table) == {1: SLAVE}
+
+
+def test_a_slave_alone_brings_its_topics_unless_it_is_an_old_broker() -> None:
+    table = RouteTable(20)
+    register(table, 1, SLAVE, acting_master=None)
+    assert table.route("T") is None
+    register(table, 1, SLAVE, counter=2)
+    assert addresses(table) == {1: SLAVE}
+
+
+def test_topics_come_from_the_master_once_it_is_there() -> None:
+    table = RouteTable(20)
+    register(table, 0, MASTER, "T U")
+    register(table, 1, SLAVE, "T U V", counter=9)
+    assert table.route("V") is None
+
+
+def test_a_broker_that_is_silent_for_too_long_leaves() -> None:
+    table = RouteTable(20)
+    register(table, 0, MASTER, now=100)
+    register(table, 1, SLAVE, now=110)
+    assert table.expire(120) == []
+    assert table.expire(120.1) == [MASTER]
+    assert table.expire(130.1) == [SLAVE]
+    assert table.route("T") is None
+    assert table.topics() == []
+
+
+def test_hearing_from_a_broker_again_keeps_it() -> None:
+    table = RouteTable(20)
+    register(table, 0, MASTER, now=100)
+    register(table, 0, MASTER, now=115)
+    assert table.expire(121) == []
+
+
+def test_a_broker_that_reconnected_is_not_lost_with_its_old_connection() -> None:
+    table = RouteTable(20)
+    old, new = object(), object()
+    register(table, 0, MASTER, connection=old)
+    register(table, 0, MASTER, connection=new)
+    assert table.connection_closed(old) == []
+    assert addresses(table) == {0: MASTER}
+
+
+def test_an_unregistered_broker_leaves_and_a_stranger_cannot_send_it_away() -> None:
+    table = RouteTable(20)
+    register(table, 0, MASTER)
+    table.unregister(UnregisterBrokerRequestHeader("broker-b", MASTER, "C", 0))
+    table.unregister(UnregisterBrokerRequestHeader("broker-a", SLAVE, "C", 0))
+    assert addresses(table) == {0: MASTER}
+    table.unregister(UnregisterBrokerRequestHeader("broker-a", MASTER, "C", 0))
+    assert table.route("T") is None
+
+
+def test_one_topic_before_all_is_refused() -> None:
+    """RouteInfoManager.registerBroker: a single-topic increment before the first registration."""
+    table = RouteTable(20)
+    with pytest.raises(RequestError, match="register broker failed"):
+        register(table, 0, MASTER, "T")
+    assert table.topics() == []
+    register(table, 0, MASTER, "")
+    register(table, 0, MASTER, "T", counter=2)
+    assert addresses(table) == {0: MASTER}
+
+
+def test_topics_are_taken_again_only_with_a_new_version_and_never_dropped() -> None:
+    table = RouteTable(20)
+    register(table, 0, MASTER, "T U", counter=1)
+    register(table, 0, MASTER, "V W", counter=1)
+    assert table.topics() == ["T", "U"]
+    register(table, 0, MASTER, "V W", counter=2)
+    assert table.topics() == ["T", "U", "V", "W"]
+
+
+def test_a_slave_that_comes_back_as_master_is_one_broker() -> None:
+    table = RouteTable(20)
+    register(table, 0, MASTER)
+    register(table, 1, SLAVE)
+    register(table, 0, SLAVE, counter=2)
+    assert addresses(table) == {0: SLAVE}
+    assert table.expire(20.1) == [SLAVE]
+
+
+def test_an_id_held_with_a_higher_state_version_is_not_given_away() -> None:
+    table = RouteTable(20)
+    table.register(header(0, MASTER), topics("T", "U", state_version=2), connection=None, now=0)
+    answer = table.register(
+        header(0, SLAVE), topics("T", "U", state_version=1), connection=None, now=0
+    )
+    assert answer == RegisterBrokerResponseHeader()
+    assert addresses(table) == {0: MASTER}
+
+
+def test_the_cluster_lists_all_brokers() -> None:
+    table = RouteTable(20)
+    register(table, 0, MASTER)
+    register(table, 1, SLAVE)
+    table.register(header(0, SLAVE_2, name="broker-b"), topics(), connection=None, now=0)
+    info = table.cluster_info()
+    assert info.cluster_addr_table == {"C": ["broker-a", "broker-b"]}
+    assert info.broker_addr_table["broker-a"].broker_addrs == {0: MASTER, 1: SLAVE}
+    assert info.broker_addr_table["broker-b"].broker_addrs == {0: SLAVE_2}
+
+
+def test_an_expiry_of_its_own_is_respected() -> None:
+    table = RouteTable(20)
+    impatient = RegisterBrokerRequestHeader("b", MASTER, "C", "", 0, heartbeat_timeout_millis=1000)
+    table.register(impatient, topics(), connection=None, now=0)
+    assert table.expire(1.1) == [MASTER]
+
+
+def register_master(table: RouteTable, address: str, epoch: int) -> None:
+    table.register(
+        header(0, address), topics("T", "U", state_version=epoch), connection=None, now=0.0
+    )
+
+
+def epoch_of(table: RouteTable) -> object:
+    route = table.route("T")
+    assert route is not None
+    return route.broker_datas[0].master_epoch
+
+
+def test_the_newer_of_two_masters_is_the_one_in_the_route() -> None:
+    table = RouteTable(20)
+    register_master(table, MASTER, 3)
+    register_master(table, SLAVE, 4)
+    assert addresses(table) == {0: SLAVE}
+    register_master(table, MASTER, 3)
+    assert addresses(table) == {0: SLAVE}
+    assert epoch_of(table) == 4
+
+
+def test_an_old_master_that_comes_back_as_a_slave_loses_its_place() -> None:
+    table = RouteTable(20)
+    register_master(table, MASTER, 3)
+    register(table, 1, MASTER)
+    assert addresses(table) == {1: MASTER}
+    register_master(table, SLAVE, 4)
+    assert addresses(table) == {0: SLAVE, 1: MASTER}
+
+
+def test_a_route_without_a_master_tells_no_epoch() -> None:
+    table = RouteTable(20)
+    table.register(header(1, SLAVE), topics("T", "U", state_version=4), connection=None, now=0.0)
+    assert epoch_of(table) is msgspec.UNSET

@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+import pytest
+import trio
+import trio.testing
+
+from node.remoting.connection import (
+    OUT_BYTES_MAX,
+    PARKED_PUTS_MAX,
+    Connection,
+    Outbox,
+    serve_requests,
+)
+from node.remoting.dispatcher import Dispatcher, response_to
+from tandem.wire.errors import FrameTooLargeError
+from tandem.wire.frame_buffer import FrameBuffer
+from tandem.wire.remoting_command import ONEWAY_FLAG, RemotingCommand, encode_frame
+from tests.node.doubles import FakeStream
+
+ECHO = 7
+
+
+def echo(connection: Connection, command: RemotingCommand) -> RemotingCommand:
+    return response_to(command, body=command.body)
+
+
+def request(opaque: int, body: bytes = b"", flag: int = 0) -> bytes:
+    return encode_frame(RemotingCommand(ECHO, opaque, flag, body=body))
+
+
+class Rounds:
+    def __init__(self, outbox: Outbox) -> None:
+        self.count = 0
+        self._outbox = outbox
+
+    def __call__(self) -> None:
+        self.count += 1
+        self._outbox.flush()
+
+
+async def test_all_requests_of_one_read_are_answered_in_one_round() -> None:
+    stream, outbox = FakeStream(), Outbox()
+    connection, rounds = Connection(stream, outbox), Rounds(outbox)
+    stream.arrive(request(1) + request(2) + request(3)[:5])
+    stream.arrive(request(3)[5:])
+    stream.end()
+    await serve_requests(connection, Dispatcher({ECHO: echo}), rounds, FrameBuffer())
+    assert [answer.opaque for answer in stream.take_frames()] == [1, 2, 3]
+    assert rounds.count == 2
+
+
+async def test_requests_that_arrive_one_byte_at_a_time_are_answered() -> None:
+    stream, outbox = FakeStream(), Outbox()
+    connection = Connection(stream, outbox)
+    for byte in request(1, b"hello"):
+        stream.arrive(bytes([byte]))
+    stream.end()
+    await serve_requests(connection, Dispatcher({ECHO: echo}), outbox.flush, FrameBuffer())
+    assert [answer.body for answer in stream.take_frames()] == [b"hello"]
+
+
+async def test_good_requests_before_a_bad_one_are_answered() -> None:
+    stream, outbox = FakeStream(), Outbox()
+    connection = Connection(stream, outbox)
+    stream.arrive(request(1) + b"\x7f\xff\xff\xff" + bytes(8))
+    with pytest.raises(FrameTooLargeError):
+        await serve_requests(connection, Dispatcher({ECHO: echo}), outbox.flush, FrameBuffer())
+    assert [answer.opaque for answer in stream.take_frames()] == [1]
+
+
+async def test_a_oneway_request_is_never_answered() -> None:
+    stream, outbox = FakeStream(), Outbox()
+    connection = Connection(stream, outbox)
+    stream.arrive(request(1, flag=ONEWAY_FLAG) + request(2))
+    stream.end()
+    await serve_requests(connection, Dispatcher({ECHO: echo}), outbox.flush, FrameBuffer())
+    assert [answer.opaque for answer in stream.take_frames()] == [2]
+
+
+async def test_what_the_peer_does_not_take_is_left_to_the_writer(nursery: trio.Nursery) -> None:
+    stream, outbox = FakeStream(), Outbox()
+    connection = Connection(stream, outbox)
+    nursery.start_soon(connection.run_writer)
+    stream.room = 3
+    connection.write(b"first")
+    outbox.flush()
+    assert stream.sent == b"fir"
+    connection.write(b"second")
+    outbox.flush()
+    assert stream.sent == b"fir"
+    await trio.testing.wait_all_tasks_blocked()
+    stream.make_room(1000)
+    await trio.testing.wait_all_tasks_blocked()
+    assert stream.sent == b"firstsecond"
+    connection.write(b"third")
+    outbox.flush()
+    assert stream.sent == b"firstsecondthird"
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_peer_that_takes_no_answers_is_read_no_more(nursery: trio.Nursery) -> None:
+    stream, outbox = FakeStream(), Outbox()
+    connection = Connection(stream, outbox)
+    nursery.start_soon(connection.run_writer)
+    stream.room = 0
+    body = bytes(OUT_BYTES_MAX // 4)
+    for opaque in range(8):
+        stream.arrive(request(opaque, body))
+    nursery.start_soon(
+        serve_requests, connection, Dispatcher({ECHO: echo}), outbox.flush, FrameBuffer()
+    )
+    await trio.testing.wait_all_tasks_blocked()
+    assert stream.reads < 8
+    stream.make_room(1 << 30)
+    await trio.testing.wait_all_tasks_blocked()
+    assert [answer.opaque for answer in stream.take_frames()] == list(range(8))
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_round_is_interrupted_when_its_answers_pile_up(nursery: trio.Nursery) -> None:
+    stream, outbox = FakeStream(), Outbox()
+    connection = Connection(stream, outbox)
+    handled = 0
+
+    def big(connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        nonlocal handled
+        handled += 1
+        return response_to(command, body=bytes(OUT_BYTES_MAX // 2))
+
+    nursery.start_soon(connection.run_writer)
+    stream.room = 0
+    stream.arrive(b"".join(request(opaque) for opaque in range(20)))
+    nursery.start_soon(
+        serve_requests, connection, Dispatcher({ECHO: big}), outbox.flush, FrameBuffer()
+    )
+    await trio.testing.wait_all_tasks_blocked()
+    assert handled <= 3
+    stream.make_room(1 << 40)
+    await trio.testing.wait_all_tasks_blocked()
+    assert handled == 20
+    nursery.cancel_scope.cancel()
+
+
+async def test_too_many_parked_puts_stop_the_reading(nursery: trio.Nursery) -> None:
+    stream, outbox = FakeStream(), Outbox()
+    connection = Connection(stream, outbox)
+
+    def park(connection: Connection, command: RemotingCommand) -> None:
+        connection.parked_puts += 1
+
+    count = PARKED_PUTS_MAX + 5
+    frame = request(1)
+    stream.arrive(frame * count)
+    nursery.start_soon(
+        serve_requests, connection, Dispatcher({ECHO: park}), outbox.flush, FrameBuffer()
+    )
+    await trio.testing.wait_all_tasks_blocked()
+    assert connection.parked_puts == PARKED_PUTS_MAX
+    for _ in range(10):
+        connection.puts_answered(1)
+        await trio.testing.wait_all_tasks_blocked()
+    assert connection.parked_puts == count - 10
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_drained_connection_calls_back_once(nursery: trio.Nursery) -> None:
+    stream, outbox = FakeStream(), Outbox()
+    connection = Connection(stream, outbox)
+    nursery.start_soon(connection.run_writer)
+    calls: list[str] = []
+    connection.write(b"x" * (OUT_BYTES_MAX + 1))
+    assert [connection.is_congested] == [True]
+    connection.when_drained(lambda: calls.append("drained"))
+    outbox.flush()
+    await trio.testing.wait_all_tasks_blocked()
+    assert calls == ["drained"]
+    assert not connection.is_congested
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_closed_connection_swallows_answers() -> None:
+    stream, outbox = FakeStream(), Outbox()
+    connection = Connection(stream, outbox)
+    connection.write(b"a")
+    connection.close()
+    connection.close()
+    connection.write(b"b")
+    outbox.flush()
+    assert stream.sent == b""
+    assert not connection.is_busy
+
+
+async def test_a_broken_stream_closes_the_connection_quietly() -> None:
+    stream, outbox = FakeStream(), Outbox()
+    connection = Connection(stream, outbox)
+    stream.close_nowait()
+    connection.write(b"a")
+    outbox.flush()
+    assert connection.is_closed
+
+
+async def test_waiting_for_the_last_answers(nursery: trio.Nursery) -> None:
+    stream, outbox = FakeStream(), Outbox()
+    connection = Connection(stream, outbox)
+    connection.parked_puts += 1
+    idle = trio.Event()
+
+    async def wait() -> None:
+        await connection.wait_idle()
+        idle.set()
+
+    nursery.start_soon(wait)
+    await trio.testing.wait_all_tasks_blocked()
+    assert not idle.is_set()
+    connection.write(b"answer")
+    connection.puts_answered(1)
+    outbox.flush()
+    await trio.testing.wait_all_tasks_blocked()
+    assert idle.is_set()
+    assert stream.sent == b"answer"
+
+
+async def test_cancelling_the_writer_leaves_the_rest_unsent() -> None:
+    stream, outbox = FakeStream(), Outbox()
+    connection = Connection(stream, outbox)
+    stream.room = 1
+    connection.write(b"abc")
+    outbox.flush()
+    with trio.move_on_after(0):
+        await connection.run_writer()
+    assert stream.sent == b"a"
+
+
+async def test_the_connection_outlives_its_turn_in_the_outbox() -> None:
+    stream, outbox = FakeStream(), Outbox()
+    connection = Connection(stream, outbox)
+    for text in (b"a", b"b"):
+        connection.write(text)
+        connection.write(text)
+        outbox.flush()
+        outbox.flush()
+    assert stream.sent == b"aabb"

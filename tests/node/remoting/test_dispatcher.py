@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+
+from node.errors import RequestError
+from node.remoting.dispatcher import response_to
+from tandem.wire.errors import MalformedMessageError
+from tandem.wire.remoting_command import (
+    ONEWAY_FLAG,
+    PROTOCOL_VERSION,
+    RESPONSE_FLAG,
+    RemotingCommand,
+    SerializeType,
+)
+from tandem.wire.response_code import ResponseCode
+from tests.node.doubles import Client
+
+if TYPE_CHECKING:
+    from node.remoting.connection import Connection
+
+
+def refuse(connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+    raise RequestError(ResponseCode.TOPIC_NOT_EXIST, "no such topic")
+
+
+def malformed(connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+    raise MalformedMessageError("bad at byte 3")
+
+
+def buggy(connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+    raise KeyError("nope")
+
+
+def silent(connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+    return None
+
+
+@pytest.mark.parametrize("serialize_type", list(SerializeType))
+async def test_an_unknown_code_is_answered_with_3(serialize_type: SerializeType) -> None:
+    answer = Client({}).call(9999, serialize_type=serialize_type)
+    assert (answer.code, answer.remark) == (3, " request type 9999 not supported")
+    assert answer.version == PROTOCOL_VERSION
+
+
+async def test_a_refusal_becomes_its_code_and_remark() -> None:
+    answer = Client({1: refuse}).call(1)
+    assert (answer.code, answer.remark) == (17, "no such topic")
+
+
+async def test_a_malformed_body_is_answered_with_1() -> None:
+    answer = Client({1: malformed}).call(1)
+    assert (answer.code, answer.remark) == (1, "bad at byte 3")
+
+
+async def test_a_bug_is_answered_logged_and_survived(caplog: pytest.LogCaptureFixture) -> None:
+    client = Client({1: buggy, 2: refuse})
+    with caplog.at_level(logging.ERROR):
+        answer = client.call(1)
+    assert (answer.code, answer.remark) == (1, "KeyError: 'nope'")
+    assert "request 1 from 10.1.2.3:1234 failed" in caplog.text
+    assert "Traceback" in caplog.text
+    assert client.call(2).code == 17
+
+
+@pytest.mark.parametrize("code", [1, 2, 3, 9999])
+async def test_a_oneway_request_gets_no_answer_whatever_happens(code: int) -> None:
+    client = Client({1: refuse, 2: malformed, 3: buggy})
+    client.send(code, flag=ONEWAY_FLAG)
+    assert client.answers() == []
+
+
+async def test_a_handler_may_answer_later() -> None:
+    client = Client({1: silent})
+    client.send(1)
+    assert client.answers() == []
+
+
+async def test_an_answer_from_a_client_is_ignored() -> None:
+    client = Client({1: buggy})
+    client.send(1, flag=RESPONSE_FLAG)
+    assert client.answers() == []
+
+
+async def test_the_next_request_is_for_the_new_handlers() -> None:
+    client = Client({1: refuse})
+    client._dispatcher.handlers = {1: lambda _, command: response_to(command)}
+    assert client.call(1).code == 0

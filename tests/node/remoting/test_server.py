@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+import trio.testing
+
+from node.remoting.connection import Connection, Outbox
+from node.remoting.dispatcher import Dispatcher, response_to
+from node.remoting.server import IDLE_SCAN_SECONDS, IDLE_SECONDS_MAX, Server
+from store.machine.network import ConnectionLost
+from tandem.wire.frame_buffer import FRAME_BYTES_MAX
+from tandem.wire.remoting_command import RemotingCommand, encode_frame
+from tests.node.doubles import FakeStream
+
+if TYPE_CHECKING:
+    from store.machine.network import Stream
+
+ECHO = 7
+PARK = 8
+
+
+class FakeListener:
+    port = 1
+
+    def __init__(self) -> None:
+        self.closed = False
+        self._offer, self._accept = trio.open_memory_channel[FakeStream](100)
+
+    def connect(self) -> FakeStream:
+        stream = FakeStream()
+        self._offer.send_nowait(stream)
+        return stream
+
+    @property
+    def waiting(self) -> int:
+        return self._offer.statistics().current_buffer_used
+
+    async def accept(self) -> Stream:
+        return await self._accept.receive()
+
+    async def aclose(self) -> None:
+        self.closed = True
+        await trio.lowlevel.checkpoint()
+
+
+class Running:
+    """A server with one listener, two handlers, and what it did."""
+
+    def __init__(self, connections_max: int = 10) -> None:
+        self.outbox = Outbox()
+        self.listener = FakeListener()
+        self.parked: list[tuple[Connection, RemotingCommand]] = []
+        self.ended: list[Connection] = []
+        self.server = Server(
+            self.outbox,
+            connections_max=connections_max,
+            after_round=self.outbox.flush,
+            on_closed=self.ended.append,
+        )
+        self.dispatcher = Dispatcher({ECHO: self._echo, PARK: self._park})
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        async with trio.open_nursery() as connections:
+            task_status.started()
+            await self.server.listen(self.listener, self.dispatcher, connections)
+
+    def answer_parked(self) -> None:
+        for connection, command in self.parked:
+            connection.respond(command, response_to(command))
+            connection.puts_answered(1)
+        self.outbox.flush()
+
+    def _echo(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        return response_to(command, body=command.body)
+
+    def _park(self, connection: Connection, command: RemotingCommand) -> None:
+        connection.parked_puts += 1
+        self.parked.append((connection, command))
+
+
+def request(code: int = ECHO, opaque: int = 1) -> bytes:
+    return encode_frame(RemotingCommand(code, opaque))
+
+
+async def settle() -> None:
+    await trio.testing.wait_all_tasks_blocked()
+
+
+async def test_each_connection_is_served(nursery: trio.Nursery) -> None:
+    running = Running()
+    await nursery.start(running.run)
+    streams = [running.listener.connect() for _ in range(3)]
+    for stream in streams:
+        stream.arrive(request())
+    await settle()
+    assert [len(stream.take_frames()) for stream in streams] == [1, 1, 1]
+    nursery.cancel_scope.cancel()
+
+
+async def test_one_connection_too_many_waits_for_a_place(
+    nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = Running(connections_max=2)
+    await nursery.start(running.run)
+    first, _, third = (running.listener.connect() for _ in range(3))
+    third.arrive(request())
+    await settle()
+    assert running.listener.waiting == 1
+    assert "2 connections are open, the most allowed" in caplog.text
+    first.end()
+    await settle()
+    assert running.listener.waiting == 0
+    assert len(third.take_frames()) == 1
+    nursery.cancel_scope.cancel()
+
+
+async def test_what_one_peer_breaks_ends_only_its_own_connection(
+    nursery: trio.Nursery, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = Running()
+    await nursery.start(running.run)
+    good, bad = running.listener.connect(), running.listener.connect()
+    with caplog.at_level(logging.WARNING):
+        bad.arrive(request() + b"GET / HTTP/1.1\r\n\r\n")
+        await settle()
+    assert bad.closed
+    assert len(bad.take_frames()) == 1
+    assert "connection from 10.1.2.3:1234 closed: frame of" in caplog.text
+    good.arrive(request())
+    await settle()
+    assert len(good.take_frames()) == 1
+    assert len(running.ended) == 1
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_frame_above_the_limit_ends_the_connection(nursery: trio.Nursery) -> None:
+    running = Running()
+    await nursery.start(running.run)
+    stream = running.listener.connect()
+    stream.arrive((FRAME_BYTES_MAX - 3).to_bytes(4, "big") + bytes(4))
+    await settle()
+    assert stream.closed
+    nursery.cancel_scope.cancel()
+
+
+async def test_stopping_answers_what_is_owed_and_reads_no_more(nursery: trio.Nursery) -> None:
+    running = Running()
+    await nursery.start(running.run)
+    idle, busy = running.listener.connect(), running.listener.connect()
+    busy.arrive(request(PARK))
+    await settle()
+    running.server.stop_reading()
+    await settle()
+    assert (idle.closed, busy.closed) == (True, False)
+    busy.arrive(request())
+    running.answer_parked()
+    await settle()
+    assert busy.closed
+    assert len(busy.take_frames()) == 1
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_half_closed_client_still_gets_its_parked_answer(nursery: trio.Nursery) -> None:
+    running = Running()
+    await nursery.start(running.run)
+    stream = running.listener.connect()
+    stream.arrive(request(PARK))
+    stream.end()
+    await settle()
+    assert (stream.closed, running.ended) == (False, [])
+    running.answer_parked()
+    await settle()
+    assert (stream.closed, len(running.ended)) == (True, 1)
+    assert len(stream.take_frames()) == 1
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_connection_on_which_nothing_moves_is_closed(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    running = Running()
+    await nursery.start(running.run)
+    nursery.start_soon(running.server.close_idle)
+    silent, lively = running.listener.connect(), running.listener.connect()
+    for _ in range(3):
+        await trio.sleep(IDLE_SECONDS_MAX / 2)
+        lively.arrive(request())
+    await trio.sleep(IDLE_SCAN_SECONDS)
+    assert (silent.closed, lively.closed) == (True, False)
+    nursery.cancel_scope.cancel()
+
+
+async def test_cancelling_closes_the_listener_and_every_connection() -> None:
+    running = Running()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(running.run)
+        streams = [running.listener.connect() for _ in range(2)]
+        streams[0].arrive(request(PARK))
+        await settle()
+        nursery.cancel_scope.cancel()
+    assert running.listener.closed
+    assert [stream.closed for stream in streams] == [True, True]
+    assert len(running.ended) == 2
+
+
+async def test_a_free_place_is_offered_to_every_listener(nursery: trio.Nursery) -> None:
+    running = Running(connections_max=1)
+    other = FakeListener()
+    await nursery.start(running.run)
+    first = running.listener.connect()
+    await settle()
+    nursery.start_soon(running.server.listen, other, running.dispatcher, nursery)
+    await settle()
+    first.end()
+    await settle()
+    for listener in (running.listener, other, running.listener):
+        stream = listener.connect()
+        stream.arrive(request())
+        await settle()
+        assert len(stream.take_frames()) == 1
+        stream.end()
+        await settle()
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_lost_listener_ends_the_listening() -> None:
+    class LostListener(FakeListener):
+        async def accept(self) -> Stream:
+            await trio.lowlevel.checkpoint()
+            raise ConnectionLost("the listener was closed")
+
+    running = Running()
+    running.listener = LostListener()
+    with pytest.RaisesGroup(ConnectionLost):
+        await running.run()
+    assert running.listener.closed

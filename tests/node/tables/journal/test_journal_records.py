@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node.tables.journal.journal_records import (
+    DelayProgress,
+    GroupTables,
+    JournalFormatError,
+    JournalRecord,
+    OffsetsCommitted,
+    SnapshotPart,
+    TopicsChanged,
+    decode_journal_record,
+    encode_journal_record,
+)
+from tandem.wire.request_headers import TopicConfig
+
+
+def topic(name: str, queues: int = 4) -> TopicConfig:
+    return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
+
+
+def content(tables: GroupTables) -> tuple[object, object, object]:
+    return tables.topics, tables.offsets, tables.delay
+
+
+names = st.text("abc", min_size=1, max_size=3)
+numbers = st.integers(0, 20)
+offsets_by_key = st.dictionaries(names, st.dictionaries(numbers, numbers), max_size=4)
+records = st.one_of(
+    st.lists(st.builds(topic, names, st.integers(1, 9)), max_size=3).map(TopicsChanged),
+    offsets_by_key.map(OffsetsCommitted),
+    st.dictionaries(st.integers(1, 18), numbers, max_size=3).map(DelayProgress),
+)
+
+
+@given(records)
+def test_a_record_comes_back_as_it_was_written(record: JournalRecord) -> None:
+    assert decode_journal_record(encode_journal_record(record)) == record
+
+
+@given(st.binary(max_size=60))
+def test_any_other_bytes_are_told_as_another_versions(body: bytes) -> None:
+    with pytest.raises(JournalFormatError, match="run the version of the other nodes"):
+        decode_journal_record(body)
+
+
+def test_a_record_of_a_newer_version_is_not_guessed_at() -> None:
+    body = encode_journal_record(DelayProgress({1: 2}, version=2))
+    with pytest.raises(JournalFormatError, match="version 2"):
+        decode_journal_record(body)
+
+
+def test_records_set_what_they_name_and_leave_the_rest() -> None:
+    tables = GroupTables()
+    tables.apply(TopicsChanged([topic("A"), topic("B")]))
+    tables.apply(TopicsChanged([topic("A", 8)]))
+    tables.apply(OffsetsCommitted({"A@g": {0: 1, 1: 5}}))
+    tables.apply(OffsetsCommitted({"A@g": {0: 2}, "B@g": {3: 3}}))
+    tables.apply(DelayProgress({1: 7}))
+    assert tables.topics == {"A": topic("A", 8), "B": topic("B")}
+    assert tables.offsets == {"A@g": {0: 2, 1: 5}, "B@g": {3: 3}}
+    assert tables.delay == {1: 7}
+
+
+@given(st.lists(records, max_size=12), st.integers(200, 2000))
+def test_a_snapshot_in_parts_of_any_size_replaces_everything(
+    history: list[JournalRecord], bytes_max: int
+) -> None:
+    tables = GroupTables()
+    for record in history:
+        tables.apply(record)
+    other = GroupTables({"old": topic("old")}, {"old@g": {0: 9}}, {4: 4})
+    parts = tables.snapshot(bytes_max)
+    outcomes = [other.apply(part) for part in parts]
+    assert outcomes == [*[False] * (len(parts) - 1), True]
+    assert content(other) == content(tables)
+
+
+def test_the_parts_of_a_large_snapshot_stay_below_the_limit() -> None:
+    tables = GroupTables({f"T{n}": topic(f"T{n}") for n in range(100)})
+    tables.apply(OffsetsCommitted({f"T{n}@g": {0: n} for n in range(100)}))
+    parts = tables.snapshot(2_000)
+    assert len(parts) > 5
+    assert max(len(encode_journal_record(part)) for part in parts) <= 2_000
+
+
+def test_a_snapshot_that_was_not_finished_means_nothing() -> None:
+    tables = GroupTables({"A": topic("A")})
+    first, last = SnapshotPart(0, 2, [topic("B")], {}, {}), SnapshotPart(1, 2, [], {}, {})
+    inside = []
+    for record in (first, DelayProgress({1: 1})):
+        tables.apply(record)
+        inside.append(tables.is_inside_snapshot)
+    assert inside == [True, False]
+    assert not tables.apply(last)
+    assert tables.topics == {"A": topic("A")}
+
+
+def test_a_snapshot_begins_again_with_each_first_part() -> None:
+    tables = GroupTables({"A": topic("A")})
+    tables.apply(SnapshotPart(0, 2, [topic("B")], {}, {}))
+    tables.apply(SnapshotPart(0, 2, [topic("C")], {}, {}))
+    assert tables.apply(SnapshotPart(1, 2, [topic("D")], {}, {1: 1}))
+    assert set(tables.topics) == {"C", "D"}
+
+
+def test_a_copy_changes_on_its_own() -> None:
+    tables = GroupTables({"A": topic("A")}, {"A@g": {0: 1}}, {1: 1})
+    copy = tables.copy()
+    copy.apply(OffsetsCommitted({"A@g": {0: 2}}))
+    copy.apply(DelayProgress({1: 2}))
+    assert tables.offsets == {"A@g": {0: 1}}
+    assert tables.delay == {1: 1}
+
+
+def test_the_form_on_disk_is_what_other_versions_have_to_read() -> None:
+    body = encode_journal_record(OffsetsCommitted({"T@g": {0: 5}}))
+    assert msgspec.json.decode(body) == {
+        "type": "offsets",
+        "offsets": {"T@g": {"0": 5}},
+        "version": 1,
+    }

@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import pytest
+
+import node.tables.client_table
+from node.remoting.connection import Connection, Outbox
+from node.tables.client_table import CLIENT_EXPIRED_SECONDS, ClientTable, TooManyClientsError
+from tandem.wire.request_headers import ConsumerData, HeartbeatData, SubscriptionData
+from tests.node.doubles import FakeStream
+
+
+def connection() -> Connection:
+    return Connection(FakeStream(), Outbox())
+
+
+def beat(
+    client_id: str, *topics: str, group: str = "g", version: int = 1, model: str = "CLUSTERING"
+) -> HeartbeatData:
+    subscriptions = [SubscriptionData(topic=t, sub_version=version) for t in topics]
+    data = ConsumerData(group_name=group, message_model=model, subscription_data_set=subscriptions)
+    return HeartbeatData(client_id=client_id, consumer_data_set=[data])
+
+
+async def test_members_of_a_group_are_listed() -> None:
+    table = ClientTable()
+    table.heartbeat(beat("c1", "T"), connection(), 0)
+    table.heartbeat(beat("c2", "T"), connection(), 0)
+    assert sorted(table.client_ids("g")) == ["c1", "c2"]
+    assert table.client_ids("other") == []
+    assert table.has_group("g")
+
+
+async def test_a_new_member_is_told_to_the_whole_group_once() -> None:
+    table = ClientTable()
+    first, second = connection(), connection()
+    table.heartbeat(beat("c1", "T"), first, 0)
+    assert table.heartbeat(beat("c2", "T"), second, 0) == {"g": [first, second]}
+    assert table.heartbeat(beat("c2", "T"), second, 1) == {}
+
+
+async def test_a_changed_set_of_topics_is_told() -> None:
+    table = ClientTable()
+    first = connection()
+    table.heartbeat(beat("c1", "T"), first, 0)
+    assert table.heartbeat(beat("c1", "T", "U"), first, 0) == {"g": [first]}
+    assert table.heartbeat(beat("c1", "U"), first, 0) == {"g": [first]}
+    assert table.subscription("g", "T") is None
+
+
+async def test_broadcasting_groups_are_told_nothing() -> None:
+    table = ClientTable()
+    changed = table.heartbeat(beat("c1", "T", model="BROADCASTING"), connection(), 0)
+    assert changed == {"g": []}
+
+
+async def test_the_newer_version_of_a_subscription_wins() -> None:
+    table = ClientTable()
+    first = connection()
+    table.heartbeat(beat("c1", "T", version=5), first, 0)
+    table.heartbeat(beat("c2", "T", version=4), first, 0)
+    known = table.subscription("g", "T")
+    assert known is not None
+    assert known.sub_version == 5
+
+
+async def test_leaving_is_told_to_those_who_stay() -> None:
+    table = ClientTable()
+    first, second = connection(), connection()
+    table.heartbeat(beat("c1"), first, 0)
+    table.heartbeat(beat("c2"), second, 0)
+    assert table.leave("g", "c2") == [first]
+    assert table.leave("g", "c2") == []
+    assert table.leave("g", "c1") == []
+    assert not table.has_group("g")
+
+
+async def test_a_closed_connection_takes_its_clients_with_it() -> None:
+    table = ClientTable()
+    first, second = connection(), connection()
+    table.heartbeat(beat("c1"), first, 0)
+    table.heartbeat(beat("c2"), second, 0)
+    table.heartbeat(beat("c3", group="h"), second, 0)
+    assert table.connection_closed(second) == {"g": [first], "h": []}
+    assert table.client_ids("h") == []
+
+
+async def test_a_client_that_reconnected_stays_when_its_old_connection_closes() -> None:
+    table = ClientTable()
+    old, new = connection(), connection()
+    table.heartbeat(beat("c1"), old, 0)
+    table.heartbeat(beat("c1"), new, 1)
+    assert table.connection_closed(old) == {}
+    assert table.client_ids("g") == ["c1"]
+
+
+async def test_a_silent_client_is_forgotten() -> None:
+    table = ClientTable()
+    first, second = connection(), connection()
+    table.heartbeat(beat("c1"), first, 0)
+    table.heartbeat(beat("c2"), second, 10)
+    assert table.expire(CLIENT_EXPIRED_SECONDS) == {}
+    assert table.expire(CLIENT_EXPIRED_SECONDS + 1) == {"g": [second]}
+    assert table.client_ids("g") == ["c2"]
+
+
+async def test_the_table_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node.tables.client_table, "MEMBERSHIPS_MAX", 2)
+    table = ClientTable()
+    table.heartbeat(beat("c1"), connection(), 0)
+    table.heartbeat(beat("c2"), connection(), 0)
+    with pytest.raises(TooManyClientsError):
+        table.heartbeat(beat("c3", group="h"), connection(), 0)
+    assert not table.has_group("h")
+    table.heartbeat(beat("c1"), connection(), 1)

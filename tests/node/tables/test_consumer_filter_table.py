@@ -1,0 +1,239 @@
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node.tables.consumer_filter_table import (
+    FILTER_DATA_CLEAN_TIME_SPAN_MS,
+    ConsumerFilterTable,
+    SubscriptionFilter,
+)
+from store.machine.errors import TableFileError
+from store.machine.table_file import TableFile
+from tandem.wire.bloom_filter import BloomFilter
+from tests.support.simulated_disk import SimulatedDisk
+
+PATH: Final = "/store/config/consumerFilter.json"
+BORN_MS: Final = 1_700_000_000_000
+
+GOLDEN: Final = (
+    b'{\n\t"filterDataByTopic":{\n\t\t"TopicA":{\n\t\t\t"groupFilterData":{\n\t\t\t\t"g1":{'
+    b'\n\t\t\t\t\t"bloomFilterData":{\n\t\t\t\t\t\t"bitNum":112,\n\t\t\t\t\t\t"bitPos":[19,13,46]'
+    b'\n\t\t\t\t\t},\n\t\t\t\t\t"bornTime":1700000000000,\n\t\t\t\t\t"clientVersion":100,'
+    b'\n\t\t\t\t\t"consumerGroup":"g1",\n\t\t\t\t\t"dead":false,\n\t\t\t\t\t"deadTime":0,'
+    b'\n\t\t\t\t\t"expression":"a > 1",\n\t\t\t\t\t"expressionType":"SQL92",'
+    b'\n\t\t\t\t\t"topic":"TopicA"\n\t\t\t\t}\n\t\t\t},\n\t\t\t"topic":"TopicA"\n\t\t}\n\t}\n}'
+)
+"""As ConsumerFilterManager of 5.3.3 writes it."""
+
+
+class World:
+    """A table, its disk, and a clock that is set by hand."""
+
+    def __init__(self, content: bytes = b"", now_ms: int = BORN_MS) -> None:
+        self.disk = SimulatedDisk()
+        self.now_ms = now_ms
+        if content:
+            self.disk.replace(PATH, content)
+        self.table = self.reopened()
+
+    def reopened(self) -> ConsumerFilterTable:
+        return ConsumerFilterTable(TableFile(self.disk, PATH), lambda: self.now_ms)
+
+    @property
+    def written(self) -> bytes:
+        return self.disk.read(PATH) or b""
+
+    def dead_since(self, topic: str = "TopicA", group: str = "g1") -> int | None:
+        """When it died; None while it is alive."""
+        data = self.table.get(topic, group)
+        assert data is not None
+        assert data.dead == (data.dead_time >= data.born_time)
+        return data.dead_time if data.dead else None
+
+
+def sql(
+    expression: str = "a > 1", *, topic: str = "TopicA", version: int = 100
+) -> SubscriptionFilter:
+    return SubscriptionFilter(topic, expression, "SQL92", version)
+
+
+def test_a_subscription_is_written_byte_for_byte_as_rocketmq_does() -> None:
+    world = World()
+    world.table.register("g1", [sql()])
+    world.table.save()
+    assert world.written == GOLDEN
+
+
+def test_the_consumers_of_a_loaded_subscription_left_thirty_seconds_ago() -> None:
+    world = World(GOLDEN, now_ms=BORN_MS + 100_000)
+    assert world.dead_since() == BORN_MS + 70_000
+
+
+def test_but_not_before_it_was_born() -> None:
+    world = World(GOLDEN, now_ms=BORN_MS + 10_000)
+    assert world.dead_since() == BORN_MS
+
+
+def test_a_subscription_that_was_dead_keeps_its_time() -> None:
+    dead = GOLDEN.replace(b'"deadTime":0', b'"deadTime":1700000000500')
+    world = World(dead, now_ms=BORN_MS + 100_000)
+    assert world.dead_since() == BORN_MS + 500
+
+
+def test_the_word_dead_in_a_file_means_nothing() -> None:
+    wrong = GOLDEN.replace(b'"deadTime":0', b'"deadTime":7').replace(b"false", b"true")
+    assert World(wrong).dead_since() is None
+
+
+@pytest.mark.parametrize(
+    "bloom",
+    [
+        b'"bitNum":120,"bitPos":[19,13,46]',
+        b'"bitNum":112,"bitPos":[19,13]',
+        b'"bitNum":112,"bitPos":[19,13,47]',
+        b'"bitNum":112,"bitPos":[19,13,1000000]',
+        b"",
+    ],
+    ids=["length", "count", "other bits", "no such bit", "none"],
+)
+def test_bits_of_another_filter_drop_the_whole_file(bloom: bytes) -> None:
+    good = (
+        b'"TopicB":{"groupFilterData":{"g":{"consumerGroup":"g","topic":"TopicB","expression":"x",'
+    )
+    good += b'"expressionType":"SQL92","bloomFilterData":'
+    bits = msgspec.json.encode(list(BloomFilter().positions("g#TopicB")))
+    good += b'{"bitNum":112,"bitPos":' + bits + b"}}}}"
+    bad = msgspec.json.decode(GOLDEN)["filterDataByTopic"]["TopicA"]
+    bad["groupFilterData"]["g1"]["bloomFilterData"] = msgspec.Raw(b"{" + bloom + b"}")
+    world = World(b'{"filterDataByTopic":{' + good + b"}}")
+    assert world.table.get("TopicB", "g") is not None
+    world = World(
+        b'{"filterDataByTopic":{' + good + b',"TopicA":' + msgspec.json.encode(bad) + b"}}"
+    )
+    assert world.table.get("TopicB", "g") is None
+    assert world.table.get("TopicA", "g1") is None
+
+
+def test_a_consumer_that_comes_back_revives_its_subscription() -> None:
+    world = World(GOLDEN, now_ms=BORN_MS + 100_000)
+    world.table.register("g1", [sql()])
+    assert world.dead_since() is None
+    data = world.table.get("TopicA", "g1")
+    assert data is not None
+    assert data.born_time == BORN_MS, "it is still the same"
+
+
+def test_a_changed_expression_is_born_anew() -> None:
+    world = World(GOLDEN, now_ms=BORN_MS + 100_000)
+    world.table.register("g1", [sql("b < 2", version=101)])
+    data = world.table.get("TopicA", "g1")
+    assert data is not None
+    assert (data.expression, data.born_time, data.dead) == ("b < 2", BORN_MS + 100_000, False)
+
+
+def test_a_client_that_is_behind_changes_nothing() -> None:
+    world = World()
+    world.table.register("g1", [sql()])
+    world.table.register("g1", [sql("b < 2", version=99)])
+    world.table.register("g1", [sql("b < 2", version=100)])
+    data = world.table.get("TopicA", "g1")
+    assert data is not None
+    assert data.expression == "a > 1"
+
+
+def test_a_newer_client_with_the_same_expression_only_moves_the_version() -> None:
+    world = World()
+    world.table.register("g1", [sql()])
+    world.now_ms += 5
+    world.table.register("g1", [sql(version=200)])
+    data = world.table.get("TopicA", "g1")
+    assert data is not None
+    assert (data.client_version, data.born_time) == (200, BORN_MS)
+
+
+def test_a_topic_that_is_no_longer_subscribed_to_is_dead() -> None:
+    world = World()
+    world.table.register("g1", [sql(), sql(topic="TopicB")])
+    world.now_ms += 9
+    world.table.register("g1", [sql()])
+    assert world.dead_since() is None
+    assert world.dead_since("TopicB") == BORN_MS + 9
+
+
+def test_the_last_consumer_of_a_group_takes_its_subscriptions_along() -> None:
+    world = World()
+    world.table.register("g1", [sql()])
+    world.table.register("g2", [sql()])
+    world.now_ms += 9
+    world.table.unregister("g1")
+    world.now_ms += 9
+    world.table.unregister("g1")
+    assert world.dead_since() == BORN_MS + 9
+    assert world.dead_since(group="g2") is None
+    assert len(world.table.of_topic("TopicA")) == 2
+    assert world.table.of_topic("TopicB") == []
+
+
+def test_tags_are_not_kept() -> None:
+    world = World()
+    world.table.register("g1", [SubscriptionFilter("TopicA", "TagA", "TAG", 1), sql("")])
+    assert world.table.get("TopicA", "g1") is None
+
+
+def test_who_is_dead_for_a_day_is_forgotten_at_the_next_save() -> None:
+    world = World()
+    world.table.register("g1", [sql()])
+    world.table.unregister("g1")
+    world.now_ms += FILTER_DATA_CLEAN_TIME_SPAN_MS - 1
+    world.table.save()
+    assert b"TopicA" in world.written
+    world.now_ms += 1
+    world.table.save()
+    assert world.written == b'{\n\t"filterDataByTopic":{}\n}'
+
+
+def test_nothing_is_written_when_nothing_changed() -> None:
+    world = World()
+    world.table.save()
+    world.table.register("g1", [sql()])
+    world.table.save()
+    world.disk.remove(PATH)
+    world.table.register("g1", [sql()])
+    world.table.save()
+    assert world.written == b""
+
+
+def test_it_comes_back_after_a_restart() -> None:
+    world = World()
+    world.table.register("g1", [sql()])
+    world.table.save()
+    world.table = world.reopened()
+    assert world.dead_since() == BORN_MS
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(
+                    ["filterDataByTopic", "groupFilterData", "bloomFilterData", "bitPos"]
+                )
+                | st.text(max_size=3),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=12,
+    )
+)
+def test_any_file_is_a_table_or_the_error(content: object) -> None:
+    with suppress(TableFileError):
+        World(msgspec.json.encode(content)).table.save()

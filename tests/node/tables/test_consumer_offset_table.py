@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from node.tables.consumer_offset_table import COMMITS_PER_VERSION, ConsumerOffsetTable
+from store.machine.disk import RealDisk
+from store.machine.errors import TableFileError
+from store.machine.table_file import TableFile
+from tandem.wire.errors import MalformedFrameError
+from tandem.wire.request_headers import ConsumerOffsetTableBody, DataVersion
+from tandem.wire.route import decode_json_body
+
+GOLDEN = Path(__file__).parents[1] / "data/rocketmq-5.3.3/config-json/config/consumerOffset.json"
+
+
+def table(directory: Path) -> ConsumerOffsetTable:
+    return ConsumerOffsetTable(TableFile(RealDisk(), str(directory / "o.json")), lambda: 1234)
+
+
+def test_an_offset_comes_back_after_a_restart(tmp_path: Path) -> None:
+    offsets = table(tmp_path)
+    offsets.commit("g", "T", 3, 42)
+    offsets.save()
+    assert table(tmp_path).query("g", "T", 3) == 42
+
+
+def test_an_unknown_offset_is_none(tmp_path: Path) -> None:
+    offsets = table(tmp_path)
+    offsets.commit("g", "T", 3, 42)
+    assert offsets.query("g", "T", 2) is None
+    assert offsets.query("h", "T", 3) is None
+
+
+def test_an_offset_may_go_back_but_a_negative_one_says_nothing(tmp_path: Path) -> None:
+    offsets = table(tmp_path)
+    offsets.commit("g", "T", 0, 42)
+    offsets.commit("g", "T", 0, 7)
+    offsets.commit("g", "T", 0, -1)
+    assert offsets.query("g", "T", 0) == 7
+
+
+def test_the_file_of_rocketmq_is_read_and_written_byte_for_byte(tmp_path: Path) -> None:
+    shutil.copy(GOLDEN, tmp_path / "o.json")
+    offsets = table(tmp_path)
+    assert offsets.query("g", "T", 1) == 6
+    offsets.commit("g", "T", 1, 7)
+    offsets.commit("g", "T", 1, 6)
+    offsets.save()
+    assert (tmp_path / "o.json").read_bytes() == GOLDEN.read_bytes()
+    assert (tmp_path / "o.json.bak").read_bytes() == GOLDEN.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"offsetTable":{"T@g":{"1":6}}}',
+        '{ "offsetTable" :\r\n{ "T@g" : { 1 : 6 , 2 : 0 } } , "pullOffsetTable":{"x":{3:4}} }',
+        '{"dataVersion":{"counter":7},"offsetTable":{"T@g":{1:6\n\t\t}\n}}',
+    ],
+    ids=["quoted", "spaced, with an unknown key", "bare"],
+)
+def test_every_spelling_of_the_file_is_read(tmp_path: Path, text: str) -> None:
+    (tmp_path / "o.json").write_text(text)
+    assert table(tmp_path).query("g", "T", 1) == 6
+
+
+@pytest.mark.parametrize("queues", ["{0:9223372036854775808}", "{2147483648:0}", "{0:null}", "[]"])
+def test_a_file_that_is_no_table_is_an_error_with_a_remedy(tmp_path: Path, queues: str) -> None:
+    (tmp_path / "o.json").write_text('{"offsetTable":{"T@g":' + queues + "}}")
+    with pytest.raises(TableFileError, match=r"o\.json: neither .* restore one"):
+        table(tmp_path)
+
+
+def test_nothing_is_written_when_nothing_changed(tmp_path: Path) -> None:
+    offsets = table(tmp_path)
+    offsets.commit("g", "T", 0, 1)
+    offsets.save()
+    (tmp_path / "o.json").unlink()
+    offsets.commit("g", "T", 0, 1)
+    offsets.save()
+    assert not (tmp_path / "o.json").exists()
+
+
+def test_a_slave_takes_over_and_keeps_what_the_master_does_not_have(tmp_path: Path) -> None:
+    offsets = table(tmp_path)
+    offsets.commit("mine", "T", 0, 1)
+    offsets.commit("g", "T", 0, 100)
+    offsets.merge(b'{"dataVersion":{"counter":9},"offsetTable":{"T@g":{0:8,1:9}}}')
+    assert offsets.query("mine", "T", 0) == 1
+    assert offsets.query("g", "T", 0) == 8
+    copy = decode_json_body(offsets.encode(), ConsumerOffsetTableBody)
+    assert copy.data_version == DataVersion(counter=9)
+    assert copy.offset_table == {"T@mine": {0: 1}, "T@g": {0: 8, 1: 9}}
+
+
+def test_a_body_that_is_no_table_changes_nothing(tmp_path: Path) -> None:
+    offsets = table(tmp_path)
+    with pytest.raises(MalformedFrameError):
+        offsets.merge(b'{"offsetTable":{"T@g":{"x":8}}}')
+    assert offsets.query("g", "T", 0) is None
+
+
+def test_the_version_moves_once_in_many_commits(tmp_path: Path) -> None:
+    offsets = table(tmp_path)
+    for offset in range(COMMITS_PER_VERSION - 1):
+        offsets.commit("g", "T", 0, offset)
+    before = decode_json_body(offsets.encode(), ConsumerOffsetTableBody).data_version
+    offsets.commit("g", "T", 0, 0)
+    after = decode_json_body(offsets.encode(), ConsumerOffsetTableBody).data_version
+    assert (before, after) == (DataVersion(), DataVersion(0, 1234, 1))
+
+
+def test_what_others_decided_on_is_taken_over_and_saved(tmp_path: Path) -> None:
+    offsets = table(tmp_path)
+    offsets.commit("g", "T", 0, 1)
+    offsets.commit("g", "T", 1, 1)
+    offsets.adopt({"T@g": {0: 5}})
+    offsets.save()
+    assert table(tmp_path).offsets() == {"T@g": {0: 5, 1: 1}}
+    offsets.replace({"U@g": {2: 3}})
+    offsets.save()
+    assert table(tmp_path).offsets() == {"U@g": {2: 3}}
+
+
+def test_a_copy_of_the_offsets_changes_on_its_own(tmp_path: Path) -> None:
+    offsets = table(tmp_path)
+    offsets.commit("g", "T", 0, 1)
+    offsets.offsets()["T@g"][0] = 9
+    assert offsets.query("g", "T", 0) == 1

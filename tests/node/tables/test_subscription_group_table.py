@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node.errors import RequestError
+from node.tables.subscription_group_table import (
+    SYSTEM_GROUPS,
+    CustomizedRetryPolicy,
+    ExponentialRetryPolicy,
+    GroupRetryPolicy,
+    SimpleSubscriptionData,
+    SubscriptionGroupConfig,
+    SubscriptionGroupTable,
+    group_complaint,
+)
+from store.machine.disk import RealDisk
+from store.machine.errors import StoreFullError, TableFileError
+from store.machine.table_file import TableFile
+from tandem.wire.request_headers import DataVersion
+from tests.support.simulated_disk import SimulatedDisk
+
+GOLDEN = Path(__file__).parents[1] / "data/rocketmq-5.3.3/config-json/config/subscriptionGroup.json"
+NAME = "subscriptionGroup.json"
+
+
+class FullDisk(RealDisk):
+    def replace(self, path: str, data: bytes) -> None:
+        raise StoreFullError(f"{path}: no room for {len(data)} bytes", path=path)
+
+
+def table(directory: Path, disk: RealDisk | None = None) -> SubscriptionGroupTable:
+    return SubscriptionGroupTable(
+        TableFile(disk or RealDisk(), str(directory / NAME)), lambda: 1234
+    )
+
+
+def saved(directory: Path) -> dict[str, dict[str, Any]]:
+    return msgspec.json.decode((directory / NAME).read_bytes(), type=dict[str, dict[str, Any]])
+
+
+def test_the_groups_of_rocketmq_are_read_and_written_alike(tmp_path: Path) -> None:
+    shutil.copy(GOLDEN, tmp_path)
+    groups = table(tmp_path)
+    assert groups.get("TOOLS_CONSUMER") == SubscriptionGroupConfig("TOOLS_CONSUMER")
+    groups.set_forbidden("g", "T", 1)
+    groups.set_forbidden("g", "T", 0)
+    golden = msgspec.json.decode(GOLDEN.read_bytes())
+    ours = saved(tmp_path)
+    assert list(ours) == list(golden)
+    assert ours["forbiddenTable"] == {}
+    name = "TOOLS_CONSUMER"
+    theirs = golden["subscriptionGroupTable"][name]
+    assert list(ours["subscriptionGroupTable"][name].items()) == list(theirs.items())
+    text = (tmp_path / NAME).read_text()
+    record = GOLDEN.read_text().split(f'"{name}":')[1].split("\n\t\t}")[0]
+    assert f'"{name}":{record}' in text
+
+
+def test_groups_that_are_always_there_need_no_file(tmp_path: Path) -> None:
+    """SubscriptionGroupManager.init."""
+    groups = table(tmp_path)
+    assert all(groups.get(name) == SubscriptionGroupConfig(name) for name in SYSTEM_GROUPS)
+    assert not (tmp_path / NAME).exists()
+
+
+def test_an_unknown_group_gets_the_defaults_and_survives_a_restart(tmp_path: Path) -> None:
+    groups = table(tmp_path)
+    assert groups.get("g") is None
+    assert groups.find_or_create("g") == groups.find_or_create("g") == SubscriptionGroupConfig("g")
+    assert groups.data_version == DataVersion(0, 1234, 1)
+    assert table(tmp_path).get("g") == SubscriptionGroupConfig("g")
+
+
+def test_every_part_of_a_group_survives_a_restart(tmp_path: Path) -> None:
+    config = SubscriptionGroupConfig(
+        "g",
+        retry_max_times=3,
+        group_retry_policy=GroupRetryPolicy(
+            "EXPONENTIAL", ExponentialRetryPolicy(1, 2, 3), CustomizedRetryPolicy([4, 5])
+        ),
+        subscription_data_set=[SimpleSubscriptionData("T", "SQL92", "a > 1", 7)],
+        attributes={"a": "b"},
+    )
+    table(tmp_path).update(config)
+    assert table(tmp_path).get("g") == config
+    assert "null" not in (tmp_path / NAME).read_text()
+
+
+def test_what_we_know_nothing_of_is_written_again(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_text(
+        '{"subscriptionGroupTable":{"g":{"groupName":"g","liteBindTopic":{"x":[1,{"y":null}]},'
+        '"retryMaxTimes":5}}}'
+    )
+    groups = table(tmp_path)
+    groups.update(SubscriptionGroupConfig("g", retry_max_times=6))
+    record = saved(tmp_path)["subscriptionGroupTable"]["g"]
+    assert record["liteBindTopic"] == {"x": [1, {"y": None}]}
+    assert record["retryMaxTimes"] == 6
+    assert list(record) == sorted(record)
+
+
+def test_a_file_of_rocketmq_4_is_read(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_text(
+        '{ "subscriptionGroupTable" : { "g" : {"groupName":"g","consumeEnable":false} } }'
+    )
+    config = table(tmp_path).get("g")
+    assert config is not None
+    assert not config.consume_enable
+
+
+def test_a_deleted_group_is_gone_with_what_it_may_not_read(tmp_path: Path) -> None:
+    groups = table(tmp_path)
+    groups.find_or_create("g")
+    groups.set_forbidden("g", "T", 1)
+    groups.delete("g")
+    groups.delete("g")
+    assert groups.get("g") is None
+    assert table(tmp_path).forbidden("g", "T") == 0
+
+
+def test_what_is_forbidden_survives_a_restart(tmp_path: Path) -> None:
+    groups = table(tmp_path)
+    groups.set_forbidden("g", "T", 3)
+    groups.set_forbidden("g", "U", 1)
+    groups.set_forbidden("g", "U", 0)
+    again = table(tmp_path)
+    assert (again.forbidden("g", "T"), again.forbidden("g", "U")) == (3, 0)
+    assert saved(tmp_path)["forbiddenTable"] == {"g": {"T": 3}}
+
+
+def test_an_update_that_changes_nothing_is_not_written(tmp_path: Path) -> None:
+    groups = table(tmp_path)
+    groups.update(SubscriptionGroupConfig("TOOLS_CONSUMER"))
+    groups.set_forbidden("g", "T", 0)
+    assert not (tmp_path / NAME).exists()
+
+
+def test_a_full_disk_refuses_the_change_and_changes_nothing(tmp_path: Path) -> None:
+    groups = table(tmp_path, FullDisk())
+    with pytest.raises(RequestError, match=r"consumer groups cannot be saved: .*no room"):
+        groups.find_or_create("g")
+    assert groups.get("g") is None
+    assert groups.data_version == DataVersion()
+
+
+@pytest.mark.parametrize("group", ["g", "%RETRY%g", "CID_ONS-HTTP-PROXY", "x" * 255])
+def test_a_good_name_has_no_complaint(group: str) -> None:
+    assert group_complaint(group) is None
+
+
+@pytest.mark.parametrize(
+    ("group", "complaint"),
+    [(" ", "is blank"), ("x" * 256, "max length 255"), ("a b", "illegal"), ("g\n", "illegal")],
+)
+def test_a_bad_name_is_refused(tmp_path: Path, group: str, complaint: str) -> None:
+    with pytest.raises(RequestError, match=complaint):
+        table(tmp_path).find_or_create(group)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"subscriptionGroupTable":{"g":{"groupName":7}}}',
+        '{"subscriptionGroupTable":{"g":{}}}',
+        '{"subscriptionGroupTable":{"g":[]}}',
+        '{"subscriptionGroupTable":[]}',
+        '{"forbiddenTable":{"g":{"T":99999999999}}}',
+    ],
+)
+def test_a_file_that_is_no_table_is_an_error_with_a_remedy(tmp_path: Path, text: str) -> None:
+    (tmp_path / NAME).write_text(text)
+    with pytest.raises(TableFileError, match=r"subscriptionGroup\.json: .*restore"):
+        table(tmp_path)
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(
+                    ["subscriptionGroupTable", "forbiddenTable", "dataVersion", "groupName"]
+                )
+                | st.text(max_size=3),
+                inner,
+                max_size=4,
+            )
+        ),
+        max_leaves=12,
+    )
+)
+def test_any_file_is_a_table_or_the_error(content: object) -> None:
+    disk = SimulatedDisk()
+    disk.replace("/t.json", msgspec.json.encode(content))
+    with suppress(TableFileError):
+        SubscriptionGroupTable(TableFile(disk, "/t.json"), lambda: 0).find_or_create("g")

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from node.errors import RequestError
+from node.tables.topic_config_table import TopicConfigTable, system_topics, topic_complaint
+from store.machine.disk import RealDisk
+from store.machine.errors import StoreFullError, TableFileError
+from store.machine.table_file import TableFile
+from tandem.wire.request_headers import DataVersion, TopicConfig, TopicConfigSerializeWrapper
+from tandem.wire.response_code import ResponseCode
+
+GOLDEN = Path(__file__).parents[1] / "data/rocketmq-5.3.3/config-json/config/topics.json"
+
+
+class FullDisk(RealDisk):
+    def replace(self, path: str, data: bytes) -> None:
+        raise StoreFullError(f"{path}: no room for {len(data)} bytes", path=path)
+
+
+class Changes:
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self) -> None:
+        self.count += 1
+
+
+def table(
+    directory: Path, disk: RealDisk | None = None, changes: Changes | None = None
+) -> TopicConfigTable:
+    file = TableFile(disk or RealDisk(), str(directory / "topics.json"))
+    return TopicConfigTable(file, lambda: 1000, changes or Changes())
+
+
+def master(directory: Path, changes: Changes | None = None) -> TopicConfigTable:
+    topics = table(directory, changes=changes)
+    topics.update(*system_topics("C", "broker-a", auto_create_queue_nums=8))
+    return topics
+
+
+def test_a_new_topic_survives_a_restart_and_is_announced(tmp_path: Path) -> None:
+    changes = Changes()
+    topics = table(tmp_path, changes=changes)
+    config = TopicConfig(topic_name="T", read_queue_nums=2, write_queue_nums=2)
+    topics.update(config)
+    topics.update(config)
+    assert changes.count == 1
+    assert table(tmp_path).get("T") == config
+    assert topics.configs.data_version == DataVersion(0, 1000, 1)
+
+
+def test_a_send_creates_a_topic_from_the_default_one(tmp_path: Path) -> None:
+    """TopicConfigManager.createTopicInSendMessageMethod."""
+    config = master(tmp_path).create_for_send("T", "TBW102", 4)
+    assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (4, 4, 6)
+
+
+def test_a_send_gets_no_more_queues_than_the_default_topic_has(tmp_path: Path) -> None:
+    assert master(tmp_path).create_for_send("T", "TBW102", 100).write_queue_nums == 8
+
+
+def test_the_cluster_topic_inherits_too(tmp_path: Path) -> None:
+    assert master(tmp_path).create_for_send("T", "C", 100).write_queue_nums == 16
+
+
+@pytest.mark.parametrize("default", ["NOSUCH", "SELF_TEST_TOPIC"])
+def test_without_an_inheritable_default_topic_there_is_none(tmp_path: Path, default: str) -> None:
+    with pytest.raises(RequestError, match="not exist") as caught:
+        master(tmp_path).create_for_send("T", default, 4)
+    assert caught.value.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_a_retry_topic_has_one_queue(tmp_path: Path) -> None:
+    config = table(tmp_path).create_for_send("%RETRY%g", "TBW102", 4)
+    assert (config.read_queue_nums, config.write_queue_nums) == (1, 1)
+
+
+def test_auto_creation_can_be_left_out() -> None:
+    names = [config.topic_name for config in system_topics("C", "b", auto_create_queue_nums=None)]
+    assert "TBW102" not in names
+
+
+def test_a_full_disk_refuses_the_topic_and_changes_nothing(tmp_path: Path) -> None:
+    topics = table(tmp_path, FullDisk())
+    with pytest.raises(RequestError, match=r"cannot be saved: .*no room") as caught:
+        topics.update(TopicConfig(topic_name="T"))
+    assert caught.value.code == ResponseCode.SYSTEM_ERROR
+    assert topics.get("T") is None
+
+
+def test_a_slave_copies_the_table_with_its_version(tmp_path: Path) -> None:
+    changes = Changes()
+    topics = table(tmp_path, changes=changes)
+    theirs = TopicConfigSerializeWrapper({"T": TopicConfig(topic_name="T")}, DataVersion(0, 5, 6))
+    topics.update(TopicConfig(topic_name="Old"))
+    topics.replace_all(theirs)
+    topics.replace_all(theirs)
+    assert changes.count == 2
+    assert table(tmp_path).configs == theirs
+
+
+def test_the_topics_of_rocketmq_say_which_of_them_have_batch_queues(tmp_path: Path) -> None:
+    shutil.copy(GOLDEN, tmp_path)
+    topics = table(tmp_path)
+    assert topics.is_batch("TopicA")
+    assert not topics.is_batch("SCHEDULE_TOPIC_XXXX")
+    assert not topics.is_batch("NOSUCH")
+
+
+def test_topics_of_rocketmq_4_are_read(tmp_path: Path) -> None:
+    text = '{ "topicConfigTable" : {"T":{"topicName":"T","perm":6,"someday":{1:2}} } , "x":null }'
+    (tmp_path / "topics.json").write_text(text)
+    assert table(tmp_path).get("T") == TopicConfig(topic_name="T")
+    assert not table(tmp_path).is_batch("T")
+
+
+@pytest.mark.parametrize("text", ["[]", '{"topicConfigTable":{"T":{"perm":6}}}', '{"a":'])
+def test_a_file_that_is_no_table_is_an_error_with_a_remedy(tmp_path: Path, text: str) -> None:
+    (tmp_path / "topics.json").write_text(text)
+    with pytest.raises(TableFileError, match=r"topics\.json: neither .* restore one"):
+        table(tmp_path)
+
+
+def test_attributes_survive_a_change_of_another_topic(tmp_path: Path) -> None:
+    shutil.copy(GOLDEN, tmp_path)
+    table(tmp_path).update(TopicConfig(topic_name="Other"))
+    saved = msgspec.json.decode((tmp_path / "topics.json").read_bytes())
+    golden = msgspec.json.decode(GOLDEN.read_bytes())["topicConfigTable"]
+    assert {name: saved["topicConfigTable"][name] for name in golden} == golden
+    assert table(tmp_path).is_batch("TopicA")
+
+
+@pytest.mark.parametrize("topic", ["T", "%RETRY%g", "a|b_c-9", "x" * 127])
+def test_a_good_name_has_no_complaint(topic: str) -> None:
+    assert topic_complaint(topic) is None
+
+
+@pytest.mark.parametrize(
+    ("topic", "complaint"),
+    [
+        ("", "is blank"),
+        ("x" * 128, "longer than topic max length 127"),
+        ("a b", "illegal characters"),
+        ("a/b", "illegal characters"),
+        ("T\n", "illegal characters"),
+        ("Tag\u4e2d", "illegal characters"),
+    ],
+)
+def test_a_bad_name_is_complained_about(topic: str, complaint: str) -> None:
+    """TopicValidator.validateTopic."""
+    assert complaint in str(topic_complaint(topic))
+
+
+def test_what_an_update_changes_can_be_refused_before_it_shows(tmp_path: Path) -> None:
+    topics = master(tmp_path)
+    asked: list[tuple[TopicConfig, ...]] = []
+
+    def refuse(changed: tuple[TopicConfig, ...]) -> None:
+        asked.append(changed)
+        raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, "not the master")
+
+    topics.before_update = refuse
+    known, new = topics.get("SELF_TEST_TOPIC"), TopicConfig(topic_name="New")
+    assert known is not None
+    topics.update(known)
+    with pytest.raises(RequestError, match="not the master"):
+        topics.update(known, new)
+    assert asked == [(new,)]
+    assert topics.get("New") is None
+
+
+def test_what_others_decided_on_is_not_asked_about(tmp_path: Path) -> None:
+    topics, changes = table(tmp_path), Changes()
+    topics.on_change = changes
+    topics.before_update = lambda _: pytest.fail("asked")
+    topics.adopt([TopicConfig(topic_name="T")])
+    topics.adopt([TopicConfig(topic_name="T")])
+    topics.replace_topics({"U": TopicConfig(topic_name="U")})
+    topics.replace_topics({"U": TopicConfig(topic_name="U")})
+    assert changes.count == 2
+    assert list(table(tmp_path).configs.topic_config_table) == ["U"]
+
+
+def test_a_copy_for_other_programs_shows_what_cannot_be_saved(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    topics = table(tmp_path, FullDisk())
+    topics.is_copy = True
+    topics.update(TopicConfig(topic_name="T"))
+    assert topics.get("T") is not None
+    assert "cannot be saved" in caplog.text

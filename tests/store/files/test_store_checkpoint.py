@@ -1,0 +1,118 @@
+"""The checkpoint: what it holds, byte for byte, and that it is written only when it changed."""
+
+import struct
+
+import pytest
+
+from store.files.store_checkpoint import StoreCheckpoint
+from store.machine.errors import CorruptLogError
+from tests.store.store_world import GOLDEN
+from tests.support.simulated_disk import SimulatedDisk
+
+PATH = "/s/checkpoint"
+
+
+def test_a_new_one_is_all_zeros() -> None:
+    """StoreCheckpoint: 4,096 bytes; a missing file means that nothing is known."""
+    disk = SimulatedDisk()
+    checkpoint = StoreCheckpoint(PATH, disk)
+    assert disk.read(PATH) == bytes(4096)
+    assert checkpoint.min_timestamp_ms == 0
+    assert checkpoint.confirm_physical_offset == 0
+
+
+def test_fields_lie_where_rocketmq_has_them() -> None:
+    disk = SimulatedDisk()
+    checkpoint = StoreCheckpoint(PATH, disk)
+    checkpoint.physic_msg_timestamp_ms = 1
+    checkpoint.logics_msg_timestamp_ms = 2
+    checkpoint.index_msg_timestamp_ms = 3
+    checkpoint.master_flushed_offset = 4
+    checkpoint.confirm_physical_offset = 5
+    assert disk.read(PATH) == bytes(4096)
+    checkpoint.flush_blocking()
+    assert disk.open(PATH).durable == struct.pack(">5q", 1, 2, 3, 4, 5) + bytes(4056)
+    again = StoreCheckpoint(PATH, disk)
+    assert (again.physic_msg_timestamp_ms, again.logics_msg_timestamp_ms) == (1, 2)
+    assert (again.index_msg_timestamp_ms, again.master_flushed_offset) == (3, 4)
+    assert again.confirm_physical_offset == 5
+
+
+def test_one_of_rocketmq_is_read() -> None:
+    disk = SimulatedDisk()
+    disk.replace(PATH, (GOLDEN / "crc" / "checkpoint").read_bytes())
+    checkpoint = StoreCheckpoint(PATH, disk)
+    assert checkpoint.physic_msg_timestamp_ms == 1_795_219_475_114
+    assert checkpoint.confirm_physical_offset == 377
+
+
+@pytest.mark.parametrize(
+    ("physic", "logics", "expected"),
+    [(0, 0, 0), (10_000, 8000, 5000), (8000, 10_000, 5000), (3000, 3000, 0), (2000, 9000, 0)],
+)
+def test_three_seconds_are_left_for_clocks_that_step(
+    physic: int, logics: int, expected: int
+) -> None:
+    """StoreCheckpoint.getMinTimestamp."""
+    checkpoint = StoreCheckpoint(PATH, SimulatedDisk())
+    checkpoint.physic_msg_timestamp_ms = physic
+    checkpoint.logics_msg_timestamp_ms = logics
+    assert checkpoint.min_timestamp_ms == expected
+
+
+async def test_it_is_synced_only_if_it_changed() -> None:
+    events: list[str] = []
+    disk = SimulatedDisk(on_event=events.append, sync_seconds=lambda: 0.0)
+    checkpoint = StoreCheckpoint(PATH, disk)
+    events.clear()
+    await checkpoint.flush()
+    assert events == []
+    checkpoint.confirm_physical_offset = 9
+    await checkpoint.flush()
+    await checkpoint.flush()
+    assert events == [f"sync {PATH}"]
+    assert disk.open(PATH).durable[32:40] == (9).to_bytes(8, "big")
+    checkpoint.close()
+
+
+@pytest.mark.parametrize("size", [0, 24, 4095, 4097])
+def test_another_length_is_refused_with_a_remedy(size: int) -> None:
+    disk = SimulatedDisk()
+    disk.replace(PATH, bytes(size))
+    with pytest.raises(CorruptLogError, match=f"has {size} bytes.*delete it"):
+        StoreCheckpoint(PATH, disk)
+
+
+def test_a_clock_that_goes_back_is_on_disk_before_the_first_record_is() -> None:
+    disk = SimulatedDisk()
+    checkpoint = StoreCheckpoint(PATH, disk)
+    checkpoint.physic_msg_timestamp_ms = 9000
+    checkpoint.logics_msg_timestamp_ms = 5000
+    checkpoint.confirm_physical_offset = 77
+    checkpoint.clock_went_back(7000)
+    assert disk.open(PATH).durable[:16] == struct.pack(">2q", 6999, 5000)
+    assert checkpoint.confirm_physical_offset == 77
+
+
+def test_a_checkpoint_that_is_cut_vouches_for_nothing_behind_that() -> None:
+    disk = SimulatedDisk()
+    checkpoint = StoreCheckpoint(PATH, disk)
+    checkpoint.physic_msg_timestamp_ms = 9000
+    checkpoint.logics_msg_timestamp_ms = 5000
+    checkpoint.index_msg_timestamp_ms = 4000
+    checkpoint.confirm_physical_offset = 700
+    checkpoint.replicated_offset = 600
+    checkpoint.cut_at(650, 7000)
+    assert disk.open(PATH).durable[:48] == struct.pack(">6q", 7000, 5000, 4000, 0, 650, 600)
+    checkpoint.cut_at(100, 7000)
+    assert disk.open(PATH).durable[32:48] == struct.pack(">2q", 100, 100)
+    checkpoint.close()
+
+
+def test_what_is_replicated_is_read_back() -> None:
+    disk = SimulatedDisk()
+    checkpoint = StoreCheckpoint(PATH, disk)
+    checkpoint.replicated_offset = 1 << 40
+    checkpoint.flush_blocking()
+    checkpoint.close()
+    assert StoreCheckpoint(PATH, disk).replicated_offset == 1 << 40

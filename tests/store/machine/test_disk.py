@@ -1,0 +1,475 @@
+"""The real disk: what goes wrong is told in the store's words, and nothing is left lying about.
+
+What it must do when all goes well it shares with its simulated twin: tests/support/contracts.py.
+"""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+import store.machine.disk
+from store import CorruptLogError, DiskFailedError, StoreFullError, StoreLockedError
+from store.machine.disk import READ_BYTES_MAX, DiskSpace, RealDisk
+
+SIZE = 8192
+
+
+def failing(error: int) -> object:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(error, os.strerror(error))
+
+    return fail
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+@pytest.mark.parametrize("call", ["posix_fallocate", "open", "makedirs"])
+def test_no_room_is_a_full_store_and_leaves_nothing(
+    call: str, error: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = f"{tmp_path}/new/f"
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, failing(error))
+        with pytest.raises(StoreFullError, match="free space on that disk") as caught:
+            RealDisk().create(path, SIZE)
+    assert caught.value.path == path
+    assert os.strerror(error) in str(caught.value)
+    assert list(tmp_path.rglob("f*")) == []
+
+
+@pytest.mark.parametrize("call", ["posix_fallocate", "open", "makedirs"])
+def test_any_other_refusal_is_a_failed_disk_and_leaves_nothing(
+    call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, failing(errno.EACCES))
+        with pytest.raises(DiskFailedError, match="f: Permission denied; check the disk"):
+            RealDisk().create(f"{tmp_path}/new/f", SIZE)
+    assert list(tmp_path.rglob("f*")) == []
+
+
+def test_a_small_file_that_cannot_be_written_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = RealDisk()
+    disk.replace(f"{tmp_path}/f", b"old")
+    for error, kind in ((errno.ENOSPC, StoreFullError), (errno.EIO, DiskFailedError)):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "fdatasync", failing(error))
+            with pytest.raises(kind):
+                disk.replace(f"{tmp_path}/f", b"new")
+        assert disk.read(f"{tmp_path}/f") == b"old"
+        assert os.listdir(tmp_path) == ["f"]  # noqa: PTH208 - hidden names too
+
+
+def test_what_a_crash_left_of_a_new_file_is_not_shown_and_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where files cannot be made without a name."""
+    monkeypatch.setattr(store.machine.disk, "_O_TMPFILE", 0)
+    (tmp_path / "f.tmp").write_bytes(b"half")
+    (tmp_path / "g.tmp").write_bytes(b"half")
+    disk = RealDisk()
+    assert disk.list_files(str(tmp_path)) == []
+    disk.create(f"{tmp_path}/f", SIZE).close()
+    disk.replace(f"{tmp_path}/g", b"whole")
+    assert disk.list_files(str(tmp_path)) == [("f", SIZE), ("g", 5)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["f", "g"]
+
+
+def test_blocks_are_allocated_when_a_file_is_made_and_when_it_is_opened(tmp_path: Path) -> None:
+    """A hole in a mapping on a full disk ends in SIGBUS, which nobody can catch."""
+    disk = RealDisk()
+    disk.create(f"{tmp_path}/f", 1 << 20).close()
+    assert (tmp_path / "f").stat().st_blocks * 512 >= 1 << 20
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(1 << 20)
+    assert (tmp_path / "sparse").stat().st_blocks == 0
+    disk.open(f"{tmp_path}/sparse").close()
+    assert (tmp_path / "sparse").stat().st_blocks * 512 >= 1 << 20
+
+
+def test_a_file_without_room_for_its_holes_does_not_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (tmp_path / "f").open("wb") as file:
+        file.truncate(SIZE)
+    monkeypatch.setattr(os, "posix_fallocate", failing(errno.ENOSPC))
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    with pytest.raises(StoreFullError):
+        RealDisk().open(f"{tmp_path}/f")
+    (tmp_path / "empty").touch()
+    with pytest.raises(CorruptLogError, match="empty"):
+        RealDisk().open(f"{tmp_path}/empty")
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+LOCKER = """
+import sys
+from store.machine.disk import RealDisk
+from store.machine.errors import StoreLockedError
+try:
+    release = RealDisk().lock(sys.argv[1])
+except StoreLockedError:
+    print("locked", flush=True)
+else:
+    print("free", flush=True)
+    sys.stdin.read()
+"""
+
+
+def a_locker(path: Path) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", LOCKER, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+def test_another_process_finds_the_store_locked_until_this_one_is_dead(tmp_path: Path) -> None:
+    """A POSIX lock on the first byte, as RocketMQ takes it: no file to clean up after a crash."""
+    path = tmp_path / "store" / "lock"
+    with a_locker(path) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "free\n"
+        assert path.read_bytes() == b"lock"
+        with pytest.raises(StoreLockedError, match="another process has this store open"):
+            RealDisk().lock(str(path))
+        first.kill()
+    release = RealDisk().lock(str(path))
+    with a_locker(path) as second:
+        assert second.stdout is not None
+        assert second.stdout.readline() == "locked\n"
+    release()
+    RealDisk().lock(str(path))()
+
+
+def test_opening_a_file_leaves_its_modification_time_alone(tmp_path: Path) -> None:
+    """By it old files are found: a restart must not make them young, as fallocate would."""
+    disk = RealDisk()
+    path = f"{tmp_path}/f"
+    disk.create(path, SIZE).close()
+    os.utime(path, ns=(1, 1_700_000_000_123_456_789))
+    for read_only in (False, True):
+        file = disk.open(path, read_only=read_only)
+        assert file.buffer[:3] == bytes(3)
+        file.close()
+    assert disk.modified_ms(path) == 1_700_000_000_123
+
+
+def test_a_write_through_the_mapping_or_the_file_makes_it_young(tmp_path: Path) -> None:
+    disk = RealDisk()
+    path = f"{tmp_path}/f"
+    disk.create(path, SIZE).close()
+    for through_the_file in (False, True):
+        os.utime(path, ns=(1, 1))
+        file = disk.open(path)
+        if through_the_file:
+            file.write(0, memoryview(b"new"))
+        else:
+            file.buffer[0:3] = b"new"
+        file.sync()
+        file.close()
+        assert disk.modified_ms(path) > 1_600_000_000_000
+
+
+def test_a_read_only_file_needs_no_right_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes: list[int] = []
+    real_open = os.open
+
+    def noting(path: str, flags: int, *rest: int) -> int:
+        modes.append(flags & os.O_ACCMODE)
+        return real_open(path, flags, *rest)
+
+    (tmp_path / "f").write_bytes(b"x" * SIZE)
+    monkeypatch.setattr(os, "open", noting)
+    file = RealDisk().open(f"{tmp_path}/f", read_only=True)
+    assert modes == [os.O_RDONLY]
+    assert file.buffer[:] == b"x" * SIZE
+    with pytest.raises(TypeError):
+        file.buffer[0:1] = b"y"
+    with pytest.raises(OSError, match=f"{tmp_path}/f"):
+        file.write(0, memoryview(b"y"))
+    file.close()
+    # A hole in it is none of our business.
+    with (tmp_path / "sparse").open("wb") as sparse:
+        sparse.truncate(SIZE)
+    RealDisk().open(f"{tmp_path}/sparse", read_only=True).close()
+    assert (tmp_path / "sparse").stat().st_blocks == 0
+
+
+def test_a_write_that_comes_in_pieces_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real_pwrite(fd, data[:1000], at))
+    file = RealDisk().create(f"{tmp_path}/f", SIZE)
+    data = bytes(range(256)) * 16
+    file.write(100, memoryview(data))
+    assert file.buffer[:4300] == bytes(100) + data + bytes(104)
+    monkeypatch.setattr(os, "pwrite", failing(errno.EIO))
+    with pytest.raises(OSError, match=f"Input/output error: '{tmp_path}/f'"):
+        file.write(0, memoryview(b"y"))
+    file.close()
+
+
+def locked_kib() -> int:
+    """How much memory of this process is locked."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmLck:")[1].split()[0])
+
+
+async def test_files_and_buffers_are_locked_into_memory(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """DefaultMappedFile.mlock, TransientStorePool.init."""
+    disk = RealDisk()
+    before = locked_kib()
+    buffer = disk.allocate_buffer(1 << 14)
+    assert buffer[:] == bytes(1 << 14)
+    file = disk.create(f"{tmp_path}/f", 1 << 14)
+    await disk.lock_in_memory(file)
+    assert caplog.text == ""
+    assert locked_kib() == before + 32
+    await disk.unlock_memory(file)
+    assert locked_kib() == before + 16
+    file.close()
+    await disk.unlock_memory(file)
+    buffer.close()
+    assert locked_kib() == before
+
+
+async def test_without_the_right_to_lock_memory_the_store_goes_on_and_says_so_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = RealDisk()
+    file = disk.create(f"{tmp_path}/f", 1 << 16)
+    # Root may lock what it likes; what the C library answers to others is put in its place.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store.machine.disk, "_lock_memory", lambda *_: errno.ENOMEM)
+        await disk.lock_in_memory(file)
+        buffer = disk.allocate_buffer(1 << 16)
+    assert (len(buffer), file.buffer[:3]) == (1 << 16, bytes(3))
+    (message,) = caplog.messages
+    assert message.startswith("cannot lock 65536 bytes into memory (Cannot allocate memory")
+    assert "ulimit -l" in message
+    file.close()
+    buffer.close()
+
+
+def test_without_memory_for_a_buffer_there_is_none() -> None:
+    with pytest.raises(StoreFullError, match="fewer or smaller"):
+        RealDisk().allocate_buffer(1 << 60)
+
+
+def mapped_paths() -> set[str]:
+    """The files this process has mapped, deleted ones as well."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return {line.split(maxsplit=5)[5] for line in lines if line.count("/")}
+
+
+def test_a_deleted_file_stays_mapped_until_its_last_reader_is_gone(tmp_path: Path) -> None:
+    """ReferenceResource unmaps by force after a while; here nothing is unmapped under a reader."""
+    disk = RealDisk()
+    path = f"{tmp_path}/f"
+    file = disk.create(path, SIZE)
+    file.buffer[0:4] = b"read"
+    view = memoryview(file.buffer)[:4]
+    descriptors = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    file.close()
+    disk.remove(path)
+    assert len(os.listdir("/proc/self/fd")) <= descriptors  # noqa: PTH208
+    assert not (tmp_path / "f").exists()
+    assert f"{path} (deleted)" in mapped_paths()
+    assert bytes(view) == b"read"
+    del view, file
+    assert f"{path} (deleted)" not in mapped_paths()
+
+
+async def test_a_file_may_be_closed_while_it_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the sync would meet a closed descriptor, or the one of another file."""
+    disk = RealDisk()
+    file = disk.create(f"{tmp_path}/f", SIZE)
+    run_sync = trio.to_thread.run_sync
+
+    async def closing(function: object, descriptor: int, **options: object) -> object:
+        file.close()
+        os.fstat(descriptor)
+        return await run_sync(function, descriptor, **options)  # type: ignore[arg-type]
+
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    monkeypatch.setattr(trio.to_thread, "run_sync", closing)
+    await disk.sync(file)
+    assert len(os.listdir("/proc/self/fd")) < before  # noqa: PTH208
+    file.close()
+
+
+def test_the_space_of_a_disk_is_that_of_its_file_system(tmp_path: Path) -> None:
+    """UtilAll.getDiskPartitionSpaceUsedPercent: what is set aside for root is left out."""
+    disk = RealDisk()
+    space = disk.space(str(tmp_path))
+    status = os.statvfs(tmp_path)
+    assert 0 < space.used_bytes < status.f_blocks * status.f_frsize
+    assert space.usable_bytes == pytest.approx(disk.free_bytes(str(tmp_path)), rel=0.1)
+    assert disk.space(f"{tmp_path}/none") == DiskSpace(0, 0)
+
+
+@pytest.fixture(params=["nameless", "named"])
+def way_to_make_files(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How a file is made: without a name until it is finished, or where that cannot be."""
+    if request.param == "named":
+        monkeypatch.setattr(store.machine.disk, "_O_TMPFILE", 0)
+    return str(request.param)
+
+
+@pytest.mark.parametrize("background", [True, False])
+async def test_a_file_that_is_being_made_has_no_name(
+    background: bool,  # noqa: FBT001
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Killed meanwhile, RocketMQ finds no file in the directory whose name is no number."""
+    names: list[str] = []
+    allocate = store.machine.disk._allocate
+
+    def note(descriptor: int, size: int) -> None:
+        allocate(descriptor, size)
+        names.extend(os.listdir(tmp_path))  # noqa: PTH208
+
+    monkeypatch.setattr(store.machine.disk, "_allocate", note)
+    if background:
+        file = await RealDisk().create_in_background(f"{tmp_path}/1", SIZE)
+    else:
+        file = RealDisk().create(f"{tmp_path}/1", SIZE)
+    assert file is not None
+    assert names == []
+    assert os.listdir(tmp_path) == ["1"]  # noqa: PTH208
+    file.close()
+
+
+def test_a_file_made_anew_takes_the_place_of_the_old_one(
+    tmp_path: Path, way_to_make_files: str
+) -> None:
+    (tmp_path / "1").write_bytes(b"old")
+    file = RealDisk().create(f"{tmp_path}/1", SIZE)
+    assert (tmp_path / "1").read_bytes() == bytes(SIZE)
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+    file.close()
+
+
+async def test_a_file_made_in_the_background_leaves_nothing_else(
+    tmp_path: Path, way_to_make_files: str
+) -> None:
+    disk = RealDisk()
+    file = await disk.create_in_background(f"{tmp_path}/1", SIZE)
+    assert file is not None
+    assert file.path == f"{tmp_path}/1"
+    file.buffer[0:4] = b"data"
+    assert await disk.create_in_background(f"{tmp_path}/1", SIZE) is None
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+    assert (tmp_path / "1").read_bytes()[:4] == b"data"
+    file.close()
+
+
+@pytest.mark.parametrize("awaits", range(4))
+async def test_a_cancelled_preparation_leaves_nothing_or_the_file(
+    awaits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way_to_make_files: str
+) -> None:
+    """Cancelled at each of its waits; a file that already has its name is handed out."""
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    scope = trio.CancelScope()
+    calls = 0
+    run_sync = trio.to_thread.run_sync
+
+    async def counting(*arguments: object, **options: object) -> object:
+        nonlocal calls
+        if calls == awaits:
+            scope.cancel()
+        calls += 1
+        return await run_sync(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", counting)
+    file = None
+    with scope:
+        file = await RealDisk().create_in_background(f"{tmp_path}/1", SIZE)
+    names = [path.name for path in tmp_path.iterdir()]
+    if file is None:
+        assert names == []
+    else:
+        assert names == ["1"]
+        file.close()
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
+
+
+def test_a_new_directory_and_a_removal_are_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every directory whose names changed is synced: without that a power loss undoes them."""
+    synced: list[str] = []
+    sync = store.machine.disk._sync_directory
+
+    def note(directory: str) -> None:
+        synced.append(os.path.relpath(directory, tmp_path))
+        sync(directory)
+
+    monkeypatch.setattr(store.machine.disk, "_sync_directory", note)
+    disk = RealDisk()
+    disk.create(f"{tmp_path}/a/b/f", SIZE).close()
+    assert synced == [".", "a", "a/b"]
+    synced.clear()
+    disk.remove(f"{tmp_path}/a/b/f")
+    disk.remove(f"{tmp_path}/a/b/f")
+    assert synced == ["a/b"]
+
+
+def test_a_new_name_is_durable_before_the_old_one_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = RealDisk()
+    disk.replace(f"{tmp_path}/a/f", b"f")
+    synced: list[str] = []
+    sync = store.machine.disk._sync_directory
+
+    def note(directory: str) -> None:
+        synced.append(os.path.relpath(directory, tmp_path))
+        sync(directory)
+
+    monkeypatch.setattr(store.machine.disk, "_sync_directory", note)
+    assert disk.rename(f"{tmp_path}/a", f"{tmp_path}/b/c/a")
+    assert synced == [".", "b", "b/c", "."]
+
+
+@pytest.mark.parametrize("error", [errno.EXDEV, errno.EACCES])
+def test_what_cannot_be_renamed_stays_where_it_is(
+    error: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    RealDisk().replace(f"{tmp_path}/a", b"a")
+    monkeypatch.setattr(os, "rename", failing(error))
+    with pytest.raises(DiskFailedError, match=os.strerror(error)):
+        RealDisk().rename(f"{tmp_path}/a", f"{tmp_path}/b")
+    assert RealDisk().read(f"{tmp_path}/a") == b"a"
+
+
+@pytest.mark.timeout(10)
+def test_what_is_read_whole_is_an_ordinary_file_of_bounded_size(tmp_path: Path) -> None:
+    """A pipe would keep the process waiting, a file of a terabyte take all memory."""
+    disk = RealDisk()
+    pipe, large, device = (str(tmp_path / name) for name in ("pipe", "large", "device"))
+    os.mkfifo(pipe)
+    Path(device).symlink_to("/dev/zero")
+    with Path(large).open("wb") as file:
+        file.truncate(READ_BYTES_MAX + 1)
+    for path, reason in ((pipe, "ordinary"), (device, "ordinary"), (large, "large"), (".", "dir")):
+        with pytest.raises(OSError, match=reason) as caught:
+            disk.read(path)
+        assert caught.value.filename == path

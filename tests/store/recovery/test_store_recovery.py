@@ -1,0 +1,693 @@
+"""Damaged, foreign and missing files: a torn tail is cut off, anything else a person must see."""
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from store import (
+    CorruptLogError,
+    DiskFailedError,
+    StoreError,
+    StoreLockedError,
+)
+from store.files.store_checkpoint import StoreCheckpoint
+from store.log.commit_log import CommitLog
+from store.machine.disk import Disk, RealDisk
+from store.queue.batch_consume_queue import BatchConsumeQueue
+from store.queue.consume_queue_store import ConsumeQueueStore
+from store.recovery import store_recovery
+from store.recovery.store_recovery import StoreRecovery
+from tandem.wire.crc import crc32
+from tandem.wire.message import (
+    TRANSACTION_COMMIT_TYPE,
+    TRANSACTION_PREPARED_TYPE,
+    TRANSACTION_ROLLBACK_TYPE,
+    Host,
+)
+from tandem.wire.store_layout import CQ_STORE_UNIT
+from tests.store.step_disk import Interrupted, StepDisk, die_at
+from tests.store.store_world import (
+    COMMIT_LOG_BYTES,
+    DIRECTORY,
+    GOLDEN,
+    STORE_HOST,
+    Clock,
+    a_batch,
+    a_message,
+    check_store,
+    files_of,
+    log_messages,
+    number_of,
+    open_store,
+    put,
+    put_many,
+    queue_messages,
+)
+from tests.support.log_builder import LogBuilder
+from tests.support.simulated_disk import SimulatedDisk
+
+
+def killed_store(count: int) -> SimulatedDisk:
+    """Return the disk of a store killed with nothing synced: all of it may be torn."""
+    disk = SimulatedDisk()
+    put_many(open_store(disk), count)
+    return disk.crashed()
+
+
+def stopped_store(count: int) -> SimulatedDisk:
+    """Return the disk of a store that was closed: all of it is on disk."""
+    disk = SimulatedDisk()
+    with open_store(disk) as store:
+        put_many(store, count)
+    return disk
+
+
+def log_file(offset: int) -> str:
+    return f"{DIRECTORY}/commitlog/{offset - offset % COMMIT_LOG_BYTES:020d}"
+
+
+def ends_of(disk: SimulatedDisk) -> list[int]:
+    """Return where each record ends."""
+    messages = log_messages(open_store(disk.crashed()))
+    return [m.physical_offset + m.store_size for m in messages]
+
+
+def test_recovery_cuts_a_torn_last_record_at_any_byte(caplog: pytest.LogCaptureFixture) -> None:
+    start = killed_store(15)
+    ends = ends_of(start)
+    for kept in range(1, ends[-1] - ends[-2], 7):
+        disk = start.crashed()
+        cut = ends[-2] + kept
+        file = disk.open(log_file(cut))
+        at = cut % COMMIT_LOG_BYTES
+        torn = bytes(file.buffer[ends[-2] % COMMIT_LOG_BYTES : at])
+        file.buffer[at:] = bytes(COMMIT_LOG_BYTES - at)
+        caplog.clear()
+        store = open_store(disk)
+        assert [number_of(m) for m in check_store(store)] == list(range(14))
+        aside = disk.read(f"{DIRECTORY}/torn/{ends[-2]:020d}")
+        assert (aside or b"") == torn.rstrip(b"\0")
+        if torn.strip(b"\0"):
+            assert f"commit log ends at {ends[-2]}" in caplog.text
+            # Cut from behind, it has its length: that is no put under way.
+            assert f"at {ends[-2]}, where a record had begun" in store.damaged_end
+
+
+def test_a_put_under_way_when_the_process_was_killed_is_no_damage() -> None:
+    start = killed_store(15)
+    ends = ends_of(start)
+    file = start.open(log_file(ends[-2]))
+    at = ends[-2] % COMMIT_LOG_BYTES
+    file.buffer[at : at + 4] = bytes(4)
+    store = open_store(start)
+    assert [number_of(m) for m in check_store(store)] == list(range(14))
+    assert start.read(f"{DIRECTORY}/torn/{ends[-2]:020d}")
+    assert store.damaged_end == ""
+
+
+def test_nothing_is_set_aside_and_nothing_logged_when_nothing_was_torn(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = killed_store(20)
+    caplog.set_level("WARNING")
+    open_store(disk)
+    assert not disk.list_files(f"{DIRECTORY}/torn")
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("record", [0, 7, 13, 14])
+@pytest.mark.parametrize("abort", ["clean", "killed"])
+def test_a_changed_byte_in_what_was_on_disk_is_an_error_that_changes_nothing(
+    record: int, abort: str
+) -> None:
+    """RocketMQ cuts the log there, and with it every message behind.
+
+    The last record is no torn one either: it had been synced.
+    """
+    disk = stopped_store(15)
+    if abort == "killed":
+        disk.replace(f"{DIRECTORY}/abort", b"")
+    ends = ends_of(disk)
+    start = ends[record - 1] if record else 0
+    file = disk.open(log_file(start))
+    file.buffer[start % COMMIT_LOG_BYTES + 200] ^= 1
+    before = files_of(disk)
+    with pytest.raises(CorruptLogError, match="The log was left as it is") as caught:
+        open_store(disk)
+    assert caught.value.offset == start
+    assert caught.value.path == log_file(start)
+    assert str(start) in str(caught.value)
+    assert "another node" in str(caught.value)
+    assert files_of(disk) == before
+    disk.open(log_file(start)).buffer[start % COMMIT_LOG_BYTES + 200] ^= 1
+    assert len(check_store(open_store(disk))) == 15
+
+
+def test_damage_that_only_times_give_away_is_an_error_too() -> None:
+    """A store of RocketMQ has no confirm offset to go by, but when its last message was synced."""
+    disk = stopped_store(15)
+    checkpoint = disk.open(f"{DIRECTORY}/checkpoint")
+    checkpoint.buffer[32:40] = bytes(8)
+    disk.open(log_file(0)).buffer[300] ^= 1
+    with pytest.raises(CorruptLogError, match="was on disk before the last stop"):
+        open_store(disk)
+
+
+@pytest.mark.parametrize("which", ["first", "middle", "last", "all"])
+def test_a_missing_log_file_is_an_error_unless_it_is_the_oldest(which: str) -> None:
+    disk = stopped_store(60)
+    names = [name for name, _ in disk.list_files(f"{DIRECTORY}/commitlog")]
+    assert len(names) == 4
+    gone = {"first": names[:1], "middle": names[1:2], "last": names[-1:], "all": names}[which]
+    for name in gone:
+        disk.remove(f"{DIRECTORY}/commitlog/{name}")
+    if which == "first":  # that is what deleting expired files looks like
+        with open_store(disk) as store:
+            assert number_of(log_messages(store)[-1]) == 59
+        return
+    before = files_of(disk)
+    with pytest.raises(CorruptLogError, match=r"another node|move the whole directory"):
+        open_store(disk)
+    assert files_of(disk) == before
+
+
+@pytest.mark.parametrize("size", [1, 100, COMMIT_LOG_BYTES - 1, COMMIT_LOG_BYTES + 1])
+@pytest.mark.parametrize("folder", ["commitlog", "consumequeue/TopicA/0"])
+def test_a_file_of_another_length_is_named_with_a_remedy(folder: str, size: int) -> None:
+    """MappedFileQueue.doLoad."""
+    disk = stopped_store(20)
+    name = disk.list_files(f"{DIRECTORY}/{folder}")[-1][0]
+    path = f"{DIRECTORY}/{folder}/{name}"
+    disk.replace(path, b"x" * size)
+    with pytest.raises(CorruptLogError, match="restore it from another node") as caught:
+        open_store(disk)
+    assert caught.value.path == path
+    assert f"{path}: the file has {size} bytes" in str(caught.value)
+    assert disk.read(path) == b"x" * size
+
+
+def test_a_last_file_of_no_length_is_what_a_crash_leaves_and_goes() -> None:
+    """MappedFileQueue.doLoad."""
+    disk = stopped_store(20)
+    path = log_file(COMMIT_LOG_BYTES * 2)
+    disk.replace(path, b"")
+    with open_store(disk) as store:
+        assert len(check_store(store)) == 20
+    assert not disk.exists(path)
+    disk.replace(log_file(0), b"")
+    with pytest.raises(CorruptLogError, match="has 0 bytes"):
+        open_store(disk)
+
+
+@pytest.mark.parametrize(
+    "name", ["notes.txt", "0000000000000000819x", "8192", "00000000000000008192.bak"]
+)
+def test_a_foreign_file_is_named_with_a_remedy(name: str) -> None:
+    disk = stopped_store(20)
+    disk.replace(f"{DIRECTORY}/commitlog/{name}", bytes(COMMIT_LOG_BYTES))
+    with pytest.raises(CorruptLogError, match="move it out of this directory") as caught:
+        open_store(disk)
+    assert name in str(caught.value)
+
+
+@pytest.mark.parametrize("size", [0, 8, 39, 4095, 5000])
+def test_a_checkpoint_of_another_length_is_named_with_a_remedy(size: int) -> None:
+    disk = stopped_store(20)
+    disk.replace(f"{DIRECTORY}/checkpoint", bytes(size))
+    with pytest.raises(CorruptLogError, match="delete it") as caught:
+        open_store(disk)
+    assert f"{DIRECTORY}/checkpoint" in str(caught.value)
+    disk.remove(f"{DIRECTORY}/checkpoint")
+    assert len(check_store(open_store(disk))) == 20
+
+
+@pytest.mark.parametrize("lost", ["consumequeue", "consumequeue/TopicA", "consumequeue/TopicA/0"])
+@pytest.mark.parametrize("abort", ["clean", "killed"])
+def test_lost_queues_are_built_anew(lost: str, abort: str) -> None:
+    disk = stopped_store(100)
+    for path in list(files_of(disk)):
+        if path.startswith(f"{DIRECTORY}/{lost}/"):
+            disk.remove(path)
+    if abort == "killed":
+        disk.replace(f"{DIRECTORY}/abort", b"")
+    with open_store(disk) as store:
+        assert [number_of(m) for m in check_store(store)] == list(range(100))
+
+
+def test_a_wrong_file_size_in_the_settings_is_told(tmp_path: Path) -> None:
+    root = shutil.copytree(GOLDEN / "basic", tmp_path / "basic")
+    with pytest.raises(CorruptLogError, match="start with the size it was written with"):
+        open_store(RealDisk(), str(root), commit_log_bytes=65536)
+
+
+def test_a_directory_that_may_not_be_written_is_an_error_of_the_store(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("a file is in the way")
+    with pytest.raises(StoreError, match="store"):
+        open_store(RealDisk(), str(tmp_path / "store"))
+
+
+def test_a_disk_that_fails_while_opening_is_an_error_of_the_store() -> None:
+    disk = killed_store(5)
+    for path in files_of(disk):
+        if "/commitlog/" in path:
+            disk.open(path).sync = _raise_io_error  # type: ignore[method-assign]
+    with pytest.raises(DiskFailedError, match="Input/output error"):
+        open_store(disk)
+
+
+def test_a_disk_that_fails_while_closing_leaves_the_stop_unclean() -> None:
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    put_many(store, 5)
+    for path in files_of(disk):
+        disk.open(path).sync = _raise_io_error  # type: ignore[method-assign]
+    with pytest.raises(DiskFailedError, match="Input/output error"):
+        store.close()
+    assert disk.exists(f"{DIRECTORY}/abort")
+    assert len(check_store(open_store(disk.crashed()))) == 5
+
+
+def _raise_io_error() -> None:
+    raise OSError(5, "Input/output error")
+
+
+def test_a_store_that_is_open_elsewhere_is_left_alone() -> None:
+    disk = SimulatedDisk()
+    with open_store(disk), pytest.raises(StoreLockedError, match="another process"):
+        open_store(disk)
+    open_store(disk).close()
+
+
+def test_a_store_that_did_not_open_gives_its_lock_back() -> None:
+    disk = stopped_store(20)
+    disk.replace(log_file(0), b"short")
+    for _ in range(2):
+        with pytest.raises(CorruptLogError):
+            open_store(disk)
+
+
+# Recovery alone, of a log in two directories, with queues of every kind.
+
+LOG_DIRECTORIES = (f"{DIRECTORY}/log-a", f"{DIRECTORY}/log-b")
+
+
+class Opened:
+    """What one recovery leaves: everything a store is made of."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        clean: bool = False,
+        check_crc: bool = True,
+        force_verify_prop_crc: bool = False,
+        clock: Clock | None = None,
+    ) -> None:
+        self.log = CommitLog(LOG_DIRECTORIES, 2048, disk, STORE_HOST)
+        self.queues = ConsumeQueueStore(
+            f"{DIRECTORY}/consumequeue",
+            200,
+            disk,
+            batch_directory=f"{DIRECTORY}/batchconsumequeue",
+            batch_mapped_file_size=4 * 46,
+            ext_directory=f"{DIRECTORY}/consumequeue_ext",
+            ext_mapped_file_size=100,
+            is_batch_topic=lambda topic: topic.startswith("Batch"),
+        )
+        self.log.files.load()
+        self.queues.load()
+        self.checkpoint = StoreCheckpoint(f"{DIRECTORY}/checkpoint", disk)
+        StoreRecovery(
+            DIRECTORY,
+            self.log,
+            self.queues,
+            self.checkpoint,
+            disk,
+            check_crc=check_crc,
+            force_verify_prop_crc=force_verify_prop_crc,
+            wall_clock_ms=clock,
+        ).run(clean=clean)
+
+    @property
+    def next_offsets(self) -> dict[tuple[str, int], int]:
+        found = {key: self.queues.find(*key) for key in self.queues.queues()}
+        return {key: queue.assigned_offset for key, queue in found.items() if queue is not None}
+
+    def close(self) -> None:
+        self.log.files.close()
+        self.queues.close()
+        self.checkpoint.close()
+
+
+def disk_with(log: LogBuilder) -> SimulatedDisk:
+    """Return a disk with this log and nothing else, its files in both directories in turn."""
+    disk = SimulatedDisk()
+    for index, (name, data) in enumerate(log.files().items()):
+        disk.replace(f"{LOG_DIRECTORIES[index % 2]}/{name}", data)
+    return disk
+
+
+def flip(disk: SimulatedDisk, record: int, at: int) -> None:
+    """Damage the byte `at` of the record at that offset."""
+    number, position = divmod(record, 2048)
+    disk.open(f"{LOG_DIRECTORIES[number % 2]}/{number * 2048:020d}").buffer[position + at] ^= 0xFF
+
+
+def a_log_of_everything(count: int = 60) -> LogBuilder:
+    """Build a log with V1 and V2, v4 and v6, batches, transactions and delayed messages."""
+    log = LogBuilder(file_bytes=2048)
+    base = 0
+    for number in range(count):
+        kind = number % 6
+        v6 = Host("::1", 1)
+        if kind == 0:
+            log.put("TopicA", b"a" * (7 * number % 300), tags="TagA", queue_id=number % 2)
+        elif kind == 1:
+            log.put("%RETRY%" + "g" * 150, tags="TagB", born_host=v6)
+        elif kind == 2:
+            log.put("TopicA", sys_flag=TRANSACTION_PREPARED_TYPE, queue_offset=number)
+            log.put("TopicA", sys_flag=TRANSACTION_ROLLBACK_TYPE, queue_offset=number)
+            log._queue_ends["TopicA", 0] = len(  # what other messages of this queue there are
+                [
+                    m
+                    for m in log.messages
+                    if (m.topic, m.queue_id) == ("TopicA", 0) and not m.sys_flag & 4
+                ]
+            )
+        elif kind == 3:
+            log.put("TopicB", sys_flag=TRANSACTION_COMMIT_TYPE, store_host=v6)
+        elif kind == 4:
+            properties = {"INNER_BASE": str(base), "INNER_NUM": "5"}
+            log.put("Batches", sys_flag=0xC0, queue_offset=base, properties=properties)
+            base += 5
+        else:
+            log.put("SCHEDULE_TOPIC_XXXX", queue_id=2, properties={"DELAY": "3"})
+    return log
+
+
+def queue_files(disk: SimulatedDisk) -> dict[str, bytes]:
+    return {path: data for path, data in files_of(disk).items() if "consumequeue" in path}
+
+
+def test_queues_of_every_kind_are_built_from_the_log_alone() -> None:
+    """ConsumeQueueStore.recoverOffsetTable: the next numbers, with V1 and V2 records alike.
+
+    RocketMQ's second way to that table, with duplication, stops at the first V2 record.
+    """
+    log = a_log_of_everything()
+    disk = disk_with(log)
+    opened = Opened(disk)
+    assert opened.log.max_offset == log.end_offset
+    retry = "%RETRY%" + "g" * 150
+    assert opened.next_offsets == {
+        ("TopicA", 0): 10,
+        (retry, 0): 10,
+        ("TopicB", 0): 10,
+        ("Batches", 0): 50,
+        ("SCHEDULE_TOPIC_XXXX", 2): 10,
+    }
+    batches = opened.queues.find("Batches", 0)
+    delayed = opened.queues.find("SCHEDULE_TOPIC_XXXX", 2)
+    assert batches is not None
+    assert delayed is not None
+    assert [unit[0] for unit in batches.units(0, 3)] == [
+        m.physical_offset for m in log.messages if m.topic == "Batches"
+    ][:3]
+    first = next(m for m in log.messages if m.topic == "SCHEDULE_TOPIC_XXXX")
+    assert next(iter(delayed.units(0, 1)))[2] == first.store_timestamp_ms + 10_000
+    assert {path.split("/")[2] for path in queue_files(disk)} == {
+        "consumequeue",
+        "consumequeue_ext",
+        "batchconsumequeue",
+    }
+
+
+def test_prepared_and_rolled_back_messages_of_the_older_scheme_are_in_no_queue() -> None:
+    """Their numbers are those of a table of their own; committed ones have the queue's."""
+    log = LogBuilder(file_bytes=2048)
+    log.put(queue_offset=0)
+    for number in (0, 1, 7, -1, 1 << 40):
+        log.put(sys_flag=TRANSACTION_PREPARED_TYPE, queue_offset=number)
+        log.put(sys_flag=TRANSACTION_ROLLBACK_TYPE, queue_offset=number)
+    log.put(sys_flag=TRANSACTION_COMMIT_TYPE, queue_offset=1, prepared_transaction_offset=113)
+    log.put(queue_offset=2)
+    disk = disk_with(log)
+    for clean in (False, True):
+        opened = Opened(disk, clean=clean)
+        assert opened.log.max_offset == log.end_offset
+        assert opened.next_offsets == {("TopicA", 0): 3}
+        queue = opened.queues.find("TopicA", 0)
+        assert queue is not None
+        assert [queue.unit(n)[0] for n in range(3)] == [
+            log.messages[n].physical_offset for n in (0, -2, -1)
+        ]
+        opened.close()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_wherever_a_queue_has_stopped_it_misses_nothing_afterwards(*, clean: bool) -> None:
+    """CommitLog.recoverNormally skips what lies at the end of the last record of any queue."""
+    log = a_log_of_everything()
+    whole = disk_with(log)
+    Opened(whole).close()
+    expected = queue_files(whole)
+    for message in log.messages[::3]:
+        for key in (("TopicA", 0), ("Batches", 0), ("SCHEDULE_TOPIC_XXXX", 2), None):
+            disk = whole.crashed()
+            opened = Opened(disk)
+            for name in opened.queues.queues() if key is None else [key]:
+                queue = opened.queues.find(*name)
+                assert queue is not None
+                queue.truncate_dirty_logic_files(message.physical_offset)
+            opened.close()
+            if not clean:
+                disk.remove(f"{DIRECTORY}/checkpoint")
+            Opened(disk, clean=clean).close()
+            assert queue_files(disk) == expected
+
+
+def test_a_cut_log_takes_units_batches_and_extensions_with_it() -> None:
+    """RocketMQ cuts extensions only if it has deleted all files of the queue."""
+    log = a_log_of_everything()
+    whole = disk_with(log)
+    Opened(whole).close()
+    for message in log.messages[1::4]:
+        disk = whole.crashed()
+        disk.remove(f"{DIRECTORY}/checkpoint")
+        at = message.physical_offset
+        flip(disk, at, 4)
+        Opened(disk).close()
+        shorter = LogBuilder(file_bytes=2048)
+        shorter.log = log.log[:at]
+        fresh = disk_with(shorter)
+        Opened(fresh).close()
+        assert queue_files(disk) == queue_files(fresh)
+        again = disk.crashed()
+        Opened(again).close()
+        assert files_of(again) == files_of(disk)
+
+
+@pytest.mark.slow
+def test_recovery_of_everything_killed_at_any_step_ends_as_if_it_had_not_been() -> None:
+    log = a_log_of_everything()
+    torn = disk_with(log)
+    Opened(torn).close()
+    torn.remove(f"{DIRECTORY}/checkpoint")
+    flip(torn, log.messages[40].physical_offset, 4)
+    for path in list(queue_files(torn)):
+        if "/TopicB/" in path:
+            torn.remove(path)
+    whole = torn.crashed()
+    Opened(whole).close()
+    expected = files_of(whole)
+    for step in range(1, 1000):
+        disk = StepDisk(torn)
+        disk.on_step = die_at(step)
+        try:
+            Opened(disk)
+        except Interrupted:
+            after = disk.crashed()
+            Opened(after).close()
+            assert files_of(after) == expected
+            continue
+        assert step > 20
+        return
+    pytest.fail("recovery never got to its end")
+
+
+@pytest.mark.slow
+def test_power_lost_at_any_step_of_a_recovery_of_everything_costs_nothing() -> None:
+    log = a_log_of_everything()
+    start = disk_with(log)
+    Opened(start).close()
+    for path in list(queue_files(start)):
+        if "/TopicB/" in path or "ext/TopicA" in path or "/Batches/" in path:
+            start.remove(path)
+    for path in files_of(start):
+        start.open(path).sync()
+    expected = Opened(start.crashed()).next_offsets
+    chance = random.Random(1)
+    for step in range(1, 1000):
+        disk = StepDisk(start)
+        disk.on_step = die_at(step)
+        try:
+            Opened(disk)
+        except Interrupted:
+            for _ in range(5):
+                after = disk.powered_off(chance)
+                assert Opened(after).next_offsets == expected
+            continue
+        assert step > 10
+        return
+    pytest.fail("recovery never got to its end")
+
+
+def test_the_settings_say_which_checksum_counts() -> None:
+    """checkCRCOnRecover and forceVerifyPropCRC."""
+    log = a_log_of_everything(12)
+    disk = disk_with(log)
+    last = [m for m in log.messages if m.topic == "TopicA" and m.body[:1] == b"a"][-1]
+    flip(disk, last.physical_offset, 88)
+    assert Opened(disk.crashed()).log.max_offset == last.physical_offset
+    unchecked = Opened(disk.crashed(), check_crc=False, force_verify_prop_crc=True)
+    assert unchecked.log.max_offset == log.end_offset
+    # No record has the CRC property: RocketMQ would empty the log.
+    with pytest.raises(CorruptLogError, match=r"no property __CRC32#.*The log was left as it is"):
+        closed = disk_with(log)
+        Opened(closed).close()
+        Opened(closed, force_verify_prop_crc=True)
+
+
+def test_a_long_walk_tells_how_far_it_is(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = a_log_of_everything()
+    monkeypatch.setattr(store_recovery, "PROGRESS_STEP_BYTES", 2048)
+    caplog.set_level("INFO")
+    Opened(disk_with(log), clock=Clock(step_ms=2600))
+    lines = [line for line in caplog.messages if line.startswith("checking the commit log")]
+    assert 1 <= len(lines) <= log.end_offset // 2048 // 2
+    assert all(line.endswith("% of 0.0 GiB at most, 0.00 GB/s") for line in lines)
+    shares = [int(line.split()[4]) for line in lines]
+    assert shares == sorted(shares)
+    assert 0 < shares[0] <= shares[-1] <= 100
+    caplog.clear()
+    monkeypatch.setattr(store_recovery, "PROGRESS_STEP_BYTES", 1 << 20)
+    Opened(disk_with(log), clock=Clock(step_ms=2600))
+    assert "checking" not in caplog.text
+
+
+def test_a_hostile_record_with_the_right_checksum_enters_no_directory_but_its_own() -> None:
+    log = LogBuilder(file_bytes=2048)
+    for topic in ("../../../etc/passwd", "..", "", "a/b", "t" * 300):
+        log.put(topic, b"x", queue_id=-5, body_crc=crc32(b"x"))
+    log.put("TopicA")
+    disk = disk_with(log)
+    opened = Opened(disk)
+    assert opened.log.max_offset == log.end_offset
+    assert opened.next_offsets == {("TopicA", 0): 1}
+    assert {path.split("/")[3] for path in queue_files(disk)} == {"TopicA"}
+
+
+@pytest.mark.parametrize("damage", ["noise", "last file removed", "unit of another queue"])
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_queue_damaged_in_front_of_the_walk_gets_its_units_back(
+    damage: str,
+    is_killed: bool,  # noqa: FBT001
+) -> None:
+    """5.3.3 goes by the queue that is furthest: what the others have lost they never get back."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    for number in range(33):
+        put(store, a_message(number, "Idle", body_bytes=100))
+    for number in range(33, 80):
+        put(store, a_message(number, "Busy", body_bytes=500))
+    expected = queue_messages(store, "Idle", 0)
+    store.close()
+    if is_killed:
+        disk.replace(f"{DIRECTORY}/abort", b"")
+    name = f"{DIRECTORY}/consumequeue/Idle/0/{600:020d}"
+    queue = disk.open(name).buffer
+    if damage == "noise":
+        queue[20:24] = b"damn"
+    elif damage == "last file removed":
+        disk.remove(name)
+    else:
+        queue[40:60] = disk.open(f"{DIRECTORY}/consumequeue/Busy/0/{0:020d}").buffer[0:20]
+    with open_store(disk) as store:
+        assert queue_messages(store, "Idle", 0) == expected
+        assert len(check_store(store)) == 80
+
+
+def test_a_batch_queue_that_has_lost_a_file_of_units_is_built_anew() -> None:
+    """The units behind it hide that; they are of records that were torn off the log."""
+    disk = SimulatedDisk()
+    settings: dict[str, Any] = {
+        "is_batch_topic": lambda topic: topic == "Batches",
+        "mapper_file_size_batch_consume_queue_bytes": 92,
+    }
+    store = open_store(disk, **settings)
+    for number in range(0, 60, 5):
+        put(store, a_batch(range(number, number + 5), "Batches"))
+    torn = log_messages(store)[5].physical_offset
+    disk = disk.crashed()
+    disk.open(log_file(torn)).buffer[torn % COMMIT_LOG_BYTES + 4] ^= 1
+    for file in (2, 4):  # the units of the records number 4 and 5, and 8 and 9
+        path = f"{DIRECTORY}/batchconsumequeue/Batches/0/{file * 92:020d}"
+        disk.open(path).buffer[:] = bytes(92)
+    with open_store(disk, **settings) as store:
+        queue = store.queues.find("Batches", 0)
+        assert isinstance(queue, BatchConsumeQueue)
+        assert queue.next_offset == 25
+        assert [unit.base for unit in queue.batch_units(20, 9)] == [20]
+
+
+def test_queues_built_anew_give_numbers_of_torn_messages_away_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A master has given them away once; its slave would not take the message otherwise."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    put_many(store, 150)
+    end = store.max_physical_offset
+    put(store, a_message(199, "TopicQ"))
+    disk = disk.crashed()
+    disk.open(log_file(end)).buffer[end % COMMIT_LOG_BYTES + 4] ^= 1  # torn
+    disk.open(f"{DIRECTORY}/consumequeue/TopicA/0/{200:020d}").buffer[:60] = bytes(60)  # lost
+    with open_store(disk) as store:
+        assert "building all consume queues anew" in caplog.text
+        assert len(check_store(store)) == 150
+        assert store.put_message(a_message(199, "TopicQ")).queue_offset == 0
+
+
+@pytest.mark.parametrize("count", [7, 10])
+def test_queues_built_anew_keep_their_numbers_when_all_their_messages_have_left(count: int) -> None:
+    """At 0 again, new messages would look like old ones to every consumer."""
+    disk = SimulatedDisk()
+    with open_store(disk) as store:
+        for number in range(count):
+            put(store, a_message(number, "TopicQ"))
+        put_many(store, 62)
+        first = store.commit_log.files.files[1].file_from_offset
+    disk.remove(f"{DIRECTORY}/commitlog/{0:020d}")
+    # A unit too many, of a record that is another queue's: no queue is believed any more.
+    name = disk.list_files(f"{DIRECTORY}/consumequeue/TopicA/0")[-1][0]
+    with open_store(disk.crashed()) as store:
+        last = store.last_record_offset
+        position = store.max_offset_in_queue("TopicA", 0) * 20 - int(name)
+    CQ_STORE_UNIT.pack_into(
+        disk.open(f"{DIRECTORY}/consumequeue/TopicA/0/{name}").buffer, position, last, 100, 0
+    )
+    disk.replace(f"{DIRECTORY}/abort", b"")
+    for _ in range(2):
+        with open_store(disk) as store:
+            assert store.min_physical_offset == first
+            assert store.max_offset_in_queue("TopicB", 0) == 20
+            assert store.max_offset_in_queue("TopicQ", 0) == count
+            assert store.min_offset_in_queue("TopicQ", 0) == count
+    with open_store(disk) as store:
+        assert store.put_message(a_message(1, "TopicQ")).queue_offset == count
+        assert [m.queue_offset for m in queue_messages(store, "TopicQ", 0)] == [count]
