@@ -3,11 +3,11 @@
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from tests.support.paths import ROOT
+
 GOLDEN = ROOT / "tests" / "data" / "rocketmq-5.3.3"
 
 

@@ -6,11 +6,10 @@ import random
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
-from ha.fenced.events import OnEvent, ignore
 from store.machine.disk import Disk, RealDisk
 from store.machine.network import Network
 from store.machine.tcp_network import TCPNetwork
@@ -29,7 +28,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str
     """Changes with each start of the operating system."""
     random: random.Random
-    on_event: OnEvent = ignore
+    on_event: Callable[[Any], None] = lambda _: None
+    """Whoever watches what the node's replica does."""
 
 
 def this_machine() -> Machine:

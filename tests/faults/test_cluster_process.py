@@ -16,10 +16,10 @@ import pytest
 from tandem.cluster import ClusterSpec, read_spec
 from tandem.cluster.control import Request, send_request
 from tandem.testing import write_cluster_file
+from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
-ROOT = Path(__file__).parents[2]
 TANDEM = [sys.executable, "-c", "from tandem.cli import main; main()"]
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 

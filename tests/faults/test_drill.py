@@ -21,10 +21,10 @@ from tandem.drill.command import run_drill
 from tandem.drill.options import DrillOptions
 from tandem.spark.audit_rules import AuditSummary
 from tandem.testing import write_cluster_file
+from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
-ROOT = Path(__file__).parents[2]
 LAST_STEP_SECONDS_MAX = 15.0
 
 

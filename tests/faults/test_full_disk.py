@@ -19,10 +19,10 @@ from store import DiskFailedError, PutMessageStatus, StoreFullError
 from store.machine.disk import RealDisk
 from tandem.client import BrokerError, PullStatus
 from tests.store.store_world import a_batch, a_message, check_store, number_of, open_store, put
+from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.fault]
 
-ROOT = Path(__file__).parents[2]
 LOG_BYTES, QUEUE_BYTES = 262_144, 20_000
 SIZES = {"commit_log_bytes": LOG_BYTES, "consume_queue_bytes": QUEUE_BYTES}
 

@@ -23,6 +23,7 @@ from tandem.wire.request_headers import (
     SendMessageRequestHeaderV2,
 )
 from tandem.wire.route import decode_json_body
+from tests.support.paths import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
-ROOT = Path(__file__).parents[2]
 
 CLUSTER = """\
 cluster:

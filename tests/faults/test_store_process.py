@@ -15,10 +15,10 @@ import pytest
 
 from tests.faults.store_writer import open_here
 from tests.store.store_world import check_store, number_of
+from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
-ROOT: Final = Path(__file__).parents[2]
 ROUNDS: Final = 18
 LONG_ROUNDS: Final = 250
 ROUNDS_PER_STORE: Final = 30

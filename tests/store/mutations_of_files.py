@@ -23,7 +23,6 @@ from tests.store.store_world import (
     BORN_HOST,
     BORN_MS,
     DIRECTORY,
-    GOLDEN,
     Clock,
     a_batch,
     a_message,
@@ -31,6 +30,7 @@ from tests.store.store_world import (
     open_store,
     put,
 )
+from tests.support.paths import GOLDEN
 from tests.support.simulated_disk import SimulatedDisk
 
 Files = dict[str, bytes]

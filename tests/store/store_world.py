@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -27,7 +26,6 @@ BORN_HOST: Final = Host("10.1.2.3", 1234)
 BORN_MS: Final = 1_700_000_000_000
 COMMIT_LOG_BYTES: Final = 8192
 CONSUME_QUEUE_BYTES: Final = 200
-GOLDEN: Final = Path(__file__).parent.parent / "data" / "rocketmq-5.3.3"
 
 TAGS: Final = ("", "TagA", "TagB")
 

@@ -22,7 +22,6 @@ from tests.store.store_world import (
     BORN_HOST,
     BORN_MS,
     COMMIT_LOG_BYTES,
-    GOLDEN,
     STORE_HOST,
     Clock,
     a_message,
@@ -31,6 +30,7 @@ from tests.store.store_world import (
     put,
     queue_messages,
 )
+from tests.support.paths import GOLDEN
 
 ORDINARY = {
     "basic": [("TopicA", 1, b"hello%d" % n) for n in range(3)],

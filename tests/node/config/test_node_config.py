@@ -20,9 +20,10 @@ from node.config.node_config import (
 )
 from node.config.store_settings import FlushDiskType, StoreSettings
 from node.errors import ConfigError
+from tests.support.paths import ROOT
 
-EXAMPLE = Path(__file__).parents[2] / "cluster.yaml"
-CLASSIC = Path(__file__).parents[2] / "examples" / "classic.yaml"
+EXAMPLE = ROOT / "cluster.yaml"
+CLASSIC = ROOT / "examples" / "classic.yaml"
 
 MINIMAL = """\
 groups:

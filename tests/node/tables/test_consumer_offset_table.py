@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,8 +12,12 @@ from store.machine.table_file import TableFile
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.request_headers import ConsumerOffsetTableBody, DataVersion
 from tandem.wire.route import decode_json_body
+from tests.support.paths import GOLDEN
 
-GOLDEN = Path(__file__).parents[1] / "data/rocketmq-5.3.3/config-json/config/consumerOffset.json"
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TABLE = GOLDEN / "config-json/config/consumerOffset.json"
 
 
 def table(directory: Path) -> ConsumerOffsetTable:
@@ -43,14 +47,14 @@ def test_an_offset_may_go_back_but_a_negative_one_says_nothing(tmp_path: Path) -
 
 
 def test_the_file_of_rocketmq_is_read_and_written_byte_for_byte(tmp_path: Path) -> None:
-    shutil.copy(GOLDEN, tmp_path / "o.json")
+    shutil.copy(TABLE, tmp_path / "o.json")
     offsets = table(tmp_path)
     assert offsets.query("g", "T", 1) == 6
     offsets.commit("g", "T", 1, 7)
     offsets.commit("g", "T", 1, 6)
     offsets.save()
-    assert (tmp_path / "o.json").read_bytes() == GOLDEN.read_bytes()
-    assert (tmp_path / "o.json.bak").read_bytes() == GOLDEN.read_bytes()
+    assert (tmp_path / "o.json").read_bytes() == TABLE.read_bytes()
+    assert (tmp_path / "o.json.bak").read_bytes() == TABLE.read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import shutil
 from contextlib import suppress
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -25,9 +24,13 @@ from store.machine.disk import RealDisk
 from store.machine.errors import StoreFullError, TableFileError
 from store.machine.table_file import TableFile
 from tandem.wire.request_headers import DataVersion
+from tests.support.paths import GOLDEN
 from tests.support.simulated_disk import SimulatedDisk
 
-GOLDEN = Path(__file__).parents[1] / "data/rocketmq-5.3.3/config-json/config/subscriptionGroup.json"
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TABLE = GOLDEN / "config-json/config/subscriptionGroup.json"
 NAME = "subscriptionGroup.json"
 
 
@@ -47,12 +50,12 @@ def saved(directory: Path) -> dict[str, dict[str, Any]]:
 
 
 def test_the_groups_of_rocketmq_are_read_and_written_alike(tmp_path: Path) -> None:
-    shutil.copy(GOLDEN, tmp_path)
+    shutil.copy(TABLE, tmp_path)
     groups = table(tmp_path)
     assert groups.get("TOOLS_CONSUMER") == SubscriptionGroupConfig("TOOLS_CONSUMER")
     groups.set_forbidden("g", "T", 1)
     groups.set_forbidden("g", "T", 0)
-    golden = msgspec.json.decode(GOLDEN.read_bytes())
+    golden = msgspec.json.decode(TABLE.read_bytes())
     ours = saved(tmp_path)
     assert list(ours) == list(golden)
     assert ours["forbiddenTable"] == {}
@@ -60,7 +63,7 @@ def test_the_groups_of_rocketmq_are_read_and_written_alike(tmp_path: Path) -> No
     theirs = golden["subscriptionGroupTable"][name]
     assert list(ours["subscriptionGroupTable"][name].items()) == list(theirs.items())
     text = (tmp_path / NAME).read_text()
-    record = GOLDEN.read_text().split(f'"{name}":')[1].split("\n\t\t}")[0]
+    record = TABLE.read_text().split(f'"{name}":')[1].split("\n\t\t}")[0]
     assert f'"{name}":{record}' in text
 
 

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -13,8 +13,12 @@ from store.machine.errors import StoreFullError, TableFileError
 from store.machine.table_file import TableFile
 from tandem.wire.request_headers import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from tandem.wire.response_code import ResponseCode
+from tests.support.paths import GOLDEN
 
-GOLDEN = Path(__file__).parents[1] / "data/rocketmq-5.3.3/config-json/config/topics.json"
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TABLE = GOLDEN / "config-json/config/topics.json"
 
 
 class FullDisk(RealDisk):
@@ -105,7 +109,7 @@ def test_a_slave_copies_the_table_with_its_version(tmp_path: Path) -> None:
 
 
 def test_the_topics_of_rocketmq_say_which_of_them_have_batch_queues(tmp_path: Path) -> None:
-    shutil.copy(GOLDEN, tmp_path)
+    shutil.copy(TABLE, tmp_path)
     topics = table(tmp_path)
     assert topics.is_batch("TopicA")
     assert not topics.is_batch("SCHEDULE_TOPIC_XXXX")
@@ -127,10 +131,10 @@ def test_a_file_that_is_no_table_is_an_error_with_a_remedy(tmp_path: Path, text:
 
 
 def test_attributes_survive_a_change_of_another_topic(tmp_path: Path) -> None:
-    shutil.copy(GOLDEN, tmp_path)
+    shutil.copy(TABLE, tmp_path)
     table(tmp_path).update(TopicConfig(topic_name="Other"))
     saved = msgspec.json.decode((tmp_path / "topics.json").read_bytes())
-    golden = msgspec.json.decode(GOLDEN.read_bytes())["topicConfigTable"]
+    golden = msgspec.json.decode(TABLE.read_bytes())["topicConfigTable"]
     assert {name: saved["topicConfigTable"][name] for name in golden} == golden
     assert table(tmp_path).is_batch("TopicA")
 

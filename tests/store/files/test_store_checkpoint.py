@@ -6,7 +6,7 @@ import pytest
 
 from store.files.store_checkpoint import StoreCheckpoint
 from store.machine.errors import CorruptLogError
-from tests.store.store_world import GOLDEN
+from tests.support.paths import GOLDEN
 from tests.support.simulated_disk import SimulatedDisk
 
 PATH = "/s/checkpoint"

@@ -19,8 +19,9 @@ from store.machine.errors import CorruptLogError, StoreFullError
 from tandem.wire.message import MessageExt, decode_message
 from tandem.wire.record_scan import scan_records
 from tandem.wire.store_layout import index_file_bytes
-from tests.store.store_world import GOLDEN, Clock
+from tests.store.store_world import Clock
 from tests.support.log_builder import LogBuilder
+from tests.support.paths import GOLDEN
 from tests.support.simulated_disk import SimulatedDisk
 
 DIRECTORY = "/s/index"

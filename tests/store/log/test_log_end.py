@@ -1,7 +1,6 @@
 """Where the valid log ends, decided from bytes alone: the engine behind every start."""
 
 import struct
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -26,6 +25,7 @@ from tandem.wire.delay_level import DelayLevels
 from tandem.wire.message import BLANK_MAGIC_CODE, Host
 from tandem.wire.record_scan import RecordColumns
 from tests.support.log_builder import LogBuilder
+from tests.support.paths import GOLDEN
 
 FILE_BYTES = 2048
 
@@ -329,9 +329,6 @@ def test_the_walk_and_the_plain_rule_agree_on_damaged_bytes(
     found = find_log_end(files, seen, chunk_bytes=piece_bytes, check_crc=check_crc)
     assert found == plain
     assert len(seen.records) == plain.record_count
-
-
-GOLDEN = Path(__file__).parents[1] / "data" / "rocketmq-5.3.3"
 
 
 @pytest.mark.parametrize("store", ["basic", "batch", "crc", "ext", "idx", "sch", "tran", "v6"])

@@ -17,14 +17,15 @@ from tandem.wire.request_headers import (
     TopicConfigSerializeWrapper,
 )
 from tests.store.step_disk import Interrupted, StepDisk, die_at
+from tests.support.paths import GOLDEN
 from tests.support.simulated_disk import SimulatedDisk
 
-GOLDEN = Path(__file__).parents[1] / "data/rocketmq-5.3.3/config-json/config"
+CONFIG = GOLDEN / "config-json/config"
 
 
 def test_the_topics_of_rocketmq_are_read_and_written_byte_for_byte(tmp_path: Path) -> None:
-    golden = (GOLDEN / "topics.json").read_bytes()
-    topics = TableFile(RealDisk(), str(GOLDEN / "topics.json")).load(TopicConfigSerializeWrapper)
+    golden = (CONFIG / "topics.json").read_bytes()
+    topics = TableFile(RealDisk(), str(CONFIG / "topics.json")).load(TopicConfigSerializeWrapper)
     assert topics is not None
     assert topics.topic_config_table["TopicA"] == TopicConfig(
         topic_name="TopicA",
@@ -37,7 +38,7 @@ def test_the_topics_of_rocketmq_are_read_and_written_byte_for_byte(tmp_path: Pat
 
 
 def test_integer_keys_are_written_as_fastjson_does() -> None:
-    golden = (GOLDEN / "consumerOffset.json").read_bytes()
+    golden = (CONFIG / "consumerOffset.json").read_bytes()
     version = DataVersion(0, 1795218931208, 0)
     table = {
         "dataVersion": version,

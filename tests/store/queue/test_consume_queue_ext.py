@@ -21,7 +21,7 @@ from tandem.wire.store_layout import (
     ext_offset,
     is_ext_address,
 )
-from tests.store.store_world import GOLDEN
+from tests.support.paths import GOLDEN
 from tests.support.simulated_disk import SimulatedDisk
 
 SIZE = 100

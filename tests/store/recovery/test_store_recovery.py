@@ -32,7 +32,6 @@ from tests.store.step_disk import Interrupted, StepDisk, die_at
 from tests.store.store_world import (
     COMMIT_LOG_BYTES,
     DIRECTORY,
-    GOLDEN,
     STORE_HOST,
     Clock,
     a_batch,
@@ -47,6 +46,7 @@ from tests.store.store_world import (
     queue_messages,
 )
 from tests.support.log_builder import LogBuilder
+from tests.support.paths import GOLDEN
 from tests.support.simulated_disk import SimulatedDisk
 
 

@@ -29,7 +29,6 @@ from tests.store.step_disk import Interrupted, StepDisk, die_at
 from tests.store.store_world import (
     BORN_HOST,
     DIRECTORY,
-    GOLDEN,
     STORE_HOST,
     Clock,
     a_message,
@@ -39,6 +38,7 @@ from tests.store.store_world import (
     put,
     queue_messages,
 )
+from tests.support.paths import GOLDEN
 from tests.support.simulated_disk import SimulatedDisk
 
 T0 = 1_700_000_000_000

@@ -10,7 +10,8 @@ from tandem.cli import app
 from tandem.wire.message import Message, encode_batch_body
 from tests.store.store_world import open_store
 from tests.support.log_builder import LogBuilder
-from tests.tandem.log.vectors import GOLDEN, NAMES, copy_of, log_file, our_store, overwrite
+from tests.support.paths import GOLDEN
+from tests.tandem.log.vectors import NAMES, copy_of, log_file, our_store, overwrite
 
 
 def tandem(*arguments: object) -> Result:

@@ -15,7 +15,8 @@ from tandem.log import (
     verify_store,
 )
 from tests.support.log_builder import LogBuilder
-from tests.tandem.log.vectors import GOLDEN, NAMES, copy_of, log_file, overwrite
+from tests.support.paths import GOLDEN
+from tests.tandem.log.vectors import NAMES, copy_of, log_file, overwrite
 
 
 @pytest.fixture

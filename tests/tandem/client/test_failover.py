@@ -4,17 +4,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import trio
 
 import tandem
 from tandem.testing import RunningCluster, running_fenced_cluster
+from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
-
-ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,10 @@ import trio
 
 import tandem
 from tandem.testing import RunningCluster, running_cluster
+from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
-ROOT = Path(__file__).parents[3]
 MESSAGE = tandem.Message("orders", b"hello")
 
 

@@ -12,6 +12,7 @@ from tandem.cluster import (
 )
 from tandem.cluster.spec import node_command, node_environment
 from tandem.testing import write_cluster_file
+from tests.support.paths import ROOT
 
 
 def test_a_cluster_file_is_read_by_the_nodes_own_check(tmp_path: Path) -> None:
@@ -84,7 +85,7 @@ def test_the_file_of_the_current_directory_comes_first_then_the_example(
 
 
 def test_the_example_is_a_valid_cluster_file() -> None:
-    assert len(read_spec(Path(__file__).parents[3] / "cluster.yaml").nodes) == 3
+    assert len(read_spec(ROOT / "cluster.yaml").nodes) == 3
 
 
 def test_a_node_is_told_its_file_and_its_name() -> None:

@@ -6,7 +6,8 @@ import pytest
 from tandem.log.diff import LogDiff, diff_logs, first_difference, read_log
 from tandem.log.store_directory import open_store_directory
 from tests.support.log_builder import LogBuilder
-from tests.tandem.log.vectors import GOLDEN, NAMES, overwrite
+from tests.support.paths import GOLDEN
+from tests.tandem.log.vectors import NAMES, overwrite
 
 
 def a_log(count: int = 10, *, file_bytes: int = 65_536, start_offset: int = 0) -> LogBuilder:

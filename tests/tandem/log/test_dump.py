@@ -8,7 +8,8 @@ from tandem.log.index_file import IndexSettings
 from tandem.log.log_scan import LogDamage
 from tandem.log.record_filter import Range, RecordFilter
 from tandem.log.store_directory import open_store_directory
-from tests.tandem.log.vectors import GOLDEN, NAMES, copy_of, log_file, overwrite
+from tests.support.paths import GOLDEN
+from tests.tandem.log.vectors import NAMES, copy_of, log_file, overwrite
 
 
 def offsets(found: Iterable[Dumped]) -> list[int]:

@@ -9,7 +9,8 @@ from tandem.log.errors import BadRequestError, MissingPackageError, OutputError
 from tandem.log.export import export_parquet
 from tandem.log.record_filter import RecordFilter
 from tandem.log.store_directory import open_store_directory
-from tests.tandem.log.vectors import GOLDEN, NAMES, copy_of, log_file, our_store, overwrite
+from tests.support.paths import GOLDEN
+from tests.tandem.log.vectors import NAMES, copy_of, log_file, our_store, overwrite
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,7 +8,8 @@ from tandem.log.index_check import IndexCheck, check_index
 from tandem.log.index_file import IndexSettings
 from tandem.log.pieces import PieceMap, cut_log
 from tandem.log.store_directory import open_store_directory
-from tests.tandem.log.vectors import GOLDEN, copy_of, overwrite
+from tests.support.paths import GOLDEN
+from tests.tandem.log.vectors import copy_of, overwrite
 
 SETTINGS = IndexSettings(100, 400)
 UNITS_AT = 40 + 400

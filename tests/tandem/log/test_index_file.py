@@ -14,7 +14,8 @@ from tandem.log.index_file import (
 )
 from tandem.log.store_directory import open_store_directory
 from tandem.wire.record_keys import key_hash
-from tests.tandem.log.vectors import GOLDEN, NAMES, copy_of, overwrite
+from tests.support.paths import GOLDEN
+from tests.tandem.log.vectors import NAMES, copy_of, overwrite
 
 
 @pytest.mark.parametrize("name", NAMES)

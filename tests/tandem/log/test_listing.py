@@ -6,7 +6,8 @@ from tandem.log import listing
 from tandem.log.listing import list_store
 from tandem.log.store_directory import open_store_directory
 from tests.support.log_builder import LogBuilder
-from tests.tandem.log.vectors import GOLDEN, NAMES, copy_of, our_store
+from tests.support.paths import GOLDEN
+from tests.tandem.log.vectors import NAMES, copy_of, our_store
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,7 +8,8 @@ from tandem.log.queue_check import check_queue
 from tandem.log.queue_match import QueueFacts
 from tandem.log.store_directory import open_store_directory
 from tandem.wire.delay_level import MESSAGE_DELAY_LEVEL
-from tests.tandem.log.vectors import GOLDEN, copy_of, log_file, overwrite
+from tests.support.paths import GOLDEN
+from tests.tandem.log.vectors import copy_of, log_file, overwrite
 
 
 def check_whole(root: Path, *, is_settled: bool = True) -> PieceCheck:

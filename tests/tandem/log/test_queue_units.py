@@ -7,7 +7,8 @@ import pytest
 from tandem.log import queue_units
 from tandem.log.queue_units import QueueReader, are_fillers, are_units
 from tandem.log.store_directory import open_store_directory
-from tests.tandem.log.vectors import GOLDEN, our_store
+from tests.support.paths import GOLDEN
+from tests.tandem.log.vectors import our_store
 
 UNIT = struct.Struct(">qiq")
 BATCH_UNIT = struct.Struct(">qiqqqhii")

@@ -9,7 +9,8 @@ from tandem.wire.delay_level import DelayLevels
 from tandem.wire.message_properties import tags_code
 from tandem.wire.record_keys import key_hash
 from tests.support.log_builder import LogBuilder
-from tests.tandem.log.vectors import GOLDEN, copy_of, log_file, overwrite
+from tests.support.paths import GOLDEN
+from tests.tandem.log.vectors import copy_of, log_file, overwrite
 
 
 def facts_of_store(root: Path, *queues: tuple[bytes, int]) -> RecordFacts:

@@ -13,7 +13,8 @@ from tandem.log.repair import RepairPlan, RepairResult, plan_repair, write_repai
 from tandem.log.store_directory import open_store_directory
 from tandem.log.verify import verify_store
 from tests.store.store_world import open_store
-from tests.tandem.log.vectors import GOLDEN, NAMES, copy_of, log_file, our_store, overwrite
+from tests.support.paths import GOLDEN
+from tests.tandem.log.vectors import NAMES, copy_of, log_file, our_store, overwrite
 
 UNIT_FILE = "consumequeue/TopicA/1/" + "0" * 20
 

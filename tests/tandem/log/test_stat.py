@@ -6,7 +6,8 @@ from tandem.log.record_filter import RecordFilter
 from tandem.log.stat import store_stat
 from tandem.log.store_directory import open_store_directory
 from tests.support.log_builder import LogBuilder
-from tests.tandem.log.vectors import GOLDEN, NAMES, overwrite
+from tests.support.paths import GOLDEN
+from tests.tandem.log.vectors import NAMES, overwrite
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -9,7 +9,8 @@ from store.machine.disk import RealDisk
 from tandem.log.errors import NotAStoreError, UnreadableFileError
 from tandem.log.store_directory import is_locked, open_store_directory
 from tests.store.store_world import open_store
-from tests.tandem.log.vectors import GOLDEN, NAMES, copy_of, our_store
+from tests.support.paths import GOLDEN
+from tests.tandem.log.vectors import NAMES, copy_of, our_store
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -22,7 +22,8 @@ from tandem.log.verify import VerifyReport, verify_store
 from tandem.wire.message import MESSAGE_MAGIC_CODE
 from tests.store.store_world import open_store
 from tests.support.log_builder import LogBuilder
-from tests.tandem.log.vectors import GOLDEN, NAMES, copy_of, log_file, our_store, overwrite
+from tests.support.paths import GOLDEN
+from tests.tandem.log.vectors import NAMES, copy_of, log_file, our_store, overwrite
 
 FILE_BYTES = 8192
 

@@ -6,8 +6,8 @@ from typing import Final
 
 from store.machine.disk import RealDisk
 from tests.store.store_world import open_store, put_many
+from tests.support.paths import GOLDEN
 
-GOLDEN: Final = Path(__file__).parents[2] / "data" / "rocketmq-5.3.3"
 NAMES: Final = ("basic", "batch", "crc", "ext", "idx", "sch", "tran", "v6")
 
 

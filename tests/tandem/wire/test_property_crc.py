@@ -1,7 +1,5 @@
 """The CRC over a whole record: as RocketMQ wrote it, and against damage anywhere."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,11 +16,10 @@ from tandem.wire.property_crc import (
     write_crc,
 )
 from tandem.wire.record_scan import read_columns, walk_records
+from tests.support.paths import GOLDEN
 from tests.tandem.client.fake_broker import message_ext
 
-LOG = (
-    Path(__file__).parents[2] / "data" / "rocketmq-5.3.3" / "crc" / "commitlog" / f"{0:020d}"
-).read_bytes()
+LOG = (GOLDEN / "crc" / "commitlog" / f"{0:020d}").read_bytes()
 PLACES = [(0, 129), (129, 251), (251, 377), (377, 503)]
 
 
