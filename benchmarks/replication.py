@@ -107,13 +107,29 @@ def classic_service(config: HAConfig, store: MessageStore) -> HAService:
     return HAService(config, store, TCPNetwork(), wall_clock_ms=lambda: time.time_ns() // 1_000_000)
 
 
+class Nobody:
+    """Stands for the broker that replication reports to."""
+
+    def opened(self, epoch: int) -> None:
+        """Nothing is delivered."""
+
+    def role_changed(self) -> None:
+        """Nobody registers."""
+
+    def answered(self) -> None:
+        """Nobody waits for answers on a connection."""
+
+    def ended(self, reason: str) -> None:
+        """The benchmark ends first."""
+
+
 @asynccontextmanager
 async def serving(store: MessageStore, *services: Service) -> AsyncIterator[None]:
     """Run a store and its replication."""
     async with trio.open_nursery() as nursery:
         await nursery.start(store.run)
         for service in services:
-            await nursery.start(service.run)
+            await nursery.start(service.run, Nobody())
         yield
         nursery.cancel_scope.cancel()
 
@@ -164,7 +180,7 @@ class FencedMaster:
             random=random.SystemRandom(),
         )
 
-    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+    async def run(self, listener: object, *, task_status: trio.TaskStatus[None]) -> None:
         """Serve until cancelled."""
         await self._server.run(task_status=task_status)
 

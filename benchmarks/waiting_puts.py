@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import subprocess
 
     from ha.classic.group_transfer_service import GroupTransferService
+    from ha.replication import ReplicationListener
     from store import MessageStore
 
 BODY = b"x" * 1024
@@ -31,7 +32,9 @@ class Service(Protocol):
 
     group_transfer_service: GroupTransferService
 
-    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+    async def run(
+        self, listener: ReplicationListener, *, task_status: trio.TaskStatus[None]
+    ) -> None:
         """Replicate until cancelled."""
 
 

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import trio
-
 from ha.classic.group_transfer_service import GroupTransferService
 from ha.classic.slave_server import SlaveServer
-from ha.fenced.replica_role import ReplicaRole
-from store.machine.signal import Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import trio
 
     from ha.classic.config import HAConfig
     from store import MessageStore, StoreConfig
@@ -26,10 +22,9 @@ if TYPE_CHECKING:
 class ConfirmedLog:
     """The part of a log that no change of master takes back; what a `SlaveServer` reads."""
 
-    def __init__(self, store: MessageStore, confirm_offset: Callable[[], int]) -> None:
+    def __init__(self, store: MessageStore) -> None:
         self._store = store
-        self._confirm_offset = confirm_offset
-        self.grown = Signal()
+        self.grown = store.confirmed
 
     @property
     def config(self) -> StoreConfig:
@@ -44,7 +39,7 @@ class ConfirmedLog:
     @property
     def max_physical_offset(self) -> int:
         """The first byte that is not confirmed."""
-        return max(self._confirm_offset(), self.min_physical_offset)
+        return max(self._store.confirm_offset, self.min_physical_offset)
 
     def read_log(self, offset: int, bytes_max: int) -> memoryview:
         """Return confirmed bytes of one file from `offset` on; see `CommitLog.read`."""
@@ -54,28 +49,22 @@ class ConfirmedLog:
 
 
 class Learners:
-    """The classic port of one round of a node. Without learners in its group nothing listens."""
+    """The classic port of one round of a node. Without learners in its group nothing listens.
+
+    Learners are served once `won_an_epoch` is set; there is no way back but the round's end.
+    """
 
     def __init__(
         self,
         config: HAConfig,
         store: MessageStore,
         network: Network,
-        confirm_offset: Callable[[], int],
+        won_an_epoch: trio.Event,
     ) -> None:
         self._config = config
         self._network = network
-        self._log = ConfirmedLog(store, confirm_offset)
-        self._is_serving = trio.Event()
-
-    def role_changed(self, role: ReplicaRole) -> None:
-        """Serve as soon as this node is the master; there is no way back but the round's end."""
-        if role in (ReplicaRole.OPENING, ReplicaRole.MASTER):
-            self._is_serving.set()
-
-    def confirmed(self) -> None:
-        """There may be more to send."""
-        self._log.grown.notify()
+        self._log = ConfirmedLog(store)
+        self._won_an_epoch = won_an_epoch
 
     async def run(self) -> None:
         """Serve until cancelled.
@@ -85,7 +74,7 @@ class Learners:
         """
         if not self._config.slaves:
             return
-        await self._is_serving.wait()
+        await self._won_an_epoch.wait()
         transfer = GroupTransferService(
             [slave.name for slave in self._config.slaves],
             max_gap_bytes=self._config.ha_max_gap_not_in_sync_bytes,

@@ -132,19 +132,7 @@ async def _run_until_stopped(
     task_status: trio.TaskStatus[None],
 ) -> None:
     async with _coordinator(config) as coordinator:
-        await run_node(
-            config,
-            disk=machine.disk,
-            network=machine.network,
-            wall_clock_ms=machine.wall_clock_ms,
-            random=machine.random,
-            stop=stop,
-            task_status=task_status,
-            coordinator=coordinator,
-            boottime=machine.boottime,
-            boot_id=machine.boot_id,
-            on_event=machine.on_event,
-        )
+        await run_node(config, machine, stop=stop, coordinator=coordinator, task_status=task_status)
     nursery.cancel_scope.cancel()
 
 

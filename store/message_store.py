@@ -89,6 +89,8 @@ class MessageStore:
         self.config = config
         self.grown = Signal()
         """Notified by `announce`: the commit log has grown."""
+        self.confirmed = Signal()
+        """Notified by `confirm`: more of the log can be read."""
         self.flags = RunningFlags()
         """Why no message is taken, as far as disks are concerned."""
         self.damaged_end = ""
@@ -599,6 +601,7 @@ class MessageStore:
         if offset > self._bound.offset:
             self.checkpoint.replicated_offset = offset
             self._bound.raise_to(offset)
+            self.confirmed.notify()
 
     # -- positions -------------------------------------------------------------------------------
 

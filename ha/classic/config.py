@@ -26,8 +26,14 @@ class HAConfig(msgspec.Struct, frozen=True):
     master: Host | None = None
     """HA address and port of the group's master; None if this node is the master."""
 
+    master_for_clients: str = ""
+    """Name and client address of the master, for a client that sends to a slave."""
+
     slaves: tuple[SlaveNode, ...] = ()
     """The group's slaves; only their addresses may connect."""
+
+    is_sync_master: bool = False
+    """Whether a put waits for slaves; broker_role SYNC_MASTER."""
 
     slave_timeout_ms: int = 3_000
     """How long every put waits that has to; `submit` is given deadlines no nearer than that."""

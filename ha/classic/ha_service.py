@@ -1,9 +1,10 @@
-"""HAService: the replication of one node, as the node sees it.
+"""HAService: the replication of one node of a classic group, as its broker sees it.
 
     master:  SlaveServer     listens, sends the log, counts acknowledgements
     slave:   MasterFollower  dials, checks, appends, reports
 
-Which of the two a node is, is written in cluster.yaml and does not change while it runs.
+Which of the two a node is, is written in cluster.yaml and does not change while it runs. So there
+is one round, no epoch, and no quarantine.
 """
 
 from __future__ import annotations
@@ -15,22 +16,28 @@ import trio
 from ha.classic.group_transfer_service import GroupTransferService
 from ha.classic.master_follower import MasterFollower
 from ha.classic.slave_server import SlaveServer
+from ha.results import Ack, PutWait, Refusal
 from tandem.wire.request_headers import (
     HAClientRuntimeInfo,
     HAConnectionRuntimeInfo,
     HARuntimeInfo,
 )
+from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ha.classic.config import HAConfig, SlaveNode
+    from ha.replication import ReplicationListener
     from store import MessageStore
     from store.machine.network import Network
 
 
 class HAService:
-    """Replication of one store. Its owner opens and closes store and network."""
+    """Replication of one store; a `Replication`. Its owner opens and closes store and network."""
+
+    is_quarantined = False
+    epoch = 0
 
     def __init__(
         self,
@@ -49,19 +56,51 @@ class HAService:
             in_sync_replicas=config.in_sync_replicas,
         )
         """Where the puts of a master wait. Idle on a slave."""
+        self.is_master = config.master is None
+        self._refusal = None if self.is_master else _slave_refusal(config)
+        self._wait = self._wait_for_slaves() if self.is_master and config.is_sync_master else None
         self._service: SlaveServer | MasterFollower
         if config.master is None:
             self._service = SlaveServer(config, store, network, self.group_transfer_service)
         else:
             self._service = MasterFollower(config, store, network)
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Replicate until cancelled. Started once a master listens.
+    async def run(
+        self,
+        listener: ReplicationListener,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Replicate until cancelled. Started once a master takes messages and listens.
 
         Raises:
+            StoreError: the broker of a master could not begin.
             AddressInUseError: something else listens on the HA port.
         """
+        self.group_transfer_service.after_release = listener.answered
+        if self.is_master:
+            listener.opened(self.epoch)
         await self._service.run(task_status=task_status)
+
+    def refusal(self) -> Refusal | None:
+        """Return why no put is taken: this node is a slave. None on a master."""
+        return self._refusal
+
+    def waits(self, ack: Ack) -> PutWait | None:
+        """Return the wait for slaves of a SYNC_MASTER, whatever `ack` says; None of others."""
+        return self._wait
+
+    def why_not_served(self) -> str:
+        """Return "": a node of a classic group is never in quarantine."""
+        return ""
+
+    def _wait_for_slaves(self) -> PutWait:
+        transfer = self.group_transfer_service
+        return PutWait(
+            transfer.submit,
+            lambda: transfer.replicated_offset,
+            self._config.slave_timeout_ms / 1000,
+        )
 
     def runtime_info(self) -> HARuntimeInfo:
         """Return the state of replication: the answer to GET_BROKER_HA_STATUS.
@@ -115,3 +154,12 @@ class HAService:
 
     def _wall_ms(self, time_seconds: float) -> int:
         return self._wall_clock_ms() - int((trio.current_time() - time_seconds) * 1000)
+
+
+def _slave_refusal(config: HAConfig) -> Refusal:
+    """Source of the code and of the first word: NettyRemotingAbstract, rejectRequest."""
+    return Refusal(
+        ResponseCode.SYSTEM_BUSY,
+        "[REJECTREQUEST]this broker is a slave and takes no messages;"
+        f" send to the master {config.master_for_clients}",
+    )

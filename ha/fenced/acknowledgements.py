@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ha.classic.group_transfer_service import Done
+    from ha.results import Refusal
 
 
 class WaitingRow:
@@ -89,12 +90,12 @@ class WaitingRow:
 class Acknowledgements:
     """Both rows of one master.
 
-    `may_answer` is asked with the highest end that is about to be answered PUT_OK, directly before
-    it is: it says "" or why not.
+    `why_not_answer` is asked with the highest end that is about to be answered PUT_OK, directly
+    before it is; None means that it may be.
     """
 
-    def __init__(self, may_answer: Callable[[int], str]) -> None:
-        self._may_answer = may_answer
+    def __init__(self, why_not_answer: Callable[[int], Refusal | None]) -> None:
+        self._why_not_answer = why_not_answer
         self.replicated = WaitingRow()
         self.flushed = WaitingRow()
         self._closed_because = ""
@@ -103,7 +104,7 @@ class Acknowledgements:
         """Call `done` at once or later. `reached` is how far the row's kind of progress is."""
         if self._closed_because:
             done(PutMessageStatus.FLUSH_SLAVE_TIMEOUT, self._closed_because)
-        elif end <= reached and not row and not self._may_answer(end):
+        elif end <= reached and not row and self._why_not_answer(end) is None:
             done(PutMessageStatus.PUT_OK, "")
         else:
             row.add(end, deadline, done)
@@ -139,7 +140,7 @@ class Acknowledgements:
         return min((d for d in deadlines if d is not None), default=None)
 
     def _release(self, row: WaitingRow, offset: int) -> bool:
-        if not row or row.first_end > offset or self._may_answer(offset):
+        if not row or row.first_end > offset or self._why_not_answer(offset):
             return False
         for _, done in row.pop_reached(offset):
             done(PutMessageStatus.PUT_OK, "")

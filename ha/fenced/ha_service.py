@@ -1,4 +1,4 @@
-"""FencedHAService: one replica of a fenced group, as its node sees it, for one round.
+"""FencedHAService: the replication of a node of a fenced group, as its broker sees it, for a round.
 
     run --+-- CoordinatorSession.run   lease, own record, what is known of the group
           +-- _take_part               one role at a time, in this one task:
@@ -12,8 +12,9 @@ Order of an election, each step durable before the next: the link to the old mas
 next epoch is promised; the log's end is fixed and published; the coordinator takes the transaction;
 the epoch is entered in the epoch file; queues are brought up to the end; followers are served.
 
-The way out of OPENING and MASTER is `restart`: the store is fenced and every waiting put answered
-in that same step; then the owner closes the store and opens all of it again. See `replica_role`.
+The way out of OPENING and MASTER is the end of the round: the store is fenced and every waiting put
+answered in that same step; then the owner closes the store and opens all of it again. See
+`replica_role`.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ from ha.fenced.own_replica import OwnReplica
 from ha.fenced.replica_follower import ReplicaFollower
 from ha.fenced.replica_role import ReplicaRole
 from ha.fenced.status import fenced_status, runtime_info
+from ha.results import Ack, PutWait, Refusal
 from store.machine.errors import StoreError
 from store.results import PutMessageStatus
 from store.running_flags import RunningFlag
@@ -60,6 +62,7 @@ from tandem.coordinator.interface import (
     Put,
 )
 from tandem.wire.group_state import GroupState, encode_record
+from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,6 +74,7 @@ if TYPE_CHECKING:
     from ha.fenced.election import Decision, GroupView
     from ha.fenced.events import OnEvent
     from ha.fenced.master import Won
+    from ha.replication import ReplicationListener
     from store import MessageStore
     from store.machine.disk import Disk
     from store.machine.network import Network
@@ -146,9 +150,8 @@ class FencedHAService:
         self._told_error = ""
         self._is_over = trio.Event()
         self._farewell: GroupState | None = None
-        self.restart = trio.Event()
-        """Set when the owner has to close the store and open it, and this, again."""
         self.restart_reason = ""
+        """Why this round is over; empty before that."""
         self.role = ReplicaRole.FOLLOWER
         self.epoch = 0
         """Of the state record this node knows."""
@@ -156,23 +159,28 @@ class FencedHAService:
         """Name of the master this node knows; empty if there is none."""
         self.master_client_address = ""
         """`host:port` of that master for clients; empty if it is not known."""
-        self.admission_status = PutMessageStatus.SERVICE_NOT_AVAILABLE
-        """The status that goes with what `admission` said last."""
-        self.after_release: Callable[[], None] = _nothing
-        """Called once after each round of answers, to send them off together."""
-        self.on_open: Callable[[int], None] = _nothing_of
-        """Called in the step in which this node begins to take messages, with its epoch."""
-        self.on_confirm: Callable[[int], None] = _nothing_of
-        """Called with the new confirm offset whenever it has risen."""
-        self.on_role: Callable[[], None] = _nothing
-        """Called after each change of `role` or `master`."""
+        timeout_seconds = config.slave_timeout_ms / 1000
+        self._waits = {
+            Ack.REPLICATED: PutWait(self.submit, self.replicated_where, timeout_seconds),
+            Ack.FLUSHED: PutWait(self.submit_flushed, self.flushed_everywhere, timeout_seconds),
+        }
+        self.won_an_epoch = trio.Event()
+        """Set once this node is about to be master, or is. Then learners may be served."""
+        self._listener: ReplicationListener
+        """Given to `run`; nothing is reported before."""
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    async def run(
+        self,
+        listener: ReplicationListener,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
         """Take part in the group until cancelled.
 
         Raises:
             StoreError: what the replica remembers of itself cannot be written.
         """
+        self._listener = listener
         self.own.begin(self._boot_id)
         self._election.resigned(self.own.file.stands_back_until)
         task_status.started()
@@ -201,17 +209,31 @@ class FencedHAService:
         """Every replica that must have it holds the log below this."""
         return self.store.confirm_offset
 
-    def admission(self) -> str:
-        """Return why no put is taken now, and where to send it instead; "" if puts are taken."""
+    @property
+    def is_master(self) -> bool:
+        """Whether this node takes messages, or would if nothing else was wrong."""
+        return self.role is ReplicaRole.MASTER
+
+    @property
+    def is_quarantined(self) -> bool:
+        """Whether this node takes no part, and answers nothing but questions about itself."""
+        return self.role is ReplicaRole.QUARANTINED
+
+    def refusal(self) -> Refusal | None:
+        """Return why no put is taken now, and where to send it instead; None if puts are taken."""
         master = self.mastership
-        if master is not None:
-            reason = master.admission()
-            if reason:
-                self.admission_status = master.admission_status
-                reason = f"{reason}; nothing was stored"
-            return reason
-        self.admission_status = PutMessageStatus.SERVICE_NOT_AVAILABLE
-        return f"{self._why_not_master()}; nothing was stored"
+        if master is None:
+            return Refusal(
+                ResponseCode.SERVICE_NOT_AVAILABLE, f"{self._why_not_master()}; nothing was stored"
+            )
+        refusal = master.refusal()
+        if refusal is None:
+            return None
+        return msgspec.structs.replace(refusal, text=f"{refusal.text}; nothing was stored")
+
+    def waits(self, ack: Ack) -> PutWait:
+        """Return the wait for the in-sync set: as the group's ack level says, or for its disks."""
+        return self._waits[ack]
 
     def submit(self, end_offset: int, deadline: float, done: Done) -> None:
         """Call `done` once every in-sync replica holds the log up to `end_offset`, or in time.
@@ -253,9 +275,14 @@ class FencedHAService:
         return await self._commands.carry_out(command)
 
     @property
-    def refusal(self) -> str:
+    def why_no_messages(self) -> str:
         """Why this node takes no messages, in words; empty if it does."""
-        return self.own.quarantine or self.admission()
+        refusal = None if self.own.quarantine else self.refusal()
+        return refusal.text if refusal is not None else self.own.quarantine
+
+    def why_not_served(self) -> str:
+        """Return why a quarantined node serves nobody."""
+        return f"{self.config.name} is in quarantine: {self.status().refusal}"
 
     def _why_not_master(self) -> str:
         name = self.config.name
@@ -337,7 +364,7 @@ class FencedHAService:
         address = node.client_address if node else ""
         if (name, address) != (self.master, self.master_client_address):
             self.master, self.master_client_address = name, address
-            self.on_role()
+            self._listener.role_changed()
 
     async def _bootstrap(self, state: GroupState) -> None:
         """Write the group's first record, unless one of the keys it was made from has changed."""
@@ -372,7 +399,7 @@ class FencedHAService:
             epochs=self.own.epochs,
             incarnation=self.own.file.incarnation,
             promised=lambda: self.own.file.promised,
-            confirm=self._confirmed,
+            confirm=self.store.confirm,
             random=self._random,
             on_event=self._on_event,
         )
@@ -396,12 +423,6 @@ class FencedHAService:
             self._set_master(decision.master)
             await self.session.changed.wait()
         scope.cancel()
-
-    def _confirmed(self, offset: int) -> None:
-        before = self.store.confirm_offset
-        self.store.confirm(offset)
-        if self.store.confirm_offset > before:
-            self.on_confirm(self.store.confirm_offset)
 
     def _take(self, outcome: FollowerOutcome) -> None:
         """Do what following has shown to be necessary.
@@ -442,14 +463,14 @@ class FencedHAService:
         self._on_event(Quarantined(reason=reason))
         _log.critical("in quarantine, nothing is changed until an operator has looked: %s", reason)
         self._set_master("")
-        self.on_role()
+        self._listener.role_changed()
 
     # -- running for master ----------------------------------------------------------------------
 
     async def _run_for(self, epoch: int) -> None:
         """Try to win `epoch`; return as FOLLOWER, or after mastership."""
         self.role = ReplicaRole.CANDIDATE
-        self.on_role()
+        self._listener.role_changed()
         won: Won | None = None
         try:
             self.own.promise(epoch)
@@ -470,7 +491,7 @@ class FencedHAService:
         finally:
             if won is None and self.role is ReplicaRole.CANDIDATE:
                 self.role = ReplicaRole.FOLLOWER
-                self.on_role()
+                self._listener.role_changed()
         if won is not None:
             await self._lead(won)
 
@@ -484,7 +505,7 @@ class FencedHAService:
     # -- leading ---------------------------------------------------------------------------------
 
     async def _lead(self, won: Won) -> None:
-        """Be master of an epoch that was won, until `restart` is set."""
+        """Be master of an epoch that was won, until the round is over."""
         config, store, epoch = self.config, self.store, won.state.epoch
         self._on_event(Elected(epoch=epoch, log_end=won.log_end))
         self.epoch = epoch
@@ -500,13 +521,13 @@ class FencedHAService:
             boottime=self._boottime,
             random=self._random,
             on_event=self._on_event,
+            answered=self._listener.answered,
             step_down=self._step_down,
             resign=self._resign,
         )
-        master.after_release = self.after_release
-        master.on_confirm = self.on_confirm
         self.mastership = master
         self.role = ReplicaRole.OPENING
+        self.won_an_epoch.set()
         try:
             if store.max_physical_offset != won.log_end:
                 raise LocalHAError(f"the log has grown behind {won.log_end} during an election")
@@ -525,7 +546,7 @@ class FencedHAService:
             ", ".join(sorted(won.state.isr)),
         )
         self._set_master(config.name)
-        self.on_role()
+        self._listener.role_changed()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(master.run)
             await master.caught_up.wait()
@@ -545,8 +566,8 @@ class FencedHAService:
         _log.warning(
             "master of epoch %d from offset %d on: takes messages", master.epoch, master.epoch_start
         )
-        self.on_open(master.epoch)
-        self.on_role()
+        self._listener.opened(master.epoch)
+        self._listener.role_changed()
 
     def _group_changed(self, view: GroupView) -> None:
         """Something newer is known of the group."""
@@ -627,24 +648,18 @@ class FencedHAService:
             self.role = ReplicaRole.QUARANTINED
             _log.critical("takes no part any more: %s", self.own.quarantine)
         else:
-            self.role = ReplicaRole.RESTARTING
-            self.restart.set()
+            self._end_round()
         self._set_master("")
-        self.on_role()
+        self._listener.role_changed()
+
+    def _end_round(self) -> None:
+        self.role = ReplicaRole.RESTARTING
+        self._listener.ended(self.restart_reason)
 
     def _begin_empty(self, reason: str) -> None:
         """End this round, with a store that is set aside: what it holds does not matter."""
         self.restart_reason = reason
-        self.role = ReplicaRole.RESTARTING
         self._is_over.set()
-        self.restart.set()
+        self._end_round()
         self._set_master("")
-        self.on_role()
-
-
-def _nothing() -> None:
-    """The default of a hook."""
-
-
-def _nothing_of(_: int) -> None:
-    """The default of a hook that is told a number."""
+        self._listener.role_changed()

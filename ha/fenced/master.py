@@ -27,11 +27,12 @@ from ha.fenced.config import AckLevel
 from ha.fenced.events import AckDecided, ConfirmAdvanced, IsrChanged, IsrChanging
 from ha.fenced.in_sync_replicas import InSyncReplicas
 from ha.fenced.replica_server import ReplicaServer
+from ha.results import Refusal
 from store.machine.errors import NetworkError
 from store.machine.signal import Signal
-from store.results import PutMessageStatus
 from tandem.coordinator.interface import Compare, CoordinatorError, Put
 from tandem.wire.group_state import GroupState, encode_record
+from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,11 +85,13 @@ class FencedMaster:
         boottime: Callable[[], float],
         random: Random,
         on_event: OnEvent,
+        answered: Callable[[], None],
         step_down: Callable[[str], None],
         resign: Callable[[str], None],
     ) -> None:
         """Nothing happens before `run`.
 
+        `answered` is called once after each round of answers, to send them off together.
         `step_down` is called with a reason when this node must not be master any more, `resign`
         when another should be: then it also leaves the field to others for a while.
         """
@@ -97,6 +100,7 @@ class FencedMaster:
         self._session = session
         self._boottime = boottime
         self._on_event = on_event
+        self._answered = answered
         self._step_down = step_down
         self._resign = resign
         self.epoch = won.state.epoch
@@ -108,9 +112,6 @@ class FencedMaster:
         self.closed_because = ""
         """Why nothing is answered SEND_OK any more; empty while it may be."""
         self._holds_back = ""
-        self.after_release: Callable[[], None] = _nothing
-        self.on_confirm: Callable[[int], None] = _nothing_of
-        self.admission_status = PutMessageStatus.SERVICE_NOT_AVAILABLE
         self.caught_up = trio.Event()
         """Set when every member has the log up to where the epoch starts."""
         self.moved = Signal()
@@ -120,7 +121,7 @@ class FencedMaster:
         """Also what earlier masters may have promised: a replica that joins has to flush it."""
         self._submitted = Signal()
         self._isr_wanted = Signal()
-        self.acknowledgements = Acknowledgements(self._may_answer)
+        self.acknowledgements = Acknowledgements(self._why_not_answer)
         self.isr = InSyncReplicas(
             name=config.name,
             incarnation=incarnation,
@@ -173,7 +174,7 @@ class FencedMaster:
             f"{self._config.name} is no longer master of epoch {self.epoch}: {reason}; the message"
             " may or may not survive"
         ):
-            self.after_release()
+            self._answered()
 
     def hold_back(self, reason: str) -> None:
         """Take no puts, for this reason; "" takes them again."""
@@ -191,17 +192,19 @@ class FencedMaster:
 
     # -- puts ------------------------------------------------------------------------------------
 
-    def admission(self) -> str:
-        """Return why no put is taken now; empty if puts are taken."""
+    def refusal(self) -> Refusal | None:
+        """Return why no put is taken now; None if puts are taken."""
         now = self._boottime()
         if now < self._admitted_until:
-            return ""
-        reason = self._refusal(now) or self._holds_back
-        if not reason:
+            return None
+        refusal = self._refusal(now)
+        if refusal is None and self._holds_back:
+            refusal = _not_available(self._holds_back)
+        if refusal is None:
             lease = self._session.lease
             deadline = 0.0 if lease is None else lease.deadline
             self._admitted_until = min(deadline, now + ADMITTED_SECONDS)
-        return reason
+        return refusal
 
     def submit(self, end_offset: int, deadline: float, done: Done) -> None:
         """Wait for the group's ack level."""
@@ -231,12 +234,12 @@ class FencedMaster:
 
         Whoever asks is about to answer.
         """
-        return -1 if self._may_answer(offset) else offset
+        return offset if self._why_not_answer(offset) is None else -1
 
-    def _may_answer(self, end: int) -> str:
+    def _why_not_answer(self, end: int) -> Refusal | None:
         now = self._boottime()
         refusal = self._refusal(now)
-        if not refusal:
+        if refusal is None:
             self._on_event(
                 AckDecided(
                     epoch=self.epoch,
@@ -249,23 +252,22 @@ class FencedMaster:
             )
         return refusal
 
-    def _refusal(self, now: float) -> str:
+    def _refusal(self, now: float) -> Refusal | None:
         """Return why nothing may be promised at boot time `now`."""
-        self.admission_status = PutMessageStatus.SERVICE_NOT_AVAILABLE
         name = self._config.name
         if self.closed_because:
-            return f"{name} is no longer master: {self.closed_because}"
+            return _not_available(f"{name} is no longer master: {self.closed_because}")
         lease = self._session.lease
         if lease is None or not lease.holds(now):
-            return f"{name} cannot show that it is still master: its lease is over"
+            return _not_available(f"{name} cannot show that it is still master: its lease is over")
         if not self.is_open:
-            return f"{name} is about to become master of epoch {self.epoch}: {self.why_not_open}"
+            return _not_available(
+                f"{name} is about to become master of epoch {self.epoch}: {self.why_not_open}"
+            )
         if self._store.disk_trouble:
-            return self._store.disk_trouble
+            return _not_available(self._store.disk_trouble)
         short = self.isr.why_short(trio.current_time())
-        if short:
-            self.admission_status = PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
-        return short
+        return Refusal(ResponseCode.SYSTEM_ERROR, short, is_short=True) if short else None
 
     @property
     def why_not_open(self) -> str:
@@ -321,11 +323,10 @@ class FencedMaster:
             self._on_event(ConfirmAdvanced(epoch=self.epoch, confirm=confirm))
             self._store.confirm(confirm)
             self.server.confirm_changed()
-            self.on_confirm(confirm)
         if confirm >= self.epoch_start:
             self.caught_up.set()
         if self.acknowledgements.reached(confirm, self.flushed_where):
-            self.after_release()
+            self._answered()
         self.moved.notify()
 
     def _want_flush(self, offset: int) -> None:
@@ -357,13 +358,13 @@ class FencedMaster:
             await trio.sleep_until(deadline)
             self._own_log_moved()
             if acks.expire(trio.current_time(), self._why_late):
-                self.after_release()
+                self._answered()
 
     def _why_late(self, end: int) -> str:
         now = trio.current_time()
         refusal = self._refusal(self._boottime())
-        if refusal:
-            return f"{refusal}; the message may or may not survive"
+        if refusal is not None:
+            return f"{refusal.text}; the message may or may not survive"
         late = [
             f"{name} {self.isr.why_not_live(name, now) or f'has acknowledged {self.acked(name)}'}"
             for name, _ in sorted(self.isr.must_have)
@@ -488,9 +489,5 @@ class FencedMaster:
         ]
 
 
-def _nothing() -> None:
-    """The default of a hook."""
-
-
-def _nothing_of(_: int) -> None:
-    """The default of a hook that is told a number."""
+def _not_available(text: str) -> Refusal:
+    return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, text)

@@ -59,7 +59,7 @@ def _refusal(service: FencedHAService) -> str:
         follower.trouble if follower else "",
         f"coordinator: {coordinator}" if coordinator else "",
     ]
-    refusal = service.refusal
+    refusal = service.why_no_messages
     return "; ".join(filter(None, [refusal, *more])) if refusal else ""
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from ha.classic.config import HAConfig, SlaveNode
 from ha.fenced.config import FencedConfig, FencedPeer
+from node.config.node_config import BrokerRole
 from store import FlushDiskType as StoreFlushDiskType
 from store import StoreConfig
 from tandem.wire.message import Host
@@ -61,7 +64,11 @@ def ha_config(config: NodeConfig) -> HAConfig:
     """What the replication of a classic group has to know of cluster.yaml."""
     master = None if config.node.is_master else Host(config.master.address, config.master.ha_port)
     slaves = tuple(SlaveNode(slave.name, slave.address) for slave in config.slaves)
-    return _classic(config, master, slaves)
+    return msgspec.structs.replace(
+        _classic(config, master, slaves),
+        master_for_clients=f"{config.master.name} at {config.master.broker_address}",
+        is_sync_master=config.broker_role is BrokerRole.SYNC_MASTER,
+    )
 
 
 def learner_config(config: NodeConfig) -> HAConfig:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+import trio
+
 from node.errors import RequestError
+from node.handlers.settled import answer_when_settled
 from node.remoting.dispatcher import response_to
 from node.tables.topic_config_table import NOT_ALLOWED_SEND_TOPICS, QUEUES_MAX, topic_complaint
 from tandem.wire.request_headers import CreateTopicRequestHeader, TopicConfig
@@ -16,8 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from node.remoting.connection import Connection
-    from node.tables.consumer_offset_table import ConsumerOffsetTable
-    from node.tables.topic_config_table import TopicConfigTable
+    from node.tables.tables import Tables
     from tandem.wire.remoting_command import RemotingCommand
     from tandem.wire.request_headers import HARuntimeInfo
 
@@ -29,30 +31,27 @@ class Admin:
 
     def __init__(
         self,
-        topics: TopicConfigTable,
-        offsets: ConsumerOffsetTable,
+        tables: Tables,
         runtime_info: Callable[[], HARuntimeInfo],
         *,
-        is_slave: Callable[[], bool],
+        timeout_seconds: float,
     ) -> None:
-        self._topics = topics
-        self._offsets = offsets
+        """Serve what these hold; a change has `timeout_seconds` to be settled."""
+        self._tables = tables
         self._runtime_info = runtime_info
-        self._is_slave = is_slave
+        self._timeout_seconds = timeout_seconds
 
-    def create_topic(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """UPDATE_AND_CREATE_TOPIC. Source: AdminBrokerProcessor.updateAndCreateTopic."""
+    def create_topic(self, connection: Connection, command: RemotingCommand) -> None:
+        """UPDATE_AND_CREATE_TOPIC, answered when the topic is there to stay.
+
+        Source: AdminBrokerProcessor.updateAndCreateTopic.
+        """
         header = command.decode_header(CreateTopicRequestHeader)
-        if self._is_slave():
-            raise RequestError(
-                ResponseCode.SYSTEM_ERROR,
-                "Can't modify topic or subscription group from slave broker,"
-                " please execute it from master broker.",
-            )
+        self._tables.check_change()
         complaint = _complaint(header)
         if complaint:
             raise RequestError(ResponseCode.INVALID_PARAMETER, complaint)
-        self._topics.update(
+        self._tables.change_topics(
             TopicConfig(
                 topic_name=header.topic,
                 read_queue_nums=header.read_queue_nums,
@@ -71,15 +70,16 @@ class Admin:
             header.perm,
             connection.peer,
         )
-        return response_to(command)
+        deadline = trio.current_time() + self._timeout_seconds
+        answer_when_settled(self._tables, connection, command, deadline)
 
     def topic_configs(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_ALL_TOPIC_CONFIG: what a slave copies."""
-        return response_to(command, body=encode_json_body(self._topics.configs))
+        return response_to(command, body=encode_json_body(self._tables.topics.configs))
 
     def consumer_offsets(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_ALL_CONSUMER_OFFSET: what a slave copies."""
-        return response_to(command, body=self._offsets.encode())
+        return response_to(command, body=self._tables.offsets.encode())
 
     def ha_status(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_BROKER_HA_STATUS."""

@@ -27,11 +27,12 @@ from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import decode_json_body, encode_json_body
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
+    from ha.replication import Replication
     from node.remoting.connection import Connection
     from node.tables.client_table import ClientTable
-    from node.tables.topic_config_table import TopicConfigTable
+    from node.tables.tables import Tables
 
 
 class CheckClientConfig(msgspec.Struct, frozen=True, rename="camel"):
@@ -43,12 +44,10 @@ class CheckClientConfig(msgspec.Struct, frozen=True, rename="camel"):
 class ClientHeartbeat:
     """Serves the registry of clients, and tells consumers when their group has changed."""
 
-    def __init__(
-        self, clients: ClientTable, topics: TopicConfigTable, *, is_slave: Callable[[], bool]
-    ) -> None:
+    def __init__(self, clients: ClientTable, tables: Tables, replication: Replication) -> None:
         self._clients = clients
-        self._topics = topics
-        self._is_slave = is_slave
+        self._tables = tables
+        self._replication = replication
         self._opaques = count()
 
     def heartbeat(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -67,7 +66,7 @@ class ClientHeartbeat:
                 ResponseCode.SYSTEM_BUSY, "too many clients are registered at this broker"
             ) from error
         self.tell(changed)
-        if not self._is_slave():
+        if self._replication.refusal() is None:
             for data in beat.consumer_data_set:
                 self._ensure_retry_topic(data.group_name)
         return response_to(command, ext=HeartbeatResponseHeader("true", "true"))
@@ -108,5 +107,6 @@ class ClientHeartbeat:
 
     def _ensure_retry_topic(self, group: str) -> None:
         topic = f"{RETRY_TOPIC_PREFIX}{group}"
-        if self._topics.get(topic) is None and topic_complaint(topic) is None:
-            self._topics.create_for_send(topic, "", 1)
+        topics = self._tables.topics
+        if topics.get(topic) is None and topic_complaint(topic) is None:
+            self._tables.change_topics(topics.config_for_send(topic, "", 1))

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import trio
+
 from node.errors import RequestError
+from node.handlers.settled import answer_when_settled
 from node.remoting.dispatcher import response_to
+from tandem.wire.remoting_command import ONEWAY_FLAG
 from tandem.wire.request_headers import (
     OffsetResponseHeader,
     QueryConsumerOffsetRequestHeader,
@@ -15,8 +19,7 @@ from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
     from node.remoting.connection import Connection
-    from node.tables.consumer_offset_table import ConsumerOffsetTable
-    from node.tables.topic_config_table import TopicConfigTable
+    from node.tables.tables import Tables
     from store import MessageStore
     from tandem.wire.remoting_command import RemotingCommand
 
@@ -34,12 +37,11 @@ _PHYSICAL_OFFSET: Final = slice(28, 36)
 class ConsumerOffset:
     """Serves the offsets of consumer groups."""
 
-    def __init__(
-        self, store: MessageStore, topics: TopicConfigTable, offsets: ConsumerOffsetTable
-    ) -> None:
+    def __init__(self, store: MessageStore, tables: Tables, *, timeout_seconds: float) -> None:
+        """Serve what these hold; a change has `timeout_seconds` to be settled."""
         self._store = store
-        self._topics = topics
-        self._offsets = offsets
+        self._tables = tables
+        self._timeout_seconds = timeout_seconds
 
     def query(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """Tell a committed offset.
@@ -49,8 +51,9 @@ class ConsumerOffset:
 
         Source: ConsumerManageProcessor.queryConsumerOffset.
         """
+        self._tables.check_query()
         header = command.decode_header(QueryConsumerOffsetRequestHeader)
-        offset = self._offsets.query(header.consumer_group, header.topic, header.queue_id)
+        offset = self._tables.offsets.query(header.consumer_group, header.topic, header.queue_id)
         if offset is None:
             # Absent means yes here.
             if header.set_zero_if_not_found is False or not self._is_young(
@@ -63,25 +66,14 @@ class ConsumerOffset:
             offset = 0
         return response_to(command, ext=OffsetResponseHeader(offset))
 
-    def update(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """Remember how far a group has got.
+    def update(self, connection: Connection, command: RemotingCommand) -> None:
+        """Remember how far a group has got; answered when that is settled.
 
         Source: ConsumerManageProcessor.updateConsumerOffset.
         """
-        header = self.checked_update(command)
-        self._offsets.commit(
-            header.consumer_group, header.topic, header.queue_id, header.commit_offset
-        )
-        return response_to(command)
-
-    def checked_update(self, command: RemotingCommand) -> UpdateConsumerOffsetRequestHeader:
-        """Read the header of an update.
-
-        Raises:
-            RequestError: There is no such queue.
-        """
+        self._tables.check_commit()
         header = command.decode_header(UpdateConsumerOffsetRequestHeader)
-        config = self._topics.get(header.topic)
+        config = self._tables.topics.get(header.topic)
         if config is None:
             raise RequestError(
                 ResponseCode.TOPIC_NOT_EXIST, f"Topic {header.topic} not exist, commit refused"
@@ -90,7 +82,12 @@ class ConsumerOffset:
             raise RequestError(
                 ResponseCode.INVALID_PARAMETER, f"queueId[{header.queue_id}] is illegal"
             )
-        return header
+        self._tables.commit(
+            header.consumer_group, header.topic, header.queue_id, header.commit_offset
+        )
+        if not command.flag & ONEWAY_FLAG:
+            deadline = trio.current_time() + self._timeout_seconds
+            answer_when_settled(self._tables, connection, command, deadline)
 
     def _is_young(self, topic: str, queue_id: int) -> bool:
         """Whether the queue still has its first message, not far behind the end of the log."""

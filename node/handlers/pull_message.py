@@ -9,9 +9,8 @@ Source: RocketMQ 5.3.3, PullMessageProcessor; filters by tag only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -34,8 +33,7 @@ if TYPE_CHECKING:
     from node.handlers.pull_request_hold_service import PullRequestHoldService
     from node.remoting.connection import Connection
     from node.tables.client_table import ClientTable
-    from node.tables.consumer_offset_table import ConsumerOffsetTable
-    from node.tables.topic_config_table import TopicConfigTable
+    from node.tables.tables import Tables
     from store import GetMessageResult, MessageStore
     from tandem.wire.remoting_command import RemotingCommand
 
@@ -45,9 +43,6 @@ SUSPEND_MS_MAX: Final = 60_000
 TAG: Final = "TAG"
 SUBSCRIBE_ALL: Final = "*"
 TAGS_SEPARATOR: Final = "||"
-
-Commit: TypeAlias = Callable[[str, str, int, int], None]
-"""(consumer group, topic, queue id, next offset to consume)"""
 
 _CODES: Final = {
     GetMessageStatus.FOUND: ResponseCode.SUCCESS,
@@ -74,16 +69,13 @@ class PullMessage:
     def __init__(
         self,
         store: MessageStore,
-        topics: TopicConfigTable,
-        offsets: ConsumerOffsetTable,
+        tables: Tables,
         clients: ClientTable,
         holds: PullRequestHoldService,
-        commit: Commit | None = None,
     ) -> None:
-        """Serve what these hold; `commit` takes the offsets that come with pulls."""
         self._store = store
-        self._topics = topics
-        self._commit = offsets.commit if commit is None else commit
+        self._topics = tables.topics
+        self._commit = tables.commit
         self._clients = clients
         self._holds = holds
 

@@ -11,9 +11,9 @@ written together, so they leave together, and the services count rounds instead 
 A message that is answered with FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE *is*
 in the log; the remark says in words what went wrong.
 
-In a fenced group each put is first admitted by whoever knows whether this node is the master, and
-every refusal says that the message was not stored. A put with TANDEM_ACK=flushed waits for the
-disks of the replicas, whatever its group waits for.
+Replication is asked first whether this node takes puts. Whatever is refused was not stored, and the
+remark says so. In a fenced group a put with TANDEM_ACK=flushed waits for the disks of the replicas,
+whatever its group waits for.
 
 Source: RocketMQ 5.3.3, SendMessageProcessor, AbstractSendMessageProcessor.msgCheck; store pipeline
 in DefaultMessageStore.asyncPutMessage and CommitLog.handleDiskFlushAndHA.
@@ -22,12 +22,12 @@ in DefaultMessageStore.asyncPutMessage and CommitLog.handleDiskFlushAndHA.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 import trio
 
+from ha.results import Ack, PutWait
 from node.errors import RequestError
 from node.handlers.send_properties import (
     REGION,
@@ -60,11 +60,13 @@ from tandem.wire.request_headers import (
 from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from random import Random
 
+    from ha.replication import Replication
     from node.handlers.send_properties import PropertyStamp
-    from node.remoting.connection import Connection
-    from node.tables.topic_config_table import TopicConfigTable
+    from node.remoting.connection import Connection, OwedAnswers
+    from node.tables.tables import Tables
     from store import MessageStore, PutMessageResult
     from tandem.wire.request_headers import TopicConfig
 _log = logging.getLogger(__name__)
@@ -103,67 +105,44 @@ assert set(_CODES) == set(PutMessageStatus)
 
 SendHeader: TypeAlias = SendMessageRequestHeader | SendMessageRequestHeaderV2
 
-Submit: TypeAlias = "Callable[[int, float, Callable[[PutMessageStatus, str], None]], None]"
-"""(end offset, deadline in trio's time, called once with the outcome)"""
-
-
-class Wait(msgspec.Struct, frozen=True):
-    """Something a put may have to wait for."""
-
-    submit: Submit
-    reached: Callable[[], int]
-    """Up to which physical offset everything has what it waits for."""
-
-    timeout_seconds: float
-
 
 class WaitPolicy(msgspec.Struct, frozen=True):
     """For what a put with WAIT waits."""
 
-    flush: Wait | None = None
+    flush: PutWait | None = None
     """None under ASYNC_FLUSH."""
 
-    replication: Wait | None = None
+    replication: PutWait | None = None
     """None under ASYNC_MASTER."""
 
 
-class Admission(msgspec.Struct, frozen=True):
-    """Who says whether a fenced group's node takes a put, and what a put may wait for there."""
-
-    refusal: Callable[[], str]
-    """Why no put is taken now, and that nothing was stored; empty if puts are taken. Called for
-    every put."""
-
-    status: Callable[[], PutMessageStatus]
-    """What belongs to the last refusal."""
-
-    flushed: WaitPolicy
-    """For what a put with TANDEM_ACK=flushed waits."""
-
-
 class SendMessage:
-    """Serves the puts of a master; in a fenced group, of a node that may be the master."""
+    """Serves the puts of a node: stores those of a master, refuses those of others.
+
+    `flush` is the group commit of a store with SYNC_FLUSH, None of others.
+    """
 
     def __init__(
         self,
         store: MessageStore,
-        topics: TopicConfigTable,
+        tables: Tables,
         properties: PropertyStamp,
-        policy: WaitPolicy,
+        replication: Replication,
+        flush: PutWait | None,
         random: Random,
-        admission: Admission | None = None,
     ) -> None:
         self._store = store
-        self._topics = topics
+        self._tables = tables
+        self._topics = tables.topics
         self._properties = properties
-        self._policy = policy
+        self._refusal = replication.refusal
         self._random = random
-        self._admission = admission
-        self._refusal = admission.refusal if admission is not None else _admitted
-        self._policy_waits = policy != WaitPolicy()
+        self._replicated = WaitPolicy(flush, replication.waits(Ack.REPLICATED))
+        self._flushed = WaitPolicy(flush, replication.waits(Ack.FLUSHED))
+        self._policy_waits = self._replicated != WaitPolicy()
         self._parked_count = 0
-        self._round: ParkedRound | None = None
-        self._flushed_round: ParkedRound | None = None
+        self._rounds: dict[bool, ParkedRound] = {}
+        """Of the connection whose requests are being handled: by whether they wait for disks."""
 
     def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """Put a message or a batch. This runs once per message, so it is one flat function."""
@@ -172,7 +151,7 @@ class SendMessage:
         else:
             header = command.decode_header(SendMessageRequestHeaderV2)
         if refusal := self._refusal():
-            raise self._not_admitted(refusal)
+            raise RequestError(refusal.code, refusal.text)
         topic = header.topic
         config = self._topics.get(topic)
         if config is None or topic in NOT_ALLOWED_SEND_TOPICS:
@@ -206,53 +185,34 @@ class SendMessage:
                 )
             )
         if result.status is not _PUT_OK:
-            return response_to(command, _CODES[result.status], self._reason(result))
+            return response_to(command, _CODES[result.status], _reason(result))
         response = stored_response(command, queue_id, properties, result)
         if self._policy_waits and not command.flag & ONEWAY_FLAG and is_waiting(properties):
-            self._park(self._parked_round(connection, properties), connection, response, result)
+            self._park(connection, properties, result.end_offset, response)
             return None
         return response
 
-    def submit(self) -> None:
-        """Have the puts parked in this round waited for. Call it at the end of every round."""
-        parked, self._round = self._round, None
-        flushed, self._flushed_round = self._flushed_round, None
-        if parked is not None:
-            parked.submit(trio.current_time())
-        if flushed is not None:
-            flushed.submit(trio.current_time())
-
-    def _not_admitted(self, refusal: str) -> RequestError:
-        assert self._admission is not None, "nobody else refuses"
-        return RequestError(_CODES[self._admission.status()], refusal)
-
-    def _reason(self, result: PutMessageResult) -> str:
-        if self._admission is None or result.status.is_stored:
-            return result.reason
-        return f"{result.reason}; nothing was stored"
-
-    def _parked_round(self, connection: Connection, properties: str) -> ParkedRound:
-        if self._admission is not None and wants_flushed(properties):
-            if self._flushed_round is None:
-                policy = self._admission.flushed
-                self._flushed_round = ParkedRound(connection, policy, self._unpark)
-            return self._flushed_round
-        if self._round is None:
-            self._round = ParkedRound(connection, self._policy, self._unpark)
-        return self._round
-
     def _park(
-        self,
-        parked: ParkedRound,
-        connection: Connection,
-        response: RemotingCommand,
-        result: PutMessageResult,
+        self, connection: Connection, properties: str, end_offset: int, response: RemotingCommand
     ) -> None:
+        """Keep the answer until this round of requests ends, and then until it is true."""
+        for_disks = wants_flushed(properties)
+        parked = self._rounds.get(for_disks)
+        if parked is None:
+            policy = self._flushed if for_disks else self._replicated
+            parked = self._rounds[for_disks] = ParkedRound(connection, policy, self._unpark)
+            if len(self._rounds) == 1:
+                connection.at_round_end(self._submit)
         # A round is about one connection: nobody else's requests are handled before its end.
         assert parked.connection is connection
-        parked.puts.append((result.end_offset, response))
-        connection.parked_puts += 1
+        parked.puts.append((end_offset, response))
         self._parked_count += 1
+
+    def _submit(self) -> None:
+        """Have the puts parked in this round waited for."""
+        rounds, self._rounds = self._rounds, {}
+        for parked in rounds.values():
+            parked.submit(trio.current_time())
 
     def _created_topic(self, header: SendHeader) -> TopicConfig:
         topic = header.topic
@@ -263,9 +223,10 @@ class SendMessage:
             raise RequestError(
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden."
             )
-        config = self._topics.create_for_send(
+        config = self._topics.config_for_send(
             topic, header.default_topic, header.default_topic_queue_nums
         )
+        self._tables.change_topics(config)
         _log.info("topic %s created by a send, %d queues", topic, config.write_queue_nums)
         return config
 
@@ -310,8 +271,9 @@ class ParkedRound:
     def __init__(
         self, connection: Connection, policy: WaitPolicy, on_answered: Callable[[int], None]
     ) -> None:
-        self.connection = connection
         self.puts: list[tuple[int, RemotingCommand]] = []
+        self.connection = connection
+        self._owed: OwedAnswers | None = None
         self._policy = policy
         self._on_answered = on_answered
         self._open_waits = 0
@@ -325,6 +287,7 @@ class ParkedRound:
 
         Source: CommitLog.handleDiskFlushAndHA.
         """
+        self._owed = self.connection.owe(len(self.puts))
         end_offset = self.puts[-1][0]
         flush, replication = self._policy.flush, self._policy.replication
         self._open_waits = (flush is not None) + (replication is not None)
@@ -347,8 +310,8 @@ class ParkedRound:
             return
         if self._flush_outcome is not _PUT_OK or self._replication_outcome is not _PUT_OK:
             self._tell_outcomes()
-        self.connection.write(b"".join([encode_frame(response) for _, response in self.puts]))
-        self.connection.puts_answered(len(self.puts))
+        assert self._owed is not None, "waits end after they began"
+        self._owed.write(b"".join([encode_frame(response) for _, response in self.puts]))
         self._on_answered(len(self.puts))
 
     def _tell_outcomes(self) -> None:
@@ -369,9 +332,8 @@ class ParkedRound:
             ]
 
 
-def _admitted() -> str:
-    """Stand in where every put is admitted."""
-    return ""
+def _reason(result: PutMessageResult) -> str:
+    return result.reason if result.status.is_stored else f"{result.reason}; nothing was stored"
 
 
 def stored_response(
@@ -406,17 +368,3 @@ def _illegal_queue(header: SendHeader, config: TopicConfig) -> RequestError:
         f"request queueId[{header.queue_id}] is illegal, {header.topic}"
         f" readQueueNums={config.read_queue_nums} writeQueueNums={config.write_queue_nums}",
     )
-
-
-class SlaveRefusal:
-    """Answers the puts that reach a slave."""
-
-    def __init__(self, master_name: str, master_address: str) -> None:
-        self._remark = (
-            "[REJECTREQUEST]this broker is a slave and takes no messages;"
-            f" send to the master {master_name} at {master_address}"
-        )
-
-    def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
-        """Any of the send requests."""
-        return response_to(command, ResponseCode.SYSTEM_BUSY, self._remark)

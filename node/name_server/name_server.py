@@ -1,4 +1,7 @@
-"""The name server of a fenced group's node: it outlives the rounds of the node beside it."""
+"""The name server of a node: routes, on a port of their own and on the client port as well.
+
+It outlives the rounds of the broker beside it.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +37,8 @@ class NameServer:
     def __init__(self, config: NodeConfig) -> None:
         broker = config.cluster.broker
         self.routes = RouteTable(broker.broker_expired_timeout_ms / 1000)
-        self.on_registered: Callable[[str], None] = _ignore
-        """Told the address of each broker that is new here."""
+        self.on_registered: Callable[[str], None] | None = None
+        """Called with the address of each broker that is new here."""
         self._node = config.node
         self._outbox = Outbox()
         self._server = Server(
@@ -79,14 +82,11 @@ class NameServer:
             _log.info("broker at %s left: its connection closed", address)
 
     def _registered(self, address: str) -> None:
-        self.on_registered(address)
+        if self.on_registered is not None:
+            self.on_registered(address)
 
     async def _forget_the_silent(self) -> None:
         while True:
             await trio.sleep(SCAN_SECONDS)
             for address in self.routes.expire(trio.current_time()):
                 _log.warning("broker at %s left: not heard of for too long", address)
-
-
-def _ignore(_: str) -> None:
-    """Stand in for a hook that nobody set."""

@@ -31,15 +31,11 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-def _ignore(_: str) -> None:
-    """Stand in for a hook that nobody set."""
-
-
 class TopicRoute:
     """Serves one route table."""
 
-    def __init__(self, routes: RouteTable, on_registered: Callable[[str], None] = _ignore) -> None:
-        """Serve `routes`; `on_registered` is told the address of each broker that is new."""
+    def __init__(self, routes: RouteTable, on_registered: Callable[[str], None]) -> None:
+        """Serve `routes`; `on_registered` is called with the address of each broker that is new."""
         self._routes = routes
         self._on_registered = on_registered
 

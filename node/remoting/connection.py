@@ -2,7 +2,7 @@
 
     READING --+--> read what is there, handle every whole frame, announce once, send once
       ^       |
-      |       +--> CONGESTED   the peer takes no more answers, or too many puts are parked:
+      |       +--> CONGESTED   the peer takes no more answers, or too many are owed:
       +------------------+     no reading until both are low again
 
 Handlers are plain functions, so a round has no await in it. An answer that comes later (a put that
@@ -23,18 +23,13 @@ from tandem.wire.remoting_command import ONEWAY_FLAG, RemotingCommand, encode_fr
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from node.remoting.dispatcher import Dispatcher
     from store.machine.network import Stream
-    from tandem.wire.frame_buffer import FrameBuffer
-
-RECEIVE_BYTES_MAX: Final = 256 * 1024
-"""One read: some 250 requests of 1 KiB, a couple of milliseconds of work."""
 
 OUT_BYTES_MAX: Final = 4 * 1024 * 1024
 """Answers that wait for the peer. Beyond it no request is read and no held pull is run."""
 
-PARKED_PUTS_MAX: Final = 16_384
-"""Puts of one connection that wait for a disk or a slave. Beyond it no request is read."""
+OWED_ANSWERS_MAX: Final = 16_384
+"""Answers of one connection that wait for a disk or a replica. Beyond it no request is read."""
 
 
 class Outbox:
@@ -62,8 +57,7 @@ class Connection:
     Attributes:
         born_host: The client's address and port, packed as records hold it.
         last_active: When bytes last moved, in trio's time.
-        parked_puts: How many puts of this connection are waiting for their answer. Whoever parks
-            one counts it here, and calls `puts_answered` later.
+        owed_count: How many requests of this connection are waiting for their answer; see `owe`.
         reading: Cancel it to take no more requests; answers owed are still sent.
     """
 
@@ -72,7 +66,7 @@ class Connection:
         self.peer = stream.peer
         self.born_host = stream.peer.packed
         self.last_active = trio.current_time()
-        self.parked_puts = 0
+        self.owed_count = 0
         self.reading = trio.CancelScope()
         self.is_closed = False
         self._outbox = outbox
@@ -82,6 +76,12 @@ class Connection:
         self._changed = trio.lowlevel.ParkingLot()
         self._writer_needed = trio.lowlevel.ParkingLot()
         self._when_drained: list[Callable[[], None]] = []
+        self._at_round_end: list[Callable[[], None]] = []
+
+    @property
+    def may_read(self) -> bool:
+        """Whether the peer may be given more work: answers taken, answers owed given."""
+        return len(self._out) <= OUT_BYTES_MAX and self.owed_count < OWED_ANSWERS_MAX
 
     @property
     def is_congested(self) -> bool:
@@ -91,7 +91,7 @@ class Connection:
     @property
     def is_busy(self) -> bool:
         """Whether an answer is still owed, or on its way to the kernel."""
-        return bool(self._out) or self.parked_puts > 0
+        return bool(self._out) or self.owed_count > 0
 
     def write(self, frame: bytes) -> None:
         """Add a frame to what will be sent. Never waits; a closed connection swallows it."""
@@ -111,10 +111,25 @@ class Connection:
         """Call once `is_congested` no longer holds. Not called if the connection ends first."""
         self._when_drained.append(call)
 
-    def puts_answered(self, count: int) -> None:
-        """That many parked puts have been answered with `write`."""
-        self.parked_puts -= count
+    def owe(self, count: int = 1) -> OwedAnswers:
+        """Promise answers that come later: the connection is not closed in order before them."""
+        self.owed_count += count
+        return OwedAnswers(self, count)
+
+    def answered(self, count: int) -> None:
+        """That many answers owed have been written."""
+        self.owed_count -= count
         self._wake()
+
+    def at_round_end(self, call: Callable[[], None]) -> None:
+        """Have something done when all requests that came together are handled."""
+        self._at_round_end.append(call)
+
+    def end_round(self) -> None:
+        """Do what the handlers of this round have asked for."""
+        calls, self._at_round_end = self._at_round_end, []
+        for call in calls:
+            call()
 
     def flush(self) -> None:
         """Send what the kernel takes now and leave the rest to the writer."""
@@ -153,8 +168,8 @@ class Connection:
                 return
 
     async def wait_ready(self) -> None:
-        """Wait until the peer may be given more work: answers taken, parked puts answered."""
-        while (self.is_congested or self.parked_puts >= PARKED_PUTS_MAX) and not self.is_closed:
+        """Wait until the peer may be given more work."""
+        while not self.may_read and not self.is_closed:
             await self._changed.park()
 
     async def wait_idle(self) -> None:
@@ -178,44 +193,19 @@ class Connection:
             self._changed.unpark_all()
 
 
-async def serve_requests(
-    connection: Connection,
-    dispatcher: Dispatcher,
-    after_round: Callable[[], None],
-    frames: FrameBuffer,
-) -> None:
-    """Handle the requests of one connection until the peer ends it.
+class OwedAnswers:
+    """Answers to requests of one connection that are not known yet. Give them once."""
 
-    Args:
-        connection: Where requests come from and answers go.
-        dispatcher: Finds the handler of each request.
-        after_round: Called once when all requests that were there are handled: tells replication
-            about the puts and sends the answers.
-        frames: Splits the bytes; carries the limits.
+    def __init__(self, connection: Connection, count: int) -> None:
+        self._connection = connection
+        self._count = count
 
-    Raises:
-        ConnectionLost: The stream broke.
-        WireError: The peer sent what no correct peer sends.
-    """
-    while data := await connection.stream.receive_some(RECEIVE_BYTES_MAX):
-        connection.last_active = trio.current_time()
-        frames.receive_data(data)
-        try:
-            await _handle_all(connection, dispatcher, after_round, frames)
-        finally:
-            # Also after a bad frame: the good ones before it get their answers.
-            after_round()
-        await connection.wait_ready()
+    def write(self, frames: bytes) -> None:
+        """Give all of them, encoded."""
+        self._connection.write(frames)
+        self._connection.answered(self._count)
 
-
-async def _handle_all(
-    connection: Connection,
-    dispatcher: Dispatcher,
-    after_round: Callable[[], None],
-    frames: FrameBuffer,
-) -> None:
-    while (command := frames.next_command()) is not None:
-        dispatcher.dispatch(connection, command)
-        if connection.is_congested or connection.parked_puts >= PARKED_PUTS_MAX:
-            after_round()
-            await connection.wait_ready()
+    def respond(self, request: RemotingCommand, response: RemotingCommand) -> None:
+        """Give the only one, unless its request was one-way."""
+        self._connection.respond(request, response)
+        self._connection.answered(self._count)

@@ -16,7 +16,7 @@ from tandem.wire.remoting_command import RESPONSE_FLAG, RemotingCommand
 from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Container, Mapping
 
     from node.remoting.connection import Connection
     from tandem.wire.remoting_command import Ext
@@ -56,14 +56,24 @@ class Dispatcher:
     """The handlers of one listener."""
 
     def __init__(self, handlers: Mapping[int, Handler]) -> None:
-        self.handlers = handlers
-        """May be replaced at any time: the next request is for the new ones."""
+        self._handlers = handlers
+        self._why_refused: Callable[[], str] | None = None
+        self._served_always: Container[int] = ()
+
+    def refuse_all(self, why: Callable[[], str], *, but: Container[int]) -> None:
+        """From now on answer every request with SERVICE_NOT_AVAILABLE, but those with such codes.
+
+        `why` says in words why this node serves nobody. There is no way back.
+        """
+        self._why_refused, self._served_always = why, but
 
     def dispatch(self, connection: Connection, command: RemotingCommand) -> None:
         """Have a request handled and answer it on its connection."""
         if command.flag & RESPONSE_FLAG:
             return  # the answer to something we pushed; nothing of ours waits for one
-        handler = self.handlers.get(command.code, _not_supported)
+        handler = self._handlers.get(command.code, _not_supported)
+        if self._why_refused is not None and command.code not in self._served_always:
+            handler = self._refuse
         try:
             answer = handler(connection, command)
         except RequestError as error:
@@ -76,6 +86,10 @@ class Dispatcher:
             answer = response_to(command, ResponseCode.SYSTEM_ERROR, remark)
         if answer is not None:
             connection.respond(command, answer)
+
+    def _refuse(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        assert self._why_refused is not None, "asked for by `dispatch` alone"
+        return response_to(command, ResponseCode.SERVICE_NOT_AVAILABLE, self._why_refused())
 
 
 def _not_supported(connection: Connection, command: RemotingCommand) -> RemotingCommand:

@@ -1,4 +1,4 @@
-"""Listeners, and one task per connection.
+"""Listeners, and one task per connection, which handles requests in rounds.
 
 One connection's failure never reaches another: what a peer breaks ends its own connection with one
 line in the log. The number of connections is limited before they are accepted, so that a crowd
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from node.remoting.connection import Connection, Outbox, serve_requests
+from node.remoting.connection import Connection, Outbox
 from store.machine.network import ConnectionLost
 from tandem.wire.errors import WireError
 from tandem.wire.frame_buffer import FrameBuffer
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from store.machine.network import Listener, Stream
 
 _log = logging.getLogger(__name__)
+
+RECEIVE_BYTES_MAX: Final = 256 * 1024
+"""One read: some 250 requests of 1 KiB, a couple of milliseconds of work."""
 
 IDLE_SECONDS_MAX: Final = 120.0
 """A connection on which nothing moved for this long is closed. Source: NettyServerConfig."""
@@ -118,3 +121,48 @@ class Server:
                 connection.close()
             except WireError as error:
                 _log.warning("connection from %s closed: %s", connection.peer, error)
+
+
+async def serve_requests(
+    connection: Connection,
+    dispatcher: Dispatcher,
+    after_round: Callable[[], None],
+    frames: FrameBuffer,
+) -> None:
+    """Handle the requests of one connection until the peer ends it.
+
+    Args:
+        connection: Where requests come from and answers go.
+        dispatcher: Finds the handler of each request.
+        after_round: Called once when all requests that were there are handled: tells replication
+            about the puts and sends the answers.
+        frames: Splits the bytes; carries the limits.
+
+    Raises:
+        ConnectionLost: The stream broke.
+        WireError: The peer sent what no correct peer sends.
+    """
+    while data := await connection.stream.receive_some(RECEIVE_BYTES_MAX):
+        connection.last_active = trio.current_time()
+        frames.receive_data(data)
+        try:
+            await _handle_all(connection, dispatcher, after_round, frames)
+        finally:
+            # Also after a bad frame: the good ones before it get their answers.
+            connection.end_round()
+            after_round()
+        await connection.wait_ready()
+
+
+async def _handle_all(
+    connection: Connection,
+    dispatcher: Dispatcher,
+    after_round: Callable[[], None],
+    frames: FrameBuffer,
+) -> None:
+    while (command := frames.next_command()) is not None:
+        dispatcher.dispatch(connection, command)
+        if not connection.may_read:
+            connection.end_round()
+            after_round()
+            await connection.wait_ready()

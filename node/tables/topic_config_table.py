@@ -23,7 +23,7 @@ from tandem.wire.route import PERM_INHERIT, PERM_READ, PERM_WRITE
 from tandem.wire.system_topics import JOURNAL_TOPIC, TIMER_TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from store.machine.table_file import TableFile
 
@@ -80,35 +80,29 @@ def topic_complaint(topic: str) -> str | None:
     return None
 
 
-def _nothing() -> None:
-    """Stand in for a hook that nobody set."""
-
-
-def _no_objection(_: tuple[TopicConfig, ...]) -> None:
-    """Stand in for a hook that nobody set."""
-
-
 class TopicConfigTable:
     """The topics of one broker, and the file they are kept in.
 
     A change is on disk before it shows.
 
     Attributes:
-        on_change: Called after each change (to register it).
-        before_update: Called with what `update` is about to change (to write it into the journal
-            of a fenced group); it may raise `RequestError`, and nothing is changed.
-        is_copy: The file is for other programs: a change shows even if it cannot be saved.
+        on_change: Called after each change, to register it; None while nobody registers.
     """
 
     def __init__(
         self,
         file: TableFile,
         wall_clock_ms: Callable[[], int],
-        on_change: Callable[[], None] = _nothing,
+        *,
+        is_copy: bool = False,
     ) -> None:
-        self.on_change = on_change
-        self.before_update: Callable[[tuple[TopicConfig, ...]], None] = _no_objection
-        self.is_copy = False
+        """Read the file. It may be a copy for other programs: a change that cannot be saved shows.
+
+        Raises:
+            TableFileError: the file is damaged.
+        """
+        self.on_change: Callable[[], None] | None = None
+        self._is_copy = is_copy
         self._file = file
         self._wall_clock_ms = wall_clock_ms
         saved = file.load(TopicConfigSerializeWrapper) or TopicConfigSerializeWrapper()
@@ -134,19 +128,12 @@ class TopicConfigTable:
             config.attributes.get(QUEUE_TYPE_ATTRIBUTE) == BATCH_QUEUE_TYPE
         )
 
+    def changed(self, *configs: TopicConfig) -> list[TopicConfig]:
+        """Return those that the table does not have, or has otherwise."""
+        return [each for each in configs if self._topics.get(each.topic_name) != each]
+
     def update(self, *configs: TopicConfig) -> None:
         """Create or change topics. Nothing happens if they are like that already.
-
-        Raises:
-            RequestError: The table cannot be saved; nothing is changed.
-        """
-        changed = tuple(each for each in configs if self._topics.get(each.topic_name) != each)
-        if changed:
-            self.before_update(changed)
-            self.adopt(changed)
-
-    def adopt(self, configs: Iterable[TopicConfig]) -> None:
-        """Take over topics that were decided on elsewhere; `before_update` is not asked.
 
         Raises:
             RequestError: The table cannot be saved; nothing is changed.
@@ -156,21 +143,17 @@ class TopicConfigTable:
             version = next_version(self._version, self._wall_clock_ms())
             self._replace(TopicConfigSerializeWrapper(topics, version))
 
-    def create_for_send(self, topic: str, default_topic: str, queue_nums: int) -> TopicConfig:
-        """Create `topic` out of `default_topic`, with at most `queue_nums` queues.
+    def config_for_send(self, topic: str, default_topic: str, queue_nums: int) -> TopicConfig:
+        """Return what `topic` is to be out of `default_topic`, with at most `queue_nums` queues.
 
         Source: TopicConfigManager.createTopicInSendMessageMethod.
 
         Raises:
-            RequestError: The default topic is missing or does not inherit (TOPIC_NOT_EXIST), or the
-                table cannot be saved (SYSTEM_ERROR).
+            RequestError: The default topic is missing or does not inherit (TOPIC_NOT_EXIST).
         """
         if topic.startswith(RETRY_TOPIC_PREFIX):
-            config = TopicConfig(topic_name=topic, read_queue_nums=1, write_queue_nums=1)
-        else:
-            config = self._inherited(topic, default_topic, queue_nums)
-        self.update(config)
-        return config
+            return TopicConfig(topic_name=topic, read_queue_nums=1, write_queue_nums=1)
+        return self._inherited(topic, default_topic, queue_nums)
 
     def replace_all(self, configs: TopicConfigSerializeWrapper) -> None:
         """Take over a master's table, version included, if the version differs from ours.
@@ -217,14 +200,15 @@ class TopicConfigTable:
                 }
             )
         except StoreError as error:
-            if not self.is_copy:
+            if not self._is_copy:
                 raise RequestError(
                     ResponseCode.SYSTEM_ERROR, f"the topic table cannot be saved: {error}"
                 ) from error
             _log.warning("the copy of the topic table cannot be saved: %s", error)
         self._version = configs.data_version
         self._topics = configs.topic_config_table
-        self.on_change()
+        if self.on_change is not None:
+            self.on_change()
 
 
 def system_topics(

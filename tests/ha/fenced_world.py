@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from ha.fenced.events import HAEvent
+    from ha.fenced.master import FencedMaster
 
 DIRECTORY: Final = "/store"
 COORDINATOR_IP: Final = "127.0.9.1"
@@ -61,7 +62,7 @@ class Replica:
         self.store: MessageStore
         self.ha: FencedHAService
         self.rounds = 0
-        self.opened: list[int] = []
+        self.epochs_opened: list[int] = []
         self.events: list[HAEvent] = []
         self.scope = trio.CancelScope()
         self.serves = False
@@ -87,20 +88,32 @@ class Replica:
                 random=random.Random(self.world.chance.random()),
                 on_event=self.events.append,
             )
-            self.ha.on_open = self.opened.append
             self.rounds += 1
+            self._round_over = trio.Event()
             async with trio.open_nursery() as nursery:
                 await nursery.start(self.store.run)
-                await nursery.start(self.ha.run)
+                await nursery.start(self.ha.run, self)
                 self.serves = True
-                await self.ha.restart.wait()
+                await self._round_over.wait()
                 self.serves = False
                 nursery.cancel_scope.cancel()
         self.ha.stopped_clean()
 
+    # The `ReplicationListener`.
+
+    def opened(self, epoch: int) -> None:
+        self.epochs_opened.append(epoch)
+
+    def role_changed(self) -> None: ...
+
+    def answered(self) -> None: ...
+
+    def ended(self, reason: str) -> None:
+        self._round_over.set()
+
     def put(self, body: bytes = b"body") -> int:
         """Put one message; return its end offset."""
-        assert self.ha.admission() == ""
+        assert self.ha.refusal() is None
         result = self.store.put_message(PutMessage("T", 0, body, b"", 1, bytes(8)))
         assert result.status is PutMessageStatus.PUT_OK, result.reason
         return result.end_offset
@@ -212,7 +225,7 @@ class FencedWorld:
         with trio.fail_after(seconds):
             while True:
                 for replica in self.masters():
-                    if replica.name != but and not replica.ha.admission():
+                    if replica.name != but and replica.ha.refusal() is None:
                         return replica
                 await trio.sleep(0.01)
 
@@ -256,3 +269,9 @@ async def open_world() -> AsyncIterator[FencedWorld]:
         nursery.start_soon(world.timeline.run)
         yield world
         nursery.cancel_scope.cancel()
+
+
+def refused(by: FencedHAService | FencedMaster) -> str:
+    """Why no put is taken, in words; empty if puts are taken."""
+    refusal = by.refusal()
+    return "" if refusal is None else refusal.text

@@ -111,6 +111,22 @@ class Replica:
                 await trio.sleep(0.01)
 
 
+class Nobody:
+    """A `ReplicationListener` that does nothing."""
+
+    def __init__(self) -> None:
+        self.epochs_opened: list[int] = []
+
+    def opened(self, epoch: int) -> None:
+        self.epochs_opened.append(epoch)
+
+    def role_changed(self) -> None: ...
+
+    def answered(self) -> None: ...
+
+    def ended(self, reason: str) -> None: ...
+
+
 class World:
     """The machine room. Disks survive their nodes."""
 
@@ -143,7 +159,7 @@ class World:
             service = HAService(config, store, machine, wall_clock_ms=WallClock().now_ms)
             async with trio.open_nursery() as nursery:
                 await nursery.start(store.run)
-                await nursery.start(service.run)
+                await nursery.start(service.run, Nobody())
                 yield Replica(store, service, machine)
                 nursery.cancel_scope.cancel()
             machine.kill()

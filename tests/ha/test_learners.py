@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ha.fenced.replica_role import ReplicaRole
 from ha.learners import ConfirmedLog, Learners
 from node.config.part_configs import learner_config
 from store import PutMessage
@@ -34,10 +33,9 @@ async def test_a_learner_reads_what_is_confirmed_and_no_further() -> None:
     broker = ConfirmedBroker()
     first = put(broker)
     put(broker)
-    confirmed = 0
-    log = ConfirmedLog(broker.store, lambda: confirmed)
+    log = ConfirmedLog(broker.store)
     assert bytes(log.read_log(0, 1000)) == b""
-    confirmed = first
+    broker.store.confirm(first)
     assert len(log.read_log(0, 1000)) == first
     assert log.max_physical_offset == first
 
@@ -45,17 +43,17 @@ async def test_a_learner_reads_what_is_confirmed_and_no_further() -> None:
 async def test_a_learner_is_sent_the_log_as_it_is_confirmed(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    broker, timeline, confirmed = ConfirmedBroker(), Timeline(), [0]
+    broker, timeline, won = ConfirmedBroker(), Timeline(), trio.Event()
     network = SimulatedNetwork(timeline, random.Random(1))
     config = learner_config(fenced_cluster(tmp_path, learners=LEARNER).node("a1"))
-    learners = Learners(config, broker.store, network.machine(MASTER), lambda: confirmed[0])
+    learners = Learners(config, broker.store, network.machine(MASTER), won)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(timeline.run)
         nursery.start_soon(learners.run)
-        learners.role_changed(ReplicaRole.OPENING)
+        won.set()
         await trio.sleep(0.1)
         first, _ = put(broker), put(broker)
-        confirmed[0] = first
+        broker.store.confirm(first)
         stream = await network.machine(LEARNER).connect(MASTER, 10912, source=LEARNER)
         await stream.send_all(bytes(8))
         received = bytearray()
@@ -70,5 +68,5 @@ async def test_a_learner_is_sent_the_log_as_it_is_confirmed(
 async def test_without_learners_nobody_listens(tmp_path: Path) -> None:
     network = SimulatedNetwork(Timeline(), random.Random(1))
     config = learner_config(fenced_cluster(tmp_path).node("a1"))
-    learners = Learners(config, ConfirmedBroker().store, network.machine(MASTER), lambda: 0)
+    learners = Learners(config, ConfirmedBroker().store, network.machine(MASTER), trio.Event())
     await learners.run()

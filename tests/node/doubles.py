@@ -7,24 +7,34 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from ha.results import Ack, PutWait, Refusal
+from node.broker.request_table import Handlers
+from node.handlers.admin import Admin
+from node.handlers.client_heartbeat import ClientHeartbeat
+from node.handlers.consumer_offset import ConsumerOffset
+from node.handlers.pull_message import PullMessage
 from node.handlers.pull_request_hold_service import PullRequestHoldService
+from node.handlers.queue_offset import QueueOffset
+from node.handlers.send_message import SendMessage
+from node.handlers.send_properties import PropertyStamp
 from node.remoting.connection import Connection, Outbox
 from node.remoting.dispatcher import Dispatcher
 from node.tables.client_table import ClientTable
-from node.tables.consumer_offset_table import ConsumerOffsetTable
-from node.tables.topic_config_table import TopicConfigTable, system_topics
+from node.tables.plain_tables import PlainTables
+from node.tables.topic_config_table import system_topics
 from store import MessageStore, StoreConfig
 from store.machine.network import ConnectionLost
-from store.machine.table_file import TableFile
 from tandem.wire.frame_buffer import FrameBuffer
 from tandem.wire.message import Host
 from tandem.wire.remoting_command import RemotingCommand, SerializeType, encode_frame
-from tandem.wire.request_headers import TopicConfig
+from tandem.wire.request_headers import HARuntimeInfo, TopicConfig
+from tandem.wire.response_code import ResponseCode
 from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from ha.replication import ReplicationListener
     from node.remoting.dispatcher import Handler
     from tandem.wire.remoting_command import Ext
 
@@ -136,7 +146,8 @@ class Client:
         return self._opaque
 
     def answers(self) -> list[RemotingCommand]:
-        """What has been sent to this client since the last call."""
+        """End the round; return what has been sent to this client since the last call."""
+        self.connection.end_round()
         self.outbox.flush()
         return self.stream.take_frames()
 
@@ -156,6 +167,45 @@ class Client:
         return answers[0]
 
 
+class FakeReplication:
+    """A `Replication` under the control of a test: a master that waits for nobody, at first."""
+
+    def __init__(self) -> None:
+        self.is_master = True
+        self.is_quarantined = False
+        self.epoch = 0
+        self.refused: Refusal | None = None
+        self.put_waits: dict[Ack, PutWait | None] = dict.fromkeys(Ack)
+        self.info = HARuntimeInfo(master=True, master_commit_log_max_offset=77)
+
+    def demote(self, text: str, code: int = ResponseCode.SERVICE_NOT_AVAILABLE) -> None:
+        """Have another node be the master."""
+        self.is_master = False
+        self.refused = Refusal(code, text)
+
+    def refusal(self) -> Refusal | None:
+        return self.refused
+
+    def waits(self, ack: Ack) -> PutWait | None:
+        return self.put_waits[ack]
+
+    def runtime_info(self) -> HARuntimeInfo:
+        return self.info
+
+    def why_not_served(self) -> str:
+        return "in quarantine"
+
+    async def run(
+        self,
+        listener: ReplicationListener,
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        listener.opened(self.epoch)
+        task_status.started()
+        await trio.sleep_forever()
+
+
 class Broker:
     """Store and tables of one broker, on a simulated disk."""
 
@@ -163,15 +213,12 @@ class Broker:
         self.disk = SimulatedDisk()
         self.store = self._open(is_slave=is_slave)
         self.topic_changes = 0
-        self.topics = TopicConfigTable(
-            TableFile(self.disk, "s/config/topics.json"), lambda: NOW_MS, self._topics_changed
-        )
+        self.tables = PlainTables(self.disk, "s", lambda: NOW_MS)
+        self.topics, self.offsets = self.tables.topics, self.tables.offsets
+        self.topics.on_change = self._topics_changed
         self.topics.update(*system_topics("C", "broker-a", auto_create_queue_nums=8))
         for topic in topics:
             self.topics.update(TopicConfig(topic_name=topic, read_queue_nums=4, write_queue_nums=4))
-        self.offsets = ConsumerOffsetTable(
-            TableFile(self.disk, "s/config/consumerOffset.json"), lambda: NOW_MS
-        )
         self.clients = ClientTable()
         self.outbox = Outbox()
         self.holds = PullRequestHoldService(self.outbox.flush)
@@ -197,3 +244,18 @@ class Broker:
 
     def _topics_changed(self) -> None:
         self.topic_changes += 1
+
+
+def handlers_of(broker: Broker, replication: FakeReplication | None = None) -> Handlers:
+    """Every handler of a broker's request table."""
+    store, tables = broker.store, broker.tables
+    replication = replication or FakeReplication()
+    stamp = PropertyStamp("C", lambda: "U")
+    return Handlers(
+        send=SendMessage(store, tables, stamp, replication, None, broker.random),
+        pull=PullMessage(store, tables, broker.clients, broker.holds),
+        offset=ConsumerOffset(store, tables, timeout_seconds=3),
+        queue=QueueOffset(store),
+        clients=ClientHeartbeat(broker.clients, tables, replication),
+        admin=Admin(tables, replication.runtime_info, timeout_seconds=3),
+    )

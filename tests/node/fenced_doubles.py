@@ -6,17 +6,15 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from ha.fenced.replica_role import ReplicaRole
 from node.handlers.admin import Admin
 from node.handlers.consumer_offset import ConsumerOffset
 from node.handlers.fenced_group import FencedGroup
-from node.tables.journal.group_journal import GroupJournal, JournalFile
-from node.tables.journal.journal_records import GroupTables
-from store import MessageStore, PutMessageStatus, StoreConfig
+from node.tables.journal.journal_tables import JournalTables, SavedTables
+from store import MessageStore, StoreConfig
+from tandem.wire.delay_level import DelayLevels
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
 from tandem.wire.request_code import RequestCode
-from tandem.wire.request_headers import HARuntimeInfo
-from tests.node.doubles import BROKER, NOW_MS, Broker, Client
+from tests.node.doubles import BROKER, NOW_MS, Broker, Client, FakeReplication
 
 if TYPE_CHECKING:
     from node.remoting.dispatcher import Handler
@@ -42,18 +40,13 @@ STATUS = FencedStatus(
 )
 
 
-class FakeReplica:
-    """Implements `Replica`: a master, unless `refusal` says otherwise."""
+class FakeReplica(FakeReplication):
+    """The replica of a fenced group, its master at first."""
 
     def __init__(self) -> None:
-        self.role = ReplicaRole.MASTER
-        self.refusal = ""
-        self.admission_status = PutMessageStatus.SERVICE_NOT_AVAILABLE
+        super().__init__()
         self.orders: list[FencedCommand] = []
         self.error: Exception | None = None
-
-    def admission(self) -> str:
-        return self.refusal
 
     def status(self) -> FencedStatus:
         return STATUS
@@ -64,10 +57,6 @@ class FakeReplica:
         if self.error is not None:
             raise self.error
         return FencedCommandResult(done=True, text="resigned")
-
-    def demote(self, refusal: str, role: ReplicaRole = ReplicaRole.FOLLOWER) -> None:
-        self.role = role
-        self.refusal = refusal
 
 
 class ConfirmedBroker(Broker):
@@ -102,33 +91,22 @@ class FencedClient(Client):
         self, broker: ConfirmedBroker, replica: FakeReplica, nursery: trio.Nursery
     ) -> None:
         self.broker = broker
-        self.journal = GroupJournal(
-            broker.store,
-            JournalFile(broker.disk, "s"),
-            GroupTables(),
-            0,
-            born_host=BROKER.packed,
-            wall_clock_ms=lambda: NOW_MS,
+        saved = SavedTables(broker.disk, "s", DelayLevels("1s 5s"), lambda: NOW_MS)
+        saved.topics.update(*broker.topics.configs.topic_config_table.values())
+        self.tables = JournalTables(
+            saved, broker.store, replica, born_host=BROKER.packed, wall_clock_ms=lambda: NOW_MS
         )
-        self.journal.on_offsets = lambda offsets: broker.offsets.adopt(offsets or {})
-        broker.topics.before_update = self.journal.topics_changed
-        info = HARuntimeInfo(master=True)
-        self.group = FencedGroup(
-            replica,
-            self.journal,
-            ConsumerOffset(broker.store, broker.topics, broker.offsets),
-            Admin(broker.topics, broker.offsets, lambda: info, is_slave=lambda: False),
-            spawn=nursery.start_soon,
-            send=broker.outbox.flush,
-            timeout_seconds=3,
-        )
+        self.journal = self.tables.journal
+        self.group = FencedGroup(replica, spawn=nursery.start_soon, send=broker.outbox.flush)
+        offset = ConsumerOffset(broker.store, self.tables, timeout_seconds=3)
+        admin = Admin(self.tables, replica.runtime_info, timeout_seconds=3)
         handlers: dict[int, Handler] = {
-            **self.group.status_handlers(),
-            RequestCode.QUERY_CONSUMER_OFFSET: self.group.query_offset,
-            RequestCode.UPDATE_CONSUMER_OFFSET: self.group.update_offset,
-            RequestCode.UPDATE_AND_CREATE_TOPIC: self.group.create_topic,
-            RequestCode.GET_ALL_TOPIC_CONFIG: self.group.topic_configs,
-            RequestCode.GET_ALL_CONSUMER_OFFSET: self.group.consumer_offsets,
+            **self.group.handlers(),
+            RequestCode.QUERY_CONSUMER_OFFSET: offset.query,
+            RequestCode.UPDATE_CONSUMER_OFFSET: offset.update,
+            RequestCode.UPDATE_AND_CREATE_TOPIC: admin.create_topic,
+            RequestCode.GET_ALL_TOPIC_CONFIG: admin.topic_configs,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: admin.consumer_offsets,
         }
         super().__init__(handlers, broker.outbox)
 
@@ -143,5 +121,5 @@ class FencedClient(Client):
         self.journal.catch_up()
 
     def answers(self) -> list[RemotingCommand]:
-        self.journal.end_round()
+        self.tables.end_round()
         return super().answers()

@@ -13,12 +13,10 @@ import msgspec
 import trio
 
 from node.config.node_config import load_config
-from node.run import run_node
 from tandem.wire.ha_status import FencedStatus
 from tandem.wire.request_code import RequestCode
 from tests.node.world import World
 from tests.support.simulated_coordinator import SimulatedCoordinator
-from tests.support.virtual_clock import WallClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -26,6 +24,8 @@ if TYPE_CHECKING:
 
     from ha.fenced.events import HAEvent
     from node.config.node_config import ClusterConfig
+    from store.machine.machine import Machine as NodeMachine
+    from tandem.coordinator.interface import Coordinator
 
 COORDINATOR = "10.0.0.8"
 
@@ -67,26 +67,16 @@ class FencedWorld(World):
         self.events: list[tuple[str, HAEvent]] = []
         self.boots = dict.fromkeys(NAMES, "boot-1")
 
-    async def _run(self, name: str, *, task_status: trio.TaskStatus[None]) -> None:
-        self.stops[name] = trio.Event()
-        ended = self._ended[name] = trio.Event()
-        machine = self._machines[name] = self.network.machine(self._addresses[name])
-        with trio.CancelScope() as self._scopes[name]:
-            await run_node(
-                self.config.node(name),
-                disk=self.disks[name],
-                network=machine,
-                wall_clock_ms=WallClock().now_ms,
-                random=random.Random(f"{name} {self.boots[name]}"),
-                stop=self.stops[name],
-                task_status=task_status,
-                coordinator=self.coordinator.client(machine),
-                boottime=trio.current_time,
-                boot_id=self.boots[name],
-                on_event=lambda event: self.events.append((name, event)),
-            )
-            machine.kill()
-        ended.set()
+    def _machine(self, name: str) -> NodeMachine:
+        return msgspec.structs.replace(
+            super()._machine(name),
+            boot_id=self.boots[name],
+            random=random.Random(f"{name} {self.boots[name]}"),
+            on_event=lambda event: self.events.append((name, event)),
+        )
+
+    def _coordinator(self, name: str) -> Coordinator:
+        return self.coordinator.client(self._machines[name])
 
     async def power_off(self, name: str) -> None:
         """End a node as a machine without power does: what was not synced may be gone."""

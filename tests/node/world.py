@@ -11,6 +11,7 @@ import trio
 from node.config.node_config import load_config
 from node.remoting.remoting_client import RequestFailedError, open_client
 from node.run import run_node
+from store.machine.machine import Machine as NodeMachine
 from tandem.wire.message import decode_messages
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from node.config.node_config import ClusterConfig
     from node.remoting.remoting_client import RemotingClient
+    from tandem.coordinator.interface import Coordinator
     from tandem.wire.remoting_command import Ext, RemotingCommand
     from tests.support.simulated_network import Machine
 
@@ -93,15 +95,26 @@ class World:
         with trio.CancelScope() as self._scopes[name]:
             await run_node(
                 self.config.node(name),
-                disk=self.disks[name],
-                network=self._machines[name],
-                wall_clock_ms=WallClock().now_ms,
-                random=random.Random(name),
+                self._machine(name),
                 stop=self.stops[name],
+                coordinator=self._coordinator(name),
                 task_status=task_status,
             )
             self._machines[name].kill()
         ended.set()
+
+    def _machine(self, name: str) -> NodeMachine:
+        return NodeMachine(
+            disk=self.disks[name],
+            network=self._machines[name],
+            wall_clock_ms=WallClock().now_ms,
+            boottime=trio.current_time,
+            boot_id="boot-1",
+            random=random.Random(name),
+        )
+
+    def _coordinator(self, name: str) -> Coordinator | None:
+        return None
 
     async def stop(self, name: str) -> None:
         """Stop a node in good order and wait until it is down."""

@@ -26,6 +26,7 @@ from node.config.node_config import (
 )
 from node.config.store_settings import FlushDiskType, StoreSettings
 from node.run import run_node
+from store.machine.machine import Machine as NodeMachine
 from tandem.client.errors import ClientError
 from tests.sim.checker import Outcome
 from tests.sim.cluster import NodeLogHandler, NodeSeams, SimulatedNode
@@ -290,15 +291,17 @@ async def run_real_node(seams: NodeSeams) -> None:
     """The node under test is the one that users run."""
     await run_node(
         seams.config,
-        disk=seams.disk,
-        network=seams.network,
-        wall_clock_ms=seams.wall_clock_ms,
-        random=seams.random,
+        NodeMachine(
+            disk=seams.disk,
+            network=seams.network,
+            wall_clock_ms=seams.wall_clock_ms,
+            boottime=seams.boottime,
+            boot_id=seams.boot_id,
+            random=seams.random,
+            on_event=seams.on_event,
+        ),
         stop=seams.stop,
         coordinator=seams.coordinator,
-        boottime=seams.boottime,
-        boot_id=seams.boot_id,
-        on_event=seams.on_event,
     )
 
 

@@ -12,13 +12,12 @@ import msgspec
 import numpy as np
 import trio
 
-import node.run
 import store.log.log_end
 import tandem.client.producer
 from ha.classic.group_transfer_service import GroupTransferService
 from ha.classic.ha_client import HAClient
+from ha.classic.ha_service import HAService
 from ha.classic.master_follower import MasterFollower
-from node.handlers.send_message import WaitPolicy
 from store.log.commit_log import CommitLog
 from store.messages.message_reads import MessageReads
 from store.results import PutMessageStatus
@@ -103,7 +102,7 @@ def _any_ack_answers_all(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _waits_for_nobody(_: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda _: WaitPolicy()
+    return lambda _, _ack: None
 
 
 def _answers_before_the_sync(_: Callable[..., Any]) -> Callable[..., Any]:
@@ -189,7 +188,7 @@ MUTATIONS: dict[str, Mutation] = {
         frozenset({Kind.UNREPLICATED}),
     ),
     "puts do not wait for slaves": Mutation(
-        node.run._Node, "_wait_policy", _waits_for_nobody, frozenset({Kind.UNREPLICATED})
+        HAService, "waits", _waits_for_nobody, frozenset({Kind.UNREPLICATED})
     ),
     "puts are answered before the sync": Mutation(
         FlushService,

@@ -28,6 +28,7 @@ from node.config.node_config import (
 )
 from node.config.store_settings import FlushDiskType, StoreSettings
 from node.run import run_node
+from store.machine.machine import Machine as NodeMachine
 from tandem.client.errors import ClientError
 from tests.sim.checker import (
     Expectations,
@@ -235,10 +236,14 @@ async def run_real_node(seams: NodeSeams) -> None:
     """The node under test is the one that users run."""
     await run_node(
         seams.config,
-        disk=seams.disk,
-        network=seams.network,
-        wall_clock_ms=seams.wall_clock_ms,
-        random=seams.random,
+        NodeMachine(
+            disk=seams.disk,
+            network=seams.network,
+            wall_clock_ms=seams.wall_clock_ms,
+            boottime=trio.current_time,
+            boot_id="",
+            random=seams.random,
+        ),
         stop=seams.stop,
     )
 

@@ -22,7 +22,7 @@ import logging
 import math
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 import trio
@@ -118,15 +118,27 @@ class _Waiting(msgspec.Struct, frozen=True):
     done: Callable[[str], None]
 
 
+class JournalListener(Protocol):
+    """The node's own tables: they show what is confirmed. `None` stands for all there is."""
+
+    def show_topics(self, topics: list[TopicConfig] | None) -> None:
+        """Others changed these topics."""
+
+    def show_offsets(self, offsets: ConsumerOffsets | None) -> None:
+        """These offsets were committed."""
+
+    def take_up_delay(self) -> None:
+        """This node is about to deliver delayed messages, from where the journal says."""
+
+    def delay_progress(self) -> dict[int, int]:
+        """Return how far this node's delivery is, by delay level."""
+
+
 class GroupJournal:
     """The journal of one node, for as long as its store is open.
 
     Attributes:
         tables: What is confirmed.
-        on_topics: Told about topics that others changed; `None` in place of a list: look at all.
-        on_offsets: Told about offsets that were committed; `None`: look at all.
-        after_answers: Called when somebody may have been answered, to send it off, and after puts.
-        delay_progress: The master's delivery, by delay level.
     """
 
     def __init__(
@@ -136,14 +148,12 @@ class GroupJournal:
         tables: GroupTables,
         position: int,
         *,
+        listener: JournalListener,
         born_host: bytes,
         wall_clock_ms: Callable[[], int],
     ) -> None:
         self.tables = tables
-        self.on_topics: Callable[[list[TopicConfig] | None], None] = _ignore
-        self.on_offsets: Callable[[ConsumerOffsets | None], None] = _ignore
-        self.after_answers: Callable[[], None] = _nothing
-        self.delay_progress: Callable[[], dict[int, int]] = dict
+        self._listener = listener
         self.is_master = False
         self._store = store
         self._record_bytes_max = min(RECORD_BYTES_MAX, store.config.max_message_size_bytes // 2)
@@ -229,13 +239,13 @@ class GroupJournal:
             self._pending.popleft()
         is_own = self.is_master and queue_offset >= self._own_from
         if complete:
-            self.on_offsets(None)
+            self._listener.show_offsets(None)
             if not is_own:
-                self.on_topics(None)
+                self._listener.show_topics(None)
         elif isinstance(record, TopicsChanged) and not is_own:
-            self.on_topics(record.topics)
+            self._listener.show_topics(record.topics)
         elif isinstance(record, OffsetsCommitted):
-            self.on_offsets(record.offsets)
+            self._listener.show_offsets(record.offsets)
 
     def save(self) -> None:
         """Write the state file if anything was applied since the last time.
@@ -251,8 +261,11 @@ class GroupJournal:
         self._file.save(state)
         self._saved_position = self._safe_position
 
-    async def run(self) -> None:
+    async def run(self, end_round: Callable[[], None]) -> None:
         """Apply, gather commits, save; until cancelled.
+
+        `end_round` is called when somebody may have been answered and when it is time to write: it
+        calls the method of this name, and sends what that brought about.
 
         Raises:
             JournalFormatError: see `catch_up`.
@@ -271,8 +284,7 @@ class GroupJournal:
             if now >= save_at:
                 save_at = now + SAVE_SECONDS
                 self._try_to_save()
-            self.end_round()
-            self.after_answers()
+            end_round()
             first_deadline = self._waiting[0].deadline if self._waiting else math.inf
             with trio.move_on_at(min(save_at, progress_at, self._batch_deadline, first_deadline)):
                 await self._wake.wait()
@@ -297,13 +309,14 @@ class GroupJournal:
         """
         self.catch_up()
         assert self.position == self._queue_end, "a master opens once its log is confirmed"
+        self._listener.take_up_delay()
         self.is_master = True
         self._own_from = self.position
         self._latest = self.tables.copy().offsets
         self._own_topics = topics
         missing = self._missing_topics()
         if missing:
-            self.on_topics(missing)
+            self._listener.show_topics(missing)
         self._snapshot_deadline = trio.current_time()
         self._write_regularly(trio.current_time())
 
@@ -350,7 +363,7 @@ class GroupJournal:
             self.write(part)
         self._snapshot_deadline = trio.current_time() + SNAPSHOT_SECONDS
 
-    def topics_changed(self, configs: tuple[TopicConfig, ...]) -> None:
+    def change_topics(self, configs: list[TopicConfig]) -> None:
         """Put changed topics, before the table shows them.
 
         Raises:
@@ -360,7 +373,7 @@ class GroupJournal:
             raise RequestError(
                 ResponseCode.SERVICE_NOT_AVAILABLE, "only the group's master changes topics"
             )
-        self.write(TopicsChanged(list(configs)))
+        self.write(TopicsChanged(configs))
 
     def commit(self, key: str, queue_id: int, offset: int) -> None:
         """Take in a consumer's offset; it is written soon, together with others.
@@ -437,7 +450,7 @@ class GroupJournal:
         if not self.is_master or self._store.refusal:
             return
         try:
-            progress = self.delay_progress()
+            progress = self._listener.delay_progress()
             known = dict(self.tables.delay)
             for _, record in self._pending:
                 if isinstance(record, DelayProgress):
@@ -467,11 +480,3 @@ class GroupJournal:
             self._waiting.popleft().done(
                 "too few replicas confirmed the change in time; it may or may not stand"
             )
-
-
-def _ignore(_: object) -> None:
-    """Stand in for a hook that nobody set."""
-
-
-def _nothing() -> None:
-    """Stand in for a hook that nobody set."""

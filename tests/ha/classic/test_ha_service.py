@@ -7,14 +7,17 @@ import trio
 from trio.testing import MockClock
 
 from ha.classic.ha_service import HAService
+from ha.results import Ack
 from store import PutMessageStatus
 from store.machine.errors import AddressInUseError
+from tandem.wire.response_code import ResponseCode
 from tests.ha.replica_world import (
     BODIES,
     FILE_SIZE_BYTES,
     HA_PORT,
     MASTER_IP,
     SLAVE_IPS,
+    Nobody,
     master_config,
     open_pair,
     open_world,
@@ -237,7 +240,7 @@ async def test_a_busy_ha_port_is_an_error_that_names_it(autojump_clock: MockCloc
         with world.open_store("master", is_slave=False) as store:
             service = HAService(master_config(), store, machine, wall_clock_ms=lambda: 0)
             with pytest.raises(AddressInUseError, match=r"127\.0\.0\.1:10912"):
-                await service.run()
+                await service.run(Nobody())
 
 
 async def test_a_slave_whose_disk_failed_acknowledges_nothing_any_more(
@@ -277,3 +280,47 @@ async def test_what_is_sent_in_pieces_arrives_whole(
             assert a.log == master.log
             assert a.log.startswith(log)
             assert not [r for r in caplog.records if r.levelno >= logging.WARNING]
+
+
+async def test_a_master_begins_when_it_runs(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        machine = world.network.machine(MASTER_IP)
+        with world.open_store("master", is_slave=False) as store:
+            service = HAService(master_config(), store, machine, wall_clock_ms=lambda: 0)
+            nobody = Nobody()
+            with trio.move_on_after(0.1):
+                await service.run(nobody)
+            assert nobody.epochs_opened == [0]
+            assert service.refusal() is None
+            assert (service.is_master, service.epoch) == (True, 0)
+
+
+async def test_a_slave_takes_no_messages_and_names_its_master(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        config = slave_config("a", master_for_clients="broker-a-0 at 127.0.0.1:10911")
+        machine = world.network.machine(config.address)
+        with world.open_store("a", is_slave=True) as store:
+            service = HAService(config, store, machine, wall_clock_ms=lambda: 0)
+            nobody = Nobody()
+            with trio.move_on_after(0.1):
+                await service.run(nobody)
+            assert nobody.epochs_opened == []
+            refusal = service.refusal()
+            assert refusal is not None
+            assert refusal.code == ResponseCode.SYSTEM_BUSY
+            assert refusal.text.startswith("[REJECTREQUEST]")
+            assert refusal.text.endswith("send to the master broker-a-0 at 127.0.0.1:10911")
+            assert not service.is_master
+
+
+@pytest.mark.parametrize("is_sync", [True, False])
+async def test_puts_wait_for_slaves_of_a_sync_master(
+    autojump_clock: MockClock, *, is_sync: bool
+) -> None:
+    async with open_world() as world:
+        machine = world.network.machine(MASTER_IP)
+        with world.open_store("master", is_slave=False) as store:
+            config = master_config(is_sync_master=is_sync)
+            service = HAService(config, store, machine, wall_clock_ms=lambda: 0)
+            assert (service.waits(Ack.REPLICATED) is not None) == is_sync
+            assert service.waits(Ack.FLUSHED) is service.waits(Ack.REPLICATED)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from ha.errors import LocalHAError
 from ha.fenced.acknowledgements import Acknowledgements, WaitingRow
+from ha.results import Refusal
 from store.results import PutMessageStatus
 
 OK, LATE = PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_SLAVE_TIMEOUT
@@ -18,11 +19,11 @@ class Desk:
         self.refusal = ""
         self.asked: list[int] = []
         self.answers: list[tuple[int, PutMessageStatus, str]] = []
-        self.acks = Acknowledgements(self.may_answer)
+        self.acks = Acknowledgements(self.why_not_answer)
 
-    def may_answer(self, end: int) -> str:
+    def why_not_answer(self, end: int) -> Refusal | None:
         self.asked.append(end)
-        return self.refusal
+        return Refusal(14, self.refusal) if self.refusal else None
 
     def submit(
         self, end: int, *, reached: int = 0, deadline: float = 3.0, row: WaitingRow | None = None

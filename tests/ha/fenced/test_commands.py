@@ -6,7 +6,7 @@ from trio.testing import MockClock
 from ha.fenced.replica_role import ReplicaRole
 from store import PutMessageStatus
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
-from tests.ha.fenced_world import FencedWorld, Replica, open_world
+from tests.ha.fenced_world import FencedWorld, Replica, open_world, refused
 
 OK = PutMessageStatus.PUT_OK
 
@@ -96,7 +96,7 @@ async def test_nothing_is_taken_beyond_the_loss_that_was_accepted(
             if call == "transact" and ip == master.config.address:
                 world.coordinator.lost_replies[ip] = 1
                 world.coordinator.on_call = lambda _ip, _call: None
-                refusals.append(master.ha.admission())
+                refusals.append(refused(master.ha))
 
         world.coordinator.on_call = lose_answer
         result = await order(master, "promote", slave.name, accept_loss=True)
@@ -116,7 +116,7 @@ async def test_a_member_that_does_not_follow_is_not_promoted(autojump_clock: Moc
         result = await order(master, "promote", slave.name)
         assert not result.done
         assert (result.lost_messages, result.lost_bytes) == (1, end)
-        await world.wait_for(lambda: not master.ha.admission())
+        await world.wait_for(lambda: master.ha.refusal() is None)
         assert await master.send(b"|m2|") is OK
 
 
@@ -211,7 +211,7 @@ async def test_what_may_be_the_only_copy_is_not_given_up(autojump_clock: MockClo
         assert not result.done
         assert "only 1 other members live" in result.text
         assert (await order(slave, "rejoin", accept_loss=True)).done
-        await world.wait_for(lambda: slave.rounds == 2 and not master.ha.admission(), 60)
+        await world.wait_for(lambda: slave.rounds == 2 and master.ha.refusal() is None, 60)
         assert slave.bodies == [b"m1"]
 
 

@@ -20,7 +20,7 @@ from store import PutMessage, PutMessageStatus
 from tandem.coordinator.interface import CoordinatorUnavailableError, Put, TransactionResult
 from tandem.wire.group_state import GroupState, LeaderRecord, NodeRecord, decode_state
 from tests.ha.fenced.test_candidacy import Desk
-from tests.ha.fenced_world import FencedWorld, fenced_config
+from tests.ha.fenced_world import FencedWorld, fenced_config, refused
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -81,7 +81,6 @@ class Master:
         self.events: list[HAEvent] = []
         self.over: list[str] = []
         self.answers: list[tuple[PutMessageStatus, str]] = []
-        self.confirmed: list[int] = []
         self.it = FencedMaster(
             fenced_config("a", ack_level=level),
             self.store,
@@ -93,10 +92,10 @@ class Master:
             boottime=trio.current_time,
             random=random.Random(1),
             on_event=self.events.append,
+            answered=lambda: None,
             step_down=self.over.append,
             resign=lambda why: self.over.append(f"resigns: {why}"),
         )
-        self.it.on_confirm = self.confirmed.append
 
     def _epochs(self, world: FencedWorld) -> EpochFile:
         epochs = EpochFile(world.disks["a"], "/store")
@@ -144,7 +143,6 @@ async def test_a_put_is_answered_when_every_member_has_it(autojump_clock: MockCl
         assert master.answers == []
         master.ack("c", end)
         assert master.answers == [(OK, "")]
-        assert master.confirmed == [end]
         assert master.store.confirm_offset == end
         kinds = [type(event) for event in master.events]
         assert kinds == [ConfirmAdvanced, AckDecided]
@@ -176,7 +174,7 @@ async def test_what_has_everything_but_no_lease_is_not_answered(
         master.ack("c", end)
         assert master.answers == []
         assert master.it.answerable(end) == -1
-        assert "lease is over" in master.it.admission()
+        assert "lease is over" in refused(master.it)
         await trio.sleep(0.2)
         assert master.over == ["its lease is over"]
 
@@ -184,23 +182,23 @@ async def test_what_has_everything_but_no_lease_is_not_answered(
 async def test_the_lease_is_tested_for_every_put(autojump_clock: MockClock) -> None:
     async with running() as master:
         master.connect("b", "c")
-        assert master.it.admission() == ""
+        assert master.it.refusal() is None
         assert master.session.lease is not None
         await trio.sleep(master.session.lease.left_seconds(trio.current_time()) - 0.001)
-        assert master.it.admission() == ""
+        assert master.it.refusal() is None
         await trio.sleep(0.001)
-        assert "lease is over" in master.it.admission()
+        assert "lease is over" in refused(master.it)
 
 
 async def test_members_that_left_are_missed_at_once(autojump_clock: MockClock) -> None:
     async with running() as master:
         master.connect("b", "c")
-        assert master.it.admission() == ""
+        assert master.it.refusal() is None
         master.it.replica_lost("b", "", trio.current_time())
-        assert master.it.admission() == ""
+        assert master.it.refusal() is None
         master.it.replica_lost("c", "", trio.current_time())
-        assert "1 of at least 2" in master.it.admission()
-        assert master.it.admission_status is PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
+        assert "1 of at least 2" in refused(master.it)
+        assert master.it.refusal().is_short  # type: ignore[union-attr]
 
 
 async def test_a_put_that_is_late_hears_from_whom(autojump_clock: MockClock) -> None:
@@ -228,7 +226,7 @@ async def test_closing_answers_everybody_and_confirms_nothing_more(
         master.ack("c", end)
         master.submit(end)
         assert [status for status, _ in master.answers] == [LATE, LATE]
-        assert master.confirmed == []
+        assert not any(isinstance(event, ConfirmAdvanced) for event in master.events)
         assert master.it.isr.confirm == end
         assert master.it.server._confirm() == 0  # what slaves are told
 

@@ -34,7 +34,7 @@ async def test_a_node_registers_with_itself_and_its_peers_and_tells_of_new_topic
     async with open_world(config) as world:
         await world.start("a0")
         routes = RouteTable(20)
-        topics = TopicConfigTable(TableFile(SimulatedDisk(), "t.json"), lambda: 1, lambda: None)
+        topics = TopicConfigTable(TableFile(SimulatedDisk(), "t.json"), lambda: 1)
         topics.update(topic("T"), topic("U"))
         registration = Registration(
             config.node("a1"), world.network.machine(SLAVE_1), routes, topics
@@ -59,7 +59,7 @@ async def test_a_node_whose_peers_are_down_knows_itself(
     config = cluster_config(tmp_path)
     async with open_world(config) as world:
         routes = RouteTable(20)
-        topics = TopicConfigTable(TableFile(SimulatedDisk(), "t.json"), lambda: 1, lambda: None)
+        topics = TopicConfigTable(TableFile(SimulatedDisk(), "t.json"), lambda: 1)
         topics.update(topic("T"), topic("U"))
         registration = Registration(
             config.node("a1"), world.network.machine(SLAVE_1), routes, topics

@@ -1,18 +1,29 @@
 from __future__ import annotations
 
+from random import Random
+from typing import TYPE_CHECKING
+from unittest.mock import patch
+
 import msgspec
 import pytest
 
+from node.errors import RequestError
 from node.handlers.admin import Admin
+from node.tables.slave_synchronize import SlaveSynchronize
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     CreateTopicRequestHeader,
-    HARuntimeInfo,
     TopicConfigSerializeWrapper,
 )
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import decode_json_body
-from tests.node.doubles import Broker, Client
+from tests.node.doubles import Broker, Client, FakeReplication
+from tests.node.world import SLAVE_1, cluster_config
+from tests.support.simulated_network import SimulatedNetwork
+from tests.support.virtual_clock import Timeline
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CREATE = RequestCode.UPDATE_AND_CREATE_TOPIC
 
@@ -28,16 +39,15 @@ HEADER = CreateTopicRequestHeader(
 )
 
 
-def client_of(broker: Broker, *, is_slave: bool = False) -> Client:
-    info = HARuntimeInfo(master=True, master_commit_log_max_offset=77)
-    admin = Admin(broker.topics, broker.offsets, lambda: info, is_slave=lambda: is_slave)
+def client_of(broker: Broker) -> Client:
+    admin = Admin(broker.tables, FakeReplication().runtime_info, timeout_seconds=3)
     handlers = {
         CREATE: admin.create_topic,
         RequestCode.GET_ALL_TOPIC_CONFIG: admin.topic_configs,
         RequestCode.GET_ALL_CONSUMER_OFFSET: admin.consumer_offsets,
         RequestCode.GET_BROKER_HA_STATUS: admin.ha_status,
     }
-    return Client({int(code): handle for code, handle in handlers.items()})
+    return Client({int(code): handle for code, handle in handlers.items()}, broker.outbox)
 
 
 async def test_a_topic_is_created_and_changed() -> None:
@@ -72,8 +82,21 @@ async def test_a_bad_topic_is_refused(changes: dict[str, object]) -> None:
     assert broker.topics.get("New") is None
 
 
-async def test_topics_are_not_created_on_a_slave() -> None:
-    answer = client_of(Broker(), is_slave=True).call(CREATE, HEADER)
+async def test_topics_are_not_created_where_the_tables_take_no_change() -> None:
+    broker = Broker()
+    with patch.object(broker.tables, "check_change", side_effect=RequestError(14, "no master")):
+        answer = client_of(broker).call(CREATE, HEADER)
+    assert (answer.code, answer.remark) == (14, "no master")
+    assert broker.topics.get("New") is None
+
+
+async def test_topics_are_not_created_on_a_slave(tmp_path: Path) -> None:
+    broker = Broker()
+    config, network = cluster_config(tmp_path).node("a1"), SimulatedNetwork(Timeline(), Random(1))
+    broker.tables.synchronize = SlaveSynchronize(
+        config, network.machine(SLAVE_1), broker.topics, broker.offsets
+    )
+    answer = client_of(broker).call(CREATE, HEADER)
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert "from master broker" in str(answer.remark)
 

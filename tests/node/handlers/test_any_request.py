@@ -10,21 +10,14 @@ import trio
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from node.handlers.admin import Admin
-from node.handlers.client_heartbeat import ClientHeartbeat
-from node.handlers.consumer_offset import ConsumerOffset
-from node.handlers.pull_message import PullMessage
-from node.handlers.queue_offset import QueueOffset
-from node.handlers.send_message import SendMessage, WaitPolicy
-from node.handlers.send_properties import PropertyStamp
+from node.broker.request_table import request_table
 from node.name_server.route_table import RouteTable
 from node.name_server.topic_route import TopicRoute
 from tandem.wire import request_headers
 from tandem.wire.message import Message, encode_batch_body
 from tandem.wire.remoting_command import SerializeType
 from tandem.wire.request_code import RequestCode
-from tandem.wire.request_headers import HARuntimeInfo
-from tests.node.doubles import Broker, Client
+from tests.node.doubles import Broker, Client, handlers_of
 
 if TYPE_CHECKING:
     import pytest
@@ -82,34 +75,10 @@ BODIES = st.sampled_from(
 ) | st.binary(max_size=60)
 
 
-def handlers_of(broker: Broker) -> dict[int, Handler]:
-    send = SendMessage(
-        broker.store, broker.topics, PropertyStamp("C", lambda: "U"), WaitPolicy(), broker.random
-    )
-    pull = PullMessage(broker.store, broker.topics, broker.offsets, broker.clients, broker.holds)
-    offset = ConsumerOffset(broker.store, broker.topics, broker.offsets)
-    queue = QueueOffset(broker.store)
-    clients = ClientHeartbeat(broker.clients, broker.topics, is_slave=lambda: False)
-    route = TopicRoute(RouteTable(20))
-    admin = Admin(
-        broker.topics, broker.offsets, lambda: HARuntimeInfo(master=True), is_slave=lambda: False
-    )
+def everything(broker: Broker) -> dict[int, Handler]:
+    route = TopicRoute(RouteTable(20), lambda _: None)
     return {
-        RequestCode.SEND_MESSAGE: send.handle,
-        RequestCode.SEND_MESSAGE_V2: send.handle,
-        RequestCode.SEND_BATCH_MESSAGE: send.handle,
-        RequestCode.PULL_MESSAGE: pull.handle,
-        RequestCode.QUERY_CONSUMER_OFFSET: offset.query,
-        RequestCode.UPDATE_CONSUMER_OFFSET: offset.update,
-        RequestCode.GET_MAX_OFFSET: queue.max_offset,
-        RequestCode.GET_MIN_OFFSET: queue.min_offset,
-        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: queue.search,
-        RequestCode.VIEW_MESSAGE_BY_ID: queue.view_message,
-        RequestCode.HEART_BEAT: clients.heartbeat,
-        RequestCode.UNREGISTER_CLIENT: clients.unregister,
-        RequestCode.GET_CONSUMER_LIST_BY_GROUP: clients.consumer_list,
-        RequestCode.CHECK_CLIENT_CONFIG: clients.check_config,
-        RequestCode.UPDATE_AND_CREATE_TOPIC: admin.create_topic,
+        **request_table(handlers_of(broker)),
         RequestCode.REGISTER_BROKER: route.register,
         RequestCode.UNREGISTER_BROKER: route.unregister,
         RequestCode.GET_ROUTEINFO_BY_TOPIC: route.route,
@@ -152,7 +121,7 @@ def test_any_request_is_answered_and_never_a_bug(
 ) -> None:
     async def main() -> None:
         broker = Broker()
-        client = Client(handlers_of(broker), broker.outbox)
+        client = Client(everything(broker), broker.outbox)
         for code, ext, body in batch:
             opaque = client.send(code, ext, body, serialize_type=serialize_type)
             broker.store.announce()

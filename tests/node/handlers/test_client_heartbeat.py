@@ -16,7 +16,7 @@ from tandem.wire.request_headers import (
 )
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import encode_json_body
-from tests.node.doubles import Broker, Client
+from tests.node.doubles import Broker, Client, FakeReplication
 
 BEAT = RequestCode.HEART_BEAT
 LEAVE = RequestCode.UNREGISTER_CLIENT
@@ -35,7 +35,10 @@ JAVA = (
 
 
 def clients_of(broker: Broker, count: int = 1, *, is_slave: bool = False) -> list[Client]:
-    handler = ClientHeartbeat(broker.clients, broker.topics, is_slave=lambda: is_slave)
+    replication = FakeReplication()
+    if is_slave:
+        replication.demote("this is a slave")
+    handler = ClientHeartbeat(broker.clients, broker.tables, replication)
     handlers = {
         BEAT: handler.heartbeat,
         LEAVE: handler.unregister,

@@ -19,7 +19,7 @@ UPDATE = RequestCode.UPDATE_CONSUMER_OFFSET
 
 
 def client_of(broker: Broker) -> Client:
-    handler = ConsumerOffset(broker.store, broker.topics, broker.offsets)
+    handler = ConsumerOffset(broker.store, broker.tables, timeout_seconds=3)
     return Client({QUERY: handler.query, UPDATE: handler.update}, broker.outbox)
 
 

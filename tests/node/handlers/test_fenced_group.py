@@ -7,9 +7,7 @@ import msgspec
 import trio
 import trio.testing
 
-from ha.fenced.replica_role import ReplicaRole
-from node.handlers.fenced_group import refuse_all
-from store import PutMessageStatus
+from ha.results import Refusal
 from tandem.coordinator.interface import CoordinatorUnavailableError
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
 from tandem.wire.remoting_command import ONEWAY_FLAG
@@ -21,7 +19,6 @@ from tandem.wire.request_headers import (
     UpdateConsumerOffsetRequestHeader,
 )
 from tandem.wire.response_code import ResponseCode
-from tests.node.doubles import Client
 from tests.node.fenced_doubles import STATUS, ConfirmedBroker, FakeReplica, FencedClient
 
 if TYPE_CHECKING:
@@ -49,10 +46,10 @@ async def test_a_commit_is_answered_when_it_is_confirmed() -> None:
     async with open_client() as client:
         client.send(UPDATE, COMMIT_42)
         assert client.answers() == []
-        assert client.connection.parked_puts == 1
+        assert client.connection.owed_count == 1
         client.confirm()
         assert [answer.code for answer in client.answers()] == [0]
-        assert client.connection.parked_puts == 0
+        assert client.connection.owed_count == 0
         answer = client.call(QUERY, ASK)
         assert answer.decode_header(OffsetResponseHeader).offset == 42
 
@@ -65,7 +62,7 @@ async def test_an_offset_that_is_not_confirmed_is_not_told() -> None:
 
 async def test_a_one_way_commit_is_gathered(autojump_clock: MockClock) -> None:
     async with open_client() as client, trio.open_nursery() as nursery:
-        nursery.start_soon(client.journal.run)
+        nursery.start_soon(client.journal.run, client.journal.end_round)
         client.send(UPDATE, COMMIT_42, flag=ONEWAY_FLAG)
         await trio.sleep(0.2)
         client.confirm()
@@ -97,8 +94,7 @@ async def test_a_master_short_of_replicas_takes_no_offset_but_tells_those_it_has
         client.answers()
         client.confirm()
         client.answers()
-        replica.demote("1 of 2 replicas live", ReplicaRole.MASTER)
-        replica.admission_status = PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
+        replica.refused = Refusal(1, "1 of 2 replicas live", is_short=True)
         assert client.call(QUERY, ASK).code == 0
         refused = client.call(UPDATE, UpdateConsumerOffsetRequestHeader("g", "T", 2, 43))
         assert refused.remark == "1 of 2 replicas live"
@@ -107,9 +103,9 @@ async def test_a_master_short_of_replicas_takes_no_offset_but_tells_those_it_has
 async def test_a_pulls_commit_is_taken_by_the_master_and_ignored_by_others() -> None:
     async with open_client() as client:
         client.journal.is_master = False
-        client.group.commit("g", "T", 0, 5)
+        client.tables.commit("g", "T", 0, 5)
         client.journal.is_master = True
-        client.group.commit("g", "T", 1, 6)
+        client.tables.commit("g", "T", 1, 6)
         client.send(UPDATE, COMMIT_42)
         client.answers()
         client.confirm()
@@ -137,7 +133,7 @@ async def test_a_change_not_confirmed_in_time_is_answered_with_what_is_known(
     autojump_clock: MockClock,
 ) -> None:
     async with open_client() as client, trio.open_nursery() as nursery:
-        nursery.start_soon(client.journal.run)
+        nursery.start_soon(client.journal.run, client.journal.end_round)
         client.send(UPDATE, COMMIT_42)
         client.answers()
         await trio.sleep(3.1)
@@ -158,13 +154,13 @@ async def test_an_order_is_answered_when_it_is_carried_out() -> None:
     async with open_client(replica) as client:
         order = FencedCommand(command="resign")
         client.send(RequestCode.FENCED_COMMAND, body=msgspec.json.encode(order))
-        assert client.connection.parked_puts == 1
+        assert client.connection.owed_count == 1
         await trio.testing.wait_all_tasks_blocked()
         (answer,) = client.answers()
         result = msgspec.json.decode(answer.body, type=FencedCommandResult)
         assert result == FencedCommandResult(done=True, text="resigned")
         assert replica.orders == [order]
-        assert client.connection.parked_puts == 0
+        assert client.connection.owed_count == 0
 
 
 async def test_what_is_no_order_is_refused() -> None:
@@ -192,10 +188,3 @@ async def test_the_tables_are_told_to_slaves_of_the_classic_kind() -> None:
     async with open_client() as client:
         assert b'"T"' in client.call(RequestCode.GET_ALL_TOPIC_CONFIG).body
         assert b"offsetTable" in client.call(RequestCode.GET_ALL_CONSUMER_OFFSET).body
-
-
-async def test_who_takes_no_part_says_why() -> None:
-    client = Client({RequestCode.PULL_MESSAGE: refuse_all(lambda: "a0 is in quarantine: why")})
-    answer = client.call(RequestCode.PULL_MESSAGE)
-    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-    assert answer.remark == "a0 is in quarantine: why"

@@ -45,7 +45,7 @@ def header(**changes: object) -> PullMessageRequestHeader:
 
 
 def puller(broker: Broker) -> Client:
-    pull = PullMessage(broker.store, broker.topics, broker.offsets, broker.clients, broker.holds)
+    pull = PullMessage(broker.store, broker.tables, broker.clients, broker.holds)
     codes = (PULL, RequestCode.LITE_PULL_MESSAGE)
     return Client(dict.fromkeys(codes, pull.handle), broker.outbox)
 

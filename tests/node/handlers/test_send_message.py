@@ -7,12 +7,13 @@ import pytest
 import trio
 
 import node.handlers.send_message
-from node.handlers.send_message import Admission, SendMessage, SlaveRefusal, Wait, WaitPolicy
+from ha.results import Ack, PutWait, Refusal
+from node.handlers.send_message import SendMessage
 from node.handlers.send_properties import PropertyStamp
 from store import PutMessageStatus
 from tandem.wire.message import Message, decode_messages, encode_batch_body
 from tandem.wire.message_properties import decode_properties
-from tandem.wire.remoting_command import ONEWAY_FLAG, RemotingCommand, SerializeType
+from tandem.wire.remoting_command import ONEWAY_FLAG, SerializeType
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     SendMessageRequestHeader,
@@ -20,7 +21,7 @@ from tandem.wire.request_headers import (
     SendMessageResponseHeader,
 )
 from tandem.wire.response_code import ResponseCode
-from tests.node.doubles import NOW_MS, Broker, Client
+from tests.node.doubles import NOW_MS, Broker, Client, FakeReplication
 
 SEND = RequestCode.SEND_MESSAGE_V2
 BATCH = RequestCode.SEND_BATCH_MESSAGE
@@ -46,8 +47,8 @@ class Waiters:
         self.waiting: list[tuple[int, float, Done]] = []
         self.reached = 0
 
-    def wait(self, timeout_seconds: float = 3.0) -> Wait:
-        return Wait(self._submit, lambda: self.reached, timeout_seconds)
+    def wait(self, timeout_seconds: float = 3.0) -> PutWait:
+        return PutWait(self._submit, lambda: self.reached, timeout_seconds)
 
     def answer(self, status: PutMessageStatus, reason: str = "") -> None:
         waiting, self.waiting = self.waiting, []
@@ -58,34 +59,34 @@ class Waiters:
         self.waiting.append((end_offset, deadline, done))
 
 
-def answered_at_once(status: PutMessageStatus, reason: str) -> Wait:
-    return Wait(lambda end_offset, deadline, done: done(status, reason), lambda: 0, 3.0)
+def answered_at_once(status: PutMessageStatus, reason: str) -> PutWait:
+    return PutWait(lambda end_offset, deadline, done: done(status, reason), lambda: 0, 3.0)
 
 
 class Sender(Client):
     """A client of one send handler; looking for answers ends a round."""
 
     def __init__(
-        self, broker: Broker, policy: WaitPolicy, admission: Admission | None = None
+        self,
+        broker: Broker,
+        flush: PutWait | None = None,
+        replication: PutWait | None = None,
+        disks: PutWait | None = None,
     ) -> None:
-        self.handler = SendMessage(
-            broker.store,
-            broker.topics,
-            PropertyStamp("C", lambda: "NEW"),
-            policy,
-            broker.random,
-            admission,
+        self.replication = FakeReplication()
+        self.replication.put_waits = {Ack.REPLICATED: replication, Ack.FLUSHED: disks}
+        stamp = PropertyStamp("C", lambda: "NEW")
+        handler = SendMessage(
+            broker.store, broker.tables, stamp, self.replication, flush, broker.random
         )
         codes = (RequestCode.SEND_MESSAGE, SEND, BATCH)
-        super().__init__(dict.fromkeys(codes, self.handler.handle), broker.outbox)
-
-    def answers(self) -> list[RemotingCommand]:
-        self.handler.submit()
-        return super().answers()
+        super().__init__(dict.fromkeys(codes, handler.handle), broker.outbox)
 
 
-def sender(broker: Broker, flush: Wait | None = None, replication: Wait | None = None) -> Sender:
-    return Sender(broker, WaitPolicy(flush, replication))
+def sender(
+    broker: Broker, flush: PutWait | None = None, replication: PutWait | None = None
+) -> Sender:
+    return Sender(broker, flush, replication, replication)
 
 
 def header(**changes: object) -> SendMessageRequestHeaderV2:
@@ -296,11 +297,11 @@ async def test_the_answer_waits_for_a_slave() -> None:
     client = sender(broker, replication=waiters.wait())
     client.send(SEND, HEADER, b"x")
     assert client.answers() == []
-    assert client.connection.parked_puts == 1
+    assert client.connection.owed_count == 1
     assert waiters.waiting[0][0] == broker.store.max_physical_offset
     waiters.answer(PutMessageStatus.PUT_OK)
     assert [answer.code for answer in client.answers()] == [0]
-    assert client.connection.parked_puts == 0
+    assert client.connection.owed_count == 0
 
 
 STORED_BUT = [
@@ -413,7 +414,7 @@ async def test_deadlines_are_those_of_the_settings(autojump_clock: object) -> No
     assert slave.waiting[0][1] == pytest.approx(now + 3)
 
 
-async def test_too_many_parked_puts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_owed_count_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node.handlers.send_message, "PARKED_PUTS_MAX", 2)
     broker, waiters = Broker(), Waiters()
     client = sender(broker, replication=waiters.wait())
@@ -439,14 +440,6 @@ async def test_a_parked_answer_for_a_gone_client_is_dropped() -> None:
     assert client.answers() == []
 
 
-async def test_a_slave_refuses_and_names_its_master() -> None:
-    client = Client({SEND: SlaveRefusal("broker-a-0", "127.0.0.1:10911").handle})
-    answer = client.call(SEND, HEADER, b"x")
-    assert answer.code == ResponseCode.SYSTEM_BUSY
-    assert str(answer.remark).startswith("[REJECTREQUEST]")
-    assert "broker-a-0 at 127.0.0.1:10911" in str(answer.remark)
-
-
 async def test_properties_of_a_49_client_lose_nothing() -> None:
     broker = Broker()
     sender(broker).call(SEND, header(properties="UNIQ_KEY\x01U\x02TAGS\x01TagA"), b"x")
@@ -455,65 +448,40 @@ async def test_properties_of_a_49_client_lose_nothing() -> None:
     assert decode_properties(b"TAGS\x01TagA") == {"TAGS": "TagA"}
 
 
-class Door:
-    """Stands for the replica that admits puts."""
-
-    def __init__(self) -> None:
-        self.refusal = ""
-        self.status = PutMessageStatus.SERVICE_NOT_AVAILABLE
-        self.flushed = Waiters()
-
-    def sender(self, broker: Broker, replication: Wait | None = None) -> Sender:
-        admission = Admission(
-            lambda: self.refusal, lambda: self.status, WaitPolicy(None, self.flushed.wait())
-        )
-        return Sender(broker, WaitPolicy(None, replication), admission)
-
-
-async def test_a_put_that_is_not_admitted_is_not_stored() -> None:
-    broker, door = Broker(), Door()
-    client = door.sender(broker)
-    door.refusal = "a1 is the master, at 10.0.0.2:10911"
+async def test_a_put_that_is_refused_is_not_stored() -> None:
+    broker = Broker()
+    client = sender(broker)
+    client.replication.demote("a1 is the master, at 10.0.0.2:10911")
     for properties in ("", "WAIT\x01false\x02"):
         answer = client.call(SEND, header(properties=properties), b"x")
         assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
-        assert answer.remark == door.refusal
+        assert answer.remark == "a1 is the master, at 10.0.0.2:10911"
     assert broker.store.max_physical_offset == 0
 
 
-async def test_too_few_replicas_have_rocketmqs_code() -> None:
-    broker, door = Broker(), Door()
-    client = door.sender(broker)
-    door.refusal, door.status = "1 of 2", PutMessageStatus.IN_SYNC_REPLICAS_NOT_ENOUGH
+async def test_replication_decides_on_the_code_of_its_refusal() -> None:
+    client = sender(Broker())
+    client.replication.refused = Refusal(ResponseCode.SYSTEM_ERROR, "1 of 2", is_short=True)
     assert client.call(SEND, HEADER, b"x").code == ResponseCode.SYSTEM_ERROR
 
 
-async def test_what_the_store_refuses_in_a_fenced_group_says_that_it_is_not_stored() -> None:
-    broker, door = Broker(), Door()
-    client = door.sender(broker)
+async def test_what_the_store_refuses_is_said_to_be_not_stored() -> None:
+    broker = Broker()
     broker.store.fence("stepping down")
-    answer = client.call(SEND, HEADER, b"x")
+    answer = sender(broker).call(SEND, HEADER, b"x")
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert answer.remark == "stepping down; nothing was stored"
 
 
 async def test_a_put_that_wants_disks_waits_for_them_and_not_for_the_group() -> None:
-    broker, door, replicas = Broker(), Door(), Waiters()
-    client = door.sender(broker, replicas.wait())
+    disks, replicas = Waiters(), Waiters()
+    client = Sender(Broker(), None, replicas.wait(), disks.wait())
     flushed = client.send(SEND, header(properties="TANDEM_ACK\x01flushed\x02"), b"x")
     written = client.send(SEND, header(properties="TANDEM_ACK\x01other\x02"), b"x")
     assert client.answers() == []
-    assert len(door.flushed.waiting) == len(replicas.waiting) == 1
+    assert len(disks.waiting) == len(replicas.waiting) == 1
     replicas.answer(PutMessageStatus.PUT_OK)
     assert [answer.opaque for answer in client.answers()] == [written]
-    door.flushed.answer(PutMessageStatus.FLUSH_SLAVE_TIMEOUT, "may be in the log")
+    disks.answer(PutMessageStatus.FLUSH_SLAVE_TIMEOUT, "may be in the log")
     (answer,) = client.answers()
     assert (answer.opaque, answer.code) == (flushed, ResponseCode.FLUSH_SLAVE_TIMEOUT)
-
-
-async def test_a_classic_group_knows_no_disks_of_slaves() -> None:
-    replicas = Waiters()
-    client = sender(Broker(), replication=replicas.wait())
-    client.send(SEND, header(properties="TANDEM_ACK\x01flushed\x02"), b"x")
-    client.answers()
-    assert len(replicas.waiting) == 1

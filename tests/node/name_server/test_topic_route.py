@@ -30,7 +30,7 @@ HEADER = RegisterBrokerRequestHeader("broker-a", "127.0.0.1:10911", "C", "127.0.
 
 
 def client_of(routes: RouteTable) -> Client:
-    handler = TopicRoute(routes)
+    handler = TopicRoute(routes, lambda _: None)
     handlers = {
         REGISTER: handler.register,
         RequestCode.UNREGISTER_BROKER: handler.unregister,

@@ -6,12 +6,13 @@ import trio.testing
 
 from node.remoting.connection import (
     OUT_BYTES_MAX,
-    PARKED_PUTS_MAX,
+    OWED_ANSWERS_MAX,
     Connection,
     Outbox,
-    serve_requests,
+    OwedAnswers,
 )
 from node.remoting.dispatcher import Dispatcher, response_to
+from node.remoting.server import serve_requests
 from tandem.wire.errors import FrameTooLargeError
 from tandem.wire.frame_buffer import FrameBuffer
 from tandem.wire.remoting_command import ONEWAY_FLAG, RemotingCommand, encode_frame
@@ -141,25 +142,27 @@ async def test_a_round_is_interrupted_when_its_answers_pile_up(nursery: trio.Nur
     nursery.cancel_scope.cancel()
 
 
-async def test_too_many_parked_puts_stop_the_reading(nursery: trio.Nursery) -> None:
+async def test_too_many_answers_owed_stop_the_reading(nursery: trio.Nursery) -> None:
     stream, outbox = FakeStream(), Outbox()
     connection = Connection(stream, outbox)
 
-    def park(connection: Connection, command: RemotingCommand) -> None:
-        connection.parked_puts += 1
+    owed: list[OwedAnswers] = []
 
-    count = PARKED_PUTS_MAX + 5
+    def park(connection: Connection, command: RemotingCommand) -> None:
+        owed.append(connection.owe())
+
+    count = OWED_ANSWERS_MAX + 5
     frame = request(1)
     stream.arrive(frame * count)
     nursery.start_soon(
         serve_requests, connection, Dispatcher({ECHO: park}), outbox.flush, FrameBuffer()
     )
     await trio.testing.wait_all_tasks_blocked()
-    assert connection.parked_puts == PARKED_PUTS_MAX
+    assert connection.owed_count == OWED_ANSWERS_MAX
     for _ in range(10):
-        connection.puts_answered(1)
+        owed.pop().write(b"")
         await trio.testing.wait_all_tasks_blocked()
-    assert connection.parked_puts == count - 10
+    assert connection.owed_count == count - 10
     nursery.cancel_scope.cancel()
 
 
@@ -202,7 +205,7 @@ async def test_a_broken_stream_closes_the_connection_quietly() -> None:
 async def test_waiting_for_the_last_answers(nursery: trio.Nursery) -> None:
     stream, outbox = FakeStream(), Outbox()
     connection = Connection(stream, outbox)
-    connection.parked_puts += 1
+    owed = connection.owe()
     idle = trio.Event()
 
     async def wait() -> None:
@@ -212,8 +215,7 @@ async def test_waiting_for_the_last_answers(nursery: trio.Nursery) -> None:
     nursery.start_soon(wait)
     await trio.testing.wait_all_tasks_blocked()
     assert not idle.is_set()
-    connection.write(b"answer")
-    connection.puts_answered(1)
+    owed.write(b"answer")
     outbox.flush()
     await trio.testing.wait_all_tasks_blocked()
     assert idle.is_set()

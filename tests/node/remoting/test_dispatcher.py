@@ -84,7 +84,11 @@ async def test_an_answer_from_a_client_is_ignored() -> None:
     assert client.answers() == []
 
 
-async def test_the_next_request_is_for_the_new_handlers() -> None:
-    client = Client({1: refuse})
-    client._dispatcher.handlers = {1: lambda _, command: response_to(command)}
-    assert client.call(1).code == 0
+async def test_a_node_that_serves_nobody_says_why_and_answers_what_is_about_itself() -> None:
+    served = {code: lambda _, command: response_to(command) for code in (1, 2)}
+    client = Client(served)
+    client._dispatcher.refuse_all(lambda: "a0 is in quarantine: why", but={2})
+    answer = client.call(1)
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert answer.remark == "a0 is in quarantine: why"
+    assert client.call(2).code == 0

@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from node.remoting.connection import Connection, Outbox
+from node.remoting.connection import Connection, Outbox, OwedAnswers
 from node.remoting.dispatcher import Dispatcher, response_to
 from node.remoting.server import IDLE_SCAN_SECONDS, IDLE_SECONDS_MAX, Server
 from store.machine.network import ConnectionLost
@@ -52,7 +52,7 @@ class Running:
     def __init__(self, connections_max: int = 10) -> None:
         self.outbox = Outbox()
         self.listener = FakeListener()
-        self.parked: list[tuple[Connection, RemotingCommand]] = []
+        self.parked: list[tuple[OwedAnswers, RemotingCommand]] = []
         self.ended: list[Connection] = []
         self.server = Server(
             self.outbox,
@@ -68,17 +68,15 @@ class Running:
             await self.server.listen(self.listener, self.dispatcher, connections)
 
     def answer_parked(self) -> None:
-        for connection, command in self.parked:
-            connection.respond(command, response_to(command))
-            connection.puts_answered(1)
+        for owed, command in self.parked:
+            owed.respond(command, response_to(command))
         self.outbox.flush()
 
     def _echo(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         return response_to(command, body=command.body)
 
     def _park(self, connection: Connection, command: RemotingCommand) -> None:
-        connection.parked_puts += 1
-        self.parked.append((connection, command))
+        self.parked.append((connection.owe(), command))
 
 
 def request(code: int = ECHO, opaque: int = 1) -> bytes:

@@ -38,7 +38,9 @@ def table(
     directory: Path, disk: RealDisk | None = None, changes: Changes | None = None
 ) -> TopicConfigTable:
     file = TableFile(disk or RealDisk(), str(directory / "topics.json"))
-    return TopicConfigTable(file, lambda: 1000, changes or Changes())
+    topics = TopicConfigTable(file, lambda: 1000)
+    topics.on_change = changes
+    return topics
 
 
 def master(directory: Path, changes: Changes | None = None) -> TopicConfigTable:
@@ -60,27 +62,27 @@ def test_a_new_topic_survives_a_restart_and_is_announced(tmp_path: Path) -> None
 
 def test_a_send_creates_a_topic_from_the_default_one(tmp_path: Path) -> None:
     """TopicConfigManager.createTopicInSendMessageMethod."""
-    config = master(tmp_path).create_for_send("T", "TBW102", 4)
+    config = master(tmp_path).config_for_send("T", "TBW102", 4)
     assert (config.read_queue_nums, config.write_queue_nums, config.perm) == (4, 4, 6)
 
 
 def test_a_send_gets_no_more_queues_than_the_default_topic_has(tmp_path: Path) -> None:
-    assert master(tmp_path).create_for_send("T", "TBW102", 100).write_queue_nums == 8
+    assert master(tmp_path).config_for_send("T", "TBW102", 100).write_queue_nums == 8
 
 
 def test_the_cluster_topic_inherits_too(tmp_path: Path) -> None:
-    assert master(tmp_path).create_for_send("T", "C", 100).write_queue_nums == 16
+    assert master(tmp_path).config_for_send("T", "C", 100).write_queue_nums == 16
 
 
 @pytest.mark.parametrize("default", ["NOSUCH", "SELF_TEST_TOPIC"])
 def test_without_an_inheritable_default_topic_there_is_none(tmp_path: Path, default: str) -> None:
     with pytest.raises(RequestError, match="not exist") as caught:
-        master(tmp_path).create_for_send("T", default, 4)
+        master(tmp_path).config_for_send("T", default, 4)
     assert caught.value.code == ResponseCode.TOPIC_NOT_EXIST
 
 
 def test_a_retry_topic_has_one_queue(tmp_path: Path) -> None:
-    config = table(tmp_path).create_for_send("%RETRY%g", "TBW102", 4)
+    config = table(tmp_path).config_for_send("%RETRY%g", "TBW102", 4)
     assert (config.read_queue_nums, config.write_queue_nums) == (1, 1)
 
 
@@ -160,30 +162,20 @@ def test_a_bad_name_is_complained_about(topic: str, complaint: str) -> None:
     assert complaint in str(topic_complaint(topic))
 
 
-def test_what_an_update_changes_can_be_refused_before_it_shows(tmp_path: Path) -> None:
-    topics = master(tmp_path)
-    asked: list[tuple[TopicConfig, ...]] = []
-
-    def refuse(changed: tuple[TopicConfig, ...]) -> None:
-        asked.append(changed)
-        raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, "not the master")
-
-    topics.before_update = refuse
+def test_only_what_is_not_there_yet_is_a_change(tmp_path: Path) -> None:
+    topics, changes = master(tmp_path), Changes()
+    topics.on_change = changes
     known, new = topics.get("SELF_TEST_TOPIC"), TopicConfig(topic_name="New")
     assert known is not None
+    assert topics.changed(known, new) == [new]
     topics.update(known)
-    with pytest.raises(RequestError, match="not the master"):
-        topics.update(known, new)
-    assert asked == [(new,)]
-    assert topics.get("New") is None
+    assert changes.count == 0
 
 
-def test_what_others_decided_on_is_not_asked_about(tmp_path: Path) -> None:
+def test_all_topics_can_be_replaced(tmp_path: Path) -> None:
     topics, changes = table(tmp_path), Changes()
     topics.on_change = changes
-    topics.before_update = lambda _: pytest.fail("asked")
-    topics.adopt([TopicConfig(topic_name="T")])
-    topics.adopt([TopicConfig(topic_name="T")])
+    topics.update(TopicConfig(topic_name="T"))
     topics.replace_topics({"U": TopicConfig(topic_name="U")})
     topics.replace_topics({"U": TopicConfig(topic_name="U")})
     assert changes.count == 2
@@ -193,8 +185,8 @@ def test_what_others_decided_on_is_not_asked_about(tmp_path: Path) -> None:
 def test_a_copy_for_other_programs_shows_what_cannot_be_saved(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    topics = table(tmp_path, FullDisk())
-    topics.is_copy = True
+    file = TableFile(FullDisk(), str(tmp_path / "topics.json"))
+    topics = TopicConfigTable(file, lambda: 1000, is_copy=True)
     topics.update(TopicConfig(topic_name="T"))
     assert topics.get("T") is not None
     assert "cannot be saved" in caplog.text

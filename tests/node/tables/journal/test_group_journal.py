@@ -14,6 +14,7 @@ from node.tables.journal.group_journal import (
     JournalFile,
 )
 from node.tables.journal.journal_records import (
+    ConsumerOffsets,
     DelayProgress,
     GroupTables,
     JournalFormatError,
@@ -71,14 +72,26 @@ class Node:
             file,
             tables,
             position,
+            listener=self,
             born_host=BROKER.packed,
             wall_clock_ms=lambda: NOW_MS,
         )
         self.store.on_arrival = self._arrived
-        self.journal.on_topics = lambda topics: self.shown.append(("topics", topics))
-        self.journal.on_offsets = lambda offsets: self.shown.append(("offsets", offsets))
         self.shown: list[tuple[str, object]] = []
         self.answers: list[str] = []
+        self.progress: dict[int, int] = {}
+
+    def show_topics(self, topics: list[TopicConfig] | None) -> None:
+        self.shown.append(("topics", topics))
+
+    def show_offsets(self, offsets: ConsumerOffsets | None) -> None:
+        self.shown.append(("offsets", offsets))
+
+    def take_up_delay(self) -> None:
+        self.progress.update(self.journal.tables.delay)
+
+    def delay_progress(self) -> dict[int, int]:
+        return self.progress
 
     def _arrived(self, topic: str, _queue_id: int, _max_offset: int, _code: int | None) -> None:
         if topic == JOURNAL_TOPIC:
@@ -179,7 +192,7 @@ async def test_commits_nobody_waits_for_are_written_soon(autojump_clock: MockClo
     node = Node()
     node.open_as_master()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(node.journal.run)
+        nursery.start_soon(node.journal.run, node.journal.end_round)
         await trio.testing.wait_all_tasks_blocked()
         node.journal.commit("T@g", 0, 1)
         node.journal.commit("T@g", 0, 2)
@@ -209,7 +222,7 @@ async def test_another_node_applies_what_is_confirmed_and_nothing_else() -> None
 async def test_a_topics_record_lies_before_its_first_message() -> None:
     node = Node()
     node.open_as_master()
-    node.journal.topics_changed((topic("New"),))
+    node.journal.change_topics([topic("New")])
     result = node.store.put_message(PutMessage("New", 0, b"x", b"", NOW_MS, BROKER.packed))
     node.confirm()
     start = node.store.min_offset_in_queue(JOURNAL_TOPIC, 0)
@@ -223,7 +236,7 @@ async def test_the_master_does_not_show_its_own_topics_a_second_time() -> None:
     node = Node()
     node.open_as_master()
     node.shown.clear()
-    node.journal.topics_changed((topic("New"),))
+    node.journal.change_topics([topic("New")])
     node.confirm()
     assert node.shown == []
     assert "New" in node.journal.tables.topics
@@ -232,7 +245,7 @@ async def test_the_master_does_not_show_its_own_topics_a_second_time() -> None:
 async def test_only_the_master_writes() -> None:
     node = Node()
     with pytest.raises(RequestError, match="only the group's master"):
-        node.journal.topics_changed((topic("New"),))
+        node.journal.change_topics([topic("New")])
 
 
 async def test_a_new_master_takes_over_where_the_old_one_was_confirmed() -> None:
@@ -286,7 +299,7 @@ async def test_a_master_repeats_everything_now_and_then(autojump_clock: MockCloc
     node = Node()
     node.open_as_master()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(node.journal.run)
+        nursery.start_soon(node.journal.run, node.journal.end_round)
         await trio.sleep(SNAPSHOT_SECONDS + 1)
         node.confirm()
         nursery.cancel_scope.cancel()
@@ -296,13 +309,12 @@ async def test_a_master_repeats_everything_now_and_then(autojump_clock: MockCloc
 async def test_the_masters_delivery_is_told_within_a_second(autojump_clock: MockClock) -> None:
     node = Node()
     node.open_as_master()
-    progress = {2: 5}
-    node.journal.delay_progress = lambda: progress
+    node.progress[2] = 5
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(node.journal.run)
+        nursery.start_soon(node.journal.run, node.journal.end_round)
         await trio.sleep(1)
         node.confirm()
-        progress[2] = 6
+        node.progress[2] = 6
         await trio.sleep(3)
         node.confirm()
         nursery.cancel_scope.cancel()
@@ -351,7 +363,7 @@ async def test_the_state_is_saved_every_few_seconds(autojump_clock: MockClock) -
     node = Node()
     node.open_as_master(topic("T"))
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(node.journal.run)
+        nursery.start_soon(node.journal.run, node.journal.end_round)
         await trio.sleep(SAVE_SECONDS + 1)
         nursery.cancel_scope.cancel()
     assert JournalFile(node.disk, "s").load() is not None
@@ -361,7 +373,7 @@ async def test_who_waits_too_long_is_told_that_nothing_is_known(autojump_clock: 
     node = Node()
     node.open_as_master()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(node.journal.run)
+        nursery.start_soon(node.journal.run, node.journal.end_round)
         node.journal.commit("T@g", 0, 7)
         node.journal.when_confirmed(trio.current_time() + 3, node.answers.append)
         node.journal.end_round()
@@ -428,7 +440,7 @@ async def test_a_damaged_state_file_is_told() -> None:
 async def test_a_master_leaves_its_own_topics_as_an_operator_made_them() -> None:
     node = Node()
     node.open_as_master(topic("TBW102", 8))
-    node.journal.topics_changed((topic("TBW102", 2),))
+    node.journal.change_topics([topic("TBW102", 2)])
     node.journal.write_snapshot()
     node.confirm()
     assert node.journal.tables.topics["TBW102"] == topic("TBW102", 2)
@@ -443,7 +455,7 @@ async def test_a_master_that_cannot_write_at_first_tells_everything_later(
     node.journal.open([topic("TBW102")])
     assert node.shown == [("topics", [topic("TBW102")])]
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(node.journal.run)
+        nursery.start_soon(node.journal.run, node.journal.end_round)
         await trio.sleep(2)
         node.store.unfence()
         await trio.sleep(2)

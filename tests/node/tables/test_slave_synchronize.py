@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from node.broker.slave_synchronize import SlaveSynchronize
 from node.tables.consumer_offset_table import ConsumerOffsetTable
+from node.tables.slave_synchronize import SlaveSynchronize
 from node.tables.topic_config_table import TopicConfigTable
 from store.machine.table_file import TableFile
 from tandem.wire.request_code import RequestCode
@@ -27,7 +27,7 @@ class Slave:
     def __init__(self, config: ClusterConfig, world: World) -> None:
         disk = SimulatedDisk()
         self.disk = disk
-        self.topics = TopicConfigTable(TableFile(disk, "t.json"), lambda: 1, lambda: None)
+        self.topics = TopicConfigTable(TableFile(disk, "t.json"), lambda: 1)
         self.offsets = ConsumerOffsetTable(TableFile(disk, "o.json"), lambda: 1)
         self.synchronize = SlaveSynchronize(
             config.node("a1"), world.network.machine(SLAVE_1), self.topics, self.offsets

@@ -8,12 +8,10 @@ import msgspec
 import pytest
 import trio
 
-import node.broker.fenced_node
+import node.broker.fenced_rounds
 from ha.fenced.election import read_view
 from ha.fenced.ha_service import FencedHAService
-from node.errors import ConfigError
 from node.remoting.remoting_client import RequestFailedError
-from node.run import run_node
 from store.machine.network import ConnectionLost
 from tandem.coordinator.interface import Put
 from tandem.wire.group_recovery import plan_recovery
@@ -43,6 +41,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
+    from ha.replication import ReplicationListener
     from tandem.wire.remoting_command import RemotingCommand
 
 COMMIT = RequestCode.UPDATE_CONSUMER_OFFSET
@@ -240,20 +239,6 @@ async def test_a_delivery_that_was_cut_off_is_done_again(
             assert bodies(await client.pull()) == [b"later"]
 
 
-async def test_a_node_of_a_fenced_group_needs_a_coordinator(tmp_path: Path) -> None:
-    config = fenced_cluster(tmp_path)
-    async with open_fenced_world(config) as world:
-        with pytest.raises(ConfigError, match="needs a coordinator"):
-            await run_node(
-                config.node("a1"),
-                disk=world.disks["a1"],
-                network=world.network.machine("10.0.0.1"),
-                wall_clock_ms=lambda: 0,
-                random=world.network.chance,
-                stop=trio.Event(),
-            )
-
-
 async def order(world: FencedWorld, name: str, command: FencedCommand) -> FencedCommandResult:
     async with world.client(world.address(name)) as client:
         answer = await client.call(RequestCode.FENCED_COMMAND, body=msgspec.json.encode(command))
@@ -322,12 +307,15 @@ async def test_a_node_in_quarantine_says_so_and_is_in_no_route(
 
     class Watched(FencedHAService):
         async def run(
-            self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+            self,
+            listener: ReplicationListener,
+            *,
+            task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
         ) -> None:
             replicas[self.config.name] = self
-            await super().run(task_status=task_status)
+            await super().run(listener, task_status=task_status)
 
-    monkeypatch.setattr(node.broker.fenced_node, "FencedHAService", Watched)
+    monkeypatch.setattr(node.broker.fenced_rounds, "FencedHAService", Watched)
     async with open_fenced_world(fenced_cluster(tmp_path)) as world:
         await world.start(*NAMES)
         master = await world.master()
@@ -374,7 +362,7 @@ async def test_rounds_that_end_soon_are_spaced(
         starts.append(trio.current_time())
         await trio.lowlevel.checkpoint()
 
-    monkeypatch.setattr(node.broker.fenced_node, "_run_round", fail_at_once)
+    monkeypatch.setattr(node.broker.fenced_rounds, "_run_round", fail_at_once)
     async with open_fenced_world(fenced_cluster(tmp_path)) as world:
         with trio.move_on_after(60):
             await world.start("a1")

@@ -1,0 +1,47 @@
+"""What replication answers its broker with: why no put is taken, and what a put waits for."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import TypeAlias
+
+import msgspec
+
+from store.results import PutMessageStatus
+
+Submit: TypeAlias = Callable[[int, float, Callable[[PutMessageStatus, str], None]], None]
+"""(end offset, deadline in trio's time, called once with the outcome and the reason)"""
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """Why no put is taken now. Nothing of it was stored.
+
+    Attributes:
+        code: The `ResponseCode` of the answer.
+        text: The reason in words, and where to send instead if that is known.
+        is_short: Too few replicas are in sync, and nothing else is wrong: this is the master.
+    """
+
+    code: int
+    text: str
+    is_short: bool = False
+
+
+class Ack(enum.Enum):
+    """What a put waits for before it is answered SEND_OK."""
+
+    REPLICATED = enum.auto()
+    """What the group's settings say."""
+    FLUSHED = enum.auto()
+    """The disks of the in-sync replicas. In a classic group, which has no such promise, the same
+    as REPLICATED."""
+
+
+class PutWait(msgspec.Struct, frozen=True):
+    """Something a put may have to wait for."""
+
+    submit: Submit
+    reached: Callable[[], int]
+    """Up to which physical offset everything has what it waits for."""
+    timeout_seconds: float

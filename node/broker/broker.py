@@ -1,0 +1,310 @@
+"""One broker over one open store, whichever kind of replication is behind it.
+
+    services      store, replication, tables, registration, long polling, delayed delivery
+      connections   one task each
+        listener      client port
+
+A round of requests ends with `end_round`: tables, replication and dispatch first, then the answers.
+Replication says when this broker begins to take messages, and when its time is over; both come
+through `ReplicationListener`. Handlers know neither kind of replication nor of tables.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from ha.results import PutWait
+from node.broker.registration import Registration
+from node.broker.request_table import Handlers, request_table
+from node.config.store_settings import FlushDiskType
+from node.handlers.admin import Admin
+from node.handlers.client_heartbeat import ClientHeartbeat
+from node.handlers.consumer_offset import ConsumerOffset
+from node.handlers.pull_message import PullMessage
+from node.handlers.pull_request_hold_service import PullRequestHoldService
+from node.handlers.queue_offset import QueueOffset
+from node.handlers.send_message import SendMessage
+from node.handlers.send_properties import PropertyStamp, UniqueKeys
+from node.remoting.connection import Outbox
+from node.remoting.dispatcher import Dispatcher
+from node.remoting.server import Server
+from node.tables.client_table import ClientTable
+from node.tables.topic_config_table import system_topics
+from store.delayed_delivery import DELAYING_TOPICS, DelayedDelivery
+from tandem.wire.message import Host
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ha.replication import Replication
+    from node.config.node_config import NodeConfig
+    from node.name_server.name_server import NameServer
+    from node.remoting.connection import Connection
+    from node.remoting.dispatcher import Handler
+    from node.tables.tables import Tables
+    from store import MessageStore
+    from store.machine.machine import Machine
+
+_log = logging.getLogger(__name__)
+
+SCAN_SECONDS: Final = 1.0
+"""Between two looks for silent clients. RocketMQ: 10 s."""
+
+RESTART_GRACE_SECONDS: Final = 1.0
+"""For answers owed when a round ends by itself; all of them are known by then."""
+
+
+class Broker:
+    """Lives as long as its store is open. It is the `ReplicationListener` of its replication.
+
+    Attributes:
+        ended_because: Why replication wants all of this closed and opened again; "" unless it does.
+    """
+
+    def __init__(
+        self,
+        config: NodeConfig,
+        machine: Machine,
+        names: NameServer,
+        store: MessageStore,
+        tables: Tables,
+        replication: Replication,
+    ) -> None:
+        """Put the parts together; nothing happens before `serve`."""
+        self._config = config
+        self._machine = machine
+        self._names = names
+        self._store = store
+        self._tables = tables
+        self._replication = replication
+        self._outbox = Outbox()
+        self._services: trio.Nursery | None = None
+        self._delayed: DelayedDelivery | None = None
+        self._holds = PullRequestHoldService(self._outbox.flush)
+        self._clients = ClientTable()
+        self._heartbeats = ClientHeartbeat(self._clients, tables, replication)
+        self._registration = Registration(config, machine.network, names.routes, tables.topics)
+        self._server = Server(
+            self._outbox,
+            connections_max=config.cluster.broker.connections_max,
+            after_round=self.end_round,
+            on_closed=self._connection_closed,
+        )
+        self._ended = trio.Event()
+        self.ended_because = ""
+        self._served_always: dict[int, Handler] = names.handlers()
+        self._dispatcher = Dispatcher(self._served_always)
+        tables.topics.on_change = self._registration.topics_changed
+        names.on_registered = self._registration.peer_registered
+        store.on_arrival = self._arrived
+        store.flush_service.after_release = self._outbox.flush
+
+    async def serve(
+        self,
+        stop: trio.Event,
+        started: Callable[[], None],
+        *,
+        own_handlers: dict[int, Handler] | None = None,
+        own_tasks: tuple[Callable[[], Awaitable[None]], ...] = (),
+    ) -> None:
+        """Run everything until `stop`, or until replication ends this round.
+
+        Args:
+            stop: Set by whoever stops the node.
+            started: Called once this broker listens.
+            own_handlers: What only this kind of group answers, also in quarantine.
+            own_tasks: What only this kind of group runs.
+
+        Raises:
+            StoreError: a part of the store turned out to be corrupt, or cannot be written.
+            NodeError: the tables cannot be read by this version.
+            AddressInUseError: a port is taken.
+        """
+        self._served_always = {**self._names.handlers(), **(own_handlers or {})}
+        self._dispatcher = Dispatcher(self._handlers())
+        node = self._config.node
+        async with trio.open_nursery() as services:
+            self._services = services
+            await services.start(self._store.run)
+            await services.start(self._replicate)
+            self._start_services(services)
+            for task in own_tasks:
+                services.start_soon(task)
+            async with trio.open_nursery() as connections:
+                async with trio.open_nursery() as listeners:
+                    listener = await self._machine.network.listen(node.address, node.port)
+                    listeners.start_soon(
+                        self._server.listen, listener, self._dispatcher, connections
+                    )
+                    _log.info("serving at %s", node.broker_address)
+                    started()
+                    await self._until_over(stop)
+                    listeners.cancel_scope.cancel()
+                connections.cancel_scope.deadline = trio.current_time() + self._take_leave(stop)
+            services.cancel_scope.cancel()
+
+    def save(self) -> None:
+        """Write tables and the progress of delayed delivery. Call it before the store is closed."""
+        self._tables.save()
+        if self._delayed is not None:
+            self._delayed.close()
+
+    def spawn(self, task: Callable[..., Awaitable[Any]], *arguments: object) -> None:
+        """Start a task that ends with this broker."""
+        self._running.start_soon(task, *arguments)
+
+    def send(self) -> None:
+        """Send what was written to connections outside of a round of requests."""
+        self._outbox.flush()
+
+    def end_round(self) -> None:
+        """Once per round of requests: tables, replication and dispatch first, then the answers."""
+        self._tables.end_round()
+        self._store.announce()
+        self._outbox.flush()
+
+    # -- what replication says -------------------------------------------------------------------
+
+    def opened(self, epoch: int) -> None:
+        """Take messages from now on: write tables, and deliver what is due.
+
+        Raises:
+            StoreError: files of the delayed delivery are damaged, or topics cannot be written.
+        """
+        settings = self._config.cluster
+        broker = settings.broker
+        own_topics = system_topics(
+            settings.cluster.name,
+            self._config.node.group,
+            auto_create_queue_nums=(
+                broker.default_topic_queue_nums if broker.auto_create_topic_enable else None
+            ),
+            timer_wheel_enable=settings.store.timer_wheel_enable,
+        )
+        progress = self._tables.open(own_topics)
+        self._delayed = DelayedDelivery(
+            self._store,
+            self._machine.disk,
+            wall_clock_ms=self._machine.wall_clock_ms,
+            random=self._machine.random,
+            journaled=progress,
+        )
+        self._delayed.start(self._running, self.end_round)
+        self.end_round()
+        self.role_changed()
+
+    def role_changed(self) -> None:
+        """Register under the id of the role; in quarantine, under none, and serve nobody."""
+        replication = self._replication
+        if replication.is_quarantined:
+            self._registration.leave()
+            self._dispatcher.refuse_all(replication.why_not_served, but=self._served_always)
+        else:
+            self._registration.role_changed(
+                is_master=replication.is_master, epoch=replication.epoch
+            )
+
+    def answered(self) -> None:
+        """Send the answers."""
+        self._outbox.flush()
+
+    def ended(self, reason: str) -> None:
+        """Have `serve` return."""
+        self.ended_because = reason
+        self._ended.set()
+
+    # -- parts -----------------------------------------------------------------------------------
+
+    @property
+    def _running(self) -> trio.Nursery:
+        assert self._services is not None, "requests and roles come while this broker serves"
+        return self._services
+
+    def _handlers(self) -> dict[int, Handler]:
+        store, tables, replication = self._store, self._tables, self._replication
+        timeout_seconds = self._config.cluster.replication.slave_timeout_ms / 1000
+        return {
+            **self._served_always,
+            **request_table(
+                Handlers(
+                    send=self._sender(),
+                    pull=PullMessage(store, tables, self._clients, self._holds),
+                    offset=ConsumerOffset(store, tables, timeout_seconds=timeout_seconds),
+                    queue=QueueOffset(store),
+                    clients=self._heartbeats,
+                    admin=Admin(tables, replication.runtime_info, timeout_seconds=timeout_seconds),
+                )
+            ),
+        }
+
+    def _sender(self) -> SendMessage:
+        machine, store, settings = self._machine, self._store, self._config.cluster
+        host = Host(self._config.node.address, self._config.node.port)
+        keys = UniqueKeys(host, machine.wall_clock_ms, machine.random)
+        flush = None
+        if settings.store.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+            flush = PutWait(
+                store.flush_service.submit,
+                lambda: store.flushed_where,
+                settings.store.sync_flush_timeout_ms / 1000,
+            )
+        stamp = PropertyStamp(settings.cluster.name, keys.new)
+        return SendMessage(store, self._tables, stamp, self._replication, flush, machine.random)
+
+    def _arrived(
+        self, topic: str, queue_id: int, max_queue_offset: int, tags_code: int | None
+    ) -> None:
+        if self._delayed is not None and topic in DELAYING_TOPICS:
+            self._delayed.message_arrived(topic)
+        self._tables.arrived(topic)
+        self._holds.message_arrived(topic, queue_id, max_queue_offset, tags_code)
+
+    def _connection_closed(self, connection: Connection) -> None:
+        self._names.connection_closed(connection)
+        self._heartbeats.tell(self._clients.connection_closed(connection))
+        self._outbox.flush()
+
+    # -- tasks -----------------------------------------------------------------------------------
+
+    async def _replicate(self, *, task_status: trio.TaskStatus[None]) -> None:
+        await self._replication.run(self, task_status=task_status)
+
+    def _start_services(self, services: trio.Nursery) -> None:
+        services.start_soon(self._registration.run)
+        services.start_soon(self._holds.run)
+        services.start_soon(self._tables.run, self.end_round)
+        services.start_soon(self._server.close_idle)
+        services.start_soon(self._forget_the_silent)
+
+    async def _until_over(self, stop: trio.Event) -> None:
+        async with trio.open_nursery() as nursery:
+
+            async def wait(event: trio.Event) -> None:
+                await event.wait()
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(wait, stop)
+            nursery.start_soon(wait, self._ended)
+
+    def _take_leave(self, stop: trio.Event) -> float:
+        """Leave the routes and take no more requests; return how long answers owed may take."""
+        grace_seconds = self._config.cluster.broker.stop_grace_ms / 1000
+        if stop.is_set():
+            _log.info("stopping")
+        else:
+            grace_seconds = min(grace_seconds, RESTART_GRACE_SECONDS)
+            _log.warning("begins again as a follower: %s", self.ended_because)
+        self._registration.leave()
+        self._tables.close(self.ended_because or f"{self._config.node.name} is stopping")
+        self._outbox.flush()
+        self._server.stop_reading()
+        return grace_seconds
+
+    async def _forget_the_silent(self) -> None:
+        while True:
+            await trio.sleep(SCAN_SECONDS)
+            self._heartbeats.tell(self._clients.expire(trio.current_time()))
+            self._outbox.flush()

@@ -1,0 +1,61 @@
+"""What a node of a classic group opens for its broker: there is one round, and one role."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ha.classic.ha_service import HAService
+from node.broker.broker import Broker
+from node.config.part_configs import ha_config, store_config
+from node.tables.plain_tables import PlainTables
+from node.tables.slave_synchronize import SlaveSynchronize
+from store import MessageStore
+from tandem.wire.message import Host
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import trio
+
+    from node.config.node_config import NodeConfig
+    from node.name_server.name_server import NameServer
+    from store.machine.machine import Machine
+
+
+async def run_classic_round(
+    config: NodeConfig,
+    machine: Machine,
+    names: NameServer,
+    stop: trio.Event,
+    started: Callable[[], None],
+) -> None:
+    """Serve until `stop` is set; `started` is called once this node is recovered and listens.
+
+    Raises:
+        StoreError: The store cannot be opened, or turned out to be corrupt.
+        TableFileError: A table file is damaged, or cannot be written.
+        AddressInUseError: A port is taken.
+    """
+    # Before the store: which kind of queues a topic has, stands in its attributes.
+    tables = PlainTables(machine.disk, str(config.directory), machine.wall_clock_ms)
+    if not config.node.is_master:
+        tables.synchronize = SlaveSynchronize(
+            config, machine.network, tables.topics, tables.offsets
+        )
+    store = MessageStore.open(
+        store_config(config),
+        disk=machine.disk,
+        wall_clock_ms=machine.wall_clock_ms,
+        store_host=Host(config.node.address, config.node.port),
+        is_slave=not config.node.is_master,
+        is_batch_topic=tables.topics.is_batch,
+    )
+    with store:
+        replication = HAService(
+            ha_config(config), store, machine.network, wall_clock_ms=machine.wall_clock_ms
+        )
+        broker = Broker(config, machine, names, store, tables, replication)
+        try:
+            await broker.serve(stop, started)
+        finally:
+            broker.save()

@@ -1,0 +1,146 @@
+"""What a node of a fenced group opens for its broker, in rounds of one process.
+
+    process    name server
+      round    store (recovered, cut if it has to be) -> FencedHAService -> broker -> client port
+        roles    FOLLOWER -> CANDIDATE -> OPENING -> MASTER, in place
+
+A round ends when the node is stopped, or when its replica has to begin again as a follower: it was
+master and is not any more, or its log has to be cut. Then connections are closed once the answers
+owed are out, the store is closed, and all of it is opened again in the same process. What clients
+ask name servers for goes on being answered meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ha.fenced.ha_service import FencedHAService
+from ha.learners import Learners
+from node.broker.broker import Broker
+from node.config.part_configs import fenced_config, learner_config, store_config
+from node.handlers.fenced_group import FencedGroup
+from node.tables.journal.journal_tables import JournalTables, SavedTables
+from store import MessageStore
+from store.machine.errors import StoreFullError
+from tandem.wire.delay_level import DelayLevels
+from tandem.wire.message import Host
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from node.config.node_config import NodeConfig
+    from node.name_server.name_server import NameServer
+    from store.machine.machine import Machine
+    from tandem.coordinator.interface import Coordinator
+
+_log = logging.getLogger(__name__)
+
+PAUSE_SECONDS_MIN: Final = 0.05
+PAUSE_SECONDS_MAX: Final = 5.0
+"""Between two rounds; it doubles while rounds end soon after they began."""
+
+SOON_SECONDS: Final = 10.0
+
+
+async def run_fenced_rounds(
+    config: NodeConfig,
+    machine: Machine,
+    names: NameServer,
+    coordinator: Coordinator,
+    stop: trio.Event,
+    started: Callable[[], None],
+) -> None:
+    """Run rounds until `stop` is set; `started` is called each time one of them listens.
+
+    Raises:
+        StoreError: The store cannot be opened, or turned out to be corrupt. A disk that gets full
+            later ends a round and not the node.
+        NodeError: The journal cannot be read by this version.
+        AddressInUseError: A port is taken.
+    """
+    has_started = False
+
+    def note_started() -> None:
+        nonlocal has_started
+        has_started = True
+        started()
+
+    pause_seconds = PAUSE_SECONDS_MIN
+    while not stop.is_set():
+        began = trio.current_time()
+        full: BaseExceptionGroup[StoreFullError] | None = None
+        try:
+            await _run_round(config, machine, names, coordinator, stop, note_started)
+        except* StoreFullError as group:
+            full = group
+        if full is not None:
+            if not has_started:
+                raise full
+            _log.error("%s. Trying again until there is room", _first(full))
+        if stop.is_set():
+            return
+        if trio.current_time() - began > SOON_SECONDS:
+            pause_seconds = PAUSE_SECONDS_MIN
+        with trio.move_on_after(pause_seconds):
+            await stop.wait()
+        pause_seconds = min(2 * pause_seconds, PAUSE_SECONDS_MAX)
+
+
+async def _run_round(
+    config: NodeConfig,
+    machine: Machine,
+    names: NameServer,
+    coordinator: Coordinator,
+    stop: trio.Event,
+    started: Callable[[], None],
+) -> None:
+    levels = DelayLevels(config.cluster.store.message_delay_level)
+    saved = SavedTables(machine.disk, str(config.directory), levels, machine.wall_clock_ms)
+    host = Host(config.node.address, config.node.port)
+    store = MessageStore.open(
+        store_config(config),
+        disk=machine.disk,
+        wall_clock_ms=machine.wall_clock_ms,
+        store_host=host,
+        is_slave=True,
+        is_batch_topic=saved.topics.is_batch,
+        confirm_bounds_reads=True,
+    )
+    with store:
+        ha = FencedHAService(
+            fenced_config(config),
+            store,
+            machine.network,
+            coordinator,
+            disk=machine.disk,
+            boottime=machine.boottime,
+            boot_id=machine.boot_id,
+            wall_clock_ms=machine.wall_clock_ms,
+            random=machine.random,
+            on_event=machine.on_event,
+        )
+        tables = JournalTables(
+            saved, store, ha, born_host=host.packed, wall_clock_ms=machine.wall_clock_ms
+        )
+        broker = Broker(config, machine, names, store, tables, ha)
+        group = FencedGroup(ha, spawn=broker.spawn, send=broker.send)
+        learners = Learners(learner_config(config), store, machine.network, ha.won_an_epoch)
+        try:
+            await broker.serve(
+                stop, started, own_handlers=group.handlers(), own_tasks=(learners.run,)
+            )
+        finally:
+            broker.save()
+    if not store.disk_trouble:
+        ha.stopped_clean()
+
+
+def _first(group: BaseExceptionGroup[StoreFullError]) -> BaseException:
+    """One of the errors; they are all of the same disk."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

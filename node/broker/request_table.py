@@ -1,0 +1,59 @@
+"""Which handler answers which request: the table to find a request code in.
+
+To serve one more request: its number in `tandem/wire/request_code.py`, its header in
+`request_headers.py`, a handler in `node/handlers/`, and its line here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from node.handlers.admin import Admin
+from node.handlers.client_heartbeat import ClientHeartbeat
+from node.handlers.consumer_offset import ConsumerOffset
+from node.handlers.pull_message import PullMessage
+from node.handlers.queue_offset import QueueOffset
+from node.handlers.send_message import SendMessage
+from tandem.wire.request_code import RequestCode
+
+if TYPE_CHECKING:
+    from node.remoting.dispatcher import Handler
+
+
+class Handlers(msgspec.Struct, frozen=True, kw_only=True):
+    """One object for each family of requests."""
+
+    send: SendMessage
+    pull: PullMessage
+    offset: ConsumerOffset
+    queue: QueueOffset
+    clients: ClientHeartbeat
+    admin: Admin
+
+
+def request_table(to: Handlers) -> dict[int, Handler]:
+    """Return everything that a broker answers on its client port."""
+    return {
+        RequestCode.SEND_MESSAGE: to.send.handle,
+        RequestCode.SEND_MESSAGE_V2: to.send.handle,
+        RequestCode.SEND_BATCH_MESSAGE: to.send.handle,
+        RequestCode.PULL_MESSAGE: to.pull.handle,
+        RequestCode.LITE_PULL_MESSAGE: to.pull.handle,
+        RequestCode.QUERY_CONSUMER_OFFSET: to.offset.query,
+        RequestCode.UPDATE_CONSUMER_OFFSET: to.offset.update,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: to.queue.search,
+        RequestCode.GET_MAX_OFFSET: to.queue.max_offset,
+        RequestCode.GET_MIN_OFFSET: to.queue.min_offset,
+        RequestCode.QUERY_MESSAGE: to.queue.query_message,
+        RequestCode.VIEW_MESSAGE_BY_ID: to.queue.view_message,
+        RequestCode.HEART_BEAT: to.clients.heartbeat,
+        RequestCode.UNREGISTER_CLIENT: to.clients.unregister,
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP: to.clients.consumer_list,
+        RequestCode.CHECK_CLIENT_CONFIG: to.clients.check_config,
+        RequestCode.UPDATE_AND_CREATE_TOPIC: to.admin.create_topic,
+        RequestCode.GET_ALL_TOPIC_CONFIG: to.admin.topic_configs,
+        RequestCode.GET_ALL_CONSUMER_OFFSET: to.admin.consumer_offsets,
+        RequestCode.GET_BROKER_HA_STATUS: to.admin.ha_status,
+    }

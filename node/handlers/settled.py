@@ -1,0 +1,26 @@
+"""Changes of tables whose answer waits until they stand."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from node.remoting.dispatcher import response_to
+from tandem.wire.response_code import ResponseCode
+
+if TYPE_CHECKING:
+    from node.remoting.connection import Connection
+    from node.tables.tables import Tables
+    from tandem.wire.remoting_command import RemotingCommand
+
+
+def answer_when_settled(
+    tables: Tables, connection: Connection, command: RemotingCommand, deadline: float
+) -> None:
+    """Answer with SUCCESS once what was changed stands, or with what is known at `deadline`."""
+    owed = connection.owe()
+
+    def settled(trouble: str) -> None:
+        code = ResponseCode.SYSTEM_ERROR if trouble else ResponseCode.SUCCESS
+        owed.respond(command, response_to(command, code, trouble or None))
+
+    tables.when_settled(deadline, settled)

@@ -1,0 +1,237 @@
+"""The tables of a broker of a fenced group: what its journal says is confirmed.
+
+`config/topics.json`, `consumerOffset.json` and `delayOffset.json` are copies for other programs,
+and what a classic node left. What the journal's own file says was confirmed, and it wins.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from node.errors import RequestError
+from node.tables.consumer_offset_table import TOPIC_GROUP_SEPARATOR, ConsumerOffsetTable
+from node.tables.journal.group_journal import GroupJournal, JournalFile, JournalState
+from node.tables.journal.journal_records import GroupTables
+from node.tables.topic_config_table import TopicConfigTable
+from store.delayed_delivery import delay_offset_table
+from store.machine.errors import StoreError
+from store.machine.table_file import TableFile
+from tandem.wire.response_code import ResponseCode
+from tandem.wire.system_topics import JOURNAL_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ha.replication import Replication
+    from node.tables.journal.journal_records import ConsumerOffsets
+    from node.tables.tables import Settled
+    from store import MessageStore
+    from store.delayed.delay_offset_table import DelayOffsetTable
+    from store.machine.disk import Disk
+    from tandem.wire.delay_level import DelayLevels
+    from tandem.wire.request_headers import TopicConfig
+
+_log = logging.getLogger(__name__)
+
+SAVE_COPY_SECONDS: Final = 5.0
+"""Between two writes of the copy of the offsets that other programs read."""
+
+
+class SavedTables:
+    """What is in the files of one node; shows what is confirmed from then on.
+
+    Attributes:
+        file: The journal's own.
+        position: The queue offset of the first record that is not in `confirmed`.
+        confirmed: Topics, offsets and delay progress as the journal left them.
+    """
+
+    def __init__(
+        self, disk: Disk, directory: str, levels: DelayLevels, wall_clock_ms: Callable[[], int]
+    ) -> None:
+        """Read the files.
+
+        Raises:
+            TableFileError: a copy is damaged.
+            JournalFormatError: the journal's own file is damaged.
+        """
+        self.topics = TopicConfigTable(
+            TableFile(disk, f"{directory}/config/topics.json"), wall_clock_ms, is_copy=True
+        )
+        self.offsets = ConsumerOffsetTable(
+            TableFile(disk, f"{directory}/config/consumerOffset.json"), wall_clock_ms
+        )
+        self.delay = delay_offset_table(disk, directory, wall_clock_ms)
+        self._levels = range(1, levels.level_max + 1)
+        self.file = JournalFile(disk, directory)
+        state = self.file.load()
+        self.position = 0 if state is None else state.position
+        if state is None:
+            topics = dict(self.topics.configs.topic_config_table)
+            self.confirmed = GroupTables(topics, self.offsets.offsets(), self.delay_progress())
+            return
+        self.confirmed = GroupTables(
+            {topic.topic_name: topic for topic in state.topics}, state.offsets, state.delay
+        )
+        self.show_topics(None)
+        self.show_offsets(None)
+
+    def fit_to(self, store: MessageStore) -> None:
+        """Read the journal anew if the log has lost records of it that were applied.
+
+        Others come in their place. Offsets past the end of the log would pass over messages.
+        """
+        queue = store.queues.find(JOURNAL_TOPIC, 0)
+        end = queue.next_offset if queue is not None else 0
+        if self.position <= end:
+            return
+        _log.warning(
+            "the log holds %d records of the journal, %d had been applied: offsets go back to what"
+            " it says",
+            end,
+            self.position,
+        )
+        self.position = queue.min_offset if queue is not None else 0
+        self.confirmed = GroupTables(self.confirmed.topics)
+        self.show_offsets(None)
+        topics = list(self.confirmed.topics.values())
+        try:
+            self.file.save(JournalState(self.position, topics, {}, {}))
+        except StoreError as error:
+            _log.warning("the state of the journal could not be saved: %s", error)
+
+    def show_topics(self, topics: list[TopicConfig] | None) -> None:
+        """Have the node's table say what is confirmed: these topics, or all of them."""
+        if topics is None:
+            self.topics.replace_topics(self.confirmed.topics)
+        else:
+            self.topics.update(*topics)
+
+    def show_offsets(self, offsets: ConsumerOffsets | None) -> None:
+        """Have the node's table say what is confirmed: these offsets, or all of them."""
+        if offsets is None:
+            self.offsets.replace(self.confirmed.offsets)
+        else:
+            self.offsets.adopt(offsets)
+
+    def delay_progress(self) -> dict[int, int]:
+        """How far each delay level has got that has got anywhere."""
+        return {level: at for level in self._levels if (at := self.delay.query(level))}
+
+    def take_up_delay(self) -> None:
+        """Have the delayed delivery of a new master go on where the journal says.
+
+        All levels: what the file says beyond that was delivered by a master that was cut off.
+        """
+        for level in self._levels:
+            self.delay.update(level, self.confirmed.delay.get(level, 0))
+
+
+class JournalTables:
+    """A `Tables` whose changes are written into the log, and stand once they are confirmed."""
+
+    def __init__(
+        self,
+        saved: SavedTables,
+        store: MessageStore,
+        replication: Replication,
+        *,
+        born_host: bytes,
+        wall_clock_ms: Callable[[], int],
+    ) -> None:
+        saved.fit_to(store)
+        self.topics = saved.topics
+        self.offsets = saved.offsets
+        self._saved = saved
+        self._replication = replication
+        self.journal = GroupJournal(
+            store,
+            saved.file,
+            saved.confirmed,
+            saved.position,
+            listener=saved,
+            born_host=born_host,
+            wall_clock_ms=wall_clock_ms,
+        )
+
+    def check_change(self) -> None:
+        """Refuse a change where a put would be refused."""
+        refusal = self._replication.refusal()
+        if refusal is not None:
+            raise RequestError(ResponseCode.SERVICE_NOT_AVAILABLE, refusal.text)
+
+    def check_commit(self) -> None:
+        """Refuse a commit where a put would be refused."""
+        self.check_change()
+
+    def check_query(self) -> None:
+        """Only the master tells offsets: another node may not know yet what was committed last.
+
+        A master that is short of replicas takes no offsets, and still knows those that it took.
+        """
+        refusal = self._replication.refusal()
+        is_known = refusal is None or refusal.is_short
+        if not self._replication.is_master or not is_known:
+            reason = refusal.text if refusal is not None else "this node is not the master"
+            raise RequestError(
+                ResponseCode.SERVICE_NOT_AVAILABLE, f"only the master knows offsets: {reason}"
+            )
+
+    def change_topics(self, *configs: TopicConfig) -> None:
+        """See `Tables`. The record of a topic is in the log before its first message."""
+        changed = self.topics.changed(*configs)
+        if changed:
+            self.journal.change_topics(changed)
+            self.topics.update(*changed)
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """See `Tables`. Nodes that are not the master ignore it."""
+        if self.journal.is_master:
+            self.journal.commit(f"{topic}{TOPIC_GROUP_SEPARATOR}{group}", queue_id, offset)
+
+    def when_settled(self, deadline: float, done: Settled) -> None:
+        """See `Tables`. At the end of this round at the earliest."""
+        self.journal.when_confirmed(deadline, done)
+
+    def open(self, own_topics: list[TopicConfig]) -> DelayOffsetTable:
+        """See `Tables`. Deliveries go on where the journal says."""
+        self.journal.open(own_topics)
+        return self._saved.delay
+
+    def arrived(self, topic: str) -> None:
+        """See `Tables`."""
+        if topic == JOURNAL_TOPIC:
+            self.journal.arrived()
+
+    def end_round(self) -> None:
+        """See `Tables`."""
+        self.journal.end_round()
+
+    async def run(self, end_round: Callable[[], None]) -> None:
+        """See `Tables`."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.journal.run, end_round)
+            while True:
+                await trio.sleep(SAVE_COPY_SECONDS)
+                self._save_copy()
+
+    def save(self) -> None:
+        """See `Tables`. What is missing in the files is read from the log again."""
+        try:
+            self.journal.save()
+        except StoreError as error:
+            _log.warning("the tables could not be saved: %s", error)
+        self._save_copy()
+
+    def close(self, reason: str) -> None:
+        """See `Tables`."""
+        self.journal.close(reason)
+
+    def _save_copy(self) -> None:
+        try:
+            self.offsets.save()
+        except StoreError as error:
+            _log.warning("consumer offsets could not be saved: %s", error)

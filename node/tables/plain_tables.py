@@ -1,0 +1,115 @@
+"""The tables of a broker of a classic group: files of this node, like RocketMQ's.
+
+A master writes a topic before it shows, and offsets every few seconds. A slave copies both from its
+master, and goes on with what it has while the master is gone.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from node.errors import RequestError
+from node.tables.consumer_offset_table import ConsumerOffsetTable
+from node.tables.topic_config_table import TopicConfigTable
+from store.machine.errors import StoreError, TableFileError
+from store.machine.table_file import TableFile
+from tandem.wire.response_code import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from node.tables.slave_synchronize import SlaveSynchronize
+    from node.tables.tables import Settled
+    from store.machine.disk import Disk
+    from tandem.wire.request_headers import TopicConfig
+
+_log = logging.getLogger(__name__)
+
+FLUSH_CONSUMER_OFFSET_SECONDS: Final = 5.0
+"""Source: BrokerConfig.flushConsumerOffsetInterval."""
+
+
+class PlainTables:
+    """A `Tables` on files alone.
+
+    Attributes:
+        synchronize: The copying of a slave; None on a master.
+    """
+
+    def __init__(self, disk: Disk, directory: str, wall_clock_ms: Callable[[], int]) -> None:
+        """Read the files.
+
+        Raises:
+            TableFileError: a file is damaged.
+        """
+        self.topics = TopicConfigTable(
+            TableFile(disk, f"{directory}/config/topics.json"), wall_clock_ms
+        )
+        self.offsets = ConsumerOffsetTable(
+            TableFile(disk, f"{directory}/config/consumerOffset.json"), wall_clock_ms
+        )
+        self.synchronize: SlaveSynchronize | None = None
+
+    def check_change(self) -> None:
+        """Source: AdminBrokerProcessor.updateAndCreateTopic."""
+        if self.synchronize is not None:
+            raise RequestError(
+                ResponseCode.SYSTEM_ERROR,
+                "Can't modify topic or subscription group from slave broker,"
+                " please execute it from master broker.",
+            )
+
+    def check_commit(self) -> None:
+        """Every node takes offsets, as in RocketMQ: a slave's are replaced by its master's."""
+
+    def check_query(self) -> None:
+        """Every node tells what it has."""
+
+    def change_topics(self, *configs: TopicConfig) -> None:
+        """See `Tables`."""
+        self.topics.update(*configs)
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """See `Tables`."""
+        self.offsets.commit(group, topic, queue_id, offset)
+
+    def when_settled(self, deadline: float, done: Settled) -> None:
+        """Call `done` at once: a topic is on disk before it shows, an offset is no promise."""
+        done("")
+
+    def open(self, own_topics: list[TopicConfig]) -> None:
+        """See `Tables`. A delayed delivery has its progress in a file of its own."""
+        try:
+            self.topics.update(*own_topics)
+        except RequestError as error:
+            raise TableFileError(error.remark) from error
+
+    def arrived(self, topic: str) -> None:
+        """The log is quicker than the tables: a message of a new topic asks for its settings."""
+        if self.synchronize is not None and self.topics.get(topic) is None:
+            self.synchronize.hurry()
+
+    def end_round(self) -> None:
+        """Nothing is gathered."""
+
+    async def run(self, end_round: Callable[[], None]) -> None:
+        """Save offsets; copy the master's tables on a slave."""
+        async with trio.open_nursery() as nursery:
+            if self.synchronize is not None:
+                nursery.start_soon(self.synchronize.run)
+            while True:
+                await trio.sleep(FLUSH_CONSUMER_OFFSET_SECONDS)
+                self.save()
+
+    def save(self) -> None:
+        """Write the offsets; a full disk costs a few repeated messages, not the node."""
+        try:
+            self.offsets.save()
+        except StoreError as error:
+            _log.warning("consumer offsets could not be saved: %s", error)
+
+    def close(self, reason: str) -> None:
+        """Nobody waits."""

@@ -1,0 +1,102 @@
+"""What a broker remembers beside its messages, as its handlers see it: one interface, two kinds.
+
+    plain    `PlainTables`     files of this node; a slave copies those of its master
+    journal  `JournalTables`   records in the log of a fenced group, which all of its nodes apply
+
+Handlers read `topics` and `offsets`, and change them through here alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from node.tables.consumer_offset_table import ConsumerOffsetTable
+    from node.tables.topic_config_table import TopicConfigTable
+    from store.delayed.delay_offset_table import DelayOffsetTable
+    from tandem.wire.request_headers import TopicConfig
+
+Settled: TypeAlias = Callable[[str], None]
+"""Called once: with "" if a change stands for good, else with why that is not known."""
+
+
+class Tables(Protocol):
+    """The tables of one broker, for as long as its store is open."""
+
+    @property
+    def topics(self) -> TopicConfigTable:
+        """Which topics there are. For reading."""
+
+    @property
+    def offsets(self) -> ConsumerOffsetTable:
+        """How far each consumer group is. For reading."""
+
+    def check_change(self) -> None:
+        """Raise unless this node takes changes of topics and groups.
+
+        Raises:
+            RequestError: with the reason.
+        """
+
+    def check_commit(self) -> None:
+        """Raise unless this node takes consumer offsets from whoever waits for the answer.
+
+        Raises:
+            RequestError: with the reason.
+        """
+
+    def check_query(self) -> None:
+        """Raise unless this node knows which consumer offset was committed last.
+
+        Raises:
+            RequestError: with the reason.
+        """
+
+    def change_topics(self, *configs: TopicConfig) -> None:
+        """Create or change topics; they show at once. Nothing happens if they are like that.
+
+        Raises:
+            RequestError: the change could not be written; nothing is changed.
+        """
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Take in an offset; negative ones are ignored, and all where nobody may commit."""
+
+    def when_settled(self, deadline: float, done: Settled) -> None:
+        """Call `done` when everything changed by now stands, or at `deadline` in trio's time.
+
+        That may be before this returns, or at the end of this round at the earliest.
+        """
+
+    def open(self, own_topics: list[TopicConfig]) -> DelayOffsetTable | None:
+        """Begin to take changes: this node is the master from now on.
+
+        Args:
+            own_topics: Those that a master creates for itself.
+
+        Returns:
+            The progress of delayed delivery that counts, None if that is in its own file.
+
+        Raises:
+            StoreError: the topics cannot be written.
+        """
+
+    def arrived(self, topic: str) -> None:
+        """A message of this topic can be read. Called for every message."""
+
+    def end_round(self) -> None:
+        """Write what this round has gathered; the broker announces the log's growth after it."""
+
+    async def run(self, end_round: Callable[[], None]) -> None:
+        """Save and follow from time to time, until cancelled; `end_round` is the broker's.
+
+        Raises:
+            NodeError: what was written cannot be read by this version.
+        """
+
+    def save(self) -> None:
+        """Write the files. What cannot be written is logged, and read from elsewhere again."""
+
+    def close(self, reason: str) -> None:
+        """Take no more changes, and answer everybody who waits."""

@@ -1,0 +1,175 @@
+"""The broker alone, before a replication that a test controls; whole nodes are tested beside it."""
+
+from __future__ import annotations
+
+import random
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from ha.results import Ack, PutWait
+from node.broker.broker import Broker
+from node.config.part_configs import store_config
+from node.name_server.name_server import NameServer
+from node.tables.plain_tables import PlainTables
+from node.tables.topic_config_table import AUTO_CREATE_TOPIC
+from store import MessageStore, PutMessageStatus
+from store.machine.machine import Machine
+from tandem.wire.message import Host
+from tandem.wire.request_code import RequestCode
+from tandem.wire.response_code import ResponseCode
+from tests.node.doubles import FakeReplication
+from tests.node.world import CLIENT, MASTER, Caller, bodies, cluster_config, open_caller
+from tests.support.simulated_disk import SimulatedDisk
+from tests.support.simulated_network import SimulatedNetwork
+from tests.support.virtual_clock import Timeline, WallClock
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+
+class Served:
+    """A broker that serves, its replication, and a client of it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.timeline = Timeline()
+        self.network = SimulatedNetwork(self.timeline, random.Random(1))
+        self.config = cluster_config(directory).node("a0")
+        self.machine = Machine(
+            disk=SimulatedDisk(),
+            network=self.network.machine(MASTER),
+            wall_clock_ms=WallClock().now_ms,
+            boottime=trio.current_time,
+            boot_id="b",
+            random=random.Random(2),
+        )
+        self.names = NameServer(self.config)
+        self.replication = FakeReplication()
+        self.tables = PlainTables(self.machine.disk, "/s", self.machine.wall_clock_ms)
+        self.stop = trio.Event()
+        self.has_ended = trio.Event()
+        self.broker: Broker
+        self.client: Caller
+
+    async def run(self, *, task_status: trio.TaskStatus[None]) -> None:
+        store = MessageStore.open(
+            store_config(self.config),
+            disk=self.machine.disk,
+            wall_clock_ms=self.machine.wall_clock_ms,
+            store_host=Host(MASTER, 10911),
+            is_slave=False,
+        )
+        with store:
+            self.broker = Broker(
+                self.config, self.machine, self.names, store, self.tables, self.replication
+            )
+            try:
+                await self.broker.serve(self.stop, task_status.started)
+            finally:
+                self.broker.save()
+        self.has_ended.set()
+
+
+@asynccontextmanager
+async def open_broker(directory: Path) -> AsyncIterator[Served]:
+    served = Served(directory)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(served.timeline.run)
+        await nursery.start(served.run)
+        async with open_caller(served.network.machine(CLIENT), MASTER, 10911) as served.client:
+            yield served
+        nursery.cancel_scope.cancel()
+
+
+async def test_it_serves_what_it_takes(tmp_path: Path, autojump_clock: MockClock) -> None:
+    async with open_broker(tmp_path) as served:
+        assert (await served.client.send(b"one")).code == 0
+        assert bodies(await served.client.pull()) == [b"one"]
+
+
+async def test_it_makes_its_topics_and_registers_when_it_opens(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_broker(tmp_path) as served:
+        assert served.tables.topics.get(AUTO_CREATE_TOPIC) is not None
+        assert await served.client.route(AUTO_CREATE_TOPIC) == {0: f"{MASTER}:10911"}
+
+
+async def test_a_change_of_role_changes_the_route(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_broker(tmp_path) as served:
+        served.replication.epoch = 5
+        served.broker.role_changed()
+        route = served.names.routes.route(AUTO_CREATE_TOPIC)
+        assert route is not None
+        assert route.broker_datas[0].master_epoch == 5
+
+
+async def test_answers_leave_when_replication_gives_them(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    class SlowReplication(FakeReplication):
+        """Answers every put a second later, as group transfer does."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.put_waits[Ack.REPLICATED] = PutWait(self._submit, lambda: 0, 3.0)
+            self.waiting: list[object] = []
+
+        def _submit(self, end: int, deadline: float, done: object) -> None:
+            self.waiting.append(done)
+
+    served = Served(tmp_path)
+    slow = served.replication = SlowReplication()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(served.timeline.run)
+        await nursery.start(served.run)
+        async with open_caller(served.network.machine(CLIENT), MASTER, 10911) as client:
+            answers: list[int] = []
+
+            async def send() -> None:
+                answers.append((await client.send(b"x")).code)
+
+            nursery.start_soon(send)
+            await trio.sleep(1)
+            assert answers == []
+            for done in slow.waiting:
+                done(PutMessageStatus.PUT_OK, "")  # type: ignore[operator]
+            served.broker.answered()
+            await trio.sleep(0.1)
+            assert answers == [0]
+        nursery.cancel_scope.cancel()
+
+
+async def test_in_quarantine_it_is_in_no_route_and_answers_what_is_about_itself(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_broker(tmp_path) as served:
+        served.replication.is_quarantined = True
+        served.broker.role_changed()
+        answer = await served.client.pull()
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert answer.remark == "in quarantine"
+        assert (await served.client.call(RequestCode.GET_BROKER_CLUSTER_INFO)).code == 0
+        assert served.names.routes.route(AUTO_CREATE_TOPIC) is None
+
+
+@pytest.mark.parametrize("by_replication", [True, False])
+async def test_its_time_is_over_when_somebody_says_so(
+    tmp_path: Path, autojump_clock: MockClock, *, by_replication: bool
+) -> None:
+    async with open_broker(tmp_path) as served:
+        assert (await served.client.send(b"kept")).code == 0
+        if by_replication:
+            served.broker.ended("its log has to be cut")
+        else:
+            served.stop.set()
+        with trio.fail_after(5):
+            await served.has_ended.wait()
+        assert served.broker.ended_because == ("its log has to be cut" if by_replication else "")

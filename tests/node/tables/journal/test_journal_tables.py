@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import pytest
+
+from ha.results import Refusal
+from node.errors import RequestError
+from node.tables.journal.group_journal import JournalFile, JournalState
+from node.tables.journal.journal_tables import JournalTables, SavedTables
+from tandem.wire.delay_level import DelayLevels
+from tandem.wire.request_headers import TopicConfig
+from tandem.wire.response_code import ResponseCode
+from tests.node.doubles import BROKER, NOW_MS, FakeReplication
+from tests.node.fenced_doubles import ConfirmedBroker
+
+FOREVER = 1e9
+
+
+class Tables:
+    """The tables of one node and what they stand on."""
+
+    def __init__(self, broker: ConfirmedBroker | None = None) -> None:
+        self.broker = broker or ConfirmedBroker(topics=())
+        self.replication = FakeReplication()
+        self.saved = SavedTables(self.broker.disk, "s", DelayLevels("1s 5s"), lambda: NOW_MS)
+        self.it = JournalTables(
+            self.saved,
+            self.broker.store,
+            self.replication,
+            born_host=BROKER.packed,
+            wall_clock_ms=lambda: NOW_MS,
+        )
+
+    def open(self) -> None:
+        self.it.open([])
+        self.confirm()
+
+    def confirm(self) -> None:
+        store = self.broker.store
+        store.announce()
+        store.confirm(store.max_physical_offset)
+        self.it.journal.catch_up()
+
+
+async def test_a_topic_shows_at_once_and_stands_when_it_is_confirmed() -> None:
+    tables, settled = Tables(), list[str]()
+    tables.open()
+    tables.it.change_topics(TopicConfig(topic_name="T"))
+    assert tables.it.topics.get("T") is not None
+    tables.it.when_settled(FOREVER, settled.append)
+    tables.it.end_round()
+    assert settled == []
+    tables.confirm()
+    assert settled == [""]
+
+
+async def test_a_topic_that_is_like_that_already_is_not_written_again() -> None:
+    tables = Tables()
+    tables.open()
+    tables.it.change_topics(TopicConfig(topic_name="T"))
+    end = tables.broker.store.max_physical_offset
+    tables.it.change_topics(TopicConfig(topic_name="T"))
+    assert tables.broker.store.max_physical_offset == end
+
+
+async def test_an_offset_shows_when_it_is_confirmed() -> None:
+    tables = Tables()
+    tables.open()
+    tables.it.commit("g", "T", 0, 5)
+    tables.it.when_settled(FOREVER, lambda _: None)
+    tables.it.end_round()
+    assert tables.it.offsets.query("g", "T", 0) is None
+    tables.confirm()
+    assert tables.it.offsets.query("g", "T", 0) == 5
+
+
+async def test_a_node_that_is_not_the_master_ignores_commits_of_pulls() -> None:
+    tables = Tables()
+    tables.it.commit("g", "T", 0, 5)
+    tables.it.when_settled(FOREVER, lambda _: None)
+    tables.it.end_round()
+    assert tables.broker.store.max_physical_offset == 0
+
+
+async def test_nobody_but_the_master_takes_or_tells() -> None:
+    tables = Tables()
+    tables.replication.demote("a1 is the master")
+    for check in (tables.it.check_change, tables.it.check_commit, tables.it.check_query):
+        with pytest.raises(RequestError, match="a1 is the master") as caught:
+            check()
+        assert caught.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+async def test_a_master_short_of_replicas_tells_what_it_has() -> None:
+    tables = Tables()
+    tables.replication.refused = Refusal(1, "1 of 2", is_short=True)
+    tables.it.check_query()
+    with pytest.raises(RequestError, match="1 of 2"):
+        tables.it.check_commit()
+
+
+async def test_what_the_journals_file_says_wins_over_the_copies() -> None:
+    broker = ConfirmedBroker(topics=("Old",))
+    JournalFile(broker.disk, "s").save(
+        JournalState(0, [TopicConfig(topic_name="New")], {"New@g": {0: 3}}, {})
+    )
+    tables = Tables(broker)
+    assert tables.it.topics.get("Old") is None
+    assert tables.it.topics.get("New") is not None
+    assert tables.it.offsets.query("g", "New", 0) == 3
+
+
+async def test_a_log_that_lost_records_of_the_journal_takes_offsets_back() -> None:
+    broker = ConfirmedBroker(topics=())
+    state = JournalState(9, [TopicConfig(topic_name="T")], {"T@g": {0: 3}}, {})
+    JournalFile(broker.disk, "s").save(state)
+    tables = Tables(broker)
+    assert tables.it.offsets.query("g", "T", 0) is None
+    assert tables.it.topics.get("T") is not None
+    assert tables.it.journal.position == 0
+
+
+async def test_a_new_master_delivers_from_where_the_journal_says() -> None:
+    """What its own file says beyond that was delivered by a master that was cut off."""
+    broker = ConfirmedBroker(topics=())
+    JournalFile(broker.disk, "s").save(JournalState(0, [], {}, {1: 4}))
+    tables = Tables(broker)
+    tables.saved.delay.update(1, 99)
+    tables.saved.delay.update(2, 7)
+    delay = tables.it.open([])
+    assert (delay.query(1), delay.query(2)) == (4, 0)
+    assert tables.saved.delay_progress() == {1: 4}
+
+
+async def test_whoever_waits_is_answered_when_the_tables_close() -> None:
+    tables, settled = Tables(), list[str]()
+    tables.open()
+    tables.it.change_topics(TopicConfig(topic_name="T"))
+    tables.it.when_settled(FOREVER, settled.append)
+    tables.it.end_round()
+    tables.it.close("a0 is stopping")
+    assert settled == ["a0 is stopping; the change may or may not stand"]

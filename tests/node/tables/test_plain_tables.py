@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import pytest
+import trio
+
+from node.errors import RequestError
+from node.tables.plain_tables import FLUSH_CONSUMER_OFFSET_SECONDS, PlainTables
+from store.machine.errors import TableFileError
+from tandem.wire.request_headers import TopicConfig
+from tests.node.doubles import NOW_MS
+from tests.support.simulated_disk import SimulatedDisk
+
+
+class FakeSynchronize:
+    def __init__(self) -> None:
+        self.hurries = 0
+
+    def hurry(self) -> None:
+        self.hurries += 1
+
+    async def run(self) -> None:
+        await trio.sleep_forever()
+
+
+def open_tables(disk: SimulatedDisk | None = None) -> PlainTables:
+    return PlainTables(disk or SimulatedDisk(), "s", lambda: NOW_MS)
+
+
+def slave() -> tuple[PlainTables, FakeSynchronize]:
+    tables, synchronize = open_tables(), FakeSynchronize()
+    tables.synchronize = synchronize  # type: ignore[assignment]
+    return tables, synchronize
+
+
+def test_a_change_of_topics_is_on_disk_before_it_shows() -> None:
+    disk = SimulatedDisk()
+    open_tables(disk).change_topics(TopicConfig(topic_name="T"))
+    assert open_tables(disk).topics.get("T") is not None
+
+
+def test_a_master_takes_and_tells_everything() -> None:
+    tables = open_tables()
+    tables.check_change()
+    tables.check_commit()
+    tables.check_query()
+    tables.commit("g", "T", 0, 5)
+    assert tables.offsets.query("g", "T", 0) == 5
+
+
+def test_a_change_is_settled_at_once() -> None:
+    settled: list[str] = []
+    open_tables().when_settled(0.0, settled.append)
+    assert settled == [""]
+
+
+def test_a_slave_takes_offsets_and_no_topics() -> None:
+    tables, _ = slave()
+    tables.check_commit()
+    with pytest.raises(RequestError, match="from master broker"):
+        tables.check_change()
+
+
+def test_a_message_of_an_unknown_topic_makes_a_slave_copy_the_tables() -> None:
+    tables, synchronize = slave()
+    tables.topics.update(TopicConfig(topic_name="T"))
+    tables.arrived("T")
+    assert synchronize.hurries == 0
+    tables.arrived("Fresh")
+    assert synchronize.hurries == 1
+
+
+def test_a_master_that_cannot_write_its_topics_does_not_begin() -> None:
+    disk = SimulatedDisk()
+    tables = open_tables(disk)
+    disk.capacity_bytes = disk.used_bytes
+    with pytest.raises(TableFileError, match="cannot be saved"):
+        tables.open([TopicConfig(topic_name="T")])
+
+
+async def test_offsets_are_saved_every_few_seconds(autojump_clock: trio.testing.MockClock) -> None:
+    disk = SimulatedDisk()
+    tables = open_tables(disk)
+    tables.commit("g", "T", 0, 5)
+    with trio.move_on_after(FLUSH_CONSUMER_OFFSET_SECONDS + 0.1):
+        await tables.run(lambda: None)
+    assert open_tables(disk).offsets.query("g", "T", 0) == 5
+
+
+def test_a_full_disk_costs_repeated_messages_and_not_the_node(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = SimulatedDisk()
+    tables = open_tables(disk)
+    tables.commit("g", "T", 0, 5)
+    disk.capacity_bytes = disk.used_bytes
+    tables.save()
+    assert "could not be saved" in caplog.text
