@@ -46,6 +46,7 @@ def request_table(to: Handlers) -> dict[int, Handler]:
         RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: to.queue.search,
         RequestCode.GET_MAX_OFFSET: to.queue.max_offset,
         RequestCode.GET_MIN_OFFSET: to.queue.min_offset,
+        RequestCode.GET_EARLIEST_MSG_STORETIME: to.queue.earliest_store_time,
         RequestCode.QUERY_MESSAGE: to.queue.query_message,
         RequestCode.VIEW_MESSAGE_BY_ID: to.queue.view_message,
         RequestCode.HEART_BEAT: to.clients.heartbeat,

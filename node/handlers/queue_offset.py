@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from node.errors import RequestError
 from node.remoting.dispatcher import response_to
+from tandem.wire.message import decode_messages
 from tandem.wire.request_headers import (
     OffsetResponseHeader,
     QueryMessageRequestHeader,
     QueryMessageResponseHeader,
     QueueRequestHeader,
     SearchOffsetRequestHeader,
+    TimestampResponseHeader,
     ViewMessageRequestHeader,
 )
 from tandem.wire.response_code import ResponseCode
@@ -25,6 +27,8 @@ BOUNDARY_UPPER: Final = "UPPER"
 
 UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
 """A plain extension field. Source: MixAll.UNIQUE_MSG_QUERY_FLAG."""
+
+NO_TIMESTAMP: Final = -1
 
 DEFAULT_QUERY_MAX_NUM: Final = 32
 """Source: MessageStoreConfig.defaultQueryMaxNum."""
@@ -47,6 +51,20 @@ class QueueOffset:
         header = command.decode_header(QueueRequestHeader)
         offset = self._store.min_offset_in_queue(header.topic, header.queue_id)
         return response_to(command, ext=OffsetResponseHeader(offset))
+
+    def earliest_store_time(
+        self, connection: Connection, command: RemotingCommand
+    ) -> RemotingCommand:
+        """GET_EARLIEST_MSG_STORETIME: when the first message that can be read was stored.
+
+        Source: AdminBrokerProcessor.getEarliestMsgStoretime.
+        """
+        header = command.decode_header(QueueRequestHeader)
+        store, topic, queue_id = self._store, header.topic, header.queue_id
+        first = store.get_message(topic, queue_id, store.min_offset_in_queue(topic, queue_id), 1)
+        messages = decode_messages(b"".join(first.body))
+        timestamp_ms = messages[0].store_timestamp_ms if messages else NO_TIMESTAMP
+        return response_to(command, ext=TimestampResponseHeader(timestamp_ms))
 
     def search(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """SEARCH_OFFSET_BY_TIMESTAMP: the queue offset for a store time."""

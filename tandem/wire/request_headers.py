@@ -150,7 +150,7 @@ class UpdateConsumerOffsetRequestHeader(Header, frozen=True):
 
 
 class QueueRequestHeader(Header, frozen=True):
-    """GET_MAX_OFFSET and GET_MIN_OFFSET: one queue."""
+    """GET_MAX_OFFSET, GET_MIN_OFFSET and GET_EARLIEST_MSG_STORETIME: one queue."""
 
     topic: str
     queue_id: Int32
@@ -170,6 +170,12 @@ class OffsetResponseHeader(Header, frozen=True):
     """Answer to the requests for one offset (14, 29, 30, 31)."""
 
     offset: Int64
+
+
+class TimestampResponseHeader(Header, frozen=True):
+    """Answer to GET_EARLIEST_MSG_STORETIME: a store time in milliseconds, -1 if there is none."""
+
+    timestamp: Int64
 
 
 class QueryMessageRequestHeader(Header, frozen=True):

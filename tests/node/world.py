@@ -20,7 +20,9 @@ from tandem.wire.request_headers import (
     GetRouteInfoRequestHeader,
     HARuntimeInfo,
     PullMessageRequestHeader,
+    QueueRequestHeader,
     SendMessageRequestHeaderV2,
+    TimestampResponseHeader,
 )
 from tandem.wire.route import TopicRouteData, decode_json_body
 from tests.support.simulated_disk import SimulatedDisk
@@ -158,6 +160,12 @@ class Caller:
         flags = PULL_FLAG_SUBSCRIPTION | (PULL_FLAG_SUSPEND if suspend_ms else 0)
         header = PullMessageRequestHeader("g", topic, 0, offset, 32, flags, 0, suspend_ms, 0, "*")
         return await self.call(RequestCode.PULL_MESSAGE, header)
+
+    async def earliest_store_time(self, topic: str = "T") -> int:
+        answer = await self.call(
+            RequestCode.GET_EARLIEST_MSG_STORETIME, QueueRequestHeader(topic, 0)
+        )
+        return answer.decode_header(TimestampResponseHeader).timestamp
 
     async def ha_status(self) -> HARuntimeInfo:
         answer = await self.call(RequestCode.GET_BROKER_HA_STATUS)

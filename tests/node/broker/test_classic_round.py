@@ -60,6 +60,19 @@ async def test_a_cluster_takes_messages_and_its_slaves_serve_them(
             assert (await slave.send(b"three")).code == 2
 
 
+async def test_master_and_slave_tell_when_the_first_message_was_stored(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_world(cluster_config(tmp_path)) as world:
+        await world.start(*ALL)
+        async with world.client(MASTER) as master, world.client(SLAVE_1) as slave:
+            await until_in_sync(master)
+            assert await master.earliest_store_time() == -1
+            assert (await master.send(b"one")).code == 0
+            await trio.sleep(1)
+            assert await master.earliest_store_time() == await slave.earliest_store_time() > 0
+
+
 async def test_every_node_knows_every_node(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with open_world(cluster_config(tmp_path)) as world:
         await world.start(*ALL)

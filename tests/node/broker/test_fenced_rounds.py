@@ -99,6 +99,22 @@ async def test_one_node_is_elected_and_takes_messages_that_all_serve(
                 assert await client.route(JOURNAL_TOPIC) == {}
 
 
+async def test_every_node_tells_when_the_first_message_was_stored(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+        await world.start(*NAMES)
+        master = await world.master()
+        assert (await send(world, master, b"one")).code == 0
+        await trio.sleep(2)
+        times = set()
+        for name in NAMES:
+            async with world.client(world.address(name)) as client:
+                times.add(await client.earliest_store_time())
+        assert len(times) == 1
+        assert min(times) > 0
+
+
 async def test_a_node_that_is_not_the_master_refuses_and_names_it(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

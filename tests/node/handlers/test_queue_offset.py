@@ -12,6 +12,7 @@ from tandem.wire.request_headers import (
     QueryMessageResponseHeader,
     QueueRequestHeader,
     SearchOffsetRequestHeader,
+    TimestampResponseHeader,
     ViewMessageRequestHeader,
 )
 from tandem.wire.response_code import ResponseCode
@@ -31,6 +32,7 @@ def filled() -> tuple[Broker, Client]:
         RequestCode.GET_MAX_OFFSET: queue.max_offset,
         RequestCode.GET_MIN_OFFSET: queue.min_offset,
         RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: queue.search,
+        RequestCode.GET_EARLIEST_MSG_STORETIME: queue.earliest_store_time,
         RequestCode.QUERY_MESSAGE: queue.query_message,
         RequestCode.VIEW_MESSAGE_BY_ID: queue.view_message,
     }
@@ -49,6 +51,13 @@ async def test_an_unknown_queue_is_empty_and_is_not_created() -> None:
     answer = client.call(RequestCode.GET_MAX_OFFSET, QueueRequestHeader("other", 7))
     assert answer.decode_header(OffsetResponseHeader).offset == 0
     assert broker.store.list_queues() == [("T", 0)]
+
+
+async def test_when_the_first_message_was_stored() -> None:
+    _, client = filled()
+    for topic, timestamp_ms in (("T", NOW_MS), ("other", -1)):
+        answer = client.call(RequestCode.GET_EARLIEST_MSG_STORETIME, QueueRequestHeader(topic, 0))
+        assert answer.decode_header(TimestampResponseHeader).timestamp == timestamp_ms
 
 
 async def test_an_offset_by_time() -> None:
