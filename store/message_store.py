@@ -54,7 +54,7 @@ from store.services.clean_service import (
     CleanService,
 )
 from store.services.flush_service import FlushService, dirty_index_files
-from store.services.reput_message_service import OnArrival, ReputMessageService
+from store.services.reput_message_service import ReputMessageService
 from tandem.wire.delay_level import DelayLevels
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 
     from store.config import StoreConfig
     from store.machine.disk import Disk
+    from store.results import OnArrival
     from tandem.wire.message import Host
 
 _log = logging.getLogger(__name__)

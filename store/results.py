@@ -1,6 +1,7 @@
 """What the store answers: records and their status enums, in RocketMQ's words and order."""
 
 import enum
+from collections.abc import Callable
 from typing import TypeAlias
 
 import msgspec
@@ -10,6 +11,9 @@ PhysicalOffset: TypeAlias = int
 
 QueueOffset: TypeAlias = int
 """The number of a message in its queue."""
+
+OnArrival: TypeAlias = Callable[[str, int, QueueOffset, int | None], None]
+"""A queue has grown: (topic, queue id, new max queue offset, tags code or None if several)."""
 
 
 class PutMessageStatus(enum.IntEnum):

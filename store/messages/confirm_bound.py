@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from store.queue.consume_queue_store import ConsumeQueueStore
-    from store.services.reput_message_service import OnArrival
+    from store.results import OnArrival
 
 _Arrival: TypeAlias = "tuple[int, str, int, int, int | None]"
 """Where the record ends, and the arguments of `OnArrival`. No two are equal up to the last one: a

@@ -50,9 +50,8 @@ if TYPE_CHECKING:
     from store.config import StoreConfig
     from store.log.commit_log import CommitLog
     from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
-    from store.results import PutBatch, PutMessage
+    from store.results import OnArrival, PutBatch, PutMessage
     from store.running_flags import RunningFlags
-    from store.services.reput_message_service import OnArrival
     from tandem.wire.delay_level import DelayLevels
     from tandem.wire.message import Host
 

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from store.log.log_end import DispatchRequest
     from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
-    from store.services.reput_message_service import OnArrival
+    from store.results import OnArrival
     from tandem.wire.record_scan import Bools, Int64s, RecordColumns
 
 _log = logging.getLogger(__name__)

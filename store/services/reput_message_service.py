@@ -18,8 +18,7 @@ Source: org.apache.rocketmq.store.DefaultMessageStore.ReputMessageService of 5.3
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
@@ -37,18 +36,18 @@ from store.queue.queue_units import QueueGapError
 from store.services.dispatch import ConsumeQueueDispatcher
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from store.files.mapped_file import MappedFile
     from store.log.commit_log import CommitLog
     from store.machine.signal import Signal
     from store.queue.consume_queue_store import ConsumeQueueStore
+    from store.results import OnArrival
     from store.running_flags import RunningFlags
     from tandem.wire.delay_level import DelayLevels
     from tandem.wire.record_scan import RecordColumns
 
 _log = logging.getLogger(__name__)
-
-OnArrival: TypeAlias = Callable[[str, int, int, int | None], None]
-"""(topic, queue id, new max queue offset, tags code or None if several)"""
 
 SLICE_BYTES: Final = 512 << 10
 """What is dispatched before other tasks have their turn: well under a millisecond's work."""
