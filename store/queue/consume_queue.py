@@ -7,11 +7,9 @@ One unit a message, 20 bytes, big-endian:
     12  8  tags code: Java's hash of the TAGS property, 0 without tags; the deliver time of a
            delayed message; or where the `ConsumeQueueExt` keeps either of them
 
-Queue offset q is unit q. The commit log is the truth; a queue can always be built again from it.
-
-Invariants: units rise by physical offset; `next_offset` is the queue offset of the next message;
-`max_physic_offset` the end of the last record entered, -1 if none. A queue whose log starts late
-has filler units (offset 0, size 2**31 - 1) at the head of its first file, below `min_offset`.
+Queue offset q is unit q. The commit log is the truth; a queue can always be built again from it. A
+queue whose log starts late has filler units (offset 0, size 2**31 - 1) at the head of its first
+file, below `min_offset`. What both kinds of queues do is in `unit_queue.py`.
 
 Source: org.apache.rocketmq.store.ConsumeQueue of 5.3.3.
 """
@@ -24,21 +22,18 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from store.files.mapped_file_queue import MappedFileQueue
 from store.queue.consume_queue_ext import ConsumeQueueExt, CqExtUnit
 from store.queue.queue_units import (
-    CQ_UNIT,
-    QUEUE_REMEDY,
-    ConfirmedUnits,
+    Bools,
+    Ends,
     Int64s,
-    QueueGapError,
+    UnitKind,
     Units,
-    end_of_units,
-    end_of_units_below,
-    ends_in_doubt,
+    begins_before,
     first_not_below,
     units_of,
 )
+from store.queue.unit_queue import UnitQueue
 from tandem.wire.store_layout import (
     CQ_STORE_UNIT,
     CQ_STORE_UNIT_SIZE,
@@ -51,24 +46,41 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from store.files.mapped_file import MappedFile
+    from store.files.mapped_file_queue import MappedFileQueue
     from store.log.log_end import DispatchRequest
     from store.machine.disk import Disk
 
-_FILES_RECOVERED: Final = 3
-"""Older files were synced long ago (ConsumeQueue.recover)."""
-
 _QUEUE_OFFSET_MAX: Final = 1 << 58
-"""No queue gets there; behind it the place of a unit would not fit 64 bits."""
+"""No queue gets there; past it the place of a unit would not fit 64 bits."""
+
+_PHYSICAL_OFFSET_MAX: Final = (1 << 63) - FILLER_SIZE - 1
+"""No record is past this: its end would not fit 64 bits."""
 
 _PLAIN_LOOP_ROWS_MAX: Final = 12
 """Below this many rows a plain loop beats numpy's cost per call."""
 
 
-class ConsumeQueue:
-    """One queue of one topic. `ConsumeQueueStore` owns and closes it.
+def _examine(units: Units, before: Ends) -> tuple[Bools, tuple[Int64s, ...]]:
+    """Say which of these are no units, and where their records end. Fillers precede any record."""
+    offsets, sizes = units["offset"].astype(np.int64), units["size"].astype(np.int64)
+    is_filler = sizes == FILLER_SIZE
+    ends = np.where(is_filler, offsets, offsets + sizes)
+    bad = (sizes <= 0) | begins_before(offsets, ends, before[0])
+    bad |= (is_filler & (offsets != 0)) | (offsets > _PHYSICAL_OFFSET_MAX)
+    return bad, (ends,)
 
-    With `ext` every new unit has an extension: see `ConsumeQueueExt`.
-    """
+
+CQ_UNIT: Final = UnitKind(
+    CQ_STORE_UNIT,
+    np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")]),
+    _examine,
+    before_all=(0,),
+)
+assert CQ_UNIT.columns.itemsize == CQ_STORE_UNIT_SIZE
+
+
+class ConsumeQueue(UnitQueue):
+    """One queue of one topic. With `ext` every new unit has an extension: see `ConsumeQueueExt`."""
 
     def __init__(
         self,
@@ -79,158 +91,61 @@ class ConsumeQueue:
         disk: Disk,
         ext: ConsumeQueueExt | None = None,
     ) -> None:
-        self.topic = topic
-        self.topic_bytes = topic.encode()
-        self.queue_id = queue_id
-        self.max_physic_offset = -1
-        self.next_offset = 0
-        self.confirmed_from = 0
-        """Units from this queue offset on are known to be right: see `confirm`."""
-        self.ends_in_doubt = False
-        """Whether more units may have been there than `recover` has found."""
-        self._assigned_offset = 0
-        self._min_logic_offset = 0
-        self._confirmed = ConfirmedUnits()
-        self._files = MappedFileQueue(directory, mapped_file_size, disk, remedy=QUEUE_REMEDY)
+        super().__init__(directory, topic, queue_id, mapped_file_size, disk, CQ_UNIT)
         self._ext = ext
-
-    @property
-    def files(self) -> MappedFileQueue:
-        """The files of the units, for tools."""
-        return self._files
 
     @property
     def file_queues(self) -> tuple[MappedFileQueue, ...]:
         """All files, in the order of their syncs: extensions first, units point at them."""
         return (self._files,) if self._ext is None else (self._ext.files, self._files)
 
-    @property
-    def min_offset(self) -> int:
-        """The first queue offset that can be read."""
-        return self._min_logic_offset // CQ_STORE_UNIT_SIZE
-
-    @property
-    def assigned_offset(self) -> int:
-        """The queue offset of the next message put.
-
-        It is ahead of `next_offset` where units are entered later than their messages are put.
-        Source: QueueOffsetOperator.
-        """
-        return max(self._assigned_offset, self.next_offset)
-
-    def assign(self, count: int) -> None:
-        """Give the next `count` queue offsets away: their messages are in the log."""
-        self._assigned_offset = self.assigned_offset + count
+    # -- opening ---------------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Open the files. See `MappedFileQueue.load`."""
-        self._files.load()
+        """Open the files, those of the extension too."""
+        super().load()
         if self._ext is not None:
             self._ext.load()
 
     def recover(self) -> None:
-        """Find the end: the first unit, from the third file from the end on, that is none.
-
-        Unlike in RocketMQ, a unit that does not lie behind the one before it is none: a power loss
-        can leave the second half of a unit without its first. And a last file without a unit is
-        deleted; if that is so of all three, the end is in an older one.
-
-        Source: ConsumeQueue.recover.
-        """
-        files = self._files.files
-        start = max(0, len(files) - _FILES_RECOVERED)
-        end, behind = end_of_units(files[start:])
-        while start > 0 and end == files[start].file_from_offset:
-            start -= 1
-            end, behind = end_of_units(files[start : start + 1])
-        self.max_physic_offset = behind or -1
-        self.ends_in_doubt = ends_in_doubt(files, end)
+        """Find the end of extension and units; see `UnitQueue.recover`."""
         if self._ext is not None:
             self._ext.recover()
-        self._truncate(end)
-        self._confirmed = ConfirmedUnits()
-        self._confirmed.found_end = self._files.max_offset
-        self.confirmed_from = self.next_offset
+        super().recover()
 
-    def confirm(self, start: int, end: int) -> None:
-        """Expect that `dispatch` has met the records of all units between two physical offsets.
-
-        It was shown all of the log between them since `recover`.
-
-        Raises:
-            QueueGapError: there is a unit too many, or one that names the wrong place.
-        """
-        first, last = (end_of_units_below(self._files.files, CQ_UNIT, at) for at in (start, end))
-        self._confirmed.confirm(f"{self.topic}-{self.queue_id}", first, last, CQ_STORE_UNIT_SIZE)
-        self.confirmed_from = first // CQ_STORE_UNIT_SIZE
-
-    def units_below(self, physical_offset: int) -> Iterator[tuple[int, int, int]]:
-        """Yield the units of records below, the last one first: place, size, queue offset."""
-        end = end_of_units_below(self._files.files, CQ_UNIT, physical_offset)
-        for number in range(end // CQ_STORE_UNIT_SIZE - 1, self._first_offset - 1, -1):
-            offset, size, _ = self.unit(number)
-            if size == FILLER_SIZE:
-                return
-            yield offset, size, number
-
-    def _truncate(self, end: int) -> None:
-        self._assigned_offset = 0
-        self._files.truncate_dirty_files(end)
-        self.drop_empty_file()
-        self.next_offset = self._files.max_offset // CQ_STORE_UNIT_SIZE
+    def _end_at(self, index: int) -> None:
+        self.next_offset = index
+        self.max_physic_offset = -1
+        if index > self._first_index:
+            offset, size, _ = self.unit(index - 1)
+            self.max_physic_offset = offset + size if size != FILLER_SIZE else -1
         if self._ext is not None:
             self._truncate_ext(self._ext)
+
+    def _queue_offset_at(self, index: int) -> int:
+        return index
 
     def _truncate_ext(self, ext: ConsumeQueueExt) -> None:
         """Drop the extensions that no unit points at, always.
 
-        RocketMQ keeps most of them, and those behind the last unit are found by nobody.
+        RocketMQ keeps most of them, and nothing finds those after the last unit.
         """
         # Units that point there no longer have to be on disk before they could not any more.
         self._files.sync_all()
         for file in reversed(self._files.files):
-            codes = units_of(file, CQ_UNIT)["tags_code"]
+            codes = units_of(file, CQ_UNIT.columns)["tags_code"]
             addresses = np.flatnonzero(codes <= EXT_ADDRESS_MAX)
             if addresses.size:
                 ext.truncate_by_max_address(int(codes[addresses[-1]]))
                 return
         ext.destroy()
 
-    def drop_empty_file(self) -> None:
-        """Delete files without a unit, which RocketMQ would take for one with units."""
-        self._files.discard_prepared()
-        last = self._files.last
-        if last is not None and last.wrote_position == 0:
-            self._files.drop_last()
-
-    def truncate_dirty_logic_files(self, physical_offset: int) -> None:
-        """Drop the units of records at or behind `physical_offset`.
-
-        Source: ConsumeQueue.truncateDirtyLogicFiles.
-        """
-        end = end_of_units_below(self._files.files, CQ_UNIT, physical_offset)
-        self.max_physic_offset = -1
-        if end > max(0, self._files.min_offset):
-            offset, size, _ = self.unit(end // CQ_STORE_UNIT_SIZE - 1)
-            self.max_physic_offset = offset + size if size != FILLER_SIZE else -1
-        self._truncate(end)
+    # -- entering --------------------------------------------------------------------------------
 
     @property
-    def _first_offset(self) -> int:
-        return max(0, self._files.min_offset) // CQ_STORE_UNIT_SIZE
-
-    def ensure_room(self, count: int = 1) -> None:
-        """Make sure that the next `count` units, at most a file full, can be written.
-
-        Raises:
-            StoreFullError: no room for the next file.
-        """
-        files = self._files.files
-        last = files[-1] if files else None
-        if last is None or last.wrote_position == last.size:
-            last = self._files.last_or_create(self.next_offset * CQ_STORE_UNIT_SIZE)
-        if last.size - last.wrote_position < count * CQ_STORE_UNIT_SIZE:
-            self._files.reserve_next()
+    def _next_logic_offset(self) -> int:
+        # Also of a queue whose only file, an empty one, was deleted.
+        return self.next_offset * CQ_STORE_UNIT_SIZE
 
     def append(
         self, physical_offset: int, size: int, tags_code: int, store_timestamp_ms: int = 0
@@ -361,12 +276,6 @@ class ConsumeQueue:
             raise self._gap(queue_offset, offset)
         self._pre_blank(queue_offset)
 
-    def _gap(self, queue_offset: int, offset: int) -> QueueGapError:
-        return QueueGapError(
-            f"{self.topic}-{self.queue_id}: the record at {offset} is number"
-            f" {queue_offset}, the queue ends at {self.next_offset}"
-        )
-
     def _append_columns(
         self, offsets: Int64s, sizes: Int64s, tags_codes: Int64s, store_timestamps_ms: Int64s
     ) -> None:
@@ -381,7 +290,7 @@ class ConsumeQueue:
                 rows = zip(codes.tolist(), store_timestamps_ms[some].tolist(), strict=True)
                 codes = np.array([_extended(self._ext, *row) for row in rows], np.int64)
             count = some.stop - done
-            units: Units = np.ndarray(count, CQ_UNIT, last.buffer, last.wrote_position)
+            units: Units = np.ndarray(count, CQ_UNIT.columns, last.buffer, last.wrote_position)
             units["offset"] = offsets[some]
             units["size"] = sizes[some]
             units["tags_code"] = codes
@@ -398,11 +307,10 @@ class ConsumeQueue:
         It has left zeros in its place, or an address of an extension that is not this message's.
         Any other code stays: RocketMQ also puts times and addresses there.
         """
-        if not self._first_offset <= queue_offset < self.next_offset:
+        if not self._first_index <= queue_offset < self.next_offset:
             return
-        place = (offset, size)
         found = self.unit(queue_offset)
-        if found[:2] != place:
+        if found[:2] != (offset, size):
             # One further on is of a later life of the topic.
             if found[0] <= offset and found[1] != FILLER_SIZE:
                 raise self._gap(queue_offset, offset)
@@ -419,11 +327,7 @@ class ConsumeQueue:
                 return
         elif found[2] not in (0, tags_code & ~0xFFFFFFFF):
             return
-        file = self._file_of(queue_offset)
-        assert file is not None
-        position = queue_offset * CQ_STORE_UNIT_SIZE - file.file_from_offset
-        CQ_STORE_UNIT.pack_into(file.buffer, position, *place, tags_code)
-        file.flushed_position = min(file.flushed_position, position)
+        self._rewrite(queue_offset, offset, size, tags_code)
 
     def _repair_many(
         self,
@@ -436,7 +340,7 @@ class ConsumeQueue:
         """Look at all these rows at once, and again at those that differ."""
         self._confirmed.met(queue_offsets, self.next_offset)
         per_file = self._files.mapped_file_size // CQ_STORE_UNIT_SIZE
-        first = self._first_offset
+        first = self._first_index
         from_file, to_file = (
             max(0, (int(end) - first) // per_file)
             for end in (queue_offsets.min(), queue_offsets.max() + per_file)
@@ -444,7 +348,7 @@ class ConsumeQueue:
         columns = (offsets, sizes, tags_codes, queue_offsets, store_timestamps_ms)
         for file in self._files.files[from_file:to_file]:
             numbers = queue_offsets - file.file_from_offset // CQ_STORE_UNIT_SIZE
-            units = units_of(file, CQ_UNIT)
+            units = units_of(file, CQ_UNIT.columns)
             rows = np.flatnonzero((numbers >= 0) & (numbers < len(units)))
             units = units[numbers[rows]]
             differs = units["tags_code"] != tags_codes[rows]
@@ -461,8 +365,7 @@ class ConsumeQueue:
         fillers = CQ_STORE_UNIT.pack(0, FILLER_SIZE, 0) * count
         file.buffer[: len(fillers)] = fillers
         file.wrote_position = len(fillers)
-        self._min_logic_offset = logic_offset
-        self.next_offset = queue_offset
+        self.min_offset = self.next_offset = queue_offset
 
     def start_at(self, queue_offset: int) -> None:
         """Let an empty queue go on with this number: all its messages have left the commit log.
@@ -477,8 +380,9 @@ class ConsumeQueue:
         # One filler more, so that the number is in the files also where one of them ends.
         CQ_STORE_UNIT.pack_into(last.buffer, last.wrote_position, 0, FILLER_SIZE, 0)
         last.wrote_position += CQ_STORE_UNIT_SIZE
-        self.next_offset = queue_offset
-        self._min_logic_offset = queue_offset * CQ_STORE_UNIT_SIZE
+        self.min_offset = self.next_offset = queue_offset
+
+    # -- reading ---------------------------------------------------------------------------------
 
     def unit(self, queue_offset: int) -> tuple[int, int, int]:
         """Return (physical offset, size, tags code or address) of a unit that exists."""
@@ -494,8 +398,8 @@ class ConsumeQueue:
     def units(self, queue_offset: int, count_max: int) -> Iterator[tuple[int, int, int]]:
         """Yield at most `count_max` units from `queue_offset` on, only those of one file.
 
-        Physical offset, size, tags code. A code that `is_ext_address` is unknown: whoever filters
-        by tags has to let the message pass.
+        Physical offset, size, tags code. A code that `is_ext_address` is unknown: a filter by
+        tags has to let the message pass.
         """
         file = self._file_of(queue_offset)
         if file is None:
@@ -509,7 +413,7 @@ class ConsumeQueue:
         return ((offset, size, ext.tags_code(code)) for offset, size, code in units)
 
     def readable_end(self, physical_offset: int) -> int:
-        """Return the queue offset behind the last message whose record ends by then.
+        """Return the queue offset after the last message whose record ends by then.
 
         That is `next_offset` if all do, `min_offset` if none does.
         """
@@ -536,8 +440,8 @@ class ConsumeQueue:
         Lower bound: the first message stored at `timestamp_ms` or later, the end if there is none.
         Upper bound: the last one stored then or earlier, the first one if there is none.
 
-        `store_timestamp_of` tells when the record at a physical offset was stored, -1 if there is
-        none; the answer then is the first message. What lies below `min_physical_offset` counts as
+        `store_timestamp_of` returns when the record at a physical offset was stored, -1 if there is
+        none; the answer then is the first message. Records below `min_physical_offset` count as
         earlier than any time. `end` stands in for the end of the queue.
 
         Source: ConsumeQueue.getOffsetInQueueByTime, ConsumeQueueStore.getOffsetInQueueByTime.
@@ -556,22 +460,7 @@ class ConsumeQueue:
                 high = middle
         return max(self.min_offset, low - 1) if upper else low
 
-    def delete_expired_files(
-        self, min_physical_offset: int, *, now_ms: int = 0, interval_forcibly_ms: int = 60_000
-    ) -> int:
-        """Delete the oldest files all of whose messages have left the log; return how many.
-
-        Never the last one. `correct_min_offset` is to be called behind it.
-
-        Source: ConsumeQueue.deleteExpiredFile.
-        """
-        deleted = self._files.delete_expired_file_by_offset(
-            min_physical_offset,
-            lambda file: int(units_of(file, CQ_UNIT)["offset"][-1]),
-            now_ms=now_ms,
-            interval_forcibly_ms=interval_forcibly_ms,
-        )
-        return len(deleted)
+    # -- deleting --------------------------------------------------------------------------------
 
     def correct_min_offset(self, min_physical_offset: int) -> None:
         """Move `min_offset` up to the first message that the commit log still holds.
@@ -581,7 +470,7 @@ class ConsumeQueue:
 
         Source: ConsumeQueue.correctMinOffset.
         """
-        low, high = self._first_offset, self.next_offset
+        low, high = self._first_index, self.next_offset
         while low < high:
             middle = (low + high) // 2
             offset, size, _ = self.unit(middle)
@@ -589,24 +478,9 @@ class ConsumeQueue:
                 low = middle + 1
             else:
                 high = middle
-        self._min_logic_offset = low * CQ_STORE_UNIT_SIZE
+        self.min_offset = low
         if self._ext is not None and low < self.next_offset:
             self._ext.truncate_by_min_address(self.unit(low)[2])
-
-    def destroy(self) -> None:
-        """Delete all files and start at nothing."""
-        self._files.destroy()
-        if self._ext is not None:
-            self._ext.destroy()
-        self.max_physic_offset = -1
-        self.next_offset = self._assigned_offset = self.confirmed_from = 0
-        self._min_logic_offset = 0
-        self._confirmed = ConfirmedUnits()
-
-    def close(self) -> None:
-        """Unmap the files."""
-        for files in self.file_queues:
-            files.close()
 
 
 def _extended(ext: ConsumeQueueExt, tags_code: int, store_timestamp_ms: int) -> int:

@@ -75,7 +75,7 @@ class ConsumeQueueExt:
     def recover(self) -> None:
         """Find the end: walk the units of every file; the last one's end is the end.
 
-        A file whose walk stops early has lost the units behind that place, or was closed there.
+        A file whose walk stops early has lost the units after that place, or was closed there.
 
         Source: ConsumeQueueExt.recover.
         """
@@ -165,7 +165,7 @@ class ConsumeQueueExt:
         """Make the unit at `address`, the last one its queue refers to, the last one here.
 
         If it is lost, the next unit goes where no address can have led, into another file. Where
-        the whole last file is lost, an empty one takes its place: what lies before it is not.
+        the whole last file is lost, an empty one takes its place: the files before it are kept.
 
         Source: ConsumeQueueExt.truncateByMaxAddress.
         """
@@ -184,17 +184,17 @@ class ConsumeQueueExt:
             if self._files.files:
                 _close(self._files.create_next())
             else:
-                self._start_behind(offset)
+                self._start_after(offset)
         elif offset > self._files.max_offset:
             self.destroy()
-            self._start_behind(offset)
+            self._start_after(offset)
 
-    def _start_behind(self, offset: int) -> None:
+    def _start_after(self, offset: int) -> None:
         file_bytes = self._files.mapped_file_size
         self._start_offset = (offset // file_bytes + 1) * file_bytes
 
     def truncate_by_min_address(self, address: int) -> None:
-        """Delete the files in front of the one that holds `address`.
+        """Delete the files before the one that holds `address`.
 
         Source: ConsumeQueueExt.truncateByMinAddress.
         """
@@ -222,7 +222,7 @@ class ConsumeQueueExt:
 
 
 def _unit_bytes(file: MappedFile, position: int, end: int) -> int:
-    """Return the size of the unit at `position`, 0 if none lies between there and `end`."""
+    """Return the size of the unit at `position`, 0 if there is none between there and `end`."""
     if not 0 <= position <= end - EXT_UNIT_BYTES_MIN:
         return 0
     size = int(_SIZE.unpack_from(file.buffer, position)[0])

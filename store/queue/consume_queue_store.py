@@ -65,7 +65,7 @@ class ConsumeQueueStore:
         batch_mapped_file_size: of their files, rounded up to whole units.
         ext_directory: of the extensions; empty: new units have none.
         ext_mapped_file_size: of their files.
-        is_batch_topic: tells which topics have queues of batches (attribute queue.type=BatchCQ).
+        is_batch_topic: says which topics have queues of batches (attribute queue.type=BatchCQ).
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class ConsumeQueueStore:
         return queue if queue.dispatch(request, may_start_late=may_start_late) else None
 
     def truncate_dirty(self, physical_offset: int) -> None:
-        """Drop the units of records at or behind `physical_offset` everywhere."""
+        """Drop the units of records at or after `physical_offset` everywhere."""
         for queue in self._queues.values():
             queue.truncate_dirty_logic_files(physical_offset)
 
@@ -298,9 +298,9 @@ class ConsumeQueueStore:
         _log.info("deleted queue %d of topic %s", queue_id, topic)
 
     def numbers_left(self, min_physical_offset: int) -> dict[tuple[str, int], int]:
-        """Return the number behind the last message of each queue that has left the commit log.
+        """Return the number after the last message of each queue that has left the commit log.
 
-        Not of queues of batches. Numbers of units that name records behind the log's end were
+        Not of queues of batches. Numbers of units that name records past the log's end were
         never given away for good: they do not count.
         """
         numbers = {}

@@ -2,34 +2,45 @@
 
 A unit begins with the physical offset of a record, and its size.
 
-    | files of units |  below  |  at or behind `physical_offset`  |  at or behind the log's end  |
-                               ^ end_of_units_below               ^ the same of that end
+    | files of units |  below  |  at or after `physical_offset`  |  at or after the log's end  |
+                               ^ end_of_units_below              ^ the same of that end
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.wire.store_layout import CQ_STORE_UNIT_SIZE, FILLER_SIZE
+from tandem.wire.store_layout import FILLER_SIZE
 
 if TYPE_CHECKING:
+    import struct
     from collections.abc import Callable, Sequence
 
     from store.files.mapped_file import MappedFile
 
 Int64s: TypeAlias = NDArray[np.int64]
+Bools: TypeAlias = NDArray[np.bool_]
 Units: TypeAlias = NDArray[Any]
-"""Units as they lie in the file, by the names of their type."""
+"""Units as they are in the file, by the names of their type."""
+
+Ends: TypeAlias = tuple[int, ...]
+"""Where a unit ends: its record in the log and, where units hold several messages, its last one."""
 
 
-CQ_UNIT: Final = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
-assert CQ_UNIT.itemsize == CQ_STORE_UNIT_SIZE
+class UnitKind(NamedTuple):
+    """What the units of a kind of queue look like."""
 
-_PHYSICAL_OFFSET_MAX: Final = (1 << 63) - FILLER_SIZE - 1
-"""No record lies behind this: its end would not fit 64 bits."""
+    layout: struct.Struct
+    columns: np.dtype[np.void]
+    """The same as `layout`; the first two fields are `offset` and `size`."""
+    examine: Callable[[Units, Ends], tuple[Bools, tuple[Int64s, ...]]]
+    """(places, ends of the unit before them) -> which of them hold no unit, ends of all."""
+    before_all: Ends
+    """The ends of what is before the first unit."""
+
 
 _RECOVERED_AT_ONCE: Final = 1 << 14
 """How many units recovery looks at in one go: the rest of most last files is empty."""
@@ -46,27 +57,27 @@ class QueueGapError(Exception):
     """
 
 
-def units_of(file: MappedFile, unit: np.dtype[np.void]) -> Units:
-    """Return the units written to `file` as they lie there. Do not keep: it keeps the mapping."""
-    return np.ndarray(file.wrote_position // unit.itemsize, unit, file.buffer)
+def units_of(file: MappedFile, columns: np.dtype[np.void]) -> Units:
+    """Return the units written to `file` as they are there. Do not keep: it keeps the mapping."""
+    return np.ndarray(file.wrote_position // columns.itemsize, columns, file.buffer)
 
 
 def end_of_units_below(
-    files: Sequence[MappedFile], unit: np.dtype[np.void], physical_offset: int
+    files: Sequence[MappedFile], columns: np.dtype[np.void], physical_offset: int
 ) -> int:
-    """Return the logic offset behind the last unit of a record below `physical_offset`.
+    """Return the logic offset after the last unit of a record below `physical_offset`.
 
     Fillers are below everything, zeros nowhere. The start of the first file if there is none, 0
     without files.
     """
     for file in reversed(files):
-        units = units_of(file, unit)
+        units = units_of(file, columns)
         sizes = units["size"].astype(np.int64)
         below = (units["offset"] <= physical_offset - sizes) | (sizes == FILLER_SIZE)
         below &= sizes > 0
         kept = np.flatnonzero(below)
         if kept.size:
-            return file.file_from_offset + (int(kept[-1]) + 1) * unit.itemsize
+            return file.file_from_offset + (int(kept[-1]) + 1) * columns.itemsize
     return files[0].file_from_offset if files else 0
 
 
@@ -93,49 +104,51 @@ def first_not_below(low: int, high: int, is_below: Callable[[int], bool]) -> int
     return low
 
 
-def end_of_units(files: Sequence[MappedFile]) -> tuple[int, int]:
-    """Return where the units of an ordinary queue end, and where their last record does."""
-    end = behind = 0
+def end_of_units(files: Sequence[MappedFile], kind: UnitKind) -> int:
+    """Return the logic offset where the units end that follow one another from the first file."""
+    end, ends = 0, kind.before_all
     for file in files:
-        count, behind = _valid_units(file, behind)
-        end = file.file_from_offset + count * CQ_STORE_UNIT_SIZE
+        count, ends = _valid_units(file, kind, ends)
+        end = file.file_from_offset + count * kind.columns.itemsize
         if end < file.file_from_offset + file.size:
             break
-    return end, behind
+    return end
 
 
-def _valid_units(file: MappedFile, behind: int) -> tuple[int, int]:
-    """Return how many units at the head of `file` are some, and where the last record ends.
+def _valid_units(file: MappedFile, kind: UnitKind, before: Ends) -> tuple[int, Ends]:
+    """Return how many places at the head of `file` hold units, and where the last one ends.
 
-    `behind` is where the record before them ends. Fillers come before any record.
+    `before` is where the unit before them ends.
     """
-    units = units_of(file, CQ_UNIT)
+    units = units_of(file, kind.columns)
     for start in range(0, len(units), _RECOVERED_AT_ONCE):
         some = units[start : start + _RECOVERED_AT_ONCE]
-        offsets, sizes = some["offset"].astype(np.int64), some["size"].astype(np.int64)
-        is_filler = sizes == FILLER_SIZE
-        ends = np.where(is_filler, offsets, offsets + sizes)
-        bad = (sizes <= 0) | (offsets < np.concatenate(([behind], ends[:-1])))
-        bad |= (is_filler & (offsets != 0)) | (offsets > _PHYSICAL_OFFSET_MAX)
+        bad, ends = kind.examine(some, before)
         count = int(np.argmax(bad)) if bad.any() else len(some)
         if count:
-            behind = int(ends[count - 1])
+            before = tuple(int(column[count - 1]) for column in ends)
         if count < len(some):
-            return start + count, behind
-    return len(units), behind
+            return start + count, before
+    return len(units), before
+
+
+def begins_before(starts: Int64s, ends: Int64s, end_before: int) -> Bools:
+    """Say which of these begin before the one before them ends, the first one `end_before`."""
+    early: Bools = starts < np.concatenate(([end_before], ends[:-1]))
+    return early
 
 
 def ends_in_doubt(files: Sequence[MappedFile], end: int) -> bool:
     """Say whether more units than those up to the logic offset `end` may have been in these files.
 
-    There are bytes behind it that are no units, or there is no place where such could be seen.
+    There are bytes after it that are no units, or there is no place where such could be seen.
     """
     if not files or end == files[-1].file_from_offset + files[-1].size:
         return bool(files)
-    behind = [(file, max(0, end - file.file_from_offset)) for file in files]
+    after = [(file, max(0, end - file.file_from_offset)) for file in files]
     return any(
         file.last_used_position(position) > position
-        for file, position in behind
+        for file, position in after
         if position < file.size
     )
 
@@ -147,18 +160,18 @@ class ConfirmedUnits:
     own, and the records of the log that belong in the queue are all there.
     """
 
-    def __init__(self) -> None:
-        self.found_end = 0
-        """Logic offset behind the last unit that was found on disk."""
+    def __init__(self, found_end: int = 0) -> None:
+        self.found_end = found_end
+        """Logic offset after the last unit that was found on disk."""
         self.count = 0
         self.lacks_units = False
         """Whether there was a record that the queue should know, and does not."""
 
     def met(self, queue_offsets: Int64s, next_offset: int) -> None:
-        """Take note of records that lie in front of the end of the last one the queue knows.
+        """Take note of records before the end of the last one that the queue knows.
 
-        Numbers that the queue has not got to are those of an earlier life of its topic, if they
-        begin at 0 again behind that. Otherwise their units are missing.
+        Numbers that the queue has not got to are those of an earlier life of its topic, if the
+        numbers begin at 0 again after them. Otherwise their units are missing.
         """
         starts = np.flatnonzero(queue_offsets == 0)
         if starts.size:
@@ -173,7 +186,7 @@ class ConfirmedUnits:
             QueueGapError: they were not, or others were.
         """
         if self.lacks_units:
-            raise QueueGapError(f"{name}: its last unit lies behind records that it does not know")
+            raise QueueGapError(f"{name}: its last unit is after records that it does not know")
         expected = max(0, min(end, self.found_end) - start) // unit_bytes
         if expected != self.count:
             raise QueueGapError(

@@ -85,17 +85,6 @@ def test_many_units_at_once_are_the_same_as_one_by_one(runs: list[int]) -> None:
     assert (many.next_offset, many.max_physic_offset) == (one.next_offset, one.max_physic_offset)
 
 
-@pytest.mark.parametrize("count", [0, 1, 9, 10, 11, 35, 40])
-def test_recovery_finds_every_unit_again(count: int) -> None:
-    """ConsumeQueue.recover begins at the third file from the end."""
-    disk = SimulatedDisk()
-    a_queue(disk, count)
-    queue = recovered(disk)
-    assert units_of(queue) == [unit(n) for n in range(count)]
-    assert queue.max_physic_offset == (unit(count - 1)[0] + 100 if count else -1)
-    assert all(not file.zero_from(file.wrote_position) for file in queue.files.files)
-
-
 @pytest.mark.parametrize(
     ("at", "torn"),
     [
@@ -115,42 +104,6 @@ def test_a_torn_unit_is_the_end_of_the_queue(at: int, torn: bytes) -> None:
     queue = recovered(disk)
     assert units_of(queue) == [unit(n) for n in range(12)]
     assert bytes(file.buffer[40:]) == bytes(160)
-
-
-def test_a_last_file_without_a_unit_is_deleted() -> None:
-    """5.3.3 takes its first 20 zeros for a unit, or fails to load."""
-    disk = SimulatedDisk()
-    a_queue(disk, 10)
-    disk.create(f"{DIRECTORY}/{200:020d}", SIZE)
-    queue = recovered(disk)
-    assert queue.next_offset == 10
-    assert disk.list_files(DIRECTORY) == [(f"{0:020d}", SIZE)]
-
-
-@pytest.mark.parametrize("lost_from", [0, 3, 10, 17, 20, 40])
-def test_an_end_in_front_of_the_last_three_files_is_found(lost_from: int) -> None:
-    """Otherwise the queue would know no record, and all of it be entered again."""
-    disk = SimulatedDisk()
-    queue = a_queue(disk, 60)
-    for file in queue.files.files[lost_from // 10 :]:
-        start = max(0, lost_from * 20 - file.file_from_offset)
-        file.buffer[start:] = bytes(SIZE - start)
-    again = recovered(disk)
-    assert units_of(again) == [unit(n) for n in range(lost_from)]
-    assert again.max_physic_offset == (unit(lost_from - 1)[0] + 100 if lost_from else -1)
-
-
-@pytest.mark.parametrize("keep", [0, 1, 9, 10, 11, 25])
-def test_units_of_records_behind_the_end_of_the_log_are_dropped(keep: int) -> None:
-    """ConsumeQueue.truncateDirtyLogicFiles."""
-    disk = SimulatedDisk()
-    queue = a_queue(disk, 25)
-    for end in (unit(keep)[0], unit(keep)[0] - 299 if keep else 0):
-        queue.truncate_dirty_logic_files(end)
-        assert units_of(queue) == [unit(n) for n in range(keep)]
-        assert queue.max_physic_offset == (unit(keep - 1)[0] + 100 if keep else -1)
-    assert len(disk.list_files(DIRECTORY)) == -(-keep // 10)
-    assert units_of(recovered(disk)) == [unit(n) for n in range(keep)]
 
 
 def test_records_are_entered_once() -> None:
@@ -495,12 +448,6 @@ def test_recovery_of_a_large_queue_finds_the_one_bad_unit() -> None:
         assert again.max_physic_offset == (bad - 1) * 400 + 100
 
 
-def test_an_empty_queue_has_nothing_to_correct() -> None:
-    queue = a_queue()
-    queue.correct_min_offset(10**9)
-    assert queue.min_offset == 0
-
-
 def test_units_are_read_from_one_file_at_a_time() -> None:
     queue = a_queue(count=25)
     assert list(queue.units(0, 100)) == [unit(n) for n in range(10)]
@@ -508,12 +455,3 @@ def test_units_are_read_from_one_file_at_a_time() -> None:
     assert list(queue.units(20, 100)) == [unit(n) for n in range(20, 25)]
     assert list(queue.units(25, 1)) == []
     assert list(queue.units(30, 1)) == []
-
-
-def test_a_destroyed_queue_starts_at_nothing() -> None:
-    disk = SimulatedDisk()
-    queue = a_queue(disk, 25)
-    queue.destroy()
-    assert disk.list_files(DIRECTORY) == []
-    assert (queue.next_offset, queue.min_offset, queue.max_physic_offset) == (0, 0, -1)
-    assert queue.dispatch(a_request(0))

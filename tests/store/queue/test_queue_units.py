@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from store.files.mapped_file import MappedFile
+from store.queue.consume_queue import CQ_UNIT
 from store.queue.queue_units import (
-    CQ_UNIT,
     ConfirmedUnits,
     QueueGapError,
     end_of_units,
@@ -36,7 +36,7 @@ def files_with(*units: tuple[int, int]) -> list[MappedFile]:
 def test_units_are_columns_of_what_is_written() -> None:
     (file,) = files_with((0, 100), (100, 50))
     file.wrote_position = 40
-    units = units_of(file, CQ_UNIT)
+    units = units_of(file, CQ_UNIT.columns)
     assert units["offset"].tolist() == [0, 100]
     assert units["size"].tolist() == [100, 50]
 
@@ -44,34 +44,35 @@ def test_units_are_columns_of_what_is_written() -> None:
 @pytest.mark.parametrize(
     ("units", "end"),
     [
-        ([], (0, 0)),
-        ([(0, 100), (100, 50)], (40, 150)),
-        ([(0, FILLER_SIZE), (300, 50)], (40, 350)),
-        ([(0, 100), (99, 50)], (20, 100)),
-        ([(0, 100), (-1, 50)], (20, 100)),
-        ([(0, 100), (1 << 62, 50), ((1 << 63) - 50, 90)], (40, (1 << 62) + 50)),
-        ([(10 * n, 10) for n in range(7)], (140, 70)),
+        ([], 0),
+        ([(0, 100), (100, 50)], 40),
+        ([(0, FILLER_SIZE), (300, 50)], 40),
+        ([(0, 100), (99, 50)], 20),
+        ([(0, 100), (-1, 50)], 20),
+        ([(0, 100), (1 << 62, 50), ((1 << 63) - 50, 90)], 40),
+        ([(10 * n, 10) for n in range(7)], 140),
+        ([*((10 * n, 10) for n in range(5)), (49, 10)], 100),
     ],
 )
-def test_units_end_where_one_does_not_lie_behind_the_one_before(
-    units: list[tuple[int, int]], end: tuple[int, int]
+def test_units_end_where_one_does_not_follow_the_one_before(
+    units: list[tuple[int, int]], end: int
 ) -> None:
-    assert end_of_units(files_with(*units)) == end
+    assert end_of_units(files_with(*units), CQ_UNIT) == end
 
 
 @pytest.mark.parametrize(
     ("offset", "end"), [(0, 20), (9, 20), (10, 40), (30, 80), (31, 80), (1 << 60, 140)]
 )
-def test_fillers_and_older_records_lie_below(offset: int, end: int) -> None:
+def test_fillers_and_older_records_are_below(offset: int, end: int) -> None:
     files = files_with((0, FILLER_SIZE), *((10 * n, 10) for n in range(6)))
     files[-1].wrote_position = 40
-    assert end_of_units_below(files, CQ_UNIT, offset) == end
+    assert end_of_units_below(files, CQ_UNIT.columns, offset) == end
 
 
-def test_nothing_lies_below_the_first_unit_of_all() -> None:
+def test_nothing_is_below_the_first_unit_of_all() -> None:
     files = files_with(*((10 * n, 10) for n in range(10)))
-    assert end_of_units_below(files[1:], CQ_UNIT, 50) == 100
-    assert end_of_units_below([], CQ_UNIT, 50) == 0
+    assert end_of_units_below(files[1:], CQ_UNIT.columns, 50) == 100
+    assert end_of_units_below([], CQ_UNIT.columns, 50) == 0
 
 
 @pytest.mark.parametrize("count", [2, 4])
