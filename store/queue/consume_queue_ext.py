@@ -176,7 +176,8 @@ class ConsumeQueueExt:
         if file is not None:
             position = offset - file.file_from_offset
             size = _unit_bytes(file, position, file.wrote_position)
-            if size:
+            # The next recovery has to get there as well: units after a hole are lost with it.
+            if size and position < _end_of_units(file):
                 self._truncate(offset + size)
             elif file is self._files.last and not file.is_full:
                 _close(file)

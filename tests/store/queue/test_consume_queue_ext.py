@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from store.log.log_end import DispatchRequest
@@ -143,6 +143,11 @@ def test_an_address_that_leads_nowhere_is_no_unit(address: int) -> None:
     assert ext.tags_code(address) == address
 
 
+AFTER_A_HOLE = bytes(147) + b"\x14" + bytes(152)
+"""A unit at 146, but none at 100, where its file begins."""
+
+
+@example(AFTER_A_HOLE, 146)
 @given(st.binary(min_size=300, max_size=300), st.integers(0, 310))
 def test_no_bytes_stop_or_mislead_it(content: bytes, offset: int) -> None:
     """Recovery ends, is idempotent, and every unit found lies in its file."""
