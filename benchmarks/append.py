@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, TypeVar
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from store import FlushDiskType, MessageStore, PutBatch, PutMessage, StoreConfig
-from store.machine.disk import RealDisk
+from store.machine.real_disk import RealDisk
 from store.machine.tcp_network import TCPNetwork
 from tandem.wire.message import Host, Message, encode_batch_body
 

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.append import touch
 from store.files.store_checkpoint import StoreCheckpoint
 from store.index.index_service import IndexService
-from store.machine.disk import RealDisk
+from store.machine.real_disk import RealDisk
 from tandem.wire.message import Host, MessageExt, encode_record
 from tandem.wire.record_keys import hash_keys
 from tandem.wire.record_scan import RecordColumns, scan_records

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from store import FlushDiskType, MessageStore, PutBatch, StoreConfig
 from store.index.index_service import IndexService
-from store.machine.disk import RealDisk
+from store.machine.real_disk import RealDisk
 from store.machine.tcp_network import TCPNetwork
 from store.services.reput_message_service import ReputMessageService
 from tandem.wire import record_scan

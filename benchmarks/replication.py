@@ -63,7 +63,7 @@ from ha.fenced.epoch_file import EpochFile
 from ha.fenced.replica_follower import ReplicaFollower
 from ha.fenced.replica_server import ReplicaServer
 from store import MessageStore, PutBatch, StoreConfig
-from store.machine.disk import RealDisk
+from store.machine.real_disk import RealDisk
 from store.machine.tcp_network import TCPNetwork
 from tandem.drill.fault_proxy import FaultProxy, FlowRule, ProxiedPair
 from tandem.wire.message import Host, Message, encode_batch_body

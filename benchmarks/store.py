@@ -46,7 +46,7 @@ from benchmarks import index as index_bench
 from benchmarks.append import BATCH, BODY, BORN_HOST, copy_rate, touch
 from benchmarks.verify import read_all, verify
 from store import FlushDiskType, MessageStore, PutBatch, PutMessage, StoreConfig
-from store.machine.disk import RealDisk
+from store.machine.real_disk import RealDisk
 from store.machine.tcp_network import TCPNetwork
 from store.services.reput_message_service import INDEX_SLICE_BYTES, ReputMessageService
 from tandem.wire.crc import raw_crc32

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from store.machine.disk import RealDisk
 from store.machine.errors import StoreError
+from store.machine.real_disk import RealDisk
 from store.repair import RepairRequest, repair_store
 
 if TYPE_CHECKING:

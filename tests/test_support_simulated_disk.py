@@ -7,8 +7,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from store.machine.disk import DiskSpace, RealDisk
+from store.machine.disk import DiskSpace
 from store.machine.errors import StoreFullError
+from store.machine.real_disk import RealDisk
 from tests.support.contracts import DISK_CONTRACTS, check_disk, lock_is_exclusive_and_comes_back
 from tests.support.simulated_disk import PAGE_BYTES, SECTOR_BYTES, SimulatedDisk
 

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
-from store.machine.disk import Disk, RealDisk
+from store.machine.disk import Disk
 from store.machine.network import Network
+from store.machine.real_disk import RealDisk
 from store.machine.tcp_network import TCPNetwork
 
 BOOT_ID_FILE: Final = Path("/proc/sys/kernel/random/boot_id")

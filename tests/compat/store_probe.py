@@ -16,8 +16,8 @@ import msgspec
 import trio
 
 from store import MessageStore, PutBatch, PutMessage, StoreConfig
-from store.machine.disk import RealDisk
 from store.machine.errors import StoreError
+from store.machine.real_disk import RealDisk
 from tandem.wire.message import Host, MessageExt, decode_message, decode_messages
 from tests.compat.probe import Loaded, Seen, SeenMessage, SeenQueue
 from tests.store.store_world import log_messages

@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from ha.fenced.epoch_file import EpochFile
-from store.machine.disk import RealDisk
+from store.machine.real_disk import RealDisk
 from tandem.wire.message_properties import encode_properties
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from store.machine.disk import RealDisk
+from store.machine.real_disk import RealDisk
 from tests.compat.conftest import RunJava
 from tests.store.store_world import check_store, open_store
 

@@ -17,7 +17,8 @@ import pytest
 from store import PutBatch, PutMessage, PutMessageStatus, StoreFullError
 from store.delayed.schedule_message_service import delay_rewrite
 from store.log.message_encoder import inner_batch
-from store.machine.disk import RealDisk, RealFile
+from store.machine.real_disk import RealDisk
+from store.machine.real_file import RealFile
 from store.queue.consume_queue_store import is_queued
 from tandem.wire.delay_level import DelayLevels
 from tandem.wire.message import (

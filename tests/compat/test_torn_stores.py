@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from store.log.log_end import next_records
-from store.machine.disk import RealDisk
+from store.machine.real_disk import RealDisk
 from tandem.wire.message import BLANK_MAGIC_CODE
 from tandem.wire.record_scan import RecordColumns
 from tandem.wire.store_layout import CQ_STORE_UNIT_SIZE

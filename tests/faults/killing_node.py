@@ -24,8 +24,8 @@ from ha.fenced.replica_server import ReplicaServer
 from node.__main__ import main
 from node.config.node_config import load_config
 from node.remoting.connection import Outbox
-from store.machine.disk import DiskFile, RealDisk, RealFile
 from store.machine.machine import Machine, this_machine
+from store.machine.real_disk import RealDisk
 from store.messages.put_message import MessagePuts
 from store.queue.consume_queue import ConsumeQueue
 from store.recovery.truncation import TRUNCATION_FILE
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from ha.fenced.events import HAEvent
+    from store.machine.disk import DiskFile
+    from store.machine.real_file import RealFile
     from tandem.coordinator.interface import Compare, Delete, Put, TransactionResult
 
 POINTS: Final = {

@@ -20,7 +20,7 @@ from typing import NoReturn
 import trio
 
 from store import FlushDiskType, PutBatch, PutMessageStatus
-from store.machine.disk import RealDisk
+from store.machine.real_disk import RealDisk
 from store.message_store import MessageStore
 from tests.store.store_world import Clock, a_batch, a_message, open_store
 

@@ -16,7 +16,7 @@ import trio
 
 import tandem
 from store import DiskFailedError, PutMessageStatus, StoreFullError
-from store.machine.disk import RealDisk
+from store.machine.real_disk import RealDisk
 from tandem.client import BrokerError, PullStatus
 from tests.store.store_world import a_batch, a_message, check_store, number_of, open_store, put
 from tests.support.paths import ROOT

@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from store.__main__ import main, move
-from store.machine.disk import RealDisk
+from store.machine.real_disk import RealDisk
 from tests.store.store_world import COMMIT_LOG_BYTES, CONSUME_QUEUE_BYTES, open_store, put_many
 
 

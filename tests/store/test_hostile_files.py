@@ -17,7 +17,7 @@ import pytest
 
 from store import MessageStore, StoreError
 from store.delayed.delay_offset_table import DelayOffsetTable
-from store.machine.disk import RealDisk
+from store.machine.real_disk import RealDisk
 from store.machine.table_file import TableFile
 from tests.store.mutations_of_files import (
     Specimen,

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from store.__main__ import move
-from store.machine.disk import RealDisk
 from store.machine.errors import CorruptLogError, StoreLockedError
+from store.machine.real_disk import RealDisk
 from store.repair import RepairRequest, RepairResult, repair_store
 from tandem.wire.store_layout import CQ_STORE_UNIT
 from tests.store.store_world import (
@@ -186,7 +186,7 @@ def test_everything_can_be_cut_and_the_log_goes_on_where_it_began(tmp_path: Path
 def test_a_store_that_is_open_is_refused(tmp_path: Path) -> None:
     a_store(tmp_path)
     code = (
-        "from store.machine.disk import RealDisk; import sys; RealDisk().lock(sys.argv[1]);"
+        "from store.machine.real_disk import RealDisk; import sys; RealDisk().lock(sys.argv[1]);"
         "print(1, flush=True); input()"
     )
     with subprocess.Popen(

@@ -13,7 +13,7 @@ from store import MessageStore, PutBatch, PutMessage
 from store.files.store_checkpoint import StoreCheckpoint
 from store.log.commit_log import CommitLog
 from store.log.log_end import DispatchRequest, read_record
-from store.machine.disk import RealDisk
+from store.machine.real_disk import RealDisk
 from store.results import PutMessageResult
 from tandem.wire.message import Host, MessageExt
 from tandem.wire.property_crc import property_crc_agrees, property_crc_fault

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from node.tables.consumer_offset_table import COMMITS_PER_VERSION, ConsumerOffsetTable
-from store.machine.disk import RealDisk
 from store.machine.errors import TableFileError
+from store.machine.real_disk import RealDisk
 from store.machine.table_file import TableFile
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.request_headers import ConsumerOffsetTableBody, DataVersion

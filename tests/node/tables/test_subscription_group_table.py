@@ -20,8 +20,8 @@ from node.tables.subscription_group_table import (
     SubscriptionGroupTable,
     group_complaint,
 )
-from store.machine.disk import RealDisk
 from store.machine.errors import StoreFullError, TableFileError
+from store.machine.real_disk import RealDisk
 from store.machine.table_file import TableFile
 from tandem.wire.request_headers import DataVersion
 from tests.support.paths import GOLDEN

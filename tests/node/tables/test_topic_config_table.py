@@ -8,8 +8,8 @@ import pytest
 
 from node.errors import RequestError
 from node.tables.topic_config_table import TopicConfigTable, system_topics, topic_complaint
-from store.machine.disk import RealDisk
 from store.machine.errors import StoreFullError, TableFileError
+from store.machine.real_disk import RealDisk
 from store.machine.table_file import TableFile
 from tandem.wire.request_headers import DataVersion, TopicConfig, TopicConfigSerializeWrapper
 from tandem.wire.response_code import ResponseCode

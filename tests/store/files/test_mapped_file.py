@@ -7,7 +7,7 @@ import pytest
 
 from store.files.mapped_file import OS_PAGE_SIZE, MappedFile
 from store.files.transient_store_pool import TransientStorePool
-from store.machine.disk import RealDisk
+from store.machine.real_disk import RealDisk
 from tests.store.step_disk import Interrupted, StepDisk, die_at
 from tests.support.simulated_disk import SimulatedDisk
 

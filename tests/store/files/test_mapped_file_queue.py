@@ -13,8 +13,8 @@ from trio.testing import MockClock
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.transient_store_pool import TransientStorePool
-from store.machine.disk import RealDisk
 from store.machine.errors import CorruptLogError, StoreError, StoreFullError
+from store.machine.real_disk import RealDisk
 from tests.store.step_disk import Interrupted, StepDisk, die_at
 from tests.support.simulated_disk import SimulatedDisk
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from store.files.transient_store_pool import TransientStorePool
-from store.machine.disk import RealDisk
 from store.machine.errors import StoreFullError
+from store.machine.real_disk import RealDisk
 from tests.support.simulated_disk import SimulatedDisk
 
 SIZE = 4096

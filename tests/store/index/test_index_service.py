@@ -890,7 +890,7 @@ def test_destroy_leaves_nothing_and_the_index_can_start_again() -> None:
 
 
 def test_real_files_are_written_and_read(tmp_path: Path) -> None:
-    from store.machine.disk import RealDisk  # noqa: PLC0415
+    from store.machine.real_disk import RealDisk  # noqa: PLC0415
 
     disk = RealDisk()
     world = World()

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from store.machine.disk import RealDisk
 from store.machine.errors import TableFileError
+from store.machine.real_disk import RealDisk
 from store.machine.table_file import TableFile, encode_table, next_version
 from tandem.wire.request_headers import (
     ConsumerOffsetTableBody,

@@ -10,8 +10,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from store.log.log_end import DispatchRequest
-from store.machine.disk import RealDisk
 from store.machine.errors import CorruptLogError
+from store.machine.real_disk import RealDisk
 from store.queue.consume_queue import ConsumeQueue
 from store.queue.consume_queue_ext import ConsumeQueueExt, CqExtUnit
 from tandem.wire.store_layout import (

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from store.log.log_end import DispatchRequest
-from store.machine.disk import Disk, RealDisk
+from store.machine.disk import Disk
 from store.machine.errors import CorruptLogError
+from store.machine.real_disk import RealDisk
 from store.queue.batch_consume_queue import BatchConsumeQueue
 from store.queue.consume_queue import ConsumeQueue
 from store.queue.consume_queue_store import ConsumeQueueStore, is_queued

@@ -15,7 +15,8 @@ from store import (
 )
 from store.files.store_checkpoint import StoreCheckpoint
 from store.log.commit_log import CommitLog
-from store.machine.disk import Disk, RealDisk
+from store.machine.disk import Disk
+from store.machine.real_disk import RealDisk
 from store.queue.batch_consume_queue import BatchConsumeQueue
 from store.queue.consume_queue_store import ConsumeQueueStore
 from store.recovery import store_recovery

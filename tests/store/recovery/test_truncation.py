@@ -8,7 +8,6 @@ import pytest
 
 from store import MessageStore
 from store.log.message_encoder import inner_batch
-from store.machine.disk import RealDisk
 from store.machine.errors import (
     CorruptLogError,
     DiskFailedError,
@@ -16,6 +15,7 @@ from store.machine.errors import (
     StoreFullError,
     StoreLockedError,
 )
+from store.machine.real_disk import RealDisk
 from store.recovery.truncation import (
     CutOff,
     TruncationIntent,

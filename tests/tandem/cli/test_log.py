@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from store.machine.disk import RealDisk
+from store.machine.real_disk import RealDisk
 from tandem.cli import app
 from tandem.wire.message import Message, encode_batch_body
 from tests.store.store_world import open_store

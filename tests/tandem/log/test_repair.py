@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from store.machine.disk import RealDisk
+from store.machine.real_disk import RealDisk
 from tandem.log.errors import BadRequestError, RepairError
 from tandem.log.index_file import IndexSettings
 from tandem.log.repair import RepairPlan, RepairResult, plan_repair, write_repair

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from store.machine.disk import RealDisk
+from store.machine.real_disk import RealDisk
 from tandem.log.errors import NotAStoreError, UnreadableFileError
 from tandem.log.store_directory import is_locked, open_store_directory
 from tests.store.store_world import open_store

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from store.machine.disk import RealDisk
+from store.machine.real_disk import RealDisk
 from tandem.log import log_scan, verify
 from tandem.log.dump import dump_records
 from tandem.log.errors import BadRequestError

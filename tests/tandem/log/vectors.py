@@ -4,7 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from store.machine.disk import RealDisk
+from store.machine.real_disk import RealDisk
 from tests.store.store_world import open_store, put_many
 from tests.support.paths import GOLDEN
 

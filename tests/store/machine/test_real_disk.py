@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-import trio
 
-import store.machine.disk
+import store.machine.real_disk
 from store import CorruptLogError, DiskFailedError, StoreFullError, StoreLockedError
-from store.machine.disk import READ_BYTES_MAX, DiskSpace, RealDisk
+from store.machine.disk import DiskSpace
+from store.machine.real_disk import READ_BYTES_MAX, RealDisk
 
 SIZE = 8192
 
@@ -66,21 +66,6 @@ def test_a_small_file_that_cannot_be_written_leaves_the_old_one(
         assert os.listdir(tmp_path) == ["f"]  # noqa: PTH208 - hidden names too
 
 
-def test_what_a_crash_left_of_a_new_file_is_not_shown_and_overwritten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where files cannot be made without a name."""
-    monkeypatch.setattr(store.machine.disk, "_O_TMPFILE", 0)
-    (tmp_path / "f.tmp").write_bytes(b"half")
-    (tmp_path / "g.tmp").write_bytes(b"half")
-    disk = RealDisk()
-    assert disk.list_files(str(tmp_path)) == []
-    disk.create(f"{tmp_path}/f", SIZE).close()
-    disk.replace(f"{tmp_path}/g", b"whole")
-    assert disk.list_files(str(tmp_path)) == [("f", SIZE), ("g", 5)]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["f", "g"]
-
-
 def test_blocks_are_allocated_when_a_file_is_made_and_when_it_is_opened(tmp_path: Path) -> None:
     """A hole in a mapping on a full disk ends in SIGBUS, which nobody can catch."""
     disk = RealDisk()
@@ -110,7 +95,7 @@ def test_a_file_without_room_for_its_holes_does_not_open(
 
 LOCKER = """
 import sys
-from store.machine.disk import RealDisk
+from store.machine.real_disk import RealDisk
 from store.machine.errors import StoreLockedError
 try:
     release = RealDisk().lock(sys.argv[1])
@@ -206,21 +191,6 @@ def test_a_read_only_file_needs_no_right_to_write(
     assert (tmp_path / "sparse").stat().st_blocks == 0
 
 
-def test_a_write_that_comes_in_pieces_is_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real_pwrite = os.pwrite
-    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real_pwrite(fd, data[:1000], at))
-    file = RealDisk().create(f"{tmp_path}/f", SIZE)
-    data = bytes(range(256)) * 16
-    file.write(100, memoryview(data))
-    assert file.buffer[:4300] == bytes(100) + data + bytes(104)
-    monkeypatch.setattr(os, "pwrite", failing(errno.EIO))
-    with pytest.raises(OSError, match=f"Input/output error: '{tmp_path}/f'"):
-        file.write(0, memoryview(b"y"))
-    file.close()
-
-
 def locked_kib() -> int:
     """How much memory of this process is locked."""
     status = Path("/proc/self/status").read_text()
@@ -254,7 +224,7 @@ async def test_without_the_right_to_lock_memory_the_store_goes_on_and_says_so_on
     file = disk.create(f"{tmp_path}/f", 1 << 16)
     # Root may lock what it likes; what the C library answers to others is put in its place.
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store.machine.disk, "_lock_memory", lambda *_: errno.ENOMEM)
+        patch.setattr(store.machine.real_disk, "_lock_memory", lambda *_: errno.ENOMEM)
         await disk.lock_in_memory(file)
         buffer = disk.allocate_buffer(1 << 16)
     assert (len(buffer), file.buffer[:3]) == (1 << 16, bytes(3))
@@ -270,50 +240,6 @@ def test_without_memory_for_a_buffer_there_is_none() -> None:
         RealDisk().allocate_buffer(1 << 60)
 
 
-def mapped_paths() -> set[str]:
-    """The files this process has mapped, deleted ones as well."""
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    return {line.split(maxsplit=5)[5] for line in lines if line.count("/")}
-
-
-def test_a_deleted_file_stays_mapped_until_its_last_reader_is_gone(tmp_path: Path) -> None:
-    """ReferenceResource unmaps by force after a while; here nothing is unmapped under a reader."""
-    disk = RealDisk()
-    path = f"{tmp_path}/f"
-    file = disk.create(path, SIZE)
-    file.buffer[0:4] = b"read"
-    view = memoryview(file.buffer)[:4]
-    descriptors = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
-    file.close()
-    disk.remove(path)
-    assert len(os.listdir("/proc/self/fd")) <= descriptors  # noqa: PTH208
-    assert not (tmp_path / "f").exists()
-    assert f"{path} (deleted)" in mapped_paths()
-    assert bytes(view) == b"read"
-    del view, file
-    assert f"{path} (deleted)" not in mapped_paths()
-
-
-async def test_a_file_may_be_closed_while_it_is_synced(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else the sync would meet a closed descriptor, or the one of another file."""
-    disk = RealDisk()
-    file = disk.create(f"{tmp_path}/f", SIZE)
-    run_sync = trio.to_thread.run_sync
-
-    async def closing(function: object, descriptor: int, **options: object) -> object:
-        file.close()
-        os.fstat(descriptor)
-        return await run_sync(function, descriptor, **options)  # type: ignore[arg-type]
-
-    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
-    monkeypatch.setattr(trio.to_thread, "run_sync", closing)
-    await disk.sync(file)
-    assert len(os.listdir("/proc/self/fd")) < before  # noqa: PTH208
-    file.close()
-
-
 def test_the_space_of_a_disk_is_that_of_its_file_system(tmp_path: Path) -> None:
     """UtilAll.getDiskPartitionSpaceUsedPercent: what is set aside for root is left out."""
     disk = RealDisk()
@@ -324,105 +250,19 @@ def test_the_space_of_a_disk_is_that_of_its_file_system(tmp_path: Path) -> None:
     assert disk.space(f"{tmp_path}/none") == DiskSpace(0, 0)
 
 
-@pytest.fixture(params=["nameless", "named"])
-def way_to_make_files(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How a file is made: without a name until it is finished, or where that cannot be."""
-    if request.param == "named":
-        monkeypatch.setattr(store.machine.disk, "_O_TMPFILE", 0)
-    return str(request.param)
-
-
-@pytest.mark.parametrize("background", [True, False])
-async def test_a_file_that_is_being_made_has_no_name(
-    background: bool,  # noqa: FBT001
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Killed meanwhile, RocketMQ finds no file in the directory whose name is no number."""
-    names: list[str] = []
-    allocate = store.machine.disk._allocate
-
-    def note(descriptor: int, size: int) -> None:
-        allocate(descriptor, size)
-        names.extend(os.listdir(tmp_path))  # noqa: PTH208
-
-    monkeypatch.setattr(store.machine.disk, "_allocate", note)
-    if background:
-        file = await RealDisk().create_in_background(f"{tmp_path}/1", SIZE)
-    else:
-        file = RealDisk().create(f"{tmp_path}/1", SIZE)
-    assert file is not None
-    assert names == []
-    assert os.listdir(tmp_path) == ["1"]  # noqa: PTH208
-    file.close()
-
-
-def test_a_file_made_anew_takes_the_place_of_the_old_one(
-    tmp_path: Path, way_to_make_files: str
-) -> None:
-    (tmp_path / "1").write_bytes(b"old")
-    file = RealDisk().create(f"{tmp_path}/1", SIZE)
-    assert (tmp_path / "1").read_bytes() == bytes(SIZE)
-    assert [path.name for path in tmp_path.iterdir()] == ["1"]
-    file.close()
-
-
-async def test_a_file_made_in_the_background_leaves_nothing_else(
-    tmp_path: Path, way_to_make_files: str
-) -> None:
-    disk = RealDisk()
-    file = await disk.create_in_background(f"{tmp_path}/1", SIZE)
-    assert file is not None
-    assert file.path == f"{tmp_path}/1"
-    file.buffer[0:4] = b"data"
-    assert await disk.create_in_background(f"{tmp_path}/1", SIZE) is None
-    assert [path.name for path in tmp_path.iterdir()] == ["1"]
-    assert (tmp_path / "1").read_bytes()[:4] == b"data"
-    file.close()
-
-
-@pytest.mark.parametrize("awaits", range(4))
-async def test_a_cancelled_preparation_leaves_nothing_or_the_file(
-    awaits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way_to_make_files: str
-) -> None:
-    """Cancelled at each of its waits; a file that already has its name is handed out."""
-    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
-    scope = trio.CancelScope()
-    calls = 0
-    run_sync = trio.to_thread.run_sync
-
-    async def counting(*arguments: object, **options: object) -> object:
-        nonlocal calls
-        if calls == awaits:
-            scope.cancel()
-        calls += 1
-        return await run_sync(*arguments, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(trio.to_thread, "run_sync", counting)
-    file = None
-    with scope:
-        file = await RealDisk().create_in_background(f"{tmp_path}/1", SIZE)
-    names = [path.name for path in tmp_path.iterdir()]
-    if file is None:
-        assert names == []
-    else:
-        assert names == ["1"]
-        file.close()
-    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
-
-
 def test_a_new_directory_and_a_removal_are_durable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every directory whose names changed is synced: without that a power loss undoes them."""
     synced: list[str] = []
-    sync = store.machine.disk._sync_directory
+    sync = os.fsync
 
-    def note(directory: str) -> None:
+    def note(descriptor: int) -> None:
+        directory = Path(f"/proc/self/fd/{descriptor}").readlink()
         synced.append(os.path.relpath(directory, tmp_path))
-        sync(directory)
+        sync(descriptor)
 
-    monkeypatch.setattr(store.machine.disk, "_sync_directory", note)
+    monkeypatch.setattr(os, "fsync", note)
     disk = RealDisk()
     disk.create(f"{tmp_path}/a/b/f", SIZE).close()
     assert synced == [".", "a", "a/b"]
@@ -438,13 +278,14 @@ def test_a_new_name_is_durable_before_the_old_one_is_gone(
     disk = RealDisk()
     disk.replace(f"{tmp_path}/a/f", b"f")
     synced: list[str] = []
-    sync = store.machine.disk._sync_directory
+    sync = os.fsync
 
-    def note(directory: str) -> None:
+    def note(descriptor: int) -> None:
+        directory = Path(f"/proc/self/fd/{descriptor}").readlink()
         synced.append(os.path.relpath(directory, tmp_path))
-        sync(directory)
+        sync(descriptor)
 
-    monkeypatch.setattr(store.machine.disk, "_sync_directory", note)
+    monkeypatch.setattr(os, "fsync", note)
     assert disk.rename(f"{tmp_path}/a", f"{tmp_path}/b/c/a")
     assert synced == [".", "b", "b/c", "."]
 

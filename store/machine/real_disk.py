@@ -1,0 +1,304 @@
+"""RealDisk: the disk of this machine, and the only module that uses threads.
+
+- A mapping is made durable with `os.fdatasync` on the file, in a thread. `mmap.flush` holds the
+  interpreter lock for as long as the disk takes.
+- Threads run one system call on a file descriptor and touch no object of ours.
+
+With `real_file.py` this is the only door to the file system.
+"""
+
+import ctypes
+import errno
+import fcntl
+import logging
+import mmap
+import os
+import resource
+import stat
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final, cast
+
+import trio
+
+from store.machine.disk import TEMPORARY_SUFFIX, DiskFile, DiskSpace
+from store.machine.errors import CorruptLogError, StoreFullError, StoreLockedError
+from store.machine.real_file import (
+    RealFile,
+    allocate,
+    link,
+    make_directories,
+    make_file,
+    mapped,
+    sync_directory,
+    translated,
+)
+
+_log = logging.getLogger(__name__)
+
+READ_BYTES_MAX: Final = 1 << 30
+"""More than any file has that is read whole. They are small, unless somebody has damaged them."""
+
+
+class RealDisk:
+    """The disk of this machine."""
+
+    def __init__(self) -> None:
+        # Syncs of several files may overlap; more than a few only queue up in the kernel.
+        self._limiter = trio.CapacityLimiter(4)
+        self._has_warned = False
+
+    def create(self, path: str, size: int) -> RealFile:
+        """See `Disk.create`."""
+        descriptor, unfinished = make_file(path, size)
+        if unfinished:
+            os.rename(unfinished, path)
+        else:
+            link(descriptor, path, replace=True)
+            # By its name, so that the mapping goes by it too, wherever mappings are listed.
+            os.close(descriptor)
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        file = mapped(path, descriptor, size, path)
+        sync_directory(os.path.dirname(path))
+        return file
+
+    def open(self, path: str, *, read_only: bool = False) -> RealFile:
+        """See `Disk.open`."""
+        mode = os.O_RDONLY if read_only else os.O_RDWR
+        descriptor = os.open(path, mode | os.O_CLOEXEC)
+        status = os.fstat(descriptor)
+        size = status.st_size
+        if size == 0:
+            os.close(descriptor)
+            raise CorruptLogError(f"{path}: the file is empty", path=path)
+        try:
+            # A file copied with holes in it must not run into a full disk later. Only then: the
+            # call sets the modification time, by which old files are found.
+            if not read_only and status.st_blocks * 512 < size:
+                allocate(descriptor, size)
+            return RealFile(path, descriptor, size, read_only=read_only)
+        except OSError as error:
+            os.close(descriptor)
+            raise translated(error, path, size) from error
+
+    def list_files(self, directory: str) -> list[tuple[str, int]]:
+        """See `Disk.list_files`."""
+        if not os.path.isdir(directory):
+            return []
+        with os.scandir(directory) as entries:
+            return sorted(
+                (e.name, e.stat().st_size)
+                for e in entries
+                if e.is_file() and not e.name.endswith(TEMPORARY_SUFFIX)
+            )
+
+    def list_directories(self, directory: str) -> list[str]:
+        """See `Disk.list_directories`."""
+        if not os.path.isdir(directory):
+            return []
+        with os.scandir(directory) as entries:
+            return sorted(e.name for e in entries if e.is_dir())
+
+    def exists(self, path: str) -> bool:
+        """See `Disk.exists`."""
+        return os.path.isfile(path)
+
+    def remove(self, path: str) -> None:
+        """See `Disk.remove`."""
+        if os.path.exists(path):
+            os.unlink(path)
+            sync_directory(os.path.dirname(path))
+
+    def remove_directory(self, path: str) -> None:
+        """See `Disk.remove_directory`."""
+        if os.path.isdir(path) and not os.listdir(path):
+            os.rmdir(path)
+            sync_directory(os.path.dirname(path))
+
+    def read(self, path: str) -> bytes | None:
+        """See `Disk.read`."""
+        try:
+            with open(path, "rb", opener=_open_without_waiting) as file:
+                status = os.fstat(file.fileno())
+                if not stat.S_ISREG(status.st_mode):
+                    raise OSError(errno.EINVAL, "Not an ordinary file", path)
+                if status.st_size > READ_BYTES_MAX:
+                    raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+                return file.read()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def replace(self, path: str, data: bytes) -> None:
+        """See `Disk.replace`."""
+        directory = os.path.dirname(path)
+        temporary = path + TEMPORARY_SUFFIX
+        try:
+            make_directories(directory)
+            with open(temporary, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fdatasync(file.fileno())
+        except OSError as error:
+            Path(temporary).unlink(missing_ok=True)
+            raise translated(error, path, len(data)) from error
+        os.replace(temporary, path)
+        sync_directory(directory)
+
+    def rename(self, path: str, new_path: str) -> bool:
+        """See `Disk.rename`."""
+        if not os.path.lexists(path):
+            return False
+        try:
+            make_directories(os.path.dirname(new_path))
+            if os.path.lexists(new_path):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new_path)
+            os.rename(path, new_path)
+        except OSError as error:
+            raise translated(error, new_path, 0) from error
+        sync_directory(os.path.dirname(new_path))
+        sync_directory(os.path.dirname(path))
+        return True
+
+    def lock(self, path: str) -> Callable[[], None]:
+        """See `Disk.lock`. Like RocketMQ: the first byte of the file, as a POSIX record lock."""
+        make_directories(os.path.dirname(path))
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+        except OSError as error:
+            os.close(descriptor)
+            raise StoreLockedError(
+                f"{path}: another process has this store open; stop it or use another directory"
+            ) from error
+        os.pwrite(descriptor, b"lock", 0)
+        return lambda: os.close(descriptor)
+
+    def free_bytes(self, directory: str) -> int:
+        """See `Disk.free_bytes`."""
+        status = os.statvfs(directory)
+        return status.f_bavail * status.f_frsize
+
+    def space(self, directory: str) -> DiskSpace:
+        """See `Disk.space`."""
+        try:
+            status = os.statvfs(directory)
+        except FileNotFoundError:
+            return DiskSpace(0, 0)
+        used_blocks = status.f_blocks - status.f_bfree
+        return DiskSpace(used_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
+
+    def modified_ms(self, path: str) -> int:
+        """See `Disk.modified_ms`."""
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def allocate_buffer(self, size: int) -> mmap.mmap:
+        """See `Disk.allocate_buffer`."""
+        try:
+            buffer = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        except OSError as error:
+            raise StoreFullError(
+                f"no memory for a buffer of {size} bytes ({error.strerror});"
+                " use fewer or smaller ones (transient_store_pool_size)",
+                path="memory",
+            ) from error
+        self._warn_unlocked(size, _lock_memory(_address(buffer), size))
+        return buffer
+
+    async def lock_in_memory(self, file: DiskFile) -> None:
+        """See `Disk.lock_in_memory`."""
+        # This reference keeps the mapping in place while the thread is at it.
+        start = ctypes.c_char.from_buffer(file.buffer)
+        error = await trio.to_thread.run_sync(
+            _lock_memory, ctypes.addressof(start), file.size, limiter=self._limiter
+        )
+        self._warn_unlocked(file.size, error)
+
+    async def unlock_memory(self, file: DiskFile) -> None:
+        """See `Disk.unlock_memory`."""
+        try:
+            start = ctypes.c_char.from_buffer(file.buffer)
+        except ValueError:  # closed, and with that unlocked
+            return
+        await trio.to_thread.run_sync(
+            _libc.munlock, ctypes.addressof(start), file.size, limiter=self._limiter
+        )
+
+    def _warn_unlocked(self, size: int, error: int) -> None:
+        if error and not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "cannot lock %d bytes into memory (%s; the limit is %d): the store goes on without,"
+                " slower when memory is short; raise the limit (ulimit -l, LimitMEMLOCK=)",
+                size,
+                os.strerror(error),
+                resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
+            )
+
+    async def create_in_background(self, path: str, size: int) -> RealFile | None:
+        """See `Disk.create_in_background`."""
+        run_sync = trio.to_thread.run_sync
+        make = partial(make_file, path, size, unfinished_name=f"next{TEMPORARY_SUFFIX}")
+        descriptor, unfinished = await run_sync(make, limiter=self._limiter)
+        file = mapped(path, descriptor, size, unfinished)
+        try:
+            if sys.platform.startswith("linux"):
+                # `mmap.madvise` would hold the interpreter lock.
+                populate = (_address(file.buffer), size, _MADV_POPULATE_WRITE)
+                await run_sync(_libc.madvise, *populate, limiter=self._limiter)
+            # Not a rename: `create` may have made a file of that name meanwhile.
+            if unfinished:
+                os.link(unfinished, path)
+            else:
+                with file.descriptor_in_use() as descriptor:
+                    link(descriptor, path)
+        except FileExistsError:
+            file.close()
+            return None
+        except BaseException:
+            file.close()
+            raise
+        finally:
+            if unfinished:
+                os.unlink(unfinished)
+        # The file has its name: whoever cancels still gets it, and knows to delete it.
+        with trio.CancelScope(shield=True):
+            await run_sync(sync_directory, os.path.dirname(path), limiter=self._limiter)
+        return file
+
+    async def sync(self, file: DiskFile) -> None:
+        """See `Disk.sync`."""
+        real = cast("RealFile", file)
+        if real.is_closed:
+            await trio.lowlevel.checkpoint()
+            return
+        with real.descriptor_in_use() as descriptor:
+            await trio.to_thread.run_sync(os.fdatasync, descriptor, limiter=self._limiter)
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Open a file for reading; a pipe would keep us waiting for somebody to write to it."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _load_libc() -> ctypes.CDLL:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    for function in (libc.mlock, libc.munlock):
+        function.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    return libc
+
+
+# Advice only: kernels before 5.14 answer an error, and the pages are touched as they are written.
+_MADV_POPULATE_WRITE: Final = 23
+_libc: Final = _load_libc()
+
+
+def _address(buffer: mmap.mmap) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(buffer))
+
+
+def _lock_memory(address: int, size: int) -> int:
+    """Call mlock(2); return 0 or the error number, which belongs to the calling thread."""
+    return ctypes.get_errno() if _libc.mlock(address, size) else 0

@@ -1,0 +1,178 @@
+"""Files of this machine: made whole, written whole, and closed under nobody who uses them."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+import trio
+
+import store.machine.real_file
+from store.machine.real_disk import RealDisk
+
+SIZE = 8192
+
+
+def test_a_write_that_comes_in_pieces_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real_pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: real_pwrite(fd, data[:1000], at))
+    file = RealDisk().create(f"{tmp_path}/f", SIZE)
+    data = bytes(range(256)) * 16
+    file.write(100, memoryview(data))
+    assert file.buffer[:4300] == bytes(100) + data + bytes(104)
+
+    def failing(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "pwrite", failing)
+    with pytest.raises(OSError, match=f"Input/output error: '{tmp_path}/f'"):
+        file.write(0, memoryview(b"y"))
+    file.close()
+
+
+def mapped_paths() -> set[str]:
+    """The files this process has mapped, deleted ones as well."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return {line.split(maxsplit=5)[5] for line in lines if line.count("/")}
+
+
+def test_a_deleted_file_stays_mapped_until_its_last_reader_is_gone(tmp_path: Path) -> None:
+    """ReferenceResource unmaps by force after a while; here nothing is unmapped under a reader."""
+    disk = RealDisk()
+    path = f"{tmp_path}/f"
+    file = disk.create(path, SIZE)
+    file.buffer[0:4] = b"read"
+    view = memoryview(file.buffer)[:4]
+    descriptors = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    file.close()
+    disk.remove(path)
+    assert len(os.listdir("/proc/self/fd")) <= descriptors  # noqa: PTH208
+    assert not (tmp_path / "f").exists()
+    assert f"{path} (deleted)" in mapped_paths()
+    assert bytes(view) == b"read"
+    del view, file
+    assert f"{path} (deleted)" not in mapped_paths()
+
+
+async def test_a_file_may_be_closed_while_it_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the sync would meet a closed descriptor, or the one of another file."""
+    disk = RealDisk()
+    file = disk.create(f"{tmp_path}/f", SIZE)
+    run_sync = trio.to_thread.run_sync
+
+    async def closing(function: object, descriptor: int, **options: object) -> object:
+        file.close()
+        os.fstat(descriptor)
+        return await run_sync(function, descriptor, **options)  # type: ignore[arg-type]
+
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    monkeypatch.setattr(trio.to_thread, "run_sync", closing)
+    await disk.sync(file)
+    assert len(os.listdir("/proc/self/fd")) < before  # noqa: PTH208
+    file.close()
+
+
+def test_what_a_crash_left_of_a_new_file_is_not_shown_and_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where files cannot be made without a name."""
+    monkeypatch.setattr(store.machine.real_file, "_O_TMPFILE", 0)
+    (tmp_path / "f.tmp").write_bytes(b"half")
+    (tmp_path / "g.tmp").write_bytes(b"half")
+    disk = RealDisk()
+    assert disk.list_files(str(tmp_path)) == []
+    disk.create(f"{tmp_path}/f", SIZE).close()
+    disk.replace(f"{tmp_path}/g", b"whole")
+    assert disk.list_files(str(tmp_path)) == [("f", SIZE), ("g", 5)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["f", "g"]
+
+
+@pytest.fixture(params=["nameless", "named"])
+def way_to_make_files(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How a file is made: without a name until it is finished, or where that cannot be."""
+    if request.param == "named":
+        monkeypatch.setattr(store.machine.real_file, "_O_TMPFILE", 0)
+    return str(request.param)
+
+
+@pytest.mark.parametrize("background", [True, False])
+async def test_a_file_that_is_being_made_has_no_name(
+    background: bool,  # noqa: FBT001
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Killed meanwhile, RocketMQ finds no file in the directory whose name is no number."""
+    names: list[str] = []
+    allocate = store.machine.real_file.allocate
+
+    def note(descriptor: int, size: int) -> None:
+        allocate(descriptor, size)
+        names.extend(os.listdir(tmp_path))  # noqa: PTH208
+
+    monkeypatch.setattr(store.machine.real_file, "allocate", note)
+    if background:
+        file = await RealDisk().create_in_background(f"{tmp_path}/1", SIZE)
+    else:
+        file = RealDisk().create(f"{tmp_path}/1", SIZE)
+    assert file is not None
+    assert names == []
+    assert os.listdir(tmp_path) == ["1"]  # noqa: PTH208
+    file.close()
+
+
+def test_a_file_made_anew_takes_the_place_of_the_old_one(
+    tmp_path: Path, way_to_make_files: str
+) -> None:
+    (tmp_path / "1").write_bytes(b"old")
+    file = RealDisk().create(f"{tmp_path}/1", SIZE)
+    assert (tmp_path / "1").read_bytes() == bytes(SIZE)
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+    file.close()
+
+
+async def test_a_file_made_in_the_background_leaves_nothing_else(
+    tmp_path: Path, way_to_make_files: str
+) -> None:
+    disk = RealDisk()
+    file = await disk.create_in_background(f"{tmp_path}/1", SIZE)
+    assert file is not None
+    assert file.path == f"{tmp_path}/1"
+    file.buffer[0:4] = b"data"
+    assert await disk.create_in_background(f"{tmp_path}/1", SIZE) is None
+    assert [path.name for path in tmp_path.iterdir()] == ["1"]
+    assert (tmp_path / "1").read_bytes()[:4] == b"data"
+    file.close()
+
+
+@pytest.mark.parametrize("awaits", range(4))
+async def test_a_cancelled_preparation_leaves_nothing_or_the_file(
+    awaits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way_to_make_files: str
+) -> None:
+    """Cancelled at each of its waits; a file that already has its name is handed out."""
+    before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208
+    scope = trio.CancelScope()
+    calls = 0
+    run_sync = trio.to_thread.run_sync
+
+    async def counting(*arguments: object, **options: object) -> object:
+        nonlocal calls
+        if calls == awaits:
+            scope.cancel()
+        calls += 1
+        return await run_sync(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", counting)
+    file = None
+    with scope:
+        file = await RealDisk().create_in_background(f"{tmp_path}/1", SIZE)
+    names = [path.name for path in tmp_path.iterdir()]
+    if file is None:
+        assert names == []
+    else:
+        assert names == ["1"]
+        file.close()
+    assert len(os.listdir("/proc/self/fd")) == before  # noqa: PTH208
