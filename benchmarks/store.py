@@ -240,8 +240,8 @@ def queries(store: MessageStore, numbers: range, count: int) -> None:
 
 def prepare_next(store: MessageStore) -> None:
     """Have the next log file ready, as in a node, where a task does it meanwhile."""
-    if store.commit_log.files.wants_next:
-        trio.run(store.commit_log.files.prepare_next)
+    if store.commit_log.files.next_file.is_wanted:
+        trio.run(store.commit_log.files.next_file.prepare)
 
 
 def index_all(store: MessageStore, bytes_max: int = INDEX_SLICE_BYTES) -> None:

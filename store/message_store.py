@@ -487,11 +487,11 @@ class MessageStore:
         while True:
             # Look again after each one: the log may have grown past it meanwhile. Where the log of
             # an empty slave begins is up to its master.
-            if not files.wants_next or (self.is_slave and not files.files):
+            if not files.next_file.is_wanted or (self.is_slave and not files.files):
                 await self.grown.wait()
                 continue
             try:
-                await files.prepare_next()
+                await files.next_file.prepare()
                 self.puts.no_room = ""
             except (StoreFullError, DiskFailedError) as error:
                 _log.warning("puts will be refused when this file is full: %s", error)
@@ -574,7 +574,7 @@ class MessageStore:
     def disk_trouble(self) -> str:
         """Why this node must not be a master, as far as its disk is concerned; "" if it may."""
         # Where the next file is there, or the last one was begun since, there is room again.
-        no_room = self.puts.no_room if self.commit_log.files.wants_next else ""
+        no_room = self.puts.no_room if self.commit_log.files.next_file.is_wanted else ""
         reasons = (self.flags.disk_trouble, self.reput_service.stands_still, no_room)
         return "; ".join(dict.fromkeys(filter(None, reasons)))
 

@@ -5,13 +5,12 @@
                                     ^ flushed_where     ^   ^ max_offset
                                                         committed_where
 
-Only the last file is written to. Old files go at the front; gaps between files do not occur: load
-refuses them.
+Only the last file is written to; `NextFile` makes the one after it. Old files go at the front. Gaps
+between files do not occur: load refuses them.
 
-The files may lie in several directories. File k is made in directory k modulo n of those, sorted,
-that are neither full nor read-only; if all are full, of those that are not read-only. From a
-read-only directory files are read, and that is all: an old one leaves the queue when its time has
-come, but stays where it is, and a log that ends in one cannot go on.
+The files may be in several directories. From a read-only directory files are read, and that is all:
+an old file leaves the queue when its time has come, but stays where it is, and a log that ends in
+such a file cannot go on.
 
 Source: org.apache.rocketmq.store.MappedFileQueue and MultiPathMappedFileQueue of 5.3.3.
 """
@@ -22,13 +21,14 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from store.files.mapped_file import MappedFile
+from store.files.next_file import NextFile
 from store.machine.errors import CorruptLogError, StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from store.files.transient_store_pool import TransientStorePool
-    from store.machine.disk import Disk, DiskFile
+    from store.machine.disk import Disk
 
 _log = logging.getLogger(__name__)
 
@@ -79,19 +79,22 @@ class MappedFileQueue:
         self.directory = self._writable[0]
         """The directory of a store that has only one."""
         self._disk = disk
-        self._is_directory_full = is_directory_full
-        self._warm = warm
         self._remedy = remedy
-        self._prepared: MappedFile | None = None
-        self._preparing = (-1, "")
         self._buffered: list[MappedFile] = []
-        self._locked: list[DiskFile] = []
+        self.next_file = NextFile(
+            self.files,
+            mapped_file_size,
+            self._writable,
+            disk,
+            is_directory_full=is_directory_full,
+            warm=warm,
+        )
 
     def load(self) -> None:
         """Open what is there, every file taken as full; recovery finds the real end.
 
         A last file of no length is what a crash during creation leaves: it is deleted. Files of
-        read-only directories in front of a gap have left the queue earlier: they stay out.
+        read-only directories before a gap have left the queue earlier: they stay out.
 
         Raises:
             CorruptLogError: a file has another length or name, or one is missing in between.
@@ -152,8 +155,8 @@ class MappedFileQueue:
             )
         if offset > expected and all(file.is_read_only for file in self.files):
             _log.warning(
-                "%s: the log begins here; what lies in read-only directories ends at %d already and"
-                " is left out",
+                "%s: the log begins here; the files in read-only directories end at %d already"
+                " and are left out",
                 path,
                 expected,
             )
@@ -219,106 +222,18 @@ class MappedFileQueue:
         return self.create_next() if last.is_full else last
 
     def create_next(self) -> MappedFile:
-        """Add the file behind the last one, which the caller is about to fill up.
+        """Add the file after the last one, which the caller is about to fill up.
 
         Raises:
             StoreFullError: no room for a new file.
         """
-        return self._create(self._next_offset)
-
-    @property
-    def _next_offset(self) -> int:
-        return self.files[-1].file_from_offset + self.mapped_file_size if self.files else 0
-
-    @property
-    def wants_next(self) -> bool:
-        """True if a quarter of the last file is used, or there is none, and none is prepared.
-
-        At full speed a file fills about as fast as the next one is allocated and touched; earlier
-        than this the work would come on top of what started the file.
-        """
-        last = self.last
-        in_use = last is None or 4 * last.wrote_position > last.size
-        return in_use and self._prepared is None
-
-    def _path(self, offset: int) -> str:
-        """Return where the file for `offset` goes.
-
-        Source: MultiPathMappedFileQueue.tryCreateMappedFile.
-        """
-        # One place for one name, even if a disk fills up while the file is prepared.
-        if self._preparing[0] == offset:
-            return self._preparing[1]
-        free = [path for path in self._writable if not self._is_directory_full(path)]
-        paths = free or self._writable
-        return f"{paths[offset // self.mapped_file_size % len(paths)]}/{offset:020d}"
-
-    async def prepare_next(self) -> None:
-        """Create the file behind the last one in the background, so that no put waits for it.
-
-        Its pages are touched; with `warm` they are locked in memory as well, as long as the file is
-        not full. A crash leaves it filled with zeros behind the end of the log, where recovery
-        deletes it.
-
-        Raises:
-            StoreFullError: no room.
-
-        Source: AllocateMappedFileService.
-        """
-        offset = self._next_offset
-        path = self._path(offset)
-        self._preparing = (offset, path)
-        try:
-            file = await self._disk.create_in_background(path, self.mapped_file_size)
-        finally:
-            self._preparing = (-1, "")
-        if file is None:
-            return
-        if self._next_offset == offset and self._prepared is None:
-            self._prepared = MappedFile(file, offset)
-            if self._warm:
-                await self._lock_in_memory(file)
-            return
-        file.close()
-        # The log was faster and has its own file of that name, or it began somewhere else.
-        own = [self._prepared, *self.files]
-        if all(mapped is None or mapped.file.path != path for mapped in own):
-            self._disk.remove(path)
-
-    async def _lock_in_memory(self, file: DiskFile) -> None:
-        """Lock the file that comes next; those in front of the last one need it no longer.
-
-        RocketMQ keeps every file locked until it is deleted.
-        """
-        self._locked.append(file)
-        await self._disk.lock_in_memory(file)
-        done = {mapped.file for mapped in self.files[:-1]}
-        for locked in [locked for locked in self._locked if locked in done]:
-            self._locked.remove(locked)
-            await self._disk.unlock_memory(locked)
-
-    def reserve_next(self) -> None:
-        """Create the next file now, so that growing into it cannot fail.
-
-        Raises:
-            StoreFullError: no room.
-        """
-        if self._prepared is None:
-            path = self._path(self._next_offset)
-            file = self._disk.create(path, self.mapped_file_size)
-            self._prepared = MappedFile(file, self._next_offset)
-
-    def discard_prepared(self) -> None:
-        """Delete the file that is ready but not in use, if there is one."""
-        if self._prepared is not None:
-            self._prepared.destroy(self._disk, 0, 0)
-            self._prepared = None
+        return self._create(self.next_file.offset)
 
     def _create(self, offset: int) -> MappedFile:
-        path = self._path(offset)
+        path = self.next_file.path_for(offset)
         buffer = self.pool.borrow_buffer(path) if self.pool is not None else None
         try:
-            file = self._take_file(offset, path)
+            file = self.next_file.take(offset, path)
         except BaseException:
             if self.pool is not None and buffer is not None:
                 self.pool.return_buffer(buffer)
@@ -330,15 +245,6 @@ class MappedFileQueue:
             self._buffered.append(mapped)
         self.files.append(mapped)
         return mapped
-
-    def _take_file(self, offset: int, path: str) -> DiskFile:
-        """Return the file that is prepared for `offset`, or a new one."""
-        if self._prepared is not None and self._prepared.file_from_offset != offset:
-            self.discard_prepared()
-        prepared, self._prepared = self._prepared, None
-        if prepared is not None:
-            return prepared.file
-        return self._disk.create(path, self.mapped_file_size)
 
     def find_by_offset(self, offset: int) -> MappedFile | None:
         """Return the file that holds `offset`, None if none does.
@@ -425,10 +331,10 @@ class MappedFileQueue:
                 )
 
     def reset_offset(self, offset: int) -> bool:
-        """Make `offset` the end again; False if it is more than two files back, or lies ahead.
+        """Make `offset` the end again; False if it is more than two files back, or ahead.
 
         Later files are deleted. RocketMQ leaves them on disk, where the next start finds them
-        again, and takes an offset behind the end as well, for bytes that nobody wrote.
+        again, and takes an offset past the end as well, for bytes that nobody wrote.
 
         Raises:
             CorruptLogError: see `truncate_dirty_files`.
@@ -469,7 +375,7 @@ class MappedFileQueue:
         `interval_forcibly_ms` later. To pause between files, ask for one at a time.
 
         Files of read-only directories leave the queue, but not their directory; regardless of their
-        age only if a file is behind them whose end makes room.
+        age only if there is a file after them whose deletion makes room.
 
         Source: MappedFileQueue.deleteExpiredFileByTime.
         """
@@ -558,7 +464,7 @@ class MappedFileQueue:
 
         What is not committed is lost: `sync_all` comes first.
         """
-        self.discard_prepared()
+        self.next_file.close()
         self._close_files()
 
     def _close_files(self) -> None:
@@ -566,4 +472,3 @@ class MappedFileQueue:
             file.shutdown(0, 0)
         self.files.clear()
         self._buffered.clear()
-        self._locked.clear()

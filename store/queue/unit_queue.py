@@ -176,7 +176,7 @@ class UnitQueue(ABC):
 
     def drop_empty_file(self) -> None:
         """Delete files without a unit, which RocketMQ would take for one with units."""
-        self._files.discard_prepared()
+        self._files.next_file.discard()
         last = self._files.last
         if last is not None and last.wrote_position == 0:
             self._files.drop_last()
@@ -194,7 +194,7 @@ class UnitQueue(ABC):
         if last is None or last.wrote_position == last.size:
             last = self._files.last_or_create(self._next_logic_offset)
         if last.size - last.wrote_position < count * self._unit_bytes:
-            self._files.reserve_next()
+            self._files.next_file.reserve()
 
     @property
     def _next_logic_offset(self) -> int:

@@ -103,9 +103,9 @@ async def test_a_cancelled_preparation_of_the_next_file_can_be_repeated(
     def check(_: bool) -> None:  # noqa: FBT001 - whether it was cancelled makes no difference
         names = [name for name, _ in disk.list_files(f"{DIRECTORY}/commitlog")]
         assert "next.tmp" not in names
-        assert len(names) == 1 + (not files.wants_next)
+        assert len(names) == 1 + (not files.next_file.is_wanted)
 
-    await cancelled_at_each_wait(files.prepare_next, check)
+    await cancelled_at_each_wait(files.next_file.prepare, check)
     put(store, a_message(1, body_bytes=5000))
     assert len(check_store(store)) == 2
     store.close()

@@ -1,4 +1,4 @@
-"""Files laid end to end: loading, growing, cutting, and the next one prepared in advance.
+"""Files laid end to end: loading, growing, cutting.
 
 Where they go when there are several directories, and how old ones are deleted.
 """
@@ -7,8 +7,6 @@ import os
 from pathlib import Path
 
 import pytest
-import trio
-from trio.testing import MockClock
 
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
@@ -195,95 +193,6 @@ def test_without_room_for_a_file_nothing_changes() -> None:
     assert (len(queue.files), queue.max_offset) == (1, SIZE)
 
 
-@pytest.mark.parametrize(
-    ("wrote", "wanted"), [(0, False), (SIZE // 4, False), (SIZE // 4 + 1, True), (SIZE, True)]
-)
-def test_the_next_file_is_wanted_once_a_quarter_of_the_last_is_used(
-    wrote: int, *, wanted: bool
-) -> None:
-    assert a_queue(SimulatedDisk(), 2, wrote=wrote).wants_next == wanted
-
-
-async def test_a_prepared_file_is_taken_and_not_made_twice() -> None:
-    """AllocateMappedFileService."""
-    disk = SimulatedDisk()
-    queue = a_queue(disk, 1)
-    await queue.prepare_next()
-    assert names(disk) == ["0", "4096"]
-    assert not queue.wants_next
-    assert queue.max_offset == SIZE
-    disk.capacity_bytes = disk.used_bytes  # a new one could not be made
-    assert queue.last_or_create(0).file_from_offset == SIZE
-    assert (len(queue.files), queue.wants_next) == (2, False)
-
-
-async def test_a_prepared_file_that_was_not_needed_is_deleted_at_the_end() -> None:
-    disk = SimulatedDisk()
-    queue = a_queue(disk, 1)
-    await queue.prepare_next()
-    queue.close()
-    queue.close()
-    assert names(disk) == ["0"]
-
-
-async def test_a_prepared_file_left_by_a_crash_goes_with_the_first_cut() -> None:
-    """Section "The end of the log after recovery": a zero-filled next file is harmless."""
-    disk = SimulatedDisk()
-    await a_queue(disk, 1, wrote=3000).prepare_next()
-    queue = loaded(disk)
-    queue.truncate_dirty_files(3000)
-    assert names(disk) == ["0"]
-    queue.close()
-
-
-async def test_the_log_may_be_faster_than_the_preparation(autojump_clock: MockClock) -> None:
-    disk = SimulatedDisk(sync_seconds=lambda: 1.0)
-    queue = a_queue(disk, 1)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(queue.prepare_next)
-        await trio.sleep(0.5)
-        mine = queue.last_or_create(0)
-        mine.buffer[0:4] = b"mine"
-    assert queue.last is mine
-    assert names(disk) == ["0", "4096"]
-    assert (disk.read("/q/00000000000000004096") or b"")[:4] == b"mine"
-    assert queue.last_or_create(0) is mine
-
-
-async def test_a_log_that_begins_elsewhere_has_no_use_for_the_first_file(
-    autojump_clock: MockClock,
-) -> None:
-    """A slave's log begins where its master tells it to, perhaps while file 0 is being prepared."""
-    for moment in (0.5, 1.5):
-        disk = SimulatedDisk(sync_seconds=lambda: 1.0)
-        queue = a_queue(disk)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(queue.prepare_next)
-            await trio.sleep(moment)
-            assert queue.last_or_create(8 * SIZE).file_from_offset == 8 * SIZE
-        assert names(disk) == [str(8 * SIZE)]
-
-
-async def test_without_room_nothing_is_prepared() -> None:
-    disk = SimulatedDisk()
-    queue = a_queue(disk, 1)
-    disk.capacity_bytes = disk.used_bytes
-    with pytest.raises(StoreFullError):
-        await queue.prepare_next()
-    assert (names(disk), queue.wants_next) == (["0"], True)
-
-
-def test_a_reserved_file_is_the_next_one() -> None:
-    disk = SimulatedDisk()
-    queue = a_queue(disk, 1, wrote=3000)
-    queue.reserve_next()
-    queue.reserve_next()
-    assert names(disk) == ["0", "4096"]
-    disk.capacity_bytes = disk.used_bytes
-    assert queue.last_or_create(0).file_from_offset == 0
-    assert queue.create_next().file_from_offset == SIZE
-
-
 # -- several directories ---------------------------------------------------------------------------
 
 A, B, C = "/a", "/b", "/c"
@@ -370,49 +279,6 @@ def test_one_name_in_two_directories_is_refused() -> None:
     filled(spread(disk, (B,)), 2)
     with pytest.raises(CorruptLogError, match=f"/b/{0:020d}: /a/{0:020d} has the same name"):
         spread(disk).load()
-
-
-async def test_the_prepared_file_goes_where_its_turn_is() -> None:
-    disk = SimulatedDisk()
-    queue = filled(spread(disk), 1)
-    await queue.prepare_next()
-    assert on_disk(disk) == {A: [0], B: [1], C: []}
-    disk.capacity_bytes = disk.used_bytes
-    queue.last_or_create(0)
-    assert places(queue) == "ab"
-
-
-async def test_a_file_has_one_place_even_if_a_disk_fills_up_while_it_is_prepared(
-    autojump_clock: MockClock,
-) -> None:
-    """Two files of one name in two directories would be a log that does not load."""
-    disk = SimulatedDisk(sync_seconds=lambda: 1.0)
-    full: set[str] = set()
-    queue = MappedFileQueue((A, B), SIZE, disk, is_directory_full=full.__contains__)
-    filled(queue, 1)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(queue.prepare_next)
-        await trio.sleep(0.5)
-        full.add(B)
-        mine = queue.last_or_create(0)
-        mine.wrote_position = SIZE
-    assert on_disk(disk) == {A: [0], B: [1], C: []}
-    queue.last_or_create(0)
-    assert places(queue) == "aba"
-
-
-async def test_a_file_prepared_twice_is_there_once(autojump_clock: MockClock) -> None:
-    disk = SimulatedDisk(sync_seconds=lambda: 1.0)
-    queue = a_queue(disk, 1)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(queue.prepare_next)
-        await trio.sleep(1.5)
-        queue.reserve_next()
-    assert names(disk) == ["0", "4096"]
-    following = queue.create_next()
-    assert following.file_from_offset == SIZE
-    following.buffer[0:4] = b"mine"
-    assert (disk.read(following.file.path) or b"")[:4] == b"mine"
 
 
 def test_in_a_read_only_directory_nothing_is_changed() -> None:
@@ -765,7 +631,7 @@ async def test_a_prepared_file_needs_no_buffer_before_it_is_written_to() -> None
     disk = SimulatedDisk()
     queue, pool = pooled(disk, 1, fast_fail=True)
     put(queue, b"a" * SIZE)
-    await queue.prepare_next()
+    await queue.next_file.prepare()
     with pytest.raises(StoreFullError, match="no buffer"):
         queue.last_or_create(0)
     queue.commit(0)
@@ -837,35 +703,3 @@ def test_deleting_old_files_returns_buffers_that_were_never_committed() -> None:
 
 
 # -- warm ------------------------------------------------------------------------------------------
-
-
-async def test_a_warm_log_keeps_the_files_being_written_in_memory() -> None:
-    """DefaultMappedFile.warmMappedFile; RocketMQ keeps every file locked until it is deleted."""
-    disk = SimulatedDisk()
-    queue, _ = pooled(disk, warm=True)
-    locked = []
-    for _ in range(4):
-        await queue.prepare_next()
-        locked.append(sorted(int(path[-20:]) // SIZE for path in disk.locked_in_memory))
-        put(queue, b"x" * SIZE)
-    assert locked == [[0], [0, 1], [1, 2], [2, 3]]
-    cold = SimulatedDisk()
-    await a_queue(cold, 1).prepare_next()
-    assert cold.locked_in_memory == set()
-
-
-async def test_the_next_file_of_this_machine_is_locked_before_it_is_needed(tmp_path: Path) -> None:
-    def locked_kib() -> int:
-        status = Path("/proc/self/status").read_text()
-        return int(status.split("VmLck:")[1].split()[0])
-
-    before = locked_kib()
-    queue = MappedFileQueue(str(tmp_path), SIZE, RealDisk(), warm=True)
-    await queue.prepare_next()
-    assert locked_kib() == before + SIZE // 1024
-    for _ in range(3):
-        queue.last_or_create(0).wrote_position = SIZE
-        await queue.prepare_next()
-        assert locked_kib() == before + 2 * SIZE // 1024
-    queue.close()
-    assert locked_kib() == before
