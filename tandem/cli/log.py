@@ -1,10 +1,7 @@
 """`tandem log`: look into store directories, ours or RocketMQ's, without a running node."""
 
-import enum
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,13 +9,43 @@ import msgspec
 import typer
 from typer.core import TyperGroup
 
-from tandem.cli.output import say_error, stderr, stdout
+from tandem.cli.log_options import (
+    BodyFormat,
+    BodyOption,
+    CommitLogOption,
+    Format,
+    FormatOption,
+    JobsOption,
+    KeyOption,
+    LevelsOption,
+    LimitOption,
+    PhysicalOption,
+    QueueOffsetOption,
+    QueueOption,
+    RecordFormat,
+    RecordFormatOption,
+    ScanOption,
+    SinceOption,
+    SlotsOption,
+    StoreArgument,
+    TagsOption,
+    TopicOption,
+    UnitsOption,
+    UntilOption,
+    delay_levels,
+    index_settings,
+    jobs_or_cores,
+    record_filter,
+)
+from tandem.cli.output import human_bytes, progress, say_error, stderr, stdout
 
 if TYPE_CHECKING:
-    from tandem.log import DumpedRecord, LogDamage, RecordFilter, StoreDirectory
+    from rich.console import Console
+
+    from tandem.log import LogDamage, StoreDirectory
     from tandem.log.index_file import IndexSettings
+    from tandem.log.repair import RepairPlan
     from tandem.log.verify import VerifyReport
-    from tandem.wire.message import MessageExt
 
 
 class _LogGroup(TyperGroup):
@@ -48,80 +75,6 @@ app = typer.Typer(
 )
 
 
-class Format(enum.StrEnum):
-    """How a result is printed: for people, or for programs."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
-class RecordFormat(enum.StrEnum):
-    """How records are printed: for people, or a JSON object a line."""
-
-    TABLE = "table"
-    NDJSON = "ndjson"
-
-
-class BodyFormat(enum.StrEnum):
-    """How bodies are printed."""
-
-    TEXT = "text"
-    HEX = "hex"
-    NONE = "none"
-
-
-StoreArgument = Annotated[
-    Path, typer.Argument(metavar="DIR", help="A store root, or only its commitlog.")
-]
-CommitLogOption = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--commit-log",
-        metavar="DIR",
-        help="Where the log lies, if not in DIR/commitlog. Repeatable: a log in several places.",
-        show_default=False,
-    ),
-]
-FormatOption = Annotated[Format, typer.Option("--format", help="For people or for programs.")]
-TopicOption = Annotated[
-    list[str] | None, typer.Option("--topic", "-t", help="Only this topic. Repeatable.")
-]
-QueueOption = Annotated[
-    list[int] | None, typer.Option("--queue", "-q", help="Only this queue id. Repeatable.")
-]
-QueueOffsetOption = Annotated[
-    str | None,
-    typer.Option(
-        "--offset",
-        "--queue-offset",
-        metavar="N|START:END",
-        help="Queue offsets; END is not included.",
-    ),
-]
-PhysicalOption = Annotated[
-    str | None,
-    typer.Option(metavar="N|START:END", help="Physical offsets of records; END is not included."),
-]
-KeyOption = Annotated[str | None, typer.Option(help="Only with this key (KEYS or UNIQ_KEY).")]
-TagsOption = Annotated[str, typer.Option(help="Only with these tags: 'a || b'.")]
-SinceOption = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Stored at or after: ISO 8601 (UTC) or ms.")
-]
-UntilOption = Annotated[
-    str | None, typer.Option(metavar="TIME", help="Stored before: ISO 8601 (UTC) or ms.")
-]
-SlotsOption = Annotated[
-    int | None,
-    typer.Option(
-        "--max-hash-slot-num", min=1, help="Slots of an index file, if they cannot be found out."
-    ),
-]
-UnitsOption = Annotated[
-    int | None,
-    typer.Option("--max-index-num", min=1, help="Units of an index file; with the one before."),
-]
-
-
 @app.command()
 def ls(
     directory: StoreArgument,
@@ -133,10 +86,7 @@ def ls(
     from tandem.log import list_store
 
     listing = list_store(_opened(directory, commit_log))
-    if output_format is Format.JSON:
-        typer.echo(msgspec.json.encode(listing))
-    else:
-        print_listing(stdout(), listing)
+    _show(output_format, listing, lambda console: print_listing(console, listing))
 
 
 @app.command()
@@ -150,14 +100,10 @@ def dump(
     tags: TagsOption = "*",
     since: SinceOption = None,
     until: UntilOption = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many records.")] = None,
-    output_format: Annotated[
-        RecordFormat, typer.Option("--format", help="A table, or a JSON object a line.")
-    ] = RecordFormat.TABLE,
-    body: Annotated[BodyFormat, typer.Option(help="How bodies are shown.")] = BodyFormat.TEXT,
-    scan: Annotated[
-        bool, typer.Option("--scan", help="Look for --key in the log, not in index files.")
-    ] = False,
+    limit: LimitOption = None,
+    output_format: RecordFormatOption = RecordFormat.TABLE,
+    body: BodyOption = BodyFormat.TEXT,
+    scan: ScanOption = False,
     max_hash_slot_num: SlotsOption = None,
     max_index_num: UnitsOption = None,
     commit_log: CommitLogOption = None,
@@ -165,27 +111,36 @@ def dump(
     """Print records in log order, decompressed, batches taken apart.
 
     With --topic and --key the index files are asked where there are any. Exit status 1 if records
-    could not be read because the log is corrupt in front of others; a torn end is only mentioned.
+    could not be read because the log is corrupt before others; a torn end is only mentioned.
     """
+    from tandem.cli.log_records import record_printer
     from tandem.log import LogDamage, dump_records
 
-    wanted = _record_filter(topic, queue, offset, physical, key, tags, since, until)
+    wanted = record_filter(
+        topic=topic,
+        queue=queue,
+        offset=offset,
+        physical=physical,
+        key=key,
+        tags=tags,
+        since=since,
+        until=until,
+    )
     store = _opened(directory, commit_log)
-    settings = _index_settings(max_hash_slot_num, max_index_num)
-    found = dump_records(store, wanted, use_index=not scan, index_settings=settings)
-    write = _printer(output_format, body)
-    is_corrupt = False
+    settings = index_settings(max_hash_slot_num, max_index_num)
+    print_record = record_printer(output_format, body)
+    damages = []
     count = 0
-    for item in found:
+    for item in dump_records(store, wanted, use_index=not scan, index_settings=settings):
         if isinstance(item, LogDamage):
-            is_corrupt |= _say_damage(item, store)
+            _say_damage(item, store)
+            damages.append(item)
             continue
-        write(item)
+        print_record(item)
         count += 1
         if count == limit:
             break
-    if is_corrupt:
-        raise typer.Exit(1)
+    _exit_if_corrupt(damages)
 
 
 @app.command()
@@ -202,16 +157,13 @@ def stat(
     from tandem.cli.log_tables import print_stat
     from tandem.log import store_stat
 
-    wanted = _record_filter(topic, queue, None, None, None, "*", since, until)
+    wanted = record_filter(topic=topic, queue=queue, since=since, until=until)
     store = _opened(directory, commit_log)
     found = store_stat(store, wanted)
-    if output_format is Format.JSON:
-        typer.echo(msgspec.json.encode(found))
-    else:
-        print_stat(stdout(), found)
-    corrupt = [damage for damage in found.damages if _say_damage(damage, store)]
-    if corrupt:
-        raise typer.Exit(1)
+    _show(output_format, found, lambda console: print_stat(console, found))
+    for damage in found.damages:
+        _say_damage(damage, store)
+    _exit_if_corrupt(found.damages)
 
 
 @app.command()
@@ -236,18 +188,12 @@ def diff(
 @app.command()
 def verify(
     directory: StoreArgument,
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", "-j", min=1, help="Processes; by default one a core."),
-    ] = None,
+    jobs: JobsOption = None,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit status 1 for warnings, too.")
     ] = False,
     output_format: FormatOption = Format.TABLE,
-    message_delay_level: Annotated[
-        str | None,
-        typer.Option(metavar="LEVELS", help="messageDelayLevel of the store, if not the default."),
-    ] = None,
+    message_delay_level: LevelsOption = None,
     max_hash_slot_num: SlotsOption = None,
     max_index_num: UnitsOption = None,
     commit_log: CommitLogOption = None,
@@ -257,30 +203,42 @@ def verify(
     Exit status 0 if the store is sound, 1 if it is damaged. What a crash leaves behind and the next
     start puts right is a warning.
     """
+    from tandem.cli.log_records import report_json
     from tandem.cli.log_tables import print_report
-    from tandem.log.verify import verify_store
-    from tandem.log.workers import usable_cores
-    from tandem.wire.delay_level import MESSAGE_DELAY_LEVEL
 
     store = _opened(directory, commit_log)
+    settings = index_settings(max_hash_slot_num, max_index_num)
+    report, seconds = _verified(store, jobs, settings, message_delay_level)
+    shown: VerifyReport | dict[str, Any] = report
+    if output_format is Format.JSON:
+        shown = report_json(report)
+    _show(output_format, shown, lambda console: print_report(console, report, seconds))
+    if report.damage_count or (strict and report.warning_count):
+        raise typer.Exit(1)
+
+
+def _verified(
+    store: "StoreDirectory",
+    jobs: int | None,
+    settings: "IndexSettings | None",
+    message_delay_level: str | None,
+) -> "tuple[VerifyReport, float]":
+    """Return what was found, and how many seconds that took."""
+    from tandem.log.verify import verify_store
+
     started = time.monotonic()
     with progress("verify") as on_progress:
         try:
             report = verify_store(
                 store,
-                jobs=jobs or usable_cores(),
-                index_settings=_index_settings(max_hash_slot_num, max_index_num),
-                message_delay_level=message_delay_level or MESSAGE_DELAY_LEVEL,
+                jobs=jobs_or_cores(jobs),
+                index_settings=settings,
+                message_delay_level=delay_levels(message_delay_level),
                 on_progress=on_progress,
             )
         except ValueError as error:
             raise typer.BadParameter(str(error), param_hint="--message-delay-level") from error
-    if output_format is Format.JSON:
-        typer.echo(msgspec.json.encode(report_json(report)))
-    else:
-        print_report(stdout(), report, time.monotonic() - started)
-    if report.damage_count or (strict and report.warning_count):
-        raise typer.Exit(1)
+    return report, time.monotonic() - started
 
 
 @app.command()
@@ -303,13 +261,21 @@ def export(
 ) -> None:
     """Write records to a Parquet file, with the columns of the Spark source (docs/spark.md).
 
-    Places that could not be read become rows with `error` set. Exit status 1 if there are any in
-    front of others.
+    Places that could not be read become rows with `error` set. Exit status 1 if there are any
+    before others.
     """
-    from tandem.cli.output import human_bytes
     from tandem.log.export import export_parquet
 
-    wanted = _record_filter(topic, queue, offset, physical, key, tags, since, until)
+    wanted = record_filter(
+        topic=topic,
+        queue=queue,
+        offset=offset,
+        physical=physical,
+        key=key,
+        tags=tags,
+        since=since,
+        until=until,
+    )
     store = _opened(directory, commit_log)
     names = [name.strip() for name in columns.split(",")] if columns else []
     with progress("export") as on_progress:
@@ -317,9 +283,9 @@ def export(
             store, output, wanted, columns=names, replace=force, on_progress=on_progress
         )
     typer.echo(f"{done.path}: {done.record_count} records, {human_bytes(done.size)}")
-    corrupt = [damage for damage in done.damages if _say_damage(damage, store)]
-    if corrupt:
-        raise typer.Exit(1)
+    for damage in done.damages:
+        _say_damage(damage, store)
+    _exit_if_corrupt(done.damages)
 
 
 @app.command()
@@ -333,15 +299,10 @@ def repair(
         typer.Option(metavar="OFFSET", min=0, help="End the log here; with --accept-loss."),
     ] = None,
     accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Lose the messages behind --cut-at.")
+        bool, typer.Option("--accept-loss", help="Lose the messages after --cut-at.")
     ] = False,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, help="Processes that verify.")
-    ] = None,
-    message_delay_level: Annotated[
-        str | None,
-        typer.Option(metavar="LEVELS", help="messageDelayLevel of the store, if not the default."),
-    ] = None,
+    jobs: JobsOption = None,
+    message_delay_level: LevelsOption = None,
     max_hash_slot_num: SlotsOption = None,
     max_index_num: UnitsOption = None,
     commit_log: CommitLogOption = None,
@@ -351,18 +312,16 @@ def repair(
     What is removed is kept, in torn/ and in repair-TIME/. Corruption in the middle of the log is
     refused unless --cut-at and --accept-loss say otherwise; the number of messages lost is named.
     """
-    from tandem.log.repair import plan_repair, write_repair
-    from tandem.log.workers import usable_cores
-    from tandem.wire.delay_level import MESSAGE_DELAY_LEVEL
+    from tandem.log.repair import plan_repair
 
     with progress("verify") as on_progress:
         plan = plan_repair(
             _opened(directory, commit_log),
             cut_at=cut_at,
             accept_loss=accept_loss,
-            jobs=jobs or usable_cores(),
-            index_settings=_index_settings(max_hash_slot_num, max_index_num),
-            message_delay_level=message_delay_level or MESSAGE_DELAY_LEVEL,
+            jobs=jobs_or_cores(jobs),
+            index_settings=index_settings(max_hash_slot_num, max_index_num),
+            message_delay_level=delay_levels(message_delay_level),
             commit_log_directories=commit_log or (),
             on_progress=on_progress,
         )
@@ -377,49 +336,19 @@ def repair(
     if not write:
         typer.echo("dry run: nothing was changed; add --write to do it")
         return
+    _repair(plan)
+    verify(directory, jobs=jobs, message_delay_level=message_delay_level, commit_log=commit_log)
+
+
+def _repair(plan: "RepairPlan") -> None:
+    from tandem.log.repair import write_repair
+
     done = write_repair(plan)
     typer.echo(f"done: the log holds offsets {done.log_start} to {done.log_end}")
     for path in done.kept:
         typer.echo(f"kept: {path}")
     for name in done.restored:
         typer.echo(f"left as it was, because the log holds no message of it: {name}")
-    verify(directory, jobs=jobs, message_delay_level=message_delay_level, commit_log=commit_log)
-
-
-@contextmanager
-def progress(what: str) -> "Iterator[Callable[[int, int], None]]":
-    """A bar on standard error while it is a terminal; gives what to call with done and total."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = stderr()
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True))
-    with Progress(
-        *columns,
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
-
-
-def report_json(report: "VerifyReport") -> dict[str, Any]:
-    """The report with what each finding means."""
-    return {
-        **msgspec.structs.asdict(report),
-        "damage_count": report.damage_count,
-        "warning_count": report.warning_count,
-        "findings": [
-            {
-                "severity": finding.severity,
-                **msgspec.structs.asdict(finding),
-                "meaning": finding.meaning,
-                "remedy": finding.remedy,
-            }
-            for finding in report.findings
-        ],
-    }
 
 
 def _opened(directory: Path, commit_log: list[Path] | None) -> "StoreDirectory":
@@ -435,113 +364,20 @@ def _opened(directory: Path, commit_log: list[Path] | None) -> "StoreDirectory":
     return store
 
 
-def _record_filter(
-    topic: list[str] | None,
-    queue: list[int] | None,
-    offset: str | None,
-    physical: str | None,
-    key: str | None,
-    tags: str,
-    since: str | None,
-    until: str | None,
-) -> "RecordFilter":
-    from tandem.log import RecordFilter
-    from tandem.log.record_filter import parse_range, parse_time_ms
-
-    return RecordFilter(
-        topics=frozenset(topic) if topic else None,
-        queue_ids=frozenset(queue) if queue else None,
-        queue_offsets=parse_range(offset, "--offset"),
-        physical_offsets=parse_range(physical, "--physical"),
-        key=key,
-        tags=None if tags.strip() in ("", "*") else frozenset(_split_tags(tags)),
-        since_ms=parse_time_ms(since, "--since"),
-        until_ms=parse_time_ms(until, "--until"),
-    )
+def _show(output_format: Format, result: object, as_table: "Callable[[Console], None]") -> None:
+    if output_format is Format.JSON:
+        typer.echo(msgspec.json.encode(result))
+    else:
+        as_table(stdout())
 
 
-def _split_tags(tags: str) -> Iterator[str]:
-    yield from (piece.strip() for piece in tags.split("||") if piece.strip())
-
-
-def _index_settings(slots: int | None, units: int | None) -> "IndexSettings | None":
-    from tandem.log.index_file import IndexSettings
-
-    if slots is None and units is None:
-        return None
-    if slots is None or units is None:
-        raise typer.BadParameter("give both, or none", param_hint="--max-hash-slot-num")
-    return IndexSettings(slots, units)
-
-
-def _say_damage(damage: "LogDamage", store: "StoreDirectory") -> bool:
-    """Write one line; return whether records behind it show that the log is corrupt."""
+def _say_damage(damage: "LogDamage", store: "StoreDirectory") -> None:
     being_written = damage.kind == "torn" and store.is_live
     words = f"{damage} (it is being written)" if being_written else str(damage)
     stderr().print(words, style="yellow", markup=False, soft_wrap=True)
-    return damage.kind == "corrupt"
 
 
-def _printer(output_format: RecordFormat, body: BodyFormat) -> "Callable[[DumpedRecord], None]":
-    if output_format is RecordFormat.NDJSON:
-        return lambda record: _print_json(record, body)
-    from tandem.cli.log_tables import RecordTable
-
-    table = RecordTable(typer.echo, shows_body=body is not BodyFormat.NONE)
-    return lambda record: table.add(record, lambda data: _body_text(data, body))
-
-
-def _body_text(data: bytes, body: BodyFormat) -> str:
-    if body is BodyFormat.HEX:
-        return data.hex()
-    return data.decode("utf-8", "backslashreplace")
-
-
-def _print_json(record: "DumpedRecord", body: BodyFormat) -> None:
-    message = record.message
-    line = {
-        "topic": message.topic,
-        "queue_id": message.queue_id,
-        "queue_offset": message.queue_offset,
-        "physical_offset": message.physical_offset,
-        "store_size": message.store_size,
-        "flag": message.flag,
-        "sys_flag": message.sys_flag,
-        "born_timestamp_ms": message.born_timestamp_ms,
-        "born_host": str(message.born_host),
-        "store_timestamp_ms": message.store_timestamp_ms,
-        "store_host": str(message.store_host),
-        "reconsume_times": message.reconsume_times,
-        "prepared_transaction_offset": message.prepared_transaction_offset,
-        "msg_id": message.msg_id,
-        "body_crc": message.body_crc,
-        "crc_ok": record.crc_ok,
-        "properties": message.properties,
-        **({"problem": record.body.problem} if record.body.problem else {}),
-    }
-    if record.body.inner:
-        line["messages"] = [_inner_json(inner, body) for inner in record.body.inner]
-    else:
-        line |= _body_json(record.body.body, body)
-    sys.stdout.buffer.write(msgspec.json.encode(line) + b"\n")
-
-
-def _inner_json(message: "MessageExt", body: BodyFormat) -> dict[str, Any]:
-    return {
-        "queue_offset": message.queue_offset,
-        "flag": message.flag,
-        "properties": message.properties,
-        **_body_json(message.body, body),
-    }
-
-
-def _body_json(data: bytes, body: BodyFormat) -> dict[str, Any]:
-    """`body`, or `body_base64` if it is not UTF-8, or `body_hex` if that was asked for."""
-    if body is BodyFormat.NONE:
-        return {}
-    if body is BodyFormat.HEX:
-        return {"body_hex": data.hex()}
-    try:
-        return {"body": data.decode()}
-    except UnicodeDecodeError:
-        return {"body_base64": data}
+def _exit_if_corrupt(damages: "Iterable[LogDamage]") -> None:
+    """End the command with status 1 if records after one of the damages show corruption."""
+    if any(damage.kind == "corrupt" for damage in damages):
+        raise typer.Exit(1)

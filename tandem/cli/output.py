@@ -1,6 +1,7 @@
 """What all commands share: where words go, how numbers look, how errors end a command."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar, TypeVarTuple
 
@@ -72,6 +73,24 @@ def stderr() -> "Console":
     from rich.console import Console
 
     return Console(highlight=False, stderr=True)
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error while it is a terminal; gives what to call with done and total."""
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = stderr()
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True))
+    with Progress(
+        *columns,
+        TimeRemainingColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def human_bytes(count: int) -> str:
