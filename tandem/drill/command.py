@@ -28,7 +28,13 @@ def run_drill(options: DrillOptions) -> int:
         # A terminal that has no sign for a check mark or an input's name is no reason to stop.
         sys.stdout.reconfigure(errors="replace")
     try:
-        return _run(options)
+        if complaints := options.complaints():
+            raise BadOptionsError("; ".join(complaints))
+        check_libraries(spark=options.spark)
+        # Only now: it needs libraries of the `drill` extra, and their absence is one clear line.
+        from tandem.drill.session import hold  # noqa: PLC0415
+
+        return hold(options)
     except (DrillError, ClusterError) as error:
         sys.stderr.write(f"tandem drill: {error}\n")
         return EXIT_NOT_PLAYED
@@ -59,13 +65,3 @@ def list_scenarios() -> int:
         )
     Console().print(table)
     return 0
-
-
-def _run(options: DrillOptions) -> int:
-    if complaints := options.complaints():
-        raise BadOptionsError("; ".join(complaints))
-    check_libraries(spark=options.spark)
-    # Only now: it needs libraries of the `drill` extra, and their absence is one clear line.
-    from tandem.drill.session import run  # noqa: PLC0415
-
-    return run(options)

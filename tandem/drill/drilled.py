@@ -10,10 +10,9 @@ from tandem.cluster.errors import ClusterError
 from tandem.cluster.local_cluster import LocalCluster
 from tandem.cluster.node_lifecycle import NodeState
 from tandem.drill.fault_proxy import FaultProxy, FlowRule
-from tandem.drill.group_view import GroupView
 from tandem.drill.preflight import Group, ports_of
-from tandem.drill.scenario import NodeFailedError
-from tandem.drill.vocabulary import COORDINATOR
+from tandem.drill.scenario import COORDINATOR, NodeFailedError
+from tandem.drill.watched_group import WatchedGroup
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
 
 NONSENSE_SECONDS: Final = 0.5
@@ -43,19 +42,19 @@ class CoordinatorProcess(Protocol):
 
 
 class DrilledNodes:
-    """A LocalCluster to be hurt. Of a fenced group, `view` hears of every end of a process."""
+    """A LocalCluster to be hurt. Of a fenced group, `watched` hears of every end of a process."""
 
     def __init__(
         self,
         cluster: LocalCluster,
         *,
-        view: GroupView | None = None,
+        watched: WatchedGroup | None = None,
         orders: Orders | None = None,
         coordinator: CoordinatorProcess | None = None,
         now: "Clock" = trio.current_time,
     ) -> None:
         self._cluster = cluster
-        self._view = view
+        self._watched = watched
         self._orders = orders
         self._coordinator = coordinator
         self._now = now
@@ -111,7 +110,7 @@ class DrilledNodes:
 
     async def promote(self, node: str) -> None:
         """Ask the master of now to hand over to this node."""
-        master = self._view.master if self._view is not None else ""
+        master = self._watched.master if self._watched is not None else ""
         if not master:
             raise NodeFailedError("there is no master to ask")
         await self._order(master, FencedCommand(command="promote", node=node))
@@ -129,8 +128,8 @@ class DrilledNodes:
         ]
 
     def _ended(self, node: str) -> None:
-        if self._view is not None:
-            self._view.node_ended(self._now(), node)
+        if self._watched is not None:
+            self._watched.node_ended(self._now(), node)
 
     def _the_coordinator(self) -> CoordinatorProcess:
         if self._coordinator is None:

@@ -3,20 +3,18 @@
     nodes (LocalCluster)            from the first start to the last exit
       fault proxy, small disks      if a scenario needs them
       clients                       one connection set per producer and reader
-        producers, followers, watch, live view
+        producers, readers, watch, live view
           the scenarios, one after the other
 
-What is collected is in a `Recording` that the caller owns, so that an interrupted drill can still
-say what it saw. Cancelling `play` kills the nodes at once.
+What is asked is in a `Plan`; what is seen goes into a `Recording`. The caller owns it, so that an
+interrupted drill can still say what it saw. Cancelling `play` kills the nodes at once.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
-from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
-import msgspec
 import trio
 from rich.console import Console
 
@@ -25,44 +23,41 @@ from tandem.cluster.local_cluster import LocalCluster
 from tandem.coordinator.client import connect
 from tandem.drill.drilled import DrilledNetwork, DrilledNodes
 from tandem.drill.errors import DrillError
-from tandem.drill.fault_proxy import FaultProxy, ProxiedPair
-from tandem.drill.group_view import GroupView
+from tandem.drill.fault_proxy import FaultProxy
 from tandem.drill.ledger import Ledger
 from tandem.drill.live import LiveView
 from tandem.drill.orders import BodySource
-from tandem.drill.preflight import CoordinatorSettings, Group
-from tandem.drill.replication import Replication, SlaveReport
+from tandem.drill.plan import Plan
+from tandem.drill.recording import Recording
 from tandem.drill.scenario import (
     ENDED_EARLY,
     LOOK_SECONDS,
     NOT_POSSIBLE,
     PLAYED,
     Disks,
-    Expectation,
     NotPossibleError,
     ScenarioRun,
     Stage,
     UnmetError,
 )
 from tandem.drill.scenario_file import Scenario
-from tandem.drill.timeline import Timeline
-from tandem.drill.vocabulary import drain, play_step
-from tandem.drill.watch import watch_node, watch_records
-from tandem.drill.workload import Clock, ProducerState, QueueReader, Retries, Workload
+from tandem.drill.sentences.load import drain
+from tandem.drill.watch import watch_classic_master, watch_node, watch_records
+from tandem.drill.workload import QueueReader, Retries, Workload
 from tandem.wire.group_state import GroupKeys
 
 TOPIC: Final = "tandem-drill"
 QUEUE_COUNT: Final = 4
-FOLLOWER_COUNT: Final = 2
-WATCH_SECONDS: Final = 0.25
-WATCH_SECONDS_MAX: Final = 1.0
+READER_CLIENTS: Final = 2
+"""Queues are shared out among so many consumers."""
+
 TOPIC_SECONDS_MAX: Final = 20.0
 
 SEND_MARGIN_MS: Final = 2_000
 """A client waits this much longer than the master waits for a slave, so as to hear its verdict."""
 
 FENCED_ATTEMPT_MS: Final = 1_500
-"""One attempt of a send to a fenced group: shorter than its master waits for slaves, because a
+"""One attempt of a send to a fenced group: shorter than its master waits for followers, because a
 frozen master never answers, and sending again is harmless there."""
 
 FENCED_SEND_SECONDS_MAX: Final = 45.0
@@ -71,55 +66,6 @@ FENCED_SEND_SECONDS_MAX: Final = 45.0
 REST_SECONDS_MIN: Final = 30.0
 REST_RATE_SHARE: Final = 0.25
 """The rest of an input file may take four times as long as the rate says."""
-
-
-class Recording:
-    """Everything a drill collects, from before its first phase on."""
-
-    def __init__(self, clock: Clock, group: Group) -> None:
-        self.clock = clock
-        self.timeline = Timeline()
-        is_fenced = group.kind == "fenced"
-        self.view = GroupView([node.name for node in group.nodes]) if is_fenced else None
-        self.replication = Replication(_known_by(group), self.timeline)
-        self.expectations: list[Expectation] = []
-        self.runs: list[ScenarioRun] = []
-        self.master = "" if is_fenced else group.nodes[0].name
-        """Whose log the audit goes by."""
-        self.confirm: int | None = None
-        """Of a fenced group: below this every node has the whole log."""
-        self.disorder: list[str] = []
-        self.ended_at: float | None = None
-        self.stopped_because = ""
-
-
-def _known_by(group: Group) -> dict[str, str]:
-    """By what the master's reports name each node: its address, or in a fenced group its name."""
-    if group.kind == "fenced":
-        return {node.name: node.name for node in group.nodes}
-    return {node.name: node.address for node in group.slaves}
-
-
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be played on what."""
-
-    config: Path
-    cluster: str
-    group: Group
-    coordinator: CoordinatorSettings
-    slave_timeout_ms: int
-    max_message_size_bytes: int
-    scenarios: Sequence[Scenario]
-    repeat: int
-    duration_seconds: float
-    rate_per_second: float
-    producers: Sequence[ProducerState]
-    pairs: Sequence[ProxiedPair] = ()
-
-    @property
-    def is_fenced(self) -> bool:
-        """Whether the group elects its master."""
-        return self.group.kind == "fenced"
 
 
 async def play(
@@ -149,6 +95,23 @@ async def play(
         retries=Retries(FENCED_SEND_SECONDS_MAX) if plan.is_fenced else None,
     )
     recording.disorder = workload.disorder
+    recording.timeline.start_phase(recording.clock.now(), plan.scenarios[0].name, "start")
+    try:
+        async with _cluster_under_load(plan, recording, workload, disks, console) as stage:
+            await play_scenarios(stage, plan, recording)
+            recording.note_end()
+    finally:
+        recording.ended_at = recording.clock.now()
+        recording.timeline.end_phase(recording.ended_at)
+        recording.input_lines = source.line_count
+        recording.input_lines_acknowledged = source.acknowledged_count
+
+
+@asynccontextmanager
+async def _cluster_under_load(
+    plan: Plan, recording: Recording, workload: Workload, disks: Disks, console: Console
+) -> AsyncIterator[Stage]:
+    """Have a cluster with everything around it; give what scenarios act on."""
     view = LiveView(
         console=console,
         timeline=recording.timeline,
@@ -157,108 +120,81 @@ async def play(
         left_to_read=workload.left_to_read,
         now=recording.clock.now,
     )
-    recording.timeline.start_phase(recording.clock.now(), plan.scenarios[0].name, "start")
-    try:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(view.run)
-            proxy = FaultProxy(plan.pairs)
-            await nursery.start(proxy.run)
-            async with LocalCluster(plan.config) as cluster:
-                await cluster.start()
-                await _play_on(cluster, proxy, disks, plan, recording, workload)
-            nursery.cancel_scope.cancel()
-    finally:
-        recording.ended_at = recording.clock.now()
-        recording.timeline.end_phase(recording.ended_at)
+    proxy = FaultProxy(plan.pairs)
+    async with trio.open_nursery() as outer:
+        outer.start_soon(view.run)
+        await outer.start(proxy.run)
+        async with LocalCluster(plan.config) as cluster, AsyncExitStack() as stack:
+            await cluster.start()
+            admin = await stack.enter_async_context(Admin(plan.name_servers))
+            await _create_topic(admin, plan, workload)
+            tasks = [
+                *await _watchers(stack, admin, plan, recording),
+                *await _clients(stack, plan, workload),
+            ]
+            # Inside of the clients: a nursery around them would be left before them.
+            async with trio.open_nursery() as nursery:
+                for task in tasks:
+                    nursery.start_soon(task)
+                yield _stage(cluster, proxy, admin, disks, plan, recording, workload)
+                nursery.cancel_scope.cancel()
+        outer.cancel_scope.cancel()
 
 
-async def _play_on(
+def _stage(
     cluster: LocalCluster,
     proxy: FaultProxy,
+    admin: Admin,
     disks: Disks,
     plan: Plan,
     recording: Recording,
     workload: Workload,
-) -> None:
-    async with AsyncExitStack() as stack:
-        admin = await stack.enter_async_context(Admin(_name_servers(plan)))
-        stage = Stage(
-            nodes=[node.name for node in plan.group.nodes],
-            cluster=DrilledNodes(
-                cluster,
-                view=recording.view,
-                orders=admin if plan.is_fenced else None,
-                coordinator=cluster if plan.is_fenced else None,
-                now=recording.clock.now,
-            ),
-            network=DrilledNetwork(proxy, plan.group) if plan.pairs else None,
-            disks=disks,
-            load=workload,
-            replication=recording.replication,
-            view=recording.view,
-            timeline=recording.timeline,
+) -> Stage:
+    return Stage(
+        nodes=[node.name for node in plan.group.nodes],
+        cluster=DrilledNodes(
+            cluster,
+            watched=recording.watched,
+            orders=admin if plan.is_fenced else None,
+            coordinator=cluster if plan.is_fenced else None,
             now=recording.clock.now,
-            status_without_slaves=plan.group.status_without_slaves,
-            expectations=recording.expectations,
-        )
-        await _create_topic(admin, plan, workload)
-        clients = await _Clients.enter(stack, plan)
-        watchers = await _watchers(stack, admin, plan, recording)
-        # Inside of the clients: a nursery around them would be left before them.
-        async with trio.open_nursery() as nursery:
-            for watcher in watchers:
-                nursery.start_soon(watcher)
-            clients.start(nursery, workload)
-            await _play_scenarios(stage, plan, recording)
-            _note_end(recording)
-            nursery.cancel_scope.cancel()
+        ),
+        network=DrilledNetwork(proxy, plan.group) if plan.pairs else None,
+        disks=disks,
+        load=workload,
+        replication=recording.replication,
+        watched=recording.watched,
+        timeline=recording.timeline,
+        now=recording.clock.now,
+        status_without_slaves=plan.group.status_without_slaves,
+        expectations=recording.expectations,
+    )
+
+
+Task = Callable[[], Awaitable[None]]
+"""Runs until it is cancelled."""
 
 
 async def _watchers(
     stack: AsyncExitStack, admin: Admin, plan: Plan, recording: Recording
-) -> list[Callable[[], Awaitable[None]]]:
-    """What looks at the cluster while it is drilled; to be run until cancelled."""
-    view = recording.view
-    if view is None:
-        return [partial(_watch, admin, plan.group, recording)]
+) -> list[Task]:
+    """What looks at the cluster while it is drilled."""
+    watched, clock = recording.watched, recording.clock
+    if watched is None:
+        master = plan.group.nodes[0].client_address
+        return [partial(watch_classic_master, admin, master, recording.replication, clock)]
     coordinator = connect(plan.coordinator)
     stack.push_async_callback(coordinator.aclose)
     keys = GroupKeys(plan.cluster, plan.group.name)
-    found: list[Callable[[], Awaitable[None]]] = [
-        partial(watch_records, coordinator, keys, view, recording.clock)
-    ]
+    found: list[Task] = [partial(watch_records, coordinator, keys, watched, clock)]
     for node in plan.group.nodes:
         # One connection set each: a frozen node must not hold up the answers of the others.
-        asker = await stack.enter_async_context(Admin(_name_servers(plan)))
+        asker = await stack.enter_async_context(Admin(plan.name_servers))
+        address = node.client_address
         found.append(
-            partial(
-                watch_node,
-                asker,
-                node.name,
-                node.client_address,
-                view,
-                recording.replication,
-                recording.clock,
-            )
+            partial(watch_node, asker, node.name, address, watched, recording.replication, clock)
         )
     return found
-
-
-def _note_end(recording: Recording) -> None:
-    """Keep what the audit goes by: the last master, and up to where all logs must agree."""
-    view = recording.view
-    if view is None:
-        return
-    recording.master = view.master or (view.state.master if view.state else "")
-    status = view.statuses.get(recording.master)
-    if status is not None and not recording.stopped_because:
-        recording.confirm = status.confirm
-    else:
-        recording.confirm = min(view.confirms.values(), default=0)
-
-
-def _name_servers(plan: Plan) -> list[str]:
-    return [f"{node.address}:{node.name_server_port}" for node in plan.group.nodes]
 
 
 async def _create_topic(admin: Admin, plan: Plan, workload: Workload) -> None:
@@ -285,113 +221,75 @@ async def _create_topic(admin: Admin, plan: Plan, workload: Workload) -> None:
     raise DrillError(f"topic {TOPIC} could not be created in {TOPIC_SECONDS_MAX:g} s: {reason}")
 
 
-class _Clients:
-    """One producer for each producer of the plan, two followers and a rereader."""
+async def _clients(stack: AsyncExitStack, plan: Plan, workload: Workload) -> list[Task]:
+    """A client for each producer of the plan, two that read along, one that reads again.
 
-    def __init__(
-        self, producers: list[Producer], followers: list[PullConsumer], rereader: PullConsumer
-    ) -> None:
-        self._producers = producers
-        self._followers = followers
-        self._rereader = rereader
-
-    @classmethod
-    async def enter(cls, stack: AsyncExitStack, plan: Plan) -> Self:
-        """Make them; the stack closes them."""
-        name_servers = _name_servers(plan)
-        producers = [
-            Producer(
-                name_servers,
-                group="tandem-drill-producers",
-                wait_store_msg_ok=state.mode == "sync",
-                # The drill sends again by itself, so that it can count the attempts.
-                retry_times_when_send_failed=0,
-                send_msg_timeout_ms=(
-                    FENCED_ATTEMPT_MS if plan.is_fenced else plan.slave_timeout_ms + SEND_MARGIN_MS
-                ),
-                max_message_size_bytes=plan.max_message_size_bytes,
-            )
-            for state in plan.producers
-        ]
-        followers = [
-            PullConsumer(name_servers, group="tandem-drill-followers")
-            for _ in range(FOLLOWER_COUNT)
-        ]
-        rereader = PullConsumer(name_servers, group="tandem-drill-rereaders")
-        clients: list[Producer | PullConsumer] = [*producers, *followers, rereader]
-        for client in clients:
-            await stack.enter_async_context(client)
-        return cls(producers, followers, rereader)
-
-    def start(self, nursery: trio.Nursery, workload: Workload) -> None:
-        """Let them work until the nursery is cancelled."""
-        for state, producer in zip(workload.producers, self._producers, strict=True):
-            nursery.start_soon(workload.produce, state, producer)
-        for number, reader in enumerate(workload.readers.values()):
-            follower = self._followers[number % len(self._followers)]
-            nursery.start_soon(workload.follow, reader, follower)
-        nursery.start_soon(workload.reread, self._rereader)
-
-
-async def _watch(admin: Admin, group: Group, recording: Recording) -> None:
-    """Ask the master for its slaves, four times a second."""
-    master = group.nodes[0].client_address
-    while True:
-        asked_at = recording.clock.now()
-        try:
-            with trio.fail_after(WATCH_SECONDS_MAX):
-                info = await admin.ha_runtime_info(master)
-        except (ClientError, trio.TooSlowError):
-            recording.replication.silent(asked_at)
-        else:
-            reports = [
-                SlaveReport(slave.addr.rpartition(":")[0], slave.slave_ack_offset, slave.diff)
-                for slave in info.ha_connection_info
-            ]
-            recording.replication.sampled(asked_at, info.master_commit_log_max_offset, reports)
-        await trio.sleep(WATCH_SECONDS)
-
-
-async def _play_scenarios(stage: Stage, plan: Plan, recording: Recording) -> None:
-    rounds = [
-        (scenario, number) for number in range(1, plan.repeat + 1) for scenario in plan.scenarios
+    The stack closes them. Returns the work of each.
+    """
+    tasks: list[Task] = []
+    for state in workload.producers:
+        producer = Producer(
+            plan.name_servers,
+            group="tandem-drill-producers",
+            wait_store_msg_ok=state.mode == "sync",
+            # The drill sends again by itself, so that it can count the attempts.
+            retry_times_when_send_failed=0,
+            send_msg_timeout_ms=(
+                FENCED_ATTEMPT_MS if plan.is_fenced else plan.slave_timeout_ms + SEND_MARGIN_MS
+            ),
+            max_message_size_bytes=plan.max_message_size_bytes,
+        )
+        tasks.append(partial(workload.produce, state, await stack.enter_async_context(producer)))
+    consumers = [
+        await stack.enter_async_context(
+            PullConsumer(plan.name_servers, group="tandem-drill-readers")
+        )
+        for _ in range(READER_CLIENTS)
     ]
-    for place, (scenario, number) in enumerate(rounds):
-        stage.bind(scenario.name if plan.repeat == 1 else f"{scenario.name} {number}")
+    for number, reader in enumerate(workload.readers.values()):
+        tasks.append(partial(workload.read_along, reader, consumers[number % READER_CLIENTS]))
+    rereader = PullConsumer(plan.name_servers, group="tandem-drill-rereaders")
+    tasks.append(partial(workload.reread, await stack.enter_async_context(rereader)))
+    return tasks
+
+
+async def play_scenarios(stage: Stage, plan: Plan, recording: Recording) -> None:
+    """Play every round, until a scenario cannot go on: then the recording says which."""
+    rounds = plan.rounds()
+    for place, (name, scenario) in enumerate(rounds):
+        stage.bind(name)
         stage.load_seconds = plan.duration_seconds / len(plan.scenarios)
         left = stage.load.left_to_send()
         if place == len(rounds) - 1 and left:
             seconds = left / (plan.rate_per_second * REST_RATE_SHARE)
             stage.rest_seconds_max = max(REST_SECONDS_MIN, seconds)
-        if not await _play_scenario(stage, scenario, recording):
+        played = await _play_scenario(stage, scenario)
+        recording.runs.append(played)
+        if played.outcome == ENDED_EARLY:
             phase = recording.timeline.phase
             recording.stopped_because = f"{phase.scenario} could not go on after {phase.name}"
             return
 
 
-async def _play_scenario(stage: Stage, scenario: Scenario, recording: Recording) -> bool:
-    """Play one; return whether another may follow."""
+async def _play_scenario(stage: Stage, scenario: Scenario) -> ScenarioRun:
     started_at = stage.now()
     outcome = PLAYED
     try:
         try:
             for step in scenario.steps:
-                await play_step(stage, step)
+                await step.play(stage)
         except NotPossibleError as error:
             outcome = f"{NOT_POSSIBLE}: {error}"
             await drain(stage)
     except UnmetError:
         outcome = ENDED_EARLY
     seconds, since = stage.unavailable()
-    recording.runs.append(
-        ScenarioRun(
-            name=scenario.name,
-            promise=scenario.promise,
-            started_at_seconds=round(started_at, 3),
-            ended_at_seconds=round(stage.now(), 3),
-            outcome=outcome,
-            unavailable_seconds=seconds,
-            unavailable_from_seconds=since,
-        )
+    return ScenarioRun(
+        name=scenario.name,
+        promise=scenario.promise,
+        started_at_seconds=round(started_at, 3),
+        ended_at_seconds=round(stage.now(), 3),
+        outcome=outcome,
+        unavailable_seconds=seconds,
+        unavailable_from_seconds=since,
     )
-    return outcome != ENDED_EARLY

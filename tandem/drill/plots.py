@@ -17,7 +17,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from tandem.drill.group_view import Change
 from tandem.drill.outcomes import (
     FLUSH_DISK_TIMEOUT,
     FLUSH_SLAVE_TIMEOUT,
@@ -31,6 +30,7 @@ from tandem.drill.outcomes import (
 )
 from tandem.drill.switches import Band, bands
 from tandem.drill.timeline import BUCKET_SECONDS, Phase, Timeline, percentile
+from tandem.drill.watched_group import Change
 
 STATUS_COLOURS: Final = {
     SEND_OK: "#2f9e6e",

@@ -8,11 +8,11 @@ import jinja2
 import msgspec
 
 from tandem.drill.errors import ReportError
-from tandem.drill.group_view import Change
 from tandem.drill.outcomes import STATUSES
 from tandem.drill.plots import STATUS_COLOURS, timeline_svg
 from tandem.drill.summary import Summary, broken_promises, failed_expectations
 from tandem.drill.timeline import Timeline
+from tandem.drill.watched_group import Change
 
 PAGE_NAME: Final = "index.html"
 SUMMARY_NAME: Final = "summary.json"

@@ -1,7 +1,7 @@
 """The stage that scenarios are played on: what they break, what they wait for, what they note.
 
 A scenario is a list of steps, read from a file (`scenario_file`); what each sentence does is in
-`vocabulary`. Its steps form phases. Every phase ends because something was *seen*, with a deadline,
+`sentences`. Its steps form phases. Every phase ends because something was *seen*, with a deadline,
 or because the load had run for its time; in that case each send of the phase is judged.
 
 A condition that is not met in time ends its scenario: what would follow means nothing. It is kept
@@ -14,11 +14,11 @@ from typing import Final, Protocol
 import msgspec
 import trio
 
-from tandem.drill.group_view import GroupView
 from tandem.drill.outcomes import SendMode
 from tandem.drill.replication import Replication
 from tandem.drill.switches import longest_gap
 from tandem.drill.timeline import Phase, Timeline
+from tandem.drill.watched_group import WatchedGroup
 
 READY_SECONDS_MAX: Final = 30.0
 """A node recovers a log of this size within a second; ten times that on a busy machine."""
@@ -27,6 +27,9 @@ SEEN_SECONDS_MAX: Final = 20.0
 """For everything else that must be seen: three times a slave's timeout plus a reconnect."""
 
 LOOK_SECONDS: Final = 0.05
+
+COORDINATOR: Final = "coordinator"
+"""What stands for the coordinator where a node could be named."""
 
 PLAYED: Final = "played"
 ENDED_EARLY: Final = "ended early"
@@ -219,7 +222,7 @@ class Roles:
             case ["slave", number]:
                 found = self.slaves[int(number) - 1 : int(number)]
             case ["the", "coordinator"]:
-                found = ["coordinator"]
+                found = [COORDINATOR]
             case ["every", "node"]:
                 found = self.nodes
             case _:
@@ -245,7 +248,7 @@ class Stage:
         disks: Disks,
         load: Load,
         replication: Replication,
-        view: GroupView | None,
+        watched: WatchedGroup | None,
         timeline: Timeline,
         now: Callable[[], float],
         status_without_slaves: str,
@@ -256,7 +259,7 @@ class Stage:
         self.disks = disks
         self.load = load
         self.replication = replication
-        self.view = view
+        self.watched = watched
         self.timeline = timeline
         self.status_without_slaves = status_without_slaves
         self.expectations = expectations
@@ -279,7 +282,13 @@ class Stage:
     @property
     def master(self) -> str:
         """The master of now; empty if there is none."""
-        return self.view.master if self.view is not None else self.roles.nodes[0]
+        return self.watched.master if self.watched is not None else self.roles.nodes[0]
+
+    @property
+    def fenced_group(self) -> WatchedGroup:
+        """What is known of the group, for sentences that only fenced groups understand."""
+        assert self.watched is not None, "checked when the file was read"
+        return self.watched
 
     def bind(self, scenario: str) -> None:
         """Begin a scenario: from here "slave 1" means one and the same node."""
@@ -308,8 +317,8 @@ class Stage:
 
     def fault(self, text: str) -> None:
         """Mark a fault; elections after it are told from those before."""
-        if self.view is not None:
-            self.epoch_before_fault = self.view.epoch
+        if self.watched is not None:
+            self.epoch_before_fault = self.watched.epoch
         if self.first_fault_at is None:
             self.first_fault_at = self.now()
         self.mark(text)

@@ -23,7 +23,9 @@ import msgspec
 import yaml
 
 from tandem.drill.errors import BadScenarioError
-from tandem.drill.vocabulary import SENTENCES, Step, bad_status, match
+from tandem.drill.sentences.expectations import bad_status
+from tandem.drill.sentences.sentence import Step
+from tandem.drill.vocabulary import SENTENCES, match
 
 GroupKind = Literal["fenced", "classic"]
 

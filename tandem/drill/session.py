@@ -9,8 +9,6 @@ Ctrl-C, SIGTERM and a closed terminal end the load or the audit at once; the rep
 the same and says INTERRUPTED.
 """
 
-import os
-import platform
 import shutil
 import signal
 import time
@@ -19,11 +17,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
 import trio
 from rich.console import Console
 
-from tandem import __version__
 from tandem.cluster.errors import ClusterError
 from tandem.cluster.spec import read_spec
 from tandem.drill.auditing import AuditRequest, audit_with_progress, java_for_spark
@@ -35,7 +31,8 @@ from tandem.drill.options import (
     DrillOptions,
 )
 from tandem.drill.orders import BodySource, FileLines, Orders
-from tandem.drill.play import TOPIC, Plan, Recording, play
+from tandem.drill.plan import Plan
+from tandem.drill.play import TOPIC, play
 from tandem.drill.preflight import (
     check_ports,
     choose_group,
@@ -44,10 +41,11 @@ from tandem.drill.preflight import (
     read_settings,
     write_config,
 )
+from tandem.drill.recording import Recording
 from tandem.drill.report import write_report
 from tandem.drill.scenario_file import Scenario, choose
 from tandem.drill.small_disks import Disks, small_disks
-from tandem.drill.summary import Played, Settings, Summary, summarise
+from tandem.drill.summary import Summary, summarise
 from tandem.drill.verdict import exit_status, print_verdict
 from tandem.drill.workload import Clock, producer_states
 
@@ -65,22 +63,25 @@ INPUT_SHARE: Final = 0.7
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """A drill that passed its checks."""
-
-    options: DrillOptions
-    plan: Plan
-    out: Path
-    stores: dict[str, Path]
-
-
-def run(options: DrillOptions) -> int:
-    """Play one drill; return the exit status.
+def hold(options: DrillOptions) -> int:
+    """Hold one drill; return the exit status.
 
     Raises:
         DrillError, ClusterError: it cannot be played.
     """
-    console = Console()
+    with ExitStack() as stack:
+        drill = _prepared(options, stack)
+        try:
+            status = trio.run(drill.run)
+        finally:
+            # Small disks go first, and leave their files behind.
+            stack.pop_all().close()
+        drill.tidy()
+        return status
+
+
+def _prepared(options: DrillOptions, stack: ExitStack) -> "_Drill":
+    """Check everything that can be known to be wrong, and decide the rest. The stack cleans up."""
     spec = read_spec(options.config)
     settings = read_settings(options.config)
     group = choose_group(spec, settings)
@@ -90,41 +91,30 @@ def run(options: DrillOptions) -> int:
     pairs = proxied_pairs(group, settings.coordinator) if "network" in needs else []
     if options.spark:
         java_for_spark()
-    with ExitStack() as stack:
-        source = _source(options, settings.store.max_message_size_bytes, stack)
-        out = stack.enter_context(claimed(options.out))
-        wanted = _settings_of(scenarios)
-        own = read_spec(write_config(spec.file, out, settings=wanted, pairs=pairs))
-        stores = {node.name: own.node(node.name).directory for node in group.nodes}
-        limit = read_settings(own.file).store.max_message_size_bytes if wanted else None
-        setup = Setup(
-            options=options,
-            plan=Plan(
-                config=own.file,
-                cluster=own.name,
-                group=group,
-                coordinator=settings.coordinator,
-                slave_timeout_ms=settings.replication.slave_timeout_ms,
-                max_message_size_bytes=limit or settings.store.max_message_size_bytes,
-                scenarios=scenarios,
-                repeat=options.repeat,
-                duration_seconds=options.seconds_of(len(scenarios)),
-                rate_per_second=_rate(options, source, len(scenarios)),
-                producers=producer_states(PRODUCERS_PER_MODE, PRODUCERS_PER_MODE),
-                pairs=pairs,
-            ),
-            out=out,
-            stores=stores,
-        )
-        disks = stack.enter_context(small_disks(stores)) if "disks" in needs else Disks(stores)
-        drill = _Drill(setup, source, disks, console)
-        try:
-            status = trio.run(drill.run)
-        finally:
-            # Small disks go first, and leave their files behind.
-            stack.pop_all().close()
-        drill.tidy()
-        return status
+    source = _source(options, settings.store.max_message_size_bytes, stack)
+    out = stack.enter_context(claimed(options.out))
+    wanted = _settings_of(scenarios)
+    own = read_spec(write_config(spec.file, out, settings=wanted, pairs=pairs))
+    stores = {node.name: own.node(node.name).directory for node in group.nodes}
+    limit = read_settings(own.file).store.max_message_size_bytes if wanted else None
+    plan = Plan(
+        options=options,
+        config=own.file,
+        cluster=own.name,
+        group=group,
+        coordinator=settings.coordinator,
+        slave_timeout_ms=settings.replication.slave_timeout_ms,
+        max_message_size_bytes=limit or settings.store.max_message_size_bytes,
+        scenarios=scenarios,
+        duration_seconds=options.seconds_of(len(scenarios)),
+        rate_per_second=_rate(options, source, len(scenarios)),
+        producers=producer_states(PRODUCERS_PER_MODE, PRODUCERS_PER_MODE),
+        pairs=pairs,
+        out=out,
+        stores=stores,
+    )
+    disks = stack.enter_context(small_disks(stores)) if "disks" in needs else Disks(stores)
+    return _Drill(plan, source, disks)
 
 
 def _source(options: DrillOptions, line_bytes_max: int, stack: ExitStack) -> BodySource:
@@ -152,14 +142,14 @@ def _rate(options: DrillOptions, source: BodySource, scenarios_count: int) -> fl
 
 
 class _Drill:
-    """One drill while it runs. What it learns stays here when it is cut short."""
+    """One drill while it is held. What it learns stays here when it is cut short."""
 
-    def __init__(self, setup: Setup, source: BodySource, disks: Disks, console: Console) -> None:
-        self._setup = setup
+    def __init__(self, plan: Plan, source: BodySource, disks: Disks) -> None:
+        self._plan = plan
         self._disks = disks
         self._keep_data = True
         self._source = source
-        self._console = console
+        self._console = Console()
         self._interrupted_by = ""
         self._audit_failed = ""
         self._audit: AuditSummary | None = None
@@ -167,17 +157,15 @@ class _Drill:
 
     async def run(self) -> int:
         """Play, audit, report; return the exit status."""
-        setup = self._setup
+        plan = self._plan
         clock = Clock(trio.current_time(), time.time_ns() / 1e6)
-        recording = Recording(clock, setup.plan.group)
-        self._console.print(_headline(setup), highlight=False, soft_wrap=True)
+        recording = Recording(clock, plan.group)
+        self._console.print(plan.headline(), highlight=False, soft_wrap=True)
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._watch_signals, nursery.cancel_scope)
-                with Ledger(setup.out / "ledger.ndjson") as ledger:
-                    await play(
-                        setup.plan, recording, self._source, ledger, self._disks, self._console
-                    )
+                with Ledger(plan.out / "ledger.ndjson") as ledger:
+                    await play(plan, recording, self._source, ledger, self._disks, self._console)
                 await self._run_audit(recording)
                 nursery.cancel_scope.cancel()
         except* (DrillError, ClusterError) as errors:
@@ -199,17 +187,17 @@ class _Drill:
                 return
 
     async def _run_audit(self, recording: Recording) -> None:
-        setup = self._setup
-        write_parquet(setup.out / "ledger.ndjson", setup.out / "ledger.parquet")
+        plan = self._plan
+        write_parquet(plan.out / "ledger.ndjson", plan.out / "ledger.parquet")
         request = AuditRequest(
-            ledger=setup.out / "ledger.parquet",
-            stores=setup.stores,
-            master=recording.master or setup.plan.group.nodes[0].name,
+            ledger=plan.out / "ledger.parquet",
+            stores=plan.stores,
+            master=recording.master,
             topic=TOPIC,
-            out=setup.out,
-            spark=setup.options.spark,
-            spark_log=setup.out / "data" / "logs" / "spark.log",
-            scratch=setup.out / "data" / "spark",
+            out=plan.out,
+            spark=plan.options.spark,
+            spark_log=plan.out / "data" / "logs" / "spark.log",
+            scratch=plan.out / "data" / "spark",
             confirm=recording.confirm,
         )
         started = trio.current_time()
@@ -220,73 +208,32 @@ class _Drill:
         self._audit_seconds = round(trio.current_time() - started, 1)
 
     def _conclude(self, recording: Recording) -> int:
-        setup = self._setup
+        out = self._plan.out
         if self._interrupted_by:
-            write_parquet(setup.out / "ledger.ndjson", setup.out / "ledger.parquet")
-        (setup.out / "ledger.ndjson").unlink()
+            write_parquet(out / "ledger.ndjson", out / "ledger.parquet")
+        (out / "ledger.ndjson").unlink()
         summary = self._summarise(recording)
-        history = recording.view.history if recording.view is not None else []
-        page = write_report(summary, recording.timeline, history, setup.out)
+        page = write_report(summary, recording.timeline, recording.history, out)
         print_verdict(self._console, summary, page)
         self._keep_data = summary.verdict == "FAILED"
         return exit_status(summary)
 
-    def tidy(self) -> None:
-        """Keep the nodes' logs, and their data if it is evidence."""
-        kept = _tidy(self._setup.out, keep_data=self._keep_data)
-        if kept is not None:
-            self._console.print(f"the nodes' data is kept in {kept}", highlight=False)
-
     def _summarise(self, recording: Recording) -> Summary:
-        assert recording.ended_at is not None
         interrupted = f"stopped by {self._interrupted_by}" if self._interrupted_by else ""
         return summarise(
-            Played(
-                timeline=recording.timeline,
-                expectations=recording.expectations,
-                disorder=recording.disorder,
-                input_lines=self._source.line_count,
-                input_lines_acknowledged=self._source.acknowledged_count,
-                started_ms=recording.clock.started_ms,
-                seconds=recording.ended_at,
-                stopped_because=interrupted or recording.stopped_because or self._audit_failed,
-                runs=recording.runs,
-                history=recording.view.history if recording.view is not None else [],
-            ),
-            self._settings(),
+            self._plan,
+            recording,
             audit=self._audit,
             audit_seconds=self._audit_seconds,
             interrupted=bool(self._interrupted_by),
+            stopped_because=interrupted or recording.stopped_because or self._audit_failed,
         )
 
-    def _settings(self) -> Settings:
-        options, plan = self._setup.options, self._setup.plan
-        return Settings(
-            config=str(options.config),
-            input_file=str(options.input_file) if options.input_file is not None else None,
-            group_kind=plan.group.kind,
-            scenarios=[scenario.name for scenario in plan.scenarios],
-            repeat=plan.repeat,
-            rate_per_second=plan.rate_per_second,
-            duration_seconds=plan.duration_seconds,
-            seed=options.seed,
-            producers=[producer.name for producer in plan.producers],
-            audit="spark" if options.spark else "quick",
-            tandem_version=__version__,
-            python_version=platform.python_version(),
-            machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
-        )
-
-
-def _headline(setup: Setup) -> str:
-    plan = setup.plan
-    scenarios = ", ".join(scenario.name for scenario in plan.scenarios)
-    times = f", {plan.repeat} times" if plan.repeat > 1 else ""
-    return (
-        f"drill of {plan.group.name} ({plan.group.kind}, {len(plan.group.nodes)} nodes):"
-        f" {scenarios}{times}, {plan.duration_seconds:g} s under load of"
-        f" {plan.rate_per_second:,.0f} sends a second"
-    )
+    def tidy(self) -> None:
+        """Keep the nodes' logs, and their data if it is evidence."""
+        kept = _tidy(self._plan.out, keep_data=self._keep_data)
+        if kept is not None:
+            self._console.print(f"the nodes' data is kept in {kept}", highlight=False)
 
 
 def _first(errors: BaseExceptionGroup[DrillError | ClusterError]) -> DrillError | ClusterError:

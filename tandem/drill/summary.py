@@ -1,5 +1,7 @@
 """What a drill showed, as records: the content of `summary.json` and of the page."""
 
+import os
+import platform
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -7,11 +9,13 @@ from typing import Final, Literal
 
 import msgspec
 
-from tandem.drill.group_view import Change
+from tandem import __version__
 from tandem.drill.outcomes import STATUSES, SendMode
+from tandem.drill.plan import Plan
+from tandem.drill.recording import Recording
 from tandem.drill.scenario import Expectation, ScenarioRun
 from tandem.drill.switches import Switch, switches_of
-from tandem.drill.timeline import Fault, Phase, Reason, Timeline, percentile
+from tandem.drill.timeline import Fault, Phase, Reason, percentile
 from tandem.spark.audit_rules import AuditSummary
 
 EXAMPLES_MAX: Final = 10
@@ -62,8 +66,8 @@ class ReasonSummary(msgspec.Struct, frozen=True, kw_only=True):
     example_send_id: str
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How the drill was run."""
+class PlanSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked of the drill, and where it was held."""
 
     config: str
     group_kind: str
@@ -133,50 +137,34 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     faults: list[Fault]
     expectations: list[Expectation]
     reasons: list[ReasonSummary]
-    settings: Settings
-
-
-class Played(msgspec.Struct, frozen=True, kw_only=True):
-    """What was collected while the cluster ran; `stopped_because` is empty after a whole drill."""
-
-    timeline: Timeline
-    expectations: list[Expectation]
-    disorder: list[str]
-    input_lines: int
-    input_lines_acknowledged: int
-    started_ms: float
-    seconds: float
-    stopped_because: str = ""
-    runs: list[ScenarioRun] = []
-    history: list[Change] = []
+    settings: PlanSummary
 
 
 def summarise(
-    played: Played,
-    settings: Settings,
+    plan: Plan,
+    recording: Recording,
     *,
     audit: AuditSummary | None,
     audit_seconds: float | None,
     interrupted: bool,
     stopped_because: str = "",
 ) -> Summary:
-    """Put everything together and decide the verdict.
+    """Put everything together and decide the verdict. `stopped_because`: empty after a whole drill.
 
     A drill passed when it was played to its end, every expectation held, what consumers saw was in
     order, and the audit found no broken promise. If this machine could play none of its scenarios,
     it did not pass.
     """
-    timeline = played.timeline
-    failed = sum(not expectation.held for expectation in played.expectations)
-    stopped = stopped_because or played.stopped_because
+    timeline = recording.timeline
+    failed = sum(not expectation.held for expectation in recording.expectations)
     passed = (
         audit is not None
         and not audit.promises_broken
         and not failed
-        and not played.disorder
-        and not stopped
+        and not recording.disorder
+        and not stopped_because
     )
-    possible = not played.runs or any(run.is_possible for run in played.runs)
+    possible = not recording.runs or any(run.is_possible for run in recording.runs)
     sends = _by_status(timeline.phases)
     counts = {name: getattr(audit, name, None) for name in _AUDIT_FIELDS}
     return Summary(
@@ -185,24 +173,48 @@ def summarise(
         sends=sum(sends.values()),
         sends_by_status=sends,
         messages_read=sum(phase.messages_read for phase in timeline.phases),
-        read_out_of_order=len(played.disorder),
-        read_out_of_order_examples=played.disorder[:EXAMPLES_MAX],
-        input_lines=played.input_lines,
-        input_lines_acknowledged=played.input_lines_acknowledged,
-        started_at=_utc(played.started_ms, 0.0),
-        seconds=round(played.seconds, 3),
+        read_out_of_order=len(recording.disorder),
+        read_out_of_order_examples=recording.disorder[:EXAMPLES_MAX],
+        input_lines=recording.input_lines,
+        input_lines_acknowledged=recording.input_lines_acknowledged,
+        started_at=_utc(recording, 0.0),
+        seconds=round(_ended_at(recording), 3),
         audit_seconds=audit_seconds,
-        stopped_because=stopped,
-        scenarios=_scenarios(played),
-        runs=played.runs,
-        switches=_switches(played),
-        unavailability=list(unavailability(played.runs)),
+        stopped_because=stopped_because,
+        scenarios=_scenarios(recording),
+        runs=recording.runs,
+        switches=_switches(recording),
+        unavailability=list(unavailability(recording.runs)),
         faults=timeline.faults,
-        expectations=played.expectations,
+        expectations=recording.expectations,
         reasons=_reasons(timeline.reasons.values()),
-        settings=settings,
+        settings=_plan_summary(plan),
         **counts,
     )
+
+
+def _plan_summary(plan: Plan) -> PlanSummary:
+    options = plan.options
+    return PlanSummary(
+        config=str(options.config),
+        input_file=str(options.input_file) if options.input_file is not None else None,
+        group_kind=plan.group.kind,
+        scenarios=[scenario.name for scenario in plan.scenarios],
+        repeat=options.repeat,
+        rate_per_second=plan.rate_per_second,
+        duration_seconds=plan.duration_seconds,
+        seed=options.seed,
+        producers=[producer.name for producer in plan.producers],
+        audit="spark" if options.spark else "quick",
+        tandem_version=__version__,
+        python_version=platform.python_version(),
+        machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+    )
+
+
+def _ended_at(recording: Recording) -> float:
+    assert recording.ended_at is not None, "it was played"
+    return recording.ended_at
 
 
 def _verdict(*, interrupted: bool, passed: bool, possible: bool) -> Verdict:
@@ -213,9 +225,10 @@ def _verdict(*, interrupted: bool, passed: bool, possible: bool) -> Verdict:
     return "PASSED" if possible else "NOT POSSIBLE"
 
 
-def _switches(played: Played) -> list[Switch]:
-    begun = [(phase.started_at, phase.scenario) for phase in played.timeline.phases]
-    return switches_of(played.history, played.timeline.faults, played.timeline.sync_acks, begun)
+def _switches(recording: Recording) -> list[Switch]:
+    timeline = recording.timeline
+    begun = [(phase.started_at, phase.scenario) for phase in timeline.phases]
+    return switches_of(recording.history, timeline.faults, timeline.sync_acks, begun)
 
 
 def unavailability(runs: Iterable[ScenarioRun]) -> Iterator[Unavailability]:
@@ -259,8 +272,8 @@ _AUDIT_FIELDS: Final = (
 )
 
 
-def _utc(started_ms: float, seconds: float) -> str:
-    at = datetime.fromtimestamp(started_ms / 1000 + seconds, UTC)
+def _utc(recording: Recording, seconds: float) -> str:
+    at = datetime.fromtimestamp(recording.clock.started_ms / 1000 + seconds, UTC)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
@@ -272,20 +285,20 @@ def _by_status(phases: Iterable[Phase]) -> dict[str, int]:
     return {status: total[status] for status in STATUSES if total[status]}
 
 
-def _scenarios(played: Played) -> list[ScenarioSummary]:
+def _scenarios(recording: Recording) -> list[ScenarioSummary]:
     by_name: dict[str, list[PhaseSummary]] = {}
-    for phase in played.timeline.phases:
-        by_name.setdefault(phase.scenario, []).append(_phase(phase, played))
+    for phase in recording.timeline.phases:
+        by_name.setdefault(phase.scenario, []).append(_phase(phase, recording))
     return [ScenarioSummary(name=name, phases=phases) for name, phases in by_name.items()]
 
 
-def _phase(phase: Phase, played: Played) -> PhaseSummary:
-    ended_at = played.seconds if phase.ended_at is None else phase.ended_at
+def _phase(phase: Phase, recording: Recording) -> PhaseSummary:
+    ended_at = _ended_at(recording) if phase.ended_at is None else phase.ended_at
     modes: tuple[SendMode, ...] = ("sync", "async")
     return PhaseSummary(
         name=phase.name,
-        start=_utc(played.started_ms, phase.started_at),
-        end=_utc(played.started_ms, ended_at),
+        start=_utc(recording, phase.started_at),
+        end=_utc(recording, ended_at),
         start_seconds=round(phase.started_at, 3),
         end_seconds=round(ended_at, 3),
         counts=_by_status([phase]),

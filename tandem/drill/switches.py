@@ -16,8 +16,8 @@ from itertools import pairwise
 
 import msgspec
 
-from tandem.drill.group_view import Change
 from tandem.drill.timeline import Fault
+from tandem.drill.watched_group import Change
 
 
 class Switch(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,6 +1,9 @@
-"""Watches a fenced group while it is drilled: its coordinator's records, and every node's words.
+"""Watches a group while it is drilled.
 
-Both are asked every few hundredths of a second, so that a failover's steps are known that exactly.
+    fenced     the coordinator's records, and every node's own status, every few hundredths of a
+               second, so that a failover's steps are known that exactly
+    classic    what the master says of its slaves, four times a second
+
 A node that does not answer, being frozen or dead, is known by its silence.
 """
 
@@ -10,14 +13,16 @@ import trio
 
 from tandem.client import ClientError
 from tandem.coordinator.interface import CoordinatorError, Snapshot
-from tandem.drill.group_view import MASTER_ROLE, GroupView
 from tandem.drill.replication import Replication, SlaveReport
+from tandem.drill.watched_group import MASTER_ROLE, WatchedGroup
 from tandem.wire.group_state import GroupKeys, decode_leader, decode_state
 from tandem.wire.ha_status import FencedStatus
+from tandem.wire.request_headers import HARuntimeInfo
 
 POLL_SECONDS: Final = 0.05
+CLASSIC_POLL_SECONDS: Final = 0.25
 SILENT_SECONDS: Final = 1.0
-"""Later than this no answer is waited for."""
+"""No answer is waited for longer than this."""
 
 
 class ReadsRecords(Protocol):
@@ -36,6 +41,14 @@ class AsksNodes(Protocol):
         ...
 
 
+class AsksMaster(Protocol):
+    """What is needed of tandem.Admin for a classic group."""
+
+    async def ha_runtime_info(self, address: str) -> HARuntimeInfo:
+        """Ask a master for its slaves; raises ClientError."""
+        ...
+
+
 class Clock(Protocol):
     """Seconds since the drill started."""
 
@@ -45,7 +58,7 @@ class Clock(Protocol):
 
 
 async def watch_records(
-    coordinator: ReadsRecords, keys: GroupKeys, view: GroupView, clock: Clock
+    coordinator: ReadsRecords, keys: GroupKeys, watched: WatchedGroup, clock: Clock
 ) -> None:
     """Read the group's records again and again, until cancelled."""
     while True:
@@ -54,7 +67,7 @@ async def watch_records(
             with trio.move_on_after(SILENT_SECONDS):
                 values = (await coordinator.read(keys.prefix)).values
                 state, leader = values.get(keys.state), values.get(keys.leader)
-                view.coordinator_said(
+                watched.coordinator_said(
                     asked_at,
                     clock.now(),
                     None if state is None else decode_state(state.value),
@@ -70,7 +83,7 @@ async def watch_node(
     admin: AsksNodes,
     node: str,
     address: str,
-    view: GroupView,
+    watched: WatchedGroup,
     replication: Replication,
     clock: Clock,
 ) -> None:
@@ -84,22 +97,22 @@ async def watch_node(
         except ClientError:
             pass  # it is down
         if status is None:
-            view.node_silent(asked_at, node)
+            watched.node_silent(asked_at, node)
         else:
-            view.node_said(asked_at, clock.now(), node, status)
-        _tell_replication(view, replication, clock.now(), node, asked_at)
+            watched.node_said(asked_at, clock.now(), node, status)
+        _tell_replication(watched, replication, clock.now(), node, asked_at)
         await trio.sleep(POLL_SECONDS)
 
 
 def _tell_replication(
-    view: GroupView, replication: Replication, now: float, node: str, asked_at: float
+    watched: WatchedGroup, replication: Replication, now: float, node: str, asked_at: float
 ) -> None:
     """Take the master's view of its replicas; without a master, note that nobody answers."""
-    master = view.master
+    master = watched.master
     if not master:
         replication.silent(now)
         return
-    status = view.statuses[master]
+    status = watched.statuses[master]
     if node != master or status is None or status.role != MASTER_ROLE:
         return
     reports = [
@@ -109,3 +122,23 @@ def _tell_replication(
     ]
     reports.append(SlaveReport(master, status.log_end, 0))
     replication.sampled(asked_at, status.log_end, reports)
+
+
+async def watch_classic_master(
+    admin: AsksMaster, address: str, replication: Replication, clock: Clock
+) -> None:
+    """Ask the master of a classic group for its slaves again and again, until cancelled."""
+    while True:
+        asked_at = clock.now()
+        try:
+            with trio.fail_after(SILENT_SECONDS):
+                info = await admin.ha_runtime_info(address)
+        except (ClientError, trio.TooSlowError):
+            replication.silent(asked_at)
+        else:
+            reports = [
+                SlaveReport(slave.addr.rpartition(":")[0], slave.slave_ack_offset, slave.diff)
+                for slave in info.ha_connection_info
+            ]
+            replication.sampled(asked_at, info.master_commit_log_max_offset, reports)
+        await trio.sleep(CLASSIC_POLL_SECONDS)

@@ -6,7 +6,7 @@ order of its messages in a queue is known. `sync` producers wait for a slave, `a
 cluster's. On a fenced group a send that has no clear answer is sent again, with the same UNIQ_KEY,
 until it has one: it is one send with one outcome, and the ledger says how often it may be stored.
 
-Followers read each queue from the start as it grows and check what they see. A re-reader starts at
+Readers read each queue from the start as it grows and check what they see. A re-reader starts at
 the beginning again and again, so that there is something to read even when nothing new arrives.
 """
 
@@ -137,7 +137,7 @@ class ProducerState:
 
 
 class QueueReader:
-    """What followers know of one queue: the next offset, and each producer's last sequence."""
+    """What the readers know of one queue: the next offset, and each producer's last sequence."""
 
     def __init__(self, queue: MessageQueue) -> None:
         self.queue = queue
@@ -196,7 +196,7 @@ class Workload:
         return self._source.line_count - self._source.acknowledged_count
 
     def left_to_read(self) -> int:
-        """Acknowledged messages that followers have not seen yet."""
+        """Acknowledged messages that readers have not seen yet."""
         return sum(
             max(0, reader.acknowledged_end - reader.next_offset) for reader in self.readers.values()
         )
@@ -273,7 +273,7 @@ class Workload:
             latency_ms=answered.latency_ms,
         )
 
-    async def follow(self, reader: QueueReader, client: PullsMessages) -> None:
+    async def read_along(self, reader: QueueReader, client: PullsMessages) -> None:
         """Read a queue as it grows, from its start, until cancelled; note what is out of order."""
         while True:
             result = await self._pull(client, reader.queue, reader.next_offset, SUSPEND_TIMEOUT_MS)

@@ -4,11 +4,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from tandem.drill.group_view import GroupView
 from tandem.drill.outcomes import NOT_SENT, SEND_OK, SLAVE_NOT_AVAILABLE, SendMode
 from tandem.drill.replication import Replication, SlaveReport
-from tandem.drill.scenario import NodeFailedError, NotPossibleError, Stage
+from tandem.drill.scenario import Expectation, NodeFailedError, NotPossibleError, Stage
+from tandem.drill.scenario_file import parse_scenario
 from tandem.drill.timeline import Phase, Timeline
+from tandem.drill.watched_group import WatchedGroup
 from tandem.wire.group_state import GroupState, LeaderRecord
 from tests.tandem.drill.samples import status as samples_status
 
@@ -45,7 +46,7 @@ class World:
         """What was done to nodes, links and disks, in words."""
         self.full: set[str] = set()
         self.disks_possible = True
-        self.view = GroupView([MASTER, *SLAVES]) if is_fenced else None
+        self.watched = WatchedGroup([MASTER, *SLAVES]) if is_fenced else None
         self.epoch = 1
         self.master = MASTER
         self.elects = True
@@ -56,7 +57,7 @@ class World:
             disks=self,
             load=self,
             replication=self.replication,
-            view=self.view,
+            watched=self.watched,
             timeline=self.timeline,
             now=trio.current_time,
             status_without_slaves=SLAVE_NOT_AVAILABLE,
@@ -65,22 +66,35 @@ class World:
         self.stage.scenario = "a-scenario"
         self.stage.load_seconds = 20.0
 
-    def tell_the_view(self, view: GroupView, now: float) -> None:
+    async def play(self, *sentences: str) -> None:
+        """Play sentences, after the load has begun."""
+        lines = "".join(f"  - {sentence}\n" for sentence in ("start the load", *sentences))
+        scenario = parse_scenario(f"promise: x\nsteps:\n{lines}", "a-scenario", "here")
+        self.stage.bind("a-scenario")
+        for step in scenario.steps:
+            await step.play(self.stage)
+
+    @property
+    def failed(self) -> list[Expectation]:
+        """What was expected and did not come."""
+        return [expectation for expectation in self.stage.expectations if not expectation.held]
+
+    def tell(self, watched: WatchedGroup, now: float) -> None:
         """Elect, if the master is gone and elections are not what is broken; tell who is what."""
         lost = self.master not in self.up or self.master in self.frozen
         if lost and self.elects:
-            view.coordinator_said(now, now, view.state, None)
+            watched.coordinator_said(now, now, watched.state, None)
             self.elect(without=self.master)
         state = GroupState(
             epoch=self.epoch, master=self.master, isr=dict.fromkeys(self.up, "x"), min_isr=2
         )
         leader = LeaderRecord(node=self.master, session="s", epoch=self.epoch)
-        view.coordinator_said(now, now, state, leader)
+        watched.coordinator_said(now, now, state, leader)
         for node in (MASTER, *SLAVES):
             if node in self.up and node not in self.frozen:
-                view.node_said(now, now, node, samples_status(node, self.master, self.epoch))
+                watched.node_said(now, now, node, samples_status(node, self.master, self.epoch))
             else:
-                view.node_silent(now, node)
+                watched.node_silent(now, node)
 
     def attached(self, node: str) -> bool:
         """Whether a slave is up, its master too, and both for long enough to have met."""
@@ -89,7 +103,7 @@ class World:
         return all(since is not None and now >= since + CATCH_UP_SECONDS for since in both)
 
     def usual_answer(self, mode: SendMode) -> str:
-        if self.view is not None:
+        if self.watched is not None:
             gone = self.master not in self.up or self.master in self.frozen
             return NOT_SENT if gone else SEND_OK
         if MASTER not in self.up:
@@ -117,13 +131,13 @@ class World:
                 )
             if self.timeline.phases and self.reading:
                 self.timeline.read(now, 5)
-            if self.view is not None:
-                self.tell_the_view(self.view, now)
-            if self.view is not None or MASTER in self.up:
+            if self.watched is not None:
+                self.tell(self.watched, now)
+            if self.watched is not None or MASTER in self.up:
                 reports = [
                     SlaveReport(f"127.0.0.{number}", 1000, 0)
                     for number, node in enumerate(SLAVES, start=2)
-                    if self.attached(node) or self.view is not None
+                    if self.attached(node) or self.watched is not None
                 ]
                 self.replication.sampled(now, 1000, reports)
             else:

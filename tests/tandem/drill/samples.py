@@ -1,14 +1,23 @@
 """A small made-up drill, for the tests of everything that shows one."""
 
-from tandem.drill.group_view import Change
+from pathlib import Path
+
+from tandem.cluster.spec import NodeSpec
+from tandem.drill.options import DrillOptions
 from tandem.drill.outcomes import NOT_SENT, SEND_OK, SLAVE_NOT_AVAILABLE, UNKNOWN, SendMode
+from tandem.drill.plan import Plan
+from tandem.drill.preflight import CoordinatorSettings, Group
+from tandem.drill.recording import Recording
 from tandem.drill.scenario import PLAYED, Expectation, ScenarioRun
-from tandem.drill.summary import Played, Settings, Summary, summarise
+from tandem.drill.scenario_file import GroupKind, Scenario, find_scenario
+from tandem.drill.summary import Summary, summarise
 from tandem.drill.timeline import Timeline
+from tandem.drill.watched_group import Change
+from tandem.drill.workload import Clock, producer_states
 from tandem.spark.audit_rules import AuditSummary
 from tandem.wire.ha_status import FencedStatus
 
-PLAN: tuple[tuple[str, str, float, str], ...] = (
+PHASES: tuple[tuple[str, str, float, str], ...] = (
     ("slave-loss", "steady", 3.0, SEND_OK),
     ("slave-loss", "slaves-down", 2.0, SLAVE_NOT_AVAILABLE),
     ("master-loss", "master-down", 2.0, NOT_SENT),
@@ -19,7 +28,7 @@ PLAN: tuple[tuple[str, str, float, str], ...] = (
 def timeline() -> Timeline:
     found = Timeline()
     now = 0.0
-    for scenario, name, seconds, status in PLAN:
+    for scenario, name, seconds, status in PHASES:
         phase = found.start_phase(now, scenario, name)
         if status == SLAVE_NOT_AVAILABLE:
             found.fault(now, "kill -9 broker-a-1, broker-a-2")
@@ -118,41 +127,70 @@ RUN = ScenarioRun(
     unavailable_from_seconds=4.0,
 )
 
-SETTINGS = Settings(
-    config="cluster.yaml",
-    group_kind="classic",
-    input_file=None,
-    scenarios=["slave-loss", "master-loss"],
-    repeat=1,
-    rate_per_second=20.0,
-    duration_seconds=9.0,
-    seed=1,
-    producers=["sync-1", "async-1"],
-    audit="quick",
-    tandem_version="0.0.0",
-    python_version="3.11.0",
-    machine="a machine",
-)
+NODES = ("broker-a-0", "broker-a-1", "broker-a-2")
 
 
-def played(
+def group(kind: GroupKind = "classic") -> Group:
+    nodes = [
+        NodeSpec(
+            name=name,
+            group="broker-a",
+            broker_id=number,
+            role="SLAVE" if number else "MASTER",
+            address=f"127.0.0.{number + 1}",
+            port=1,
+            ha_port=2,
+            name_server_port=3,
+            directory=Path("data"),
+        )
+        for number, name in enumerate(NODES)
+    ]
+    return Group(name="broker-a", kind=kind, nodes=nodes)
+
+
+def plan(
+    *scenarios: Scenario,
+    kind: GroupKind = "classic",
+    repeat: int = 1,
+    duration_seconds: float = 9.0,
+) -> Plan:
+    """What was asked: by default, what `timeline` shows."""
+    return Plan(
+        options=DrillOptions(repeat=repeat, spark=False),
+        config=Path("report/cluster.yaml"),
+        cluster="c",
+        group=group(kind),
+        coordinator=CoordinatorSettings(),
+        slave_timeout_ms=3000,
+        max_message_size_bytes=1000,
+        scenarios=scenarios or [find_scenario("slave-loss"), find_scenario("master-loss")],
+        duration_seconds=duration_seconds,
+        rate_per_second=20.0,
+        producers=producer_states(1, 1),
+        out=Path("report"),
+        stores={},
+    )
+
+
+def recording(
     *,
     expectations: list[Expectation] | None = None,
     disorder: list[str] | None = None,
     runs: list[ScenarioRun] | None = None,
     history: list[Change] | None = None,
-) -> Played:
-    return Played(
-        timeline=timeline(),
-        expectations=[expectation()] if expectations is None else expectations,
-        disorder=disorder or [],
-        input_lines=0,
-        input_lines_acknowledged=0,
-        started_ms=1_767_225_600_000.0,
-        seconds=9.0,
-        runs=runs or [],
-        history=history or [],
+) -> Recording:
+    """What was seen; with a history, of a fenced group."""
+    found = Recording(
+        Clock(0.0, 1_767_225_600_000.0), group("classic" if history is None else "fenced")
     )
+    found.timeline = timeline()
+    found.expectations = [expectation()] if expectations is None else expectations
+    found.disorder = disorder or []
+    found.runs = runs or []
+    found.ended_at = 9.0
+    if found.watched is not None:
+        found.watched.history += history or []
+    return found
 
 
 def summary(
@@ -167,8 +205,8 @@ def summary(
     history: list[Change] | None = None,
 ) -> Summary:
     return summarise(
-        played(expectations=expectations, disorder=disorder, runs=runs, history=history),
-        SETTINGS,
+        plan(),
+        recording(expectations=expectations, disorder=disorder, runs=runs, history=history),
         audit=(found or audit()) if audited else None,
         audit_seconds=1.0 if audited else None,
         interrupted=interrupted,

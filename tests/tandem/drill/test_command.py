@@ -20,7 +20,7 @@ def _signals_as_before() -> Iterator[None]:
 
 
 def test_the_exit_status_is_that_of_the_drill(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "run", lambda options: 1)
+    monkeypatch.setattr(session, "hold", lambda options: 1)
 
     assert run_drill(DrillOptions()) == 1
 
@@ -65,7 +65,7 @@ def test_a_signal_before_the_load_is_an_interruption(
         signal.raise_signal(number)
         return 0
 
-    monkeypatch.setattr(session, "run", interrupted)
+    monkeypatch.setattr(session, "hold", interrupted)
 
     assert run_drill(DrillOptions()) == 130
     assert "interrupted" in capsys.readouterr().err

@@ -9,9 +9,9 @@ from tandem.cluster.local_cluster import LocalCluster
 from tandem.cluster.node_lifecycle import NodeState
 from tandem.drill.drilled import DrilledNetwork, DrilledNodes
 from tandem.drill.fault_proxy import FaultProxy
-from tandem.drill.group_view import GroupView
 from tandem.drill.preflight import Group
 from tandem.drill.scenario import NodeFailedError
+from tandem.drill.watched_group import WatchedGroup
 from tandem.wire.group_state import GroupState, LeaderRecord
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
 from tests.tandem.cluster.fakes import fake_command, fake_spec
@@ -86,14 +86,16 @@ class Obedient:
 
 
 async def test_orders_go_to_the_master_of_now(tmp_path: Path) -> None:
-    view = GroupView(["a", "b"])
+    watched = WatchedGroup(["a", "b"])
     state = GroupState(epoch=1, master="b", isr={}, min_isr=2)
-    view.coordinator_said(0, 0, state, LeaderRecord(node="b", session="s", epoch=1))
+    watched.coordinator_said(0, 0, state, LeaderRecord(node="b", session="s", epoch=1))
     orders = Obedient()
-    nodes = DrilledNodes(LocalCluster(fake_spec(tmp_path, "a", "b")), view=view, orders=orders)
+    nodes = DrilledNodes(
+        LocalCluster(fake_spec(tmp_path, "a", "b")), watched=watched, orders=orders
+    )
     with pytest.raises(NodeFailedError, match="no master to ask"):
         await nodes.promote("a")
-    view.node_said(0, 0, "b", status("b", "b", 1))
+    watched.node_said(0, 0, "b", status("b", "b", 1))
     await nodes.promote("a")
     await nodes.resign("b")
     assert orders.heard == [
@@ -114,12 +116,12 @@ async def test_a_classic_group_takes_no_orders_and_has_no_coordinator(tmp_path: 
 
 
 async def test_a_killed_node_is_history_at_once(tmp_path: Path) -> None:
-    view = GroupView(["a"])
+    watched = WatchedGroup(["a"])
     async with LocalCluster(fake_spec(tmp_path, "a"), command=fake_command()) as cluster:
-        nodes = DrilledNodes(cluster, view=view)
+        nodes = DrilledNodes(cluster, watched=watched)
         await nodes.start("a")
         await nodes.kill("a")
-    assert [change.kind for change in view.history] == ["ended"]
+    assert [change.kind for change in watched.history] == ["ended"]
 
 
 async def test_strangers_are_let_go_even_if_nobody_listens(tmp_path: Path) -> None:

@@ -5,8 +5,8 @@ import msgspec
 import pytest
 
 from tandem.drill.errors import ReportError
-from tandem.drill.group_view import Change
 from tandem.drill.report import render, write_report
+from tandem.drill.watched_group import Change
 from tests.tandem.drill import samples
 
 pytestmark = pytest.mark.slow  # matplotlib

@@ -3,9 +3,8 @@ import trio
 import trio.testing
 
 from tandem.drill.outcomes import NOT_SENT, SEND_OK, SLAVE_NOT_AVAILABLE, SendMode
-from tandem.drill.scenario import Expectation, NodeFailedError, Roles, Stage, UnmetError
+from tandem.drill.scenario import NodeFailedError, Roles, Stage, UnmetError
 from tandem.drill.scenario_file import find_scenario
-from tandem.drill.vocabulary import play_step
 from tests.tandem.drill.fake_world import MASTER, World
 
 
@@ -19,11 +18,7 @@ async def master_loss(stage: Stage) -> None:
 
 async def play_file(stage: Stage, name: str) -> None:
     for step in find_scenario(name).steps:
-        await play_step(stage, step)
-
-
-def failed(world: World) -> list[Expectation]:
-    return [expectation for expectation in world.stage.expectations if not expectation.held]
+        await step.play(stage)
 
 
 def phase_names(world: World) -> list[str]:
@@ -39,7 +34,7 @@ async def test_losing_the_slaves_of_a_sound_cluster_holds_every_expectation(
     await slave_loss(world.stage)
     nursery.cancel_scope.cancel()
 
-    assert failed(world) == []
+    assert world.failed == []
     assert phase_names(world) == [
         "start",
         "steady",
@@ -67,7 +62,7 @@ async def test_losing_the_master_of_a_sound_cluster_holds_every_expectation(
     await master_loss(world.stage)
     nursery.cancel_scope.cancel()
 
-    assert failed(world) == []
+    assert world.failed == []
     assert phase_names(world) == [
         "start",
         "steady",
@@ -112,7 +107,7 @@ async def test_a_wrong_answer_while_the_slaves_are_down_is_noted_and_the_scenari
     await slave_loss(world.stage)
     nursery.cancel_scope.cancel()
 
-    (expectation,) = failed(world)
+    (expectation,) = world.failed
     assert expectation.phase == "slaves-down"
     assert expectation.expected == "every sync send answers SLAVE_NOT_AVAILABLE"
     assert "SEND_OK" in expectation.seen
@@ -129,7 +124,7 @@ async def test_an_answer_without_a_reason_is_noted(
     await slave_loss(world.stage)
     nursery.cancel_scope.cancel()
 
-    assert [expectation.expected for expectation in failed(world)] == [
+    assert [expectation.expected for expectation in world.failed] == [
         "each answer that is not SEND_OK gives a reason"
     ]
 
@@ -149,7 +144,7 @@ async def test_slaves_that_never_catch_up_end_the_scenario(
         await slave_loss(world.stage)
     nursery.cancel_scope.cancel()
 
-    (expectation,) = failed(world)
+    (expectation,) = world.failed
     assert expectation.expected == "every node is in sync"
     assert expectation.seen == (
         "broker-a-1 not connected, 0 bytes behind, broker-a-2 not connected, 0 bytes behind"
@@ -169,7 +164,7 @@ async def test_a_node_that_does_not_start_ends_the_scenario_with_its_own_words(
         await master_loss(world.stage)
     nursery.cancel_scope.cancel()
 
-    (expectation,) = failed(world)
+    (expectation,) = world.failed
     assert expectation.expected == f"{MASTER} is back: recovered and listening"
     assert expectation.seen == f"{MASTER} did not start: the log is torn at 4096"
 
@@ -189,7 +184,7 @@ async def test_a_node_that_hangs_in_its_start_is_not_waited_for_for_ever(
         await master_loss(world.stage)
     nursery.cancel_scope.cancel()
 
-    assert failed(world)[0].seen == "not within 30 s"
+    assert world.failed[0].seen == "not within 30 s"
 
 
 async def test_consumers_that_stop_with_the_master_are_noted(
@@ -214,7 +209,7 @@ async def test_consumers_that_stop_with_the_master_are_noted(
     await master_loss(world.stage)
     nursery.cancel_scope.cancel()
 
-    (expectation,) = failed(world)
+    (expectation,) = world.failed
     assert expectation.expected == "consumers go on reading"
     assert expectation.seen == "0 messages read"
 
@@ -236,7 +231,7 @@ async def test_a_node_that_ends_by_itself_is_noted(
         await slave_loss(world.stage)
     nursery.cancel_scope.cancel()
 
-    expectation = failed(world)[0]
+    expectation = world.failed[0]
     assert expectation.expected == "no node ended by itself"
     assert expectation.seen == "broker-a-2 ended with 1"
 
@@ -253,7 +248,7 @@ async def test_nobody_waits_for_a_node_that_ended_by_itself(
         await slave_loss(world.stage)
     nursery.cancel_scope.cancel()
 
-    (expectation,) = failed(world)
+    (expectation,) = world.failed
     assert expectation.seen.endswith(f"; {MASTER} ended with status 1: a bug")
     assert expectation.waited_seconds < 1
 
@@ -270,7 +265,7 @@ async def test_the_rest_of_an_input_is_waited_for(
         await slave_loss(world.stage)
     nursery.cancel_scope.cancel()
 
-    assert failed(world)[0].seen == "12 lines to go"
+    assert world.failed[0].seen == "12 lines to go"
 
 
 async def test_a_phase_begins_when_the_sends_of_the_one_before_are_answered(

@@ -1,6 +1,6 @@
-from tandem.drill.group_view import Change
 from tandem.drill.switches import Band, Gap, bands, longest_gap, switches_of
 from tandem.drill.timeline import Fault
+from tandem.drill.watched_group import Change
 
 KILL = Fault(10.0, "kill -9 a")
 HISTORY = [

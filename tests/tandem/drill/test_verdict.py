@@ -4,9 +4,9 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
-from tandem.drill.group_view import Change
 from tandem.drill.summary import Summary
 from tandem.drill.verdict import exit_status, print_verdict
+from tandem.drill.watched_group import Change
 from tests.tandem.drill import samples
 
 

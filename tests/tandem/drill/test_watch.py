@@ -5,13 +5,14 @@ import trio.testing
 
 from tandem.client import ConnectionLostError
 from tandem.coordinator.interface import CoordinatorUnavailableError, KeyValue, Snapshot
-from tandem.drill.group_view import GroupView
 from tandem.drill.replication import Replication
 from tandem.drill.timeline import Timeline
-from tandem.drill.watch import watch_node, watch_records
+from tandem.drill.watch import watch_classic_master, watch_node, watch_records
+from tandem.drill.watched_group import WatchedGroup
 from tandem.drill.workload import Clock
 from tandem.wire.group_state import GroupKeys, GroupState, LeaderRecord, encode_record
 from tandem.wire.ha_status import FencedStatus, ReplicaStatus
+from tandem.wire.request_headers import HAConnectionRuntimeInfo, HARuntimeInfo
 from tests.tandem.drill.samples import status
 
 KEYS = GroupKeys("c", "g")
@@ -54,41 +55,74 @@ class Node:
         return found
 
 
-async def test_the_view_follows_the_records_and_outlives_a_silent_coordinator(
+async def test_what_is_known_follows_the_records_and_outlives_a_silent_coordinator(
     autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
 ) -> None:
-    coordinator, view = Coordinator(), GroupView(["a", "b"])
+    coordinator, watched = Coordinator(), WatchedGroup(["a", "b"])
     clock = Clock(trio.current_time(), 0.0)
-    nursery.start_soon(watch_records, coordinator, KEYS, view, clock)
+    nursery.start_soon(watch_records, coordinator, KEYS, watched, clock)
     await trio.sleep(1)
     coordinator.answers = False
     await trio.sleep(1)
-    assert view.epoch == 1
+    assert watched.epoch == 1
     coordinator.answers, coordinator.epoch = True, 2
     await trio.sleep(1)
     nursery.cancel_scope.cancel()
-    assert [change.kind for change in view.history] == ["epoch", "leader-gone", "epoch"]
+    assert [change.kind for change in watched.history] == ["epoch", "leader-gone", "epoch"]
 
 
 async def test_the_masters_word_tells_who_is_in_sync_and_how_far_behind(
     autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
 ) -> None:
-    node, view = Node(), GroupView(["a", "b", "c"])
+    node, watched = Node(), WatchedGroup(["a", "b", "c"])
     replication = Replication({name: name for name in "abc"}, Timeline())
     clock = Clock(trio.current_time(), 0.0)
-    nursery.start_soon(watch_records, Coordinator(), KEYS, view, clock)
-    nursery.start_soon(partial(watch_node, node, "a", "127.0.0.1:1", view, replication, clock))
+    nursery.start_soon(watch_records, Coordinator(), KEYS, watched, clock)
+    nursery.start_soon(partial(watch_node, node, "a", "127.0.0.1:1", watched, replication, clock))
     await trio.sleep(1)
-    assert view.master == "a"
+    assert watched.master == "a"
     assert replication.states["a"].lag_bytes == 0
     assert replication.states["b"].lag_bytes == 100
     assert not replication.states["c"].connected, "it is not in the in-sync set"
     for mood in ("gone", "frozen"):
         node.mood = mood
         await trio.sleep(2)
-        assert view.statuses["a"] is None
+        assert watched.statuses["a"] is None
         assert not replication.master_answers
         node.mood = "well"
         await trio.sleep(2)
         assert replication.master_answers
+    nursery.cancel_scope.cancel()
+
+
+class ClassicMaster:
+    """Has one slave, which lacks 100 bytes; or does not answer."""
+
+    def __init__(self) -> None:
+        self.answers = True
+
+    async def ha_runtime_info(self, address: str) -> HARuntimeInfo:
+        await trio.lowlevel.checkpoint()
+        if not self.answers:
+            raise ConnectionLostError(address, "refused", outcome_unknown=False)
+        slave = HAConnectionRuntimeInfo(
+            addr="127.0.0.2:4711", slave_ack_offset=900, diff=100, in_sync=True
+        )
+        return HARuntimeInfo(
+            master=True, master_commit_log_max_offset=1000, ha_connection_info=[slave]
+        )
+
+
+async def test_the_master_of_a_classic_group_names_its_slaves_by_address(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    master = ClassicMaster()
+    replication = Replication({"b": "127.0.0.2"}, Timeline())
+    clock = Clock(trio.current_time(), 0.0)
+    nursery.start_soon(watch_classic_master, master, "127.0.0.1:1", replication, clock)
+    await trio.sleep(1)
+    assert replication.states["b"].lag_bytes == 100
+    master.answers = False
+    await trio.sleep(1)
+    assert not replication.master_answers
     nursery.cancel_scope.cancel()

@@ -135,7 +135,7 @@ class Bench:
                 for producer in self.workload.producers:
                     nursery.start_soon(self.workload.produce, producer, self.broker)
                 if follow:
-                    nursery.start_soon(self.workload.follow, self.reader, self.broker)
+                    nursery.start_soon(self.workload.read_along, self.reader, self.broker)
 
     def entries(self) -> list[LedgerEntry]:
         return list(read_entries(self.path))
@@ -331,7 +331,7 @@ async def test_lines_are_settled_by_their_answers(
     assert {message.body for message in bench.broker.log} == {b"line %d" % n for n in range(150)}
 
 
-async def test_followers_read_everything_in_order(
+async def test_readers_read_everything_in_order(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     bench = Bench(tmp_path)
@@ -340,7 +340,7 @@ async def test_followers_read_everything_in_order(
     await bench.run(1)
     assert bench.workload.left_to_read() > 50
     with trio.move_on_after(1):
-        await bench.workload.follow(bench.reader, bench.broker)
+        await bench.workload.read_along(bench.reader, bench.broker)
 
     assert bench.workload.left_to_read() == 0
     assert bench.reader.next_offset == len(bench.broker.log)
@@ -348,7 +348,7 @@ async def test_followers_read_everything_in_order(
     assert bench.timeline.phase.messages_read == len(bench.broker.log)
 
 
-async def test_a_follower_notes_a_gap_a_swap_and_a_stranger(
+async def test_a_reader_notes_a_gap_a_swap_and_a_stranger(
     tmp_path: Path, autojump_clock: trio.testing.MockClock
 ) -> None:
     bench = Bench(tmp_path)
@@ -361,7 +361,7 @@ async def test_a_follower_notes_a_gap_a_swap_and_a_stranger(
         bench.broker.log.append(stored(Message(TOPIC, b"x", keys=key), offset))
 
     with trio.move_on_after(1):
-        await bench.workload.follow(bench.reader, bench.broker)
+        await bench.workload.read_along(bench.reader, bench.broker)
 
     assert bench.workload.disorder == [
         "queue 0 offset 2: expected offset 1",
@@ -378,7 +378,7 @@ async def test_readers_go_on_after_a_failed_pull(
     bench.broker.fault = ConnectionLostError("a:1", "reset", outcome_unknown=True)
 
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(bench.workload.follow, bench.reader, bench.broker)
+        nursery.start_soon(bench.workload.read_along, bench.reader, bench.broker)
         await trio.sleep(1)
         assert bench.timeline.phase.reads_failed > 2
         bench.broker.fault = None

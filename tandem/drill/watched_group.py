@@ -32,7 +32,7 @@ class Change(msgspec.Struct, frozen=True):
     text: str = ""
 
 
-class GroupView:
+class WatchedGroup:
     """The last that is known of each node and of the group, and the history."""
 
     def __init__(self, nodes: Sequence[str]) -> None:

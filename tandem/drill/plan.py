@@ -1,0 +1,67 @@
+"""What is asked of one drill, decided before the first node starts."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from tandem.drill.fault_proxy import ProxiedPair
+from tandem.drill.options import DrillOptions
+from tandem.drill.preflight import CoordinatorSettings, Group
+from tandem.drill.scenario_file import Scenario
+from tandem.drill.workload import ProducerState
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """One drill that passed its checks.
+
+    `options` are those of the command line. `config` is the cluster file that the drill wrote for
+    itself, `cluster` the name in it, `stores` each node's directory.
+    """
+
+    options: DrillOptions
+    config: Path
+    cluster: str
+    group: Group
+    coordinator: CoordinatorSettings
+    slave_timeout_ms: int
+    max_message_size_bytes: int
+    scenarios: Sequence[Scenario]
+    duration_seconds: float
+    """Time under load of all scenarios of a round together."""
+    rate_per_second: float
+    producers: Sequence[ProducerState]
+    pairs: Sequence[ProxiedPair] = ()
+    """Links that go by way of the fault proxy."""
+    out: Path
+    stores: dict[str, Path]
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether the group elects its master."""
+        return self.group.kind == "fenced"
+
+    @property
+    def name_servers(self) -> list[str]:
+        """Where each node answers questions about routes."""
+        return [f"{node.address}:{node.name_server_port}" for node in self.group.nodes]
+
+    def rounds(self) -> list[tuple[str, Scenario]]:
+        """Every scenario as often as it is played, each with the name of that time."""
+        if self.options.repeat == 1:
+            return [(scenario.name, scenario) for scenario in self.scenarios]
+        return [
+            (f"{scenario.name} {number}", scenario)
+            for number in range(1, self.options.repeat + 1)
+            for scenario in self.scenarios
+        ]
+
+    def headline(self) -> str:
+        """The plan in one line."""
+        scenarios = ", ".join(scenario.name for scenario in self.scenarios)
+        times = f", {self.options.repeat} times" if self.options.repeat > 1 else ""
+        return (
+            f"drill of {self.group.name} ({self.group.kind}, {len(self.group.nodes)} nodes):"
+            f" {scenarios}{times}, {self.duration_seconds:g} s under load of"
+            f" {self.rate_per_second:,.0f} sends a second"
+        )

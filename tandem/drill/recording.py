@@ -1,0 +1,60 @@
+"""What was seen in one drill. The caller of `play` owns it, so it outlives an interruption."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tandem.drill.preflight import Group
+from tandem.drill.replication import Replication
+from tandem.drill.timeline import Timeline
+from tandem.drill.watched_group import Change, WatchedGroup
+from tandem.drill.workload import Clock
+
+if TYPE_CHECKING:
+    from tandem.drill.scenario import Expectation, ScenarioRun
+
+
+class Recording:
+    """Everything a drill collects, from before its first phase on."""
+
+    def __init__(self, clock: Clock, group: Group) -> None:
+        self.clock = clock
+        self.timeline = Timeline()
+        is_fenced = group.kind == "fenced"
+        self.watched = WatchedGroup([node.name for node in group.nodes]) if is_fenced else None
+        self.replication = Replication(_known_by(group), self.timeline)
+        self.expectations: list[Expectation] = []
+        self.runs: list[ScenarioRun] = []
+        self.master = group.nodes[0].name
+        """Whose log the audit goes by."""
+        self.confirm: int | None = None
+        """Of a fenced group: below this every node has the whole log."""
+        self.disorder: list[str] = []
+        self.input_lines = 0
+        self.input_lines_acknowledged = 0
+        self.ended_at: float | None = None
+        self.stopped_because = ""
+
+    @property
+    def history(self) -> Sequence[Change]:
+        """What changed in a fenced group, in order."""
+        return self.watched.history if self.watched is not None else ()
+
+    def note_end(self) -> None:
+        """Keep what the audit goes by: the last master, and up to where all logs must agree."""
+        watched = self.watched
+        if watched is None:
+            return
+        last = watched.master or (watched.state.master if watched.state else "")
+        self.master = last or self.master
+        status = watched.statuses.get(last)
+        if status is not None and not self.stopped_because:
+            self.confirm = status.confirm
+        else:
+            self.confirm = min(watched.confirms.values(), default=0)
+
+
+def _known_by(group: Group) -> dict[str, str]:
+    """By what the master's reports name each node: its address, or in a fenced group its name."""
+    if group.kind == "fenced":
+        return {node.name: node.name for node in group.nodes}
+    return {node.name: node.address for node in group.slaves}

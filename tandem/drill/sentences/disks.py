@@ -1,0 +1,40 @@
+"""Sentences that fill disks and damage the ends of logs."""
+
+from typing import Final
+
+from tandem.drill.scenario import Stage
+from tandem.drill.sentences.sentence import Sentence, Words
+
+
+async def _fill(stage: Stage, words: Words) -> None:
+    nodes = stage.find(words["who"])
+    for node in nodes:
+        stage.disks.fill(node)
+    stage.fault(f"fill the disk of {', '.join(nodes)}")
+
+
+async def _free(stage: Stage, words: Words) -> None:
+    nodes = stage.find(words["who"])
+    for node in nodes:
+        stage.disks.free(node)
+    stage.mark(f"free the disk of {', '.join(nodes)}")
+
+
+async def _cut_tail(stage: Stage, words: Words) -> None:
+    for node in stage.find(words["who"]):
+        stage.disks.damage_tail(node, int(words["number"]), cut=True)
+        stage.fault(f"cut the last {words['number']} bytes of the log of {node}")
+
+
+async def _garble_tail(stage: Stage, words: Words) -> None:
+    for node in stage.find(words["who"]):
+        stage.disks.damage_tail(node, int(words["number"]), cut=False)
+        stage.fault(f"garble the last {words['number']} bytes of the log of {node}")
+
+
+DISKS: Final = (
+    Sentence("fill the disk of {who}", _fill, "disks"),
+    Sentence("free the disk of {who}", _free, "disks"),
+    Sentence("cut the last {number} bytes of the log of {who}", _cut_tail),
+    Sentence("garble the last {number} bytes of the log of {who}", _garble_tail),
+)

@@ -1,0 +1,97 @@
+"""Sentences that start, pace and end the load."""
+
+from typing import Final
+
+import trio
+
+from tandem.drill.scenario import READY_SECONDS_MAX, SEEN_SECONDS_MAX, Seen, Stage
+from tandem.drill.sentences.expectations import expect_in_sync, expect_sends_ok
+from tandem.drill.sentences.sentence import Sentence, Words
+
+REST_OF_INPUT: Final = "rest-of-input"
+DRAIN_SECONDS_MAX: Final = 40.0
+FIRST_SENDS_SECONDS_MAX: Final = 20.0
+
+
+async def _begin(stage: Stage, words: Words) -> None:
+    await stage.begin(words["name"])
+
+
+async def _play_share(stage: Stage, words: Words) -> None:
+    await trio.sleep(int(words["share"]) / 100 * stage.load_seconds)
+
+
+async def _play_seconds(stage: Stage, words: Words) -> None:
+    await trio.sleep(float(words["seconds"]))
+
+
+async def _start_load(stage: Stage, words: Words) -> None:
+    await stage.begin("start")
+    stage.load.resume()
+    await expect_in_sync(stage, READY_SECONDS_MAX)
+    await expect_sends_ok(stage, FIRST_SENDS_SECONDS_MAX)
+    if stage.watched is not None:
+        stage.roles.old_master = stage.master or stage.roles.old_master
+        stage.epoch_before_fault = stage.watched.epoch
+
+
+async def _rest(stage: Stage, words: Words) -> None:
+    stage.load.pause()
+    await _expect_answers(stage)
+
+
+async def _work(stage: Stage, words: Words) -> None:
+    stage.load.resume()
+
+
+async def _drain(stage: Stage, words: Words) -> None:
+    await drain(stage)
+
+
+async def drain(stage: Stage) -> None:
+    """Stop the load, and wait until everything is where it belongs.
+
+    Raises:
+        UnmetError: something is not, in time.
+    """
+    stage.drained_at = stage.now()
+    if stage.rest_seconds_max:
+        await stage.begin(REST_OF_INPUT)
+        await stage.expect(
+            "every line of the input is acknowledged",
+            lambda: _none_left(stage.load.left_to_send(), "lines"),
+            stage.rest_seconds_max,
+        )
+    await stage.begin("drain")
+    stage.load.pause()
+    await _expect_answers(stage, DRAIN_SECONDS_MAX)
+    await stage.expect_replicas(
+        "the other nodes have the whole log", lag_bytes_max=0, within_seconds=DRAIN_SECONDS_MAX
+    )
+    await stage.expect(
+        "consumers have read everything",
+        lambda: _none_left(stage.load.left_to_read(), "messages"),
+        DRAIN_SECONDS_MAX,
+    )
+
+
+async def _expect_answers(stage: Stage, within_seconds: float = SEEN_SECONDS_MAX) -> None:
+    def look() -> Seen:
+        return _none_left(sum(phase.in_flight for phase in stage.timeline.phases), "in flight")
+
+    await stage.expect("every send is answered", look, within_seconds)
+
+
+def _none_left(left: int, what: str) -> Seen:
+    return Seen(not left, f"{left:,} {what} to go" if left else "all done")
+
+
+LOAD: Final = (
+    Sentence("start the load", _start_load),
+    Sentence("begin {name}", _begin),
+    Sentence("play {share} %", _play_share),
+    Sentence("play {seconds} s", _play_seconds),
+    Sentence("rest", _rest),
+    Sentence("work again", _work),
+    Sentence("drain", _drain),
+)

@@ -1,0 +1,76 @@
+"""Sentences that kill, freeze and start nodes, and pass on an operator's orders."""
+
+from typing import Final
+
+from tandem.drill.scenario import Stage
+from tandem.drill.sentences.sentence import Sentence, Words
+
+_BACK: Final = "is back: recovered and listening"
+
+
+async def _kill(stage: Stage, words: Words) -> None:
+    nodes = stage.find(words["who"])
+    stage.fault(f"kill -9 {', '.join(nodes)}")
+    await stage.for_each(stage.cluster.kill, nodes, "is killed")
+
+
+async def _stop(stage: Stage, words: Words) -> None:
+    nodes = stage.find(words["who"])
+    stage.fault(f"stop {', '.join(nodes)}")
+    await stage.for_each(stage.cluster.stop, nodes, "is stopped")
+
+
+async def _start(stage: Stage, words: Words) -> None:
+    nodes = stage.find(words["who"])
+    stage.mark(f"start {', '.join(nodes)}")
+    await stage.for_each(stage.cluster.start, nodes, _BACK)
+
+
+async def _start_down(stage: Stage, words: Words) -> None:
+    nodes = [node for node in stage.roles.nodes if not stage.cluster.runs(node)]
+    stage.mark(f"start {', '.join(nodes) or 'nobody: all are up'}")
+    await stage.for_each(stage.cluster.start, nodes, _BACK)
+
+
+async def _restart(stage: Stage, words: Words) -> None:
+    for node in stage.find(words["who"]):
+        stage.fault(f"restart {node}")
+        await stage.for_each(stage.cluster.stop, [node], "is stopped")
+        await stage.for_each(stage.cluster.start, [node], _BACK)
+
+
+async def _freeze(stage: Stage, words: Words) -> None:
+    nodes = stage.find(words["who"])
+    stage.fault(f"freeze {', '.join(nodes)}")
+    await stage.for_each(stage.cluster.freeze, nodes, "is frozen")
+
+
+async def _resume(stage: Stage, words: Words) -> None:
+    nodes = stage.find(words["who"])
+    stage.mark(f"resume {', '.join(nodes)}")
+    await stage.for_each(stage.cluster.wake, nodes, "goes on")
+
+
+async def _resign(stage: Stage, words: Words) -> None:
+    (node,) = stage.find(words["who"])
+    stage.fault(f"ask {node} to resign")
+    await stage.for_each(stage.cluster.resign, [node], "was asked to resign")
+
+
+async def _promote(stage: Stage, words: Words) -> None:
+    (node,) = stage.find(words["who"])
+    stage.fault(f"promote {node}, now master is {stage.master}")
+    await stage.for_each(stage.cluster.promote, [node], "was asked to take over")
+
+
+NODES: Final = (
+    Sentence("kill {who}", _kill),
+    Sentence("stop {who}", _stop),
+    Sentence("start whoever is down", _start_down),
+    Sentence("start {who}", _start),
+    Sentence("restart {who}", _restart),
+    Sentence("freeze {who}", _freeze),
+    Sentence("resume {who}", _resume),
+    Sentence("ask {who} to resign", _resign, fenced_only=True),
+    Sentence("promote {who}", _promote, fenced_only=True),
+)

@@ -1,0 +1,73 @@
+"""A sentence is a template with places to fill in, and what it does with the words in them."""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from tandem.drill.scenario import NodeFailedError, NotPossibleError, Seen, Stage, UnmetError
+
+_WHO: Final = (
+    r"the master|the old master|the slaves|the others|slave \d+|every node|the coordinator"
+    r"|[A-Za-z0-9][\w-]*"
+)
+_PLACES: Final = {
+    "who": _WHO,
+    "other": f"{_WHO}|everything",
+    "seconds": r"\d+(?:\.\d+)?",
+    "share": r"\d+",
+    "number": r"\d+",
+    "name": r"[\w-]+",
+    "mode": "sync|async",
+    "statuses": r"[A-Z_]+(?: or [A-Z_]+)*",
+}
+
+Words = Mapping[str, str]
+"""What a line has in the places of its template."""
+
+Action = Callable[[Stage, Words], Awaitable[None]]
+
+
+class Sentence(msgspec.Struct, frozen=True):
+    """One sentence. `needs` names what has to be prepared before the cluster starts."""
+
+    template: str
+    act: Action
+    needs: str = ""
+    """`network`: the fault proxy; `disks`: a small file system for each node."""
+    fenced_only: bool = False
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        """What a line of this sentence looks like."""
+        parts = re.split(r"\{(\w+)\}", self.template)
+        text = "".join(
+            f"(?P<{part}>{_PLACES[part]})" if index % 2 else re.escape(part)
+            for index, part in enumerate(parts)
+        )
+        return re.compile(text)
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One line of a scenario."""
+
+    text: str
+    line: int
+    sentence: Sentence
+    words: dict[str, str]
+
+    async def play(self, stage: Stage) -> None:
+        """Do what the line says.
+
+        Raises:
+            UnmetError: it could not be done, or what it waits for did not come; it is noted.
+            NotPossibleError: this machine cannot do it.
+        """
+        try:
+            await self.sentence.act(stage, self.words)
+        except NodeFailedError as error:
+            stage.check(self.text, Seen(held=False, text=str(error)))
+            raise UnmetError from error
+        except NotPossibleError as error:
+            raise NotPossibleError(f"line {self.line}, {self.text!r}: {error}") from error

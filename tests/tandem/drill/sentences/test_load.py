@@ -1,0 +1,25 @@
+import pytest
+import trio.testing
+
+from tandem.drill.scenario import UnmetError
+from tandem.drill.sentences.load import drain
+from tests.tandem.drill.fake_world import World
+
+
+async def test_a_group_can_rest_and_work_again(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
+    await world.play("rest")
+    assert not world.sending
+    await world.play("work again")
+    assert world.sending
+
+
+async def test_the_drain_waits_for_readers(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
+    await world.play()
+    world.reading = False
+    with pytest.raises(UnmetError):
+        await drain(world.stage)
+    assert world.failed[0].seen == "7 messages to go"

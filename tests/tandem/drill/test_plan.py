@@ -1,0 +1,25 @@
+from tests.tandem.drill import samples
+
+
+def test_every_round_plays_all_scenarios_under_names_of_its_own() -> None:
+    once = [name for name, _ in samples.plan().rounds()]
+    assert once == ["slave-loss", "master-loss"]
+    twice = [name for name, _ in samples.plan(repeat=2).rounds()]
+    assert twice == ["slave-loss 1", "master-loss 1", "slave-loss 2", "master-loss 2"]
+
+
+def test_a_plan_is_told_in_one_line() -> None:
+    assert samples.plan(repeat=3).headline() == (
+        "drill of broker-a (classic, 3 nodes): slave-loss, master-loss, 3 times, 9 s under load"
+        " of 20 sends a second"
+    )
+    assert ", 1 times" not in samples.plan().headline()
+
+
+def test_every_node_is_a_name_server() -> None:
+    assert samples.plan().name_servers == ["127.0.0.1:3", "127.0.0.2:3", "127.0.0.3:3"]
+
+
+def test_only_a_fenced_group_elects() -> None:
+    assert samples.plan(kind="fenced").is_fenced
+    assert not samples.plan().is_fenced
