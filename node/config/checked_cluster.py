@@ -113,5 +113,5 @@ def _checked_node(config: ClusterConfig, node: NodeSettings) -> CheckedNode:
 
 def _role(config: ClusterConfig, node: NodeSettings) -> str:
     if config.groups[node.group].kind is GroupKind.FENCED:
-        return "REPLICA"
+        return "NODE"
     return "MASTER" if node.is_master else "SLAVE"

@@ -307,7 +307,7 @@ async def _look(spec: "ClusterSpec", admin: "Admin", groups: "list[FencedGroup]"
 
 
 def _classic_nodes(spec: "ClusterSpec") -> "list[NodeSpec]":
-    return [node for node in spec.nodes if node.role != "REPLICA"]
+    return [node for node in spec.nodes if node.role != "NODE"]
 
 
 def _as_text(seen: HAStatus) -> "RenderableType":

@@ -156,7 +156,7 @@ class Coordination:
         master = self._masters.get(node.group)
         if node.group not in self._groups or not master or not lives:
             return node.role
-        return "MASTER" if master == node.name else "SLAVE"
+        return "MASTER" if master == node.name else "FOLLOWER"
 
     async def wait_masters(self, seconds_max: float) -> None:
         """Wait until every fenced group has a master, but no longer than that.

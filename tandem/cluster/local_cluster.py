@@ -42,7 +42,7 @@ class NodeStatus(msgspec.Struct, frozen=True):
 
     name: str
     role: str
-    """MASTER or SLAVE; in a fenced group at the moment, REPLICA if that is not known."""
+    """At the moment: MASTER or SLAVE; in a fenced group MASTER or FOLLOWER, NODE if not known."""
     address: str
     state: NodeState
     pid: int | None
@@ -178,7 +178,7 @@ class LocalCluster:
             except NodeStartError as error:
                 refusals.append(error)
 
-        for roles in (("MASTER", "REPLICA"), ("SLAVE",)):
+        for roles in (("MASTER", "NODE"), ("SLAVE",)):
             async with trio.open_nursery() as nursery:
                 for node in idle:
                     if node.spec.role in roles:

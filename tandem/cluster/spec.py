@@ -29,8 +29,8 @@ class NodeSpec(msgspec.Struct, frozen=True):
     name: str
     group: str
     broker_id: int
-    role: Literal["MASTER", "SLAVE", "REPLICA"]
-    """REPLICA: of a fenced group, which elects its master."""
+    role: Literal["MASTER", "SLAVE", "NODE"]
+    """NODE: of a fenced group, which elects its master."""
     address: str
     port: int
     ha_port: int

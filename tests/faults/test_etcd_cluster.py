@@ -86,7 +86,7 @@ async def test_nodes_wait_for_an_etcd_that_comes_later_and_say_so(tmp_path: Path
 
         spec = write_cluster(tmp_path, of_etcd(members))
         async with under_load(spec, start_etcd_now) as group:
-            assert {node.role for node in group.cluster.status()} == {"MASTER", "SLAVE"}
+            assert {node.role for node in group.cluster.status()} == {"MASTER", "FOLLOWER"}
 
 
 @pytest.mark.long

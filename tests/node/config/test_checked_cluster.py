@@ -39,7 +39,7 @@ def test_the_checked_form_is_json_with_absolute_paths(tmp_path: Path) -> None:
 
 def test_the_nodes_of_a_fenced_group_are_replicas_until_one_is_elected(tmp_path: Path) -> None:
     checked = checked_cluster(load(tmp_path, FENCED))
-    assert [node.role for node in checked.nodes] == ["REPLICA", "REPLICA", "REPLICA"]
+    assert [node.role for node in checked.nodes] == ["NODE", "NODE", "NODE"]
 
 
 def test_files_of_the_coordinator_have_absolute_paths(tmp_path: Path) -> None:

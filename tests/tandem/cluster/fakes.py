@@ -40,7 +40,7 @@ def fake_spec(directory: Path, *names: str) -> ClusterSpec:
 def fenced_spec(directory: Path, port: int, *names: str) -> ClusterSpec:
     """The same as one fenced group, with an embedded coordinator at `port`."""
     spec = fake_spec(directory, *names)
-    nodes = [msgspec.structs.replace(node, role="REPLICA") for node in spec.nodes]
+    nodes = [msgspec.structs.replace(node, role="NODE") for node in spec.nodes]
     return msgspec.structs.replace(
         spec,
         nodes=nodes,

@@ -147,21 +147,21 @@ async def test_what_the_coordinator_knew_comes_back_and_the_dead_are_cleared_awa
 
 async def test_roles_are_those_of_the_moment(tmp_path: Path, port: int) -> None:
     async with running(tmp_path, port, "a", "b") as (cluster, client):
-        await wait_roles(cluster, "REPLICA", "REPLICA")
+        await wait_roles(cluster, "NODE", "NODE")
         lease_id = await register(client, "b", leads=True)
-        await wait_roles(cluster, "SLAVE", "MASTER")
+        await wait_roles(cluster, "FOLLOWER", "MASTER")
         await client.revoke(lease_id)
-        await wait_roles(cluster, "REPLICA", "REPLICA")
+        await wait_roles(cluster, "NODE", "NODE")
         await register(client, "a", leads=True)
-        await wait_roles(cluster, "MASTER", "SLAVE")
+        await wait_roles(cluster, "MASTER", "FOLLOWER")
         await cluster.stop("b")
-        await wait_roles(cluster, "MASTER", "REPLICA")
+        await wait_roles(cluster, "MASTER", "NODE")
         await client.transact([], [Put(KEYS.leader, b"of another program")])
-        await wait_roles(cluster, "REPLICA", "REPLICA")
+        await wait_roles(cluster, "NODE", "NODE")
         await cluster.stop_coordinator()
         await cluster.start_coordinator()
         await client.transact([], [Put(KEYS.leader, _leader("a"))])
-        await wait_roles(cluster, "MASTER", "REPLICA")
+        await wait_roles(cluster, "MASTER", "NODE")
 
 
 def _leader(name: str) -> bytes:
@@ -173,7 +173,7 @@ async def test_masters_are_waited_for_but_not_for_ever(tmp_path: Path, port: int
         started = trio.current_time()
         await cluster.wait_masters(0.1)
         assert 0.1 <= trio.current_time() - started < 2
-        assert (cluster.status()[1].role, cluster.coordinator_trouble) == ("REPLICA", "")
+        assert (cluster.status()[1].role, cluster.coordinator_trouble) == ("NODE", "")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(cluster.wait_masters, 60.0)
             await register(client, "b", leads=True)

@@ -40,7 +40,7 @@ def test_fenced_groups_come_with_their_coordinator(tmp_path: Path) -> None:
     file = tmp_path / "cluster.yaml"
     file.write_text(FENCED)
     spec = read_spec(file)
-    assert (spec.nodes[0].role, spec.nodes[0].replication_port) == ("REPLICA", 10_914)
+    assert (spec.nodes[0].role, spec.nodes[0].replication_port) == ("NODE", 10_914)
     group = spec.groups["broker-a"]
     assert (group.kind, group.min_isr, group.ack_level) == ("fenced", 1, "flushed")
     assert spec.coordinator == CoordinatorSpec(

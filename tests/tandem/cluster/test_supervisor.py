@@ -164,7 +164,7 @@ async def test_a_cluster_whose_etcd_is_away_is_up_and_says_what_is_missing(
     )
     async with supervised(spec, fake_command()):
         reply = await ask(spec, "status")
-        assert reply.nodes[0].role == "REPLICA"
+        assert reply.nodes[0].role == "NODE"
         assert reply.coordinator_trouble == (
             "no connection to http://127.0.0.1:1: Connection refused"
         )
