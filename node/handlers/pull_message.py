@@ -79,7 +79,7 @@ class PullMessage:
         self._clients = clients
         self._holds = holds
 
-    def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+    def handle(self, connection: Connection, command: RemotingCommand) -> None:
         """Answer a pull, or hold it."""
         header = command.decode_header(PullMessageRequestHeader)
         self._check_queue(header)
@@ -92,8 +92,8 @@ class PullMessage:
         if code == ResponseCode.PULL_NOT_FOUND and may_wait:
             held = self._held(connection, command, header, tags_codes)
             if self._holds.hold(header.topic, header.queue_id, held):
-                return None
-        return self._answer(command, header, result)
+                return
+        connection.respond(command, self._answer(command, header, result), result.body)
 
     def _held(
         self,
@@ -109,7 +109,7 @@ class PullMessage:
                 connection.when_drained(run_again)
                 return
             result = self._read(header, tags_codes)
-            connection.respond(command, self._answer(command, header, result))
+            connection.respond(command, self._answer(command, header, result), result.body)
 
         wait_ms = min(header.suspend_timeout_millis, SUSPEND_MS_MAX)
         deadline = trio.current_time() + wait_ms / 1000
@@ -193,7 +193,6 @@ class PullMessage:
             ext=PullMessageResponseHeader(
                 MASTER_ID, next_offset, result.min_offset, result.max_offset
             ),
-            body=b"".join(result.body),
         )
 
 

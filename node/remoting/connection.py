@@ -18,10 +18,15 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from store.machine.network import ConnectionLost
-from tandem.wire.remoting_command import ONEWAY_FLAG, RemotingCommand, encode_frame
+from tandem.wire.remoting_command import (
+    ONEWAY_FLAG,
+    RemotingCommand,
+    encode_frame,
+    encode_frame_head,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from store.machine.network import Stream
 
@@ -93,8 +98,11 @@ class Connection:
         """Whether an answer is still owed, or on its way to the kernel."""
         return bool(self._out) or self.owed_count > 0
 
-    def write(self, frame: bytes) -> None:
-        """Add a frame to what will be sent. Never waits; a closed connection swallows it."""
+    def write(self, frame: bytes | memoryview) -> None:
+        """Add a frame, or the next part of one, to what will be sent.
+
+        Never waits; a closed connection swallows it.
+        """
         if self.is_closed:
             return
         self._out += frame
@@ -102,10 +110,24 @@ class Connection:
             self._in_outbox = True
             self._outbox.add(self)
 
-    def respond(self, request: RemotingCommand, response: RemotingCommand) -> None:
-        """Answer a request in its own encoding, unless it is one-way."""
-        if not request.flag & ONEWAY_FLAG:
+    def respond(
+        self,
+        request: RemotingCommand,
+        response: RemotingCommand,
+        body: Sequence[memoryview] = (),
+    ) -> None:
+        """Answer a request in its own encoding, unless it is one-way.
+
+        The parts of `body` follow the response's own, which is then empty: they are copied once.
+        """
+        if request.flag & ONEWAY_FLAG:
+            return
+        if not body:
             self.write(encode_frame(response))
+            return
+        self.write(encode_frame_head(response, sum(map(len, body))))
+        for part in body:
+            self.write(part)
 
     def when_drained(self, call: Callable[[], None]) -> None:
         """Call once `is_congested` no longer holds. Not called if the connection ends first."""

@@ -231,6 +231,15 @@ def encode_frame(command: RemotingCommand) -> bytes:
     Raises:
         ValueError: the code or version does not fit the ROCKETMQ header's 16 bits; use JSON.
     """
+    return encode_frame_head(command, len(command.body)) + command.body
+
+
+def encode_frame_head(command: RemotingCommand, body_bytes: int) -> bytes:
+    """Return the frame of `command` up to its body of `body_bytes`, which the caller sends.
+
+    Raises:
+        ValueError: see `encode_frame`.
+    """
     serialize_type = command.serialize_type
     if serialize_type is SerializeType.MSGPACK:
         header = _encode_msgpack(command)
@@ -242,9 +251,7 @@ def encode_frame(command: RemotingCommand) -> bytes:
         header = _encode_binary(command)
         type_word = _ROCKETMQ_TYPE_WORD
     size = len(header)
-    return b"".join(
-        (FRAME_HEAD.pack(4 + size + len(command.body), type_word | size), header, command.body)
-    )
+    return FRAME_HEAD.pack(4 + size + body_bytes, type_word | size) + header
 
 
 def decode_frame_parts(serialize_type: int, header: bytes, body: bytes) -> RemotingCommand:
