@@ -160,7 +160,7 @@ async def _stop_on_signal(
 
 
 async def _stop_on_lifeline(stop: trio.Event) -> None:
-    """Whoever started us holds the other end; the kernel closes it even if they are killed."""
+    """The process that started us holds the other end; the kernel closes it even after a kill."""
     async with trio.lowlevel.FdStream(os.dup(LIFELINE_FD)) as lifeline:
         while await lifeline.receive_some():
             pass
@@ -185,7 +185,7 @@ _EXPECTED: Final = (NodeError, StoreError, NetworkError, CoordinatorRefusedError
 
 
 def _expected_error(group: ExceptionGroup[Exception]) -> Exception | None:
-    """The error to tell about, if all in the group are of the kinds that are not bugs."""
+    """The error to report, if all in the group are of the kinds that are not bugs."""
     expected, unexpected = group.split(
         (NodeError, StoreError, NetworkError, CoordinatorRefusedError)
     )

@@ -41,7 +41,7 @@ async def run_node(
 ) -> None:
     """Run one node until `stop` is set. Started once it is recovered and listening.
 
-    `coordinator` says who is master of a fenced group; a classic one needs none.
+    `coordinator` keeps the record of the master of a fenced group; a classic one needs none.
 
     Raises:
         ConfigError: The node is of a fenced group, and there is no coordinator.
@@ -69,7 +69,7 @@ async def run_node(
             await run_classic_round(config, machine, names, stop, started)
         else:
             await run_fenced_rounds(config, machine, names, coordinator, stop, started)
-        # Also a node that was stopped before it could serve has started, for whoever waits.
+        # Also a node that was stopped before it could serve has started.
         started()
         nursery.cancel_scope.cancel()
     _log.info("stopped")

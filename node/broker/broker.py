@@ -1,4 +1,4 @@
-"""One broker over one open store, whichever kind of replication is behind it.
+"""One broker over one open store, with either kind of replication.
 
     services      store, replication, tables, registration, long polling, delayed delivery
       connections   one task each
@@ -113,7 +113,7 @@ class Broker:
         """Run everything until `stop`, or until replication ends this round.
 
         Args:
-            stop: Set by whoever stops the node.
+            stop: Set when the node is to stop.
             started: Called once this broker listens.
             own_handlers: What only this kind of group answers, also in quarantine.
             own_tasks: What only this kind of group runs.
@@ -264,7 +264,7 @@ class Broker:
 
     def _connection_closed(self, connection: Connection) -> None:
         self._names.connection_closed(connection)
-        self._heartbeats.tell(self._clients.connection_closed(connection))
+        self._heartbeats.notify(self._clients.connection_closed(connection))
         self._outbox.flush()
 
     # -- tasks -----------------------------------------------------------------------------------
@@ -306,5 +306,5 @@ class Broker:
     async def _forget_the_silent(self) -> None:
         while True:
             await trio.sleep(SCAN_SECONDS)
-            self._heartbeats.tell(self._clients.expire(trio.current_time()))
+            self._heartbeats.notify(self._clients.expire(trio.current_time()))
             self._outbox.flush()

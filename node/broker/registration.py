@@ -1,4 +1,4 @@
-"""Tells every node of the cluster, again and again, that this one is alive and what it serves.
+"""Registers this node with every node of the cluster, again and again, with what it serves.
 
 Every node is a name server, so a broker registers with all of them, itself included: at start,
 every few seconds, and at once when a topic changes. When this process dies its connections close,

@@ -1,4 +1,4 @@
-"""Heartbeats and group membership: who shares the queues of a consumer group."""
+"""Heartbeats and group membership: the clients that share the queues of a consumer group."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CheckClientConfig(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class ClientHeartbeat:
-    """Serves the registry of clients, and tells consumers when their group has changed."""
+    """Serves the registry of clients, and notifies consumers when their group has changed."""
 
     def __init__(self, clients: ClientTable, tables: Tables, replication: Replication) -> None:
         self._clients = clients
@@ -65,7 +65,7 @@ class ClientHeartbeat:
             raise RequestError(
                 ResponseCode.SYSTEM_BUSY, "too many clients are registered at this broker"
             ) from error
-        self.tell(changed)
+        self.notify(changed)
         if self._replication.refusal() is None:
             for data in beat.consumer_data_set:
                 self._ensure_retry_topic(data.group_name)
@@ -76,7 +76,7 @@ class ClientHeartbeat:
         header = command.decode_header(UnregisterClientRequestHeader)
         group = header.consumer_group
         if group is not None:
-            self.tell({group: self._clients.leave(group, header.client_id)})
+            self.notify({group: self._clients.leave(group, header.client_id)})
         return response_to(command)
 
     def consumer_list(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -93,8 +93,8 @@ class ClientHeartbeat:
         tags_codes(subscription.sub_string, subscription.expression_type)
         return response_to(command)
 
-    def tell(self, changed: Mapping[str, Iterable[Connection]]) -> None:
-        """Write NOTIFY_CONSUMER_IDS_CHANGED to the connections of each group; nobody answers it."""
+    def notify(self, changed: Mapping[str, Iterable[Connection]]) -> None:
+        """Write NOTIFY_CONSUMER_IDS_CHANGED to the connections of each group; no answer comes."""
         for group, connections in changed.items():
             for connection in connections:
                 notice = RemotingCommand(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tandem.wire.remoting_command import RemotingCommand
 
 YOUNG_LOG_BYTES_MAX: Final = 1 << 30
-"""How far behind the log's end a queue may begin and still count as young.
+"""How far before the log's end a queue may begin and still count as young.
 
 RocketMQ asks whether the queue's first message is in memory (40 % of it, in 4.x). A constant makes
 the answer independent of the machine.
@@ -44,7 +44,7 @@ class ConsumerOffset:
         self._timeout_seconds = timeout_seconds
 
     def query(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """Tell a committed offset.
+        """Return a committed offset.
 
         Unknown is code 22 and nothing else, for with any other error clients skip the queue. But
         on a young queue it is offset 0, so that a new group does not miss the first messages.
@@ -90,7 +90,7 @@ class ConsumerOffset:
             answer_when_settled(self._tables, connection, command, deadline)
 
     def _is_young(self, topic: str, queue_id: int) -> bool:
-        """Whether the queue still has its first message, not far behind the end of the log."""
+        """Whether the queue still has its first message, not far before the end of the log."""
         result = self._store.get_message(topic, queue_id, 0, 1)
         if result.min_offset > 0 or not result.body:
             return False

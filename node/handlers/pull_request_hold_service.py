@@ -57,7 +57,7 @@ class HeldPull:
         """Whether a message makes it worth running again.
 
         Args:
-            max_queue_offset: Queue offset behind the message.
+            max_queue_offset: Queue offset after the message.
             tags_code: Code of its tags; None if unknown or several messages came at once.
         """
         if max_queue_offset <= self.offset:

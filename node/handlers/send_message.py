@@ -1,11 +1,11 @@
 """SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE: the path of a put.
 
     check --> append --+--> answer                       nobody to wait for, or WAIT=false
-                       +--> park --> submit --> answer   the disk, a slave, or both have it,
+                       +--> park --> submit --> answer   the disk, replicas, or both have it,
                                                          or their time is up
 
 Puts that wait are parked as answers and not as tasks; and all puts that came in one round wait
-together, as one `ParkedRound`, until disk and slaves have reached the last of them. They were
+together, as one `ParkedRound`, until disk and replicas have reached the last of them. They were
 written together, so they leave together, and the services count rounds instead of messages.
 
 A message that is answered with FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE *is*
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 PARKED_PUTS_MAX: Final = 100_000
-"""Puts that wait for disk or slave, over all connections. Beyond it sends are refused."""
+"""Puts that wait for disk or replica, over all connections. Beyond it sends are refused."""
 
 _CODES: Final = {
     PutMessageStatus.PUT_OK: ResponseCode.SUCCESS,
@@ -164,7 +164,7 @@ class SendMessage:
         if self._parked_count >= PARKED_PUTS_MAX:
             raise RequestError(
                 ResponseCode.SYSTEM_BUSY,
-                f"[OVERLOAD]{self._parked_count} puts wait for the disk or a slave; send again",
+                f"[OVERLOAD]{self._parked_count} puts wait for the disk or a replica; send again",
             )
         properties = header.properties or ""
         if header.batch or command.code == _SEND_BATCH_MESSAGE:
@@ -261,7 +261,7 @@ class SendMessage:
 
 
 class ParkedRound:
-    """Puts of one connection whose answers wait for the disk, a slave, or both.
+    """Puts of one connection whose answers wait for the disk, replicas, or both.
 
     Attributes:
         puts: End offset and answer of each, in the order of the log. The answer says that all is
@@ -283,7 +283,7 @@ class ParkedRound:
         self._replication_reason = ""
 
     def submit(self, now: float) -> None:
-        """Wait for disk and slaves side by side. May answer at once.
+        """Wait for disk and replicas side by side. May answer at once.
 
         Source: CommitLog.handleDiskFlushAndHA.
         """
@@ -309,13 +309,13 @@ class ParkedRound:
         if self._open_waits:
             return
         if self._flush_outcome is not _PUT_OK or self._replication_outcome is not _PUT_OK:
-            self._tell_outcomes()
+            self._note_outcomes()
         assert self._owed is not None, "waits end after they began"
         self._owed.write(b"".join([encode_frame(response) for _, response in self.puts]))
         self._on_answered(len(self.puts))
 
-    def _tell_outcomes(self) -> None:
-        """Only those that disk or slaves have not reached are told; slaves have the last word."""
+    def _note_outcomes(self) -> None:
+        """Another code for what disk or replicas have not reached; replicas have the last word."""
         policy = self._policy
         for wait, status, reason in (
             (policy.flush, self._flush_outcome, self._flush_reason),

@@ -32,7 +32,7 @@ SCAN_SECONDS: Final = 1.0
 
 
 class NameServer:
-    """Routes, and the port of their own on which they are told."""
+    """Routes, and the port of their own on which they are served."""
 
     def __init__(self, config: NodeConfig) -> None:
         broker = config.cluster.broker
@@ -77,7 +77,7 @@ class NameServer:
             task_status.started()
 
     def connection_closed(self, connection: Connection) -> None:
-        """Forget whoever registered by this connection."""
+        """Forget the brokers that registered by this connection."""
         for address in self.routes.connection_closed(connection):
             _log.info("broker at %s left: its connection closed", address)
 

@@ -1,4 +1,4 @@
-"""Who is alive and which topics they serve: the memory of a name server.
+"""The live brokers and the topics they serve: the memory of a name server.
 
 RocketMQ's `RouteInfoManager` without static topics, zones and acting masters. Nothing is written to
 disk: brokers register again and again, so a restarted name server knows them within seconds.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     )
 
 BROKERS_MAX: Final = 4_096
-"""Live brokers; anyone who can connect may register, so there has to be a bound."""
+"""Live brokers; any client may register, so there has to be a bound."""
 
 
 class _Live(msgspec.Struct):
@@ -121,14 +121,14 @@ class RouteTable:
             self._forget(header.broker_addr)
 
     def connection_closed(self, connection: object) -> list[str]:
-        """Forget whoever registered by this connection; return their addresses."""
+        """Forget the brokers that registered by this connection; return their addresses."""
         gone = [addr for addr, live in self._live.items() if live.connection is connection]
         for address in gone:
             self._forget(address)
         return gone
 
     def expire(self, now: float) -> list[str]:
-        """Forget whoever has been silent for too long; return their addresses."""
+        """Forget the brokers that have been silent for too long; return their addresses."""
         gone = [addr for addr, live in self._live.items() if now - live.last > live.timeout_seconds]
         for address in gone:
             self._forget(address)

@@ -1,4 +1,4 @@
-"""What a name server answers: who serves a topic, who is in the cluster; and registrations."""
+"""What a name server answers: the brokers of a topic and of the cluster; and registrations."""
 
 from __future__ import annotations
 

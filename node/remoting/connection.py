@@ -6,7 +6,7 @@
       +------------------+     no reading until both are low again
 
 Handlers are plain functions, so a round has no await in it. An answer that comes later (a put that
-waits for a slave, a pull that waits for a message) is written by whoever made it ready, with
+waits for a slave, a pull that waits for a message) is written when it is ready, with
 `write`; the `Outbox` then sends what the connections it touched have gathered. Bytes that the
 kernel does not take at once are left to one writer task, and until it is done nobody else sends.
 """
@@ -55,7 +55,7 @@ class Outbox:
 
 
 class Connection:
-    """One client. Owned by the task in `serve`; anybody may `write`.
+    """One client. Owned by the task in `Server`; any task may `write`.
 
     Invariant: while `_writing`, only the writer task sends.
 

@@ -112,5 +112,7 @@ class PeerLink:
     def _note_down(self, error: Exception) -> None:
         if self._is_up is not False:
             reason = str(error) or f"no answer within {REQUEST_SECONDS_MAX} s"
-            _log.warning("%s with %s is down, trying on: %s", self._purpose, self.peer.name, reason)
+            _log.warning(
+                "%s with %s is down, trying again: %s", self._purpose, self.peer.name, reason
+            )
         self._is_up = False

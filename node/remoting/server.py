@@ -34,7 +34,7 @@ IDLE_SECONDS_MAX: Final = 120.0
 IDLE_SCAN_SECONDS: Final = 10.0
 
 CLOSE_SECONDS_MAX: Final = 1.0
-"""Closing a listener is a promise to whoever wants the port next, so it is shielded this long."""
+"""Closing a listener is a promise to the next user of the port, so it is shielded this long."""
 
 
 class Server:
@@ -134,8 +134,8 @@ async def serve_requests(
     Args:
         connection: Where requests come from and answers go.
         dispatcher: Finds the handler of each request.
-        after_round: Called once when all requests that were there are handled: tells replication
-            about the puts and sends the answers.
+        after_round: Called once when all requests that were there are handled: replication
+            learns of the puts, and the answers are sent.
         frames: Splits the bytes; carries the limits.
 
     Raises:

@@ -1,7 +1,7 @@
-"""The clients that send heartbeats: who consumes what in which group.
+"""The clients that send heartbeats, and what they consume in which group.
 
 RocketMQ's `ConsumerManager` and `ProducerManager` as far as pulling needs them: consumers of a
-group share its queues among the clients that request 38 lists, and are told (push 40) when that
+group share its queues among the clients that request 38 lists, and are notified (push 40) when that
 list changes. Memory only: after a restart clients come back with their next heartbeat.
 """
 
@@ -23,7 +23,7 @@ CLIENT_EXPIRED_SECONDS: Final = 120.0
 """A client without a heartbeat for this long is gone. Source: ConsumerManager."""
 
 MEMBERSHIPS_MAX: Final = 65_536
-"""(group, client) pairs; heartbeats come from anybody, so there has to be a bound."""
+"""(group, client) pairs; any client may send heartbeats, so there has to be a bound."""
 
 CLUSTERING: Final = "CLUSTERING"
 
@@ -50,7 +50,7 @@ class TooManyClientsError(Exception):
 class ClientTable:
     """The consumer groups of one broker. Time is passed in, in seconds of a monotonic clock.
 
-    Methods that change a group return the connections that should be told: all of the group, if
+    Methods that change a group return the connections to notify: all of the group, if
     its members or topics changed and the group shares its queues (not when broadcasting).
     """
 
@@ -60,7 +60,7 @@ class ClientTable:
     def heartbeat(
         self, beat: HeartbeatData, connection: Connection, now: float
     ) -> dict[str, list[Connection]]:
-        """Take in a client with all its groups; return whom to tell, by group.
+        """Take in a client with all its groups; return whom to notify, by group.
 
         Source: ConsumerManager.registerConsumer.
 
@@ -81,11 +81,11 @@ class ClientTable:
         return self._after_loss(group)
 
     def connection_closed(self, connection: Connection) -> dict[str, list[Connection]]:
-        """Forget every client on a connection; return whom to tell, by group."""
+        """Forget every client on a connection; return whom to notify, by group."""
         return self._drop(lambda member: member.connection is connection)
 
     def expire(self, now: float) -> dict[str, list[Connection]]:
-        """Forget every client without a heartbeat for too long; return whom to tell, by group."""
+        """Forget every client without a heartbeat for too long; return whom to notify, by group."""
         return self._drop(lambda member: now - member.last > CLIENT_EXPIRED_SECONDS)
 
     def client_ids(self, group: str) -> list[str]:

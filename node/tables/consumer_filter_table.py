@@ -2,7 +2,7 @@
 
 A subscription is kept while its consumers are away, because the bit maps of messages stored
 meanwhile are calculated for it: it is *dead* then, and forgotten after 24 hours. A dead time that
-is not behind the born time means alive.
+is not after the born time means alive.
 
                 register                  unregister, or no longer subscribed to, or loaded
     (unknown) ------------> alive -----------------------------------------------> dead
@@ -14,7 +14,7 @@ is not behind the born time means alive.
 Loading drops the whole file if the bits of one subscription are not those of our Bloom filter: the
 bit maps in the store were calculated for another one.
 
-Expressions are not compiled here; who filters by one finds out whether it is valid.
+Expressions are not compiled here; filtering by one shows whether it is valid.
 
 Source: RocketMQ 5.3.3, ConsumerFilterManager and ConsumerFilterData.
 """
@@ -151,7 +151,7 @@ class ConsumerFilterTable:
         self._bury([key for key in self._filters if key[1] == group and key[0] not in topics])
 
     def _register(self, group: str, subscription: SubscriptionFilter) -> None:
-        """Add or change one. A client that is behind another of its group changes nothing.
+        """Add or change one. A client that is older than another of its group changes nothing.
 
         Source: FilterDataMapByTopic.register.
         """
@@ -195,7 +195,7 @@ class ConsumerFilterTable:
             self._changed = True
 
     def save(self) -> None:
-        """Forget who is dead for 24 hours; write the file if anything changed since the last time.
+        """Forget what has been dead for 24 hours; write the file if anything changed.
 
         Source: ConsumerFilterManager.encode and clean.
 

@@ -66,7 +66,7 @@ class PlainTables:
         """Every node takes offsets, as in RocketMQ: a slave's are replaced by its master's."""
 
     def check_query(self) -> None:
-        """Every node tells what it has."""
+        """Every node answers with what it has."""
 
     def change_topics(self, *configs: TopicConfig) -> None:
         """See `Tables`."""

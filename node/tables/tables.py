@@ -40,7 +40,7 @@ class Tables(Protocol):
         """
 
     def check_commit(self) -> None:
-        """Raise unless this node takes consumer offsets from whoever waits for the answer.
+        """Raise unless this node takes consumer offsets from clients that wait for the answer.
 
         Raises:
             RequestError: with the reason.
@@ -61,7 +61,7 @@ class Tables(Protocol):
         """
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Take in an offset; negative ones are ignored, and all where nobody may commit."""
+        """Take in an offset. Ignored: negative ones, and all where none may be committed."""
 
     def when_settled(self, deadline: float, done: Settled) -> None:
         """Call `done` when everything changed by now stands, or at `deadline` in trio's time.
@@ -99,4 +99,4 @@ class Tables(Protocol):
         """Write the files. What cannot be written is logged, and read from elsewhere again."""
 
     def close(self, reason: str) -> None:
-        """Take no more changes, and answer everybody who waits."""
+        """Take no more changes, and answer all who wait."""

@@ -168,7 +168,7 @@ class JournalTables:
         self.check_change()
 
     def check_query(self) -> None:
-        """Only the master tells offsets: another node may not know yet what was committed last.
+        """Only the master answers: another node may not know yet what was committed last.
 
         A master that is short of replicas takes no offsets, and still knows those that it took.
         """

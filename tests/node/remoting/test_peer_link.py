@@ -89,7 +89,7 @@ async def test_a_failure_is_logged_once_and_tried_again(
             await trio.sleep(RETRY_SECONDS_MAX)
             nursery.cancel_scope.cancel()
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
-    assert "copying with a0 is down, trying on: " in caplog.text
+    assert "copying with a0 is down, trying again: " in caplog.text
     assert "copying with a0 at 10.0.0.1:10911 is up" in caplog.text
 
 
