@@ -45,6 +45,11 @@ class PutMessageStatus(enum.IntEnum):
         return self <= PutMessageStatus.SLAVE_NOT_AVAILABLE
 
 
+Done: TypeAlias = Callable[[PutMessageStatus, str], None]
+"""Called exactly once when a put has waited: with its status and, unless that is PUT_OK, a reason
+for people."""
+
+
 class PutMessage(msgspec.Struct, frozen=True, gc=False):
     """One message as the broker hands it to the store.
 

@@ -27,15 +27,16 @@ counting, and fail unseen when their turn comes late.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final
 
 from ha.errors import LocalHAError
+from store.machine.waiting_row import WaitingRow
 from store.results import PutMessageStatus
 
-Done: TypeAlias = Callable[[PutMessageStatus, str], None]
-"""Called exactly once with the status and, unless it is PUT_OK, a reason for people."""
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from store.results import Done
 
 MIB: Final = 1024 * 1024
 
@@ -67,8 +68,7 @@ class SlaveProgress:
 class GroupTransferService:
     """The puts of one master that wait for slaves. Owned by the `SlaveServer`.
 
-    Invariant: `_waiting` is sorted by end offset and by deadline, because puts arrive in log order
-    and all wait equally long; nobody in it is satisfied.
+    Invariant: nobody in `_waiting` is satisfied.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class GroupTransferService:
         self._max_gap_bytes = max_gap_bytes
         self._in_sync_replicas = in_sync_replicas
         self._slaves_needed = 1 if in_sync_replicas is None else in_sync_replicas - 1
-        self._waiting: deque[tuple[int, float, Done]] = deque()
+        self._waiting: WaitingRow[Done] = WaitingRow()
         self._replicated_offset = 0
         self._nearest_position = UNKNOWN
         self.after_release = after_release
@@ -159,11 +159,7 @@ class GroupTransferService:
         if decision is not None:
             done(*decision)
             return
-        if self._waiting:
-            last_end_offset, last_deadline, _ = self._waiting[-1]
-            if end_offset < last_end_offset or deadline < last_deadline:
-                raise LocalHAError(f"put up to offset {end_offset} was submitted out of order")
-        self._waiting.append((end_offset, deadline, done))
+        self._waiting.add(end_offset, deadline, done)
 
     def decide(self, end_offset: int) -> tuple[PutMessageStatus, str] | None:
         """Return the outcome of a put if it is clear by now, or None if it has to wait."""
@@ -178,17 +174,15 @@ class GroupTransferService:
 
     def expire(self, now: float) -> None:
         """Answer everybody whose deadline has passed; those who were satisfied are not in here."""
-        released = False
-        while self._waiting and self._waiting[0][1] <= now:
-            end_offset, _, done = self._waiting.popleft()
+        expired = self._waiting.take_expired(now)
+        for end_offset, done in expired:
             done(PutMessageStatus.FLUSH_SLAVE_TIMEOUT, self._why_late(end_offset))
-            released = True
-        if released:
+        if expired:
             self.after_release()
 
     def next_deadline(self) -> float | None:
         """Return when `expire` is due next, or None if nobody waits."""
-        return self._waiting[0][1] if self._waiting else None
+        return self._waiting.next_deadline
 
     # For people
 
@@ -228,13 +222,10 @@ class GroupTransferService:
 
     def _release(self) -> bool:
         """Answer everybody who is satisfied. Return whether there was anybody."""
-        waiting = self._waiting
-        offset = self._replicated_offset
-        released = False
-        while waiting and waiting[0][0] <= offset:
-            waiting.popleft()[2](PutMessageStatus.PUT_OK, "")
-            released = True
-        return released
+        released = self._waiting.take_reached(self._replicated_offset)
+        for done in released:
+            done(PutMessageStatus.PUT_OK, "")
+        return bool(released)
 
     def _behind(self, gap_bytes: int) -> str:
         limit = f"{self._max_gap_bytes / MIB:.0f} MiB"

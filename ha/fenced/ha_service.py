@@ -68,7 +68,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from ha.classic.group_transfer_service import Done
     from ha.fenced.client import FollowerOutcome
     from ha.fenced.config import FencedConfig
     from ha.fenced.election import Decision, GroupView
@@ -78,6 +77,7 @@ if TYPE_CHECKING:
     from store import MessageStore
     from store.machine.disk import Disk
     from store.machine.network import Network
+    from store.results import Done
     from tandem.coordinator.interface import Coordinator
     from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
     from tandem.wire.request_headers import HARuntimeInfo

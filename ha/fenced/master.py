@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from random import Random
 
-    from ha.classic.group_transfer_service import Done
     from ha.fenced.config import FencedConfig
     from ha.fenced.coordinator_session import CoordinatorSession
     from ha.fenced.election import GroupView
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from ha.fenced.events import OnEvent
     from store import MessageStore
     from store.machine.network import Network
+    from store.results import Done
 
 _log = logging.getLogger(__name__)
 

@@ -21,7 +21,6 @@ DefaultMessageStore.FlushConsumeQueueService.
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -30,6 +29,7 @@ import trio
 
 from store.config import FlushDiskType
 from store.machine.signal import Signal
+from store.machine.waiting_row import WaitingRow
 from store.results import PutMessageStatus
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from store.log.commit_log import CommitLog
     from store.machine.disk import Disk, DiskFile
     from store.queue.consume_queue_store import ConsumeQueueStore
+    from store.results import Done
 
 _log = logging.getLogger(__name__)
 
@@ -48,8 +49,6 @@ FLUSH_CONSUME_QUEUE_THOROUGH_INTERVAL_SECONDS: Final = 10.0
 """RocketMQ: 60 s. The checkpoint waits for it, and with it how far recovery has to go back."""
 
 WAITING_PUTS_MAX: Final = 100_000
-
-Done: TypeAlias = Callable[[PutMessageStatus, str], None]
 
 Synced: TypeAlias = Callable[[], None]
 """Called when a file has been synced: may note that, and move the checkpoint if this was the last
@@ -63,11 +62,7 @@ while they run is not on disk. A file that has been closed by its turn counts as
 
 
 class FlushService:
-    """The flushing of one store.
-
-    Invariant: waiting puts lie in the order of their end offsets and of their deadlines, since the
-    time-out is the same for all.
-    """
+    """The flushing of one store."""
 
     def __init__(
         self,
@@ -123,7 +118,7 @@ class FlushService:
         """The offset below which every message is in a queue that is on disk: what lies before it
         in the log may be deleted. Recovery syncs all queues, so at first that is the end."""
         self._other_files = other_files
-        self._waiting: deque[tuple[int, float, Done]] = deque()
+        self._waiting: WaitingRow[Done] = WaitingRow()
         self._arrived = Signal()
         self._appended = Signal()
         self._committed = Signal()
@@ -140,11 +135,14 @@ class FlushService:
 
         `deadline` is in trio's time. Past it the status is FLUSH_DISK_TIMEOUT; the message stays in
         the log. Source: GroupCommitRequest, FlushDiskWatcher.
+
+        Raises:
+            ValueError: a put with a higher offset or a later deadline is waiting already.
         """
         if self._failure:
             done(PutMessageStatus.FLUSH_DISK_TIMEOUT, self._failure)
             return
-        self._waiting.append((end_offset, deadline, done))
+        self._waiting.add(end_offset, deadline, done)
 
     def wake(self) -> None:
         """Start commit and group commit for what was put and submitted. Call once for many puts."""
@@ -198,31 +196,29 @@ class FlushService:
             self._answer_flushed()
 
     def _answer_flushed(self) -> None:
-        flushed = self._commit_log.files.flushed_where
-        waiting = self._waiting
-        answered = False
-        while waiting and waiting[0][0] <= flushed:
-            waiting.popleft()[2](PutMessageStatus.PUT_OK, "")
-            answered = True
+        answered = self._waiting.take_reached(self._commit_log.files.flushed_where)
+        for done in answered:
+            done(PutMessageStatus.PUT_OK, "")
         if answered:
             self.after_release()
 
     async def _expire(self) -> None:
         """Answer those whose deadline has passed while a sync was on its way."""
         while True:
-            if not self._waiting:
+            deadline = self._waiting.next_deadline
+            if deadline is None:
                 await self._arrived.wait()
                 continue
-            _, deadline, done = self._waiting[0]
-            if deadline > trio.current_time():
+            expired = self._waiting.take_expired(trio.current_time())
+            if not expired:
                 with trio.move_on_at(deadline):
                     await self._arrived.wait()
                 continue
-            self._waiting.popleft()
-            done(
-                PutMessageStatus.FLUSH_DISK_TIMEOUT,
-                "the disk was too slow; the message is in the log and may yet become durable",
-            )
+            for _, done in expired:
+                done(
+                    PutMessageStatus.FLUSH_DISK_TIMEOUT,
+                    "the disk was too slow; the message is in the log and may yet become durable",
+                )
             self.after_release()
 
     async def _commit_real_time(self) -> None:
@@ -345,8 +341,8 @@ class FlushService:
         self._failure = f"{reason}; what is durable is unknown: restart this node on a sound disk"
         _log.error("the store takes no more writes: %s", self._failure)
         self._on_failure(self._failure)
-        while self._waiting:
-            self._waiting.popleft()[2](PutMessageStatus.FLUSH_DISK_TIMEOUT, self._failure)
+        for done in self._waiting.take_all():
+            done(PutMessageStatus.FLUSH_DISK_TIMEOUT, self._failure)
         self.after_release()
         self.flushed.notify()
 

@@ -95,7 +95,7 @@ def _compares_nothing(real: Callable[..., Any]) -> Callable[..., Any]:
 def _any_ack_answers_all(real: Callable[..., Any]) -> Callable[..., Any]:
     def slave_acked(self: GroupTransferService, name: str, offset: int) -> None:
         if self._waiting:
-            offset = max(offset, self._waiting[-1][0])
+            offset = max(offset, self._waiting._waiting[-1][0])
         real(self, name, offset)
 
     return slave_acked

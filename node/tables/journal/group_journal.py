@@ -21,7 +21,6 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
@@ -43,6 +42,7 @@ from node.tables.journal.journal_records import (
 )
 from store import PutMessage, PutMessageStatus, StoreError
 from store.machine.signal import Signal
+from store.machine.waiting_row import WaitingRow
 from store.results import GetMessageStatus
 from tandem.wire.message import decode_messages
 from tandem.wire.request_headers import TopicConfig
@@ -50,6 +50,8 @@ from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import JOURNAL_TOPIC
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from store import MessageStore
     from store.machine.disk import Disk
 
@@ -112,12 +114,6 @@ class JournalFile:
         self._disk.replace(self._path, msgspec.json.encode(state))
 
 
-class _Waiting(msgspec.Struct, frozen=True):
-    position: int
-    deadline: float
-    done: Callable[[str], None]
-
-
 class JournalListener(Protocol):
     """The node's own tables: they show what is confirmed. `None` stands for all there is."""
 
@@ -172,7 +168,7 @@ class GroupJournal:
         self._batch_deadline = math.inf
         self._wanted_now = False
         self._asked: list[tuple[float, Callable[[str], None]]] = []
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: WaitingRow[Callable[[str], None]] = WaitingRow()
         self._snapshot_at = 0
         self._snapshot_deadline = math.inf
         self._wake = Signal()
@@ -285,8 +281,9 @@ class GroupJournal:
                 save_at = now + SAVE_SECONDS
                 self._try_to_save()
             end_round()
-            first_deadline = self._waiting[0].deadline if self._waiting else math.inf
-            with trio.move_on_at(min(save_at, progress_at, self._batch_deadline, first_deadline)):
+            first_deadline = self._waiting.next_deadline
+            wake_at = math.inf if first_deadline is None else first_deadline
+            with trio.move_on_at(min(save_at, progress_at, self._batch_deadline, wake_at)):
                 await self._wake.wait()
             await trio.lowlevel.checkpoint()
 
@@ -410,15 +407,14 @@ class GroupJournal:
             if refusal or self.position >= self._queue_end:
                 done(refusal)
             else:
-                self._waiting.append(_Waiting(self._queue_end, deadline, done))
+                self._waiting.add(self._queue_end, deadline, done)
         self._wake.notify()
 
     def close(self, reason: str) -> None:
         """Answer everybody who waits: this node writes no more."""
         self.is_master = False
         self._batch, self._batch_deadline = {}, math.inf
-        waiting = [*(each.done for each in self._waiting), *(done for _, done in self._asked)]
-        self._waiting.clear()
+        waiting = [*self._waiting.take_all(), *(done for _, done in self._asked)]
         self._asked.clear()
         for done in waiting:
             done(f"{reason}; the change may or may not stand")
@@ -472,11 +468,9 @@ class GroupJournal:
         return behind_bytes > file_bytes and behind_bytes * 2 > end - start
 
     def _answer(self) -> None:
-        while self._waiting and self._waiting[0].position <= self.position:
-            self._waiting.popleft().done("")
+        for done in self._waiting.take_reached(self.position):
+            done("")
 
     def _expire(self, now: float) -> None:
-        while self._waiting and self._waiting[0].deadline <= now:
-            self._waiting.popleft().done(
-                "too few replicas confirmed the change in time; it may or may not stand"
-            )
+        for _, done in self._waiting.take_expired(now):
+            done("too few replicas confirmed the change in time; it may or may not stand")

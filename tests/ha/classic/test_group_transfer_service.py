@@ -244,7 +244,7 @@ def test_more_replicas_than_nodes_only_ever_time_out() -> None:
 def test_a_put_out_of_order_is_a_bug_of_the_caller(end_offset: int, deadline: float) -> None:
     service, answers = service_with("a")
     answers.put(service, 100, deadline=3.0)
-    with pytest.raises(LocalHAError):
+    with pytest.raises(ValueError, match="out of order"):
         answers.put(service, end_offset, deadline)
 
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ha.errors import LocalHAError
-from ha.fenced.acknowledgements import Acknowledgements, WaitingRow
+from ha.fenced.acknowledgements import Acknowledgements
 from ha.results import Refusal
-from store.results import PutMessageStatus
+from store.machine.waiting_row import WaitingRow
+from store.results import Done, PutMessageStatus
 
 OK, LATE = PutMessageStatus.PUT_OK, PutMessageStatus.FLUSH_SLAVE_TIMEOUT
 
@@ -26,7 +26,12 @@ class Desk:
         return Refusal(14, self.refusal) if self.refusal else None
 
     def submit(
-        self, end: int, *, reached: int = 0, deadline: float = 3.0, row: WaitingRow | None = None
+        self,
+        end: int,
+        *,
+        reached: int = 0,
+        deadline: float = 3.0,
+        row: WaitingRow[Done] | None = None,
     ) -> None:
         self.acks.submit(
             self.acks.replicated if row is None else row,
@@ -123,9 +128,9 @@ def test_a_put_does_not_overtake_one_that_waits() -> None:
 def test_puts_out_of_order_are_a_bug() -> None:
     desk = Desk()
     desk.submit(100)
-    with pytest.raises(LocalHAError):
+    with pytest.raises(ValueError, match="out of order"):
         desk.submit(99)
-    with pytest.raises(LocalHAError):
+    with pytest.raises(ValueError, match="out of order"):
         desk.submit(101, deadline=2.0)
 
 
