@@ -2,7 +2,7 @@
 
 import msgspec
 
-from ha.classic.protocol import TRANSFER_BODY_BYTES_DEFAULT
+from ha.link.limits import TRANSFER_BODY_BYTES_DEFAULT
 from tandem.wire.message import Host
 
 

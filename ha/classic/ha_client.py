@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import enum
 
-from ha.classic.protocol import REPORT, TRANSFER_BODY_BYTES_MAX, TRANSFER_HEADER
+from ha.classic.protocol import REPORT, TRANSFER_HEADER
 from ha.errors import (
     LocalHAError,
     LogDivergedError,
@@ -38,6 +38,7 @@ from ha.errors import (
     OffsetMismatchError,
     RemoteHAError,
 )
+from ha.link.limits import TRANSFER_BODY_BYTES_MAX
 from ha.link.whole_records import AppendBody, WholeRecords
 
 OFFSET_MAX = 2**63 - 1

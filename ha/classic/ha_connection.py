@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import enum
 
-from ha.classic.protocol import REPORT, TRANSFER_BODY_BYTES_MAX, TRANSFER_HEADER, refused_log_end
+from ha.classic.protocol import REPORT, TRANSFER_HEADER, refused_log_end
 from ha.errors import (
     LocalHAError,
     NegativeReportError,
@@ -39,6 +39,7 @@ from ha.errors import (
     SlaveRefusedError,
     SlaveTooOldError,
 )
+from ha.link.limits import TRANSFER_BODY_BYTES_MAX
 
 
 class HAConnectionState(enum.Enum):

@@ -131,7 +131,7 @@ class HAService:
         reason = self.group_transfer_service.why_not_in_sync(slave.name, log_end)
         position = self.group_transfer_service.slaves[slave.name].position
         link = server.links.get(slave.name)
-        rate = link.rate.in_last_second(trio.current_time()) if link else 0
+        rate = link.traffic.rate.in_last_second(trio.current_time()) if link else 0
         return HAConnectionRuntimeInfo(
             addr=str(link.peer) if link else slave.address,
             slave_ack_offset=link.connection.slave_ack_offset if link else -1,
@@ -146,10 +146,10 @@ class HAService:
     def _client_info(self, follower: MasterFollower) -> HAClientRuntimeInfo:
         return HAClientRuntimeInfo(
             master_addr=str(self._config.master),
-            transferred_byte_in_second=follower.rate.in_last_second(trio.current_time()),
+            transferred_byte_in_second=follower.traffic.rate.in_last_second(trio.current_time()),
             max_offset=self._store.max_physical_offset,
-            last_read_timestamp=self._wall_ms(follower.last_read),
-            last_write_timestamp=self._wall_ms(follower.last_write),
+            last_read_timestamp=self._wall_ms(follower.traffic.last_read),
+            last_write_timestamp=self._wall_ms(follower.traffic.last_write),
         )
 
     def _wall_ms(self, time_seconds: float) -> int:

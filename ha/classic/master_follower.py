@@ -12,7 +12,6 @@ once, until something else happens.
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -20,7 +19,10 @@ import trio
 from ha.classic.ha_client import HAClient, HAClientState
 from ha.classic.protocol import encode_refusal
 from ha.errors import LogDivergedError, MasterBehindError, RemoteHAError
-from ha.link.byte_rate import ByteRate
+from ha.link.dial import dial
+from ha.link.limits import RECEIVE_BYTES_MAX
+from ha.link.sending import say_good_bye, send_in_time
+from ha.link.traffic import LinkTraffic
 from store.log.message_encoder import RECORD_OVERHEAD_BYTES_MAX
 from store.machine.errors import ConnectionLost, StoreError
 
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
     from store.machine.network import Network, Stream
 
 _log = logging.getLogger(__name__)
-
-RECEIVE_BYTES_MAX: Final = 1024 * 1024
 
 OVERLAP_BYTES_MAX: Final = 8 * 1024 * 1024
 """More than the largest record; a bound on what is compared when a session begins."""
@@ -60,8 +60,7 @@ class MasterFollower:
             record_bytes_max=store.config.max_message_size_bytes + RECORD_OVERHEAD_BYTES_MAX,
             check_crc=config.check_crc_on_append,
         )
-        self.last_read = self.last_write = trio.current_time()
-        self.rate = ByteRate()
+        self.traffic = LinkTraffic()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Follow the master, session after session, until cancelled."""
@@ -78,13 +77,10 @@ class MasterFollower:
             await trio.sleep(self._config.ha_reconnect_interval_ms / 1000)
 
     async def _dial(self) -> Stream | None:
-        master = self._master
         try:
-            with trio.move_on_after(CONNECT_SECONDS):
-                return await self._network.connect(
-                    master.ip, master.port, source=self._config.address
-                )
-            self._tell(logging.WARNING, f"no answer within {CONNECT_SECONDS:g} seconds")
+            return await dial(
+                self._network, self._master, source=self._config.address, seconds=CONNECT_SECONDS
+            )
         except ConnectionLost as error:
             self._tell(logging.WARNING, str(error))
         return None
@@ -96,7 +92,8 @@ class MasterFollower:
             self._tell(logging.WARNING, str(error))
         except (RemoteHAError, StoreError) as error:
             self._tell(logging.ERROR, f"{error}. {_remedy(error)}")
-            await self._say_good_bye(stream)
+            with trio.move_on_after(FAREWELL_SECONDS):
+                await say_good_bye(stream, encode_refusal(self._store.max_physical_offset))
 
     async def _follow(self, stream: Stream) -> None:
         """Run one session until the stream ends.
@@ -106,24 +103,26 @@ class MasterFollower:
             RemoteHAError: the master sent what cannot be taken; nothing of it was.
             StoreError: the log does not take it.
         """
-        store = self._store
+        store, traffic = self._store, self.traffic
         self._following = False
         first_report = self.client.connected(store.max_physical_offset, self._last_record())
-        self.last_read = trio.current_time()
+        traffic.last_read = trio.current_time()
         await self._send(stream, first_report)
         silence_seconds = self._config.ha_housekeeping_interval_ms / 1000
         heartbeat_seconds = self._config.ha_send_heartbeat_interval_ms / 1000
         while True:
             rest: bytes | None = None
-            deadline = min(self.last_write + heartbeat_seconds, self.last_read + silence_seconds)
+            deadline = min(
+                traffic.last_write + heartbeat_seconds, traffic.last_read + silence_seconds
+            )
             with trio.CancelScope(deadline=deadline):
                 rest = await self._receive_until_blocked(stream)
             now = trio.current_time()
-            if now >= self.last_read + silence_seconds:
+            if now >= traffic.last_read + silence_seconds:
                 raise ConnectionLost(f"the master sent nothing for {silence_seconds:g} seconds")
-            if rest is None and now >= self.last_write + heartbeat_seconds:
+            if rest is None and now >= traffic.last_write + heartbeat_seconds:
                 rest = self.client.heartbeat(store.max_physical_offset)
-                self.last_write = now
+                traffic.last_write = now
             if rest:
                 await self._send(stream, rest)
 
@@ -132,15 +131,13 @@ class MasterFollower:
 
         It may be cancelled at any await: there, no report is half sent.
         """
+        traffic = self.traffic
         while True:
-            data = await stream.receive_some(RECEIVE_BYTES_MAX)
-            if not data:
-                raise ConnectionLost("the master closed the connection")
-            self.last_read = trio.current_time()
-            self.rate.add(len(data), self.last_read)
+            data = await traffic.receive(stream, RECEIVE_BYTES_MAX, "the master")
+            traffic.rate.add(len(data), traffic.last_read)
             report = self._append(data)
             if report is not None:
-                self.last_write = self.last_read
+                traffic.last_write = traffic.last_read
                 sent = stream.send_nowait(report)
                 if sent < len(report):
                     return report[sent:]
@@ -177,18 +174,10 @@ class MasterFollower:
 
     async def _send(self, stream: Stream, report: bytes) -> None:
         silence_seconds = self._config.ha_housekeeping_interval_ms / 1000
-        with trio.move_on_after(silence_seconds) as scope:
-            await stream.send_all(report)
-        if scope.cancelled_caught:
-            raise ConnectionLost(f"the master took no report for {silence_seconds:g} seconds")
-        self.last_write = trio.current_time()
-
-    async def _say_good_bye(self, stream: Stream) -> None:
-        """Tell the master that we cannot follow, and let it hang up: a reset would eat the word."""
-        with trio.move_on_after(FAREWELL_SECONDS), suppress(ConnectionLost):
-            await stream.send_all(encode_refusal(self._store.max_physical_offset))
-            while await stream.receive_some(RECEIVE_BYTES_MAX):
-                pass
+        await send_in_time(
+            stream, report, seconds=silence_seconds, refusal="the master took no report"
+        )
+        self.traffic.last_write = trio.current_time()
 
     def _tell_following(self) -> None:
         """Log that all is well again; after an error only once something was appended."""

@@ -23,20 +23,14 @@ Source: RocketMQ 5.3.3, store/ha/DefaultHAConnection and DefaultHAClient.
 
 import struct
 
+from ha.link.limits import TRANSFER_BODY_BYTES_MAX
+
 REPORT = struct.Struct(">q")
 TRANSFER_HEADER = struct.Struct(">qi")
 
 assert REPORT.size == 8
 assert TRANSFER_HEADER.size == 12
-
-TRANSFER_BODY_BYTES_MAX = 4 * 1024 * 1024 - TRANSFER_HEADER.size
-"""A bigger frame never fits the 4 MiB buffer of a RocketMQ slave and hangs it.
-
-Source: DefaultHAClient.READ_MAX_BUFFER_SIZE.
-"""
-
-TRANSFER_BODY_BYTES_DEFAULT = 256 * 1024
-"""RocketMQ's haTransferBatchSize is 32 KiB; bigger frames cost fewer calls a byte."""
+assert TRANSFER_BODY_BYTES_MAX + TRANSFER_HEADER.size == 4 * 1024 * 1024
 
 
 def encode_refusal(log_end: int) -> bytes:

@@ -15,19 +15,20 @@ same step in which it wakes. Time limits are scopes around whole loops, moved on
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 import trio
 
 from ha.classic.ha_connection import HAConnection, HAConnectionState
 from ha.errors import RemoteHAError, SlaveAheadError
-from ha.link.byte_rate import ByteRate
-from ha.link.send_frame import send_frame
+from ha.link.limits import REPORT_BYTES_READ_MAX
+from ha.link.link_end import LinkEnd
+from ha.link.sending import send_until_blocked
+from ha.link.traffic import LinkTraffic
 from store.machine.errors import ConnectionLost
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
     from ha.classic.config import HAConfig
     from ha.classic.group_transfer_service import GroupTransferService
     from store import StoreConfig
@@ -36,11 +37,6 @@ if TYPE_CHECKING:
     from tandem.wire.message import Host
 
 _log = logging.getLogger(__name__)
-
-REPORT_BYTES_READ_MAX: Final = 64 * 1024
-
-BURST_BYTES: Final = 1024 * 1024
-"""After so many bytes other tasks get a turn: some hundred microseconds."""
 
 
 class ReadableLog(Protocol):
@@ -72,17 +68,9 @@ class SlaveLink:
         self.peer: Host = stream.peer
         self.stream = stream
         self.connection = connection
-        self.scope = trio.CancelScope()
+        self.end = LinkEnd(ConnectionLost, RemoteHAError, on_end=connection.close)
         self.attached = trio.Event()
-        self.ended_by: ConnectionLost | RemoteHAError | None = None
-        self.last_read = self.last_write = trio.current_time()
-        self.rate = ByteRate()
-
-    def end(self, error: ConnectionLost | RemoteHAError) -> None:
-        """Stop serving; the first reason counts."""
-        self.ended_by = self.ended_by or error
-        self.connection.close()
-        self.scope.cancel()
+        self.traffic = LinkTraffic()
 
 
 class SlaveServer:
@@ -100,7 +88,7 @@ class SlaveServer:
         self._network = network
         self._group_transfer = group_transfer_service
         self._names = {slave.address: slave.name for slave in config.slaves}
-        self._alarms: dict[str, tuple[type[RemoteHAError], int]] = {}
+        self._alarms: dict[str, tuple[type[Exception], int]] = {}
         self.links: dict[str, SlaveLink] = {}
         """The newest connection of each connected slave, by node name."""
 
@@ -140,34 +128,28 @@ class SlaveServer:
         )
         older = self.links.get(name)
         if older is not None:
-            older.end(ConnectionLost(f"replaced by a newer connection from {stream.peer}"))
+            older.end.because(ConnectionLost(f"replaced by a newer connection from {stream.peer}"))
         link = self.links[name] = SlaveLink(name, stream, connection)
         self._group_transfer.slave_connected(name)
         return link
 
     async def _serve(self, link: SlaveLink) -> None:
         try:
-            with link.scope:
+            with link.end.scope:
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._guard, link, self._send_frames)
-                    nursery.start_soon(self._guard, link, self._receive_reports)
+                    nursery.start_soon(link.end.guard, partial(self._send_frames, link))
+                    nursery.start_soon(link.end.guard, partial(self._receive_reports, link))
         finally:
             link.connection.close()
             link.stream.close_nowait()
             self._leave(link)
-
-    async def _guard(self, link: SlaveLink, task: Callable[[SlaveLink], Awaitable[None]]) -> None:
-        try:
-            await task(link)
-        except (ConnectionLost, RemoteHAError) as error:
-            link.end(error)
 
     def _leave(self, link: SlaveLink) -> None:
         """Say why the link ended, and forget it unless a newer one has its place."""
         self._tell_end(link)
         if self.links.get(link.name) is link:
             del self.links[link.name]
-            error = link.ended_by
+            error = link.end.reason
             trouble = str(error) if isinstance(error, RemoteHAError) else ""
             self._group_transfer.slave_lost(link.name, trouble)
 
@@ -177,17 +159,18 @@ class SlaveServer:
         """Send what the log has, and a heartbeat when there was nothing to send for a while."""
         await link.attached.wait()
         heartbeat_seconds = self._config.ha_send_heartbeat_interval_ms / 1000
+        traffic = link.traffic
         # A slave of ours waits for bytes to compare: tell it at once if there are none.
         await self._send_heartbeat(link)
         while link.connection.state is HAConnectionState.TRANSFER:
             rest: bytes | memoryview = b""
-            with trio.CancelScope(deadline=link.last_write + heartbeat_seconds):
+            with trio.CancelScope(deadline=traffic.last_write + heartbeat_seconds):
                 rest = await self._send_until_blocked(link)
             if rest:
                 with memoryview(rest) as view:
                     await link.stream.send_all(view)
-                link.last_write = trio.current_time()
-            elif trio.current_time() >= link.last_write + heartbeat_seconds:
+                traffic.last_write = trio.current_time()
+            elif traffic.wrote_nothing_for(heartbeat_seconds):
                 await self._send_heartbeat(link)
 
     async def _send_heartbeat(self, link: SlaveLink) -> None:
@@ -195,49 +178,35 @@ class SlaveServer:
         dry = self._store.max_physical_offset <= connection.next_offset
         if dry and connection.state is HAConnectionState.TRANSFER:
             await link.stream.send_all(connection.heartbeat())
-            link.last_write = trio.current_time()
+            link.traffic.last_write = trio.current_time()
 
     async def _send_until_blocked(self, link: SlaveLink) -> bytes | memoryview:
-        """Send frames until the stream takes no more; return the part it did not take.
-
-        It may be cancelled at any await: there, no frame is half sent.
-        """
-        store, connection, stream = self._store, link.connection, link.stream
+        connection, store = link.connection, self._store
         frame_bytes = self._config.ha_transfer_batch_size_bytes
-        burst_bytes = 0
-        # A link can end between the wake-up of this task and its turn.
-        while connection.state is HAConnectionState.TRANSFER:
+
+        def next_frame() -> tuple[bytes, memoryview] | None:
             body = store.read_log(connection.next_offset, frame_bytes)
-            size = len(body)
-            if not size:
-                burst_bytes = 0
-                await store.grown.wait()
-                continue
-            rest = send_frame(stream, connection.transfer(size), body)
-            link.last_write = trio.current_time()
-            link.rate.add(size, link.last_write)
-            if rest:
-                return rest
-            burst_bytes += size
-            if burst_bytes >= BURST_BYTES:
-                burst_bytes = 0
-                await trio.lowlevel.checkpoint()
-        return b""
+            return (connection.transfer(len(body)), body) if body else None
+
+        return await send_until_blocked(
+            link.stream,
+            link.traffic,
+            next_frame=next_frame,
+            is_sending=lambda: connection.state is HAConnectionState.TRANSFER,
+            grown=store.grown,
+        )
 
     # Slave to master
 
     async def _receive_reports(self, link: SlaveLink) -> None:
-        silence_seconds = self._config.ha_housekeeping_interval_ms / 1000
-        while True:
-            with trio.CancelScope(deadline=link.last_read + silence_seconds):
-                while True:
-                    data = await link.stream.receive_some(REPORT_BYTES_READ_MAX)
-                    if not data:
-                        raise ConnectionLost("the slave closed the connection")
-                    link.last_read = trio.current_time()
-                    self._take_reports(link, data)
-            if trio.current_time() >= link.last_read + silence_seconds:
-                raise ConnectionLost(f"no report for {silence_seconds:g} seconds")
+        await link.traffic.receive_until_silent(
+            link.stream,
+            REPORT_BYTES_READ_MAX,
+            "the slave",
+            silence_seconds=self._config.ha_housekeeping_interval_ms / 1000,
+            silence="no report",
+            take=partial(self._take_reports, link),
+        )
 
     def _take_reports(self, link: SlaveLink, data: bytes) -> None:
         connection, store = link.connection, self._store
@@ -277,7 +246,7 @@ class SlaveServer:
             self._group_transfer.expire(trio.current_time())
 
     def _tell_end(self, link: SlaveLink) -> None:
-        error = link.ended_by
+        error = link.end.reason
         if error is None:
             return
         acked = link.connection.slave_ack_offset
@@ -291,7 +260,7 @@ class SlaveServer:
             _log.error("slave %s (%s) %s. %s", link.name, link.peer, error, _remedy(error))
 
 
-def _remedy(error: RemoteHAError) -> str:
+def _remedy(error: Exception) -> str:
     if isinstance(error, SlaveAheadError):
         return (
             "The slave holds messages that this master has not. Either make that node the master,"

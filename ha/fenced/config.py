@@ -6,7 +6,7 @@ import enum
 
 import msgspec
 
-from ha.classic.protocol import TRANSFER_BODY_BYTES_DEFAULT
+from ha.link.limits import TRANSFER_BODY_BYTES_DEFAULT
 from tandem.wire.message import Host
 
 

@@ -25,7 +25,6 @@ import enum
 
 import msgspec
 
-from ha.classic.protocol import TRANSFER_BODY_BYTES_MAX
 from ha.errors import (
     HandshakeError,
     LinkRefusedError,
@@ -57,6 +56,7 @@ from ha.fenced.protocol import (
     is_proven,
     proven,
 )
+from ha.link.limits import TRANSFER_BODY_BYTES_MAX
 
 
 class FencedConnectionState(enum.Enum):

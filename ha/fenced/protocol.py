@@ -50,9 +50,9 @@ from typing import Annotated, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from ha.classic.protocol import TRANSFER_BODY_BYTES_MAX
 from ha.errors import FrameError, HandshakeError, ReportError
 from ha.fenced.epochs import EPOCH_MAX, EpochEntry
+from ha.link.limits import TRANSFER_BODY_BYTES_MAX
 from tandem.wire.crc import raw_crc32
 
 MAGIC: Final = "TandemMQ-HA"

@@ -15,6 +15,7 @@ trouble is logged once. What no new session can mend ends `run` with an outcome.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -34,7 +35,11 @@ from ha.fenced.client import (
     SendHello,
 )
 from ha.fenced.events import EpochAppended, FrameTaken, ReplicaReported, ignore
-from ha.link.byte_rate import ByteRate
+from ha.link.dial import dial
+from ha.link.limits import RECEIVE_BYTES_MAX
+from ha.link.link_end import LinkEnd
+from ha.link.sending import send_in_time
+from ha.link.traffic import LinkTraffic
 from ha.link.whole_records import AppendBody
 from store.log.message_encoder import RECORD_OVERHEAD_BYTES_MAX
 from store.machine.errors import ConnectionLost, StoreError
@@ -42,7 +47,7 @@ from store.machine.signal import Signal
 from tandem.wire.message import BLANK_MAGIC_CODE
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
     from random import Random
 
     from ha.fenced.config import FencedConfig, FencedPeer
@@ -53,7 +58,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-RECEIVE_BYTES_MAX: Final = 1024 * 1024
 CONNECT_SECONDS: Final = 3.0
 """More than a lost packet costs, less than a reader of status pages waits."""
 
@@ -111,14 +115,12 @@ class ReplicaFollower:
         self._reported = -1, -1
         self._unsent = b""
         self._blocked = Signal()
-        self._failure: Exception | None = None
         self._told = ""
-        self.last_frame_at = self.last_write = trio.current_time()
+        self.traffic = LinkTraffic()
         self.link_up = False
         """True while the master sends us its log."""
         self.trouble = ""
         """Why it does not, in words; empty if it does, or before the first try."""
-        self.rate = ByteRate()
 
     async def run(self) -> FollowerOutcome:
         """Follow session after session; return what no session can mend. Cancel it to stop."""
@@ -137,11 +139,9 @@ class ReplicaFollower:
             await trio.sleep(self._config.reconnect_interval_ms / 1000)
 
     async def _dial(self) -> Stream | None:
-        host = self._master.replication
+        host, source = self._master.replication, self._config.address
         try:
-            with trio.move_on_after(CONNECT_SECONDS):
-                return await self._network.connect(host.ip, host.port, source=self._config.address)
-            self._tell(logging.WARNING, f"no answer within {CONNECT_SECONDS:g} seconds")
+            return await dial(self._network, host, source=source, seconds=CONNECT_SECONDS)
         except ConnectionLost as error:
             self._tell(logging.WARNING, str(error))
         return None
@@ -166,25 +166,14 @@ class ReplicaFollower:
         outcome = await self._shake_hands(stream)
         if outcome is not None:
             return outcome
-        self._failure = None
-        async with trio.open_nursery() as nursery:
-            for task in (self._receive_frames, self._send_reports, self._follow_flushes):
-                nursery.start_soon(self._guard, nursery.cancel_scope, task, stream)
-        if self._failure is not None:
-            raise self._failure
+        end = LinkEnd(ConnectionLost, RemoteHAError, StoreError)
+        with end.scope:
+            async with trio.open_nursery() as nursery:
+                for task in (self._receive_frames, self._send_reports, self._follow_flushes):
+                    nursery.start_soon(end.guard, partial(task, stream))
+        if end.reason is not None:
+            raise end.reason
         return None
-
-    async def _guard(
-        self,
-        scope: trio.CancelScope,
-        task: Callable[[Stream], Awaitable[None]],
-        stream: Stream,
-    ) -> None:
-        try:
-            await task(stream)
-        except (ConnectionLost, RemoteHAError, StoreError) as error:
-            self._failure = self._failure or error
-            scope.cancel()
 
     # Handshake
 
@@ -201,7 +190,9 @@ class ReplicaFollower:
         self.client.connected(own, f"{self._random.getrandbits(128):032x}")
         with trio.move_on_after(silence_seconds):
             while True:
-                self.client.receive_data(await self._receive(stream))
+                self._receive_data(
+                    await self.traffic.receive(stream, RECEIVE_BYTES_MAX, "the master")
+                )
                 match self.client.next_event():
                     case SendHello(data):
                         await stream.send_all(data)
@@ -244,29 +235,29 @@ class ReplicaFollower:
     # Master to follower
 
     async def _receive_frames(self, stream: Stream) -> None:
-        silence_seconds = self._config.silence_ms / 1000
-        while True:
-            with trio.CancelScope(deadline=self.last_frame_at + silence_seconds):
-                while True:
-                    self._take(await self._receive(stream))
-                    if self._ends != self._reported:
-                        self._report_now(stream)
-            if trio.current_time() >= self.last_frame_at + silence_seconds:
-                raise ConnectionLost(f"the master sent nothing for {silence_seconds:g} seconds")
+        def take(data: bytes) -> None:
+            self._take(data)
+            if self._ends != self._reported:
+                self._report_now(stream)
 
-    async def _receive(self, stream: Stream) -> bytes:
-        data = await stream.receive_some(RECEIVE_BYTES_MAX)
-        if not data:
-            raise ConnectionLost("the master closed the connection")
-        self.last_frame_at = trio.current_time()
-        self.rate.add(len(data), self.last_frame_at)
-        return data
+        await self.traffic.receive_until_silent(
+            stream,
+            RECEIVE_BYTES_MAX,
+            "the master",
+            silence_seconds=self._config.silence_ms / 1000,
+            silence="the master sent nothing",
+            take=take,
+        )
+
+    def _receive_data(self, data: bytes) -> None:
+        self.traffic.rate.add(len(data), self.traffic.last_read)
+        self.client.receive_data(data)
 
     def _take(self, data: bytes) -> None:
         """Append all whole records received, and learn what the master says of the log."""
         client, store = self.client, self._store
         self._expect_current()
-        client.receive_data(data)
+        self._receive_data(data)
         try:
             while (event := client.next_event()) is not None:
                 if isinstance(event, BeginEpoch):
@@ -317,7 +308,7 @@ class ReplicaFollower:
         self._store.append_data(self._store.max_physical_offset, b"")
         written, flushed = self._reported = self._ends
         self._on_event(ReplicaReported(self._epoch, written, flushed))
-        self.last_write = trio.current_time()
+        self.traffic.last_write = trio.current_time()
         return self.client.report(written, flushed)
 
     def _report_now(self, stream: Stream) -> None:
@@ -330,26 +321,23 @@ class ReplicaFollower:
             self._blocked.notify()
 
     async def _send_reports(self, stream: Stream) -> None:
-        heartbeat_seconds = self._config.heartbeat_interval_ms / 1000
+        traffic, heartbeat_seconds = self.traffic, self._config.heartbeat_interval_ms / 1000
         while True:
             if not self._unsent:
-                with trio.move_on_at(self.last_write + heartbeat_seconds):
+                with trio.move_on_at(traffic.last_write + heartbeat_seconds):
                     await self._blocked.wait()
             if self._unsent:
-                await self._send_rest(stream)
+                await send_in_time(
+                    stream,
+                    self._unsent,
+                    seconds=self._config.silence_ms / 1000,
+                    refusal="the master took no report",
+                )
+                self._unsent = b""
             if not self._unsent and (
-                self._ends != self._reported
-                or trio.current_time() >= self.last_write + heartbeat_seconds
+                self._ends != self._reported or traffic.wrote_nothing_for(heartbeat_seconds)
             ):
                 self._report_now(stream)
-
-    async def _send_rest(self, stream: Stream) -> None:
-        silence_seconds = self._config.silence_ms / 1000
-        with trio.move_on_after(silence_seconds) as scope:
-            await stream.send_all(self._unsent)
-        if scope.cancelled_caught:
-            raise ConnectionLost(f"the master took no report for {silence_seconds:g} seconds")
-        self._unsent = b""
 
     async def _follow_flushes(self, stream: Stream) -> None:
         """Report a flush that the master waits for."""

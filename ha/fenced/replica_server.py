@@ -16,7 +16,7 @@ is due, a heartbeat brings it `CONFIRM_SECONDS` later.
 from __future__ import annotations
 
 import logging
-from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
@@ -31,13 +31,15 @@ from ha.fenced.connection import (
     LinkMaster,
     LogBounds,
 )
-from ha.link.byte_rate import ByteRate
-from ha.link.send_frame import send_frame
+from ha.link.limits import REPORT_BYTES_READ_MAX
+from ha.link.link_end import LinkEnd
+from ha.link.sending import say_good_bye, send_until_blocked
+from ha.link.traffic import LinkTraffic
 from store.machine.errors import ConnectionLost
 from store.machine.signal import Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
     from random import Random
 
     from ha.fenced.config import FencedConfig
@@ -46,11 +48,6 @@ if TYPE_CHECKING:
     from store.machine.network import Network, Stream
 
 _log = logging.getLogger(__name__)
-
-REPORT_BYTES_READ_MAX: Final = 64 * 1024
-
-BURST_BYTES: Final = 1024 * 1024
-"""After so many bytes other tasks get a turn: some hundred microseconds."""
 
 CONFIRM_SECONDS: Final = 0.01
 """How long a new confirm offset waits for others, and for a frame that takes it along."""
@@ -90,12 +87,10 @@ class ReplicaLink:
         self.stream = stream
         self.peer = stream.peer
         self.connection = connection
-        self.scope = trio.CancelScope()
+        self.end = LinkEnd(ConnectionLost, RemoteHAError, on_end=connection.close)
         self.pause = trio.CancelScope()
         """Around the sender's work: cancel it, and the sender looks for what else is to be sent."""
-        self.ended_by: ConnectionLost | RemoteHAError | None = None
-        self.since = self.last_read = self.last_write = trio.current_time()
-        self.rate = ByteRate()
+        self.traffic = LinkTraffic()
         self.attached_at = -1
         """End of the node's log when it attached, in bytes; -1 before that."""
 
@@ -128,12 +123,6 @@ class ReplicaLink:
     def is_attached(self) -> bool:
         """True if it is being sent the log."""
         return self.connection.state is FencedConnectionState.TRANSFER
-
-    def end(self, error: ConnectionLost | RemoteHAError) -> None:
-        """Stop serving; the first reason counts."""
-        self.ended_by = self.ended_by or error
-        self.connection.close()
-        self.scope.cancel()
 
 
 class ReplicaServer:
@@ -249,26 +238,18 @@ class ReplicaServer:
 
     async def _serve(self, link: ReplicaLink) -> None:
         try:
-            with link.scope:
+            with link.end.scope:
                 try:
-                    await self._guard(link, self._shake_hands)
+                    await link.end.guard(partial(self._shake_hands, link))
                 finally:
                     self._handshakes -= 1
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._guard, link, self._send_frames)
-                    nursery.start_soon(self._guard, link, self._receive_reports)
+                    nursery.start_soon(link.end.guard, partial(self._send_frames, link))
+                    nursery.start_soon(link.end.guard, partial(self._receive_reports, link))
         finally:
             link.connection.close()
             link.stream.close_nowait()
             self._leave(link)
-
-    async def _guard(
-        self, link: ReplicaLink, task: Callable[[ReplicaLink], Awaitable[None]]
-    ) -> None:
-        try:
-            await task(link)
-        except (ConnectionLost, RemoteHAError) as error:
-            link.end(error)
 
     async def _shake_hands(self, link: ReplicaLink) -> None:
         """Return when the follower has attached.
@@ -283,9 +264,10 @@ class ReplicaServer:
             await stream.send_all(connection.challenge())
             while not link.is_attached:
                 try:
-                    reply = self._take(link, await self._receive(link))
+                    data = await link.traffic.receive(stream, REPORT_BYTES_READ_MAX, "it")
+                    reply = self._take(link, data)
                 except LinkRefusedError:
-                    await _say_good_bye(stream, connection.farewell)
+                    await say_good_bye(stream, connection.farewell)
                     raise
                 if reply:
                     await stream.send_all(reply)
@@ -296,17 +278,17 @@ class ReplicaServer:
         """Let a new connection take the place of the node's older one."""
         older = self.links.get(link.name)
         if older is not None:
-            older.end(ConnectionLost(f"replaced by a newer connection from {link.peer}"))
+            older.end.because(ConnectionLost(f"replaced by a newer connection from {link.peer}"))
         self.links[link.name] = link
         self._listener.replica_connected(link.name, link.incarnation, now)
 
     def _leave(self, link: ReplicaLink) -> None:
         """Say why the link ended, and forget it unless a newer one has its place."""
-        if link.ended_by is not None:
-            self._tell_end(link, link.ended_by)
+        if link.end.reason is not None:
+            self._tell_end(link, link.end.reason)
         if self.links.get(link.name) is link:
             del self.links[link.name]
-            trouble = str(link.ended_by or "this node serves no followers any more")
+            trouble = str(link.end.reason or "this node serves no followers any more")
             self._listener.replica_lost(link.name, trouble, trio.current_time())
 
     # Master to follower
@@ -314,17 +296,18 @@ class ReplicaServer:
     async def _send_frames(self, link: ReplicaLink) -> None:
         """Send what the log has, and a heartbeat when there is something else to say."""
         heartbeat_seconds = self._config.heartbeat_interval_ms / 1000
+        traffic = link.traffic
         while link.is_attached:
             if self._is_dry(link) and self._has_news(link):
                 await self._send_heartbeat(link)
             rest: bytes | memoryview = b""
-            with trio.CancelScope(deadline=link.last_write + heartbeat_seconds) as link.pause:
+            with trio.CancelScope(deadline=traffic.last_write + heartbeat_seconds) as link.pause:
                 rest = await self._send_until_blocked(link)
             if rest:
                 with memoryview(rest) as view:
                     await link.stream.send_all(view)
-                link.last_write = trio.current_time()
-            elif trio.current_time() >= link.last_write + heartbeat_seconds and self._is_dry(link):
+                traffic.last_write = trio.current_time()
+            elif traffic.wrote_nothing_for(heartbeat_seconds) and self._is_dry(link):
                 await self._send_heartbeat(link)
 
     def _has_news(self, link: ReplicaLink) -> bool:
@@ -340,41 +323,32 @@ class ReplicaServer:
         await link.stream.send_all(
             link.connection.heartbeat(confirm=self._confirm(), flush_wanted=self._flush_wanted())
         )
-        link.last_write = trio.current_time()
+        link.traffic.last_write = trio.current_time()
 
     async def _send_until_blocked(self, link: ReplicaLink) -> bytes | memoryview:
-        """Send frames until the stream takes no more; return the part it did not take.
-
-        It may be cancelled at any await: there, no frame is half sent.
-        """
         store, connection = self._store, link.connection
         frame_bytes = self._config.ha_transfer_batch_size_bytes
-        burst_bytes = 0
-        # A link can end between the wake-up of this task and its turn.
-        while connection.state is FencedConnectionState.TRANSFER:
+
+        def next_frame() -> tuple[bytes, memoryview] | None:
             bytes_max = min(frame_bytes, connection.frame_bytes_max())
             body = store.read_log(connection.next_offset, bytes_max)
-            size = len(body)
-            if not size:
+            if not body:
                 self._expect_held(connection.next_offset)
-                if connection.has_untold_epoch and self._is_dry(link):
-                    return b""
-                burst_bytes = 0
-                await store.grown.wait()
-                continue
-            header = connection.transfer(
-                body, confirm=self._confirm(), flush_wanted=self._flush_wanted()
-            )
-            rest = send_frame(link.stream, header, body)
-            link.last_write = trio.current_time()
-            link.rate.add(size, link.last_write)
-            if rest:
-                return rest
-            burst_bytes += size
-            if burst_bytes >= BURST_BYTES:
-                burst_bytes = 0
-                await trio.lowlevel.checkpoint()
-        return b""
+                return None
+            confirm, flush_wanted = self._confirm(), self._flush_wanted()
+            return connection.transfer(body, confirm=confirm, flush_wanted=flush_wanted), body
+
+        def is_sending() -> bool:
+            has_other_news = connection.has_untold_epoch and self._is_dry(link)
+            return link.is_attached and not has_other_news
+
+        return await send_until_blocked(
+            link.stream,
+            link.traffic,
+            next_frame=next_frame,
+            is_sending=is_sending,
+            grown=store.grown,
+        )
 
     def _expect_held(self, offset: int) -> None:
         log_start = self._store.min_physical_offset
@@ -384,24 +358,18 @@ class ReplicaServer:
     # Follower to master
 
     async def _receive_reports(self, link: ReplicaLink) -> None:
-        silence_seconds = self._config.silence_ms / 1000
-        while True:
-            with trio.CancelScope(deadline=link.last_read + silence_seconds):
-                while True:
-                    self._take(link, await self._receive(link))
-            if trio.current_time() >= link.last_read + silence_seconds:
-                raise ConnectionLost(f"no report for {silence_seconds:g} seconds")
-
-    async def _receive(self, link: ReplicaLink) -> bytes:
-        data = await link.stream.receive_some(REPORT_BYTES_READ_MAX)
-        if not data:
-            raise ConnectionLost("it closed the connection")
-        link.last_read = trio.current_time()
-        return data
+        await link.traffic.receive_until_silent(
+            link.stream,
+            REPORT_BYTES_READ_MAX,
+            "it",
+            silence_seconds=self._config.silence_ms / 1000,
+            silence="no report",
+            take=partial(self._take, link),
+        )
 
     def _take(self, link: ReplicaLink, data: bytes) -> bytes:
         """Take what the follower said; return what to answer."""
-        store, connection, now = self._store, link.connection, link.last_read
+        store, connection, now = self._store, link.connection, link.traffic.last_read
         silence_seconds = self._config.silence_ms / 1000
         log = LogBounds(store.min_physical_offset, store.max_physical_offset, self._confirm())
         reply = b""
@@ -409,7 +377,7 @@ class ReplicaServer:
         while (event := connection.next_event(log)) is not None:
             match event:
                 case Acked(written, flushed):
-                    if written > link.attached_at or now > link.since + silence_seconds:
+                    if written > link.attached_at or now > link.traffic.since + silence_seconds:
                         self._told.pop(link.name, None)
                     self._listener.replica_acked(link.name, written, flushed, link.sent, now)
                 case Attached(offset):
@@ -433,7 +401,7 @@ class ReplicaServer:
                 self._store.max_physical_offset,
             )
 
-    def _tell_end(self, link: ReplicaLink, error: ConnectionLost | RemoteHAError) -> None:
+    def _tell_end(self, link: ReplicaLink, error: Exception) -> None:
         """Log why a link ended, once: the follower dials again several times a second."""
         key = link.name or link.peer.ip
         if self._told.get(key) == str(error):
@@ -445,11 +413,3 @@ class ReplicaServer:
             _log.warning("%s (%s) lost at %d: %s", key, link.peer, link.written, error)
         else:
             _log.error("%s (%s) %s. The connection was closed", key, link.peer, error)
-
-
-async def _say_good_bye(stream: Stream, farewell: bytes) -> None:
-    """Say why, and let the other side hang up: a reset would eat the word."""
-    with suppress(ConnectionLost):
-        await stream.send_all(farewell)
-        while await stream.receive_some(REPORT_BYTES_READ_MAX):
-            pass

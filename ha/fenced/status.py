@@ -121,7 +121,7 @@ def _connection_info(
         slave_ack_offset=acked,
         diff=service.store.max_physical_offset - max(acked, 0),
         in_sync=not reason,
-        transferred_byte_in_second=link.rate.in_last_second(now) if link else 0,
+        transferred_byte_in_second=link.traffic.rate.in_last_second(now) if link else 0,
         transfer_from_where=link.sent if link else -1,
         name=name,
         reason=reason,
@@ -136,8 +136,8 @@ def _client_info(service: FencedHAService, wall_clock_ms: int) -> HAClientRuntim
     peers = {peer.name: str(peer.replication) for peer in service.config.peers}
     return HAClientRuntimeInfo(
         master_addr=peers.get(service.master, ""),
-        transferred_byte_in_second=follower.rate.in_last_second(now),
+        transferred_byte_in_second=follower.traffic.rate.in_last_second(now),
         max_offset=service.store.max_physical_offset,
-        last_read_timestamp=wall_clock_ms - int((now - follower.last_frame_at) * 1000),
-        last_write_timestamp=wall_clock_ms - int((now - follower.last_write) * 1000),
+        last_read_timestamp=wall_clock_ms - int((now - follower.traffic.last_read) * 1000),
+        last_write_timestamp=wall_clock_ms - int((now - follower.traffic.last_write) * 1000),
     )

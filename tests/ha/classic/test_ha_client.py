@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 import ha.classic.ha_client
 from ha.classic.ha_client import HAClient, HAClientState
 from ha.classic.ha_connection import HAConnection
-from ha.classic.protocol import REPORT, TRANSFER_BODY_BYTES_MAX, TRANSFER_HEADER
+from ha.classic.protocol import REPORT, TRANSFER_HEADER
 from ha.errors import (
     CorruptTransferError,
     HAError,
@@ -19,6 +19,7 @@ from ha.errors import (
     OffsetMismatchError,
     RemoteHAError,
 )
+from ha.link.limits import TRANSFER_BODY_BYTES_MAX
 from tandem.wire.message import Host
 from tests.ha.log_builder import (
     FILE_SIZE_BYTES,

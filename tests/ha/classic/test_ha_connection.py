@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import ha.classic.ha_connection
 from ha.classic.ha_connection import HAConnection, HAConnectionState
-from ha.classic.protocol import REPORT, TRANSFER_BODY_BYTES_MAX, encode_refusal
+from ha.classic.protocol import REPORT, encode_refusal
 from ha.errors import (
     HAError,
     LocalHAError,
@@ -17,6 +17,7 @@ from ha.errors import (
     SlaveRefusedError,
     SlaveTooOldError,
 )
+from ha.link.limits import TRANSFER_BODY_BYTES_MAX
 
 FILE_SIZE_BYTES = 1000
 

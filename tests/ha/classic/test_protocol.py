@@ -1,11 +1,5 @@
-from ha.classic.protocol import (
-    REPORT,
-    TRANSFER_BODY_BYTES_DEFAULT,
-    TRANSFER_BODY_BYTES_MAX,
-    TRANSFER_HEADER,
-    encode_refusal,
-    refused_log_end,
-)
+from ha.classic.protocol import REPORT, TRANSFER_HEADER, encode_refusal, refused_log_end
+from ha.link.limits import TRANSFER_BODY_BYTES_DEFAULT, TRANSFER_BODY_BYTES_MAX
 
 
 def test_the_classic_layouts_are_kept_byte_for_byte() -> None:

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ha.fenced.connection
-from ha.classic.protocol import TRANSFER_BODY_BYTES_MAX
 from ha.errors import (
     HAError,
     HandshakeError,
@@ -45,6 +44,7 @@ from ha.fenced.protocol import (
     is_proven,
     proven,
 )
+from ha.link.limits import TRANSFER_BODY_BYTES_MAX
 
 ENTRIES = (EpochEntry(2, 100), EpochEntry(4, 1000), EpochEntry(7, 1500))
 MASTER = LinkMaster(

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ha.classic.protocol import TRANSFER_BODY_BYTES_MAX
 from ha.errors import FrameError, HandshakeError, RemoteHAError, ReportError
 from ha.fenced.epochs import EpochEntry
 from ha.fenced.protocol import (
@@ -33,6 +32,7 @@ from ha.fenced.protocol import (
     is_proven,
     proven,
 )
+from ha.link.limits import TRANSFER_BODY_BYTES_MAX
 from tandem.wire.crc import raw_crc32
 
 HELLO = Hello(

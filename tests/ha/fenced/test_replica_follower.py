@@ -36,7 +36,7 @@ async def test_a_follower_copies_the_log_and_goes_on(autojump_clock: MockClock) 
                 assert follower.epochs.entries == master.epochs.entries
                 assert follower.follower.link_up
                 assert follower.follower.trouble == ""
-                assert trio.current_time() - follower.follower.last_frame_at < 1
+                assert trio.current_time() - follower.follower.traffic.last_read < 1
 
 
 async def test_what_a_follower_does_is_told_in_its_order(autojump_clock: MockClock) -> None:
@@ -297,7 +297,7 @@ async def test_an_idle_link_stays_up_with_one_word_a_second_each_way(
         assert [type(event) for event in b.events] == [ReplicaReported] * len(b.events)
         assert 19 <= len(b.events) <= 21
         assert [call[0] for call in master.calls] == ["connected", "attached"]
-        assert trio.current_time() - b.follower.last_frame_at < 1.1
+        assert trio.current_time() - b.follower.traffic.last_read < 1.1
 
 
 async def test_a_master_that_takes_no_reports_is_left(autojump_clock: MockClock) -> None:

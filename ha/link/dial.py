@@ -1,0 +1,24 @@
+"""Dials the node at the other end of a link."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from store.machine.errors import ConnectionLost
+
+if TYPE_CHECKING:
+    from store.machine.network import Network, Stream
+    from tandem.wire.message import Host
+
+
+async def dial(network: Network, peer: Host, *, source: str, seconds: float) -> Stream:
+    """Connect from our own address `source`; give up after so many seconds.
+
+    Raises:
+        ConnectionLost: see `Network.connect`; or nobody answered in time.
+    """
+    with trio.move_on_after(seconds):
+        return await network.connect(peer.ip, peer.port, source=source)
+    raise ConnectionLost(f"no answer within {seconds:g} seconds")
