@@ -51,7 +51,7 @@ from ha.fenced.master import FencedMaster
 from ha.fenced.own_replica import OwnReplica
 from ha.fenced.replica_follower import ReplicaFollower
 from ha.fenced.replica_role import ReplicaRole
-from ha.fenced.status import fenced_status, runtime_info
+from ha.fenced.status import ReplicaNow, fenced_status, runtime_info
 from ha.results import Ack, PutWait, Refusal
 from store.machine.errors import StoreError
 from store.results import PutMessageStatus
@@ -264,11 +264,26 @@ class FencedHAService:
 
     def status(self) -> FencedStatus:
         """Return what this node knows of its group."""
-        return fenced_status(self, self._boottime())
+        return fenced_status(self._now(), self._boottime())
 
     def runtime_info(self) -> HARuntimeInfo:
         """Return the same in RocketMQ's shape: the answer to GET_BROKER_HA_STATUS."""
-        return runtime_info(self, self._wall_clock_ms())
+        return runtime_info(self._now(), self._wall_clock_ms())
+
+    def _now(self) -> ReplicaNow:
+        return ReplicaNow(
+            config=self.config,
+            store=self.store,
+            session=self.session,
+            own=self.own,
+            role=self.role,
+            epoch=self.epoch,
+            master=self.master,
+            mastership=self.mastership,
+            follower=self.follower,
+            waits_for=self.waits_for,
+            refusal=self.why_no_messages,
+        )
 
     async def command(self, command: FencedCommand) -> FencedCommandResult:
         """Carry out an operator's order, or say why not."""

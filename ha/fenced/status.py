@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import msgspec
 import trio
 
+from ha.fenced.config import FencedConfig
+from ha.fenced.coordinator_session import CoordinatorSession
 from ha.fenced.in_sync_replicas import UNKNOWN
+from ha.fenced.master import FencedMaster
+from ha.fenced.own_replica import OwnReplica
+from ha.fenced.replica_follower import ReplicaFollower
+from ha.fenced.replica_role import ReplicaRole
+from store import MessageStore
 from tandem.wire.ha_status import FencedStatus, ReplicaStatus
 from tandem.wire.request_headers import (
     HAClientRuntimeInfo,
@@ -14,27 +20,42 @@ from tandem.wire.request_headers import (
     HARuntimeInfo,
 )
 
-if TYPE_CHECKING:
-    from ha.fenced.ha_service import FencedHAService
-    from ha.fenced.master import FencedMaster
+
+class ReplicaNow(msgspec.Struct, frozen=True, kw_only=True):
+    """One replica at one moment: its parts, and what it is."""
+
+    config: FencedConfig
+    store: MessageStore
+    session: CoordinatorSession
+    own: OwnReplica
+    role: ReplicaRole
+    epoch: int
+    master: str
+    """Name of the master it knows; empty if there is none."""
+    mastership: FencedMaster | None
+    follower: ReplicaFollower | None
+    waits_for: str
+    """Why it follows nobody, in words; empty while it does."""
+    refusal: str
+    """Why it takes no messages, in words; empty if it does."""
 
 
-def fenced_status(service: FencedHAService, boottime_seconds: float) -> FencedStatus:
+def fenced_status(replica: ReplicaNow, boottime_seconds: float) -> FencedStatus:
     """Return the answer to FENCED_STATUS."""
-    config, store = service.config, service.store
-    master, lease = service.mastership, service.session.lease
-    view = service.session.view
+    config, store = replica.config, replica.store
+    master, lease = replica.mastership, replica.session.lease
+    view = replica.session.view
     state = master.state if master else view.state if view else None
     left_seconds = lease.left_seconds(boottime_seconds) if lease else 0.0
     return FencedStatus(
         node=config.name,
         group=config.group,
-        role=service.role,
-        epoch=service.epoch,
-        log_epoch=service.own.epochs.last_epoch,
-        master=service.master,
-        incarnation=service.own.file.incarnation,
-        promised=service.own.file.promised,
+        role=replica.role,
+        epoch=replica.epoch,
+        log_epoch=replica.own.epochs.last_epoch,
+        master=replica.master,
+        incarnation=replica.own.file.incarnation,
+        promised=replica.own.file.promised,
         log_start=store.min_physical_offset,
         log_end=store.max_physical_offset,
         flushed=store.flushed_where,
@@ -43,7 +64,7 @@ def fenced_status(service: FencedHAService, boottime_seconds: float) -> FencedSt
         ack_level=config.ack_level,
         isr=sorted(state.isr) if state else [],
         lease_left_ms=int(left_seconds * 1000),
-        refusal=_refusal(service),
+        refusal=_refusal(replica),
         replicas=_replicas(master) if master and not master.closed_because else [],
         last_switch_reason=state.reason if state else "",
         last_switch_at_ms=state.switched_at_ms if state else 0,
@@ -51,15 +72,15 @@ def fenced_status(service: FencedHAService, boottime_seconds: float) -> FencedSt
     )
 
 
-def _refusal(service: FencedHAService) -> str:
+def _refusal(replica: ReplicaNow) -> str:
     """Return why it takes no messages, and why it follows nobody if that is so."""
-    follower, coordinator = service.follower, service.session.trouble
+    follower, coordinator = replica.follower, replica.session.trouble
     more = [
-        service.waits_for if not service.mastership else "",
+        replica.waits_for if not replica.mastership else "",
         follower.trouble if follower else "",
         f"coordinator: {coordinator}" if coordinator else "",
     ]
-    refusal = service.why_no_messages
+    refusal = replica.refusal
     return "; ".join(filter(None, [refusal, *more])) if refusal else ""
 
 
@@ -84,30 +105,30 @@ def _replicas(master: FencedMaster) -> list[ReplicaStatus]:
     ]
 
 
-def runtime_info(service: FencedHAService, wall_clock_ms: int) -> HARuntimeInfo:
+def runtime_info(replica: ReplicaNow, wall_clock_ms: int) -> HARuntimeInfo:
     """Return the answer to GET_BROKER_HA_STATUS.
 
     Source: HAService.getRuntimeInfo. As in classic groups, replicas that are not connected are
     listed too, and each carries why it is not in sync.
     """
-    master = service.mastership
+    master = replica.mastership
     if master is None or master.closed_because:
         return HARuntimeInfo(
             master=False,
             master_commit_log_max_offset=0,
-            ha_client_runtime_info=_client_info(service, wall_clock_ms),
+            ha_client_runtime_info=_client_info(replica, wall_clock_ms),
         )
-    connections = [_connection_info(service, master, peer.name) for peer in service.config.peers]
+    connections = [_connection_info(replica, master, peer.name) for peer in replica.config.peers]
     return HARuntimeInfo(
         master=True,
-        master_commit_log_max_offset=service.store.max_physical_offset,
+        master_commit_log_max_offset=replica.store.max_physical_offset,
         in_sync_slave_nums=sum(info.in_sync for info in connections),
         ha_connection_info=connections,
     )
 
 
 def _connection_info(
-    service: FencedHAService, master: FencedMaster, name: str
+    replica: ReplicaNow, master: FencedMaster, name: str
 ) -> HAConnectionRuntimeInfo:
     now = trio.current_time()
     link = master.server.links.get(name)
@@ -115,11 +136,11 @@ def _connection_info(
     reason = master.isr.why_not_live(name, now)
     if not reason and name not in master.isr.recorded:
         reason = "is not in the in-sync set"
-    peer = next(peer for peer in service.config.peers if peer.name == name)
+    peer = next(peer for peer in replica.config.peers if peer.name == name)
     return HAConnectionRuntimeInfo(
         addr=str(link.peer) if link else str(peer.replication),
         slave_ack_offset=acked,
-        diff=service.store.max_physical_offset - max(acked, 0),
+        diff=replica.store.max_physical_offset - max(acked, 0),
         in_sync=not reason,
         transferred_byte_in_second=link.traffic.rate.in_last_second(now) if link else 0,
         transfer_from_where=link.sent if link else -1,
@@ -128,16 +149,16 @@ def _connection_info(
     )
 
 
-def _client_info(service: FencedHAService, wall_clock_ms: int) -> HAClientRuntimeInfo:
-    follower = service.follower
+def _client_info(replica: ReplicaNow, wall_clock_ms: int) -> HAClientRuntimeInfo:
+    follower = replica.follower
     if follower is None:
-        return HAClientRuntimeInfo(max_offset=service.store.max_physical_offset)
+        return HAClientRuntimeInfo(max_offset=replica.store.max_physical_offset)
     now = trio.current_time()
-    peers = {peer.name: str(peer.replication) for peer in service.config.peers}
+    peers = {peer.name: str(peer.replication) for peer in replica.config.peers}
     return HAClientRuntimeInfo(
-        master_addr=peers.get(service.master, ""),
+        master_addr=peers.get(replica.master, ""),
         transferred_byte_in_second=follower.traffic.rate.in_last_second(now),
-        max_offset=service.store.max_physical_offset,
+        max_offset=replica.store.max_physical_offset,
         last_read_timestamp=wall_clock_ms - int((now - follower.traffic.last_read) * 1000),
         last_write_timestamp=wall_clock_ms - int((now - follower.traffic.last_write) * 1000),
     )
