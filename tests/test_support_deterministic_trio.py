@@ -44,10 +44,13 @@ def test_another_seed_gives_another_order() -> None:
 
 
 def test_another_process_with_other_hash_seeds_gives_the_same_order() -> None:
-    program = (
-        "from tests.support import deterministic_trio as d;"
-        "from tests.test_support_deterministic_trio import _interleaving;"
-        "print(d.run(7, _interleaving))"
+    program = "\n".join(
+        (
+            "import os, random, uuid, trio",
+            "from tests.support import deterministic_trio",
+            inspect.getsource(_interleaving),
+            "print(deterministic_trio.run(7, _interleaving))",
+        )
     )
     outputs = {
         subprocess.run(
@@ -64,8 +67,15 @@ def test_another_process_with_other_hash_seeds_gives_the_same_order() -> None:
 
 def test_everything_is_as_before_afterwards() -> None:
     before = (os.urandom, uuid.uuid4, random.getstate(), _run._r.getstate())
-    switch = _run._ALLOW_DETERMINISTIC_SCHEDULING
-    deterministic_trio.run(1, _interleaving)
+    switch, reschedule = _run._ALLOW_DETERMINISTIC_SCHEDULING, _run.Runner.reschedule
+
+    async def end_while_others_are_held() -> None:
+        await _interleaving()
+        deterministic_trio.Hold(lambda _: False).begin()
+        assert _run.Runner.reschedule is not reschedule
+
+    deterministic_trio.run(1, end_while_others_are_held)
+    assert _run.Runner.reschedule is reschedule
     assert (os.urandom, uuid.uuid4, random.getstate(), _run._r.getstate()) == before
     assert switch == _run._ALLOW_DETERMINISTIC_SCHEDULING
 
@@ -78,6 +88,11 @@ def test_trio_still_has_the_private_names_and_uses_them_as_we_think() -> None:
     heap = inspect.getsource(_run.Deadlines.add)
     assert "heappush(self._heap, (deadline, id(cancel_scope), cancel_scope))" in heap
     assert "self._active += 1" in heap
+    due = inspect.getsource(_run.Deadlines.expire)
+    assert "if deadline == cancel_scope._registered_deadline:" in due
+    assert "cancel_scope._cancel(" in due
+    jump, collect = source.index("runner.clock._autojump()"), source.index("batch = list(")
+    assert jump < collect
 
 
 async def _cancelled_in_which_order() -> list[int]:
@@ -101,6 +116,41 @@ async def _cancelled_in_which_order() -> list[int]:
 
 def test_equal_deadlines_fall_due_in_the_order_in_which_they_were_set() -> None:
     assert deterministic_trio.run(3, _cancelled_in_which_order) == list(range(20))
+
+
+def test_an_alarm_wakes_its_task_at_the_time_it_was_moved_to() -> None:
+    async def main() -> list[float]:
+        alarm = deterministic_trio.Alarm()
+        woken: list[float] = []
+
+        async def sleeper() -> None:
+            for deadline in (5.0, float("inf"), 7.0):
+                await alarm.wait_until(deadline)
+                woken.append(trio.current_time())
+
+        alarm.move(0.5)  # nobody waits
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sleeper)
+            await trio.sleep(1.0)
+            alarm.move(2.0)
+            alarm.move(3.0)
+            await trio.sleep(3.0)
+            alarm.move(6.0)
+        return woken
+
+    assert deterministic_trio.run(1, main) == [3.0, 6.0, 7.0]
+
+
+def test_whoever_waits_for_an_alarm_can_be_cancelled() -> None:
+    async def main() -> float:
+        alarm = deterministic_trio.Alarm()
+        for _ in range(3):
+            with trio.move_on_after(1.0):
+                await alarm.wait_until(trio.current_time() + 60.0)
+        await alarm.wait_until(trio.current_time() + 1.0)
+        return trio.current_time()
+
+    assert deterministic_trio.run(1, main) == 4.0
 
 
 _held: contextvars.ContextVar[bool] = contextvars.ContextVar("held", default=False)

@@ -12,6 +12,8 @@ from typing import Final
 
 import trio
 
+from tests.support.deterministic_trio import Alarm
+
 WALL_CLOCK_START_MS: Final = 1_700_000_000_000
 """Wall time at virtual time 0, the same in every run (14 November 2023)."""
 
@@ -22,7 +24,7 @@ class Timeline:
     def __init__(self) -> None:
         self._entries: list[tuple[float, int, Callable[[], None]]] = []
         self._counter = count()
-        self._scope = trio.CancelScope()
+        self._alarm = Alarm()
 
     @property
     def pending(self) -> int:
@@ -32,7 +34,7 @@ class Timeline:
     def call_at(self, time_seconds: float, function: Callable[[], None]) -> None:
         """Call `function` at `time_seconds` on trio's clock; at once if that has passed."""
         heapq.heappush(self._entries, (time_seconds, next(self._counter), function))
-        self._scope.deadline = min(self._scope.deadline, self._entries[0][0])
+        self._alarm.move(self._entries[0][0])
 
     def call_later(self, delay_seconds: float, function: Callable[[], None]) -> None:
         """Call `function` in `delay_seconds` from now."""
@@ -43,8 +45,7 @@ class Timeline:
         while True:
             self._call_what_is_due()
             next_time = self._entries[0][0] if self._entries else float("inf")
-            with trio.CancelScope(deadline=next_time) as self._scope:
-                await trio.sleep_forever()
+            await self._alarm.wait_until(next_time)
 
     def _call_what_is_due(self) -> None:
         now = trio.current_time()
