@@ -28,7 +28,7 @@ _WAITS: Final = re.compile(r"\bmark\.(fault|spark)\b")
 _GROUP: Final = re.compile(r"\bmark\.xdist_group\(\"(.+?)\"\)")
 
 
-class TwoLanes(LoadScopeScheduling):
+class TwoLanes(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """`--dist loadgroup`, with a choice of the next unit."""
 
     def _split_scope(self, nodeid: str) -> str:
