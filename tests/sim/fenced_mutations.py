@@ -268,7 +268,7 @@ def _answers_commits_at_once(real: Callable[..., Any]) -> Any:  # noqa: ANN401
     del real
 
     def when_confirmed(self: GroupJournal, _: float, done: Callable[[str], None]) -> None:
-        done(self._flush_now())
+        done(self._write_commits())
 
     return when_confirmed
 

@@ -13,8 +13,9 @@ import trio
 
 from node.errors import RequestError
 from node.tables.consumer_offset_table import TOPIC_GROUP_SEPARATOR, ConsumerOffsetTable
-from node.tables.journal.group_journal import GroupJournal, JournalFile, JournalState
-from node.tables.journal.journal_records import GroupTables
+from node.tables.journal.group_journal import GroupJournal
+from node.tables.journal.journal_file import JournalFile, JournalState
+from node.tables.journal.journal_records import GroupTables, TopicsChanged
 from node.tables.topic_config_table import TopicConfigTable
 from store.delayed_delivery import delay_offset_table
 from store.machine.errors import StoreError
@@ -184,13 +185,13 @@ class JournalTables:
         """See `Tables`. The record of a topic is in the log before its first message."""
         changed = self.topics.changed(*configs)
         if changed:
-            self.journal.change_topics(changed)
+            self.journal.write(TopicsChanged(changed))
             self.topics.update(*changed)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """See `Tables`. Nodes that are not the master ignore it."""
-        if self.journal.is_master:
-            self.journal.commit(f"{topic}{TOPIC_GROUP_SEPARATOR}{group}", queue_id, offset)
+        if self.journal.writer is not None:
+            self.journal.writer.commit(f"{topic}{TOPIC_GROUP_SEPARATOR}{group}", queue_id, offset)
 
     def when_settled(self, deadline: float, done: Settled) -> None:
         """See `Tables`. At the end of this round at the earliest."""

@@ -66,7 +66,7 @@ async def test_a_one_way_commit_is_gathered(autojump_clock: MockClock) -> None:
         client.send(UPDATE, COMMIT_42, flag=ONEWAY_FLAG)
         await trio.sleep(0.2)
         client.confirm()
-        assert client.journal.tables.offsets == {"T@g": {2: 42}}
+        assert client.journal.applier.tables.offsets == {"T@g": {2: 42}}
         assert client.answers() == []
         nursery.cancel_scope.cancel()
 
@@ -102,14 +102,14 @@ async def test_a_master_short_of_replicas_takes_no_offset_but_tells_those_it_has
 
 async def test_a_pulls_commit_is_taken_by_the_master_and_ignored_by_others() -> None:
     async with open_client() as client:
-        client.journal.is_master = False
+        writer, client.journal.writer = client.journal.writer, None
         client.tables.commit("g", "T", 0, 5)
-        client.journal.is_master = True
+        client.journal.writer = writer
         client.tables.commit("g", "T", 1, 6)
         client.send(UPDATE, COMMIT_42)
         client.answers()
         client.confirm()
-        assert client.journal.tables.offsets == {"T@g": {1: 6, 2: 42}}
+        assert client.journal.applier.tables.offsets == {"T@g": {1: 6, 2: 42}}
 
 
 async def test_a_topic_is_answered_when_it_is_confirmed() -> None:
@@ -118,7 +118,7 @@ async def test_a_topic_is_answered_when_it_is_confirmed() -> None:
         assert client.answers() == []
         client.confirm()
         assert [answer.code for answer in client.answers()] == [0]
-        assert "New" in client.journal.tables.topics
+        assert "New" in client.journal.applier.tables.topics
 
 
 async def test_a_topic_is_not_changed_by_whom_a_message_would_be_refused() -> None:

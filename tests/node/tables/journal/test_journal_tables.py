@@ -4,7 +4,7 @@ import pytest
 
 from ha.results import Refusal
 from node.errors import RequestError
-from node.tables.journal.group_journal import JournalFile, JournalState
+from node.tables.journal.journal_file import JournalFile, JournalState
 from node.tables.journal.journal_tables import JournalTables, SavedTables
 from tandem.wire.delay_level import DelayLevels
 from tandem.wire.request_headers import TopicConfig
@@ -116,7 +116,7 @@ async def test_a_log_that_lost_records_of_the_journal_takes_offsets_back() -> No
     tables = Tables(broker)
     assert tables.it.offsets.query("g", "T", 0) is None
     assert tables.it.topics.get("T") is not None
-    assert tables.it.journal.position == 0
+    assert tables.it.journal.applier.position == 0
 
 
 async def test_a_new_master_delivers_from_where_the_journal_says() -> None:

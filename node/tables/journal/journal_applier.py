@@ -1,0 +1,142 @@
+"""Applies the records of the journal that are confirmed, in the order of their queue.
+
+Every node does so, the master too: an offset that a consumer can ask for was confirmed, so it never
+goes back. Only the topics that a master changes itself are shown before, by the master.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from typing import TYPE_CHECKING, Final, Protocol
+
+from node.tables.journal.journal_records import (
+    ConsumerOffsets,
+    GroupTables,
+    JournalRecord,
+    OffsetsCommitted,
+    TopicsChanged,
+    decode_journal_record,
+)
+from store.results import GetMessageStatus
+from tandem.wire.message import decode_messages
+from tandem.wire.system_topics import JOURNAL_TOPIC
+
+if TYPE_CHECKING:
+    from store import MessageStore
+    from tandem.wire.request_headers import TopicConfig
+
+_log = logging.getLogger(__name__)
+
+READ_COUNT: Final = 32
+
+
+class JournalListener(Protocol):
+    """The node's own tables: they show what is confirmed. `None` stands for all there is."""
+
+    def show_topics(self, topics: list[TopicConfig] | None) -> None:
+        """Others changed these topics."""
+
+    def show_offsets(self, offsets: ConsumerOffsets | None) -> None:
+        """These offsets were committed."""
+
+    def take_up_delay(self) -> None:
+        """This node is about to deliver delayed messages, from where the journal says."""
+
+    def delay_progress(self) -> dict[int, int]:
+        """Return how far this node's delivery is, by delay level."""
+
+
+class JournalApplier:
+    """What a node knows of the journal.
+
+    Attributes:
+        tables: What is confirmed.
+        position: The queue offset of the first record that is not applied.
+        safe_position: The same, and not in the middle of a snapshot: the state file may say it.
+        written: Queue offset and content of the records that this node wrote and that are not
+            applied yet.
+        own_from: The queue offset from which on this node writes as the master; none before.
+    """
+
+    def __init__(
+        self, store: MessageStore, tables: GroupTables, position: int, listener: JournalListener
+    ) -> None:
+        self.tables = tables
+        self._store = store
+        self._listener = listener
+        # A log that lost its end, or was cut, comes again: so do the records of that end.
+        self.position = min(position, self.queue_end)
+        self.safe_position = self.position
+        self.written: deque[tuple[int, JournalRecord]] = deque()
+        self.own_from: float = math.inf
+
+    @property
+    def queue_end(self) -> int:
+        """The queue offset of the next record in the log, confirmed or not."""
+        queue = self._store.queues.find(JOURNAL_TOPIC, 0)
+        return queue.next_offset if queue is not None else 0
+
+    def as_written(self) -> GroupTables:
+        """Return the tables as they will be when everything written so far is confirmed."""
+        tables = self.tables.copy()
+        for _, record in self.written:
+            tables.apply(record)
+        return tables
+
+    def catch_up(self) -> None:
+        """Apply every record that is confirmed.
+
+        Raises:
+            JournalFormatError: a record of another version.
+        """
+        while True:
+            result = self._store.get_message(JOURNAL_TOPIC, 0, self.position, READ_COUNT)
+            if result.status is GetMessageStatus.OFFSET_TOO_SMALL:
+                _log.info(
+                    "the journal's records %d to %d are not held any more; a later snapshot has"
+                    " what they said",
+                    self.position,
+                    result.min_offset - 1,
+                )
+                self.position = result.min_offset
+            elif result.status is GetMessageStatus.MESSAGE_WAS_REMOVING:
+                self._pass_over(result.next_begin_offset)
+            elif result.status is GetMessageStatus.FOUND:
+                for message in decode_messages(b"".join(result.body)):
+                    self._apply(message.queue_offset, decode_journal_record(message.body))
+            else:
+                return
+
+    def _pass_over(self, end: int) -> None:
+        """Go on after records that cannot be read; this node's own are known all the same.
+
+        A later snapshot has what the others said.
+        """
+        _log.error("the journal's records %d to %d cannot be read", self.position, end - 1)
+        for queue_offset, record in [each for each in self.written if each[0] < end]:
+            self._apply(queue_offset, record)
+        self.position = end
+        if not self.tables.is_inside_snapshot:
+            self.safe_position = end
+
+    def _apply(self, queue_offset: int, record: JournalRecord) -> None:
+        was_inside = self.tables.is_inside_snapshot
+        complete = self.tables.apply(record)
+        self.position = queue_offset + 1
+        if not self.tables.is_inside_snapshot:
+            self.safe_position = self.position
+        elif not was_inside:
+            self.safe_position = queue_offset
+        while self.written and self.written[0][0] < self.position:
+            self.written.popleft()
+        is_own = queue_offset >= self.own_from
+        if complete:
+            self._listener.show_offsets(None)
+            if not is_own:
+                self._listener.show_topics(None)
+        elif isinstance(record, TopicsChanged) and not is_own:
+            self._listener.show_topics(record.topics)
+        elif isinstance(record, OffsetsCommitted):
+            self._listener.show_offsets(record.offsets)

@@ -1,0 +1,55 @@
+"""The state file of the journal: position and tables in one, so that they cannot disagree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from node.tables.journal.journal_records import ConsumerOffsets, JournalFormatError
+from tandem.wire.request_headers import TopicConfig
+
+if TYPE_CHECKING:
+    from store.machine.disk import Disk
+
+
+class JournalState(msgspec.Struct, frozen=True):
+    """The state file. `position` is the queue offset of the first record not applied."""
+
+    position: int
+    topics: list[TopicConfig]
+    offsets: ConsumerOffsets
+    delay: dict[int, int]
+
+
+class JournalFile:
+    """`config/groupJournal.json` of one node."""
+
+    def __init__(self, disk: Disk, directory: str) -> None:
+        self._disk = disk
+        self._path = f"{directory}/config/groupJournal.json"
+
+    def load(self) -> JournalState | None:
+        """Return what was saved last, None on a node that never saved anything.
+
+        Raises:
+            JournalFormatError: the file is damaged.
+        """
+        data = self._disk.read(self._path)
+        if not data:
+            return None
+        try:
+            return msgspec.json.decode(data, type=JournalState)
+        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            raise JournalFormatError(
+                f"{self._path} cannot be read ({error}); remove it: the node then reads the"
+                " journal in its log from the beginning"
+            ) from error
+
+    def save(self, state: JournalState) -> None:
+        """Replace the file, synced.
+
+        Raises:
+            StoreError: no room, or the disk failed; the old file still stands.
+        """
+        self._disk.replace(self._path, msgspec.json.encode(state))

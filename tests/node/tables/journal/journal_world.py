@@ -1,0 +1,126 @@
+"""One node with a journal, under the control of a test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from node.tables.journal.group_journal import GroupJournal
+from node.tables.journal.journal_file import JournalFile
+from node.tables.journal.journal_records import (
+    ConsumerOffsets,
+    GroupTables,
+    decode_journal_record,
+)
+from store import MessageStore, StoreConfig
+from tandem.wire.message import decode_messages
+from tandem.wire.request_headers import TopicConfig
+from tandem.wire.system_topics import JOURNAL_TOPIC
+from tests.node.doubles import BROKER, NOW_MS
+from tests.support.simulated_disk import SimulatedDisk
+
+if TYPE_CHECKING:
+    from node.tables.journal.journal_writer import JournalWriter
+
+
+FOREVER = float("inf")
+
+
+def topic(name: str, queues: int = 4) -> TopicConfig:
+    return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
+
+
+class Node:
+    """One node's store and journal; `confirm` is what its replication would say."""
+
+    def __init__(self, disk: SimulatedDisk | None = None, *, log_file_bytes: int = 1 << 20) -> None:
+        self.disk = disk or SimulatedDisk()
+        config = StoreConfig(
+            "s",
+            mapped_file_size_commit_log_bytes=log_file_bytes,
+            mapped_file_size_consume_queue_bytes=6000,
+            max_message_size_bytes=10_000,
+            max_hash_slot_num=100,
+            max_index_num=1000,
+        )
+        self.store = MessageStore.open(
+            config,
+            disk=self.disk,
+            wall_clock_ms=lambda: NOW_MS,
+            store_host=BROKER,
+            is_slave=True,
+            confirm_bounds_reads=True,
+        )
+        file = JournalFile(self.disk, "s")
+        state = file.load()
+        tables, position = GroupTables(), 0
+        if state is not None:
+            topics = {each.topic_name: each for each in state.topics}
+            tables, position = GroupTables(topics, state.offsets, state.delay), state.position
+        self.journal = GroupJournal(
+            self.store,
+            file,
+            tables,
+            position,
+            listener=self,
+            born_host=BROKER.packed,
+            wall_clock_ms=lambda: NOW_MS,
+        )
+        self.store.on_arrival = self._arrived
+        self.shown: list[tuple[str, object]] = []
+        self.answers: list[str] = []
+        self.progress: dict[int, int] = {}
+
+    @property
+    def writer(self) -> JournalWriter:
+        assert self.journal.writer is not None
+        return self.journal.writer
+
+    def show_topics(self, topics: list[TopicConfig] | None) -> None:
+        self.shown.append(("topics", topics))
+
+    def show_offsets(self, offsets: ConsumerOffsets | None) -> None:
+        self.shown.append(("offsets", offsets))
+
+    def take_up_delay(self) -> None:
+        self.progress.update(self.journal.applier.tables.delay)
+
+    def delay_progress(self) -> dict[int, int]:
+        return self.progress
+
+    def _arrived(self, topic: str, _queue_id: int, _max_offset: int, _code: int | None) -> None:
+        if topic == JOURNAL_TOPIC:
+            self.journal.arrived()
+
+    def open_as_master(self, *topics: TopicConfig) -> None:
+        self.store.become_master()
+        self.store.confirm(self.store.max_physical_offset)
+        self.journal.open(list(topics))
+        self.confirm()
+
+    def confirm(self) -> None:
+        """Everything in the log is on all replicas."""
+        self.store.announce()
+        self.store.confirm(self.store.max_physical_offset)
+        self.journal.catch_up()
+
+    def ask(self) -> None:
+        self.journal.when_confirmed(FOREVER, self.answers.append)
+        self.journal.end_round()
+
+    def records(self) -> list[object]:
+        """Every record that is confirmed and in the log."""
+        start = self.store.min_offset_in_queue(JOURNAL_TOPIC, 0)
+        result = self.store.get_message(JOURNAL_TOPIC, 0, start, 100)
+        messages = decode_messages(b"".join(result.body))
+        return [decode_journal_record(message.body) for message in messages]
+
+    def copy_to(self, other: Node) -> None:
+        """Replicate the log and what is confirmed of it."""
+        at = other.store.max_physical_offset
+        while data := bytes(self.store.read_log(at, 1 << 20)):
+            other.store.append_data(at, data)
+            at += len(data)
+        while other.store.reput_service.is_behind:
+            other.store.reput_service.dispatch_some()
+        other.store.confirm(self.store.confirm_offset)
+        other.journal.catch_up()

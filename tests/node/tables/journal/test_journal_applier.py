@@ -1,0 +1,108 @@
+from __future__ import annotations
+
+import pytest
+
+from node.tables.journal.journal_records import (
+    TopicsChanged,
+)
+from store import PutMessage
+from tandem.wire.system_topics import JOURNAL_TOPIC
+from tests.node.doubles import BROKER, NOW_MS
+from tests.node.tables.journal.journal_world import Node, topic
+from tests.support.simulated_disk import SimulatedDisk
+
+
+async def test_another_node_applies_what_is_confirmed_and_nothing_else() -> None:
+    master, slave = Node(), Node()
+    master.open_as_master(topic("T"))
+    master.writer.commit("T@g", 0, 7)
+    master.ask()
+    master.confirm()
+    master.writer.commit("T@g", 0, 8)
+    master.ask()
+    master.store.announce()
+    master.copy_to(slave)
+    assert slave.journal.applier.tables.offsets == {"T@g": {0: 7}}
+    assert slave.journal.applier.tables.topics == {"T": topic("T")}
+    master.confirm()
+    master.copy_to(slave)
+    assert slave.journal.applier.tables.offsets == {"T@g": {0: 8}}
+
+
+async def test_the_master_does_not_show_its_own_topics_a_second_time() -> None:
+    node = Node()
+    node.open_as_master()
+    node.shown.clear()
+    node.journal.write(TopicsChanged([topic("New")]))
+    node.confirm()
+    assert node.shown == []
+    assert "New" in node.journal.applier.tables.topics
+
+
+async def test_a_log_that_lost_its_beginning_still_tells_everything() -> None:
+    master = Node(log_file_bytes=16_384)
+    master.open_as_master(topic("T"))
+    master.writer.commit("T@g", 0, 7)
+    master.ask()
+    while master.store.max_physical_offset < 3 * 16_384:
+        master.store.put_message(PutMessage("T", 0, b"x" * 3_000, b"", NOW_MS, BROKER.packed))
+    master.confirm()
+    master.writer.write_snapshot()
+    master.confirm()
+    slave = Node(log_file_bytes=16_384)
+    at = 2 * 16_384
+    while data := bytes(master.store.read_log(at, 1 << 20)):
+        slave.store.append_data(at, data)
+        at += len(data)
+    while slave.store.reput_service.is_behind:
+        slave.store.reput_service.dispatch_some()
+    slave.store.confirm(at)
+    slave.journal.catch_up()
+    assert slave.journal.applier.tables.offsets == {"T@g": {0: 7}}
+    assert slave.journal.applier.tables.topics == {"T": topic("T")}
+
+
+async def test_what_was_not_saved_is_read_from_the_log_again() -> None:
+    node = Node()
+    node.open_as_master(topic("T"))
+    node.journal.save()
+    node.writer.commit("T@g", 0, 7)
+    node.ask()
+    node.confirm()
+    node.store.close()
+    again = Node(node.disk)
+    again.journal.catch_up()
+    assert again.journal.applier.tables.offsets == {"T@g": {0: 7}}
+
+
+async def test_a_position_behind_the_logs_end_goes_back_to_it() -> None:
+    node = Node()
+    node.open_as_master(topic("T"))
+    node.journal.save()
+    node.store.close()
+    disk = SimulatedDisk()
+    saved = node.disk.read("s/config/groupJournal.json")
+    assert saved is not None
+    disk.replace("s/config/groupJournal.json", saved)
+    assert Node(disk).journal.applier.position == 0
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+async def test_a_record_that_has_rotted_holds_up_nobody(*, is_own: bool) -> None:
+    node = Node()
+    node.open_as_master(topic("T"))
+    node.writer.commit("T@g", 0, 7)
+    node.ask()
+    queue = node.store.queues.find(JOURNAL_TOPIC, 0)
+    assert queue is not None
+    last = node.store.commit_log.last_record_offset
+    file = node.store.commit_log.files.find_by_offset(last)
+    assert file is not None
+    file.buffer[last + 100] ^= 1
+    queue.confirmed_from = queue.next_offset  # as in files that the last recovery passed by
+    if not is_own:
+        node.journal.applier.written.clear()
+    node.confirm()
+    assert node.journal.applier.position == queue.next_offset
+    assert node.journal.applier.tables.offsets == ({"T@g": {0: 7}} if is_own else {})
+    assert node.answers == [""]
