@@ -25,6 +25,7 @@ from ha.link.sending import say_good_bye, send_in_time
 from ha.link.traffic import LinkTraffic
 from store.log.message_encoder import RECORD_OVERHEAD_BYTES_MAX
 from store.machine.errors import ConnectionLost, StoreError
+from store.machine.tell_once import TellOnce
 
 if TYPE_CHECKING:
     from ha.classic.config import HAConfig
@@ -52,7 +53,7 @@ class MasterFollower:
         self._store = store
         self._network = network
         self._last_record_offset = store.last_record_offset
-        self._told = ""
+        self._told: TellOnce[str] = TellOnce()
         self._told_level = logging.NOTSET
         self._following = False
         self.client = HAClient(
@@ -184,16 +185,15 @@ class MasterFollower:
         if self._told_level >= logging.ERROR:
             return
         self._following = True
-        self._told = ""
+        self._told.over()
         _log.info(
             "following master %s; our log ends at %d", self._master, self._store.max_physical_offset
         )
 
     def _tell(self, level: int, text: str) -> None:
-        """Log a trouble unless it is the one that was told last."""
-        if text == self._told:
+        """Log a trouble, once."""
+        if not self._told.is_news(text):
             return
-        self._told = text
         self._told_level = level
         seconds = self._config.ha_reconnect_interval_ms / 1000
         _log.log(

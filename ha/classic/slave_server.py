@@ -27,6 +27,7 @@ from ha.link.link_end import LinkEnd
 from ha.link.sending import send_until_blocked
 from ha.link.traffic import LinkTraffic
 from store.machine.errors import ConnectionLost
+from store.machine.tell_once import TellOnce
 
 if TYPE_CHECKING:
     from ha.classic.config import HAConfig
@@ -88,7 +89,8 @@ class SlaveServer:
         self._network = network
         self._group_transfer = group_transfer_service
         self._names = {slave.address: slave.name for slave in config.slaves}
-        self._alarms: dict[str, tuple[type[Exception], int]] = {}
+        self._told: TellOnce[tuple[type[Exception], int]] = TellOnce()
+        """Alarms by slave: the kind of error, and how far the slave was."""
         self.links: dict[str, SlaveLink] = {}
         """The newest connection of each connected slave, by node name."""
 
@@ -215,8 +217,9 @@ class SlaveServer:
             data, log_start=store.min_physical_offset, log_end=store.max_physical_offset
         )
         if acked is not None:
-            if acked > self._alarms.get(link.name, (None, acked))[1]:
-                del self._alarms[link.name]
+            alarm = self._told.last(link.name)
+            if alarm is not None and acked > alarm[1]:
+                self._told.over(link.name)
             self._group_transfer.slave_acked(link.name, acked)
         elif before is HAConnectionState.WAIT_REPORT and connection.state is not before:
             _log.info(
@@ -254,9 +257,7 @@ class SlaveServer:
             _log.warning("slave %s (%s) lost at %d: %s", link.name, link.peer, acked, error)
             return
         # Once, until it gets further: the slave dials again every few seconds.
-        alarm = type(error), acked
-        if self._alarms.get(link.name) != alarm:
-            self._alarms[link.name] = alarm
+        if self._told.is_news((type(error), acked), about=link.name):
             _log.error("slave %s (%s) %s. %s", link.name, link.peer, error, _remedy(error))
 
 

@@ -54,6 +54,7 @@ from ha.fenced.replica_role import ReplicaRole
 from ha.fenced.status import ReplicaNow, fenced_status, runtime_info
 from ha.results import Ack, PutWait, Refusal
 from store.machine.errors import StoreError
+from store.machine.tell_once import TellOnce
 from store.results import PutMessageStatus
 from store.running_flags import RunningFlag
 from tandem.coordinator.interface import (
@@ -147,7 +148,7 @@ class FencedHAService:
         self.follower: ReplicaFollower | None = None
         self.waits_for = "the coordinator has not answered yet"
         """Why this node follows nobody, in words; empty while it does."""
-        self._told_error = ""
+        self._told: TellOnce[str] = TellOnce()
         self._is_over = trio.Event()
         self._farewell: GroupState | None = None
         self.restart_reason = ""
@@ -333,9 +334,8 @@ class FencedHAService:
             try:
                 await self._act(decision)
             except (CoordinatorError, StoreError) as error:
-                if str(error) != self._told_error:
+                if self._told.is_news(str(error)):
                     _log.warning("%s: trying again", error)
-                self._told_error = str(error)
                 await trio.sleep(RETRY_SECONDS)
 
     def _decide(self) -> Decision:

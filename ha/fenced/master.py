@@ -30,6 +30,7 @@ from ha.fenced.replica_server import ReplicaServer
 from ha.results import Refusal
 from store.machine.errors import NetworkError
 from store.machine.signal import Signal
+from store.machine.tell_once import TellOnce
 from tandem.coordinator.interface import Compare, CoordinatorError, Put
 from tandem.wire.group_state import GroupState, encode_record
 from tandem.wire.response_code import ResponseCode
@@ -136,7 +137,7 @@ class FencedMaster:
         )
         self.confirm = self.isr.confirm
         """Up to where the log is confirmed, as was told; stands still once this is closed."""
-        self._told_open_change = ""
+        self._told: TellOnce[str] = TellOnce()
         self.server = ReplicaServer(
             config,
             store,
@@ -437,15 +438,14 @@ class FencedMaster:
         self._on_event(IsrChanging(epoch=self.epoch, isr=tuple(sorted(wanted))))
         try:
             result = await self._session.transact(compares, [Put(keys.state, encode_record(state))])
-            self._told_open_change = ""
+            self._told.over()
             if result.succeeded:
                 self._record_seen(state, result.revision)
                 return
             await self._session.refresh()
         except CoordinatorError as error:
             # Said once: it is sent again twice a second for as long as that lasts.
-            if str(error) != self._told_open_change:
-                self._told_open_change = str(error)
+            if self._told.is_news(str(error)):
                 _log.warning("epoch %d: a change of the in-sync set is open: %s", self.epoch, error)
         await trio.sleep(CHANGE_RETRY_SECONDS)
 

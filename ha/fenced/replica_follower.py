@@ -44,6 +44,7 @@ from ha.link.whole_records import AppendBody
 from store.log.message_encoder import RECORD_OVERHEAD_BYTES_MAX
 from store.machine.errors import ConnectionLost, StoreError
 from store.machine.signal import Signal
+from store.machine.tell_once import TellOnce
 from tandem.wire.message import BLANK_MAGIC_CODE
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class ReplicaFollower:
         self._reported = -1, -1
         self._unsent = b""
         self._blocked = Signal()
-        self._told = ""
+        self._told: TellOnce[str] = TellOnce()
         self.traffic = LinkTraffic()
         self.link_up = False
         """True while the master sends us its log."""
@@ -265,7 +266,7 @@ class ReplicaFollower:
                     self._on_event(EpochAppended(event.epoch, event.start))
                 elif isinstance(event, AppendBody):
                     store.append_data(event.offset, event.body)
-                    self._told = ""
+                    self._told.over()
                     taken = FrameTaken(
                         client.data_epoch, event.offset, len(event.body), self._epoch
                     )
@@ -351,7 +352,7 @@ class ReplicaFollower:
     def _tell_following(self) -> None:
         self.link_up = True
         self.trouble = ""
-        if not self._told:
+        if self._told.last() is None:
             _log.info(
                 "following %s, the master of epoch %d; our log ends at %d",
                 self._master.name,
@@ -360,8 +361,7 @@ class ReplicaFollower:
             )
 
     def _tell(self, level: int, text: str) -> None:
-        """Log a trouble unless it is the one that was told last."""
+        """Log a trouble, once."""
         self.trouble = text
-        if text != self._told:
-            self._told = text
+        if self._told.is_news(text):
             _log.log(level, "not following %s: %s. Trying again", self._master.name, text)

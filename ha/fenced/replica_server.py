@@ -37,6 +37,7 @@ from ha.link.sending import say_good_bye, send_until_blocked
 from ha.link.traffic import LinkTraffic
 from store.machine.errors import ConnectionLost
 from store.machine.signal import Signal
+from store.machine.tell_once import TellOnce
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,9 +56,6 @@ CONFIRM_SECONDS: Final = 0.01
 HANDSHAKES_MAX: Final = 64
 """Connections that have not proved anything yet; more are closed at once. Each has
 `silence_ms` to get through."""
-
-TOLD_MAX: Final = 100
-"""Nodes and strangers whose last trouble is remembered, so that it is logged once."""
 
 
 class ReplicaListener(Protocol):
@@ -162,7 +160,8 @@ class ReplicaServer:
         self._confirm_moved = Signal()
         self._confirm_told = True
         self._handshakes = 0
-        self._told: dict[str, str] = {}
+        self._told: TellOnce[str] = TellOnce()
+        """By node, or by address of what never said who it is."""
         self.links: dict[str, ReplicaLink] = {}
         """The newest connection of each connected follower, by node name."""
 
@@ -378,7 +377,7 @@ class ReplicaServer:
             match event:
                 case Acked(written, flushed):
                     if written > link.attached_at or now > link.traffic.since + silence_seconds:
-                        self._told.pop(link.name, None)
+                        self._told.over(link.name)
                     self._listener.replica_acked(link.name, written, flushed, link.sent, now)
                 case Attached(offset):
                     link.attached_at = offset
@@ -392,7 +391,7 @@ class ReplicaServer:
     # For people
 
     def _tell_attached(self, link: ReplicaLink) -> None:
-        if link.name not in self._told:
+        if self._told.last(link.name) is None:
             _log.info(
                 "%s (%s) follows from offset %d on; the log ends at %d",
                 link.name,
@@ -404,11 +403,8 @@ class ReplicaServer:
     def _tell_end(self, link: ReplicaLink, error: Exception) -> None:
         """Log why a link ended, once: the follower dials again several times a second."""
         key = link.name or link.peer.ip
-        if self._told.get(key) == str(error):
+        if not self._told.is_news(str(error), about=key):
             return
-        if len(self._told) >= TOLD_MAX:
-            self._told.clear()
-        self._told[key] = str(error)
         if isinstance(error, ConnectionLost):
             _log.warning("%s (%s) lost at %d: %s", key, link.peer, link.written, error)
         else:

@@ -27,6 +27,7 @@ from store.log.message_encoder import (
     MessageEncoder,
 )
 from store.machine.errors import AppendGapError
+from store.machine.tell_once import TellOnce
 from tandem.wire.crc import CRC_MASK, raw_crc32
 from tandem.wire.message import (
     BLANK_MAGIC_CODE,
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
     from store.machine.disk import Disk
     from store.results import PutBatch, PutMessage
     from tandem.wire.message import Host
+
+FAULTS_TOLD_MAX: Final = 1000
+"""Damaged records that are logged one by one. Readers come by again and again."""
 
 END_FILE_MIN_BLANK_LENGTH: Final = 8
 MAX_MESSAGE_SIZE_BYTES: Final = 4 << 20
@@ -96,8 +100,8 @@ class CommitLog:
         )
         self.record_bytes_max = mapped_file_size - END_FILE_MIN_BLANK_LENGTH
         self.last_store_timestamp_ms = 0
-        self.faults_told: set[int] = set()
-        """Where damaged records lie that readers have met."""
+        self.faults_told: TellOnce[str] = TellOnce(FAULTS_TOLD_MAX)
+        """By physical offset: the damaged records that readers have met."""
         self.clock_steps = 0
         """How often a record was stored before the one in front of it."""
         self.last_record_offset = -1

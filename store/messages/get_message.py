@@ -37,9 +37,6 @@ MESSAGE_COUNT_MAX: Final = 32
 MESSAGE_BYTES_MAX: Final = 262_144
 """Limits of one read (maxTransferCountOnMessageInMemory, maxTransferBytesOnMessageInMemory)."""
 
-FAULTS_TOLD_MAX: Final = 1000
-"""Damaged records that are told about one by one. Readers come by again and again."""
-
 UNITS_SCANNED_BYTES_MAX: Final = 16_000
 """How far one read looks for matching tags (maxFilterMessageSize)."""
 
@@ -136,8 +133,7 @@ def _is_sound(
     owner = None if queue.topic.startswith(LMQ_PREFIX) else (queue.topic, queue.queue_id, number)
     fault = commit_log.record_fault(at, size, owner)
     told = commit_log.faults_told
-    if fault and at not in told and len(told) < FAULTS_TOLD_MAX:
-        told.add(at)
+    if fault and not told.is_full and told.is_news("damaged", about=at):
         _log.error(
             "number %d of queue %d of topic %s cannot be read: %s; `tandem log verify` tells more",
             number,

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
 
+from store.machine.tell_once import TellOnce
 from store.services.clean_policy import (
     HOUR_MS,
     CleanPolicy,
@@ -101,7 +102,7 @@ class CleanCommitLogService:
             local_hour=local_hour,
         )
         self._retried_seconds = -math.inf
-        self._told = ""
+        self._told: TellOnce[str] = TellOnce()
 
     def delete_manually(self) -> None:
         """Delete expired files in each of the next 20 runs, whatever the hour.
@@ -137,7 +138,7 @@ class CleanCommitLogService:
         if decision.reason:
             await self._delete_expired_files(decision)
         if not decision.space_is_short:
-            self._told = ""
+            self._told.over()
 
     def _usage(self, directory: str) -> DirectoryUsage:
         space = self._disk.space(directory)
@@ -208,8 +209,7 @@ class CleanCommitLogService:
 
     def _tell(self, text: str) -> None:
         """Log what an operator has to know, but not in each run."""
-        if text != self._told:
-            self._told = text
+        if self._told.is_news(text):
             _log.warning("%s", text)
 
 
@@ -236,7 +236,7 @@ class CleanConsumeQueueService:
         self._config = config
         self._now_ms = wall_clock_ms
         self._last_physical_min_offset = 0
-        self._told = ""
+        self._told: TellOnce[str] = TellOnce()
 
     async def run(self) -> None:
         """Clean until cancelled."""
@@ -245,8 +245,7 @@ class CleanConsumeQueueService:
             try:
                 await self.clean()
             except OSError as error:
-                if str(error) != self._told:
-                    self._told = str(error)
+                if self._told.is_news(str(error)):
                     _log.warning("cannot delete: %s; check who may write there", error)
             await trio.sleep(self._config.clean_resource_interval_ms / 1000)
 

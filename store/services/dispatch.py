@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from store.log.log_end import DELAY_LEVELS, inner_batch_of
+from store.machine.tell_once import TellOnce
 from store.queue.batch_consume_queue import BatchConsumeQueue
 from store.queue.consume_queue_store import is_queued
 from store.queue.queue_units import QueueGapError
@@ -66,7 +67,7 @@ class ConsumeQueueDispatcher:
     def __init__(self, queues: ConsumeQueueStore, levels: DelayLevels = DELAY_LEVELS) -> None:
         self.levels = levels
         self._queues = queues
-        self._told: set[str] = set()
+        self._told: TellOnce[str] = TellOnce()
 
     def dispatch(
         self,
@@ -187,9 +188,7 @@ class ConsumeQueueDispatcher:
         return False
 
     def _tell(self, topic: str, queue_id: int) -> None:
-        name = f"{topic!r} {queue_id}"
-        if len(self._told) < 100 and name not in self._told:
-            self._told.add(name)
+        if not self._told.is_full and self._told.is_news("no place", about=(topic, queue_id)):
             _log.warning(
                 "records of topic %r, queue %d, are in the log but cannot be in a queue: no"
                 " directory can have that name, or no file such numbers",
