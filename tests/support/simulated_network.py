@@ -1,6 +1,6 @@
 """A network in memory: streams that are bounded, late, stalled, cut and half open.
 
-    SimulatedNetwork        the cables: one `Link` per direction between two addresses
+    SimulatedNetwork        the machines, and the cables between them (`simulated_cables`)
       Machine               one incarnation of a node or client; a `Network`
         SimulatedListener
         SimulatedStream     one end of a connection
@@ -31,6 +31,7 @@ import trio
 
 from store.machine.network import AddressInUseError, ConnectionLost
 from tandem.wire.message import Host
+from tests.support.simulated_cables import Cables
 from tests.support.virtual_clock import Timeline
 
 STREAM_BYTES_MAX: Final = 64 * 1024
@@ -55,82 +56,6 @@ class NetworkSettings(msgspec.Struct, frozen=True):
 
     short_send_chance: float = 0.05
     """Chance that a call takes only a part although there is room for all."""
-
-
-class Link:
-    """One direction between two addresses."""
-
-    def __init__(self) -> None:
-        self.stalled = False
-        self.dark_ends = 0
-        """How many of the two machines are without power."""
-        self.extra_delay_seconds = 0.0
-        self.bytes_per_second = math.inf
-        self._busy_until = 0.0
-        self._held: list[Callable[[], None]] = []
-        self._slowed: deque[Callable[[], None]] = deque()
-        """What was sent while the link was slow and has not arrived, in order."""
-        self.heal_count = 0
-        self.healthy_until = 0.0
-        """When the last of what was sent at full speed arrives."""
-
-    @property
-    def is_slow(self) -> bool:
-        """True between `slow` and `heal`."""
-        return self.extra_delay_seconds > 0 or self.bytes_per_second < math.inf
-
-    def send(self, timeline: Timeline, time_seconds: float, delivery: Callable[[], None]) -> None:
-        """Have it arrive at `time_seconds`, or when the link is healed if that is sooner."""
-        if not self.is_slow and not self._slowed:
-            self.healthy_until = max(self.healthy_until, time_seconds)
-            timeline.call_at(time_seconds, lambda: self._arrive(delivery))
-            return
-        self._slowed.append(delivery)
-        timeline.call_at(time_seconds, self._arrive_late)
-
-    def _arrive_late(self) -> None:
-        # Nothing left: the link was healed meanwhile, and all of it has arrived.
-        if self._slowed:
-            self._arrive(self._slowed.popleft())
-
-    def _arrive(self, delivery: Callable[[], None]) -> None:
-        if self.stalled or self.dark_ends:
-            self._held.append(delivery)
-        else:
-            delivery()
-
-    def heal(self) -> None:
-        """End the faults of the link; what was held or slowed down arrives now, in order."""
-        self.stalled = False
-        self.extra_delay_seconds = 0.0
-        self.bytes_per_second = math.inf
-        self._busy_until = 0.0
-        self.heal_count += 1
-        self._held += self._slowed
-        self._slowed.clear()
-        self._release()
-
-    def end_without_power(self) -> None:
-        """One of the machines lost power."""
-        self.dark_ends += 1
-
-    def end_with_power(self) -> None:
-        """One of the machines is back."""
-        self.dark_ends -= 1
-        self._release()
-
-    def _release(self) -> None:
-        if self.stalled or self.dark_ends:
-            return
-        held, self._held = self._held, []
-        for delivery in held:
-            delivery()
-
-    def arrival_time(self, size_bytes: int, delay_seconds: float) -> float:
-        """Return when bytes sent now arrive, and take the link for as long as they need."""
-        sent = max(trio.current_time(), self._busy_until) + size_bytes / self.bytes_per_second
-        self._busy_until = sent
-        return sent + delay_seconds + self.extra_delay_seconds
 
 
 class SimulatedStream:
@@ -492,14 +417,12 @@ class _Handshake:
             self._stream._answer_with_reset()
 
 
-class SimulatedNetwork:
-    """All machines and the links between them. `chance` decides delays and pieces.
+class SimulatedNetwork(Cables):
+    """All machines, and the cables between them. `chance` decides delays and pieces.
 
     Attributes:
-        on_event: is told what happens, for the trace.
         on_sent: sees every byte when it has been handed over, for checks of what was promised. It
             may kill the sender.
-        channels: ports whose connections have links of their own: a partition can be of them only.
         garble: what a wire makes of the bytes that are sent over it.
     """
 
@@ -511,17 +434,13 @@ class SimulatedNetwork:
         settings: NetworkSettings | None = None,
         on_event: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self.timeline = timeline
+        super().__init__(timeline, on_event=on_event)
         self.chance = chance
         self.settings = settings or NetworkSettings()
-        self.on_event = on_event
         self.on_sent: Callable[[Host, Host, bytes], None] = lambda _from, _to, _data: None
-        self.channels: dict[int, str] = {}
         self.garble: Callable[[Host, Host, bytes], bytes] = lambda _from, _to, data: data
-        self._links: dict[tuple[str, str], Link] = {}
         self._listeners: dict[Host, SimulatedListener] = {}
         self._machines: dict[str, Machine] = {}
-        self._dark: list[str] = []
         self._port = EPHEMERAL_PORT_FIRST
 
     def machine(self, ip: str) -> Machine:
@@ -529,10 +448,7 @@ class SimulatedNetwork:
         before = self._machines.get(ip)
         assert before is None or not before.alive, f"{ip} is up already"
         machine = self._machines[ip] = Machine(self, ip)
-        if ip in self._dark:
-            self._dark.remove(ip)
-            for link in self._links_of(ip):
-                link.end_with_power()
+        self.go_bright(ip)
         return machine
 
     def machine_at(self, ip: str) -> Machine:
@@ -544,49 +460,6 @@ class SimulatedNetwork:
         """Where a machine runs, or ran."""
         return list(self._machines)
 
-    def go_dark(self, ip: str) -> None:
-        """Deliver nothing to or from a machine without power, until it is started again."""
-        self._dark.append(ip)
-        for link in self._links_of(ip):
-            link.end_without_power()
-
-    def link(self, source_ip: str, target_ip: str) -> Link:
-        """Return the direction from one address to another; `<ip>/<name>` for a channel."""
-        key = (source_ip, target_ip)
-        if key not in self._links:
-            self._links[key] = Link()
-            self._links[key].dark_ends = sum(end.split("/")[0] in self._dark for end in key)
-        return self._links[key]
-
-    def link_between(self, source: Host, target: Host) -> Link:
-        """Return the direction that a connection uses: its channel's, if its port has one."""
-        channel = self.channels.get(target.port) or self.channels.get(source.port, "")
-        return self.link(source.ip + channel, target.ip + channel)
-
-    def stall(self, source_ip: str, target_ip: str) -> None:
-        """Deliver nothing in this direction until it is healed."""
-        self.on_event(f"stall {source_ip}>{target_ip}")
-        self.link(source_ip, target_ip).stalled = True
-
-    def slow(
-        self, source_ip: str, target_ip: str, *, delay_seconds: float, bytes_per_second: float
-    ) -> None:
-        """Make this direction late and narrow until it is healed."""
-        self.on_event(f"slow {source_ip}>{target_ip} {delay_seconds} {bytes_per_second}")
-        link = self.link(source_ip, target_ip)
-        link.extra_delay_seconds = delay_seconds
-        link.bytes_per_second = bytes_per_second
-
-    def heal(self, source_ip: str, target_ip: str) -> None:
-        """End every fault of this direction."""
-        self.on_event(f"heal {source_ip}>{target_ip}")
-        self.link(source_ip, target_ip).heal()
-
-    def heal_all(self) -> None:
-        """End every fault of every link. A machine without power stays unreachable."""
-        for source_ip, target_ip in list(self._links):
-            self.heal(source_ip, target_ip)
-
     def cut(self, ip: str, other_ip: str, *, half_open: bool = False) -> None:
         """Reset the connections between two machines; with `half_open` only at `ip`."""
         self.on_event(f"cut {ip} {other_ip}{' half open' if half_open else ''}")
@@ -597,11 +470,6 @@ class SimulatedNetwork:
     def delay_seconds(self) -> float:
         """Draw the time one piece needs on a healthy link."""
         return self.chance.uniform(self.settings.delay_seconds_min, self.settings.delay_seconds_max)
-
-    def _links_of(self, ip: str) -> list[Link]:
-        return [
-            link for ends, link in self._links.items() if ip in (end.split("/")[0] for end in ends)
-        ]
 
     def next_port(self) -> int:
         """Return a port nobody has."""
