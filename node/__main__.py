@@ -7,8 +7,8 @@ The first runs one node until SIGTERM or SIGINT. With `--supervised`, standard i
 the node stops when it ends, so that no node survives the process that started it; and standard
 output gets one line, `READY {"name":"broker-a-0"}`, once the node is recovered and listening.
 
-The second prints the checked configuration as JSON. It is how programs read a cluster file without
-importing the server.
+The second prints the checked configuration as JSON: for people, and for programs that are not
+written in Python. Others call `tandem.cluster.read_spec`.
 
 Exit status: 0 stopped as asked, 2 bad configuration or command line, 3 a port is busy, 4 the store
 cannot be opened, 1 anything else. For 2 to 4 there is one message on standard error, and no
@@ -30,21 +30,22 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
-from node.config.checked_cluster import checked_cluster, checked_coordinator
-from node.config.fenced_settings import COORDINATOR
-from node.config.node_config import load_config
 from node.errors import NodeError
 from node.run import run_node
 from store import StoreError
 from store.machine.errors import AddressInUseError, NetworkError
 from store.machine.machine import Machine, this_machine
+from tandem.cluster.spec import spec_of
+from tandem.cluster_file.coordinator_settings import COORDINATOR
+from tandem.cluster_file.errors import ClusterConfigError
+from tandem.cluster_file.load import load_config
 from tandem.coordinator.client import connect
 from tandem.coordinator.interface import CoordinatorRefusedError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
-    from node.config.node_config import NodeConfig
+    from tandem.cluster_file.cluster_config import NodeConfig
     from tandem.coordinator.client import EtcdClient
 
 EXIT_CONFIG: Final = 2
@@ -66,8 +67,8 @@ def main(
     options = _parse_run(arguments)
     try:
         config = load_config(options.config).node(options.name)
-    except NodeError as error:
-        return _fail(error.exit_status, str(error))
+    except ClusterConfigError as error:
+        return _fail(EXIT_CONFIG, str(error))
     _set_up_logging(config.node.name)
     _allow_open_files()
     try:
@@ -100,10 +101,10 @@ def _parse_run(arguments: Sequence[str]) -> argparse.Namespace:
 
 def _check(file: Path) -> int:
     try:
-        config = load_config(file)
-    except NodeError as error:
-        return _fail(error.exit_status, str(error))
-    sys.stdout.write(msgspec.json.encode(checked_cluster(config)).decode() + "\n")
+        spec = spec_of(load_config(file))
+    except ClusterConfigError as error:
+        return _fail(EXIT_CONFIG, str(error))
+    sys.stdout.write(msgspec.json.encode(spec, enc_hook=str).decode() + "\n")
     return 0
 
 
@@ -143,7 +144,7 @@ async def _coordinator(config: NodeConfig) -> AsyncIterator[EtcdClient | None]:
         yield None
         return
     reach = config.node.reach.get(COORDINATOR, "")
-    client = connect(checked_coordinator(config.cluster), reach=reach)
+    client = connect(config.cluster.coordinator, reach=reach)
     try:
         yield client
     finally:

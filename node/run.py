@@ -24,8 +24,8 @@ from node.errors import ConfigError
 from node.name_server.name_server import NameServer
 
 if TYPE_CHECKING:
-    from node.config.node_config import NodeConfig
     from store.machine.machine import Machine
+    from tandem.cluster_file.cluster_config import NodeConfig
     from tandem.coordinator.interface import Coordinator
 
 _log = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 Start reading at `message_store.py`; `commit_log.py` and `recovery.py` are the heart.
 """
 
-from store.config import FlushDiskType, StoreConfig
+from store.config import StoreConfig
 from store.machine.errors import (
     AppendGapError,
     CorruptLogError,
@@ -22,6 +22,7 @@ from store.results import (
     PutMessageResult,
     PutMessageStatus,
 )
+from tandem.cluster_file.choices import FlushDiskType
 
 __all__ = [
     "AppendGapError",

@@ -3,21 +3,10 @@
 What each one costs is told in docs/store.md. Source: MessageStoreConfig of 5.3.3.
 """
 
-import enum
-
 import msgspec
 
+from tandem.cluster_file.choices import FlushDiskType
 from tandem.wire.delay_level import MESSAGE_DELAY_LEVEL
-
-
-class FlushDiskType(enum.Enum):
-    """When a put is answered: after the sync, or before.
-
-    Source: org.apache.rocketmq.store.config.FlushDiskType.
-    """
-
-    SYNC_FLUSH = "SYNC_FLUSH"
-    ASYNC_FLUSH = "ASYNC_FLUSH"
 
 
 class StoreConfig(msgspec.Struct, frozen=True):

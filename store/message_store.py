@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Final, Self
 
 import trio
 
-from store.config import FlushDiskType
 from store.files.store_checkpoint import StoreCheckpoint
 from store.files.transient_store_pool import TransientStorePool
 from store.index.index_service import IndexService
@@ -55,6 +54,7 @@ from store.services.clean_service import (
 )
 from store.services.flush_service import FlushService, dirty_index_files
 from store.services.reput_message_service import ReputMessageService
+from tandem.cluster_file.choices import FlushDiskType
 from tandem.wire.delay_level import DelayLevels
 
 if TYPE_CHECKING:

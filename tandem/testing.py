@@ -37,9 +37,9 @@ import pytest
 from tandem.client import BlockingAdmin, ClientError
 from tandem.cluster.control import Command, Request, send_request
 from tandem.cluster.detached import up_for_block
-from tandem.cluster.local_cluster import NodeStatus
-from tandem.cluster.node_lifecycle import NodeState
+from tandem.cluster.node_lifecycle import NodeState, NodeStatus
 from tandem.cluster.spec import ClusterSpec, read_spec
+from tandem.cluster_file.choices import GroupKind
 from tandem.wire.ha_status import FencedStatus
 
 SLAVES_COUNT_DEFAULT: Final = 1
@@ -128,7 +128,7 @@ class RunningCluster:
     @property
     def is_fenced(self) -> bool:
         """Whether the group elects its master."""
-        return self.spec.groups[GROUP].kind == "fenced"
+        return self.spec.groups[GROUP].kind is GroupKind.FENCED
 
     def master(self) -> str:
         """The node that is master now and takes messages; empty if there is none."""

@@ -23,9 +23,9 @@ from ha.link.dial import dial
 from ha.link.limits import RECEIVE_BYTES_MAX
 from ha.link.sending import say_good_bye, send_in_time
 from ha.link.traffic import LinkTraffic
-from store.log.message_encoder import RECORD_OVERHEAD_BYTES_MAX
 from store.machine.errors import ConnectionLost, StoreError
 from store.machine.tell_once import TellOnce
+from tandem.wire.message import RECORD_OVERHEAD_BYTES_MAX
 
 if TYPE_CHECKING:
     from ha.classic.config import HAConfig

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-import enum
-
 import msgspec
 
 from ha.link.limits import TRANSFER_BODY_BYTES_DEFAULT
+from tandem.cluster_file.choices import AckLevel
 from tandem.wire.message import Host
-
-
-class AckLevel(enum.StrEnum):
-    """What a replica must have done with a message before its acknowledgement counts."""
-
-    WRITTEN = "written"
-    """In its page cache: survives the process, not the machine."""
-    FLUSHED = "flushed"
-    """On its disk."""
 
 
 class FencedPeer(msgspec.Struct, frozen=True):

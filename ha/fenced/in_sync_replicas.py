@@ -36,7 +36,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from ha.errors import LocalHAError
-from ha.fenced.config import AckLevel
+from tandem.cluster_file.choices import AckLevel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

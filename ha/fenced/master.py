@@ -23,7 +23,6 @@ import msgspec
 import trio
 
 from ha.fenced.acknowledgements import Acknowledgements
-from ha.fenced.config import AckLevel
 from ha.fenced.events import AckDecided, ConfirmAdvanced, IsrChanged, IsrChanging
 from ha.fenced.in_sync_replicas import InSyncReplicas
 from ha.fenced.replica_server import ReplicaServer
@@ -31,6 +30,7 @@ from ha.results import Refusal
 from store.machine.errors import NetworkError
 from store.machine.signal import Signal
 from store.machine.tell_once import TellOnce
+from tandem.cluster_file.choices import AckLevel
 from tandem.coordinator.interface import Compare, CoordinatorError, Put
 from tandem.wire.group_state import GroupState, encode_record
 from tandem.wire.response_code import ResponseCode

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ha.fenced.config import AckLevel
 from ha.fenced.election import OwnFacts
 from ha.fenced.epoch_file import EpochFile, encode
 from ha.fenced.events import Promised, TruncationDecided
@@ -17,6 +16,7 @@ from ha.fenced.replica_file import ReplicaFile
 from store.machine.errors import StoreError
 from store.recovery.truncation import TruncationIntent, want_set_aside, write_intent
 from store.running_flags import RunningFlag
+from tandem.cluster_file.choices import AckLevel
 from tandem.wire.group_state import NodeRecord
 
 if TYPE_CHECKING:

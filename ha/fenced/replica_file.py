@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ha.errors import LocalHAError
-from ha.fenced.config import AckLevel
+from tandem.cluster_file.choices import AckLevel
 
 if TYPE_CHECKING:
     from random import Random

@@ -41,11 +41,10 @@ from ha.link.link_end import LinkEnd
 from ha.link.sending import send_in_time
 from ha.link.traffic import LinkTraffic
 from ha.link.whole_records import AppendBody
-from store.log.message_encoder import RECORD_OVERHEAD_BYTES_MAX
 from store.machine.errors import ConnectionLost, StoreError
 from store.machine.signal import Signal
 from store.machine.tell_once import TellOnce
-from tandem.wire.message import BLANK_MAGIC_CODE
+from tandem.wire.message import BLANK_MAGIC_CODE, RECORD_OVERHEAD_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,7 +19,6 @@ import trio
 from ha.results import PutWait
 from node.broker.registration import Registration
 from node.broker.request_table import Handlers, request_table
-from node.config.store_settings import FlushDiskType
 from node.handlers.admin import Admin
 from node.handlers.client_heartbeat import ClientHeartbeat
 from node.handlers.consumer_offset import ConsumerOffset
@@ -34,19 +33,20 @@ from node.remoting.server import Server
 from node.tables.client_table import ClientTable
 from node.tables.topic_config_table import system_topics
 from store.delayed_delivery import DELAYING_TOPICS, DelayedDelivery
+from tandem.cluster_file.choices import FlushDiskType
 from tandem.wire.message import Host
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from ha.replication import Replication
-    from node.config.node_config import NodeConfig
     from node.name_server.name_server import NameServer
     from node.remoting.connection import Connection
     from node.remoting.dispatcher import Handler
     from node.tables.tables import Tables
     from store import MessageStore
     from store.machine.machine import Machine
+    from tandem.cluster_file.cluster_config import NodeConfig
 
 _log = logging.getLogger(__name__)
 

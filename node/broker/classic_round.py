@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
     import trio
 
-    from node.config.node_config import NodeConfig
     from node.name_server.name_server import NameServer
     from store.machine.machine import Machine
+    from tandem.cluster_file.cluster_config import NodeConfig
 
 
 async def run_classic_round(

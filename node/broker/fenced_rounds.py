@@ -31,9 +31,9 @@ from tandem.wire.message import Host
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from node.config.node_config import NodeConfig
     from node.name_server.name_server import NameServer
     from store.machine.machine import Machine
+    from tandem.cluster_file.cluster_config import NodeConfig
     from tandem.coordinator.interface import Coordinator
 
 _log = logging.getLogger(__name__)

@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 
-from node.config.fenced_settings import GroupKind
-from node.config.node_config import MASTER_ID
 from node.errors import RequestError
 from node.remoting.peer_link import PeerLink
+from tandem.cluster_file.choices import GroupKind
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     RegisterBrokerBody,
@@ -30,14 +29,15 @@ from tandem.wire.request_headers import (
     TopicConfigSerializeWrapper,
     UnregisterBrokerRequestHeader,
 )
-from tandem.wire.route import encode_json_body
+from tandem.wire.route import MASTER_ID, encode_json_body
 
 if TYPE_CHECKING:
-    from node.config.node_config import NodeConfig, NodeSettings
     from node.name_server.route_table import RouteTable
     from node.remoting.remoting_client import RemotingClient
     from node.tables.topic_config_table import TopicConfigTable
     from store.machine.network import Network
+    from tandem.cluster_file.cluster_config import NodeConfig
+    from tandem.cluster_file.settings import NodeSettings
 
 _log = logging.getLogger(__name__)
 

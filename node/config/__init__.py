@@ -1,1 +1,1 @@
-"""The cluster file: read, checked, and cut into what each part has to know."""
+"""The cluster file, cut into what each part of a node has to know."""

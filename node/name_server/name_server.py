@@ -20,10 +20,10 @@ from tandem.wire.request_code import RequestCode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from node.config.node_config import NodeConfig
     from node.remoting.connection import Connection
     from node.remoting.dispatcher import Handler
     from store.machine.network import Network
+    from tandem.cluster_file.cluster_config import NodeConfig
 
 _log = logging.getLogger(__name__)
 

@@ -22,9 +22,9 @@ from tandem.wire.errors import WireError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from node.config.node_config import NodeSettings
     from node.remoting.remoting_client import RemotingClient
     from store.machine.network import Network
+    from tandem.cluster_file.settings import NodeSettings
 
 _log = logging.getLogger(__name__)
 

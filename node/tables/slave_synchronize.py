@@ -16,11 +16,11 @@ from tandem.wire.request_headers import TopicConfigSerializeWrapper
 from tandem.wire.route import decode_json_body
 
 if TYPE_CHECKING:
-    from node.config.node_config import NodeConfig
     from node.remoting.remoting_client import RemotingClient
     from node.tables.consumer_offset_table import ConsumerOffsetTable
     from node.tables.topic_config_table import TopicConfigTable
     from store.machine.network import Network
+    from tandem.cluster_file.cluster_config import NodeConfig
 
 
 class SlaveSynchronize:

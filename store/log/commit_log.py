@@ -32,6 +32,7 @@ from tandem.wire.crc import CRC_MASK, raw_crc32
 from tandem.wire.message import (
     BLANK_MAGIC_CODE,
     BORNHOST_V6_FLAG,
+    END_FILE_MIN_BLANK_LENGTH,
     MESSAGE_MAGIC_CODE,
     MESSAGE_MAGIC_CODE_V2,
     RECORD_BYTES_MIN,
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
 FAULTS_TOLD_MAX: Final = 1000
 """Damaged records that are logged one by one. Readers come by again and again."""
 
-END_FILE_MIN_BLANK_LENGTH: Final = 8
 MAX_MESSAGE_SIZE_BYTES: Final = 4 << 20
 _INT: Final = struct.Struct(">i")
 _QUEUE: Final = struct.Struct(">i4xq")

@@ -35,6 +35,7 @@ from tandem.wire.message import (
     MESSAGE_MAGIC_CODE,
     MESSAGE_MAGIC_CODE_V2,
     NEED_UNWRAP_FLAG,
+    RECORD_OVERHEAD_BYTES_MAX,
     STOREHOSTADDRESS_V6_FLAG,
     TOPIC_V1_CHARACTERS_MAX,
     TRANSACTION_MASK,
@@ -57,8 +58,6 @@ if TYPE_CHECKING:
 TOPIC_BYTES_MAX: Final = 127
 RETRY_TOPIC_BYTES_MAX: Final = 255
 RETRY_TOPIC_PREFIX: Final = "%RETRY%"
-RECORD_OVERHEAD_BYTES_MAX: Final = 65_536
-"""How much larger than the largest body a record may be (MessageExtEncoder)."""
 
 INNER_NUM_MAX: Final = 32_767
 """A unit of a batch queue counts in 16 bits."""

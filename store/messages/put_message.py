@@ -24,7 +24,6 @@ from store.delayed.schedule_message_service import delay_rewrite
 from store.delayed.timer_request import is_timer_request
 from store.log.log_end import TORN_BYTES_MIN
 from store.log.message_encoder import (
-    RECORD_OVERHEAD_BYTES_MAX,
     Fault,
     IllegalBatchError,
     IllegalMessageError,
@@ -41,7 +40,7 @@ from store.queue.consume_queue_store import is_queued
 from store.results import PutMessageResult, PutMessageStatus
 from store.running_flags import RunningFlag
 from tandem.wire.delay_level import SCHEDULE_TOPIC
-from tandem.wire.message import INNER_BATCH_FLAG
+from tandem.wire.message import INNER_BATCH_FLAG, RECORD_OVERHEAD_BYTES_MAX
 from tandem.wire.message_properties import tags_code_of
 
 if TYPE_CHECKING:

@@ -26,6 +26,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from store.running_flags import RunningFlag
+from tandem.cluster_file.store_settings import (
+    DISK_MAX_USED_SPACE_RATIOS,
+    DISK_SPACE_CLEAN_FORCIBLY_RATIOS,
+    DISK_SPACE_WARNING_LEVEL_RATIOS,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -34,11 +39,6 @@ if TYPE_CHECKING:
 
 MANUAL_DELETE_RUNS: Final = 20
 """Source: CleanCommitLogService.MAX_MANUAL_DELETE_FILE_TIMES."""
-
-DISK_MAX_USED_SPACE_RATIOS: Final = (10, 95)
-DISK_SPACE_CLEAN_FORCIBLY_RATIOS: Final = (30, 100)
-DISK_SPACE_WARNING_LEVEL_RATIOS: Final = (35, 100)
-"""What the watermarks may be, both included; others are moved to the nearer end."""
 
 HOUR_MS: Final = 3_600_000
 

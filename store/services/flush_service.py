@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import trio
 
-from store.config import FlushDiskType
 from store.machine.signal import Signal
 from store.machine.waiting_row import WaitingRow
 from store.results import PutMessageStatus
+from tandem.cluster_file.choices import FlushDiskType
 
 if TYPE_CHECKING:
     from store.files.mapped_file import MappedFile

@@ -9,7 +9,8 @@ from tandem.cli.output import ConfigOption, run, stdout
 
 if TYPE_CHECKING:
     from tandem.cluster.control import Command, Reply
-    from tandem.cluster.local_cluster import LocalCluster, NodeStatus
+    from tandem.cluster.local_cluster import LocalCluster
+    from tandem.cluster.node_lifecycle import NodeStatus
 
 app = typer.Typer(help="Start, look at, hurt and stop a local cluster.", no_args_is_help=True)
 

@@ -193,7 +193,9 @@ def _spec_of(config: Path | None) -> "ClusterSpec":
 
 def fenced_groups(spec: "ClusterSpec") -> list[str]:
     """Return the names of the groups that elect their masters."""
-    return [name for name, group in spec.groups.items() if group.kind == "fenced"]
+    from tandem.cluster_file.choices import GroupKind
+
+    return [name for name, group in spec.groups.items() if group.kind is GroupKind.FENCED]
 
 
 def _fenced_group(spec: "ClusterSpec", name: str) -> str:

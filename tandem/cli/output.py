@@ -41,7 +41,7 @@ _UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 def expected_errors() -> tuple[type[Exception], ...]:
     """The errors whose text is for the user. Imported here, where one has already happened."""
     from tandem.client.errors import ClientError
-    from tandem.cluster.errors import ClusterError
+    from tandem.cluster_file.errors import ClusterError
     from tandem.drill.errors import DrillError
 
     return (ClusterError, ClientError, DrillError)
@@ -49,7 +49,7 @@ def expected_errors() -> tuple[type[Exception], ...]:
 
 def exit_status(error: Exception) -> int:
     """2 if what the user wrote is wrong, 1 for the rest."""
-    from tandem.cluster.errors import ClusterConfigError, UnknownNodeError
+    from tandem.cluster_file.errors import ClusterConfigError, UnknownNodeError
     from tandem.drill.errors import BadOptionsError
 
     return 2 if isinstance(error, (ClusterConfigError, UnknownNodeError, BadOptionsError)) else 1

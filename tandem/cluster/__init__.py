@@ -1,26 +1,41 @@
-"""A cluster of node processes on this machine: start, watch, hurt and stop them."""
+"""A cluster of node processes on this machine: start, watch, hurt and stop them.
 
-from tandem.cluster.errors import (
-    AlreadyRunningError,
-    ClusterConfigError,
-    ClusterError,
-    ControlError,
-    CoordinatorStartError,
-    NodeCommandError,
-    NodeStartError,
-    NotRunningError,
-    UnknownNodeError,
-)
-from tandem.cluster.local_cluster import LocalCluster, NodeStatus
-from tandem.cluster.node_lifecycle import NodeState
-from tandem.cluster.spec import (
-    ClusterSpec,
-    CoordinatorSpec,
-    GroupSpec,
-    NodeSpec,
-    default_config,
-    read_spec,
-)
+The names below are loaded when first used, so that reading a cluster file loads no trio.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from tandem.cluster.errors import (
+        AlreadyRunningError,
+        ControlError,
+        CoordinatorStartError,
+        NodeCommandError,
+        NodeStartError,
+        NotRunningError,
+    )
+    from tandem.cluster.local_cluster import LocalCluster
+    from tandem.cluster.node_lifecycle import NodeState, NodeStatus
+    from tandem.cluster.spec import ClusterSpec, GroupSpec, NodeSpec, default_config, read_spec
+    from tandem.cluster_file.coordinator_settings import CoordinatorSettings
+    from tandem.cluster_file.errors import ClusterConfigError, ClusterError, UnknownNodeError
+
+_HOMES: Final = {
+    "ClusterConfigError": "tandem.cluster_file.errors",
+    "ClusterError": "tandem.cluster_file.errors",
+    "ClusterSpec": "tandem.cluster.spec",
+    "CoordinatorSettings": "tandem.cluster_file.coordinator_settings",
+    "GroupSpec": "tandem.cluster.spec",
+    "LocalCluster": "tandem.cluster.local_cluster",
+    "NodeSpec": "tandem.cluster.spec",
+    "NodeState": "tandem.cluster.node_lifecycle",
+    "NodeStatus": "tandem.cluster.node_lifecycle",
+    "UnknownNodeError": "tandem.cluster_file.errors",
+    "default_config": "tandem.cluster.spec",
+    "read_spec": "tandem.cluster.spec",
+}
+"""Where the names live that `tandem.cluster.errors` does not have."""
 
 __all__ = [
     "AlreadyRunningError",
@@ -28,7 +43,7 @@ __all__ = [
     "ClusterError",
     "ClusterSpec",
     "ControlError",
-    "CoordinatorSpec",
+    "CoordinatorSettings",
     "CoordinatorStartError",
     "GroupSpec",
     "LocalCluster",
@@ -42,3 +57,17 @@ __all__ = [
     "default_config",
     "read_spec",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name on first use (PEP 562)."""
+    if name not in __all__:
+        raise AttributeError(f"module 'tandem.cluster' has no attribute {name!r}")
+    home = _HOMES.get(name, "tandem.cluster.errors")
+    value: object = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

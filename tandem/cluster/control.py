@@ -22,7 +22,7 @@ from typing import Final, Literal
 import msgspec
 
 from tandem.cluster.errors import AlreadyRunningError, ControlError, NotRunningError
-from tandem.cluster.local_cluster import NodeStatus
+from tandem.cluster.node_lifecycle import NodeStatus
 
 SOCKET_PATH_BYTES_MAX: Final = 107
 """Source: unix(7), `sun_path` has 108 bytes with its final zero."""

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from tandem.cluster.errors import ClusterConfigError, ClusterError, CoordinatorStartError
+from tandem.cluster.errors import CoordinatorStartError
+from tandem.cluster_file.choices import CoordinatorKind, GroupKind
+from tandem.cluster_file.errors import ClusterConfigError, ClusterError
 from tandem.coordinator.client import EtcdClient, connect
 from tandem.coordinator.interface import (
     CoordinatorError,
@@ -47,8 +49,11 @@ class Coordination:
 
     def __init__(self, spec: ClusterSpec) -> None:
         self._spec = spec
-        self._groups = [name for name, group in spec.groups.items() if group.kind == "fenced"]
-        self._is_embedded = bool(self._groups) and spec.coordinator.kind == "embedded"
+        self._groups = [
+            name for name, group in spec.groups.items() if group.kind is GroupKind.FENCED
+        ]
+        is_embedded = spec.coordinator.kind is CoordinatorKind.EMBEDDED
+        self._is_embedded = bool(self._groups) and is_embedded
         self._server: CoordinatorServer | None = None
         self._serving = trio.CancelScope()
         self._stopped = trio.Event()

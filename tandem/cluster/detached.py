@@ -18,10 +18,12 @@ import msgspec
 import trio
 
 from tandem.cluster.control import Reply
-from tandem.cluster.errors import ClusterError, ControlError
-from tandem.cluster.local_cluster import LocalCluster, NodeStatus
+from tandem.cluster.errors import ControlError
+from tandem.cluster.local_cluster import LocalCluster
+from tandem.cluster.node_lifecycle import NodeStatus
 from tandem.cluster.spec import ClusterSpec, node_environment, read_spec
 from tandem.cluster.supervisor import reply_of, supervise
+from tandem.cluster_file.errors import ClusterError
 
 STOP_SECONDS_MAX: Final = 30.0
 """Longer than the grace that nodes get; then the supervisor is killed, and they die with it."""

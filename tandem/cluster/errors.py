@@ -1,17 +1,13 @@
 """What can go wrong with a local cluster, by whose doing it is.
 
+What is wrong with its file is in `tandem.cluster_file.errors`.
+
 Every text is one that a person at a terminal can act on; the command line prints it as it is.
 """
 
 from pathlib import Path
 
-
-class ClusterError(Exception):
-    """Something about the local cluster; the text says what and what to do."""
-
-
-class ClusterConfigError(ClusterError):
-    """The cluster file is wrong or missing. The text is what the node's own check says."""
+from tandem.cluster_file.errors import ClusterError
 
 
 class AlreadyRunningError(ClusterError):
@@ -35,14 +31,6 @@ class NotRunningError(ClusterError):
     def __init__(self, config: Path) -> None:
         self.config = config
         super().__init__(f"the cluster of {config} is not up; start it with `tandem cluster up`")
-
-
-class UnknownNodeError(ClusterError):
-    """The cluster file names no such node."""
-
-    def __init__(self, name: str, known: list[str]) -> None:
-        self.name = name
-        super().__init__(f"no node is named {name!r}; the cluster has {', '.join(known)}")
 
 
 class NodeCommandError(ClusterError):

@@ -16,12 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Final, Self
 
-import msgspec
 import trio
 
 from tandem.cluster.coordination import Coordination
 from tandem.cluster.errors import NodeStartError
-from tandem.cluster.node_lifecycle import NodeExit, NodeLifecycle, NodeState
+from tandem.cluster.node_lifecycle import NodeExit, NodeLifecycle, NodeState, NodeStatus
 from tandem.cluster.spec import ClusterSpec, NodeSpec, node_command, node_environment, read_spec
 from tandem.coordinator.client import EtcdClient
 
@@ -34,21 +33,7 @@ STOP_GRACE_SECONDS: Final = 10.0
 _TAIL_BYTES: Final = 4096
 _LINE_BYTES_MAX: Final = 65_536
 
-Observer = Callable[["NodeStatus"], None]
-
-
-class NodeStatus(msgspec.Struct, frozen=True):
-    """What there is to know about one node, for people and over the control socket."""
-
-    name: str
-    role: str
-    """At the moment: MASTER or SLAVE; in a fenced group MASTER or FOLLOWER, NODE if not known."""
-    address: str
-    state: NodeState
-    pid: int | None
-    starts_count: int
-    last_exit: str
-    """How the process before this one ended, if there is none now; empty otherwise."""
+Observer = Callable[[NodeStatus], None]
 
 
 class _Node:

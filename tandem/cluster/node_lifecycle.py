@@ -77,6 +77,20 @@ class NodeExit(msgspec.Struct, frozen=True):
         return f"{how}: {self.last_line}" if self.exit_status > 0 and self.last_line else how
 
 
+class NodeStatus(msgspec.Struct, frozen=True):
+    """What there is to know about one node, for people and over the control socket."""
+
+    name: str
+    role: str
+    """At the moment: MASTER or SLAVE; in a fenced group MASTER or FOLLOWER, NODE if not known."""
+    address: str
+    state: NodeState
+    pid: int | None
+    starts_count: int
+    last_exit: str
+    """How the process before this one ended, if there is none now; empty otherwise."""
+
+
 class NodeLifecycle:
     """The state of one node. Owned by the cluster that starts it.
 

@@ -1,43 +1,52 @@
-"""What the supervisor needs to know of a `cluster.yaml`.
+"""What those who start and ask the nodes need to know of a cluster file, and how a node is started.
 
-The file is read by the code that serves it: `python -P -m node check` prints the checked
-configuration as JSON, or its complaints. So there is one opinion on what a valid file is, and the
-library still imports nothing of the server.
+The file is read by `tandem.cluster_file`, as the nodes themselves do; here are absolute paths, and
+the role of each node.
 """
 
 import os
 import site
-import subprocess
 import sys
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 import msgspec
 
-from tandem.cluster.errors import ClusterConfigError, UnknownNodeError
-
-CHECK_SECONDS_MAX: Final = 30.0
-"""How long reading a configuration may take. Chosen without measuring; it takes 0.2 s here."""
+from tandem.cluster_file.choices import AckLevel, BrokerRole, FlushDiskType, GroupKind
+from tandem.cluster_file.cluster_config import ClusterConfig
+from tandem.cluster_file.coordinator_settings import CoordinatorSettings
+from tandem.cluster_file.errors import UnknownNodeError
+from tandem.cluster_file.load import load_config
+from tandem.cluster_file.settings import (
+    BrokerSettings,
+    GroupSettings,
+    NodeSettings,
+    ReplicationSettings,
+)
+from tandem.cluster_file.store_settings import StoreSettings
 
 _CODE_ROOT: Final = Path(__file__).resolve().parents[2]
 """Where `tandem` was imported from; `node` lies beside it."""
 
+Role = Literal["MASTER", "SLAVE", "NODE"]
+"""NODE: of a fenced group, which elects its master."""
 
-class NodeSpec(msgspec.Struct, frozen=True):
+
+class NodeSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One node of the file."""
 
     name: str
     group: str
     broker_id: int
-    role: Literal["MASTER", "SLAVE", "NODE"]
-    """NODE: of a fenced group, which elects its master."""
+    role: Role
     address: str
     port: int
     ha_port: int
     name_server_port: int
-    directory: Path
-    replication_port: int = 10_913
+    replication_port: int
     """Of fenced groups."""
+    directory: Path
+    commit_log_directories: tuple[Path, ...]
 
     @property
     def client_address(self) -> str:
@@ -45,34 +54,30 @@ class NodeSpec(msgspec.Struct, frozen=True):
         return f"{self.address}:{self.port}"
 
 
-class GroupSpec(msgspec.Struct, frozen=True):
+class GroupSpec(msgspec.Struct, frozen=True, kw_only=True):
     """How the nodes of a group treat a put."""
 
-    broker_role: str
-    flush_disk_type: str
-    kind: Literal["classic", "fenced"] = "classic"
-    min_isr: int = 2
+    kind: GroupKind
+    min_isr: int
     """Fenced: a message is taken only if so many nodes are in sync, the master included."""
-    ack_level: Literal["written", "flushed"] = "written"
+    ack_level: AckLevel
+    broker_role: BrokerRole
+    flush_disk_type: FlushDiskType
+
+    @classmethod
+    def of(cls, group: GroupSettings, store: StoreSettings) -> Self:
+        """What two sections of the file say of a group."""
+        return cls(
+            kind=group.kind,
+            min_isr=group.min_isr,
+            ack_level=group.ack_level,
+            broker_role=group.broker_role,
+            flush_disk_type=store.flush_disk_type,
+        )
 
 
-class CoordinatorSpec(msgspec.Struct, frozen=True):
-    """Who decides the elections of fenced groups. Paths are absolute."""
-
-    kind: Literal["embedded", "etcd"] = "embedded"
-    address: str = "127.0.0.1"
-    port: int = 10_920
-    endpoints: tuple[str, ...] = ()
-    user: str = ""
-    password_file: str = ""
-    ca_file: str = ""
-    cert_file: str = ""
-    key_file: str = ""
-    lease_ttl_ms: int = 5_000
-
-
-class ClusterSpec(msgspec.Struct, frozen=True):
-    """A checked cluster file. Keys that are of no use here are left out."""
+class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A checked cluster file: every default filled in, every path absolute."""
 
     name: str
     file: Path
@@ -80,7 +85,10 @@ class ClusterSpec(msgspec.Struct, frozen=True):
     fingerprint: str
     groups: dict[str, GroupSpec]
     nodes: list[NodeSpec]
-    coordinator: CoordinatorSpec = CoordinatorSpec()
+    store: StoreSettings = StoreSettings()
+    replication: ReplicationSettings = ReplicationSettings()
+    broker: BrokerSettings = BrokerSettings()
+    coordinator: CoordinatorSettings = CoordinatorSettings()
 
     @property
     def coordinator_directory(self) -> Path:
@@ -109,6 +117,53 @@ class ClusterSpec(msgspec.Struct, frozen=True):
         raise UnknownNodeError(name, [node.name for node in self.nodes])
 
 
+def read_spec(config: Path) -> ClusterSpec:
+    """Read and check a cluster file. Takes milliseconds.
+
+    Raises:
+        ClusterConfigError: With the complaints, one a line.
+    """
+    return spec_of(load_config(config))
+
+
+def spec_of(config: ClusterConfig) -> ClusterSpec:
+    """Return what is to be known of a cluster file that has been read."""
+    return ClusterSpec(
+        name=config.cluster.name,
+        file=config.file,
+        data_directory=config.data_directory,
+        fingerprint=config.fingerprint,
+        groups={name: GroupSpec.of(group, config.store) for name, group in config.groups.items()},
+        nodes=[_node_spec(config, node) for node in config.nodes],
+        store=config.store,
+        replication=config.replication,
+        broker=config.broker,
+        coordinator=config.coordinator,
+    )
+
+
+def _node_spec(config: ClusterConfig, node: NodeSettings) -> NodeSpec:
+    return NodeSpec(
+        name=node.name,
+        group=node.group,
+        broker_id=node.broker_id,
+        role=_role(config, node),
+        address=node.address,
+        port=node.port,
+        ha_port=node.ha_port,
+        name_server_port=node.name_server_port,
+        replication_port=node.replication_port,
+        directory=config.node_directory(node),
+        commit_log_directories=config.commit_log_directories(node),
+    )
+
+
+def _role(config: ClusterConfig, node: NodeSettings) -> Role:
+    if config.groups[node.group].kind is GroupKind.FENCED:
+        return "NODE"
+    return "MASTER" if node.is_master else "SLAVE"
+
+
 def default_config() -> Path:
     """`cluster.yaml` of the current directory, else the example that comes with the package."""
     here = Path("cluster.yaml")
@@ -121,10 +176,8 @@ def default_config() -> Path:
 
 def node_command(config: Path, name: str) -> list[str]:
     """The command line that runs one node under a supervisor."""
-    return [*_NODE_MODULE, "--config", str(config), "--name", name, "--supervised"]
-
-
-_NODE_MODULE: Final = [sys.executable, "-P", "-m", "node"]
+    node = [sys.executable, "-P", "-m", "node"]
+    return [*node, "--config", str(config), "--name", name, "--supervised"]
 
 
 def node_environment() -> dict[str, str]:
@@ -136,37 +189,3 @@ def node_environment() -> dict[str, str]:
     if str(_CODE_ROOT) not in {*site.getsitepackages(), site.getusersitepackages()}:
         environment["PYTHONPATH"] = str(_CODE_ROOT)
     return environment
-
-
-def read_spec(config: Path) -> ClusterSpec:
-    """Read and check a cluster file. Blocks for as long as a Python start takes.
-
-    Raises:
-        ClusterConfigError: With the complaints, one a line, or why the check did not run.
-    """
-    command = [*_NODE_MODULE, "check", "--config", str(config)]
-    try:
-        done = subprocess.run(
-            command,
-            env=node_environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=CHECK_SECONDS_MAX,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise ClusterConfigError(
-            f"{config}: could not be checked in {CHECK_SECONDS_MAX:.0f} s"
-        ) from error
-    if done.returncode != 0:
-        complaint = done.stderr.decode(errors="replace").strip()
-        raise ClusterConfigError(complaint or f"{config}: the check ended with {done.returncode}")
-    try:
-        return msgspec.json.decode(done.stdout, type=ClusterSpec, dec_hook=_decode_path)
-    except msgspec.DecodeError as error:
-        raise ClusterConfigError(f"{config}: the check printed something else: {error}") from error
-
-
-def _decode_path(_type: type, text: str) -> Path:
-    """`Path` is the one type of a spec that msgspec does not know."""
-    return Path(text)

@@ -18,9 +18,9 @@ import msgspec
 import trio
 
 from tandem.cluster.control import REQUEST_BYTES_MAX, Command, Reply, Request, ownership
-from tandem.cluster.errors import ClusterError
 from tandem.cluster.local_cluster import LocalCluster, Observer
 from tandem.cluster.spec import ClusterSpec, node_command
+from tandem.cluster_file.errors import ClusterError
 
 REQUEST_SECONDS_MAX: Final = 5.0
 """How long a client may take to send its one line."""

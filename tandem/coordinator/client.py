@@ -15,13 +15,14 @@ import socket
 import ssl
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
 import httpcore
 import msgspec
 import trio
 
+from tandem.cluster_file.choices import CoordinatorKind
 from tandem.coordinator import etcd_v3
 from tandem.coordinator.interface import (
     Compare,
@@ -39,6 +40,8 @@ from tandem.coordinator.interface import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+
+    from tandem.cluster_file.coordinator_settings import CoordinatorSettings
 
 Answer = TypeVar("Answer")
 
@@ -74,46 +77,6 @@ _KEEP_TCP_ALIVE: Final = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 2),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
 )
-
-
-class CoordinatorSettings(Protocol):
-    """What a cluster file says of its coordinator."""
-
-    @property
-    def kind(self) -> str:
-        """`embedded` or `etcd`."""
-
-    @property
-    def address(self) -> str:
-        """Where the embedded one listens."""
-
-    @property
-    def port(self) -> int:
-        """Its port."""
-
-    @property
-    def endpoints(self) -> Sequence[str]:
-        """`host:port` or URL of each member of etcd."""
-
-    @property
-    def user(self) -> str:
-        """Empty: etcd asks for none."""
-
-    @property
-    def password_file(self) -> str:
-        """Holds the password of `user`."""
-
-    @property
-    def ca_file(self) -> str:
-        """Certificates that etcd's must be signed by; set: TLS is used."""
-
-    @property
-    def cert_file(self) -> str:
-        """Own certificate, if etcd asks for one."""
-
-    @property
-    def key_file(self) -> str:
-        """And its key."""
 
 
 class NotSentError(CoordinatorUnavailableError):
@@ -426,7 +389,7 @@ def connect(
     Raises:
         CoordinatorRefusedError: A file that the settings name cannot be read, or is not usable.
     """
-    if settings.kind == "embedded":
+    if settings.kind is CoordinatorKind.EMBEDDED:
         endpoints = [f"{reach or settings.address}:{settings.port}"]
     else:
         endpoints = [_redirected(endpoint, reach) for endpoint in settings.endpoints]

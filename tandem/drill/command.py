@@ -4,7 +4,7 @@ import io
 import signal
 import sys
 
-from tandem.cluster.errors import ClusterError
+from tandem.cluster_file.errors import ClusterError
 from tandem.drill.errors import BadOptionsError, DrillError
 from tandem.drill.options import DrillOptions
 from tandem.drill.preflight import check_libraries

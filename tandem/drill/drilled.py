@@ -6,9 +6,9 @@ from typing import Final, Protocol
 import trio
 
 from tandem.client import ClientError
-from tandem.cluster.errors import ClusterError
 from tandem.cluster.local_cluster import LocalCluster
 from tandem.cluster.node_lifecycle import NodeState
+from tandem.cluster_file.errors import ClusterError
 from tandem.drill.fault_proxy import FaultProxy, FlowRule
 from tandem.drill.preflight import Group, ports_of
 from tandem.drill.scenario import COORDINATOR, NodeFailedError
@@ -203,7 +203,7 @@ class DrilledNetwork:
         if not replication_only:
             self._proxy.rules.change(source, target, rule)
             return
-        for port in set(self._group.replication_ports.values()):
+        for port in sorted({node.replication_port for node in self._group.nodes}):
             self._proxy.rules.change(source, target, rule, port)
 
 

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import msgspec
 
+from tandem.cluster_file.choices import GroupKind
+from tandem.cluster_file.coordinator_settings import CoordinatorSettings
 from tandem.drill.fault_proxy import ProxiedPair
 from tandem.drill.options import DrillOptions
-from tandem.drill.preflight import CoordinatorSettings, Group
+from tandem.drill.preflight import Group
 from tandem.drill.scenario_file import Scenario
 from tandem.drill.workload import ProducerState
 
@@ -39,7 +41,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_fenced(self) -> bool:
         """Whether the group elects its master."""
-        return self.group.kind == "fenced"
+        return self.group.kind is GroupKind.FENCED
 
     @property
     def name_servers(self) -> list[str]:

@@ -14,7 +14,6 @@ import secrets
 import shutil
 import socket
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,12 +23,13 @@ from urllib.parse import urlsplit
 import msgspec
 import yaml
 
-from tandem.cluster.errors import ClusterConfigError
-from tandem.cluster.spec import ClusterSpec, NodeSpec, node_environment
+from tandem.cluster.spec import ClusterSpec, NodeSpec
+from tandem.cluster_file.choices import BrokerRole, CoordinatorKind, GroupKind
+from tandem.cluster_file.coordinator_settings import COORDINATOR_PATHS, CoordinatorSettings
+from tandem.cluster_file.settings import ClusterSettings
 from tandem.drill.errors import BadOptionsError, MissingRequirementError
 from tandem.drill.fault_proxy import ProxiedPair, pairs_of
 from tandem.drill.outcomes import FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE
-from tandem.drill.scenario_file import GroupKind
 
 MARKER_NAME: Final = ".tandem-drill"
 """A directory with this file in it was made by a drill, and the next may write over it."""
@@ -50,70 +50,11 @@ PROXY_NETWORKS_MAX: Final = 100
 
 _FILE_KEYS: Final = (
     ("cluster", "secret_file"),
-    ("coordinator", "password_file"),
-    ("coordinator", "ca_file"),
-    ("coordinator", "cert_file"),
-    ("coordinator", "key_file"),
+    *(("coordinator", key) for key in COORDINATOR_PATHS),
 )
 """Paths of a cluster file that count from where it lies."""
 
 LIBRARIES: Final = ("jinja2", "matplotlib", "pyarrow")
-
-
-CLUSTER_NAME_DEFAULT: Final = "DefaultCluster"
-"""Of a file that gives none."""
-
-
-class Replicated(msgspec.Struct, frozen=True):
-    """The settings of `replication:` that a drill has to know."""
-
-    slave_timeout_ms: int
-    in_sync_replicas: int | None
-
-
-class Stored(msgspec.Struct, frozen=True):
-    """The settings of `store:` that a drill has to know."""
-
-    max_message_size_bytes: int
-
-
-class GroupSettings(msgspec.Struct, frozen=True):
-    """The settings of a group that a drill has to know."""
-
-    kind: GroupKind = "classic"
-    min_isr: int = 2
-
-
-class CoordinatorSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the records of fenced groups are kept, as the cluster file says it."""
-
-    kind: str = "embedded"
-    address: str = "127.0.0.1"
-    port: int = 10_920
-    endpoints: list[str] = []
-    user: str = ""
-    password_file: str = ""
-    ca_file: str = ""
-    cert_file: str = ""
-    key_file: str = ""
-    lease_ttl_ms: int = 5_000
-
-
-class NodePorts(msgspec.Struct, frozen=True):
-    """The port of a node that `NodeSpec` may not have."""
-
-    name: str
-    replication_port: int = 0
-
-
-class Settings(msgspec.Struct, frozen=True):
-    """What `node check` prints, less what `ClusterSpec` has."""
-
-    replication: Replicated
-    store: Stored
-    groups: dict[str, GroupSettings] = {}
-    coordinator: CoordinatorSettings = CoordinatorSettings()
-    nodes: list[NodePorts] = []
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +64,6 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     kind: GroupKind
     nodes: list[NodeSpec]
     """Of a classic group, the master first."""
-    replication_ports: dict[str, int] = {}
     status_without_slaves: str = SLAVE_NOT_AVAILABLE
     """What sync sends of a classic group answer without a slave."""
 
@@ -143,21 +83,7 @@ def check_libraries(*, spark: bool) -> None:
         )
 
 
-def read_settings(config: Path) -> Settings:
-    """Ask the node what it makes of a file that `read_spec` has found valid. Blocks."""
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "node", "check", "--config", str(config)],
-        env=node_environment(),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        raise ClusterConfigError(done.stderr.decode(errors="replace").strip())
-    return msgspec.json.decode(done.stdout, type=Settings)
-
-
-def choose_group(spec: ClusterSpec, settings: Settings) -> Group:
+def choose_group(spec: ClusterSpec) -> Group:
     """Return the group to break.
 
     Raises:
@@ -167,27 +93,24 @@ def choose_group(spec: ClusterSpec, settings: Settings) -> Group:
         names = ", ".join(spec.groups)
         raise BadOptionsError(f"{spec.file}: a drill plays on one group; this file has {names}")
     (name,) = spec.groups
-    facts = settings.groups.get(name, GroupSettings())
-    return (
-        _fenced_group(spec, settings, name, facts)
-        if facts.kind == "fenced"
-        else _classic_group(spec, settings, name)
-    )
+    if spec.groups[name].kind is GroupKind.FENCED:
+        return _fenced_group(spec, name)
+    return _classic_group(spec, name)
 
 
-def _fenced_group(spec: ClusterSpec, settings: Settings, name: str, facts: GroupSettings) -> Group:
+def _fenced_group(spec: ClusterSpec, name: str) -> Group:
     nodes = [node for node in spec.nodes if node.group == name]
-    if len(nodes) < 2 or facts.min_isr < 2:
+    min_isr = spec.groups[name].min_isr
+    if len(nodes) < 2 or min_isr < 2:
         raise BadOptionsError(
-            f"{spec.file}: group {name} has {len(nodes)} nodes and min_isr {facts.min_isr}, so a"
+            f"{spec.file}: group {name} has {len(nodes)} nodes and min_isr {min_isr}, so a"
             " message may be on one node alone and there is no promise to test; give at least 2"
             " of both"
         )
-    ports = {node.name: node.replication_port for node in settings.nodes}
-    return Group(name=name, kind="fenced", nodes=nodes, replication_ports=ports)
+    return Group(name=name, kind=GroupKind.FENCED, nodes=nodes)
 
 
-def _classic_group(spec: ClusterSpec, settings: Settings, name: str) -> Group:
+def _classic_group(spec: ClusterSpec, name: str) -> Group:
     group = spec.groups[name]
     slaves = [node for node in spec.nodes if node.role == "SLAVE"]
     masters = [node for node in spec.nodes if node.role == "MASTER"]
@@ -196,25 +119,27 @@ def _classic_group(spec: ClusterSpec, settings: Settings, name: str) -> Group:
             f"{spec.file}: a drill needs one master and at least one slave in {name};"
             f" it has {len(masters)} and {len(slaves)}"
         )
-    if group.broker_role != "SYNC_MASTER":
+    if group.broker_role is not BrokerRole.SYNC_MASTER:
         raise BadOptionsError(
             f"{spec.file}: groups.{name}.broker_role is {group.broker_role}, so no send waits for"
             " a slave and there is no promise to test; set SYNC_MASTER"
         )
-    replicas = settings.replication.in_sync_replicas
+    replicas = spec.replication.in_sync_replicas
     if replicas is not None and replicas < 2:
         raise BadOptionsError(
             f"{spec.file}: replication.in_sync_replicas is {replicas}, so no send waits for a slave"
             " and there is no promise to test; set null (one slave) or at least 2"
         )
     status = SLAVE_NOT_AVAILABLE if replicas is None else FLUSH_SLAVE_TIMEOUT
-    return Group(name=name, kind="classic", nodes=[*masters, *slaves], status_without_slaves=status)
+    nodes = [*masters, *slaves]
+    return Group(name=name, kind=GroupKind.CLASSIC, nodes=nodes, status_without_slaves=status)
 
 
 def check_ports(group: Group, coordinator: CoordinatorSettings) -> None:
     """Raise MissingRequirementError, naming them all, if ports that are needed are taken."""
     wanted = [(node.address, port) for node in group.nodes for port in ports_of(group, node)]
-    if group.kind == "fenced" and coordinator.kind == "embedded":
+    is_fenced = group.kind is GroupKind.FENCED
+    if is_fenced and coordinator.kind is CoordinatorKind.EMBEDDED:
         wanted.append((coordinator.address, coordinator.port))
     busy = [f"{address}:{port}" for address, port in wanted if not _can_listen(address, port)]
     if busy:
@@ -227,8 +152,7 @@ def check_ports(group: Group, coordinator: CoordinatorSettings) -> None:
 def ports_of(group: Group, node: NodeSpec) -> tuple[int, ...]:
     """The ports on which a node listens, or will as master."""
     ports = (node.port, node.ha_port, node.name_server_port)
-    own = group.replication_ports.get(node.name, 0) if group.kind == "fenced" else 0
-    return (*ports, own) if own else ports
+    return (*ports, node.replication_port) if group.kind is GroupKind.FENCED else ports
 
 
 def proxied_pairs(group: Group, coordinator: CoordinatorSettings) -> list[ProxiedPair]:
@@ -244,7 +168,7 @@ def proxied_pairs(group: Group, coordinator: CoordinatorSettings) -> list[Proxie
         )
     nodes = [(node.name, node.address, ports_of(group, node)) for node in group.nodes]
     dialled = (coordinator.address, (coordinator.port,))
-    if coordinator.kind != "embedded":
+    if coordinator.kind is not CoordinatorKind.EMBEDDED:
         url = urlsplit(coordinator.endpoints[0])
         if len(coordinator.endpoints) != 1 or url.hostname is None or url.port is None:
             raise MissingRequirementError(
@@ -358,7 +282,7 @@ def write_config(
     document = yaml.safe_load(config.read_text(encoding="utf-8"))
     document["cluster"] = {**(document.get("cluster") or {}), "data_directory": str(out / "data")}
     if (document.get("coordinator") or {}).get("kind") == "etcd":
-        name = document["cluster"].get("name", CLUSTER_NAME_DEFAULT)
+        name = document["cluster"].get("name", ClusterSettings().name)
         document["cluster"]["name"] = f"{name[:40]}-drill-{secrets.token_hex(4)}"
     for section, keys in (settings or {}).items():
         document[section] = {**(document.get(section) or {}), **keys}

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tandem.cluster_file.choices import GroupKind
 from tandem.drill.preflight import Group
 from tandem.drill.replication import Replication
 from tandem.drill.timeline import Timeline
@@ -19,7 +20,7 @@ class Recording:
     def __init__(self, clock: Clock, group: Group) -> None:
         self.clock = clock
         self.timeline = Timeline()
-        is_fenced = group.kind == "fenced"
+        is_fenced = group.kind is GroupKind.FENCED
         self.watched = WatchedGroup([node.name for node in group.nodes]) if is_fenced else None
         self.replication = Replication(_known_by(group), self.timeline)
         self.expectations: list[Expectation] = []
@@ -55,6 +56,6 @@ class Recording:
 
 def _known_by(group: Group) -> dict[str, str]:
     """By what the master's reports name each node: its address, or in a fenced group its name."""
-    if group.kind == "fenced":
+    if group.kind is GroupKind.FENCED:
         return {node.name: node.name for node in group.nodes}
     return {node.name: node.address for node in group.slaves}

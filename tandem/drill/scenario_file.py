@@ -17,17 +17,16 @@ the short form). Sentences: see `vocabulary`.
 import difflib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 import yaml
 
+from tandem.cluster_file.choices import GroupKind
 from tandem.drill.errors import BadScenarioError
 from tandem.drill.sentences.expectations import bad_status
 from tandem.drill.sentences.sentence import Step
 from tandem.drill.vocabulary import SENTENCES, match
-
-GroupKind = Literal["fenced", "classic"]
 
 FOLDER: Final = Path(__file__).with_name("scenarios")
 SUFFIX: Final = ".yaml"
@@ -59,7 +58,9 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
 def catalogue() -> list[Scenario]:
     """Return the scenarios that come with the package, fenced ones first, by name."""
     found = [read_scenario(path) for path in sorted(FOLDER.glob(f"*{SUFFIX}"))]
-    return sorted(found, key=lambda scenario: (scenario.group != "fenced", scenario.name))
+    return sorted(
+        found, key=lambda scenario: (scenario.group is not GroupKind.FENCED, scenario.name)
+    )
 
 
 def find_scenario(name: str) -> Scenario:
@@ -159,9 +160,9 @@ class _Reader:
     def _group(self, node: yaml.Node | None) -> GroupKind:
         match self._plain(node):
             case None | "fenced":
-                return "fenced"
+                return GroupKind.FENCED
             case "classic":
-                return "classic"
+                return GroupKind.CLASSIC
             case other:
                 raise self.bad(node, f"group is fenced or classic, not {other!r}")
 
@@ -198,7 +199,7 @@ class _Reader:
         if found is None:
             raise self.bad(node, f"nobody understands {text!r}; {_nearest(text)}")
         sentence, words = found
-        if sentence.fenced_only and group != "fenced":
+        if sentence.fenced_only and group is not GroupKind.FENCED:
             raise self.bad(node, f"{text!r} is for fenced groups; this scenario's is classic")
         if word := bad_status(words.get("statuses", "SEND_OK")):
             raise self.bad(node, f"{word} is no status of a send")
@@ -223,7 +224,7 @@ def choose(names: Sequence[str], group: GroupKind, *, short: bool) -> list[Scena
         BadScenarioError: a name or file is wrong, or is for the other kind of group.
     """
     if not names:
-        names = DEFAULT_OF_FENCED if group == "fenced" else DEFAULT_OF_CLASSIC
+        names = DEFAULT_OF_FENCED if group is GroupKind.FENCED else DEFAULT_OF_CLASSIC
         if short:
             every = catalogue()
             names = [each.name for each in every if each.short and each.group == group]

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 from rich.console import Console
 
-from tandem.cluster.errors import ClusterError
 from tandem.cluster.spec import read_spec
+from tandem.cluster_file.errors import ClusterError
 from tandem.drill.auditing import AuditRequest, audit_with_progress, java_for_spark
 from tandem.drill.errors import AuditError, DrillError
 from tandem.drill.ledger import Ledger, write_parquet
@@ -38,7 +38,6 @@ from tandem.drill.preflight import (
     choose_group,
     claimed,
     proxied_pairs,
-    read_settings,
     write_config,
 )
 from tandem.drill.recording import Recording
@@ -83,28 +82,26 @@ def hold(options: DrillOptions) -> int:
 def _prepared(options: DrillOptions, stack: ExitStack) -> "_Drill":
     """Check everything that can be known to be wrong, and decide the rest. The stack cleans up."""
     spec = read_spec(options.config)
-    settings = read_settings(options.config)
-    group = choose_group(spec, settings)
+    group = choose_group(spec)
     scenarios = choose(options.scenarios, group.kind, short=options.short)
     needs = {need for scenario in scenarios for need in scenario.needs}
-    check_ports(group, settings.coordinator)
-    pairs = proxied_pairs(group, settings.coordinator) if "network" in needs else []
+    check_ports(group, spec.coordinator)
+    pairs = proxied_pairs(group, spec.coordinator) if "network" in needs else []
     if options.spark:
         java_for_spark()
-    source = _source(options, settings.store.max_message_size_bytes, stack)
+    source = _source(options, spec.store.max_message_size_bytes, stack)
     out = stack.enter_context(claimed(options.out))
     wanted = _settings_of(scenarios)
     own = read_spec(write_config(spec.file, out, settings=wanted, pairs=pairs))
     stores = {node.name: own.node(node.name).directory for node in group.nodes}
-    limit = read_settings(own.file).store.max_message_size_bytes if wanted else None
     plan = Plan(
         options=options,
         config=own.file,
         cluster=own.name,
         group=group,
-        coordinator=settings.coordinator,
-        slave_timeout_ms=settings.replication.slave_timeout_ms,
-        max_message_size_bytes=limit or settings.store.max_message_size_bytes,
+        coordinator=own.coordinator,
+        slave_timeout_ms=own.replication.slave_timeout_ms,
+        max_message_size_bytes=own.store.max_message_size_bytes,
         scenarios=scenarios,
         duration_seconds=options.seconds_of(len(scenarios)),
         rate_per_second=_rate(options, source, len(scenarios)),

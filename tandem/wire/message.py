@@ -54,6 +54,11 @@ from tandem.wire.message_properties import (
 MESSAGE_MAGIC_CODE: Final = 0xDAA320A7
 MESSAGE_MAGIC_CODE_V2: Final = 0xDAA320AB
 BLANK_MAGIC_CODE: Final = 0xCBD43194
+END_FILE_MIN_BLANK_LENGTH: Final = 8
+"""The blank at the end of a file has at least so many bytes. Source: CommitLog."""
+
+RECORD_OVERHEAD_BYTES_MAX: Final = 65_536
+"""How much larger than the largest body a record may be. Source: MessageExtEncoder."""
 
 COMPRESSED_FLAG: Final = 0x1
 MULTI_TAGS_FLAG: Final = 0x2

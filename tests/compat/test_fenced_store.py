@@ -31,7 +31,7 @@ from tests.store.store_world import STORE_HOST, a_message, files_of
 if TYPE_CHECKING:
     from trio.testing import MockClock
 
-    from node.config.node_config import ClusterConfig
+    from tandem.cluster_file.cluster_config import ClusterConfig
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(120), pytest.mark.xdist_group("rocketmq")]
 

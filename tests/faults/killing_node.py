@@ -22,7 +22,6 @@ from ha.fenced.events import AckDecided, Elected, EpochAppended, IsrChanged, Isr
 from ha.fenced.in_sync_replicas import InSyncReplicas
 from ha.fenced.replica_server import ReplicaServer
 from node.__main__ import main
-from node.config.node_config import load_config
 from node.remoting.connection import Outbox
 from store.machine.machine import Machine, this_machine
 from store.machine.real_disk import RealDisk
@@ -30,6 +29,7 @@ from store.messages.put_message import MessagePuts
 from store.queue.consume_queue import ConsumeQueue
 from store.recovery.truncation import TRUNCATION_FILE
 from store.services.dispatch import ConsumeQueueDispatcher
+from tandem.cluster_file.load import load_config
 from tandem.coordinator.client import EtcdClient
 
 if TYPE_CHECKING:

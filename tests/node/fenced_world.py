@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import trio
 
-from node.config.node_config import load_config
+from tandem.cluster_file.load import load_config
 from tandem.wire.ha_status import FencedStatus
 from tandem.wire.request_code import RequestCode
 from tests.node.world import World
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ha.fenced.events import HAEvent
-    from node.config.node_config import ClusterConfig
     from store.machine.machine import Machine as NodeMachine
+    from tandem.cluster_file.cluster_config import ClusterConfig
     from tandem.coordinator.interface import Coordinator
 
 COORDINATOR = "10.0.0.8"

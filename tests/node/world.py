@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from node.config.node_config import load_config
 from node.remoting.remoting_client import RequestFailedError, open_client
 from node.run import run_node
 from store.machine.machine import Machine as NodeMachine
+from tandem.cluster_file.load import load_config
 from tandem.wire.message import decode_messages
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
-    from node.config.node_config import ClusterConfig
     from node.remoting.remoting_client import RemotingClient
+    from tandem.cluster_file.cluster_config import ClusterConfig
     from tandem.coordinator.interface import Coordinator
     from tandem.wire.remoting_command import Ext, RemotingCommand
     from tests.support.simulated_network import Machine

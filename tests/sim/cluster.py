@@ -16,9 +16,9 @@ import msgspec
 import trio
 
 from ha.fenced.events import OnEvent, ignore
-from node.config.node_config import ClusterConfig, NodeConfig
 from store.machine.errors import CorruptLogError, StoreError
 from store.machine.network import ConnectionLost
+from tandem.cluster_file.cluster_config import ClusterConfig, NodeConfig
 from tandem.coordinator.interface import Coordinator
 from tandem.wire.message import Host
 from tests.sim.checker import Log, Refusal, Report, walk_log

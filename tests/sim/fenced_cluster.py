@@ -21,8 +21,8 @@ from ha.fenced.events import (
     ReplicaReported,
     TruncationDecided,
 )
-from node.config.node_config import ClusterConfig
 from store.machine.errors import CorruptLogError, StoreError
+from tandem.cluster_file.cluster_config import ClusterConfig
 from tandem.coordinator.kv import Change, Item, StoreImage
 from tandem.wire.group_state import GroupKeys, GroupState, decode_leader, decode_state
 from tandem.wire.message import Host

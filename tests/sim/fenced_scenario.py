@@ -32,9 +32,8 @@ from typing import Final
 
 import msgspec
 
-from ha.fenced.config import AckLevel
 from ha.fenced.events import Quarantined
-from node.config.store_settings import FlushDiskType
+from tandem.cluster_file.choices import AckLevel, FlushDiskType
 from tests.sim.checker import Outcome
 from tests.sim.faults import Instruction, parse_instruction
 from tests.sim.fenced_cluster import ROLES

@@ -14,20 +14,20 @@ from typing import Any, Final
 import msgspec
 import trio
 
-from ha.fenced.config import AckLevel
-from node.config.fenced_settings import CoordinatorSettings, GroupKind
-from node.config.node_config import (
+from node.run import run_node
+from store.machine.machine import Machine as NodeMachine
+from tandem.client.errors import ClientError
+from tandem.cluster_file.choices import AckLevel, FlushDiskType, GroupKind
+from tandem.cluster_file.cluster_config import ClusterConfig
+from tandem.cluster_file.coordinator_settings import CoordinatorSettings
+from tandem.cluster_file.settings import (
     BrokerSettings,
-    ClusterConfig,
     ClusterSettings,
     GroupSettings,
     NodeSettings,
     ReplicationSettings,
 )
-from node.config.store_settings import FlushDiskType, StoreSettings
-from node.run import run_node
-from store.machine.machine import Machine as NodeMachine
-from tandem.client.errors import ClientError
+from tandem.cluster_file.store_settings import StoreSettings
 from tests.sim.checker import Outcome
 from tests.sim.cluster import NodeLogHandler, NodeSeams, SimulatedNode
 from tests.sim.faults import Instruction

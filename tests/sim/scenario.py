@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from node.config.store_settings import FlushDiskType
+from tandem.cluster_file.choices import FlushDiskType
 from tests.sim.checker import Send
 from tests.sim.faults import Instruction, parse_instruction
 from tests.sim.simulation import START_SECONDS, Result, Settings, draw_settings, run_settings

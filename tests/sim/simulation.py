@@ -18,18 +18,19 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import trio
 
-from node.config.node_config import (
+from node.run import run_node
+from store.machine.machine import Machine as NodeMachine
+from tandem.client.errors import ClientError
+from tandem.cluster_file.choices import FlushDiskType
+from tandem.cluster_file.cluster_config import ClusterConfig
+from tandem.cluster_file.settings import (
     BrokerSettings,
-    ClusterConfig,
     ClusterSettings,
     GroupSettings,
     NodeSettings,
     ReplicationSettings,
 )
-from node.config.store_settings import FlushDiskType, StoreSettings
-from node.run import run_node
-from store.machine.machine import Machine as NodeMachine
-from tandem.client.errors import ClientError
+from tandem.cluster_file.store_settings import StoreSettings
 from tests.sim.checker import (
     Expectations,
     Finding,

@@ -6,11 +6,11 @@ import trio
 from trio.testing import MockClock
 
 from ha.fenced import replica_role
-from ha.fenced.config import AckLevel
 from ha.fenced.election import read_view
 from ha.fenced.events import AckDecided, Elected, SteppedDown, TruncationDecided
 from ha.fenced.replica_role import ReplicaRole
 from store import PutMessageStatus
+from tandem.cluster_file.choices import AckLevel
 from tandem.coordinator.kv import PutOperation
 from tandem.wire.group_recovery import plan_recovery
 from tandem.wire.group_state import encode_record

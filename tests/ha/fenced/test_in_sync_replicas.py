@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ha.errors import LocalHAError
-from ha.fenced.config import AckLevel
 from ha.fenced.in_sync_replicas import READD_PAUSE_SECONDS, InSyncReplicas
+from tandem.cluster_file.choices import AckLevel
 
 ALL = {"m": "m1", "a": "a1", "b": "b1"}
 

@@ -10,13 +10,13 @@ import msgspec
 import trio
 import trio.testing
 
-from ha.fenced.config import AckLevel
 from ha.fenced.election import GroupView
 from ha.fenced.epoch_file import EpochFile
 from ha.fenced.events import AckDecided, ConfirmAdvanced, HAEvent, IsrChanged, IsrChanging
 from ha.fenced.lease import LeaseDeadline
 from ha.fenced.master import FencedMaster, Won
 from store import PutMessage, PutMessageStatus
+from tandem.cluster_file.choices import AckLevel
 from tandem.coordinator.interface import CoordinatorUnavailableError, Put, TransactionResult
 from tandem.wire.group_state import GroupState, LeaderRecord, NodeRecord, decode_state
 from tests.ha.fenced.test_candidacy import Desk

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ha.errors import LocalHAError
-from ha.fenced.config import AckLevel
 from ha.fenced.replica_file import ReplicaFile
 from store.machine.errors import StoreFullError
+from tandem.cluster_file.choices import AckLevel
 from tests.support.simulated_disk import SimulatedDisk
 
 DIRECTORY = "/store"

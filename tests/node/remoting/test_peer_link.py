@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 import pytest
 import trio
 
-from node.config.node_config import NodeSettings
 from node.errors import RequestError
 from node.remoting.peer_link import REQUEST_SECONDS_MAX, RETRY_SECONDS_MAX, PeerLink
 from store.machine.network import ConnectionLost, Listener
+from tandem.cluster_file.settings import NodeSettings
 from tests.node.doubles import FakeStream
 
 if TYPE_CHECKING:

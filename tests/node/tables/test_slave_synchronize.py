@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from node.config.node_config import ClusterConfig
+    from tandem.cluster_file.cluster_config import ClusterConfig
 
 
 class Slave:

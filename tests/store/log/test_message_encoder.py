@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store.log.message_encoder import (
-    RECORD_OVERHEAD_BYTES_MAX,
     Fault,
     IllegalBatchError,
     MessageEncoder,
@@ -18,6 +17,7 @@ from store.log.message_encoder import (
 )
 from store.results import PutMessage, PutMessageStatus
 from tandem.wire.message import (
+    RECORD_OVERHEAD_BYTES_MAX,
     Host,
     Message,
     decode_message,

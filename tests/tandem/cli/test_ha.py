@@ -15,7 +15,11 @@ from tandem.cli.ha import (
     _look,
     replication,
 )
-from tandem.cluster.spec import CoordinatorSpec, GroupSpec
+from tandem.cluster.spec import GroupSpec
+from tandem.cluster_file.choices import CoordinatorKind, GroupKind
+from tandem.cluster_file.coordinator_settings import CoordinatorSettings
+from tandem.cluster_file.settings import GroupSettings
+from tandem.cluster_file.store_settings import StoreSettings
 from tandem.testing import RunningCluster
 from tandem.wire.request_headers import (
     HAClientRuntimeInfo,
@@ -88,8 +92,8 @@ def test_without_any_answer_all_are_down() -> None:
 FENCED = msgspec.structs.replace(
     SPEC,
     groups={
-        "g": GroupSpec("SYNC_MASTER", "ASYNC_FLUSH", kind="fenced"),
-        "old": GroupSpec("SYNC_MASTER", "ASYNC_FLUSH"),
+        "g": GroupSpec.of(GroupSettings(GroupKind.FENCED), StoreSettings()),
+        "old": GroupSpec.of(GroupSettings(), StoreSettings()),
     },
 )
 
@@ -136,7 +140,7 @@ async def test_a_cluster_of_which_no_node_answers_is_silent(autojump_clock: Mock
 
 
 async def test_a_coordinator_that_cannot_be_used_is_words() -> None:
-    broken = CoordinatorSpec(kind="etcd", endpoints=("no port",))
+    broken = CoordinatorSettings(kind=CoordinatorKind.ETCD, endpoints=["no port"])
     async with _coordinator_of(msgspec.structs.replace(SPEC, coordinator=broken)) as coordinator:
         assert isinstance(coordinator, str)
         assert "'no port' is no endpoint" in coordinator

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import msgspec
 
-from tandem.cluster import ClusterSpec, CoordinatorSpec, GroupSpec, NodeSpec
+from tandem.cluster import ClusterSpec, CoordinatorSettings, GroupSpec, NodeSpec
+from tandem.cluster_file.choices import GroupKind
+from tandem.cluster_file.settings import GroupSettings
+from tandem.cluster_file.store_settings import StoreSettings
 
 FAKE_NODE = Path(__file__).with_name("fake_node.py")
 
@@ -23,7 +26,9 @@ def fake_spec(directory: Path, *names: str) -> ClusterSpec:
             port=10911,
             ha_port=10912,
             name_server_port=9876,
+            replication_port=10913,
             directory=directory / "data" / name,
+            commit_log_directories=(directory / "data" / name / "commitlog",),
         )
         for index, name in enumerate(names)
     ]
@@ -44,8 +49,8 @@ def fenced_spec(directory: Path, port: int, *names: str) -> ClusterSpec:
     return msgspec.structs.replace(
         spec,
         nodes=nodes,
-        groups={"broker-a": GroupSpec("SYNC_MASTER", "ASYNC_FLUSH", kind="fenced")},
-        coordinator=CoordinatorSpec(port=port),
+        groups={"broker-a": GroupSpec.of(GroupSettings(GroupKind.FENCED), StoreSettings())},
+        coordinator=CoordinatorSettings(port=port),
     )
 
 

@@ -11,10 +11,11 @@ import trio
 from tandem.cluster import (
     ClusterConfigError,
     ClusterError,
-    CoordinatorSpec,
+    CoordinatorSettings,
     CoordinatorStartError,
     LocalCluster,
 )
+from tandem.cluster_file.choices import CoordinatorKind
 from tandem.coordinator.client import EtcdClient
 from tandem.coordinator.interface import CoordinatorUnavailableError, Put
 from tandem.wire.group_state import GroupKeys, LeaderRecord, encode_record
@@ -208,7 +209,9 @@ async def test_a_coordinator_that_refuses_is_not_waited_for(tmp_path: Path) -> N
         await protect(members[0], "root", "secret")
         spec = msgspec.structs.replace(
             fenced_spec(tmp_path, 1, "a"),
-            coordinator=CoordinatorSpec(kind="etcd", endpoints=(members[0].endpoint,)),
+            coordinator=CoordinatorSettings(
+                kind=CoordinatorKind.ETCD, endpoints=[members[0].endpoint]
+            ),
         )
         async with LocalCluster(spec, command=fake_command()) as cluster:
             await cluster.start()
@@ -264,9 +267,9 @@ async def test_a_damaged_journal_stops_the_start(tmp_path: Path, port: int) -> N
 async def test_settings_of_etcd_that_cannot_be_used_stop_the_start(tmp_path: Path) -> None:
     spec = msgspec.structs.replace(
         fenced_spec(tmp_path, 1, "a"),
-        coordinator=CoordinatorSpec(
-            kind="etcd",
-            endpoints=("127.0.0.1:1",),
+        coordinator=CoordinatorSettings(
+            kind=CoordinatorKind.ETCD,
+            endpoints=["127.0.0.1:1"],
             user="u",
             password_file=str(tmp_path / "absent"),
         ),
@@ -281,7 +284,9 @@ async def test_leases_of_the_dead_are_ended_in_etcd_too(tmp_path: Path) -> None:
         await members[0].wait_healthy()
         spec = msgspec.structs.replace(
             fenced_spec(tmp_path, 1, "a"),
-            coordinator=CoordinatorSpec(kind="etcd", endpoints=(members[0].endpoint,)),
+            coordinator=CoordinatorSettings(
+                kind=CoordinatorKind.ETCD, endpoints=[members[0].endpoint]
+            ),
         )
         async with LocalCluster(spec, command=fake_command()) as cluster:
             await cluster.start()

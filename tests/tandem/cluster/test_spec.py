@@ -1,22 +1,32 @@
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
 from tandem.cluster import (
     ClusterConfigError,
-    CoordinatorSpec,
+    CoordinatorSettings,
     UnknownNodeError,
     default_config,
     read_spec,
 )
 from tandem.cluster.spec import node_command, node_environment
+from tandem.cluster_file.choices import AckLevel, CoordinatorKind, GroupKind
 from tandem.testing import write_cluster_file
 from tests.support.paths import ROOT
 
 
-def test_a_cluster_file_is_read_by_the_nodes_own_check(tmp_path: Path) -> None:
-    spec = read_spec(write_cluster_file(tmp_path, 2, {"cluster": {"name": "Tried"}}))
+def test_a_cluster_file_has_its_defaults_filled_in_and_its_paths_absolute(tmp_path: Path) -> None:
+    settings: dict[str, dict[str, Any]] = {
+        "cluster": {"name": "Tried"},
+        "replication": {"slave_timeout_ms": 1234},
+    }
+    spec = read_spec(write_cluster_file(tmp_path, 2, settings))
     assert spec.name == "Tried"
     assert spec.file == tmp_path / "cluster.yaml"
     assert spec.log_directory == tmp_path / "data/logs"
@@ -25,6 +35,8 @@ def test_a_cluster_file_is_read_by_the_nodes_own_check(tmp_path: Path) -> None:
     assert spec.name_servers[0] == f"{spec.nodes[0].address}:10911"
     assert spec.groups["broker-a"].broker_role == "SYNC_MASTER"
     assert spec.node("broker-a-1").directory == tmp_path / "data/broker-a-1"
+    assert spec.replication.slave_timeout_ms == 1234
+    assert spec.store.max_message_size_bytes == 65_536
 
 
 FENCED = """\
@@ -42,10 +54,14 @@ def test_fenced_groups_come_with_their_coordinator(tmp_path: Path) -> None:
     spec = read_spec(file)
     assert (spec.nodes[0].role, spec.nodes[0].replication_port) == ("NODE", 10_914)
     group = spec.groups["broker-a"]
-    assert (group.kind, group.min_isr, group.ack_level) == ("fenced", 1, "flushed")
-    assert spec.coordinator == CoordinatorSpec(
-        kind="etcd",
-        endpoints=("http://127.0.0.1:2379",),
+    assert (group.kind, group.min_isr, group.ack_level) == (
+        GroupKind.FENCED,
+        1,
+        AckLevel.FLUSHED,
+    )
+    assert spec.coordinator == CoordinatorSettings(
+        kind=CoordinatorKind.ETCD,
+        endpoints=["http://127.0.0.1:2379"],
         user="u",
         password_file=str(tmp_path / "secret"),
     )
@@ -96,6 +112,7 @@ def test_a_node_is_told_its_file_and_its_name() -> None:
     ]
 
 
+@pytest.mark.slow  # starts a node
 def test_modules_of_the_user_are_not_in_the_way_of_a_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,4 +120,44 @@ def test_modules_of_the_user_are_not_in_the_way_of_a_node(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     assert str(tmp_path) not in node_environment().get("PYTHONPATH", "").split(os.pathsep)
-    read_spec(write_cluster_file(tmp_path, 1, {}))
+    check_by_a_node(write_cluster_file(tmp_path, 1, {}))
+
+
+def check_by_a_node(config: Path) -> bytes:
+    """What `python -m node check` prints."""
+    command = [sys.executable, "-P", "-m", "node", "check", "--config", str(config)]
+    return subprocess.run(command, env=node_environment(), capture_output=True, check=True).stdout
+
+
+@pytest.mark.slow
+def test_a_node_prints_the_same_as_is_read_here(tmp_path: Path) -> None:
+    config = tmp_path / "cluster.yaml"
+    config.write_text(FENCED)
+    printed = json.loads(check_by_a_node(config))
+    assert printed == json.loads(msgspec.json.encode(read_spec(config), enc_hook=str))
+    assert list(printed) == [
+        *["name", "file", "data_directory", "fingerprint", "groups", "nodes"],
+        *["store", "replication", "broker", "coordinator"],
+    ]
+    assert printed["groups"]["broker-a"] == {
+        "kind": "fenced",
+        "min_isr": 1,
+        "ack_level": "flushed",
+        "broker_role": "SYNC_MASTER",
+        "flush_disk_type": "ASYNC_FLUSH",
+    }
+    assert printed["nodes"] == [
+        {
+            "name": "a",
+            "group": "broker-a",
+            "broker_id": 1,
+            "role": "NODE",
+            "address": "127.0.0.1",
+            "port": 10911,
+            "ha_port": 10912,
+            "name_server_port": 9876,
+            "replication_port": 10914,
+            "directory": str(tmp_path / "data/a"),
+            "commit_log_directories": [str(tmp_path / "data/a/commitlog")],
+        }
+    ]

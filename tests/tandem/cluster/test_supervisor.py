@@ -13,7 +13,7 @@ import trio
 from tandem.cluster import (
     AlreadyRunningError,
     ControlError,
-    CoordinatorSpec,
+    CoordinatorSettings,
     CoordinatorStartError,
     LocalCluster,
     NodeStartError,
@@ -23,6 +23,7 @@ from tandem.cluster import (
 from tandem.cluster.control import Command, Reply, Request, send_request, socket_path
 from tandem.cluster.spec import ClusterSpec
 from tandem.cluster.supervisor import supervise
+from tandem.cluster_file.choices import CoordinatorKind
 from tests.tandem.cluster.fakes import fake_command, fake_spec, fenced_spec
 
 pytestmark = pytest.mark.fault
@@ -160,7 +161,9 @@ async def test_a_cluster_whose_etcd_is_away_is_up_and_says_what_is_missing(
     monkeypatch.setattr("tandem.cluster.supervisor.MASTERS_SECONDS_MAX", 0.2)
     spec = msgspec.structs.replace(
         fenced_spec(tmp_path, 1, "a"),
-        coordinator=CoordinatorSpec(kind="etcd", endpoints=("http://127.0.0.1:1",)),
+        coordinator=CoordinatorSettings(
+            kind=CoordinatorKind.ETCD, endpoints=["http://127.0.0.1:1"]
+        ),
     )
     async with supervised(spec, fake_command()):
         reply = await ask(spec, "status")

@@ -9,6 +9,8 @@ import msgspec
 import pytest
 import trio
 
+from tandem.cluster_file.choices import CoordinatorKind
+from tandem.cluster_file.coordinator_settings import CoordinatorSettings
 from tandem.coordinator.client import EtcdClient, connect, endpoint_url
 from tandem.coordinator.interface import (
     Compare,
@@ -94,36 +96,27 @@ def test_a_client_without_endpoints_is_refused() -> None:
         EtcdClient([])
 
 
-class Settings(msgspec.Struct, frozen=True):
-    """As in a cluster file."""
-
-    kind: str = "etcd"
-    address: str = "127.0.0.1"
-    port: int = 10_920
-    endpoints: tuple[str, ...] = ()
-    user: str = ""
-    password_file: str = ""
-    ca_file: str = ""
-    cert_file: str = ""
-    key_file: str = ""
+def etcd_at(*endpoints: str, **others: str) -> CoordinatorSettings:
+    settings = CoordinatorSettings(kind=CoordinatorKind.ETCD, endpoints=list(endpoints))
+    return msgspec.structs.replace(settings, **others)
 
 
 def test_settings_say_where_and_reach_says_how() -> None:
-    assert connect(Settings("embedded"))._endpoints == ["http://127.0.0.1:10920"]
-    assert connect(Settings("embedded"), reach="10.0.0.9")._endpoints == ["http://10.0.0.9:10920"]
-    etcd = Settings(endpoints=("http://10.0.0.1:2379", "10.0.0.2:2380"))
+    assert connect(CoordinatorSettings())._endpoints == ["http://127.0.0.1:10920"]
+    assert connect(CoordinatorSettings(), reach="10.0.0.9")._endpoints == ["http://10.0.0.9:10920"]
+    etcd = etcd_at("http://10.0.0.1:2379", "10.0.0.2:2380")
     assert connect(etcd)._endpoints == ["http://10.0.0.1:2379", "http://10.0.0.2:2380"]
     there = connect(etcd, reach="10.0.0.9")._endpoints
     assert there == ["http://10.0.0.9:2379", "http://10.0.0.9:2380"]
-    assert connect(Settings(endpoints=("https://a:1",)))._endpoints == ["https://a:1"]
+    assert connect(etcd_at("https://a:1"))._endpoints == ["https://a:1"]
 
 
 def test_files_of_the_settings_that_cannot_be_used_are_told(tmp_path: Path) -> None:
     absent = str(tmp_path / "absent")
     with pytest.raises(CoordinatorRefusedError, match=f"password_file '{absent}' cannot be read"):
-        connect(Settings(endpoints=("a:1",), user="u", password_file=absent))
+        connect(etcd_at("a:1", user="u", password_file=absent))
     with pytest.raises(CoordinatorRefusedError, match=f"ca_file '{absent}'.*cannot be used"):
-        connect(Settings(endpoints=("a:1",), ca_file=absent))
+        connect(etcd_at("a:1", ca_file=absent))
 
 
 async def test_an_endpoint_where_nobody_is_is_passed_over_and_asked_last_from_then_on() -> None:
@@ -384,8 +377,8 @@ async def test_etcd_is_spoken_to_over_tls_by_certificate(tmp_path: Path) -> None
         "--client-cert-auth",
     ]
     with running_etcd(tmp_path, scheme="https", arguments=arguments) as members:
-        settings = Settings(
-            endpoints=(members[0].endpoint,),
+        settings = etcd_at(
+            members[0].endpoint,
             ca_file=f"{ca}.crt",
             cert_file=f"{node}.crt",
             key_file=f"{node}.key",
@@ -412,7 +405,7 @@ async def test_etcd_is_spoken_to_over_tls_by_certificate(tmp_path: Path) -> None
             await wary.read("/")
         await wary.aclose()
         elsewhere = members[0].endpoint.replace("127.0.0.1", "localhost")
-        lost = connect(msgspec.structs.replace(settings, endpoints=(elsewhere,)))
+        lost = connect(msgspec.structs.replace(settings, endpoints=[elsewhere]))
         with pytest.raises(CoordinatorUnavailableError, match=r"'localhost'; name it in endpoints"):
             await lost.read("/")
         await lost.aclose()
@@ -421,8 +414,7 @@ async def test_etcd_is_spoken_to_over_tls_by_certificate(tmp_path: Path) -> None
 async def test_tls_where_there_is_none_is_told(tmp_path: Path) -> None:
     ca, _, _ = make_certificates(tmp_path)
     async with running_server() as (_, port):
-        endpoints = (f"https://127.0.0.1:{port}",)
-        client = connect(Settings(endpoints=endpoints, ca_file=f"{ca}.crt"))
+        client = connect(etcd_at(f"https://127.0.0.1:{port}", ca_file=f"{ca}.crt"))
         with pytest.raises(CoordinatorUnavailableError, match="its endpoints begin with http://"):
             await client.read("/")
         await client.aclose()

@@ -3,13 +3,15 @@
 from pathlib import Path
 
 from tandem.cluster.spec import NodeSpec
+from tandem.cluster_file.choices import GroupKind
+from tandem.cluster_file.coordinator_settings import CoordinatorSettings
 from tandem.drill.options import DrillOptions
 from tandem.drill.outcomes import NOT_SENT, SEND_OK, SLAVE_NOT_AVAILABLE, UNKNOWN, SendMode
 from tandem.drill.plan import Plan
-from tandem.drill.preflight import CoordinatorSettings, Group
+from tandem.drill.preflight import Group
 from tandem.drill.recording import Recording
 from tandem.drill.scenario import PLAYED, Expectation, ScenarioRun
-from tandem.drill.scenario_file import GroupKind, Scenario, find_scenario
+from tandem.drill.scenario_file import Scenario, find_scenario
 from tandem.drill.summary import Summary, summarise
 from tandem.drill.timeline import Timeline
 from tandem.drill.watched_group import Change
@@ -130,7 +132,7 @@ RUN = ScenarioRun(
 NODES = ("broker-a-0", "broker-a-1", "broker-a-2")
 
 
-def group(kind: GroupKind = "classic") -> Group:
+def group(kind: GroupKind = GroupKind.CLASSIC) -> Group:
     nodes = [
         NodeSpec(
             name=name,
@@ -141,7 +143,9 @@ def group(kind: GroupKind = "classic") -> Group:
             port=1,
             ha_port=2,
             name_server_port=3,
+            replication_port=4,
             directory=Path("data"),
+            commit_log_directories=(),
         )
         for number, name in enumerate(NODES)
     ]
@@ -150,7 +154,7 @@ def group(kind: GroupKind = "classic") -> Group:
 
 def plan(
     *scenarios: Scenario,
-    kind: GroupKind = "classic",
+    kind: GroupKind = GroupKind.CLASSIC,
     repeat: int = 1,
     duration_seconds: float = 9.0,
 ) -> Plan:

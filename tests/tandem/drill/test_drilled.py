@@ -7,6 +7,7 @@ import trio
 
 from tandem.cluster.local_cluster import LocalCluster
 from tandem.cluster.node_lifecycle import NodeState
+from tandem.cluster_file.choices import GroupKind
 from tandem.drill.drilled import DrilledNetwork, DrilledNodes
 from tandem.drill.fault_proxy import FaultProxy
 from tandem.drill.preflight import Group
@@ -126,15 +127,14 @@ async def test_a_killed_node_is_history_at_once(tmp_path: Path) -> None:
 
 async def test_strangers_are_let_go_even_if_nobody_listens(tmp_path: Path) -> None:
     spec = fake_spec(tmp_path, "a")
-    group = Group(name="broker-a", kind="fenced", nodes=spec.nodes, replication_ports={"a": 9})
+    group = Group(name="broker-a", kind=GroupKind.FENCED, nodes=spec.nodes)
     network = DrilledNetwork(FaultProxy([]), group)
     assert await network.disturb("a") == "16 strangers sent nonsense"
 
 
 def test_replication_is_cut_by_its_port_alone(tmp_path: Path) -> None:
     spec = fake_spec(tmp_path, "a", "b")
-    ports = {"a": 10_913, "b": 10_913}
-    group = Group(name="broker-a", kind="fenced", nodes=spec.nodes, replication_ports=ports)
+    group = Group(name="broker-a", kind=GroupKind.FENCED, nodes=spec.nodes)
     proxy = FaultProxy([])
     network = DrilledNetwork(proxy, group)
     network.cut("a", "b", replication_only=True)

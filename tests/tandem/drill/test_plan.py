@@ -1,3 +1,4 @@
+from tandem.cluster_file.choices import GroupKind
 from tests.tandem.drill import samples
 
 
@@ -21,5 +22,5 @@ def test_every_node_is_a_name_server() -> None:
 
 
 def test_only_a_fenced_group_elects() -> None:
-    assert samples.plan(kind="fenced").is_fenced
+    assert samples.plan(kind=GroupKind.FENCED).is_fenced
     assert not samples.plan().is_fenced

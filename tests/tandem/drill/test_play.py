@@ -4,6 +4,7 @@ import pytest
 import trio
 import trio.testing
 
+from tandem.cluster_file.choices import GroupKind
 from tandem.drill.play import play_scenarios
 from tandem.drill.recording import Recording
 from tandem.drill.scenario_file import Scenario, parse_scenario
@@ -18,9 +19,9 @@ def scenario(name: str, *sentences: str) -> Scenario:
 
 
 async def play(world: World, *scenarios: Scenario, repeat: int = 1) -> Recording:
-    recording = Recording(Clock(0.0, 0.0), samples.group(kind="fenced"))
+    recording = Recording(Clock(0.0, 0.0), samples.group(kind=GroupKind.FENCED))
     recording.timeline = world.timeline
-    plan = samples.plan(*scenarios, kind="fenced", repeat=repeat, duration_seconds=4.0)
+    plan = samples.plan(*scenarios, kind=GroupKind.FENCED, repeat=repeat, duration_seconds=4.0)
     await play_scenarios(world.stage, plan, recording)
     return recording
 

@@ -9,30 +9,25 @@ import pytest
 import yaml
 
 from tandem.cluster.spec import ClusterSpec, GroupSpec, NodeSpec, read_spec
+from tandem.cluster_file.choices import BrokerRole, CoordinatorKind, GroupKind
+from tandem.cluster_file.coordinator_settings import CoordinatorSettings
+from tandem.cluster_file.settings import GroupSettings, ReplicationSettings
+from tandem.cluster_file.store_settings import StoreSettings
 from tandem.drill.errors import BadOptionsError, MissingRequirementError
 from tandem.drill.fault_proxy import ProxiedPair
 from tandem.drill.outcomes import FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE
 from tandem.drill.preflight import (
     MARKER_NAME,
     REPORT_NAMES,
-    CoordinatorSettings,
     Group,
-    GroupSettings,
-    NodePorts,
-    Replicated,
-    Settings,
-    Stored,
     check_libraries,
     check_ports,
     choose_group,
     claimed,
     ports_of,
     proxied_pairs,
-    read_settings,
     write_config,
 )
-from tandem.drill.scenario_file import GroupKind
-from tandem.testing import write_cluster_file
 
 
 def node(
@@ -47,57 +42,57 @@ def node(
         port=port,
         ha_port=port + 1,
         name_server_port=port + 2,
+        replication_port=port + 3,
         directory=Path("data"),
+        commit_log_directories=(),
     )
 
 
-def spec(*nodes: NodeSpec, role: str = "SYNC_MASTER") -> ClusterSpec:
+def spec(
+    *nodes: NodeSpec,
+    group: GroupSettings = GroupSettings(),  # noqa: B008 - frozen
+    in_sync_replicas: int | None = None,
+) -> ClusterSpec:
     names = {node.group for node in nodes}
     return ClusterSpec(
         name="c",
         file=Path("cluster.yaml"),
         data_directory=Path("data"),
         fingerprint="",
-        groups={name: GroupSpec(role, "ASYNC_FLUSH") for name in sorted(names)},
+        groups={name: GroupSpec.of(group, StoreSettings()) for name in sorted(names)},
         nodes=list(nodes),
+        replication=ReplicationSettings(in_sync_replicas=in_sync_replicas),
     )
 
 
-def settings(in_sync_replicas: int | None = None) -> Settings:
-    return Settings(Replicated(3000, in_sync_replicas), Stored(1000))
+def group_of(*nodes: NodeSpec, kind: GroupKind = GroupKind.CLASSIC) -> Group:
+    return Group(name="broker-a", kind=kind, nodes=list(nodes))
 
 
-def group_of(*nodes: NodeSpec, kind: GroupKind = "classic") -> Group:
-    ports = {node.name: node.ha_port + 1 for node in nodes}
-    return Group(name="broker-a", kind=kind, nodes=list(nodes), replication_ports=ports)
-
-
-def fenced(min_isr: int = 2) -> Settings:
-    found = settings()
-    nodes = [NodePorts(f"broker-a-{number}", 10_913) for number in range(3)]
-    return msgspec.structs.replace(
-        found, groups={"broker-a": GroupSettings("fenced", min_isr)}, nodes=nodes
-    )
+def fenced(min_isr: int = 2) -> GroupSettings:
+    return GroupSettings(GroupKind.FENCED, min_isr=min_isr)
 
 
 def test_a_fenced_group_is_all_of_its_nodes() -> None:
-    group = choose_group(spec(node(0), node(1), node(2)), fenced())
+    group = choose_group(spec(node(0), node(1), node(2), group=fenced()))
 
     assert (group.kind, len(group.nodes)) == ("fenced", 3)
-    assert ports_of(group, group.nodes[1]) == (1, 2, 3, 10_913)
+    assert ports_of(group, group.nodes[1]) == (1, 2, 3, 4)
 
 
 def test_a_fenced_group_that_acknowledges_on_one_node_alone_is_refused() -> None:
     with pytest.raises(BadOptionsError, match="2 nodes and min_isr 1"):
-        choose_group(spec(node(0), node(1)), fenced(min_isr=1))
+        choose_group(spec(node(0), node(1), group=fenced(min_isr=1)))
 
 
 def test_the_port_of_the_coordinator_is_looked_at_too() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(MissingRequirementError, match=f"127.0.0.1:{port}"):
-            check_ports(group_of(kind="fenced"), CoordinatorSettings(port=port))
-    check_ports(group_of(kind="fenced"), CoordinatorSettings(kind="etcd", port=port))
+            check_ports(group_of(kind=GroupKind.FENCED), CoordinatorSettings(port=port))
+    check_ports(
+        group_of(kind=GroupKind.FENCED), CoordinatorSettings(kind=CoordinatorKind.ETCD, port=port)
+    )
 
 
 def test_each_pair_of_nodes_and_coordinator_gets_an_address_of_the_proxy() -> None:
@@ -120,7 +115,7 @@ def test_each_pair_of_nodes_and_coordinator_gets_an_address_of_the_proxy() -> No
         ("192.0.2.1", CoordinatorSettings(), "needs nodes at addresses of 127"),
         (
             "127.0.0.1",
-            CoordinatorSettings(kind="etcd", endpoints=["http://a:1", "http://b:1"]),
+            CoordinatorSettings(kind=CoordinatorKind.ETCD, endpoints=["http://a:1", "http://b:1"]),
             "needs a coordinator with one endpoint",
         ),
     ],
@@ -181,7 +176,7 @@ def test_pyspark_is_not_asked_for_without_spark(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_master_and_slaves_are_found() -> None:
-    group = choose_group(spec(node(0), node(1), node(2)), settings())
+    group = choose_group(spec(node(0), node(1), node(2)))
 
     assert (group.name, group.kind, group.nodes[0].name) == ("broker-a", "classic", "broker-a-0")
     assert [slave.name for slave in group.slaves] == ["broker-a-1", "broker-a-2"]
@@ -189,28 +184,25 @@ def test_master_and_slaves_are_found() -> None:
 
 
 def test_with_a_number_of_replicas_a_lone_master_answers_a_timeout() -> None:
-    group = choose_group(spec(node(0), node(1)), settings(2))
+    group = choose_group(spec(node(0), node(1), in_sync_replicas=2))
     assert group.status_without_slaves == FLUSH_SLAVE_TIMEOUT
 
 
 @pytest.mark.parametrize(
-    ("found", "replicas", "complaint"),
+    ("found", "complaint"),
     [
-        (spec(node(0)), None, "at least one slave in broker-a; it has 1 and 0"),
-        (spec(node(0), node(1), role="ASYNC_MASTER"), None, "is ASYNC_MASTER"),
-        (spec(node(0), node(1)), 1, "in_sync_replicas is 1"),
+        (spec(node(0)), "at least one slave in broker-a; it has 1 and 0"),
         (
-            spec(node(0), node(1), node(0, "b")),
-            None,
-            "plays on one group; this file has b, broker-a",
+            spec(node(0), node(1), group=GroupSettings(broker_role=BrokerRole.ASYNC_MASTER)),
+            "is ASYNC_MASTER",
         ),
+        (spec(node(0), node(1), in_sync_replicas=1), "in_sync_replicas is 1"),
+        (spec(node(0), node(1), node(0, "b")), "plays on one group; this file has b, broker-a"),
     ],
 )
-def test_a_cluster_without_a_promise_to_test_is_refused(
-    found: ClusterSpec, replicas: int | None, complaint: str
-) -> None:
+def test_a_cluster_without_a_promise_to_test_is_refused(found: ClusterSpec, complaint: str) -> None:
     with pytest.raises(BadOptionsError, match=complaint):
-        choose_group(found, settings(replicas))
+        choose_group(found)
 
 
 def test_busy_ports_are_named_all_at_once() -> None:
@@ -350,13 +342,3 @@ def test_a_file_without_a_data_directory_gets_one(tmp_path: Path, head: str) -> 
     assert yaml_of(write_config(config, tmp_path))["cluster"] == {
         "data_directory": str(tmp_path / "data")
     }
-
-
-@pytest.mark.slow  # asks a node
-def test_settings_are_what_the_node_makes_of_the_file(tmp_path: Path) -> None:
-    config = write_cluster_file(tmp_path, 1, {"replication": {"slave_timeout_ms": 1234}})
-
-    found = read_settings(config)
-
-    assert found.replication == Replicated(1234, None)
-    assert found.store == Stored(65_536)

@@ -1,3 +1,4 @@
+from tandem.cluster_file.choices import GroupKind
 from tandem.drill.recording import Recording
 from tandem.drill.workload import Clock
 from tandem.wire.group_state import GroupState, LeaderRecord
@@ -7,7 +8,7 @@ FIRST, SECOND, _ = samples.NODES
 
 
 def of_a_fenced_group() -> Recording:
-    return Recording(Clock(0.0, 0.0), samples.group("fenced"))
+    return Recording(Clock(0.0, 0.0), samples.group(GroupKind.FENCED))
 
 
 def test_the_audit_goes_by_the_last_master_and_what_it_had_confirmed() -> None:

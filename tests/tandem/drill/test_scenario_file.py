@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
+from tandem.cluster_file.choices import GroupKind
 from tandem.drill.errors import BadScenarioError
 from tandem.drill.scenario_file import (
-    GroupKind,
     catalogue,
     choose,
     find_scenario,
@@ -113,11 +113,11 @@ def test_a_file_of_ones_own_is_found_by_its_path(tmp_path: Path) -> None:
 
 
 def test_what_is_played_by_default_depends_on_the_kind_of_group() -> None:
-    def names(*wanted: str, kind: GroupKind = "fenced", short: bool = False) -> list[str]:
+    def names(*wanted: str, kind: GroupKind = GroupKind.FENCED, short: bool = False) -> list[str]:
         return [each.name for each in choose(wanted, kind, short=short)]
 
     assert names() == ["master-kill", "master-freeze"]
-    assert names(kind="classic") == ["slave-loss", "master-loss"]
+    assert names(kind=GroupKind.CLASSIC) == ["slave-loss", "master-loss"]
     assert names("partition", "master-kill") == ["partition", "master-kill"]
     assert "master-kill" in names(short=True)
     assert set(names("all")) == {each.name for each in catalogue() if each.group == "fenced"}

@@ -7,8 +7,8 @@ import pytest
 import yaml
 from msgspec import Meta, Struct
 
-from node.config.yaml_reader import MISSING, Reader, compose
-from node.errors import ConfigError
+from tandem.cluster_file.errors import ClusterConfigError
+from tandem.cluster_file.yaml_reader import MISSING, Reader, compose
 
 
 class Sample(Struct, frozen=True):
@@ -24,7 +24,7 @@ def read(text: str) -> tuple[Reader, Sample | None]:
 
 
 def complaints(reader: Reader) -> list[str]:
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ClusterConfigError) as caught:
         reader.problems.raise_if_any()
     return caught.value.problems
 
@@ -68,5 +68,5 @@ def test_an_unknown_key_with_no_near_name_lists_the_known_ones() -> None:
 def test_text_that_is_not_utf8_is_named(tmp_path: Path) -> None:
     file = tmp_path / "latin.yaml"
     file.write_bytes(b"name: \xe9\n")
-    with pytest.raises(ConfigError, match=r"latin\.yaml: is not UTF-8 text"):
+    with pytest.raises(ClusterConfigError, match=r"latin\.yaml:1: is not UTF-8 text"):
         compose(file)

@@ -5,12 +5,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from node.config.part_configs import store_config
-from node.config.store_settings import StoreSettings, check_store
-from node.config.yaml_reader import Reader
-from node.errors import ConfigError
-from store import StoreConfig
-from tests.node.world import cluster_config
+from tandem.cluster_file.errors import ClusterConfigError
+from tandem.cluster_file.store_settings import StoreSettings, check_store
+from tandem.cluster_file.yaml_reader import Reader
 
 
 def read(text: str) -> tuple[StoreSettings, list[str]]:
@@ -22,7 +19,7 @@ def read(text: str) -> tuple[StoreSettings, list[str]]:
     check_store(reader, settings)
     try:
         reader.problems.raise_if_any()
-    except ConfigError as error:
+    except ClusterConfigError as error:
         return settings, error.problems
     return settings, []
 
@@ -132,18 +129,6 @@ def test_hours_are_written_as_in_rocketmq(text: str, hours: tuple[int, ...]) -> 
     settings, problems = read(f"  delete_when: {text}\n")
     assert problems == []
     assert settings.delete_hours == hours
-
-
-def test_every_setting_but_the_time_out_reaches_the_store(tmp_path: Path) -> None:
-    """Names are the same on both sides; `sync_flush_timeout_ms` belongs to the put that waits."""
-    names = set(StoreSettings.__struct_fields__) - {"sync_flush_timeout_ms"}
-    assert names <= set(StoreConfig.__struct_fields__)
-    config = cluster_config(tmp_path).node("a0")
-    store = store_config(config)
-    for name in names - {"flush_disk_type", "delete_when"}:
-        assert getattr(store, name) == getattr(config.cluster.store, name), name
-    assert store.delete_when == (4,)
-    assert store.commit_log_directories == (str(tmp_path / "data/a0/commitlog"),)
 
 
 def test_a_local_disk_that_is_nearly_full_of_other_things_refuses_nothing() -> None:

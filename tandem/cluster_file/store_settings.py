@@ -6,24 +6,18 @@ cluster.yaml says why.
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Final
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 
-from node.config.yaml_reader import milliseconds, size_bytes, whole_number
-from store.log.commit_log import END_FILE_MIN_BLANK_LENGTH
-from store.log.message_encoder import RECORD_OVERHEAD_BYTES_MAX
-from store.services.clean_policy import (
-    DISK_MAX_USED_SPACE_RATIOS,
-    DISK_SPACE_CLEAN_FORCIBLY_RATIOS,
-    DISK_SPACE_WARNING_LEVEL_RATIOS,
-)
+from tandem.cluster_file.choices import FlushDiskType
+from tandem.cluster_file.ranges import milliseconds, size_bytes, text_like, whole_number
 from tandem.wire.delay_level import MESSAGE_DELAY_LEVEL, DelayLevels
+from tandem.wire.message import END_FILE_MIN_BLANK_LENGTH, RECORD_OVERHEAD_BYTES_MAX
 from tandem.wire.store_layout import CQ_STORE_UNIT_SIZE, INDEX_UNIT_BYTES, index_file_bytes
 
 if TYPE_CHECKING:
-    from node.config.yaml_reader import Reader
+    from tandem.cluster_file.yaml_reader import Reader
 
 PAGE_BYTES: Final = 4096
 
@@ -33,22 +27,20 @@ MAPPED_FILE_BYTES_MAX: Final = (1 << 31) - 1
 DELAY_LEVEL_MS_MAX: Final = 366 * 86_400_000
 """Ours: a longer delay is a slip of the pen."""
 
+DISK_MAX_USED_SPACE_RATIOS: Final = (10, 95)
+DISK_SPACE_CLEAN_FORCIBLY_RATIOS: Final = (30, 100)
+DISK_SPACE_WARNING_LEVEL_RATIOS: Final = (35, 100)
+"""What the watermarks may be, both included."""
+
 _PERCENT: Final = "percent"
 
 _HOURS: Final = r"^([01]?[0-9]|2[0-3])(;([01]?[0-9]|2[0-3]))*$"
 
 Hours = (
     Annotated[int, whole_number(0, 23, "an hour")]
-    | Annotated[str, Meta(pattern=_HOURS, extra={"form": "hours such as '04;16'"})]
+    | Annotated[str, text_like(_HOURS, "hours such as '04;16'")]
 )
 """YAML takes 04 for a number; several hours are text, in RocketMQ's spelling."""
-
-
-class FlushDiskType(StrEnum):
-    """When a put is answered, as far as the master's own disk is concerned."""
-
-    ASYNC_FLUSH = "ASYNC_FLUSH"
-    SYNC_FLUSH = "SYNC_FLUSH"
 
 
 class StoreSettings(Struct, frozen=True):

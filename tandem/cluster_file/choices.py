@@ -1,0 +1,46 @@
+"""Settings that are one of a few words. Store and replication take them as they are."""
+
+from enum import StrEnum
+
+
+class GroupKind(StrEnum):
+    """What happens to a group that loses its master."""
+
+    CLASSIC = "classic"
+    """RocketMQ's master and slaves: the master is written in the file, nobody replaces it."""
+    FENCED = "fenced"
+    """The nodes elect a master; a lost one is replaced within seconds."""
+
+
+class BrokerRole(StrEnum):
+    """Whether a group's master waits for a slave before it answers a put with WAIT."""
+
+    SYNC_MASTER = "SYNC_MASTER"
+    ASYNC_MASTER = "ASYNC_MASTER"
+
+
+class FlushDiskType(StrEnum):
+    """When a put is answered, as far as the master's own disk is concerned: after the sync or not.
+
+    Source: org.apache.rocketmq.store.config.FlushDiskType.
+    """
+
+    ASYNC_FLUSH = "ASYNC_FLUSH"
+    SYNC_FLUSH = "SYNC_FLUSH"
+
+
+class AckLevel(StrEnum):
+    """What a replica must have done with a message before its acknowledgement counts."""
+
+    WRITTEN = "written"
+    """In its page cache: survives the process, not the machine."""
+    FLUSHED = "flushed"
+    """On its disk."""
+
+
+class CoordinatorKind(StrEnum):
+    """What keeps the records that decide who is master."""
+
+    EMBEDDED = "embedded"
+    """The supervisor of a local cluster."""
+    ETCD = "etcd"

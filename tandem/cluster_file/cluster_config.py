@@ -1,0 +1,147 @@
+"""A whole cluster file, checked, and the view that one of its nodes has of it."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from tandem.cluster_file.choices import BrokerRole, GroupKind
+from tandem.cluster_file.coordinator_settings import CoordinatorSettings
+from tandem.cluster_file.errors import ClusterConfigError
+from tandem.cluster_file.settings import (
+    BrokerSettings,
+    ClusterSettings,
+    GroupSettings,
+    NodeSettings,
+    ReplicationSettings,
+)
+from tandem.cluster_file.store_settings import StoreSettings
+
+MULTI_PATH_SPLITTER: Final = ","
+"""Between the directories of one node's commit log. Source: MixAll.MULTI_PATH_SPLITTER."""
+
+
+class ClusterConfig(Struct, frozen=True):
+    """A whole `cluster.yaml`, checked."""
+
+    file: Path
+    cluster: ClusterSettings
+    store: StoreSettings
+    replication: ReplicationSettings
+    broker: BrokerSettings
+    groups: dict[str, GroupSettings]
+    nodes: tuple[NodeSettings, ...]
+    coordinator: CoordinatorSettings = CoordinatorSettings()
+    """With absolute paths."""
+    secret: str = ""
+    """Content of `secret_file`; peers of a fenced group prove that they know it."""
+
+    @property
+    def data_directory(self) -> Path:
+        """Where the nodes keep their directories; a relative one counts from the file."""
+        return self.file.parent / self.cluster.data_directory
+
+    @property
+    def fingerprint(self) -> str:
+        """Twelve hex digits over everything that must be the same on all machines."""
+        nodes = [
+            msgspec.structs.replace(node, directory=None, store_path_commit_log=None, reach={})
+            for node in self.nodes
+        ]
+        agreed = (
+            self.cluster.name,
+            self.store,
+            self.replication,
+            self.broker,
+            self.groups,
+            nodes,
+            self.coordinator.kind,
+            self.coordinator.lease_ttl_ms,
+        )
+        return hashlib.sha256(msgspec.json.encode(agreed, order="sorted")).hexdigest()[:12]
+
+    def node_directory(self, node: NodeSettings) -> Path:
+        """Store root of a node; a relative `directory` counts from the file."""
+        if node.directory is None:
+            return self.data_directory / node.name
+        return self.file.parent / node.directory
+
+    def commit_log_directories(self, node: NodeSettings) -> tuple[Path, ...]:
+        """Where a node keeps its commit log; a relative path counts from the file."""
+        if node.store_path_commit_log is None:
+            return (self.node_directory(node) / "commitlog",)
+        pieces = node.store_path_commit_log.split(MULTI_PATH_SPLITTER)
+        return tuple(self.file.parent / piece.strip() for piece in pieces)
+
+    def group_nodes(self, group: str) -> list[NodeSettings]:
+        """All nodes of a group, master first, then by broker id."""
+        members = [node for node in self.nodes if node.group == group]
+        return sorted(members, key=lambda node: node.broker_id)
+
+    def node(self, name: str) -> NodeConfig:
+        """The view of one node.
+
+        Raises:
+            ClusterConfigError: There is no such node.
+        """
+        for node in self.nodes:
+            if node.name == name:
+                return NodeConfig(cluster=self, node=node)
+        known = ", ".join(node.name for node in self.nodes)
+        raise ClusterConfigError(f"{self.file}: no node is named {name!r}; the file has {known}")
+
+
+class NodeConfig(Struct, frozen=True):
+    """What one node needs to know: the cluster, and who it is in it."""
+
+    cluster: ClusterConfig
+    node: NodeSettings
+
+    @property
+    def directory(self) -> Path:
+        """Root of this node's store."""
+        return self.cluster.node_directory(self.node)
+
+    @property
+    def commit_log_directories(self) -> tuple[Path, ...]:
+        """Where this node keeps its commit log."""
+        return self.cluster.commit_log_directories(self.node)
+
+    @property
+    def group(self) -> GroupSettings:
+        """Settings of this node's group."""
+        return self.cluster.groups[self.node.group]
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether the nodes of this group elect their master."""
+        return self.group.kind is GroupKind.FENCED
+
+    @property
+    def peers(self) -> list[NodeSettings]:
+        """The other nodes of the group, by broker id."""
+        members = self.cluster.group_nodes(self.node.group)
+        return [member for member in members if member.name != self.node.name]
+
+    def address_of(self, other: NodeSettings) -> str:
+        """The IP address under which this node dials another one."""
+        return self.node.reach.get(other.name, other.address)
+
+    @property
+    def master(self) -> NodeSettings:
+        """The master of this node's classic group (may be the node itself)."""
+        return self.cluster.group_nodes(self.node.group)[0]
+
+    @property
+    def slaves(self) -> list[NodeSettings]:
+        """The slaves of this node's group, by broker id."""
+        return self.cluster.group_nodes(self.node.group)[1:]
+
+    @property
+    def broker_role(self) -> BrokerRole:
+        """How the group's master answers puts with WAIT."""
+        return self.cluster.groups[self.node.group].broker_role

@@ -1,0 +1,105 @@
+"""Names, addresses, ports and directories of nodes that must not meet."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING, Final
+
+from tandem.cluster_file.choices import GroupKind
+from tandem.cluster_file.cluster_config import MULTI_PATH_SPLITTER
+from tandem.cluster_file.coordinator_settings import COORDINATOR
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tandem.cluster_file.cluster_config import ClusterConfig
+    from tandem.cluster_file.settings import NodeSettings
+    from tandem.cluster_file.yaml_reader import Reader
+
+RESERVED_NAMES: Final = (COORDINATOR, "logs")
+"""Directories that a supervisor has beside those of the nodes; `reach` names the first, too."""
+
+
+def check_nodes(reader: Reader, config: ClusterConfig) -> None:
+    """Names, addresses, ports and directories that must not meet."""
+    names: set[str] = set()
+    directories: dict[Path, str] = {}
+    sockets: dict[tuple[str, int], str] = {}
+    for path, node in zip(reader.node_paths, config.nodes, strict=True):
+        if node.name in RESERVED_NAMES:
+            reader.complain(
+                f"{path}.name",
+                f"{node.name!r} is the name of something else in the data directory, and no node's;"
+                " give another",
+            )
+        if node.name in names:
+            reader.complain(f"{path}.name", f"two nodes are named {node.name!r}; rename one")
+        elif (owner := directories.get(config.node_directory(node))) is not None:
+            key = f"{path}.directory" if node.directory else path
+            reader.complain(key, f"shares its directory with {owner}; give each its own")
+        names.add(node.name)
+        directories.setdefault(config.node_directory(node), node.name)
+        _check_commit_log_directories(reader, config, node, path, directories)
+        _check_address(reader, f"{path}.address", node.address)
+        for key in _ports(config, node):
+            place = (node.address, getattr(node, key))
+            if (owner := sockets.get(place)) is not None:
+                reader.complain(
+                    f"{path}.{key}" if f"{path}.{key}" in reader.places else path,
+                    f"{key} {place[1]} at {place[0]} is already {owner}; give another",
+                )
+            sockets.setdefault(place, f"the {key} of {node.name}")
+
+
+def _ports(config: ClusterConfig, node: NodeSettings) -> tuple[str, ...]:
+    group = config.groups.get(node.group)
+    if group is not None and group.kind is GroupKind.FENCED:
+        return ("port", "ha_port", "name_server_port", "replication_port")
+    return ("port", "ha_port", "name_server_port")
+
+
+def _check_commit_log_directories(
+    reader: Reader,
+    config: ClusterConfig,
+    node: NodeSettings,
+    path: str,
+    directories: dict[Path, str],
+) -> None:
+    """Each directory belongs to one log: two logs would take each other's files for their own."""
+    if node.store_path_commit_log is None:
+        return
+    key = f"{path}.store_path_commit_log"
+    if not all(piece.strip() for piece in node.store_path_commit_log.split(MULTI_PATH_SPLITTER)):
+        reader.complain(key, "one of the paths is empty; give one, or several with ',' between")
+        return
+    for directory in config.commit_log_directories(node):
+        if (owner := directories.get(directory)) is not None:
+            reader.complain(key, f"{directory} is a directory of {owner} already; give another")
+        directories.setdefault(directory, node.name)
+
+
+def _check_address(reader: Reader, key: str, address: str) -> None:
+    remedy = "give an IPv4 address of the machine, such as 127.0.0.1"
+    try:
+        parsed = ipaddress.ip_address(address)
+    except ValueError:
+        reader.complain(key, f"{address!r} is not an IP address; {remedy}")
+        return
+    if parsed.version != 4:
+        reader.complain(
+            key, f"{address} is IPv6, which clients of RocketMQ 4 cannot read; {remedy}"
+        )
+    elif parsed.is_unspecified or parsed.is_multicast:
+        reader.complain(key, f"{address} is not the address of one machine; {remedy}")
+
+
+def check_reach(reader: Reader, config: ClusterConfig) -> None:
+    """Complain about `reach` entries that name nobody. Every entry of `nodes:` must be read."""
+    names = {COORDINATOR, *(node.name for node in config.nodes)}
+    for path, node in zip(reader.node_paths, config.nodes, strict=True):
+        for target in node.reach:
+            if target == node.name or target not in names:
+                reader.complain(
+                    f"{path}.reach",
+                    f"{target!r} is neither another node nor '{COORDINATOR}'",
+                )

@@ -1,0 +1,97 @@
+"""The sections of a cluster file but `store:` and `coordinator:`, one record each.
+
+The records *are* the list of settings: name, default, range and unit stand together. Names are
+RocketMQ's in Python's spelling, with the unit. What values mean to each other is in the modules of
+checks.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from msgspec import Struct
+
+from tandem.cluster_file.choices import AckLevel, BrokerRole, GroupKind
+from tandem.cluster_file.ranges import Name, Port, milliseconds, size_bytes, whole_number
+from tandem.wire.route import MASTER_ID
+
+HA_CLIENT_BUFFER_BYTES: Final = 4 * 1024 * 1024
+"""Read buffer of a Java slave: a bigger frame hangs it. Source: DefaultHAClient."""
+
+HA_TRANSFER_BATCH_SIZE_BYTES_MAX: Final = HA_CLIENT_BUFFER_BYTES - 12
+
+
+class ClusterSettings(Struct, frozen=True):
+    """`cluster:` of the file."""
+
+    name: Name = "DefaultCluster"
+    data_directory: str = "data"
+    secret_file: str | None = None
+
+
+class ReplicationSettings(Struct, frozen=True):
+    """`replication:` of the file."""
+
+    slave_timeout_ms: Annotated[int, milliseconds(1)] = 3_000
+    ha_max_gap_not_in_sync_bytes: Annotated[int, size_bytes(1, 1 << 40)] = 268_435_456
+    in_sync_replicas: Annotated[int, whole_number(1, 64, "replicas")] | None = None
+    ha_transfer_batch_size_bytes: Annotated[
+        int, size_bytes(1, HA_TRANSFER_BATCH_SIZE_BYTES_MAX)
+    ] = 262_144
+    ha_send_heartbeat_interval_ms: Annotated[int, milliseconds(1)] = 5_000
+    ha_housekeeping_interval_ms: Annotated[int, milliseconds(1)] = 20_000
+    ha_reconnect_interval_ms: Annotated[int, milliseconds(1)] = 5_000
+    sync_from_last_file: bool = False
+    check_crc_on_append: bool = True
+
+
+class BrokerSettings(Struct, frozen=True):
+    """`broker:` of the file."""
+
+    auto_create_topic_enable: bool = True
+    default_topic_queue_nums: Annotated[int, whole_number(1, 1024, "queues")] = 8
+    register_broker_interval_ms: Annotated[int, milliseconds(10)] = 5_000
+    broker_expired_timeout_ms: Annotated[int, milliseconds(10)] = 20_000
+    slave_synchronize_interval_ms: Annotated[int, milliseconds(10)] = 3_000
+    connections_max: Annotated[int, whole_number(1, 65_536, "connections")] = 1_024
+    stop_grace_ms: Annotated[int, milliseconds(0)] = 3_000
+
+
+class GroupSettings(Struct, frozen=True):
+    """One entry of `groups:`; its key is the broker name that clients see."""
+
+    kind: GroupKind = GroupKind.CLASSIC
+    broker_role: BrokerRole = BrokerRole.SYNC_MASTER
+    min_isr: Annotated[int, whole_number(1, 64, "replicas, the master included")] = 2
+    ack_level: AckLevel = AckLevel.WRITTEN
+    learners: list[str] = []
+
+
+class NodeSettings(Struct, frozen=True):
+    """One entry of `nodes:`.
+
+    `address` is more than a place: the replication wire carries no identity, so a slave dials from
+    its own address and the master knows it by that.
+    """
+
+    name: Name
+    group: Name
+    broker_id: Annotated[int, whole_number(0, 1_000_000, "a broker id")]
+    address: str
+    port: Port = 10_911
+    ha_port: Port = 10_912
+    name_server_port: Port = 9_876
+    replication_port: Port = 10_913
+    directory: str | None = None
+    store_path_commit_log: str | None = None
+    reach: dict[str, str] = {}
+
+    @property
+    def is_master(self) -> bool:
+        """Whether the file names this node as the master of its group."""
+        return self.broker_id == MASTER_ID
+
+    @property
+    def broker_address(self) -> str:
+        """`host:port` under which clients find this node."""
+        return f"{self.address}:{self.port}"
