@@ -187,9 +187,7 @@ _EXPECTED: Final = (NodeError, StoreError, NetworkError, CoordinatorRefusedError
 
 def _expected_error(group: ExceptionGroup[Exception]) -> Exception | None:
     """The error to report, if all in the group are of the kinds that are not bugs."""
-    expected, unexpected = group.split(
-        (NodeError, StoreError, NetworkError, CoordinatorRefusedError)
-    )
+    expected, unexpected = group.split(_EXPECTED)
     if unexpected is not None:
         return None
     error: Exception | None = expected

@@ -16,10 +16,10 @@ class NodeError(Exception):
 
 
 class ConfigError(NodeError):
-    """The cluster file is wrong. Carries every problem that was found, in file order.
+    """The node cannot be started as its cluster file says.
 
     Attributes:
-        problems: One `file:line: key: what is wrong; remedy` text per problem.
+        problems: What is wrong, and the remedy, one text per problem.
     """
 
     exit_status: ClassVar[int] = 2

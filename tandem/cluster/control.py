@@ -1,6 +1,6 @@
 """How other processes talk to a cluster's supervisor.
 
-One request and one reply per connection, each a line of JSON, over a Unix socket. The socket lies
+One request and one reply per connection, each a line of JSON, over a Unix socket. The socket is
 in a directory of the user's own under the temporary directory, because the path of a Unix socket
 may not be longer than 107 bytes while a cluster file may lie anywhere; its name is a digest of the
 cluster file's path.

@@ -83,7 +83,7 @@ class Coordination:
             client = connect(self._spec.coordinator)
         except CoordinatorRefusedError as error:
             raise ClusterConfigError(str(error)) from error
-        # Before the first await: who comes meanwhile finds it open.
+        # Before the first await: a call that comes meanwhile finds it open.
         self._client = client
         if self._is_embedded:
             try:

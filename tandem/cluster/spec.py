@@ -1,7 +1,7 @@
-"""What those who start and ask the nodes need to know of a cluster file, and how a node is started.
+"""A checked cluster file as programs beside the nodes need it, and how a node is started.
 
-The file is read by `tandem.cluster_file`, as the nodes themselves do; here are absolute paths, and
-the role of each node.
+`tandem.cluster_file` reads the file, here as in the nodes themselves; this adds absolute paths and
+the role of each node. `python -m node check` prints a `ClusterSpec` as JSON.
 """
 
 import os
@@ -26,7 +26,7 @@ from tandem.cluster_file.settings import (
 from tandem.cluster_file.store_settings import StoreSettings
 
 _CODE_ROOT: Final = Path(__file__).resolve().parents[2]
-"""Where `tandem` was imported from; `node` lies beside it."""
+"""Where `tandem` was imported from; `node` is beside it."""
 
 Role = Literal["MASTER", "SLAVE", "NODE"]
 """NODE: of a fenced group, which elects its master."""

@@ -29,8 +29,8 @@ ANSWER_SECONDS_MAX: Final = 1.0
 """How long answers may take to leave once everything has stopped."""
 
 MASTERS_SECONDS_MAX: Final = 3.0
-"""How long to wait for the first election before people are told that the cluster is up. It takes
-half a second once all nodes are there; if it does not come, `tandem ha status` says why."""
+"""How long the report that the cluster is up waits for the first election. An election takes half
+a second once all nodes are there; if there is none, `tandem ha status` says why."""
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -43,7 +43,7 @@ async def supervise(
     lifeline_fd: int | None = None,
     command: Callable[[Path, str], list[str]] = node_command,
 ) -> None:
-    """Start the cluster, call `ready` once all nodes serve, and keep it up until told to stop.
+    """Start the cluster, call `ready` once all nodes serve, and keep it up until it is stopped.
 
     If a fenced group has no master yet, `ready` comes a little later, so that it can tell who is.
 

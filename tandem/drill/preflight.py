@@ -52,7 +52,7 @@ _FILE_KEYS: Final = (
     ("cluster", "secret_file"),
     *(("coordinator", key) for key in COORDINATOR_PATHS),
 )
-"""Paths of a cluster file that count from where it lies."""
+"""Paths of a cluster file that count from its own directory."""
 
 LIBRARIES: Final = ("jinja2", "matplotlib", "pyarrow")
 

@@ -191,7 +191,7 @@ async def test_a_classic_cluster_has_its_masters(tmp_path: Path) -> None:
         assert cluster.coordinator_trouble == ""
 
 
-async def test_why_it_is_not_known_who_is_master_is_told(tmp_path: Path, port: int) -> None:
+async def test_why_it_is_not_known_who_is_master_is_reported(tmp_path: Path, port: int) -> None:
     async with running(tmp_path, port, "a") as (cluster, client):
         await cluster.stop_coordinator()
         with trio.fail_after(5):
@@ -236,7 +236,7 @@ async def test_the_coordinator_can_be_stopped_and_frozen_under_the_nodes(
             await client.read(KEYS.prefix)
         with pytest.raises(ClusterError, match="does not run"):
             cluster.pause_coordinator()
-        # Nobody can be told; the node is gone all the same.
+        # The coordinator cannot be reached; the node is gone all the same.
         await cluster.kill("a")
         await cluster.start_coordinator()
         with pytest.raises(CoordinatorStartError, match="runs already"):

@@ -129,7 +129,7 @@ async def test_a_node_killed_while_it_starts_did_not_start(tmp_path: Path) -> No
             await cluster.start("a")
 
 
-async def test_an_exit_that_nobody_asked_for_is_failed_and_told(tmp_path: Path) -> None:
+async def test_an_exit_that_nobody_asked_for_is_failed_and_reported(tmp_path: Path) -> None:
     told: list[NodeStatus] = []
     spec = fake_spec(tmp_path, "a")
     async with LocalCluster(spec, command=fake_command(), observer=told.append) as cluster:

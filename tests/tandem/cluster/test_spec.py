@@ -79,12 +79,12 @@ def test_complaints_come_with_file_line_key_and_remedy(tmp_path: Path) -> None:
     assert "Traceback" not in complaint
 
 
-def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ClusterConfigError, match=r"absent\.yaml"):
         read_spec(tmp_path / "absent.yaml")
 
 
-def test_an_unknown_node_is_told_with_the_known_ones(tmp_path: Path) -> None:
+def test_an_unknown_node_is_reported_with_the_known_ones(tmp_path: Path) -> None:
     spec = read_spec(write_cluster_file(tmp_path, 1, {}))
     with pytest.raises(UnknownNodeError, match="'z'; the cluster has broker-a-0, broker-a-1"):
         spec.node("z")
@@ -104,7 +104,7 @@ def test_the_example_is_a_valid_cluster_file() -> None:
     assert len(read_spec(ROOT / "cluster.yaml").nodes) == 3
 
 
-def test_a_node_is_told_its_file_and_its_name() -> None:
+def test_a_node_is_given_its_file_and_its_name() -> None:
     command = node_command(Path("/etc/cluster.yaml"), "broker-a-0")
     assert command[1:] == [
         *["-P", "-m", "node", "--config", "/etc/cluster.yaml"],

@@ -99,7 +99,7 @@ WHOLE_FILES: dict[str, tuple[bytes | str, str]] = {
 @pytest.mark.parametrize(
     ("content", "expected"), WHOLE_FILES.values(), ids=list(WHOLE_FILES.keys())
 )
-def test_a_file_that_is_none_is_named_with_a_remedy(
+def test_what_is_no_cluster_file_is_named_with_a_remedy(
     tmp_path: Path, content: bytes | str, expected: str
 ) -> None:
     found = problems_of(tmp_path, content)
@@ -138,7 +138,7 @@ VALUES = {
         "broker: {stop_grace_ms: !!int ''}",
         "cluster.yaml:1: broker.stop_grace_ms:",
     ),
-    "a flag that is none": (
+    "a flag that is neither": (
         "store: {timer_wheel_enable: !!bool perhaps}",
         "cluster.yaml:1: store.timer_wheel_enable: 'perhaps' is not valid; give true or false",
     ),
@@ -146,7 +146,7 @@ VALUES = {
         "cluster: {data_directory: 2001-02-31}",
         "cluster.yaml:1: cluster.data_directory: '2001-02-31' is not valid; give text, in quotes",
     ),
-    "a time that is none": (
+    "a time that no clock shows": (
         "cluster: {data_directory: !!timestamp x}",
         "cluster.yaml:1: cluster.data_directory: 'x' is not valid; give text",
     ),
@@ -173,7 +173,7 @@ VALUES = {
         "cluster:\n  name: |\n    a\n",
         "cluster.yaml:2: cluster.name: has a line end or a character that is not text (U+000A)",
     ),
-    "base 64 that is none": (
+    "not base 64": (
         "cluster: {data_directory: !!binary x}",
         "cluster.yaml:1: cluster.data_directory: 'x' is not valid; give text",
     ),
@@ -209,7 +209,7 @@ VALUES = {
 
 
 @pytest.mark.parametrize(("text", "expected"), VALUES.values(), ids=list(VALUES.keys()))
-def test_a_value_that_is_none_is_named_with_a_remedy(
+def test_a_value_of_the_wrong_kind_is_named_with_a_remedy(
     tmp_path: Path, text: str, expected: str
 ) -> None:
     (found,) = problems_of(tmp_path, f"{text}\n{MINIMAL}")
@@ -265,23 +265,9 @@ def test_a_directory_is_no_cluster_file(tmp_path: Path) -> None:
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.dates()
 KEYS = st.sampled_from(
     [
-        "cluster",
-        "store",
-        "broker",
-        "groups",
-        "nodes",
-        "coordinator",
-        "name",
-        "group",
-        "address",
-        "port",
-        "reach",
-        "learners",
-        "endpoints",
-        "kind",
-        "delete_when",
-        "broker_id",
-        "broker-a",
+        *("cluster", "store", "broker", "groups", "nodes", "coordinator", "name", "group"),
+        *("address", "port", "reach", "learners", "endpoints", "kind", "delete_when"),
+        *("broker_id", "broker-a"),
     ]
 )
 TREES = st.recursive(

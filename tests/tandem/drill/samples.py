@@ -185,7 +185,8 @@ def recording(
 ) -> Recording:
     """What was seen; with a history, of a fenced group."""
     found = Recording(
-        Clock(0.0, 1_767_225_600_000.0), group("classic" if history is None else "fenced")
+        Clock(0.0, 1_767_225_600_000.0),
+        group(GroupKind.CLASSIC if history is None else GroupKind.FENCED),
     )
     found.timeline = timeline()
     found.expectations = [expectation()] if expectations is None else expectations

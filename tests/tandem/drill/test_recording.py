@@ -36,7 +36,7 @@ def test_after_a_play_that_ended_early_only_what_all_have_confirmed_is_compared(
 
 
 def test_the_audit_of_a_classic_group_goes_by_its_master_and_compares_everything() -> None:
-    recording = Recording(Clock(0.0, 0.0), samples.group("classic"))
+    recording = Recording(Clock(0.0, 0.0), samples.group(GroupKind.CLASSIC))
 
     recording.note_end()
 
@@ -44,6 +44,6 @@ def test_the_audit_of_a_classic_group_goes_by_its_master_and_compares_everything
 
 
 def test_nodes_are_known_by_address_in_a_classic_group_and_by_name_in_a_fenced_one() -> None:
-    classic = Recording(Clock(0.0, 0.0), samples.group("classic"))
+    classic = Recording(Clock(0.0, 0.0), samples.group(GroupKind.CLASSIC))
     assert list(classic.replication.states) == [*samples.NODES[1:]]
     assert list(of_a_fenced_group().replication.states) == [*samples.NODES]
