@@ -5,7 +5,10 @@ be the same for every node (their fingerprint is logged at start); `nodes` says 
 
 All problems are reported at once, each as
 
-    cluster.yaml:12: replication.slave_timeout_ms: 0 is too small; give at least 1 (milliseconds)
+    cluster.yaml:12: replication.slave_timeout_ms: '0' is not valid; give a whole number from 1 to
+    86400000 (milliseconds)
+
+in one line.
 
 Reading one value is `yaml_reader`; what values mean to each other is in `store_settings`,
 `coordinator_settings`, `group_checks` and `node_checks`.

@@ -1,6 +1,5 @@
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -34,8 +33,3 @@ def test_reading_a_cluster_file_loads_no_server_and_no_client(code: str) -> None
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "set()"
-
-
-def test_the_root_is_where_the_example_is() -> None:
-    assert (ROOT / "cluster.yaml").exists()
-    assert Path(tandem.cluster.__file__).is_relative_to(ROOT)
