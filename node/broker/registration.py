@@ -21,6 +21,7 @@ import trio
 
 from node.errors import RequestError
 from node.remoting.peer_link import PeerLink
+from store.machine.tell_once import TellOnce
 from tandem.cluster_file.choices import GroupKind
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -65,6 +66,7 @@ class Registration:
             enable_acting_master=False,
         )
         self._epoch = 0
+        self._told: TellOnce[str] = TellOnce()
         self._scope = trio.CancelScope()
         self._links = [
             PeerLink(
@@ -127,7 +129,10 @@ class Registration:
         try:
             self._routes.register(self._header, self._configs(), connection=None, now=now)
         except RequestError as error:
-            _log.warning("this node is not in its own routes: %s", error.remark)
+            if self._told.is_news(error.remark):
+                _log.warning("this node is not in its own routes: %s", error.remark)
+        else:
+            self._told.over()
 
     def _configs(self) -> TopicConfigSerializeWrapper:
         configs = self._topics.configs

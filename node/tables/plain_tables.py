@@ -16,6 +16,7 @@ from node.tables.consumer_offset_table import ConsumerOffsetTable
 from node.tables.topic_config_table import TopicConfigTable
 from store.machine.errors import StoreError, TableFileError
 from store.machine.table_file import TableFile
+from store.machine.tell_once import TellOnce
 from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class PlainTables:
             TableFile(disk, f"{directory}/config/consumerOffset.json"), wall_clock_ms
         )
         self.synchronize: SlaveSynchronize | None = None
+        self._told: TellOnce[str] = TellOnce()
 
     def check_change(self) -> None:
         """Source: AdminBrokerProcessor.updateAndCreateTopic."""
@@ -109,7 +111,10 @@ class PlainTables:
         try:
             self.offsets.save()
         except StoreError as error:
-            _log.warning("consumer offsets could not be saved: %s", error)
+            if self._told.is_news(str(error)):
+                _log.warning("consumer offsets could not be saved: %s", error)
+        else:
+            self._told.over()
 
     def close(self, reason: str) -> None:
         """Nobody waits."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from node.errors import RequestError
 from store.machine.errors import StoreError
 from store.machine.table_file import next_version
+from store.machine.tell_once import TellOnce
 from tandem.wire.delay_level import SCHEDULE_TOPIC
 from tandem.wire.request_headers import TopicConfig, TopicConfigSerializeWrapper
 from tandem.wire.response_code import ResponseCode
@@ -103,6 +104,7 @@ class TopicConfigTable:
         """
         self.on_change: Callable[[], None] | None = None
         self._is_copy = is_copy
+        self._told: TellOnce[str] = TellOnce()
         self._file = file
         self._wall_clock_ms = wall_clock_ms
         saved = file.load(TopicConfigSerializeWrapper) or TopicConfigSerializeWrapper()
@@ -204,7 +206,8 @@ class TopicConfigTable:
                 raise RequestError(
                     ResponseCode.SYSTEM_ERROR, f"the topic table cannot be saved: {error}"
                 ) from error
-            _log.warning("the copy of the topic table cannot be saved: %s", error)
+            if self._told.is_news(str(error)):
+                _log.warning("the copy of the topic table cannot be saved: %s", error)
         self._version = configs.data_version
         self._topics = configs.topic_config_table
         if self.on_change is not None:

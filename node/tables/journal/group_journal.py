@@ -31,6 +31,7 @@ from node.tables.journal.journal_file import JournalState
 from node.tables.journal.journal_writer import JournalWriter
 from store import StoreError
 from store.machine.signal import Signal
+from store.machine.tell_once import TellOnce
 from store.machine.waiting_row import WaitingRow
 from tandem.wire.response_code import ResponseCode
 
@@ -83,6 +84,7 @@ class GroupJournal:
         self._asked: list[tuple[float, Callable[[str], None]]] = []
         self._waiting: WaitingRow[Callable[[str], None]] = WaitingRow()
         self._wake = Signal()
+        self._told: TellOnce[str] = TellOnce()
 
     def open(self, own_topics: list[TopicConfig]) -> None:
         """Become the one that writes: the log is confirmed up to where this master began.
@@ -228,4 +230,7 @@ class GroupJournal:
         try:
             self.save()
         except StoreError as error:
-            _log.warning("the state of the journal could not be saved: %s", error)
+            if self._told.is_news(str(error)):
+                _log.warning("the state of the journal could not be saved: %s", error)
+        else:
+            self._told.over()

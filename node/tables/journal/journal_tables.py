@@ -20,6 +20,7 @@ from node.tables.topic_config_table import TopicConfigTable
 from store.delayed_delivery import delay_offset_table
 from store.machine.errors import StoreError
 from store.machine.table_file import TableFile
+from store.machine.tell_once import TellOnce
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import JOURNAL_TOPIC
 
@@ -148,6 +149,7 @@ class JournalTables:
         self.offsets = saved.offsets
         self._saved = saved
         self._replication = replication
+        self._told: TellOnce[str] = TellOnce()
         self.journal = GroupJournal(
             store,
             saved.file,
@@ -235,4 +237,7 @@ class JournalTables:
         try:
             self.offsets.save()
         except StoreError as error:
-            _log.warning("consumer offsets could not be saved: %s", error)
+            if self._told.is_news(str(error)):
+                _log.warning("consumer offsets could not be saved: %s", error)
+        else:
+            self._told.over()

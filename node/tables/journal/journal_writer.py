@@ -23,6 +23,7 @@ from node.tables.journal.journal_records import (
     split_commits,
 )
 from store import PutMessage, PutMessageStatus
+from store.machine.tell_once import TellOnce
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import JOURNAL_TOPIC
 
@@ -86,6 +87,7 @@ class JournalWriter:
         self._batch: ConsumerOffsets = {}
         self.batch_deadline = math.inf
         self._snapshot_at = 0
+        self._told: TellOnce[str] = TellOnce()
         self._snapshot_deadline = trio.current_time()
 
     def missing_topics(self) -> list[TopicConfig]:
@@ -178,7 +180,10 @@ class JournalWriter:
             if now >= self._snapshot_deadline or self._snapshot_is_old:
                 self.write_snapshot()
         except RequestError as error:
-            _log.warning("the journal cannot be written for now: %s", error.remark)
+            if self._told.is_news(error.remark):
+                _log.warning("the journal cannot be written for now: %s", error.remark)
+        else:
+            self._told.over()
 
     def _changed_progress(self) -> dict[int, int]:
         known = dict(self._applier.tables.delay)
