@@ -31,12 +31,17 @@ if TYPE_CHECKING:
 class Acknowledgements:
     """Both rows of one master.
 
-    `why_not_answer` is asked with the highest end that is about to be answered PUT_OK, directly
-    before it is; None means that it may be.
+    Directly before a round of PUT_OK, `why_not_answer` is asked; if it returns None, `answering` is
+    called with the highest end that is about to be answered.
     """
 
-    def __init__(self, why_not_answer: Callable[[int], Refusal | None]) -> None:
+    def __init__(
+        self,
+        why_not_answer: Callable[[], Refusal | None],
+        answering: Callable[[int], None],
+    ) -> None:
         self._why_not_answer = why_not_answer
+        self._answering = answering
         self.replicated: WaitingRow[Done] = WaitingRow()
         self.flushed: WaitingRow[Done] = WaitingRow()
         self._closed_because = ""
@@ -47,7 +52,8 @@ class Acknowledgements:
         """Call `done` at once or later. `reached` is how far the row's kind of progress is."""
         if self._closed_because:
             done(PutMessageStatus.FLUSH_SLAVE_TIMEOUT, self._closed_because)
-        elif end <= reached and not row and self._why_not_answer(end) is None:
+        elif end <= reached and not row and self._why_not_answer() is None:
+            self._answering(end)
             done(PutMessageStatus.PUT_OK, "")
         else:
             row.add(end, deadline, done)
@@ -83,8 +89,9 @@ class Acknowledgements:
         return min((d for d in deadlines if d is not None), default=None)
 
     def _release(self, row: WaitingRow[Done], offset: int) -> bool:
-        if not row or row.first_end > offset or self._why_not_answer(offset):
+        if not row or row.first_end > offset or self._why_not_answer() is not None:
             return False
+        self._answering(offset)
         for done in row.take_reached(offset):
             done(PutMessageStatus.PUT_OK, "")
         return True

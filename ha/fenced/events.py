@@ -1,8 +1,10 @@
 """What a replica of a fenced group has done: small records for whoever watches.
 
 Nothing in production needs them but the log lines; the simulation's checkers and the tests that
-kill a node at a named point live on them. An event is told in the same step in which the thing
+kill a node at a named point live on them. An event is emitted in the same step in which the thing
 happened, before the next await.
+
+On the path of a put an event is made only if somebody watches: `on_event is not ignore`.
 """
 
 from __future__ import annotations
@@ -132,4 +134,4 @@ OnEvent: TypeAlias = Callable[[HAEvent], None]
 
 
 def ignore(event: HAEvent) -> None:
-    """Nobody watches."""
+    """Take the place of a watcher where nobody watches."""

@@ -107,7 +107,7 @@ class FencedHAService:
         boot_id: str,
         wall_clock_ms: Callable[[], int],
         random: Random,
-        on_event: OnEvent = ignore,
+        on_event: OnEvent | None = None,
     ) -> None:
         """Read what the replica remembers of itself.
 
@@ -121,8 +121,8 @@ class FencedHAService:
         self._boot_id = boot_id
         self._wall_clock_ms = wall_clock_ms
         self._random = random
-        self._on_event = on_event
-        self.own = OwnReplica(config, store, disk, random, on_event)
+        self._on_event = on_event or ignore
+        self.own = OwnReplica(config, store, disk, random, self._on_event)
         self._election = Election()
         self.session = CoordinatorSession(
             config,

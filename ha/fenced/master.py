@@ -23,7 +23,7 @@ import msgspec
 import trio
 
 from ha.fenced.acknowledgements import Acknowledgements
-from ha.fenced.events import AckDecided, ConfirmAdvanced, IsrChanged, IsrChanging
+from ha.fenced.events import AckDecided, ConfirmAdvanced, IsrChanged, IsrChanging, ignore
 from ha.fenced.in_sync_replicas import InSyncReplicas
 from ha.fenced.replica_server import ReplicaServer
 from ha.results import Refusal
@@ -122,7 +122,7 @@ class FencedMaster:
         """Also what earlier masters may have promised: a replica that joins has to flush it."""
         self._submitted = Signal()
         self._isr_wanted = Signal()
-        self.acknowledgements = Acknowledgements(self._why_not_answer)
+        self.acknowledgements = Acknowledgements(self._why_not_answer, self._answering)
         self.isr = InSyncReplicas(
             name=config.name,
             incarnation=incarnation,
@@ -233,25 +233,30 @@ class FencedMaster:
     def answerable(self, offset: int) -> int:
         """Return `offset` if a put that ends there may be answered SEND_OK in this step, else -1.
 
-        Whoever asks is about to answer.
+        Call it only to answer in this step.
         """
-        return offset if self._why_not_answer(offset) is None else -1
+        if self._why_not_answer() is not None:
+            return -1
+        self._answering(offset)
+        return offset
 
-    def _why_not_answer(self, end: int) -> Refusal | None:
-        now = self._boottime()
-        refusal = self._refusal(now)
-        if refusal is None:
-            self._on_event(
-                AckDecided(
-                    epoch=self.epoch,
-                    end=end,
-                    isr=tuple(sorted({name for name, _ in self.isr.must_have})),
-                    live_count=self.isr.live_count(trio.current_time()),
-                    boottime_seconds=now,
-                    deadline_seconds=self._session.lease.deadline if self._session.lease else now,
-                )
+    def _why_not_answer(self) -> Refusal | None:
+        return self._refusal(self._boottime())
+
+    def _answering(self, end: int) -> None:
+        if self._on_event is ignore:
+            return
+        now, lease = self._boottime(), self._session.lease
+        self._on_event(
+            AckDecided(
+                epoch=self.epoch,
+                end=end,
+                isr=tuple(sorted({name for name, _ in self.isr.must_have})),
+                live_count=self.isr.live_count(trio.current_time()),
+                boottime_seconds=now,
+                deadline_seconds=lease.deadline if lease else now,
             )
-        return refusal
+        )
 
     def _refusal(self, now: float) -> Refusal | None:
         """Return why nothing may be promised at boot time `now`."""
@@ -321,7 +326,8 @@ class FencedMaster:
         confirm = self.isr.confirm
         if confirm > self.confirm:
             self.confirm = confirm
-            self._on_event(ConfirmAdvanced(epoch=self.epoch, confirm=confirm))
+            if self._on_event is not ignore:
+                self._on_event(ConfirmAdvanced(epoch=self.epoch, confirm=confirm))
             self._store.confirm(confirm)
             self.server.confirm_changed()
         if confirm >= self.epoch_start:

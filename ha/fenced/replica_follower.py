@@ -266,10 +266,7 @@ class ReplicaFollower:
                 elif isinstance(event, AppendBody):
                     store.append_data(event.offset, event.body)
                     self._told.over()
-                    taken = FrameTaken(
-                        client.data_epoch, event.offset, len(event.body), self._epoch
-                    )
-                    self._on_event(taken)
+                    self._note_taken(event)
         finally:
             store.announce()
         end = store.max_physical_offset
@@ -279,6 +276,11 @@ class ReplicaFollower:
             self._confirm(confirm)
         if client.flush_wanted > store.flushed_where:
             store.flush_service.want_flush(min(client.flush_wanted, end))
+
+    def _note_taken(self, event: AppendBody) -> None:
+        if self._on_event is not ignore:
+            size = len(event.body)
+            self._on_event(FrameTaken(self.client.data_epoch, event.offset, size, self._epoch))
 
     def _expect_current(self) -> None:
         """Take nothing from a master that this node has promised to follow no longer."""
@@ -307,7 +309,8 @@ class ReplicaFollower:
         # A store whose disk has failed takes nothing, not even nothing.
         self._store.append_data(self._store.max_physical_offset, b"")
         written, flushed = self._reported = self._ends
-        self._on_event(ReplicaReported(self._epoch, written, flushed))
+        if self._on_event is not ignore:
+            self._on_event(ReplicaReported(self._epoch, written, flushed))
         self.traffic.last_write = trio.current_time()
         return self.client.report(written, flushed)
 

@@ -29,8 +29,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str
     """Changes with each start of the operating system."""
     random: random.Random
-    on_event: Callable[[Any], None] = lambda _: None
-    """Whoever watches what the node's replica does."""
+    on_event: Callable[[Any], None] | None = None
+    """Whoever watches what the node's replica does, if anybody does."""
 
 
 def this_machine() -> Machine:

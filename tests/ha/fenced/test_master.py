@@ -12,7 +12,14 @@ import trio.testing
 
 from ha.fenced.election import GroupView
 from ha.fenced.epoch_file import EpochFile
-from ha.fenced.events import AckDecided, ConfirmAdvanced, HAEvent, IsrChanged, IsrChanging
+from ha.fenced.events import (
+    AckDecided,
+    ConfirmAdvanced,
+    HAEvent,
+    IsrChanged,
+    IsrChanging,
+    ignore,
+)
 from ha.fenced.lease import LeaseDeadline
 from ha.fenced.master import FencedMaster, Won
 from store import PutMessage, PutMessageStatus
@@ -25,6 +32,7 @@ from tests.ha.fenced_world import FencedWorld, fenced_config, refused
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+    import pytest
     from trio.testing import MockClock
 
     from tandem.coordinator.interface import Compare, Delete
@@ -146,6 +154,21 @@ async def test_a_put_is_answered_when_every_member_has_it(autojump_clock: MockCl
         assert master.store.confirm_offset == end
         kinds = [type(event) for event in master.events]
         assert kinds == [ConfirmAdvanced, AckDecided]
+
+
+async def test_where_nobody_watches_no_event_of_a_put_is_made(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running() as master:
+        monkeypatch.setattr(master.it, "_on_event", ignore)
+        for name in ("AckDecided", "ConfirmAdvanced"):
+            monkeypatch.setattr(f"ha.fenced.master.{name}", None)
+        master.connect("b", "c")
+        end = master.put()
+        master.submit(end)
+        master.ack("b", end)
+        master.ack("c", end)
+        assert master.answers == [(OK, "")]
 
 
 async def test_at_the_level_flushed_disks_are_waited_for(autojump_clock: MockClock) -> None:
