@@ -41,7 +41,8 @@ if TYPE_CHECKING:
 
     from store.files.store_checkpoint import StoreCheckpoint
     from store.machine.disk import Disk
-    from tandem.wire.record_scan import Buffer, RecordColumns
+    from tandem.wire.record_rule import Buffer
+    from tandem.wire.record_scan import RecordColumns
 
 _log = logging.getLogger(__name__)
 

@@ -39,7 +39,7 @@ from tandem.wire.message import (
     STOREHOSTADDRESS_V6_FLAG,
 )
 from tandem.wire.property_crc import with_reserved_crc, write_crc
-from tandem.wire.record_scan import record_fault
+from tandem.wire.record_rule import record_fault
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,7 +1,8 @@
-"""Where the valid log ends, decided from bytes alone.
+"""Where the valid log ends, decided from bytes alone, for a node that starts.
 
-The log is walked record by record from a place known to be good. The walk ends where no valid
-record starts, and what lies behind that place says what happened:
+The rule is in `tandem.wire.log_end`; this is the reader that stops. The log is walked record by
+record from a place known to be good, and the walk ends where no valid record starts. What follows
+that place says what happened:
 
     only zeros                                 the normal end of the log
     bytes, but no whole record, or only        a torn tail: node or machine stopped in the middle
@@ -9,9 +10,9 @@ record starts, and what lies behind that place says what happened:
     a whole record that the checkpoint says    corruption: bytes that were on disk have changed;
     was on disk                                nothing is touched, a person has to look
 
-What a record is, `read_record` says, rule by rule. The walk itself applies the same rules to
-columns (`intact_records`), thousands of records at a time, which is fifty times as fast; where that
-gets no further, `read_record` has the last word.
+What a record is, `read_record` says, one at a time, by the rules of `tandem.wire.record_rule`. The
+walk itself applies the same rules to columns (`intact_records`), thousands of records at a time,
+which is fifty times as fast; where that gets no further, `read_record` has the last word.
 
 Nothing here changes anything, so an interrupted recovery just starts over.
 
@@ -29,23 +30,25 @@ import msgspec
 import numpy as np
 
 from tandem.wire.column_values import distinct_values
-from tandem.wire.crc import crc32
 from tandem.wire.delay_level import DelayLevels
 from tandem.wire.message import (
-    BLANK_MAGIC_CODE,
     BORNHOST_V6_FLAG,
-    FIXED_HEADER,
     MESSAGE_MAGIC_CODE,
     MESSAGE_MAGIC_CODE_V2,
     RECORD_BYTES_MIN,
-    STOREHOSTADDRESS_V6_FLAG,
 )
-from tandem.wire.message_properties import (
-    PROPERTY_INNER_BASE,
-    PROPERTY_INNER_NUM,
-    property_value,
-)
+from tandem.wire.message_properties import inner_batch_of
 from tandem.wire.property_crc import property_crc_agrees, property_crc_fault
+from tandem.wire.record_rule import (
+    BLANK_HEADER_BYTES,
+    LogBytes,
+    RecordParts,
+    ScanStop,
+    body_fault,
+    look,
+    record_parts,
+    store_timestamp_ms,
+)
 from tandem.wire.record_scan import Bools, RecordColumns, read_columns, scan_records
 
 if TYPE_CHECKING:
@@ -63,33 +66,22 @@ _SEARCH_BYTES: Final = 1 << 17
 _SEARCHED_ZEROS: Final = bytes(_SEARCH_BYTES + 3)
 """A piece with nothing in it: most of what is searched."""
 
-_STORE_TIMESTAMP: Final = struct.Struct(">q")
-_TAIL: Final = struct.Struct(">iqi")
-_SHORT: Final = struct.Struct(">h")
-_INNER_BASE: Final = PROPERTY_INNER_BASE.encode()
-_INNER_NUM: Final = PROPERTY_INNER_NUM.encode()
-_BATCH_SIZE_MAX: Final = 2**15 - 1
-_DIGITS_MAX: Final = 18
-"""Fewer than a number of 64 bits may have."""
-
 _MAGIC_BYTES: Final = (
     MESSAGE_MAGIC_CODE.to_bytes(4, "big"),
     MESSAGE_MAGIC_CODE_V2.to_bytes(4, "big"),
 )
+_QUEUE_PLACE: Final = struct.Struct(">12xi4xq8xi16xq")
+"""QUEUEID, QUEUEOFFSET, SYSFLAG and, where the born host is a v4 one, STORETIMESTAMP."""
+
 _NUL: Final = 0
+_REASONS: Final = {
+    ScanStop.END: "nothing is left of the file",
+    ScanStop.ZEROS: "zeros",
+    ScanStop.BLANK: "blank record of {size} bytes, {left} are left in the file",
+}
 TORN_BYTES_MIN: Final = 512
 """The least a disk writes at once: what is lost inside a string is at least that long."""
 _LOST_SECTOR: Final = bytes(TORN_BYTES_MIN)
-
-
-class Buffer(Protocol):
-    """The bytes of a file: an mmap, or a bytearray in simulated runs."""
-
-    def __getitem__(self, key: slice, /) -> bytes | bytearray:
-        """A copy of a part."""
-
-    def __buffer__(self, flags: int, /) -> memoryview:
-        """The buffer protocol."""
 
 
 class DispatchRequest(msgspec.Struct, frozen=True, gc=False):
@@ -124,8 +116,8 @@ class Damage(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
-def read_record(  # noqa: C901, PLR0911 - one rule after the other, one return for each
-    buffer: Buffer,
+def read_record(
+    buffer: LogBytes,
     position: int,
     end: int,
     physical_offset: int,
@@ -142,48 +134,23 @@ def read_record(  # noqa: C901, PLR0911 - one rule after the other, one return f
 
     Source: CommitLog.checkMessageAndReturnSize.
     """
-    if end - position < BLANK_HEADER.size:
-        return Damage(f"{end - position} bytes are left, too few for a record")
-    size, magic = BLANK_HEADER.unpack_from(buffer, position)
-    record_end = position + size
-    if magic == BLANK_MAGIC_CODE and BLANK_HEADER.size <= size and record_end <= end:
-        return Blank(size)
-    if magic not in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2):
-        return Damage(f"magic 0x{magic:08X} is not a message")
-    if size < RECORD_BYTES_MIN or record_end > end:
-        return Damage(f"total size {size} does not fit")
-    (_, _, body_crc, queue_id, _, queue_offset, own_offset, sys_flag, _) = FIXED_HEADER.unpack_from(
-        buffer, position
-    )
-    if own_offset != physical_offset:
-        return Damage(f"the record says it lies at {own_offset}")
-    born_shift = 12 * bool(sys_flag & BORNHOST_V6_FLAG)
-    at = position + 72 + born_shift + 12 * bool(sys_flag & STOREHOSTADDRESS_V6_FLAG)
-    if at + _TAIL.size + 3 > record_end:
-        return Damage(f"total size {size} leaves no room for the hosts")
-    (stored_ms,) = _STORE_TIMESTAMP.unpack_from(buffer, position + 56 + born_shift)
-    _, _, body_bytes = _TAIL.unpack_from(buffer, at)
-    at += _TAIL.size
-    body_end = at + body_bytes
-    if body_bytes < 0 or body_end + 3 > record_end:
-        return Damage(f"body length {body_bytes} does not fit")
-    length_bytes = 1 if magic == MESSAGE_MAGIC_CODE else 2
-    topic_at = body_end + length_bytes
-    topic_bytes = int.from_bytes(buffer[body_end:topic_at], "big", signed=True)
-    topic_end = topic_at + topic_bytes
-    if topic_bytes < 0 or topic_end + 2 > record_end:
-        return Damage(f"topic length {topic_bytes} does not fit")
-    properties_bytes = _SHORT.unpack_from(buffer, topic_end)[0]
-    if topic_end + 2 + properties_bytes != record_end:
-        return Damage("the parts do not add up to the total size")
-    body = at, body_end, body_crc
-    force = force_verify_prop_crc
-    if check_crc and (fault := _crc_fault(buffer, position, record_end, body, force=force)):
+    stop, reason, size = look(buffer, position, end)
+    if stop is not None:
+        if stop is ScanStop.BLANK and BLANK_HEADER_BYTES <= size <= end - position:
+            return Blank(size)
+        return Damage(reason or _REASONS[stop].format(size=size, left=end - position))
+    parts = record_parts(buffer, physical_offset - position, position)
+    if isinstance(parts, str):
+        return Damage(parts)
+    if check_crc and (fault := _crc_fault(buffer, position, parts, force=force_verify_prop_crc)):
         return Damage(fault)
-    properties = bytes(buffer[topic_end + 2 : record_end])
-    topic_name = bytes(buffer[topic_at:topic_end])
+    topic_name = bytes(buffer[parts.topic_start : parts.topic_end])
+    properties = bytes(buffer[parts.properties_start : parts.properties_end])
     if looks_torn(properties) or _NUL in topic_name:
         return Damage("topic or properties hold NUL bytes: a page is missing")
+    queue_id, queue_offset, sys_flag, stored_ms = _QUEUE_PLACE.unpack_from(buffer, position)
+    if sys_flag & BORNHOST_V6_FLAG:
+        stored_ms = store_timestamp_ms(buffer, position)
     topic = topic_name.decode("utf-8", "replace")
     base, count = inner_batch_of(properties, queue_offset)
     return DispatchRequest(
@@ -200,36 +167,11 @@ def read_record(  # noqa: C901, PLR0911 - one rule after the other, one return f
     )
 
 
-def _crc_fault(
-    buffer: Buffer, start: int, end: int, body: tuple[int, int, int], *, force: bool
-) -> str:
+def _crc_fault(buffer: LogBytes, position: int, parts: RecordParts, *, force: bool) -> str:
     """Return what is wrong with the checksum that counts: the record's or its body's."""
-    with memoryview(buffer) as view:
-        if force:
-            return property_crc_fault(view, start, end)
-        body_start, body_end, body_crc = body
-        if body_start == body_end or crc32(view[body_start:body_end]) == body_crc:
-            return ""
-    return "the body does not match its CRC"
-
-
-def inner_batch_of(properties: bytes, queue_offset: int) -> tuple[int, int]:
-    """Return the queue offset of the first message in a record, and how many there are.
-
-    A record that does not say so in numbers is one message.
-
-    Source: CommitLog.setBatchSizeIfNeeded.
-    """
-    if _INNER_NUM not in properties:
-        return queue_offset, 1
-    base = property_value(properties, _INNER_BASE) or b""
-    count = property_value(properties, _INNER_NUM) or b""
-    digits = base + count
-    if not digits.isdigit() or not base or not count or len(digits) > _DIGITS_MAX:
-        return queue_offset, 1
-    if not 0 < int(count) <= _BATCH_SIZE_MAX:
-        return queue_offset, 1
-    return int(base), int(count)
+    if force:
+        return property_crc_fault(buffer, position, parts.properties_end)
+    return body_fault(buffer, parts)
 
 
 def intact_records(
@@ -281,7 +223,7 @@ class LogFile(Protocol):
     """What the walk needs of a MappedFile."""
 
     @property
-    def buffer(self) -> Buffer:
+    def buffer(self) -> LogBytes:
         """All of the file."""
 
     @property
@@ -364,7 +306,7 @@ def find_log_end(
 
 
 def next_records(
-    buffer: Buffer,
+    buffer: LogBytes,
     position: int,
     end: int,
     offset: int,
@@ -493,9 +435,7 @@ def first_store_timestamp_ms(file: LogFile) -> int:
     _, magic = BLANK_HEADER.unpack_from(file.buffer, 0)
     if magic not in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2):
         return 0
-    (sys_flag,) = struct.unpack_from(">i", file.buffer, 36)
-    at = 56 + 12 * bool(sys_flag & BORNHOST_V6_FLAG)
-    return int(_STORE_TIMESTAMP.unpack_from(file.buffer, at)[0])
+    return store_timestamp_ms(file.buffer, 0)
 
 
 def start_index(

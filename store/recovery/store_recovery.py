@@ -36,6 +36,7 @@ from store.machine.errors import CorruptLogError
 from store.queue.consume_queue_store import LMQ_PREFIX
 from store.queue.queue_units import QueueGapError
 from store.services.dispatch import ConsumeQueueDispatcher
+from tandem.wire.log_end import was_on_disk
 from tandem.wire.message import BLANK_MAGIC_CODE
 from tandem.wire.store_layout import FILLER_SIZE
 
@@ -262,8 +263,8 @@ class StoreRecovery:
         """
         if behind is None or end.clock_went_back:
             return
-        stored_ms = behind.store_timestamp_ms
-        if end.last_store_timestamp_ms <= stored_ms < self._checkpoint.physic_msg_timestamp_ms:
+        synced_ms = self._checkpoint.physic_msg_timestamp_ms
+        if was_on_disk(behind.store_timestamp_ms, synced_ms, end.last_store_timestamp_ms):
             raise CorruptLogError(
                 f"{path}: no valid record at {end.offset} ({end.reason}), but one at"
                 f" {behind.offset} that was on disk before the last stop: the file was damaged."

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from store.log.log_end import DELAY_LEVELS, inner_batch_of
+from store.log.log_end import DELAY_LEVELS
 from store.machine.tell_once import TellOnce
 from store.queue.batch_consume_queue import BatchConsumeQueue
 from store.queue.consume_queue_store import is_queued
@@ -40,7 +40,7 @@ from tandem.wire.message import (
     TRANSACTION_PREPARED_TYPE,
     TRANSACTION_ROLLBACK_TYPE,
 )
-from tandem.wire.message_properties import PROPERTY_DELAY_LEVEL
+from tandem.wire.message_properties import PROPERTY_DELAY_LEVEL, inner_batch_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from tandem.data_file import opened, read_into
 from tandem.drill.scenario import NodeFailedError, NotPossibleError
 from tandem.spark.log_compare import open_extent
-from tandem.spark.log_files import open_log, read_into
 
 DISK_MIB: Final = 96
 """Room for a minute of load; it takes memory only as it fills."""
@@ -67,8 +67,8 @@ class Disks:
             )
         file = log.files[-1]
         data = bytearray(size_bytes)
-        with open_log(file) as descriptor:
-            read_into(descriptor, data, start - file.offset, size_bytes)
+        with opened(file.path) as descriptor:
+            read_into(descriptor, memoryview(data), start - file.offset)
         damaged = bytes(size_bytes) if cut else bytes(byte ^ _GARBLE for byte in data)
         with Path(file.path).open("r+b") as log_file:
             log_file.seek(start - file.offset)

@@ -11,7 +11,8 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from tandem.log.files import DataFile, open_file, read_at
+from tandem.data_file import DataFile, read_at
+from tandem.log.files import open_file
 from tandem.log.log_scan import FileScan, LogExtent, LogWindow, adds_up, log_extent
 from tandem.log.store_directory import StoreDirectory
 from tandem.wire.message import BLANK_MAGIC_CODE, MessageExt, decode_message

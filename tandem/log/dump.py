@@ -11,8 +11,9 @@ from typing import TypeAlias
 
 import msgspec
 
+from tandem.data_file import DataFile
 from tandem.log.bodies import DecodedBody, decode_body
-from tandem.log.files import DataFile, open_file
+from tandem.log.files import open_file
 from tandem.log.index_file import IndexFile, IndexSettings, find_settings, read_header
 from tandem.log.log_scan import LogDamage, LogWindow, record_at, scan_log
 from tandem.log.record_filter import OFFSET_MAX, RecordFilter

@@ -19,7 +19,7 @@ from tandem.log.errors import BadRequestError, MissingPackageError, OutputError
 from tandem.log.log_scan import LogDamage, LogWindow, scan_log
 from tandem.log.record_filter import RecordFilter
 from tandem.log.store_directory import StoreDirectory
-from tandem.wire.record_scan import record_fault
+from tandem.wire.record_rule import record_fault
 
 if TYPE_CHECKING:
     import pyarrow as pa

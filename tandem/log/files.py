@@ -1,34 +1,10 @@
-"""Reading files that somebody else may be writing, cutting or deleting.
+"""Opening the files that `tandem log` reads, with errors that name the file."""
 
-Read with `pread` in bounded pieces and not through a mapping: a file that shrinks under a mapping
-kills the process, and nothing here may be killed by what it reads. Nothing is ever opened for
-writing.
-"""
-
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
 
-import msgspec
-
+from tandem.data_file import opened
 from tandem.log.errors import UnreadableFileError
-
-READ_BYTES: Final = 4 << 20
-"""How much is read at a time. Larger pieces were not faster."""
-
-
-class DataFile(msgspec.Struct, frozen=True):
-    """One file of a row of files; `offset` is the number in its name: that of its first byte."""
-
-    path: str
-    offset: int
-    size: int
-
-    @property
-    def end_offset(self) -> int:
-        """The offset behind the file."""
-        return self.offset + self.size
 
 
 @contextmanager
@@ -39,85 +15,7 @@ def open_file(path: str) -> Iterator[int]:
         UnreadableFileError: it cannot be opened, or a read inside the block fails.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with opened(path) as descriptor:
+            yield descriptor
     except OSError as error:
         raise UnreadableFileError(path, error) from error
-    try:
-        yield descriptor
-    except OSError as error:
-        raise UnreadableFileError(path, error) from error
-    finally:
-        os.close(descriptor)
-
-
-def read_into(descriptor: int, buffer: memoryview, position: int) -> int:
-    """Fill `buffer` from `position` on; return how many bytes there were."""
-    got = 0
-    while got < len(buffer):
-        more = os.preadv(descriptor, [buffer[got:]], position + got)
-        if not more:
-            break
-        got += more
-    return got
-
-
-def read_at(descriptor: int, position: int, size: int) -> bytes:
-    """Return up to `size` bytes from `position` on; fewer if the file ends before."""
-    data = os.pread(descriptor, size, position)
-    while len(data) < size and (
-        more := os.pread(descriptor, size - len(data), position + len(data))
-    ):
-        data += more
-    return data
-
-
-def data_end(descriptor: int, start: int, end: int) -> int:
-    """Return the position behind the last byte of [start, end) that is not zero; `start` if none.
-
-    Reads backwards, so that a long run of data costs nothing; a hole at the end is not read.
-    """
-    end = _last_data_end(descriptor, start, end)
-    while start < end:
-        at = max(start, end - READ_BYTES)
-        used = len(read_at(descriptor, at, end - at).rstrip(b"\0"))
-        if used:
-            return at + used
-        end = at
-    return start
-
-
-def _last_data_end(descriptor: int, start: int, end: int) -> int:
-    """Return where the last stretch of [start, end) that was ever written ends."""
-    written = start
-    try:
-        while written < end:
-            data = os.lseek(descriptor, written, os.SEEK_DATA)
-            written = os.lseek(descriptor, data, os.SEEK_HOLE)
-    except OSError:  # ENXIO: only a hole is left
-        return min(written, end)
-    return min(written, end)
-
-
-def is_hole(descriptor: int, position: int, size: int) -> bool:
-    """Say whether nothing was ever written to these bytes, as far as the file system knows."""
-    try:
-        return os.lseek(descriptor, position, os.SEEK_DATA) >= position + size
-    except OSError:  # ENXIO: only a hole is left
-        return True
-
-
-def only_zeros(descriptor: int, start: int, end: int) -> bool:
-    """Say whether the file holds nothing but zeros in [start, end). Leading holes are skipped."""
-    position = start
-    while position < end:
-        try:
-            position = os.lseek(descriptor, position, os.SEEK_DATA)
-        except OSError:  # ENXIO: only a hole is left
-            return True
-        piece = read_at(descriptor, position, max(min(READ_BYTES, end - position), 0))
-        if not piece:
-            return True
-        if piece != bytes(len(piece)):
-            return False
-        position += len(piece)
-    return True

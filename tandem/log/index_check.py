@@ -14,7 +14,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.log.files import DataFile, open_file
+from tandem.data_file import DataFile
+from tandem.log.files import open_file
 from tandem.log.findings import Finding, FindingList
 from tandem.log.index_file import IndexFile, IndexHeader, IndexSettings, Units, read_header
 from tandem.log.pieces import PieceMap, Segment

@@ -20,8 +20,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tandem.data_file import READ_BYTES, DataFile, read_at
 from tandem.log.errors import BadRequestError
-from tandem.log.files import READ_BYTES, DataFile, open_file, read_at
+from tandem.log.files import open_file
 from tandem.wire.store_layout import (
     INDEX_HEADER,
     INDEX_HEADER_BYTES,

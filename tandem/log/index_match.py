@@ -6,8 +6,9 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from tandem.data_file import read_at
 from tandem.log.break_table import BreakTable
-from tandem.log.files import open_file, read_at
+from tandem.log.files import open_file
 from tandem.log.findings import FindingList
 from tandem.log.index_file import UNIT, Units
 from tandem.log.pieces import Segment

@@ -9,7 +9,8 @@ from typing import Final
 
 import msgspec
 
-from tandem.log.files import DataFile, open_file
+from tandem.data_file import DataFile
+from tandem.log.files import open_file
 from tandem.log.index_file import read_header
 from tandem.log.log_scan import FileScan, next_record
 from tandem.log.queue_units import QueueReader

@@ -1,9 +1,9 @@
 """Where a log ends, judged from what was found in all its pieces.
 
-It ends at the first place without a sound record behind which nothing has to be kept. A sound
-record has to be kept if the checkpoint says that it was on disk before the last stop, or, after a
-clean stop, if a queue knows it; then the place in front of it is damage. What is not known after a
-clean stop (no checkpoint) is kept.
+The rule is that of `tandem.wire.log_end`: the log ends at the first place without a sound record
+after which nothing has to be kept. A sound record has to be kept if the checkpoint says that it was
+on disk before the last stop, or, after a clean stop, if a queue knows it; then the place before it
+is damage. What is not known after a clean stop (no checkpoint) is kept.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,8 @@ import msgspec
 
 from tandem.log.piece_check import BreakFacts, PieceCheck, Sound
 from tandem.log.store_directory import StoreDirectory
-from tandem.wire.record_scan import ScanStop
+from tandem.wire.log_end import was_on_disk
+from tandem.wire.record_rule import ScanStop
 
 
 class LogEnd(msgspec.Struct, frozen=True):
@@ -89,5 +90,5 @@ def _has_to_be_kept(store: StoreDirectory, behind: Sound | None) -> bool:
         return False
     known_ms = store.checkpoint.physic_msg_timestamp_ms if store.checkpoint else 0
     if not store.is_settled:
-        return behind.store_timestamp_ms < known_ms
+        return was_on_disk(behind.store_timestamp_ms, known_ms)
     return behind.has_unit or not known_ms or behind.store_timestamp_ms <= known_ms

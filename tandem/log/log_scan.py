@@ -16,30 +16,29 @@ import os
 import struct
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 import numpy as np
 
-from tandem.log.files import READ_BYTES, DataFile, only_zeros, open_file, read_at, read_into
-from tandem.wire.message import (
-    BORNHOST_V6_FLAG,
-    MESSAGE_MAGIC_CODE,
-    MESSAGE_MAGIC_CODE_V2,
-    RECORD_BYTES_MIN,
-    STOREHOSTADDRESS_V6_FLAG,
-)
-from tandem.wire.record_scan import (
+from tandem.data_file import READ_BYTES, DataFile, only_zeros, read_at, read_into
+from tandem.log.files import open_file
+from tandem.wire.log_end import TailKind, blank_fault
+from tandem.wire.message import RECORD_BYTES_MIN
+from tandem.wire.record_rule import (
     BLANK_HEADER_BYTES,
-    Int64s,
-    RecordColumns,
-    RecordWalk,
+    BODY_AT,
+    CHECKED_HEAD_BYTES,
+    TEXTS_BYTES_MAX,
+    RecordParts,
     ScanStop,
+    body_at,
     find_record_start,
-    read_columns,
+    look,
     record_fault,
-    walk_records,
+    record_parts,
 )
+from tandem.wire.record_scan import Int64s, RecordColumns, RecordWalk, read_columns, walk_records
 
 RECORD_BYTES_MAX: Final = 128 << 20
 """Longer records are taken for damage: RocketMQ's own limit is 4 MiB, and one has to be held."""
@@ -48,11 +47,8 @@ _SEARCH_BYTES: Final = 1 << 20
 _WINDOW_BYTES_MIN: Final = 64 << 10
 """What is read behind a place where the walk had to start over; doubles with every good window."""
 
-_HEAD_BYTES: Final = 40
-_FULL_HEAD_BYTES: Final = 112  # up to BODYLENGTH with v6 hosts
-_HEAD: Final = struct.Struct(">II20xqI")
-
-assert _HEAD.size == _HEAD_BYTES
+_FULL_HEAD_BYTES: Final = BODY_AT + 24  # up to BODYLENGTH with v6 hosts
+_INT: Final = struct.Struct(">i")
 
 
 class LogBreak(msgspec.Struct, frozen=True):
@@ -94,7 +90,7 @@ class LogWindow(msgspec.Struct, frozen=True, eq=False):
 class LogDamage(msgspec.Struct, frozen=True):
     """What lies at a break: `corrupt` if a sound record lies behind it, else `torn`."""
 
-    kind: Literal["corrupt", "torn"]
+    kind: TailKind
     file: str
     offset: int
     position: int
@@ -222,13 +218,12 @@ class FileScan:
         here = self.end
         left = self._file.size - here
         stop, reason = walk.stop, walk.reason
-        if stop is ScanStop.BLANK and walk.needed_bytes == left:
-            self.closed = True
-            self.end = self._file.size
-            return self.end
         if stop is ScanStop.BLANK:
-            stop = ScanStop.CORRUPT
-            reason = f"blank record of {walk.needed_bytes} bytes, {left} are left in the file"
+            stop, reason = ScanStop.CORRUPT, blank_fault(walk.needed_bytes, left)
+            if not reason:
+                self.closed = True
+                self.end = self._file.size
+                return self.end
         if stop is ScanStop.ZEROS and self._only_zeros(here, position, size):
             behind = self._file.size
             reason = "zeros"
@@ -280,38 +275,25 @@ def _merged(breaks: list[LogBreak]) -> Iterator[LogBreak]:
 
 
 def adds_up(descriptor: int, file: DataFile, position: int) -> bool:
-    """Say whether a record with its own place and lengths that add up lies at `position`.
+    """Say whether a record with its own place and lengths that add up is at `position`.
 
-    Reads a few bytes only, however long the record claims to be.
+    The body is not read, however long it claims to be: the lengths of a record add up if those of
+    the same record with an empty body do.
     """
     head = read_at(descriptor, position, _FULL_HEAD_BYTES)
-    if len(head) < RECORD_BYTES_MIN:
+    if look(head, 0, file.size - position, RECORD_BYTES_MAX)[0] is not None:
         return False
-    size, magic, physical_offset, sys_flag = _HEAD.unpack_from(head)
-    end = position + size
-    if magic not in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2) or end > file.size:
+    size = int.from_bytes(head[:4], "big")
+    body_start = body_at(int.from_bytes(head[36:40], "big"))
+    body_bytes = int.from_bytes(head[body_start - 4 : body_start], "big", signed=True)
+    texts_bytes = size - body_start - body_bytes
+    if body_bytes < 0 or not 0 < texts_bytes <= TEXTS_BYTES_MAX:
         return False
-    if physical_offset != file.offset + position or not RECORD_BYTES_MIN <= size <= (
-        RECORD_BYTES_MAX
-    ):
-        return False
-    hosts = bool(sys_flag & BORNHOST_V6_FLAG) + bool(sys_flag & STOREHOSTADDRESS_V6_FLAG)
-    body_at = 88 + 12 * hosts
-    body_bytes = int.from_bytes(head[body_at - 4 : body_at], "big", signed=True)
-    length_bytes = 2 if magic == MESSAGE_MAGIC_CODE_V2 else 1
-    topic_at = position + body_at + body_bytes + length_bytes
-    if body_bytes < 0 or topic_at + 2 > end:
-        return False
-    topic_bytes = _signed(read_at(descriptor, topic_at - length_bytes, length_bytes))
-    properties_at = topic_at + topic_bytes + 2
-    if topic_bytes < 0 or properties_at > end:
-        return False
-    properties_bytes = _signed(read_at(descriptor, properties_at - 2, 2))
-    return properties_bytes >= 0 and properties_at + properties_bytes == end
-
-
-def _signed(data: bytes) -> int:
-    return int.from_bytes(data, "big", signed=True)
+    texts = read_at(descriptor, position + body_start + body_bytes, texts_bytes)
+    bare = _INT.pack(body_start + len(texts)) + head[4 : body_start - 4] + _INT.pack(0) + texts
+    return len(texts) == texts_bytes and isinstance(
+        record_parts(bare, file.offset + position, 0), RecordParts
+    )
 
 
 def next_record(descriptor: int, file: DataFile, start: int) -> int:
@@ -326,7 +308,7 @@ def next_record(descriptor: int, file: DataFile, start: int) -> int:
             at = found + 1
         if len(data) < _SEARCH_BYTES:
             break
-        position += len(data) - _HEAD_BYTES
+        position += len(data) - CHECKED_HEAD_BYTES
     return file.size
 
 
@@ -388,7 +370,7 @@ def missing_file(before: DataFile, behind: DataFile) -> LogBreak:
     return LogBreak(before, before.size, before.size, ScanStop.CORRUPT, reason)
 
 
-def _damage(found: LogBreak, kind: Literal["corrupt", "torn"]) -> LogDamage:
+def _damage(found: LogBreak, kind: TailKind) -> LogDamage:
     return LogDamage(kind, found.file.path, found.offset, found.position, found.reason)
 
 

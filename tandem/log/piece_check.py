@@ -21,7 +21,8 @@ from tandem.log.pieces import LogPiece, Segment
 from tandem.log.queue_match import QueueFacts, match_units
 from tandem.log.record_facts import QueueNumbers, RecordFacts, facts_of, join_facts
 from tandem.wire.delay_level import DelayLevels
-from tandem.wire.record_scan import Bools, ScanStop
+from tandem.wire.record_rule import ScanStop
+from tandem.wire.record_scan import Bools
 
 
 class StoreFacts(msgspec.Struct, frozen=True):

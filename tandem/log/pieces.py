@@ -11,7 +11,8 @@ from typing import Final
 import msgspec
 import numpy as np
 
-from tandem.log.files import DataFile, open_file
+from tandem.data_file import DataFile
+from tandem.log.files import open_file
 from tandem.log.log_scan import next_record
 from tandem.wire.record_scan import Int64s
 

@@ -6,8 +6,9 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from tandem.data_file import DataFile, read_at
 from tandem.log.break_table import BreakTable
-from tandem.log.files import DataFile, open_file, read_at
+from tandem.log.files import open_file
 from tandem.log.findings import FindingList
 from tandem.log.pieces import Segment
 from tandem.log.queue_units import BATCH_UNIT, UNIT, Units

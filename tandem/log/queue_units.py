@@ -12,7 +12,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.log.files import DataFile, is_hole, open_file, read_at
+from tandem.data_file import DataFile, is_hole, read_at
+from tandem.log.files import open_file
 from tandem.log.store_directory import QueueFiles
 from tandem.wire.record_scan import Bools
 from tandem.wire.store_layout import (

@@ -6,7 +6,7 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
-from tandem.log.files import DataFile
+from tandem.data_file import DataFile
 from tandem.log.log_scan import LogWindow
 from tandem.wire.column_values import distinct_values, tags_codes
 from tandem.wire.delay_level import SCHEDULE_TOPIC, DelayLevels
@@ -19,14 +19,8 @@ from tandem.wire.message import (
 from tandem.wire.message_properties import PROPERTY_CRC32, PROPERTY_INNER_NUM, property_value
 from tandem.wire.property_crc import CRC32_RESERVED_LEN, property_crc_fault
 from tandem.wire.record_keys import hash_keys
-from tandem.wire.record_scan import (
-    Bools,
-    Int64s,
-    RecordColumns,
-    body_crcs,
-    crc_agrees,
-    record_fault,
-)
+from tandem.wire.record_rule import record_fault
+from tandem.wire.record_scan import Bools, Int64s, RecordColumns, body_crcs, crc_agrees
 
 NO_QUEUE: Final = -1
 

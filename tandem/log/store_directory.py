@@ -21,8 +21,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from tandem.data_file import DataFile
 from tandem.log.errors import NotAStoreError, UnreadableFileError
-from tandem.log.files import DataFile
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.route import decode_json_body
 from tandem.wire.store_layout import (

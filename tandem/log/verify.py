@@ -20,7 +20,8 @@ from typing import Final
 
 import msgspec
 
-from tandem.log.files import DataFile, data_end, open_file
+from tandem.data_file import DataFile, data_end
+from tandem.log.files import open_file
 from tandem.log.findings import Finding, FindingList
 from tandem.log.index_check import IndexCheck, check_index
 from tandem.log.index_file import IndexSettings, find_settings, read_header

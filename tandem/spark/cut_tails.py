@@ -15,7 +15,7 @@ from tandem.spark.audit_rules import ACKNOWLEDGED_CUT, SEND_OK, Finding
 from tandem.spark.log_compare import Log, read_log
 from tandem.spark.log_files import local_path
 from tandem.spark.record_batches import RecordSlice
-from tandem.wire.message import BLANK_MAGIC_CODE
+from tandem.wire.record_rule import BLANK_HEADER_BYTES, ScanStop
 from tandem.wire.record_scan import scan_records
 
 FOLDER_NAME: Final = "truncated"
@@ -76,17 +76,11 @@ def _records_of(node: str, path: Path, start: int) -> Iterator[CutRecord]:
                 physical_offset=int(scan.columns.physical_offset[row]),
                 data=bytes(data[at : at + size]),
             )
-        blank = _blank_at(data, scan.check.end)
-        if not blank:
+        check = scan.check
+        # With a blank record a file of the log ended; what was cut off goes on in the next.
+        if check.stop is not ScanStop.BLANK or check.needed_bytes < BLANK_HEADER_BYTES:
             return
-        position = scan.check.end + blank
-
-
-def _blank_at(data: bytearray, position: int) -> int:
-    """The size of the blank record there, with which a log file ends; 0 if there is none."""
-    size = int.from_bytes(data[position : position + 4], "big")
-    magic = int.from_bytes(data[position + 4 : position + 8], "big")
-    return size if magic == BLANK_MAGIC_CODE and 8 <= size <= len(data) - position else 0
+        position = check.end + check.needed_bytes
 
 
 def cut_findings(

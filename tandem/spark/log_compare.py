@@ -9,15 +9,13 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from tandem.data_file import DataFile, opened, read_into
 from tandem.spark.errors import NotAStoreError
 from tandem.spark.log_files import (
-    LogFile,
     commit_log_folder,
     list_log_files,
     local_path,
     log_tail,
-    open_log,
-    read_into,
 )
 
 PIECE_BYTES: Final = 32 * 1024 * 1024
@@ -27,7 +25,7 @@ _CHUNK_BYTES: Final = 4 * 1024 * 1024
 class Log(msgspec.Struct, frozen=True):
     """The files of a log, and its first and last physical offset (the end not included)."""
 
-    files: tuple[LogFile, ...]
+    files: tuple[DataFile, ...]
     start: int
     end: int
 
@@ -102,8 +100,8 @@ def read_log(log: Log, start: int, end: int) -> bytearray:
         if file.offset <= at < min(end, file.end_offset):
             wanted = min(end, file.end_offset) - at
             part = bytearray(wanted)
-            with open_log(file) as descriptor:
-                got = read_into(descriptor, part, at - file.offset, wanted)
+            with opened(file.path) as descriptor:
+                got = read_into(descriptor, memoryview(part), at - file.offset)
             if got == end - start:
                 return part  # the usual case: one file has it all
             data += part[:got]

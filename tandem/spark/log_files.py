@@ -13,49 +13,32 @@ A file is cut only where a record is known to start: at an entry of a consume qu
 confirms, else at the first record found by its magic and physical offset behind the wanted place.
 """
 
-import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 
+from tandem.data_file import DataFile, only_zeros, opened, read_into
 from tandem.spark.errors import NotAStoreError
 from tandem.spark.queue_starts import QueueStarts
-from tandem.wire.record_scan import (
+from tandem.wire.record_rule import (
     BLANK_HEADER_BYTES,
-    RecordScan,
+    CHECKED_HEAD_BYTES,
     ScanStop,
     find_record_start,
-    scan_records,
 )
+from tandem.wire.record_scan import RecordScan, scan_records
 
 WINDOW_BYTES: Final = 4 * 1024 * 1024
 """How much of a file is read at a time. Arrow batches of 2 to 4 MB were the fastest."""
-
-RECORD_HEAD_BYTES: Final = 40
-"""Windows overlap by this much in a search, so that no record's head is cut in two."""
 
 _LOOKS_MAX: Final = 10
 _LOOK_INTERVAL_SECONDS: Final = 0.02
 _FILE_NAME_DIGITS: Final = 20
 _SPLIT_SLOP: Final = 1.1  # as Hadoop: no split is cut for less than a tenth
-
-
-class LogFile(msgspec.Struct, frozen=True):
-    """One file of the log. `offset` is the physical offset of its first byte."""
-
-    path: str
-    offset: int
-    size: int
-
-    @property
-    def end_offset(self) -> int:
-        """The physical offset behind the file."""
-        return self.offset + self.size
 
 
 class LogTail(msgspec.Struct, frozen=True):
@@ -108,68 +91,23 @@ def _is_log_file(entry: Path) -> bool:
     return len(name) == _FILE_NAME_DIGITS and name.isdecimal() and entry.is_file()
 
 
-def list_log_files(folder: Path) -> list[LogFile]:
+def list_log_files(folder: Path) -> list[DataFile]:
     """Return the files in order, without the empty ones at the end that wait to be written to."""
     found = (
-        LogFile(str(entry), int(entry.name), entry.stat().st_size)
+        DataFile(str(entry), int(entry.name), entry.stat().st_size)
         for entry in folder.iterdir()
         if _is_log_file(entry)
     )
     files = sorted((file for file in found if file.size), key=lambda file: file.offset)
     while files:
-        with open_log(files[-1]) as descriptor:
-            if not zeros_from(descriptor, 0, files[-1].size):
+        with opened(files[-1].path) as descriptor:
+            if not only_zeros(descriptor, 0, files[-1].size):
                 break
         files.pop()
     return files
 
 
-@contextmanager
-def open_log(file: LogFile) -> Iterator[int]:
-    """Open a file for reading; give its descriptor.
-
-    Read with `pread` and not through a mapping: a node may delete or cut the file meanwhile, and
-    a mapping would then kill the whole worker.
-    """
-    descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
-
-
-def read_into(descriptor: int, data: bytearray, position: int, size: int) -> int:
-    """Fill the beginning of `data` from `position`; return how many of `size` bytes there were."""
-    got = 0
-    with memoryview(data) as view:
-        while got < size and (more := os.preadv(descriptor, [view[got:size]], position + got)):
-            got += more
-    return got
-
-
-def zeros_from(descriptor: int, start: int, end: int) -> bool:
-    """Say whether the file holds nothing but zeros in [start, end). Holes are not read."""
-    data = bytearray(min(WINDOW_BYTES, max(end - start, 1)))
-    zeros = bytes(len(data))
-    position = start
-    while position < end:
-        try:
-            position = os.lseek(descriptor, position, os.SEEK_DATA)
-        except OSError:  # ENXIO: only a hole is left
-            return True
-        size = read_into(descriptor, data, position, max(min(len(data), end - position), 0))
-        if not size:
-            return True
-        if size == len(data):
-            if data != zeros:
-                return False
-        elif any(data[:size]):
-            return False
-        position += size
-    return True
-
-
-def scan_windows(descriptor: int, file: LogFile, start: int, end: int) -> Iterator[Window]:
+def scan_windows(descriptor: int, file: DataFile, start: int, end: int) -> Iterator[Window]:
     """Scan the records in [start, end) of a file, window by window. Body CRCs are not checked.
 
     The last window's `scan.check` says why the scan went no further; TORN there means that the
@@ -178,7 +116,7 @@ def scan_windows(descriptor: int, file: LogFile, start: int, end: int) -> Iterat
     data = bytearray(min(WINDOW_BYTES, max(end - start, BLANK_HEADER_BYTES)))
     position = start
     while True:
-        size = read_into(descriptor, data, position, min(len(data), end - position))
+        size = read_into(descriptor, memoryview(data)[: end - position], position)
         scan = scan_records(data, file.offset + position, 0, size, check_crc=False)
         window = Window(position, data, scan)
         yield window
@@ -193,15 +131,15 @@ def scan_windows(descriptor: int, file: LogFile, start: int, end: int) -> Iterat
         position = window.end
 
 
-def _is_begun(window: Window, file: LogFile, size: int) -> bool:
+def _is_begun(window: Window, file: DataFile, size: int) -> bool:
     """Say whether the one record of a window goes on behind it, and is not just a mad length."""
-    head = window.data[:RECORD_HEAD_BYTES]
+    head = window.data[:CHECKED_HEAD_BYTES]
     return size == len(window.data) and find_record_start(head, file.offset + window.position) == 0
 
 
-def log_tail(file: LogFile, start: int = 0) -> LogTail:
+def log_tail(file: DataFile, start: int = 0) -> LogTail:
     """Find the end of the log in its last file, walking from the record that starts at `start`."""
-    with open_log(file) as descriptor:
+    with opened(file.path) as descriptor:
         end, clean = _look_at_tail(descriptor, file, start)
         for _ in range(_LOOKS_MAX):
             if clean:
@@ -212,41 +150,41 @@ def log_tail(file: LogFile, start: int = 0) -> LogTail:
     return LogTail(end, clean)
 
 
-def _look_at_tail(descriptor: int, file: LogFile, start: int) -> tuple[int, bool]:
+def _look_at_tail(descriptor: int, file: DataFile, start: int) -> tuple[int, bool]:
     end = start
     stop = ScanStop.END
     for window in scan_windows(descriptor, file, start, file.size):
         end = window.end
         stop = window.scan.check.stop
     if stop is ScanStop.ZEROS:
-        return end, zeros_from(descriptor, end, file.size)
+        return end, only_zeros(descriptor, end, file.size)
     return end, stop in (ScanStop.BLANK, ScanStop.END)
 
 
-def next_record(descriptor: int, file: LogFile, start: int, end: int) -> int | None:
+def next_record(descriptor: int, file: DataFile, start: int, end: int) -> int | None:
     """Return the first position in [start, end) where a record seems to begin."""
-    data = bytearray(min(WINDOW_BYTES, max(end - start, RECORD_HEAD_BYTES)))
+    data = bytearray(min(WINDOW_BYTES, max(end - start, CHECKED_HEAD_BYTES)))
     position = start
     while position < end:
-        size = read_into(descriptor, data, position, min(len(data), end - position))
+        size = read_into(descriptor, memoryview(data)[: end - position], position)
         if size < len(data):
             del data[size:]
         found = find_record_start(data, file.offset + position)
         if found >= 0:
             return position + found
-        if position + size >= end or size <= RECORD_HEAD_BYTES:
+        if position + size >= end or size <= CHECKED_HEAD_BYTES:
             return None
-        position += size - RECORD_HEAD_BYTES
+        position += size - CHECKED_HEAD_BYTES
     return None
 
 
-def cut_file(file: LogFile, end: int, split_bytes: int, starts: QueueStarts) -> list[int]:
+def cut_file(file: DataFile, end: int, split_bytes: int, starts: QueueStarts) -> list[int]:
     """Return record starts that cut [0, end) of a file into pieces of about `split_bytes`.
 
     The first is 0; `end` is not among them.
     """
     cuts = [0]
-    with open_log(file) as descriptor:
+    with opened(file.path) as descriptor:
         wanted = split_bytes
         while end - wanted > split_bytes * (_SPLIT_SLOP - 1):
             cut = _known_start(descriptor, file, wanted, starts)
@@ -259,7 +197,7 @@ def cut_file(file: LogFile, end: int, split_bytes: int, starts: QueueStarts) -> 
     return cuts
 
 
-def _known_start(descriptor: int, file: LogFile, wanted: int, starts: QueueStarts) -> int | None:
+def _known_start(descriptor: int, file: DataFile, wanted: int, starts: QueueStarts) -> int | None:
     """Return the position of a consume queue's next entry, if the log confirms it."""
     offset = starts.first_at(file.offset + wanted)
     if offset is None or offset >= file.end_offset:
@@ -267,8 +205,8 @@ def _known_start(descriptor: int, file: LogFile, wanted: int, starts: QueueStart
     return offset - file.offset if is_record(descriptor, file, offset - file.offset) else None
 
 
-def is_record(descriptor: int, file: LogFile, position: int) -> bool:
+def is_record(descriptor: int, file: DataFile, position: int) -> bool:
     """Say whether a record's head, with the right physical offset, lies at `position`."""
-    head = bytearray(RECORD_HEAD_BYTES)
-    read_into(descriptor, head, position, len(head))
+    head = bytearray(CHECKED_HEAD_BYTES)
+    read_into(descriptor, memoryview(head), position)
     return find_record_start(head, file.offset + position) == 0

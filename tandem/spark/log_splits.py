@@ -10,15 +10,14 @@ is reported like any other damage. See `files` for what counts as torn, corrupt 
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tandem.data_file import DataFile, only_zeros, opened
 from tandem.spark.errors import LogDamagedError
 from tandem.spark.log_files import (
-    LogFile,
     Window,
     commit_log_folder,
     cut_file,
@@ -27,17 +26,14 @@ from tandem.spark.log_files import (
     local_path,
     log_tail,
     next_record,
-    open_log,
     scan_windows,
-    zeros_from,
 )
 from tandem.spark.options import ScanOptions
 from tandem.spark.queue_starts import QueueStarts
 from tandem.spark.record_batches import RecordSlice, error_batch
-from tandem.wire.record_scan import Bools, ScanStop, record_fault
-
-TORN: Final = "torn"
-CORRUPT: Final = "corrupt"
+from tandem.wire.log_end import CORRUPT, TORN, blank_fault
+from tandem.wire.record_rule import ScanStop, record_fault
+from tandem.wire.record_scan import Bools
 
 
 class LogSplit(msgspec.Struct, frozen=True):
@@ -48,7 +44,7 @@ class LogSplit(msgspec.Struct, frozen=True):
     """
 
     store: str
-    file: LogFile
+    file: DataFile
     start: int
     end: int
     log_end: int
@@ -91,17 +87,17 @@ def _plan_store(store: str, split_bytes: int) -> Iterator[LogSplit]:
             yield LogSplit(store, file, start, stop, end, is_last)
 
 
-def _missing_file(store: str, before: LogFile, behind: LogFile) -> LogSplit:
+def _missing_file(store: str, before: DataFile, behind: DataFile) -> LogSplit:
     fault = f"the log goes on at {behind.offset}: the file between is missing"
-    hole = LogFile(before.path, before.end_offset, 0)
+    hole = DataFile(before.path, before.end_offset, 0)
     return LogSplit(store, hole, 0, 0, 0, is_last_file=False, fault=fault)
 
 
-def _log_end(file: LogFile, starts: QueueStarts) -> int:
+def _log_end(file: DataFile, starts: QueueStarts) -> int:
     known = starts.last_before(file.end_offset)
     start = max((known or 0) - file.offset, 0)
     if start:
-        with open_log(file) as descriptor:
+        with opened(file.path) as descriptor:
             start = start if is_record(descriptor, file, start) else 0
     tail = log_tail(file, start)
     return tail.end if tail.clean else file.size
@@ -119,7 +115,7 @@ def read_split(
     if split.fault:
         yield reader.damage_row(Damage(split.file.path, split.file.offset, CORRUPT, split.fault))
         return
-    with open_log(split.file) as descriptor:
+    with opened(split.file.path) as descriptor:
         yield from reader.read(descriptor)
 
 
@@ -168,11 +164,11 @@ class _SplitReader:
                 reason = ""
             case ScanStop.BLANK:
                 left = self._file.size - window.end
-                whole = check.needed_bytes == left and split.end == split.log_end
-                blank = f"blank record of {check.needed_bytes} bytes, {left} are left in the file"
-                reason = "" if whole else blank
+                reason = blank_fault(check.needed_bytes, left)
+                if not reason and split.end != split.log_end:
+                    reason = "a blank record where more of the log was expected"
             case ScanStop.ZEROS:
-                zeros = zeros_from(descriptor, window.end, self._file.size)
+                zeros = only_zeros(descriptor, window.end, self._file.size)
                 end = split.is_last_file and zeros
                 reason = "" if end else "zeros, with more of the log behind them"
             case ScanStop.TORN if split.end < split.log_end:

@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem.wire.message_properties import property_value, tags_code
-from tandem.wire.record_scan import Buffer, Int64s, RecordColumns
+from tandem.wire.record_rule import Buffer
+from tandem.wire.record_scan import Int64s, RecordColumns
 
 _Windows = NDArray[np.uint8]
 

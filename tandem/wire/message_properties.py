@@ -34,6 +34,11 @@ ACK_FLUSHED: Final = "flushed"
 KEY_SEPARATOR: Final = " "
 
 _SEPARATOR_BYTE: Final = 2
+_INNER_BASE: Final = PROPERTY_INNER_BASE.encode()
+_INNER_NUM: Final = PROPERTY_INNER_NUM.encode()
+_BATCH_SIZE_MAX: Final = 2**15 - 1
+_DIGITS_MAX: Final = 18
+"""Fewer than a number of 64 bits may have."""
 
 PROPERTIES_BYTES_MAX: Final = 32_767
 """The length field is a signed 16-bit integer (MessageDecoder, MessageStoreConfig)."""
@@ -185,3 +190,22 @@ def tags_code_of(properties: bytes) -> int:
 @lru_cache(maxsize=4096)
 def _tags_code_of_bytes(tags: bytes) -> int:
     return java_string_hash(tags.decode("utf-8", "replace"))
+
+
+def inner_batch_of(properties: bytes, queue_offset: int) -> tuple[int, int]:
+    """Return the queue offset of the first message in a record, and how many there are.
+
+    A record that does not say so in numbers is one message.
+
+    Source: CommitLog.setBatchSizeIfNeeded.
+    """
+    if _INNER_NUM not in properties:
+        return queue_offset, 1
+    base = property_value(properties, _INNER_BASE) or b""
+    count = property_value(properties, _INNER_NUM) or b""
+    digits = base + count
+    if not digits.isdigit() or not base or not count or len(digits) > _DIGITS_MAX:
+        return queue_offset, 1
+    if not 0 < int(count) <= _BATCH_SIZE_MAX:
+        return queue_offset, 1
+    return int(base), int(count)

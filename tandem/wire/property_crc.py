@@ -20,7 +20,8 @@ import numpy as np
 
 from tandem.wire.crc import CRC_MASK, raw_crc32
 from tandem.wire.message_properties import PROPERTY_CRC32, without_property
-from tandem.wire.record_scan import Bools, Buffer, RecordColumns
+from tandem.wire.record_rule import Buffer, LogBytes
+from tandem.wire.record_scan import Bools, RecordColumns
 
 CRC32_RESERVED_LEN: Final = 20
 """How many bytes the property takes, its separators included."""
@@ -74,7 +75,7 @@ def _digits(crc: int) -> bytes:
     return str(crc)[::-1].ljust(_DIGITS, "0").encode()
 
 
-def property_crc_fault(buffer: Buffer, start: int, end: int) -> str:
+def property_crc_fault(buffer: LogBytes, start: int, end: int) -> str:
     """Return what is wrong with the CRC of the record at `start` to `end`, "" if nothing is.
 
     Source: CommitLog.checkMessageAndReturnSize with forceVerifyPropCRC.

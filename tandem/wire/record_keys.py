@@ -29,13 +29,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tandem.wire.message import (
-    BORNHOST_V6_FLAG,
-    MESSAGE_MAGIC_CODE_V2,
     RECORD_BYTES_MIN,
-    STOREHOSTADDRESS_V6_FLAG,
 )
 from tandem.wire.message_properties import java_string_hash, property_value
-from tandem.wire.record_scan import Buffer, Int64s, RecordColumns, record_fault
+from tandem.wire.record_rule import Buffer, record_parts, store_timestamp_ms
+from tandem.wire.record_scan import Int64s, RecordColumns
 from tandem.wire.store_layout import index_key, index_key_hash
 
 KEY_SEPARATOR: Final = b" "
@@ -105,18 +103,13 @@ def stored_keys(record: bytes) -> StoredKeys | None:
     """Return topic, keys and store time of a record, None if it is not one."""
     if len(record) < RECORD_BYTES_MIN or int.from_bytes(record[:4], "big") != len(record):
         return None
-    if record_fault(record, int.from_bytes(record[28:36], "big"), 0, check_crc=False):
+    parts = record_parts(record, int.from_bytes(record[28:36], "big"), 0)
+    if isinstance(parts, str):
         return None
-    magic, sys_flag = _HEAD.unpack_from(record)
-    stored_at = 56 + 12 * bool(sys_flag & BORNHOST_V6_FLAG)
-    body_at = stored_at + 32 + 12 * bool(sys_flag & STOREHOSTADDRESS_V6_FLAG)
-    at = body_at + _INT.unpack_from(record, body_at - 4)[0]
-    topic_at = at + (2 if magic == MESSAGE_MAGIC_CODE_V2 else 1)
-    topic_end = topic_at + int.from_bytes(record[at:topic_at], "big")
     return StoredKeys(
-        record[topic_at:topic_end].decode("utf-8", "replace"),
-        [key.decode("utf-8", "replace") for key in key_values(record[topic_end + 2 :])],
-        _LONG.unpack_from(record, stored_at)[0],
+        record[parts.topic_start : parts.topic_end].decode("utf-8", "replace"),
+        [key.decode("utf-8", "replace") for key in key_values(record[parts.properties_start :])],
+        store_timestamp_ms(record, 0),
     )
 
 

@@ -1,7 +1,7 @@
 """Reads whole runs of commit-log records at once: where they start, what they hold, where they end.
 
 A record says its own length, so the starts have to be walked one after the other; that loop does
-nothing else. Everything behind it works on columns: numpy views over the raw bytes, one gather a
+nothing else. Everything after it works on columns: numpy views over the raw bytes, one gather a
 field, no Python object a record.
 
     walk_records      positions of the records, and why the walk stopped
@@ -9,17 +9,12 @@ field, no Python object a record.
     body_crcs         the checksum of each body
     check_records     all of the above without keeping columns: how far do these bytes make sense?
     scan_records      check_records, with the columns of the good records
-    find_record_start the first record behind an arbitrary position, for cuts inside a file
 
-A sound record has a known magic, lengths that add up to TOTALSIZE (the rule of RocketMQ's
-checkMessageAndReturnSize), a PHYSICALOFFSET that is its own place in the log, and a body that its
-BODYCRC fits. RocketMQ does not compare PHYSICALOFFSET; every record it writes passes, and the check
-is what tells a leftover of an earlier life of the file from a record.
+What a sound record is, `record_rule` says, one record at a time; the columns follow the same rule.
 
 Nothing returned from here refers to the buffer that was read: it may be unmapped or reused.
 """
 
-import enum
 import struct
 from typing import Any, Final, TypeAlias
 
@@ -29,28 +24,25 @@ from numpy.typing import NDArray
 
 from tandem.wire.crc import CRC_MASK, raw_crc32
 from tandem.wire.message import (
-    BLANK_MAGIC_CODE,
     BORNHOST_V6_FLAG,
     MESSAGE_MAGIC_CODE,
     MESSAGE_MAGIC_CODE_V2,
     RECORD_BYTES_MIN,
     STOREHOSTADDRESS_V6_FLAG,
 )
+from tandem.wire.record_rule import (
+    BODY_AT,
+    RECORD_BYTES_MAX,
+    Buffer,
+    ScanStop,
+    look,
+    record_fault,
+)
 
-Buffer: TypeAlias = bytes | bytearray | memoryview
 Int64s: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 
-RECORD_BYTES_MAX: Final = 2**31 - 1
-"""What the length field can hold; callers pass their own, smaller bound."""
-
-BLANK_HEADER_BYTES: Final = 8
-"""TOTALSIZE and magic of the record that closes a file; what follows them is filler."""
-
-_SIZE_MAGIC = struct.Struct(">II")
-_CHECKED_HEAD = struct.Struct(">III16xqI")
 _INT = struct.Struct(">i")
-_SHORT = struct.Struct(">h")
 
 # With v4 hosts; behind v6 ones the fields from STORETIMESTAMP on lie further back.
 _HEAD = np.dtype(
@@ -79,29 +71,12 @@ _TAIL = np.dtype(
 _BORN_HOST_AT = 48
 _STORE_HOST_AT = 64
 _TAIL_AT = 72
-_BODY_SIZE_AT = 84
 _V6_FLAGS = BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
 
-assert _HEAD.itemsize == _BODY_SIZE_AT + 4 == _TAIL_AT + _TAIL.itemsize
-assert _CHECKED_HEAD.size == 40
+assert _HEAD.itemsize == BODY_AT == _TAIL_AT + _TAIL.itemsize
 
 PLAIN_LOOP_RECORDS_MAX: Final = 24
 """Below this many records a plain loop beats numpy's cost per call (benchmarks/spark_scan.py)."""
-
-
-class ScanStop(enum.Enum):
-    """Why a walk or scan went no further."""
-
-    END = "end"
-    """The bytes end where a record ends."""
-    BLANK = "blank"
-    """The record that closes a file is here: the log goes on in the next file."""
-    ZEROS = "zeros"
-    """Nothing has been written here: TOTALSIZE and magic are zero."""
-    TORN = "torn"
-    """A record starts here and runs past the end of the bytes."""
-    CORRUPT = "corrupt"
-    """These bytes are not a record."""
 
 
 class RecordWalk(msgspec.Struct, frozen=True, eq=False):
@@ -216,7 +191,7 @@ def walk_records(
         count = int(np.argmin(good))
         position = starts[count]
         found = found[:count]
-    stop, reason, needed_bytes = _look(buffer, position, end, record_bytes_max)
+    stop, reason, needed_bytes = look(buffer, position, end, record_bytes_max)
     assert stop is not None
     return RecordWalk(found, position, stop, reason, needed_bytes)
 
@@ -224,7 +199,7 @@ def walk_records(
 def _seem_records(
     buffer: Buffer, starts: Int64s, ends: Int64s, end: int, record_bytes_max: int
 ) -> Bools:
-    """Say where the magic is a record's, and the record not too large. See `_look`."""
+    """Say where the magic is a record's, and the record not too large. See `look`."""
     if not len(starts):
         return np.empty(0, np.bool_)
     magic = _gather(buffer, ">u4", starts + 4)
@@ -234,30 +209,6 @@ def _seem_records(
     if record_bytes_max < RECORD_BYTES_MAX:
         good &= ends - starts <= record_bytes_max
     return good
-
-
-def _look(  # noqa: PLR0911 - one return for each thing that can lie here
-    buffer: Buffer, position: int, end: int, record_bytes_max: int
-) -> tuple[ScanStop | None, str, int]:
-    """Return (None, "", TOTALSIZE) if a whole record seems to be here, else why not."""
-    left = end - position
-    if left <= 0:
-        return ScanStop.END, "", 0
-    if left < _SIZE_MAGIC.size:
-        return ScanStop.TORN, f"{left} bytes of a record header", _SIZE_MAGIC.size
-    size, magic = _SIZE_MAGIC.unpack_from(buffer, position)
-    if magic in (MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2):
-        if not RECORD_BYTES_MIN <= size <= record_bytes_max:
-            bounds = f"{RECORD_BYTES_MIN} to {record_bytes_max}"
-            return ScanStop.CORRUPT, f"total size {size} is not within {bounds} bytes", 0
-        if size > left:
-            return ScanStop.TORN, f"record of {size} bytes, of which {left} are there", size
-        return None, "", size
-    if magic == BLANK_MAGIC_CODE:
-        return ScanStop.BLANK, "", size
-    if size == 0 and magic == 0:
-        return ScanStop.ZEROS, "", 0
-    return ScanStop.CORRUPT, f"magic 0x{magic:08X} is not a record's", 0
 
 
 def read_columns(buffer: Buffer, starts: Int64s) -> RecordColumns:
@@ -272,7 +223,7 @@ def read_columns(buffer: Buffer, starts: Int64s) -> RecordColumns:
     if (fixed["sys_flag"] & _V6_FLAGS).any():
         behind_hosts = _read_behind_hosts(buffer, starts, fixed)
     body_size = fixed.pop("body_size")
-    body_start = behind_hosts + (_BODY_SIZE_AT + 4)
+    body_start = behind_hosts + (BODY_AT)
     topic_start = body_start + body_size + 1
     v2 = fixed["magic"] == MESSAGE_MAGIC_CODE_V2
     any_v2 = v2.any()
@@ -401,7 +352,7 @@ def check_records(
     last_start = -1
     position = start
     while count < PLAIN_LOOP_RECORDS_MAX:
-        stop, reason, needed_bytes = _look(buffer, position, end, record_bytes_max)
+        stop, reason, needed_bytes = look(buffer, position, end, record_bytes_max)
         if stop is not None:
             return RecordCheck(count, last_start, position, stop, reason, needed_bytes)
         reason = record_fault(buffer, base_offset, position, check_crc=check_crc)
@@ -421,74 +372,3 @@ def check_records(
         rest.reason,
         rest.needed_bytes,
     )
-
-
-def record_fault(  # noqa: PLR0911 - one return for each check
-    buffer: Buffer, base_offset: int, position: int, *, check_crc: bool = True
-) -> str:
-    """Return what is wrong with the whole record at `position`, "" if nothing is.
-
-    TOTALSIZE and magic have been looked at: the record lies within the buffer.
-    """
-    size, magic, body_crc, physical_offset, sys_flag = _CHECKED_HEAD.unpack_from(buffer, position)
-    if physical_offset != base_offset + position:
-        return f"physical offset {physical_offset} in the record at {base_offset + position}"
-    end = position + size
-    hosts = bool(sys_flag & BORNHOST_V6_FLAG) + bool(sys_flag & STOREHOSTADDRESS_V6_FLAG)
-    body_at = position + _BODY_SIZE_AT + 4 + 12 * hosts
-    if body_at + 3 > end:
-        return f"total size {size} leaves no room for the hosts"
-    (body_bytes,) = _INT.unpack_from(buffer, body_at - 4)
-    body_end = body_at + body_bytes
-    topic_length_bytes = 2 if magic == MESSAGE_MAGIC_CODE_V2 else 1
-    if body_bytes < 0 or body_end + topic_length_bytes + 2 > end:
-        return f"body size {body_bytes} in a record of {size} bytes"
-    topic_bytes = int.from_bytes(buffer[body_end : body_end + topic_length_bytes], signed=True)
-    properties_at = body_end + topic_length_bytes + topic_bytes + 2
-    if topic_bytes < 0 or properties_at > end:
-        return f"topic size {topic_bytes} in a record of {size} bytes"
-    (properties_bytes,) = _SHORT.unpack_from(buffer, properties_at - 2)
-    if properties_bytes < 0 or properties_at + properties_bytes != end:
-        return f"parts end at {properties_at + properties_bytes - position}, total size is {size}"
-    if check_crc and body_bytes:
-        with memoryview(buffer) as view:
-            crc = raw_crc32(view[body_at:body_end]) & CRC_MASK
-        if crc != body_crc:
-            return f"body CRC is {crc}, the record says {body_crc}"
-    return ""
-
-
-def find_record_start(buffer: bytes | bytearray, base_offset: int, start: int = 0) -> int:
-    """Return the first position at or behind `start` where a record seems to begin, -1 if none.
-
-    What counts is the magic together with a PHYSICALOFFSET that names this very place, and, as
-    far as the record lies within the buffer, lengths that add up. Somebody who can guess where
-    his message will lie could put such bytes into a body, so cross-check where you can.
-    """
-    position = start
-    while True:
-        magic_at = _find_magic(buffer, position + 4)
-        if magic_at < 0:
-            return -1
-        position = magic_at - 4
-        if _seems_record(buffer, base_offset, position):
-            return position
-        position += 1
-
-
-def _find_magic(buffer: bytes | bytearray, start: int) -> int:
-    found = buffer.find(b"\xda\xa3\x20", start)
-    while found >= 0 and buffer[found + 3 : found + 4] not in (b"\xa7", b"\xab"):
-        found = buffer.find(b"\xda\xa3\x20", found + 1)
-    return found
-
-
-def _seems_record(buffer: bytes | bytearray, base_offset: int, position: int) -> bool:
-    if position + _CHECKED_HEAD.size > len(buffer):
-        return False
-    size, _, _, physical_offset, _ = _CHECKED_HEAD.unpack_from(buffer, position)
-    if physical_offset != base_offset + position or size < RECORD_BYTES_MIN:
-        return False
-    if position + size > len(buffer):
-        return True
-    return not record_fault(buffer, base_offset, position, check_crc=False)

@@ -22,6 +22,9 @@ BORN_TIMESTAMP_MS = 1_700_000_000_000
 """The first message is born then; each one a millisecond after the one before."""
 
 
+V6 = Host("2001:db8::1", 4321)
+
+
 class LogBuilder:
     """A commit log in memory, with the consume queues that belong to it."""
 
@@ -121,3 +124,15 @@ class LogBuilder:
             units = written + bytes(-len(written) % file_bytes)
             for at in range(0, len(units), file_bytes):
                 (queue_folder / f"{at:020d}").write_bytes(units[at : at + file_bytes])
+
+
+def mixed_log() -> LogBuilder:
+    """Every shape of record: v4 and v6 hosts in all pairs, V1 and V2, empty parts."""
+    log = LogBuilder(file_bytes=1 << 20)
+    for born in (Host("10.1.2.3", 1), V6):
+        for store in (Host("127.0.0.1", 2), V6):
+            log.put(body=b"body", born_host=born, store_host=store, flag=-7, reconsume_times=3)
+            log.put(topic="L" * 130, body=b"v2", born_host=born, store_host=store, tags="t")
+            log.put(topic="", body=b"", born_host=born, store_host=store)
+            log.put(body=b"x", born_host=born, sys_flag=0xC, prepared_transaction_offset=1 << 40)
+    return log

@@ -174,7 +174,7 @@ def test_a_record_at_another_place_is_damage() -> None:
     record = one_record()
     damage = read_record(record, 0, len(record), 4096)
     assert isinstance(damage, Damage)
-    assert damage.reason == "the record says it lies at 0"
+    assert damage.reason == "physical offset 0 in the record at 4096"
 
 
 @pytest.mark.parametrize(("size", "accepted"), [(8, True), (100, True), (101, False), (7, False)])
@@ -409,7 +409,7 @@ def test_a_topic_length_is_signed_as_in_java() -> None:
     record[at + 1 : at + 1] = b"T"
     record[:4] = len(record).to_bytes(4, "big")
     found = read_record(record, 0, len(record), 0)
-    assert found == Damage("topic length -128 does not fit")
+    assert found == Damage(f"topic size -128 in a record of {len(record)} bytes")
 
 
 def test_hosts_that_do_not_fit_at_the_very_end_of_a_file_are_damage() -> None:

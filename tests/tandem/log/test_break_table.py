@@ -1,9 +1,9 @@
 import numpy as np
 
+from tandem.data_file import DataFile
 from tandem.log.break_table import BreakTable
-from tandem.log.files import DataFile
 from tandem.log.log_scan import LogBreak
-from tandem.wire.record_scan import ScanStop
+from tandem.wire.record_rule import ScanStop
 
 FILE = DataFile("log", 1000, 1000)
 

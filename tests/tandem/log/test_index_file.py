@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
+from tandem.data_file import DataFile
 from tandem.log.errors import BadRequestError
-from tandem.log.files import DataFile, open_file
+from tandem.log.files import open_file
 from tandem.log.index_file import (
     DEFAULT_SETTINGS,
     IndexFile,

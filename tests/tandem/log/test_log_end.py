@@ -1,11 +1,11 @@
 import msgspec
 import pytest
 
-from tandem.log.files import DataFile
+from tandem.data_file import DataFile
 from tandem.log.log_end import find_log_end
 from tandem.log.piece_check import BreakFacts, PieceCheck, Sound
 from tandem.log.store_directory import Checkpoint, StoreDirectory
-from tandem.wire.record_scan import ScanStop
+from tandem.wire.record_rule import ScanStop
 
 KNOWN_MS = 1000
 

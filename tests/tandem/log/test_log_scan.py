@@ -7,8 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tandem.data_file import DataFile
 from tandem.log import log_scan
-from tandem.log.files import DataFile, open_file
+from tandem.log.files import open_file
 from tandem.log.log_scan import (
     FileScan,
     LogBreak,
@@ -22,7 +23,7 @@ from tandem.log.log_scan import (
 )
 from tandem.log.store_directory import open_store_directory
 from tandem.wire.message import decode_message
-from tandem.wire.record_scan import ScanStop
+from tandem.wire.record_rule import ScanStop
 from tests.support.log_builder import LogBuilder
 from tests.tandem.log.vectors import overwrite
 

@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
+from tandem.data_file import DataFile, only_zeros, opened
 from tandem.spark import log_files
 from tandem.spark.errors import NotAStoreError
 from tandem.spark.log_files import (
-    LogFile,
     LogTail,
     commit_log_folder,
     cut_file,
@@ -13,12 +13,10 @@ from tandem.spark.log_files import (
     local_path,
     log_tail,
     next_record,
-    open_log,
     scan_windows,
-    zeros_from,
 )
 from tandem.spark.queue_starts import QueueStarts
-from tandem.wire.record_scan import ScanStop
+from tandem.wire.record_rule import ScanStop
 from tests.support.log_builder import LogBuilder
 
 FILE_BYTES = 65_536
@@ -31,7 +29,7 @@ def a_log(count: int = 100, body_bytes: int = 200) -> LogBuilder:
     return log
 
 
-def only_file(root: Path) -> LogFile:
+def only_file(root: Path) -> DataFile:
     (file,) = list_log_files(root / "commitlog")
     return file
 
@@ -83,10 +81,10 @@ def test_zeros_are_told_from_bytes_wherever_they_are(tmp_path: Path, at: int | N
         if at is not None:
             sparse.seek(at)
             sparse.write(b"\x01")
-    file = LogFile(str(path), 0, 5_000_000)
-    with open_log(file) as descriptor:
-        assert zeros_from(descriptor, 0, file.size) is (at is None)
-        assert zeros_from(descriptor, 2, 4_999_999) is True
+    file = DataFile(str(path), 0, 5_000_000)
+    with opened(file.path) as descriptor:
+        assert only_zeros(descriptor, 0, file.size) is (at is None)
+        assert only_zeros(descriptor, 2, 4_999_999) is True
 
 
 @pytest.mark.parametrize("window_bytes", [64, 300, 1000, 1 << 20])
@@ -100,7 +98,7 @@ def test_windows_of_any_size_find_every_record(
     file = only_file(log.write(tmp_path))
     found: list[int] = []
     stop = None
-    with open_log(file) as descriptor:
+    with opened(file.path) as descriptor:
         for window in scan_windows(descriptor, file, 0, file.size):
             found += window.scan.columns.physical_offset.tolist()
             stop = window.scan.check.stop
@@ -117,7 +115,7 @@ def test_a_mad_length_does_not_make_the_window_grow(
     log.log[third : third + 4] = (50_000).to_bytes(4, "big")
     log.log[third + 28 : third + 36] = bytes(8)
     file = only_file(log.write(tmp_path))
-    with open_log(file) as descriptor:
+    with opened(file.path) as descriptor:
         windows = list(scan_windows(descriptor, file, 0, file.size))
     assert windows[-1].end == third
     assert all(len(window.data) == 1000 for window in windows)
@@ -179,7 +177,7 @@ def test_the_next_record_is_found_across_windows(
     log = a_log(20)
     file = only_file(log.write(tmp_path))
     starts = [message.physical_offset for message in log.messages]
-    with open_log(file) as descriptor:
+    with opened(file.path) as descriptor:
         for position in range(0, log.end_offset, 7):
             expected = next((start for start in starts if start >= position), None)
             assert next_record(descriptor, file, position, file.size) == expected

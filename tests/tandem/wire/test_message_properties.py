@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tandem.wire.message_properties import (
     decode_properties,
     encode_properties,
+    inner_batch_of,
     java_map_order,
     java_string_hash,
     property_value,
@@ -158,3 +159,18 @@ def test_what_is_taken_out_is_gone_and_the_rest_as_it_was(data: bytes, name: byt
     pieces = [p for p in whole.split(b"\x02") if not p.startswith(name + b"\x01")]
     assert [p for p in left.split(b"\x02") if p] == [p for p in pieces if p]
     assert without_property(left, name) == left
+
+
+@pytest.mark.parametrize(
+    ("properties", "found"),
+    [
+        (b"INNER_BASE\x0140\x02INNER_NUM\x017\x02", (40, 7)),
+        (b"INNER_NUM\x017\x02", (5, 1)),
+        (b"INNER_BASE\x01-1\x02INNER_NUM\x017\x02", (5, 1)),
+        (b"", (5, 1)),
+    ],
+)
+def test_an_inner_batch_says_in_numbers_how_many_messages_it_is(
+    properties: bytes, found: tuple[int, int]
+) -> None:
+    assert inner_batch_of(properties, 5) == found

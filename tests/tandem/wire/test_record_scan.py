@@ -9,24 +9,19 @@ from hypothesis import strategies as st
 from tandem.wire import record_scan
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.message import (
-    BORNHOST_V6_FLAG,
-    STOREHOSTADDRESS_V6_FLAG,
     Host,
     decode_message,
 )
+from tandem.wire.record_rule import ScanStop
 from tandem.wire.record_scan import (
     RecordCheck,
-    ScanStop,
     body_crcs,
     check_records,
-    crc_agrees,
-    find_record_start,
     read_columns,
-    record_fault,
     scan_records,
     walk_records,
 )
-from tests.support.log_builder import LogBuilder
+from tests.support.log_builder import LogBuilder, mixed_log
 
 VECTORS = Path("tests/data/rocketmq-5.3.3")
 V6 = Host("2001:db8::1", 4321)
@@ -36,18 +31,6 @@ def small_log(count: int = 5, base: int = 0) -> LogBuilder:
     log = LogBuilder(file_bytes=1 << 20, start_offset=base)
     for number in range(count):
         log.put(body=b"x" * number, keys=f"k{number}", queue_id=number % 2)
-    return log
-
-
-def mixed_log() -> LogBuilder:
-    """Every shape of record: v4 and v6 hosts in all pairs, V1 and V2, empty parts."""
-    log = LogBuilder(file_bytes=1 << 20)
-    for born in (Host("10.1.2.3", 1), V6):
-        for store in (Host("127.0.0.1", 2), V6):
-            log.put(body=b"body", born_host=born, store_host=store, flag=-7, reconsume_times=3)
-            log.put(topic="L" * 130, body=b"v2", born_host=born, store_host=store, tags="t")
-            log.put(topic="", body=b"", born_host=born, store_host=store)
-            log.put(body=b"x", born_host=born, sys_flag=0xC, prepared_transaction_offset=1 << 40)
     return log
 
 
@@ -188,28 +171,6 @@ def test_the_check_says_where_the_last_sound_record_starts() -> None:
         assert check == RecordCheck(count, last, end, ScanStop.END, "", 0)
 
 
-def test_lengths_that_do_not_add_up_are_found_wherever_they_are() -> None:
-    log = mixed_log()
-    for message in log.messages:
-        start = message.physical_offset
-        hosts = 12 * bool(message.sys_flag & BORNHOST_V6_FLAG)
-        hosts += 12 * bool(message.sys_flag & STOREHOSTADDRESS_V6_FLAG)
-        hosts += 12 * message.born_host.is_v6 + 12 * message.store_host.is_v6
-        body_size_at = start + 84 + hosts
-        topic_at = body_size_at + 4 + len(message.body)
-        for at, value in (
-            (body_size_at, b"\xff\xff\xff\xff"),
-            (body_size_at, b"\x7f\xff\xff\xff"),
-            (body_size_at + 3, bytes([len(message.body) + 1])),
-            (topic_at, b"\xff"),
-        ):
-            data = bytearray(log.log)
-            data[at : at + len(value)] = value
-            fault = record_fault(data, 0, start)
-            assert fault
-            assert scan_records(data, 0).check.end == start, fault
-
-
 @settings(deadline=None)
 @given(
     damage=st.lists(st.tuples(st.integers(0, 1_000_000), st.integers(0, 255)), max_size=3),
@@ -252,42 +213,6 @@ def test_random_bytes_behind_a_good_head_never_raise(tail: bytes, sys_flag: int)
     size = 40 + len(tail)
     head = struct.pack(">IIIiiqqI", size, 0xDAA320A7, 0, 0, 0, 0, 0, sys_flag)
     assert check_records(head + tail, 0) == scan_records(head + tail, 0).check
-
-
-def test_crc_of_an_empty_body_is_not_looked_at() -> None:
-    """RocketMQ checks the CRC only when there is a body (checkMessageAndReturnSize)."""
-    log = LogBuilder()
-    log.put(body=b"")
-    log.log[8:12] = b"\x01\x02\x03\x04"
-    columns = read_columns(log.log, walk_records(log.log).starts)
-    assert crc_agrees(columns, body_crcs(log.log, columns)).tolist() == [True]
-    assert record_fault(log.log, 0, 0) == ""
-
-
-def test_a_record_start_is_found_from_any_position() -> None:
-    log = mixed_log()
-    data = bytes(log.log)
-    starts = [message.physical_offset for message in log.messages]
-    for position in range(len(data)):
-        behind = [start for start in starts if start >= position]
-        assert find_record_start(data, 0, position) == (behind[0] if behind else -1)
-
-
-def test_a_record_inside_a_body_is_not_taken_for_a_start() -> None:
-    inner = LogBuilder()
-    inner.put(body=b"forged")
-    log = LogBuilder()
-    log.put(body=bytes(inner.log))
-    second = log.put()
-    assert find_record_start(bytes(log.log), 0, 1) == second.physical_offset
-
-
-def test_a_start_is_accepted_before_the_record_is_whole() -> None:
-    log = small_log()
-    last = log.messages[-1]
-    data = bytes(log.log[: last.physical_offset + 60])
-    assert find_record_start(data, 0, last.physical_offset) == last.physical_offset
-    assert find_record_start(data[: last.physical_offset + 39], 0, last.physical_offset) == -1
 
 
 def test_nothing_returned_holds_on_to_the_buffer() -> None:

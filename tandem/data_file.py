@@ -1,0 +1,115 @@
+"""Reading files of a store that a node may be writing, cutting or deleting: for `log` and `spark`.
+
+Read with `pread` in bounded pieces and not through a mapping: a file that shrinks under a mapping
+kills the process, and nothing here may be killed by what it reads. Nothing is ever opened for
+writing.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import msgspec
+
+READ_BYTES: Final = 4 << 20
+"""How much is read at a time. Larger pieces were not faster."""
+
+
+class DataFile(msgspec.Struct, frozen=True):
+    """One file of a row of files; `offset` is the number in its name: that of its first byte."""
+
+    path: str
+    offset: int
+    size: int
+
+    @property
+    def end_offset(self) -> int:
+        """The offset after the file."""
+        return self.offset + self.size
+
+
+@contextmanager
+def opened(path: str) -> Iterator[int]:
+    """Open a file for reading; give its descriptor. What the system refuses is an OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def read_into(descriptor: int, buffer: memoryview, position: int) -> int:
+    """Fill `buffer` from `position` on; return how many bytes there were."""
+    got = 0
+    while got < len(buffer):
+        more = os.preadv(descriptor, [buffer[got:]], position + got)
+        if not more:
+            break
+        got += more
+    return got
+
+
+def read_at(descriptor: int, position: int, size: int) -> bytes:
+    """Return up to `size` bytes from `position` on; fewer if the file ends before."""
+    data = os.pread(descriptor, size, position)
+    while len(data) < size and (
+        more := os.pread(descriptor, size - len(data), position + len(data))
+    ):
+        data += more
+    return data
+
+
+def data_end(descriptor: int, start: int, end: int) -> int:
+    """Return the position after the last byte of [start, end) that is not zero; `start` if none.
+
+    Reads backwards, so that a long run of data costs nothing; a hole at the end is not read.
+    """
+    end = _last_data_end(descriptor, start, end)
+    while start < end:
+        at = max(start, end - READ_BYTES)
+        used = len(read_at(descriptor, at, end - at).rstrip(b"\0"))
+        if used:
+            return at + used
+        end = at
+    return start
+
+
+def _last_data_end(descriptor: int, start: int, end: int) -> int:
+    """Return where the last stretch of [start, end) that was ever written ends."""
+    written = start
+    try:
+        while written < end:
+            data = os.lseek(descriptor, written, os.SEEK_DATA)
+            written = os.lseek(descriptor, data, os.SEEK_HOLE)
+    except OSError:  # ENXIO: only a hole is left
+        return min(written, end)
+    return min(written, end)
+
+
+def is_hole(descriptor: int, position: int, size: int) -> bool:
+    """Say whether nothing was ever written to these bytes, as far as the file system knows."""
+    try:
+        return os.lseek(descriptor, position, os.SEEK_DATA) >= position + size
+    except OSError:  # ENXIO: only a hole is left
+        return True
+
+
+def only_zeros(descriptor: int, start: int, end: int) -> bool:
+    """Say whether the file holds nothing but zeros in [start, end). Holes are not read."""
+    data = bytearray(min(READ_BYTES, max(end - start, 1)))
+    zeros = bytes(len(data))
+    position = start
+    while position < end:
+        try:
+            position = os.lseek(descriptor, position, os.SEEK_DATA)
+        except OSError:  # ENXIO: only a hole is left
+            return True
+        with memoryview(data) as view:
+            size = read_into(descriptor, view[: max(end - position, 0)], position)
+        if not size:
+            return True
+        if data != zeros if size == len(data) else any(data[:size]):
+            return False
+        position += size
+    return True
