@@ -42,7 +42,6 @@ MODULE_LINES_MAX = 500
 KNOWN_LONG_MODULES = {
     "ha/fenced/ha_service.py",
     "store/delayed/timer_message_store.py",
-    "store/log/log_end.py",
     "store/message_store.py",
     "store/transaction/transactional_message_service.py",
     "tandem/client/pull_flow.py",
@@ -56,7 +55,6 @@ FUNCTION_LINES_MAX = 60
 KNOWN_LONG_FUNCTIONS = {
     "ha/fenced/ha_service.py:FencedHAService.__init__",
     "ha/fenced/master.py:FencedMaster.__init__",
-    "store/log/log_end.py:read_record",
     "tandem/cli/drill.py:drill",
     "tandem/cli/produce.py:produce",
 }

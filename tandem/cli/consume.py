@@ -127,7 +127,7 @@ class _Reader:
         import trio
 
         from tandem.client.errors import ClientError
-        from tandem.client.pull_flow import may_pass
+        from tandem.client.queue_flow import may_pass
 
         offset: int | None = None
         while not self.is_done:

@@ -36,7 +36,8 @@ from tandem.client.core import ClientCore, parse_addresses
 from tandem.client.errors import ClientError
 from tandem.client.identity import ClientIdentity, local_identity
 from tandem.client.results import SendResult
-from tandem.client.send_flow import MESSAGE_BYTES_MAX, Sender, SendSettings, Wish
+from tandem.client.send_flow import Sender
+from tandem.client.sending import MESSAGE_BYTES_MAX, SendOptions, SendSettings
 from tandem.client.tcp_stream import open_tcp
 from tandem.client.trio_shell import StreamOpener, TrioShell
 from tandem.wire.message import Message
@@ -133,7 +134,7 @@ class Producer:
             ValueError: the message cannot be sent as it is.
         """
         return await self._shell.run(
-            self._sender.send(message, Wish(queue_id, wait_store_msg_ok, ack))
+            self._sender.send(message, SendOptions(queue_id, wait_store_msg_ok, ack))
         )
 
     async def send_batch(
@@ -153,7 +154,7 @@ class Producer:
             ValueError: no message, several topics, or too many bytes.
         """
         return await self._shell.run(
-            self._sender.send_batch(messages, Wish(queue_id, wait_store_msg_ok, ack))
+            self._sender.send_batch(messages, SendOptions(queue_id, wait_store_msg_ok, ack))
         )
 
     async def send_many(
@@ -172,7 +173,7 @@ class Producer:
             ValueError: a message cannot be sent as it is. Those before it may have been.
         """
         return await self._shell.run(
-            self._sender.send_many(messages, Wish(queue_id, wait_store_msg_ok, ack))
+            self._sender.send_many(messages, SendOptions(queue_id, wait_store_msg_ok, ack))
         )
 
 
@@ -231,7 +232,9 @@ class BlockingProducer:
         ack: Ack | None = None,
     ) -> SendResult:
         """See `Producer.send`."""
-        return self._shell.run(self._sender.send(message, Wish(queue_id, wait_store_msg_ok, ack)))
+        return self._shell.run(
+            self._sender.send(message, SendOptions(queue_id, wait_store_msg_ok, ack))
+        )
 
     def send_batch(
         self,
@@ -243,7 +246,7 @@ class BlockingProducer:
     ) -> SendResult:
         """See `Producer.send_batch`."""
         return self._shell.run(
-            self._sender.send_batch(messages, Wish(queue_id, wait_store_msg_ok, ack))
+            self._sender.send_batch(messages, SendOptions(queue_id, wait_store_msg_ok, ack))
         )
 
     def send_many(
@@ -256,5 +259,5 @@ class BlockingProducer:
     ) -> list[SendResult | ClientError]:
         """See `Producer.send_many`; here up to 128 are in flight."""
         return self._shell.run(
-            self._sender.send_many(messages, Wish(queue_id, wait_store_msg_ok, ack))
+            self._sender.send_many(messages, SendOptions(queue_id, wait_store_msg_ok, ack))
         )

@@ -1,20 +1,19 @@
-"""The rules of reading: whom to ask for a queue, and what the answers mean.
+"""The rules of reading: what is asked of a queue, and what the answers mean.
 
-Reads of a queue go to the master of its broker name. If that cannot be reached they go to a slave,
-in the order of their ids, and come back once the master's pause is over and it answers again. A
-slave may be behind: its max offset is lower than the master's, never its messages different.
+Who is asked, `queue_flow` says: the master of the queue's broker name or, if that cannot be
+reached, another of its nodes. That one may lag: its max offset is lower than the master's, never
+its messages different.
 
 A reader that follows a queue never goes back and never skips. "Nothing new" leaves it where it is.
-"Beyond the end" does so too: the answer comes from a slave that is behind, or from a new master
-that does not know yet how far its log is confirmed. Only if the master stays with it for
+"Beyond the end" does so too: the answer comes from a node that lags, or from a new master that does
+not know yet how far its log is confirmed. Only if the master stays with it for
 `BEYOND_END_SECONDS` the reader ends with `OffsetBeyondEndError`.
 
 Offsets are committed at the master, and tried again while there is none. The next master may lack
 what was committed last, so what this consumer has committed is compared with the new master's
 offset when the master has changed, and raised there, never lowered.
 
-Source: RocketMQ 5.3.3, PullAPIWrapper, MQClientAPIImpl.processPullResponse,
-MQClientInstance.findBrokerAddressInSubscribe.
+Source: RocketMQ 5.3.3, PullAPIWrapper, MQClientAPIImpl.processPullResponse.
 """
 
 import enum
@@ -34,11 +33,19 @@ from tandem.client.errors import (
     RequestTimeoutError,
     RouteNotFoundError,
 )
-from tandem.client.flow import Call, Flow, Pause
+from tandem.client.flow import Flow, Pause
+from tandem.client.queue_flow import (
+    RETRIED,
+    QueueBrokers,
+    QueueRequest,
+    decode,
+    expect_success,
+    may_pass,
+)
 from tandem.client.results import MessageQueue, PullResult, PullStatus
-from tandem.wire.errors import MalformedFrameError, MalformedMessageError
+from tandem.wire.errors import MalformedMessageError
 from tandem.wire.message import MessageExt, decode_messages, is_inner_batch, unwrap_inner_batch
-from tandem.wire.remoting_command import HeaderT, RemotingCommand
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     PULL_FLAG_SUBSCRIPTION,
@@ -61,22 +68,8 @@ PULL_STATUSES: Final = {
     ResponseCode.PULL_OFFSET_MOVED.value: PullStatus.OFFSET_ILLEGAL,
 }
 
-RETRIED: Final = frozenset(
-    {
-        ResponseCode.SYSTEM_ERROR.value,
-        ResponseCode.SYSTEM_BUSY.value,
-        ResponseCode.SERVICE_NOT_AVAILABLE.value,
-        # A slave has a topic's messages a moment before it has the topic's settings.
-        ResponseCode.TOPIC_NOT_EXIST.value,
-    }
-)
-"""Refusals that pass: a reader that follows a topic waits and asks again."""
-
 SWITCH_SECONDS: Final = 12.0
 """How long a commit or an opening reader waits for a master: a switch takes up to 8 s."""
-
-SILENT_ATTEMPT_SECONDS: Final = 1.0
-"""What a master gets that did not answer lately: enough to notice that it is back."""
 
 FENCED_SUSPEND_MS: Final = 2_000
 """Longest that a reader lets a broker of a fenced group hold a pull. A frozen one is found out when
@@ -86,20 +79,10 @@ request for each queue every 2 s."""
 BEYOND_END_SECONDS: Final = 15.0
 """How long a master may say that a reader is beyond the end: longer than a switch."""
 
-RETRIED_AT_MASTER: Final = RETRIED - {ResponseCode.TOPIC_NOT_EXIST.value}
-
 RETRY_SECONDS: Final = 1.0
 """Pause of a reader that follows a topic after a failure (RocketMQ: 3 s)."""
 
 ALL_TAGS: Final = "*"
-
-_Request = (
-    QueueRequestHeader
-    | SearchOffsetRequestHeader
-    | QueryConsumerOffsetRequestHeader
-    | UpdateConsumerOffsetRequestHeader
-    | PullMessageRequestHeader
-)
 
 
 class Start(enum.Enum):
@@ -140,13 +123,14 @@ class Puller:
 
     def __init__(self, core: ClientCore, group: str) -> None:
         self._core = core
+        self._brokers = QueueBrokers(core)
         self._group = group
         self._committed: dict[MessageQueue, Committed] = {}
 
     def fetch_message_queues(self, topic: str) -> Flow[list[MessageQueue]]:
         """Return the readable queues of a topic, freshly asked for."""
         self._core.suspect_route(topic)
-        route = yield from self._core.route(topic, self._deadline())
+        route = yield from self._core.route(topic, self._brokers.deadline())
         return list(route.subscribe_queues)
 
     def min_offset(self, queue: MessageQueue) -> Flow[int]:
@@ -173,12 +157,12 @@ class Puller:
         ext = QueryConsumerOffsetRequestHeader(
             self._group, queue.topic, queue.queue_id, set_zero_if_not_found=False
         )
-        route = yield from self._core.route(queue.topic, self._deadline())
+        route = yield from self._core.route(queue.topic, self._brokers.deadline())
         code = RequestCode.QUERY_CONSUMER_OFFSET
         if route.is_fenced(queue.broker_name):
-            answer, address = yield from self._ask_master(queue, code, ext, SWITCH_SECONDS)
+            answer, address = yield from self._brokers.ask_master(queue, code, ext, SWITCH_SECONDS)
         else:
-            answer, address = yield from self._ask(queue, code, ext)
+            answer, address = yield from self._brokers.ask(queue, code, ext)
         return _offset_in(answer, address)
 
     def update_consume_offset(
@@ -186,10 +170,10 @@ class Puller:
     ) -> Flow[None]:
         """Set the group's offset: that of the next message to consume."""
         ext = UpdateConsumerOffsetRequestHeader(self._group, queue.topic, queue.queue_id, offset)
-        answer, address = yield from self._ask_master(
+        answer, address = yield from self._brokers.ask_master(
             queue, RequestCode.UPDATE_CONSUMER_OFFSET, ext, timeout_seconds
         )
-        _expect_success(answer, address)
+        expect_success(answer, address)
         self._committed[queue] = Committed(offset, address)
 
     def _raise_committed(self, queue: MessageQueue) -> Flow[None]:
@@ -198,24 +182,24 @@ class Puller:
         if committed is None or (route := self._core.routes.get(queue.topic)) is None:
             return
         master = route.addresses(queue.broker_name).get(MASTER_ID, committed.master)
-        if master == committed.master or self._is_to_be_avoided(master):
+        if master == committed.master or self._brokers.is_to_be_avoided(master):
             return
         keys = (self._group, queue.topic, queue.queue_id)
         query = QueryConsumerOffsetRequestHeader(*keys, set_zero_if_not_found=False)
         update = UpdateConsumerOffsetRequestHeader(*keys, committed.offset)
         try:
-            answer = yield from self._call(
+            answer = yield from self._brokers.call(
                 queue, master, RequestCode.QUERY_CONSUMER_OFFSET, query, REQUEST_TIMEOUT_SECONDS
             )
             if (_offset_in(answer, master) or 0) < committed.offset:
-                answer = yield from self._call(
+                answer = yield from self._brokers.call(
                     queue,
                     master,
                     RequestCode.UPDATE_CONSUMER_OFFSET,
                     update,
                     REQUEST_TIMEOUT_SECONDS,
                 )
-                _expect_success(answer, master)
+                expect_success(answer, master)
         except ClientError:
             # Not what was asked for now; the next pull tries again.
             return
@@ -259,7 +243,9 @@ class Puller:
         )
         # The broker looks every few seconds for pulls whose time is over, hence twice the pause.
         seconds = REQUEST_TIMEOUT_SECONDS + 2 * suspend_timeout_ms / 1000
-        answer, address = yield from self._ask(queue, RequestCode.PULL_MESSAGE, ext, seconds)
+        answer, address = yield from self._brokers.ask(
+            queue, RequestCode.PULL_MESSAGE, ext, seconds
+        )
         return _pull_result(answer, address, tags, offset), address
 
     def open_cursors(
@@ -367,147 +353,23 @@ class Puller:
             name = f"queue {queue.queue_id} of topic {queue.topic!r} at {queue.broker_name}"
             raise OffsetBeyondEndError(name, cursor.offset, result.max_offset)
 
-    def _ask_offset(self, queue: MessageQueue, code: RequestCode, ext: _Request) -> Flow[int]:
-        answer, address = yield from self._ask(queue, code, ext)
-        return _decode(_expect_success(answer, address), OffsetResponseHeader, address).offset
-
-    def _ask(
-        self,
-        queue: MessageQueue,
-        code: RequestCode,
-        ext: _Request,
-        timeout_seconds: float = REQUEST_TIMEOUT_SECONDS,
-    ) -> Flow[tuple[RemotingCommand, str]]:
-        """Ask the brokers of a queue in turn; return the first answer and whose it is.
-
-        Raises:
-            RouteNotFoundError: the route has no broker of that name.
-            ConnectionLostError, RequestTimeoutError: what the last of them ended with.
-        """
-        route = yield from self._core.route(queue.topic, self._deadline())
-        addresses = list(route.addresses(queue.broker_name).values())
-        if not addresses:
-            self._core.suspect_route(queue.topic)
-            raise RouteNotFoundError(
-                queue.topic,
-                f"no address of broker {queue.broker_name!r} is registered",
-                may_pass=True,
-            )
-        last_error: ClientError | None = None
-        for address in sorted(addresses, key=self._is_to_be_avoided):
-            try:
-                answer = yield from self._call(queue, address, code, ext, timeout_seconds)
-            except (ConnectionLostError, RequestTimeoutError) as error:
-                last_error = error
-            else:
-                return answer, address
-        assert last_error is not None
-        raise last_error
-
-    def _ask_master(
-        self, queue: MessageQueue, code: RequestCode, ext: _Request, timeout_seconds: float
-    ) -> Flow[tuple[RemotingCommand, str]]:
-        """Ask the master of a queue, and wait for one while there is none.
-
-        Raises:
-            ClientError: what the last try ended with when the time was over.
-        """
-        end = self._core.clock() + timeout_seconds
-        for retries_count in itertools.count():
-            error: ClientError
-            try:
-                answer, address = yield from self._ask_master_once(queue, code, ext, end)
-                if answer.code not in RETRIED_AT_MASTER:
-                    return answer, address
-                error = BrokerError(answer.code, answer.remark or "", address)
-            except (ConnectionLostError, RequestTimeoutError, RouteNotFoundError) as failure:
-                error = failure
-            self._core.suspect_route(queue.topic)
-            pause = retry_pause_seconds(retries_count)
-            if not may_pass(error) or self._core.clock() + pause >= end:
-                raise error
-            yield Pause(pause)
-        raise AssertionError
-
-    def _ask_master_once(
-        self, queue: MessageQueue, code: RequestCode, ext: _Request, end: float
-    ) -> Flow[tuple[RemotingCommand, str]]:
-        route = yield from self._core.route(queue.topic, min(end, self._deadline()))
-        address = route.addresses(queue.broker_name).get(MASTER_ID)
-        if address is None:
-            reason = f"no master of broker {queue.broker_name!r} is registered"
-            raise RouteNotFoundError(queue.topic, reason, may_pass=True)
-        now = self._core.clock()
-        is_silent = self._core.backoff.is_silent(address, now)
-        seconds = SILENT_ATTEMPT_SECONDS if is_silent else REQUEST_TIMEOUT_SECONDS
-        answer = yield from self._call(queue, address, code, ext, min(seconds, end - now))
-        return answer, address
-
-    def _call(
-        self,
-        queue: MessageQueue,
-        address: str,
-        code: RequestCode,
-        ext: _Request,
-        timeout_seconds: float,
-    ) -> Flow[RemotingCommand]:
-        """Ask one broker; remember what came of it."""
-        deadline = self._core.clock() + timeout_seconds
-        try:
-            answer: RemotingCommand = yield Call(address, code, ext, deadline)
-        except (ConnectionLostError, RequestTimeoutError) as error:
-            self._core.suspect_route(queue.topic)
-            if isinstance(error, RequestTimeoutError):
-                self._core.backoff.fell_silent(address, self._core.clock())
-            raise
-        self._core.backoff.spoke(address)
-        return answer
-
-    def _is_to_be_avoided(self, address: str) -> bool:
-        return self._core.backoff.is_to_be_avoided(address, self._core.clock())
-
-    def _deadline(self) -> float:
-        return self._core.clock() + REQUEST_TIMEOUT_SECONDS
-
-
-def may_pass(error: ClientError) -> bool:
-    """Whether the same request may succeed a moment later."""
-    match error:
-        case ConnectionLostError() | RequestTimeoutError():
-            return True
-        case RouteNotFoundError():
-            return error.may_pass
-        case BrokerError():
-            return error.code in RETRIED
-        case _:
-            return False
+    def _ask_offset(self, queue: MessageQueue, code: RequestCode, ext: QueueRequest) -> Flow[int]:
+        answer, address = yield from self._brokers.ask(queue, code, ext)
+        return decode(expect_success(answer, address), OffsetResponseHeader, address).offset
 
 
 def _offset_in(answer: RemotingCommand, address: str) -> int | None:
     """A group's offset, None if the broker knows none."""
     if answer.code == ResponseCode.QUERY_NOT_FOUND:
         return None
-    return _decode(_expect_success(answer, address), OffsetResponseHeader, address).offset
-
-
-def _expect_success(answer: RemotingCommand, address: str) -> RemotingCommand:
-    if answer.code != ResponseCode.SUCCESS:
-        raise BrokerError(answer.code, answer.remark or "", address)
-    return answer
-
-
-def _decode(answer: RemotingCommand, header_type: type[HeaderT], address: str) -> HeaderT:
-    try:
-        return answer.decode_header(header_type)
-    except MalformedFrameError as error:
-        raise ConnectionLostError(address, f"the answer does not parse: {error}") from error
+    return decode(expect_success(answer, address), OffsetResponseHeader, address).offset
 
 
 def _pull_result(answer: RemotingCommand, address: str, tags: str, offset: int) -> PullResult:
     status = PULL_STATUSES.get(answer.code)
     if status is None:
         raise BrokerError(answer.code, answer.remark or "", address)
-    header = _decode(answer, PullMessageResponseHeader, address)
+    header = decode(answer, PullMessageResponseHeader, address)
     try:
         stored = decode_messages(answer.body)
     except MalformedMessageError as error:

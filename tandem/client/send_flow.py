@@ -1,4 +1,4 @@
-"""The rules of sending: queue, header, tries, and what the outcome is.
+"""The rules of sending: which queue, how many tries, and what the outcome is.
 
 One send has as many tries as fit into `send_msg_timeout_ms`, so that it outlives a change of
 master; `retry_times_when_send_failed` bounds them, and with 0 a send is exactly one request. All
@@ -26,14 +26,9 @@ DefaultMQProducer.retryResponseCodes. RocketMQ's producer tries three times with
 is over long before a new master is there.
 """
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-import msgspec
-
-from tandem.client.ack import ACK_PROPERTIES, Ack, chosen_ack
-from tandem.client.backoff import retry_pause_seconds
 from tandem.client.core import ClientCore
 from tandem.client.errors import (
     BrokerError,
@@ -52,18 +47,10 @@ from tandem.client.routes import (
     PublishQueue,
     TopicRoute,
 )
+from tandem.client.sending import SEND_BATCH, Sending, Sendings, SendOptions, SendSettings
 from tandem.wire.errors import MalformedFrameError
-from tandem.wire.message import Message, encode_batch_body
-from tandem.wire.message_properties import (
-    ACK_FLUSHED,
-    PROPERTIES_BYTES_MAX,
-    PROPERTY_ACK,
-    PROPERTY_UNIQUE_KEY,
-    PROPERTY_WAIT_STORE_MSG_OK,
-    encode_properties,
-)
+from tandem.wire.message import Message
 from tandem.wire.remoting_command import RemotingCommand
-from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import SendMessageRequestHeaderV2, SendMessageResponseHeader
 from tandem.wire.response_code import ResponseCode
 
@@ -96,93 +83,9 @@ FEW_TRIES: Final = 3
 SILENT_ATTEMPT_SECONDS: Final = 0.5
 """What an address gets that did not answer lately: enough to notice that it is back."""
 
-MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024
-"""RocketMQ's maxMessageSize, of producer and broker."""
-
 MANY_MESSAGES_MAX: Final = 1024
 MANY_BYTES_MAX: Final = 4 * 1024 * 1024
 """How much of a `send_many` is in flight at once: bounds memory here and at the broker."""
-
-USER_PROPERTIES_BYTES_MAX: Final = PROPERTIES_BYTES_MAX - 256
-"""The record has 32,767 bytes for all. 256 are left for what is added (RocketMQ: 128 or less)."""
-
-_SEND: Final = RequestCode.SEND_MESSAGE_V2.value
-_SEND_BATCH: Final = RequestCode.SEND_BATCH_MESSAGE.value
-
-
-class SendSettings(msgspec.Struct, frozen=True):
-    """How a producer sends; see `Producer`."""
-
-    group: str
-    ack: Ack = Ack.REPLICATED
-    retry_times_when_send_failed: int | None = None
-    send_msg_timeout_ms: int = 12_000
-    attempt_timeout_ms: int = 4_000
-    resend_until_ok: bool = False
-    max_message_size_bytes: int = MESSAGE_BYTES_MAX
-
-
-class Wish(msgspec.Struct, frozen=True):
-    """What the caller of one send says about it; None: as the producer does it."""
-
-    queue_id: int | None = None
-    wait_store_msg_ok: bool | None = None
-    ack: Ack | None = None
-
-
-class Sending:
-    """One message or batch on its way, over all its tries."""
-
-    __slots__ = (
-        "avoid_broker",
-        "body",
-        "code",
-        "deadline",
-        "flag",
-        "msg_id",
-        "properties",
-        "queue_id",
-        "stored",
-        "target",
-        "topic",
-        "tries_count",
-        "tries_left",
-        "unknown",
-    )
-
-    def __init__(
-        self,
-        code: int,
-        topic: str,
-        msg_id: str,
-        properties: str,
-        body: bytes,
-        flag: int,
-        queue_id: int | None,
-        deadline: float,
-        tries: int,
-    ) -> None:
-        self.code = code
-        self.topic = topic
-        self.msg_id = msg_id
-        self.properties = properties
-        self.body = body
-        self.flag = flag
-        self.queue_id = queue_id
-        self.deadline = deadline
-        self.tries_left = tries
-        self.tries_count = 0
-        self.avoid_broker: str | None = None
-        self.target: PublishQueue | None = None
-        self.unknown: ClientError | None = None
-        """The first try that may have been carried out without an answer."""
-        self.stored: SendResult | None = None
-        """The last answer that says: stored, but not known to be safe."""
-
-    @property
-    def pause_seconds(self) -> float:
-        """How long to wait before the next try; the second one comes at once."""
-        return 0.0 if self.tries_count < 2 else retry_pause_seconds(self.tries_count - 2)
 
 
 class Sender:
@@ -194,15 +97,16 @@ class Sender:
         self._core = core
         self._settings = settings
         self._wall_clock_ms = wall_clock_ms
-        self._keys = UniqueKeys(core.identity)
+        keys = UniqueKeys(core.identity)
+        self._sendings = Sendings(settings, keys, core.clock, wall_clock_ms)
 
-    def send(self, message: Message, wish: Wish) -> Flow[SendResult]:
+    def send(self, message: Message, options: SendOptions) -> Flow[SendResult]:
         """Send one message; see `Producer.send`."""
-        return self._finish(self._prepare(message, wish))
+        return self._finish(self._sendings.one(message, options))
 
-    def send_batch(self, messages: Sequence[Message], wish: Wish) -> Flow[SendResult]:
+    def send_batch(self, messages: Sequence[Message], options: SendOptions) -> Flow[SendResult]:
         """Send messages of one topic as one request; see `Producer.send_batch`."""
-        return self._finish(self._prepare_batch(messages, wish))
+        return self._finish(self._sendings.batch(messages, options))
 
     def _finish(self, sending: Sending) -> Flow[SendResult]:
         while True:
@@ -229,13 +133,13 @@ class Sender:
         return self._take(sending, answer)
 
     def send_many(
-        self, messages: Iterable[Message], wish: Wish
+        self, messages: Iterable[Message], options: SendOptions
     ) -> Flow[list[SendResult | ClientError]]:
         """Send many messages, many at once; see `Producer.send_many`."""
         outcomes: list[SendResult | ClientError] = []
         for part in _parts(messages):
             outcomes += yield from self._send_part(
-                [self._prepare(message, wish) for message in part]
+                [self._sendings.one(message, options) for message in part]
             )
         return outcomes
 
@@ -289,91 +193,6 @@ class Sender:
             return self._call_with_any_route(sending)
         return self._call(sending, target)
 
-    def _prepare(self, message: Message, wish: Wish) -> Sending:
-        user_properties = (
-            message.property_map() if message.properties or message.keys or message.tags else {}
-        )
-        return self._sending(
-            _SEND,
-            message.topic,
-            self._keys.next_key(self._wall_clock_ms()),
-            user_properties,
-            message.wait_store_msg_ok,
-            message.body,
-            message.flag,
-            wish,
-        )
-
-    def _prepare_batch(self, messages: Sequence[Message], wish: Wish) -> Sending:
-        topics = {message.topic for message in messages}
-        if len(topics) != 1:
-            raise ValueError(f"a batch has one topic, this one has {len(topics)}: {sorted(topics)}")
-        if any(message.delay_time_level for message in messages):
-            raise ValueError("the messages of a batch cannot be delayed; send them one by one")
-        keyed = [self._with_unique_key(message) for message in messages]
-        sending = self._sending(
-            _SEND_BATCH,
-            topics.pop(),
-            self._keys.next_key(self._wall_clock_ms()),
-            {},
-            None,
-            encode_batch_body(keyed),
-            0,
-            wish,
-        )
-        sending.msg_id = ",".join(message.properties[PROPERTY_UNIQUE_KEY] for message in keyed)
-        return sending
-
-    def _with_unique_key(self, message: Message) -> Message:
-        if PROPERTY_UNIQUE_KEY in message.properties:
-            return message
-        unique_key = self._keys.next_key(self._wall_clock_ms())
-        return msgspec.structs.replace(
-            message, properties={**message.properties, PROPERTY_UNIQUE_KEY: unique_key}
-        )
-
-    def _sending(
-        self,
-        code: int,
-        topic: str,
-        unique_key: str,
-        user_properties: dict[str, str],
-        message_wait: bool | None,  # noqa: FBT001  by position: this runs for every message
-        body: bytes,
-        flag: int,
-        wish: Wish,
-    ) -> Sending:
-        settings = self._settings
-        if len(body) > settings.max_message_size_bytes:
-            raise ValueError(
-                f"message body of {len(body)} bytes; the limit is"
-                f" {settings.max_message_size_bytes} bytes (max_message_size_bytes of the"
-                " producer, and a setting of the broker)"
-            )
-        default = settings.ack
-        rest = ""
-        if user_properties:
-            user_properties.pop(PROPERTY_WAIT_STORE_MSG_OK, None)
-            if user_properties.pop(PROPERTY_ACK, "") == ACK_FLUSHED:
-                default = Ack.REPLICATED_FLUSHED
-            unique_key = user_properties.pop(PROPERTY_UNIQUE_KEY, unique_key)
-            rest = _encode_user_properties(user_properties)
-        ack = chosen_ack(
-            wish.ack, wait=wish.wait_store_msg_ok, message_wait=message_wait, default=default
-        )
-        retries = settings.retry_times_when_send_failed
-        return Sending(
-            code,
-            topic,
-            unique_key,
-            f"{ACK_PROPERTIES[ack]}{rest}{PROPERTY_UNIQUE_KEY}\x01{unique_key}\x02",
-            body,
-            flag,
-            wish.queue_id,
-            self._core.clock() + settings.send_msg_timeout_ms / 1000,
-            sys.maxsize if retries is None else 1 + retries,
-        )
-
     def _next_call(self, sending: Sending) -> Call | None:
         """Return the next try, None if a route has to be fetched first."""
         route = self._core.trusted_route(sending.topic)
@@ -413,7 +232,7 @@ class Sender:
             0,
             False,  # noqa: FBT003  unitMode; by position, since this runs for every message
             None,
-            sending.code == _SEND_BATCH,
+            sending.code == SEND_BATCH,
             queue.broker_name,
         )
         return Call(
@@ -537,16 +356,6 @@ def _result(
         header.queue_offset,
         answer.remark or "",
     )
-
-
-def _encode_user_properties(properties: dict[str, str]) -> str:
-    encoded = encode_properties(properties)
-    if len(encoded) > USER_PROPERTIES_BYTES_MAX:
-        raise ValueError(
-            f"message properties take {len(encoded)} bytes; the limit is"
-            f" {USER_PROPERTIES_BYTES_MAX} bytes, since the producer and the broker add theirs"
-        )
-    return encoded.decode()
 
 
 def _parts(messages: Iterable[Message]) -> Iterator[list[Message]]:

@@ -16,7 +16,8 @@ from tandem.client.errors import (
 )
 from tandem.client.flow import Call, CallMany, Pause
 from tandem.client.results import MessageQueue, SendResult, SendStatus
-from tandem.client.send_flow import Sender, SendSettings, Wish
+from tandem.client.send_flow import Sender
+from tandem.client.sending import SendOptions, SendSettings
 from tandem.wire.message import Message, decode_batch_body
 from tandem.wire.message_properties import decode_properties
 from tandem.wire.remoting_command import RemotingCommand
@@ -69,13 +70,15 @@ class Bench:
         wait_store_msg_ok: bool | None = None,
         ack: Ack | None = None,
     ) -> SendResult:
-        return self.shell.run(self.sender.send(message, Wish(queue_id, wait_store_msg_ok, ack)))
+        return self.shell.run(
+            self.sender.send(message, SendOptions(queue_id, wait_store_msg_ok, ack))
+        )
 
     def send_many(self, *messages: Message) -> list[SendResult | ClientError]:
-        return self.shell.run(self.sender.send_many(messages, Wish()))
+        return self.shell.run(self.sender.send_many(messages, SendOptions()))
 
     def send_batch(self, *messages: Message) -> SendResult:
-        return self.shell.run(self.sender.send_batch(messages, Wish()))
+        return self.shell.run(self.sender.send_batch(messages, SendOptions()))
 
     def tries(self) -> int:
         return len(self.shell.calls_to(SEND))

@@ -1,0 +1,231 @@
+"""What a producer sends: a message or a batch of them, as a request that may take several tries."""
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tandem.client.ack import ACK_PROPERTIES, Ack, chosen_ack
+from tandem.client.backoff import retry_pause_seconds
+from tandem.client.identity import UniqueKeys
+from tandem.wire.message import Message, encode_batch_body
+from tandem.wire.message_properties import (
+    ACK_FLUSHED,
+    PROPERTIES_BYTES_MAX,
+    PROPERTY_ACK,
+    PROPERTY_UNIQUE_KEY,
+    PROPERTY_WAIT_STORE_MSG_OK,
+    encode_properties,
+)
+from tandem.wire.request_code import RequestCode
+
+if TYPE_CHECKING:
+    from tandem.client.errors import ClientError
+    from tandem.client.results import SendResult
+    from tandem.client.routes import PublishQueue
+
+MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024
+"""RocketMQ's maxMessageSize, of producer and broker."""
+
+USER_PROPERTIES_BYTES_MAX: Final = PROPERTIES_BYTES_MAX - 256
+"""The record has 32,767 bytes for all. 256 are left for what is added (RocketMQ: 128 or less)."""
+
+SEND: Final = RequestCode.SEND_MESSAGE_V2.value
+SEND_BATCH: Final = RequestCode.SEND_BATCH_MESSAGE.value
+
+
+class SendSettings(msgspec.Struct, frozen=True):
+    """How a producer sends; see `Producer`."""
+
+    group: str
+    ack: Ack = Ack.REPLICATED
+    retry_times_when_send_failed: int | None = None
+    send_msg_timeout_ms: int = 12_000
+    attempt_timeout_ms: int = 4_000
+    resend_until_ok: bool = False
+    max_message_size_bytes: int = MESSAGE_BYTES_MAX
+
+
+class SendOptions(msgspec.Struct, frozen=True):
+    """What the caller of one send says about it; None: as the producer does it."""
+
+    queue_id: int | None = None
+    wait_store_msg_ok: bool | None = None
+    ack: Ack | None = None
+
+
+class Sending:
+    """One message or batch on its way, over all its tries."""
+
+    __slots__ = (
+        "avoid_broker",
+        "body",
+        "code",
+        "deadline",
+        "flag",
+        "msg_id",
+        "properties",
+        "queue_id",
+        "stored",
+        "target",
+        "topic",
+        "tries_count",
+        "tries_left",
+        "unknown",
+    )
+
+    def __init__(
+        self,
+        code: int,
+        topic: str,
+        msg_id: str,
+        properties: str,
+        body: bytes,
+        flag: int,
+        queue_id: int | None,
+        deadline: float,
+        tries: int,
+    ) -> None:
+        self.code = code
+        self.topic = topic
+        self.msg_id = msg_id
+        self.properties = properties
+        self.body = body
+        self.flag = flag
+        self.queue_id = queue_id
+        self.deadline = deadline
+        self.tries_left = tries
+        self.tries_count = 0
+        self.avoid_broker: str | None = None
+        self.target: PublishQueue | None = None
+        self.unknown: ClientError | None = None
+        """The first try that may have been carried out without an answer."""
+        self.stored: SendResult | None = None
+        """The last answer that says: stored, but not known to be safe."""
+
+    @property
+    def pause_seconds(self) -> float:
+        """How long to wait before the next try; the second one comes at once."""
+        return 0.0 if self.tries_count < 2 else retry_pause_seconds(self.tries_count - 2)
+
+
+class Sendings:
+    """Makes the sendings of one producer. `clock` is the shell's, in seconds."""
+
+    def __init__(
+        self,
+        settings: SendSettings,
+        keys: UniqueKeys,
+        clock: Callable[[], float],
+        wall_clock_ms: Callable[[], int],
+    ) -> None:
+        self._settings = settings
+        self._keys = keys
+        self._clock = clock
+        self._wall_clock_ms = wall_clock_ms
+
+    def one(self, message: Message, options: SendOptions) -> Sending:
+        """Return one message as a request.
+
+        Raises:
+            ValueError: it cannot be sent as it is.
+        """
+        user_properties = (
+            message.property_map() if message.properties or message.keys or message.tags else {}
+        )
+        return self._sending(
+            SEND,
+            message.topic,
+            self._keys.next_key(self._wall_clock_ms()),
+            user_properties,
+            message.wait_store_msg_ok,
+            message.body,
+            message.flag,
+            options,
+        )
+
+    def batch(self, messages: Sequence[Message], options: SendOptions) -> Sending:
+        """Return messages of one topic as one request.
+
+        Raises:
+            ValueError: no message, several topics, or one of them cannot be sent as it is.
+        """
+        topics = {message.topic for message in messages}
+        if len(topics) != 1:
+            raise ValueError(f"a batch has one topic, this one has {len(topics)}: {sorted(topics)}")
+        if any(message.delay_time_level for message in messages):
+            raise ValueError("the messages of a batch cannot be delayed; send them one by one")
+        keyed = [self._with_unique_key(message) for message in messages]
+        sending = self._sending(
+            SEND_BATCH,
+            topics.pop(),
+            self._keys.next_key(self._wall_clock_ms()),
+            {},
+            None,
+            encode_batch_body(keyed),
+            0,
+            options,
+        )
+        sending.msg_id = ",".join(message.properties[PROPERTY_UNIQUE_KEY] for message in keyed)
+        return sending
+
+    def _with_unique_key(self, message: Message) -> Message:
+        if PROPERTY_UNIQUE_KEY in message.properties:
+            return message
+        unique_key = self._keys.next_key(self._wall_clock_ms())
+        return msgspec.structs.replace(
+            message, properties={**message.properties, PROPERTY_UNIQUE_KEY: unique_key}
+        )
+
+    def _sending(
+        self,
+        code: int,
+        topic: str,
+        unique_key: str,
+        user_properties: dict[str, str],
+        message_wait: bool | None,  # noqa: FBT001  by position: this runs for every message
+        body: bytes,
+        flag: int,
+        options: SendOptions,
+    ) -> Sending:
+        settings = self._settings
+        if len(body) > settings.max_message_size_bytes:
+            raise ValueError(
+                f"message body of {len(body)} bytes; the limit is"
+                f" {settings.max_message_size_bytes} bytes (max_message_size_bytes of the"
+                " producer, and a setting of the broker)"
+            )
+        default = settings.ack
+        rest = ""
+        if user_properties:
+            user_properties.pop(PROPERTY_WAIT_STORE_MSG_OK, None)
+            if user_properties.pop(PROPERTY_ACK, "") == ACK_FLUSHED:
+                default = Ack.REPLICATED_FLUSHED
+            unique_key = user_properties.pop(PROPERTY_UNIQUE_KEY, unique_key)
+            rest = _encode_user_properties(user_properties)
+        ack = chosen_ack(
+            options.ack, wait=options.wait_store_msg_ok, message_wait=message_wait, default=default
+        )
+        retries = settings.retry_times_when_send_failed
+        return Sending(
+            code,
+            topic,
+            unique_key,
+            f"{ACK_PROPERTIES[ack]}{rest}{PROPERTY_UNIQUE_KEY}\x01{unique_key}\x02",
+            body,
+            flag,
+            options.queue_id,
+            self._clock() + settings.send_msg_timeout_ms / 1000,
+            sys.maxsize if retries is None else 1 + retries,
+        )
+
+
+def _encode_user_properties(properties: dict[str, str]) -> str:
+    encoded = encode_properties(properties)
+    if len(encoded) > USER_PROPERTIES_BYTES_MAX:
+        raise ValueError(
+            f"message properties take {len(encoded)} bytes; the limit is"
+            f" {USER_PROPERTIES_BYTES_MAX} bytes, since the producer and the broker add theirs"
+        )
+    return encoded.decode()

@@ -1,0 +1,105 @@
+import pytest
+
+from tandem.client.ack import Ack
+from tandem.client.identity import ClientIdentity, UniqueKeys
+from tandem.client.sending import (
+    MESSAGE_BYTES_MAX,
+    SEND,
+    SEND_BATCH,
+    Sending,
+    Sendings,
+    SendOptions,
+    SendSettings,
+)
+from tandem.wire.message import Message, decode_batch_body
+from tandem.wire.message_properties import decode_properties
+
+NOW = 100.0
+
+
+def sendings(settings: SendSettings | None = None) -> Sendings:
+    keys = UniqueKeys(ClientIdentity(ip="127.0.0.1", process_id=1, salt=7))
+    return Sendings(settings or SendSettings("g"), keys, lambda: NOW, lambda: 1_700_000_000_000)
+
+
+def properties_of(sending: Sending) -> dict[str, str]:
+    return decode_properties(sending.properties.encode())
+
+
+def test_a_message_becomes_a_request_with_a_key_and_a_deadline() -> None:
+    sending = sendings().one(Message("T", b"body", keys="k", tags="t", flag=3), SendOptions())
+    assert (sending.code, sending.topic, sending.body, sending.flag) == (SEND, "T", b"body", 3)
+    assert sending.deadline == NOW + 12
+    assert sending.tries_left > 1000
+    properties = properties_of(sending)
+    assert properties == {"WAIT": "true", "KEYS": "k", "TAGS": "t", "UNIQ_KEY": sending.msg_id}
+
+
+def test_no_two_messages_share_a_key_unless_they_bring_one() -> None:
+    many = sendings()
+    first, second = (many.one(Message("T", b""), SendOptions()) for _ in range(2))
+    assert first.msg_id != second.msg_id
+    own = many.one(Message("T", b"", properties={"UNIQ_KEY": "mine"}), SendOptions())
+    assert own.msg_id == "mine"
+
+
+@pytest.mark.parametrize(
+    ("options", "properties"),
+    [
+        (SendOptions(), {"WAIT": "true"}),
+        (SendOptions(wait_store_msg_ok=False), {"WAIT": "false"}),
+        (SendOptions(ack=Ack.REPLICATED_FLUSHED), {"WAIT": "true", "TANDEM_ACK": "flushed"}),
+    ],
+)
+def test_the_contract_travels_as_properties(
+    options: SendOptions, properties: dict[str, str]
+) -> None:
+    sending = sendings().one(Message("T", b""), options)
+    assert {**properties, "UNIQ_KEY": sending.msg_id} == properties_of(sending)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message("T", bytes(MESSAGE_BYTES_MAX + 1)),
+        Message("T", b"", properties={"p": "x" * 33_000}),
+        Message("T", b"", properties={"": "no name"}),
+    ],
+)
+def test_what_no_broker_takes_is_refused(message: Message) -> None:
+    with pytest.raises(ValueError, match="message"):
+        sendings().one(message, SendOptions())
+
+
+def test_a_batch_is_one_request_with_a_key_for_each_message() -> None:
+    messages = [Message("T", b"a"), Message("T", b"b", properties={"UNIQ_KEY": "mine"})]
+    sending = sendings().batch(messages, SendOptions(queue_id=2))
+    assert (sending.code, sending.queue_id) == (SEND_BATCH, 2)
+    entries = list(decode_batch_body(sending.body))
+    keys = [decode_properties(entry.properties)["UNIQ_KEY"] for entry in entries]
+    assert [entry.body for entry in entries] == [b"a", b"b"]
+    assert sending.msg_id == ",".join(keys)
+    assert keys[1] == "mine"
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [[], [Message("T", b""), Message("U", b"")], [Message("T", b"", delay_time_level=3)]],
+)
+def test_a_batch_has_one_topic_and_no_delay(messages: list[Message]) -> None:
+    with pytest.raises(ValueError, match="batch"):
+        sendings().batch(messages, SendOptions())
+
+
+def test_the_second_try_comes_at_once_and_later_ones_after_a_pause() -> None:
+    sending = sendings().one(Message("T", b""), SendOptions())
+    pauses = []
+    for count in range(4):
+        sending.tries_count = count
+        pauses.append(sending.pause_seconds)
+    assert pauses == [0.0, 0.0, 0.05, 0.05]
+
+
+def test_a_producer_may_bound_the_tries() -> None:
+    settings = SendSettings("g", retry_times_when_send_failed=0)
+    assert sendings(settings).one(Message("T", b""), SendOptions()).tries_left == 1
