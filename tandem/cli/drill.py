@@ -8,52 +8,62 @@ import typer
 from tandem.cli.output import ConfigOption
 from tandem.drill.options import DrillOptions
 
+ScenariosArgument = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[SCENARIO]...",
+        help="Names of the catalogue, your own files, or 'all'; 'list' shows the catalogue.",
+        show_default=False,
+    ),
+]
+InputOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--input",
+        "-i",
+        metavar="FILE",
+        help="Send the lines of this file instead of made-up orders.",
+        show_default=False,
+    ),
+]
+RateOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="PER_SECOND", help="Sends a second, all producers together.", show_default=False
+    ),
+]
+DurationOption = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SECONDS",
+        help="Time under load, all scenarios together; 20 for each.",
+        show_default=False,
+    ),
+]
+RepeatOption = Annotated[int, typer.Option(metavar="N", help="Play everything N times.")]
+ShortOption = Annotated[
+    bool, typer.Option("--short", help="Less load, and the short list of scenarios.")
+]
+OutOption = Annotated[
+    Path, typer.Option("--out", "-o", metavar="DIRECTORY", help="Where the report goes.")
+]
+NoSparkOption = Annotated[
+    bool, typer.Option("--no-spark", help="Audit in plain Python: quicker, needs no Java.")
+]
+SeedOption = Annotated[int, typer.Option(help="Decides the made-up orders.")]
+
 
 def drill(
-    scenarios: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[SCENARIO]...",
-            help="Names of the catalogue, your own files, or 'all'; 'list' shows the catalogue.",
-            show_default=False,
-        ),
-    ] = None,
+    scenarios: ScenariosArgument = None,
     config: ConfigOption = None,
-    input_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--input",
-            "-i",
-            metavar="FILE",
-            help="Send the lines of this file instead of made-up orders.",
-            show_default=False,
-        ),
-    ] = None,
-    rate: Annotated[
-        float | None,
-        typer.Option(
-            metavar="PER_SECOND", help="Sends a second, all producers together.", show_default=False
-        ),
-    ] = None,
-    duration: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="Time under load, all scenarios together; 20 for each.",
-            show_default=False,
-        ),
-    ] = None,
-    repeat: Annotated[int, typer.Option(metavar="N", help="Play everything N times.")] = 1,
-    short: Annotated[
-        bool, typer.Option("--short", help="Less load, and the short list of scenarios.")
-    ] = False,
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="DIRECTORY", help="Where the report goes.")
-    ] = Path("report"),
-    no_spark: Annotated[
-        bool, typer.Option("--no-spark", help="Audit in plain Python: quicker, needs no Java.")
-    ] = False,
-    seed: Annotated[int, typer.Option(help="Decides the made-up orders.")] = 1,
+    input_file: InputOption = None,
+    rate: RateOption = None,
+    duration: DurationOption = None,
+    repeat: RepeatOption = 1,
+    short: ShortOption = False,
+    out: OutOption = Path("report"),
+    no_spark: NoSparkOption = False,
+    seed: SeedOption = 1,
 ) -> None:
     """Start the cluster, break it under load, and audit every log against every send.
 

@@ -85,49 +85,63 @@ class Tally:
         return ", ".join(f"{status} {count:,}" for status, count in sorted(self.by_status.items()))
 
 
+TopicArgument = Annotated[str, typer.Argument(help="Created by the first message if need be.")]
+FileArgument = Annotated[
+    Path | None, typer.Argument(help="A message for each line; standard input if left out.")
+]
+SyncOption = Annotated[
+    bool | None,
+    typer.Option("--sync/--async", help="Short for --ack replicated and --ack async."),
+]
+AckOption = Annotated[
+    AckChoice | None,
+    typer.Option(
+        help="What an answer waits for: the master alone, every in-sync replica, or the disks"
+        " of all of them (fenced groups).",
+        show_default="replicated",
+    ),
+]
+TimeoutOption = Annotated[
+    float,
+    typer.Option(
+        "--timeout", min=0.1, help="Seconds a message may take, over a change of master too."
+    ),
+]
+ResendOption = Annotated[
+    bool,
+    typer.Option(
+        "--resend", help="Send again what is stored but not known to be safe. It may double."
+    ),
+]
+KeyOption = Annotated[str, typer.Option(help="Key of every message.")]
+TagsOption = Annotated[str, typer.Option(help="Tag of every message.")]
+QueueOption = Annotated[
+    int | None,
+    typer.Option(min=0, help="Queue id; all in turn if left out.", show_default=False),
+]
+BatchOption = Annotated[int, typer.Option(min=1, max=4096, help="Messages in one request.")]
+InFlightOption = Annotated[
+    int, typer.Option(min=1, max=65_536, help="Messages that wait for an answer at a time.")
+]
+RateOption = Annotated[
+    float | None,
+    typer.Option(min=0.001, help="Messages a second, at most.", show_default=False),
+]
+
+
 def produce(
-    topic: Annotated[str, typer.Argument(help="Created by the first message if need be.")],
-    file: Annotated[
-        Path | None, typer.Argument(help="A message for each line; standard input if left out.")
-    ] = None,
-    sync: Annotated[
-        bool | None,
-        typer.Option("--sync/--async", help="Short for --ack replicated and --ack async."),
-    ] = None,
-    ack: Annotated[
-        AckChoice | None,
-        typer.Option(
-            help="What an answer waits for: the master alone, every in-sync replica, or the disks"
-            " of all of them (fenced groups).",
-            show_default="replicated",
-        ),
-    ] = None,
-    timeout_seconds: Annotated[
-        float,
-        typer.Option(
-            "--timeout", min=0.1, help="Seconds a message may take, over a change of master too."
-        ),
-    ] = TIMEOUT_SECONDS_DEFAULT,
-    resend: Annotated[
-        bool,
-        typer.Option(
-            "--resend", help="Send again what is stored but not known to be safe. It may double."
-        ),
-    ] = False,
-    key: Annotated[str, typer.Option(help="Key of every message.")] = "",
-    tags: Annotated[str, typer.Option(help="Tag of every message.")] = "",
-    queue: Annotated[
-        int | None,
-        typer.Option(min=0, help="Queue id; all in turn if left out.", show_default=False),
-    ] = None,
-    batch: Annotated[int, typer.Option(min=1, max=4096, help="Messages in one request.")] = 1,
-    in_flight: Annotated[
-        int, typer.Option(min=1, max=65_536, help="Messages that wait for an answer at a time.")
-    ] = IN_FLIGHT_DEFAULT,
-    rate: Annotated[
-        float | None,
-        typer.Option(min=0.001, help="Messages a second, at most.", show_default=False),
-    ] = None,
+    topic: TopicArgument,
+    file: FileArgument = None,
+    sync: SyncOption = None,
+    ack: AckOption = None,
+    timeout_seconds: TimeoutOption = TIMEOUT_SECONDS_DEFAULT,
+    resend: ResendOption = False,
+    key: KeyOption = "",
+    tags: TagsOption = "",
+    queue: QueueOption = None,
+    batch: BatchOption = 1,
+    in_flight: InFlightOption = IN_FLIGHT_DEFAULT,
+    rate: RateOption = None,
     name_server: NameServersOption = None,
     config: ConfigOption = None,
 ) -> None:

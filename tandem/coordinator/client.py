@@ -10,23 +10,20 @@ what ended the wait: a frozen one, or one that is cut off from the others, costs
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import urlsplit
 
 import httpcore
-import msgspec
 import trio
 
 from tandem.cluster_file.choices import CoordinatorKind
 from tandem.coordinator import etcd_v3
 from tandem.coordinator.interface import (
     Compare,
-    CoordinatorError,
     CoordinatorRefusedError,
     CoordinatorUnavailableError,
     Delete,
@@ -37,6 +34,8 @@ from tandem.coordinator.interface import (
     Snapshot,
     TransactionResult,
 )
+from tandem.coordinator.troubles import NotSentError, broken_in_words
+from tandem.coordinator.watch import Lines, batches_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -57,16 +56,7 @@ IDLE_SECONDS_MAX: Final = 30.0
 CONNECTIONS_MAX: Final = 64
 """Far more than one node has calls at a time, so that no keep-alive waits for another call."""
 
-LINE_BYTES_MAX: Final = 16 * 1024 * 1024
-"""A watch that sends a longer line is broken."""
-
 HTTP_OK: Final = 200
-
-_TLS_REMEDIES: Final = {
-    "mismatch": "name it in endpoints as its certificate does",
-    "certificate verify failed": "set ca_file to the certificate of who signed etcd's",
-    "WRONG_VERSION_NUMBER": "if it does not use TLS, its endpoints begin with http://",
-}
 
 _CONNECT_LIMIT: Final = {"timeout": {"connect": CONNECT_SECONDS_MAX}}
 
@@ -77,10 +67,6 @@ _KEEP_TCP_ALIVE: Final = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 2),
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
 )
-
-
-class NotSentError(CoordinatorUnavailableError):
-    """Nobody was there to take the request: it was not done, and may be sent elsewhere."""
 
 
 class EtcdClient:
@@ -165,20 +151,8 @@ class EtcdClient:
                 lambda endpoint, token: self._open_watch(connection, endpoint, request, token),
                 repeatable=True,
             )
-            trouble: Exception | None = None
-            async with trio.open_nursery() as nursery:
-                # A task of its own reads, so that a caller who stops waiting breaks nothing.
-                # It holds one batch of events; more wait in the connection.
-                sender, receiver = trio.open_memory_channel[_Watched](1)
-                nursery.start_soon(_read_watch, lines, sender)
-                try:
-                    yield _Watch(receiver)
-                except Exception as error:  # noqa: BLE001 - raised again outside of the nursery
-                    trouble = error
-                nursery.cancel_scope.cancel()
-            if trouble is not None:
-                # The nursery would wrap it in a group; it is the caller's own.
-                raise trouble
+            async with batches_of(lines) as batches:
+                yield batches
 
     # --- requests ------------------------------------------------------------------------------
 
@@ -245,7 +219,7 @@ class EtcdClient:
 
     async def _open_watch(
         self, connection: AsyncExitStack, endpoint: str, body: bytes, token: str
-    ) -> _Lines:
+    ) -> Lines:
         """Begin a watch; return once it was confirmed."""
         with self._unanswered_in_words(endpoint):
             response = await connection.enter_async_context(
@@ -259,7 +233,7 @@ class EtcdClient:
             )
             if response.status != HTTP_OK:
                 etcd_v3.raise_error(response.status, await response.aread())
-            lines = _Lines(endpoint, response.aiter_stream())
+            lines = Lines(endpoint, response.aiter_stream())
             connection.push_async_callback(lines.aclose)
             etcd_v3.decode_watch(await lines.next())
         return lines
@@ -268,7 +242,7 @@ class EtcdClient:
     def _unanswered_in_words(self, endpoint: str) -> Iterator[None]:
         """Give the block its time, and name who did not answer it."""
         try:
-            with trio.fail_after(self._request_seconds_max), _broken_in_words(endpoint):
+            with trio.fail_after(self._request_seconds_max), broken_in_words(endpoint):
                 yield
         except trio.TooSlowError:
             raise CoordinatorUnavailableError(
@@ -295,85 +269,6 @@ class _Body:
             raise StopAsyncIteration
         self._is_sent = True
         return self._data
-
-
-class _Lines:
-    """The lines of a stream."""
-
-    def __init__(self, endpoint: str, chunks: AsyncIterator[bytes]) -> None:
-        self._endpoint = endpoint
-        self._chunks = chunks
-        self._buffer = b""
-
-    async def next(self) -> bytes:
-        """Return the next line that is not empty.
-
-        Raises:
-            CoordinatorUnavailableError: The stream ended, broke, or has a line without end.
-        """
-        while True:
-            line, end, rest = self._buffer.partition(b"\n")
-            if end:
-                self._buffer = rest
-                if line:
-                    return line
-            elif len(line) > LINE_BYTES_MAX:
-                raise CoordinatorUnavailableError(f"{self._endpoint} sent a line without an end")
-            else:
-                with _broken_in_words(self._endpoint):
-                    chunk = await anext(self._chunks, b"")
-                if not chunk:
-                    raise CoordinatorUnavailableError(f"{self._endpoint} ended the watch")
-                self._buffer += chunk
-
-    async def aclose(self) -> None:
-        """Read to the end of what has come, then give up.
-
-        httpcore reads with generators within generators; closing the outermost would leave the
-        others to the garbage collector. An error from within ends them all.
-        """
-        with trio.CancelScope() as reading, suppress(httpcore.NetworkError, httpcore.ProtocolError):
-            reading.cancel()
-            async for _chunk in self._chunks:
-                pass
-
-
-class _Watched(msgspec.Struct, frozen=True):
-    """What the reader of a watch hands on: events, or why there will be no more."""
-
-    events: tuple[Event, ...] = ()
-    end: CoordinatorError | None = None
-
-
-class _Watch:
-    """The events of a watch, a batch at a time."""
-
-    def __init__(self, received: trio.MemoryReceiveChannel[_Watched]) -> None:
-        self._received = received
-        self._end: CoordinatorError | None = None
-
-    def __aiter__(self) -> AsyncIterator[tuple[Event, ...]]:
-        return self
-
-    async def __anext__(self) -> tuple[Event, ...]:
-        if self._end is None:
-            watched = await self._received.receive()
-            if watched.end is None:
-                return watched.events
-            self._end = watched.end
-        raise self._end
-
-
-async def _read_watch(lines: _Lines, sender: trio.MemorySendChannel[_Watched]) -> None:
-    try:
-        while True:
-            if events := etcd_v3.decode_watch(await lines.next()):
-                await sender.send(_Watched(events))
-    except CoordinatorUnavailableError as error:
-        await sender.send(_Watched(end=error))
-    except CoordinatorError as error:
-        # Whatever ends a watch: the caller has to read, and to begin another.
-        await sender.send(_Watched(end=CoordinatorUnavailableError(str(error))))
 
 
 def connect(
@@ -464,42 +359,3 @@ def _headers(body: bytes, token: str) -> dict[bytes | str, bytes | str]:
         "Content-Length": str(len(body)),
     }
     return headers | {"Authorization": token} if token else headers
-
-
-@contextmanager
-def _broken_in_words(endpoint: str) -> Iterator[None]:
-    try:
-        yield
-    except (httpcore.ConnectError, httpcore.ConnectTimeout, httpcore.PoolTimeout) as error:
-        words = _words(error, type(error).__name__)
-        raise NotSentError(f"no connection to {endpoint}: {words}") from error
-    except (httpcore.NetworkError, httpcore.TimeoutException, httpcore.ProtocolError) as error:
-        raise CoordinatorUnavailableError(
-            f"the connection to {endpoint} broke: {_words(error, _without_words(endpoint))}"
-        ) from error
-
-
-def _without_words(endpoint: str) -> str:
-    if endpoint.startswith("https:"):
-        # A server that wants a certificate says so in an alert, which a reset may overtake.
-        return "closed by the other side; if it wants a certificate, set cert_file and key_file"
-    return "closed by the other side"
-
-
-def _words(error: BaseException, words: str) -> str:
-    """What the innermost cause says; those around it say that there was one."""
-    cause: BaseException | None = error
-    while cause is not None:
-        words = str(cause) or words
-        if isinstance(cause, ConnectionError | TimeoutError) and cause.errno:
-            words = os.strerror(cause.errno)  # what trio adds is a tuple of Python
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            words = f"certificate verify failed: {cause.verify_message}"
-        if isinstance(cause, BaseExceptionGroup):
-            # One for each address of a name; they mostly say the same.
-            cause = cause.exceptions[0]
-        else:
-            cause = cause.__cause__ or cause.__context__
-    words = words.rstrip(".")
-    remedy = next((remedy for part, remedy in _TLS_REMEDIES.items() if part in words), "")
-    return f"{words}; {remedy}" if remedy else words

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 import msgspec
 
-from tandem.coordinator.kv import (
+from tandem.coordinator.kv_records import (
     BadRequestError,
     CompactedError,
     Condition,
@@ -23,7 +23,6 @@ from tandem.coordinator.kv import (
     Item,
     KeyEvent,
     KeyValueError,
-    KeyValueStore,
     LeaseExistsError,
     LeaseNotFoundError,
     Operation,
@@ -36,7 +35,8 @@ from tandem.coordinator.kv import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tandem.coordinator.kv import Answer
+    from tandem.coordinator.kv import KeyValueStore
+    from tandem.coordinator.kv_records import Answer
 
 Request = TypeVar("Request")
 

@@ -23,11 +23,13 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 import msgspec
 
 from tandem.coordinator.interface import CoordinatorError
-from tandem.coordinator.kv import Change, KeyValueError, KeyValueStore, StoreImage
+from tandem.coordinator.kv_records import Change, KeyValueError, StoreImage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from tandem.coordinator.kv import KeyValueStore
 
 Record = TypeVar("Record")
 

@@ -30,7 +30,8 @@ from tandem.coordinator.gateway import (
     error_reply,
     refusal,
 )
-from tandem.coordinator.kv import Change, CompactedError, KeyValueError, KeyValueStore
+from tandem.coordinator.kv import KeyValueStore
+from tandem.coordinator.kv_records import Change, CompactedError, KeyValueError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

@@ -23,7 +23,7 @@ from ha.fenced.events import (
 )
 from store.machine.errors import CorruptLogError, StoreError
 from tandem.cluster_file.cluster_config import ClusterConfig
-from tandem.coordinator.kv import Change, Item, StoreImage
+from tandem.coordinator.kv_records import Change, Item, StoreImage
 from tandem.wire.group_state import GroupKeys, GroupState, decode_leader, decode_state
 from tandem.wire.message import Host
 from tests.sim.cluster import (

@@ -31,20 +31,19 @@ from tandem.coordinator.interface import (
     Snapshot,
     TransactionResult,
 )
-from tandem.coordinator.kv import (
+from tandem.coordinator.kv import KeyValueStore, prefix_end
+from tandem.coordinator.kv_records import (
     BadRequestError,
     Change,
     CompactedError,
     Condition,
     DeleteOperation,
     Item,
-    KeyValueStore,
     LeaseNotFoundError,
     PutOperation,
     Relation,
     StoreImage,
     Target,
-    prefix_end,
 )
 from tests.support.simulated_network import Machine, SimulatedNetwork
 

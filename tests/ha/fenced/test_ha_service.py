@@ -11,7 +11,7 @@ from ha.fenced.events import AckDecided, Elected, SteppedDown, TruncationDecided
 from ha.fenced.replica_role import ReplicaRole
 from store import PutMessageStatus
 from tandem.cluster_file.choices import AckLevel
-from tandem.coordinator.kv import PutOperation
+from tandem.coordinator.kv_records import PutOperation
 from tandem.wire.group_recovery import plan_recovery
 from tandem.wire.group_state import encode_record
 from tests.ha.fenced_world import (

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem.coordinator.gateway import Gateway, WatchOrder
-from tandem.coordinator.kv import BadRequestError, CompactedError, KeyValueStore
+from tandem.coordinator.kv import KeyValueStore
+from tandem.coordinator.kv_records import BadRequestError, CompactedError
 
 PATHS = [
     "/v3/lease/grant",

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem.coordinator.journal import DiskFile, Journal, JournalError, JournalFile
-from tandem.coordinator.kv import DeleteOperation, KeyValueStore, PutOperation, StoreImage
+from tandem.coordinator.kv import KeyValueStore
+from tandem.coordinator.kv_records import DeleteOperation, PutOperation, StoreImage
 from tests.tandem.coordinator.embedded import MemoryFile
 
 

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tandem.coordinator.kv import (
+from tandem.coordinator.kv import KeyValueStore, prefix_end
+from tandem.coordinator.kv_records import (
     BadRequestError,
     Change,
     CompactedError,
@@ -16,7 +17,6 @@ from tandem.coordinator.kv import (
     Item,
     KeyEvent,
     KeyValueError,
-    KeyValueStore,
     LeaseExistsError,
     LeaseNotFoundError,
     Operation,
@@ -27,7 +27,6 @@ from tandem.coordinator.kv import (
     Relation,
     StoreImage,
     Target,
-    prefix_end,
 )
 
 
