@@ -18,7 +18,7 @@ from tests.support.planted_drill import MASTER, PLANTS, SENDS, TOPIC, PlantedDri
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
 
 def rows_of(table: Path) -> list[tuple[str, ...]]:

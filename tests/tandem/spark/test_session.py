@@ -16,7 +16,7 @@ from tests.support.log_builder import LogBuilder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
 
 def test_a_second_call_joins_the_session_that_runs(spark: "SparkSession") -> None:
