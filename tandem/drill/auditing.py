@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -71,17 +71,18 @@ async def audit_with_progress(request: AuditRequest, console: Console) -> AuditS
         AuditError: in a group; it could not be done.
     """
     what = "Spark reads the logs of all nodes" if request.spark else "reading the logs of all nodes"
+    others = frozenset(_children())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_show_progress, console, what)
         try:
             found = await trio.to_thread.run_sync(_audit, request, abandon_on_cancel=True)
         except trio.Cancelled:
             with trio.CancelScope(shield=True):
-                await _end_children()
+                await _end_children(others)
             raise
         nursery.cancel_scope.cancel()
     # Java would end by itself, but only after us.
-    await _end_children()
+    await _end_children(others)
     return found
 
 
@@ -176,23 +177,37 @@ def _standard_error_to(log: Path) -> Iterator[None]:
         os.close(before)
 
 
-async def _end_children() -> None:
+async def _end_children(others: frozenset[int]) -> None:
     """End what Spark started, kindly first, so that its temporary files go too.
 
-    The nodes have been reaped by now: every child of this process is Spark's.
+    `others` are children of this process that were there before: nothing happens to them.
     """
     for number in (signal.SIGTERM, signal.SIGKILL):
-        for pid in _children():
-            os.kill(pid, number)
+        for pid in _running(others):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
         with trio.move_on_after(END_SECONDS_MAX):
             while True:
-                if not _children():
+                if not _running(others):
                     return
                 await trio.sleep(REFRESH_SECONDS)
 
 
-def _children() -> list[int]:
-    """Our child processes that are still running (none where there is no Linux /proc)."""
-    lists = Path("/proc/self/task").glob("*/children")
-    pids = {int(pid) for children in lists for pid in children.read_text().split()}
-    return [pid for pid in pids if os.waitpid(pid, os.WNOHANG) == (0, 0)]
+def _running(others: frozenset[int]) -> list[int]:
+    return [pid for pid in _children() - others if _is_running(pid)]
+
+
+def _children() -> set[int]:
+    """Our child processes, ended ones too (none where there is no Linux /proc)."""
+    found: set[int] = set()
+    for children in Path("/proc/self/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # that thread has just ended
+            found |= {int(pid) for pid in children.read_text().split()}
+    return found
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        return os.waitpid(pid, os.WNOHANG) == (0, 0)
+    except ChildProcessError:  # the thread that started it has seen its end
+        return False

@@ -1,6 +1,6 @@
 """A node that kills itself with SIGKILL at a named point, once it is told to.
 
-    python -P -m tests.faults.killing_node POINT --config cluster.yaml --name broker-a-0
+    python -P -m tests.faults.killing_node POINT --config cluster.yaml --name broker-a-1
 
 It is an ordinary node until the file `arm` appears beside its directory; the node that next comes
 by the point removes that file and dies. Of several armed nodes so exactly one dies. The points are
@@ -62,6 +62,11 @@ POINTS: Final = {
     "checkpoint": "the checkpoint is about to be synced",
 }
 """Every point, and what is true there."""
+
+
+def arm_file(directory: Path) -> Path:
+    """The file of a node with this directory, the same for all of a cluster."""
+    return directory.parent / "arm"
 
 
 GROUP_NODES: Final = 3
@@ -247,7 +252,7 @@ def killing_main(arguments: list[str]) -> int:
         raise SystemExit(f"no point is named {point}; there are {', '.join(POINTS)}")
     file = Path(rest[rest.index("--config") + 1])
     config = load_config(file).node(rest[rest.index("--name") + 1])
-    trap = Trap(point, config.directory.parent / "arm")
+    trap = Trap(point, arm_file(config.directory))
     disk = TrappedDisk(trap)
     set_traps(trap)
 

@@ -17,24 +17,20 @@ import trio
 from tandem.coordinator.interface import CoordinatorRefusedError, Delete, Put
 from tandem.wire.group_state import decode_state
 from tests.faults.etcd_world import (
-    KEYS,
     LEASE_ENDS_SECONDS,
-    NODES,
     back_up,
     check_recovered,
     client_of,
+    coordinator,
     frozen,
     heal_coordinator,
     hurt_coordinator,
     make_room,
-    of_etcd,
     on_etcd,
     restore,
     switch,
-    under_load,
-    write_cluster,
 )
-from tests.faults.test_kill_points import PRODUCERS
+from tests.faults.real_group import KEYS, NODES, PRODUCERS, under_load, write_group
 from tests.tandem.coordinator.real_etcd import (
     add_user,
     find_leader,
@@ -46,7 +42,7 @@ from tests.tandem.coordinator.real_etcd import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.faults.etcd_world import Group
+    from tests.faults.real_group import Group
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
@@ -63,7 +59,7 @@ async def test_a_killed_master_is_replaced_over_tls_and_with_a_password(tmp_path
         await add_user(members[0], "tandem", "s3cret", "/tandem/")
         await protect(members[0], "root", "another secret")
         settings = {"user": "tandem", "password_file": "password", "ca_file": "ca.crt"}
-        spec = write_cluster(tmp_path, of_etcd(members) | settings)
+        spec = write_group(tmp_path, coordinator=coordinator(members) | settings)
         async with under_load(spec) as group:
             killed = await group.master()
             await group.cluster.kill(killed)
@@ -84,7 +80,7 @@ async def test_nodes_wait_for_an_etcd_that_comes_later_and_say_so(tmp_path: Path
                 assert f"coordinator: {words}" in group.cluster.log_file(name).read_text()
             members[0].start()
 
-        spec = write_cluster(tmp_path, of_etcd(members))
+        spec = write_group(tmp_path, coordinator=coordinator(members))
         async with under_load(spec, start_etcd_now) as group:
             assert {node.role for node in group.cluster.status()} == {"MASTER", "FOLLOWER"}
 
@@ -92,11 +88,11 @@ async def test_nodes_wait_for_an_etcd_that_comes_later_and_say_so(tmp_path: Path
 @pytest.mark.long
 async def test_a_group_moves_from_the_embedded_coordinator_to_etcd(tmp_path: Path) -> None:
     """As docs/etcd.md says: nobody is master there until an operator has said so."""
-    async with under_load(write_cluster(tmp_path, {})) as group:
+    async with under_load(write_group(tmp_path, coordinator=coordinator([]))) as group:
         pass
     with running_etcd(tmp_path) as members:
         await members[0].wait_healthy()
-        spec = write_cluster(tmp_path, of_etcd(members))
+        spec = write_group(tmp_path, coordinator=coordinator(members))
 
         async def recover_there(moved: Group) -> None:
             moved.sent |= group.sent
@@ -173,7 +169,7 @@ async def test_without_a_majority_of_etcd_nobody_is_master_until_it_is_back(
 async def test_compaction_and_defragmentation_of_etcd_are_not_noticed(tmp_path: Path) -> None:
     async with on_etcd(tmp_path, 3) as (group, members):
         epoch = await group.epoch()
-        async with client_of(members[0].endpoint) as client:
+        async with client_of(members[0]) as client:
             for _ in range(10):
                 revision = (await client.read(KEYS.prefix)).revision
                 request = json.dumps({"revision": str(revision), "physical": True})
@@ -204,7 +200,7 @@ async def test_an_etcd_without_space_takes_no_change_and_ends_nobody(tmp_path: P
     arguments = ["--quota-backend-bytes=4194304"]
     async with on_etcd(tmp_path, arguments=arguments) as (group, members):
         epoch, etcd = await group.epoch(), members[0]
-        async with client_of(etcd.endpoint) as client:
+        async with client_of(etcd) as client:
             with pytest.raises(CoordinatorRefusedError, match="space exceeded; compact and def"):
                 while True:
                     await client.transact([], [Put("/other", secrets.token_bytes(1_000_000))])
@@ -273,7 +269,7 @@ async def test_an_etcd_that_lost_everything_has_no_master_until_an_operator_says
 @pytest.mark.long
 async def test_a_deleted_record_has_no_master_until_an_operator_says_so(tmp_path: Path) -> None:
     async with on_etcd(tmp_path) as (group, members):
-        async with client_of(members[0].endpoint) as client:
+        async with client_of(members[0]) as client:
             await client.transact([], [Delete(KEYS.state)])
         await check_recovered(group)
 
@@ -281,7 +277,7 @@ async def test_a_deleted_record_has_no_master_until_an_operator_says_so(tmp_path
 @pytest.mark.long
 async def test_an_older_record_has_no_master_until_an_operator_says_so(tmp_path: Path) -> None:
     async with on_etcd(tmp_path) as (group, members):
-        async with client_of(members[0].endpoint) as client:
+        async with client_of(members[0]) as client:
             before = (await client.read(KEYS.state)).values[KEYS.state].value
             await switch(group)
             await switch(group)
@@ -315,7 +311,7 @@ async def test_a_backup_of_the_same_epoch_is_made_safe_by_deleting_its_records(
         await group.acked_more(200)
         await group.cluster.stop()
         await restore(members[0], backup)
-        async with client_of(members[0].endpoint) as client:
+        async with client_of(members[0]) as client:
             keys = (await client.read(KEYS.prefix)).values
             assert behind in decode_state(keys[KEYS.state].value).isr
             await client.transact([], [Delete(key) for key in keys])
@@ -337,14 +333,14 @@ async def test_a_master_elected_from_such_a_backup_cuts_nothing_and_is_put_aside
         await group.cluster.stop()
         await restore(members[0], backup)
         await group.cluster.start(behind)
-        await group.is_opening(behind)
+        await group.has_role(behind, "OPENING")
         for name in (master, *rest):
             await group.cluster.start(name)
-            await group.is_in_quarantine(name)
+            await group.has_role(name, "QUARANTINED")
         await group.cluster.stop()
         store = group.spec.node(behind).directory
         store.rename(store.with_name("moved-away"))
-        async with client_of(members[0].endpoint) as client:
+        async with client_of(members[0]) as client:
             keys = (await client.read(KEYS.prefix)).values
             await client.transact([], [Delete(key) for key in keys])
         await group.cluster.start()

@@ -15,6 +15,7 @@ from tandem.drill.auditing import AuditRequest, audit_with_progress, java_for_sp
 from tandem.drill.errors import AuditError, MissingRequirementError
 from tandem.spark.audit_rules import AuditSummary
 from tandem.spark.errors import NoJavaError
+from tests.support.patience import PATIENCE_SECONDS, until
 from tests.tandem.drill import samples
 
 
@@ -84,29 +85,37 @@ async def test_a_terminal_sees_that_it_is_alive(
 
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
-async def test_a_cancelled_audit_ends_what_it_started(
+async def test_a_cancelled_audit_ends_what_it_started_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[subprocess.Popen[bytes]] = []
+    command = [sys.executable, "-S", "-c", "input()"]
 
     def starts_a_process(*_: object, **__: object) -> AuditSummary:
-        started.append(subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=-1))
-        started[0].wait()
+        with subprocess.Popen(command, stdin=-1) as process:
+            started.append(process)
         return samples.audit()
 
     monkeypatch.setattr(auditing, "run_quick_audit", starts_a_process)
 
-    with trio.fail_after(10), trio.CancelScope() as scope:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(audit_with_progress, request(tmp_path), console())
-            while not started:
-                await trio.sleep(0.01)
-            scope.cancel()
+    with subprocess.Popen(command, stdin=-1) as other:
+        with trio.fail_after(PATIENCE_SECONDS), trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(audit_with_progress, request(tmp_path), console())
+                await until(lambda: bool(started))
+                scope.cancel()
 
-    assert scope.cancelled_caught
-    with pytest.raises(ProcessLookupError):
-        os.kill(started[0].pid, 0)
-    started[0].communicate()
+        assert scope.cancelled_caught
+        with pytest.raises(ProcessLookupError):
+            os.kill(started[0].pid, 0)
+        assert other.poll() is None
+    assert other.returncode != 0
+
+
+def test_a_process_that_somebody_else_has_seen_end_is_not_running() -> None:
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+        assert not auditing._is_running(process.pid)
 
 
 def test_no_java_is_told_with_both_remedies(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,241 @@
+"""A fenced group of real nodes under load: what is done to it, and what it owes at the end."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import trio
+
+from tandem.client import Ack, Admin, ClientError, Producer
+from tandem.client.results import SendStatus
+from tandem.cluster import LocalCluster, NodeState, read_spec
+from tandem.cluster.spec import node_command
+from tandem.testing import GROUP, write_cluster_file
+from tandem.wire.group_state import GroupKeys
+from tandem.wire.message import Message
+from tests.sim.checker import walk_log
+from tests.support.patience import PATIENCE_SECONDS, until
+from tests.support.processes import TANDEM
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from pathlib import Path
+
+    from tandem.cluster import ClusterSpec
+    from tandem.wire.ha_status import FencedStatus
+
+KEYS: Final = GroupKeys("DefaultCluster", GROUP)
+NODES: Final = tuple(f"{GROUP}-{broker_id}" for broker_id in (1, 2, 3))
+
+TOPIC: Final = "Orders"
+PRODUCERS: Final = 3
+TAIL_MESSAGES: Final = 200
+
+
+def write_group(directory: Path, **sections: Mapping[str, Any]) -> ClusterSpec:
+    """Three nodes with small files, on addresses of this test only."""
+    small = {
+        "mapped_file_size_commit_log_bytes": 262_144,
+        "mapped_file_size_consume_queue_bytes": 6_000,
+    }
+    settings = {
+        **sections,
+        "store": small | dict(sections.get("store", {})),
+        "broker": {"stop_grace_ms": 500},
+    }
+    return read_spec(write_cluster_file(directory, len(NODES) - 1, settings, kind="fenced"))
+
+
+class Group:
+    """A group under load, and what its producers were told."""
+
+    def __init__(self, spec: ClusterSpec, cluster: LocalCluster, admin: Admin) -> None:
+        self.spec = spec
+        self.cluster = cluster
+        self._admin = admin
+        self.sent: set[str] = set()
+        self.acked: set[str] = set()
+
+    async def produce(self, number: int) -> None:
+        """Send one message after the other until cancelled; each until it is safe."""
+        async with Producer(
+            self.spec.name_servers, f"group-{number}", resend_until_ok=True
+        ) as producer:
+            for count in range(1_000_000):
+                key = f"{number}-{count}"
+                self.sent.add(key)
+                try:
+                    result = await producer.send(Message(TOPIC, key.encode() * 20, keys=key))
+                except ClientError:
+                    await trio.sleep(0.05)
+                    continue
+                if result.status is SendStatus.SEND_OK:
+                    self.acked.add(key)
+                await trio.sleep(0.005)
+
+    async def leave_a_tail_on(self, master: str) -> None:
+        """Have the master alone hold some messages: nobody was told that they are safe."""
+        slaves = [node.name for node in self.spec.nodes if node.name != master]
+        for slave in slaves:
+            self.cluster.pause(slave)
+        async with Producer(
+            self.spec.node(master).client_address, "tail", ack=Ack.ASYNC
+        ) as producer:
+            # More than the kernel keeps for frozen processes: they would find it on waking up.
+            for count in range(TAIL_MESSAGES):
+                key = f"tail-{count}"
+                self.sent.add(key)
+                await producer.send(Message(TOPIC, bytes(60_000), keys=key))
+        await self.cluster.kill(master)
+        for slave in slaves:
+            self.cluster.resume(slave)
+
+    async def status(self, node: str) -> FencedStatus | None:
+        """What a node says about the group, None if it does not answer."""
+        with trio.move_on_after(1.0):
+            try:
+                return await self._admin.fenced_status(self.spec.node(node).client_address)
+            except ClientError:
+                return None
+        return None
+
+    async def master(self, *, not_this: str = "") -> str:
+        """Wait until a node takes messages; return its name."""
+        with trio.fail_after(PATIENCE_SECONDS):
+            while True:
+                for node in NODES:
+                    status = await self.status(node)
+                    if status and status.role == "MASTER" and node != not_this:
+                        return node
+                await trio.sleep(0.05)
+
+    async def epoch(self) -> int:
+        """How often the master has changed."""
+        status = await self.status(await self.master())
+        return status.epoch if status else -1
+
+    async def in_sync(self, count: int) -> None:
+        """Wait until the in-sync set has so many members, all of them live."""
+        with trio.fail_after(PATIENCE_SECONDS):
+            while True:
+                status = await self.status(await self.master())
+                live = [r for r in status.replicas if r.connected and r.in_sync] if status else []
+                if len(live) + 1 >= count:
+                    return
+                await trio.sleep(0.05)
+
+    async def acked_more(self, count: int = 20) -> None:
+        """Wait until so many more messages were acknowledged."""
+        wanted = len(self.acked) + count
+        await until(lambda: len(self.acked) >= wanted)
+
+    async def nobody_is_master(self, seconds: float) -> None:
+        """Look for so long whether anybody is."""
+        deadline = trio.current_time() + seconds
+        while trio.current_time() < deadline:
+            for node in NODES:
+                status = await self.status(node)
+                assert status is None or status.role not in ("MASTER", "OPENING"), status
+            await trio.sleep(0.1)
+
+    async def no_master(self) -> None:
+        """Wait until nobody is master any more."""
+        with trio.fail_after(PATIENCE_SECONDS):
+            while "MASTER" in [s.role for node in NODES if (s := await self.status(node))]:
+                await trio.sleep(0.1)
+
+    async def has_role(self, node: str, role: str) -> None:
+        """Wait until a node says that it is in this role."""
+        with trio.fail_after(PATIENCE_SECONDS):
+            while (status := await self.status(node)) is None or status.role != role:
+                await trio.sleep(0.05)
+
+    async def all_say(self, word: str) -> None:
+        """Wait until all nodes answer, and each says why it takes no messages, with this word."""
+        told: dict[str, str] = {}
+        with trio.move_on_after(PATIENCE_SECONDS):
+            while len(told) < len(NODES):
+                await trio.sleep(0.05)
+                for node in NODES:
+                    status = await self.status(node)
+                    if status and word in status.refusal:
+                        told[node] = status.refusal
+        assert len(told) == len(NODES), told
+
+    async def recover(self, *options: str) -> subprocess.CompletedProcess[bytes]:
+        """Run `tandem ha recover-group`, as an operator would."""
+        command = [*TANDEM, "ha", "recover-group", GROUP, *options]
+        with trio.fail_after(PATIENCE_SECONDS):
+            return await trio.run_process(
+                [*command, "-c", str(self.spec.file)],
+                capture_stdout=True,
+                capture_stderr=True,
+                check=False,
+            )
+
+    async def make_whole(self) -> None:
+        """Start who does not run; wait until all have what all others have, and more."""
+        for name in NODES:
+            if self.cluster.state(name) not in (NodeState.RUNNING, NodeState.STARTING):
+                await self.cluster.start(name)
+        await self.in_sync(len(NODES))
+        await self.acked_more()
+
+
+@asynccontextmanager
+async def under_load(
+    spec: ClusterSpec,
+    before: Callable[[Group], Awaitable[None]] | None = None,
+    *,
+    first_producer: int = 0,
+    command: Callable[[Path, str], list[str]] = node_command,
+) -> AsyncIterator[Group]:
+    """A group in sync and under load; at the end all nodes have all that was acknowledged.
+
+    `before` is called when all nodes run and nothing was sent yet; `command` gives the command line
+    of a node. No two producers of one number send to the same logs: what one has sent would stand
+    for what another has lost.
+    """
+    async with (
+        LocalCluster(spec, command=command) as cluster,
+        Admin(spec.name_servers) as admin,
+        trio.open_nursery() as nursery,
+    ):
+        await cluster.start()
+        group = Group(spec, cluster, admin)
+        if before is not None:
+            await before(group)
+        for number in range(first_producer, first_producer + PRODUCERS):
+            nursery.start_soon(group.produce, number)
+        await group.in_sync(len(NODES))
+        await group.acked_more()
+        yield group
+        await group.make_whole()
+        acked_at_end = set(group.acked)
+        nursery.cancel_scope.cancel()
+    check_logs(spec, acked_at_end, group.sent)
+
+
+def check_logs(spec: ClusterSpec, acked: set[str], sent: set[str]) -> None:
+    """Every log is sound, has all that was acknowledged, and is as the others are."""
+    logs = {node.name: walk_log(read_log(node.directory)) for node in spec.nodes}
+    for name, log in logs.items():
+        assert not log.fault, (name, log.fault)
+        keys = {record.key for record in log.records}
+        assert not acked - keys, (name, sorted(acked - keys)[:5])
+        assert keys - {""} <= sent, name
+    shortest = min(len(log.data) for log in logs.values())
+    assert len({log.data[:shortest] for log in logs.values()}) == 1
+
+
+def read_log(directory: Path) -> bytes:
+    """The commit log of a node that has stopped, up to where nothing was written yet."""
+    files = sorted((directory / "commitlog").iterdir())
+    data = b"".join(file.read_bytes() for file in files)
+    end = 0
+    while size := int.from_bytes(data[end : end + 4], "big"):
+        end += size
+    # A record may end in zeros: one without properties does. What follows the last is none.
+    return data[: max(end, len(data.rstrip(b"\0")))]

@@ -1,0 +1,38 @@
+"""Waiting for what other processes, threads and the kernel do: for the event, and for long.
+
+A test that waits a fixed time is slow on a quiet machine and wrong on a busy one.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import trio
+
+PATIENCE_SECONDS: Final = 60.0
+"""Longer than anything takes that happens at all, on whatever machine; shorter than pytest's limit
+for a test, which would not say what was waited for."""
+
+_POLL_SECONDS: Final = 0.01
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds."""
+    with trio.fail_after(PATIENCE_SECONDS):
+        while not holds():
+            await trio.sleep(_POLL_SECONDS)
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Block until something holds; nobody being there yet is that it does not."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not _holds(holds):
+        assert time.monotonic() < deadline, f"not in {PATIENCE_SECONDS:g} s"
+        time.sleep(_POLL_SECONDS)  # noqa: TID251 - a test waits for other processes
+
+
+def _holds(condition: Callable[[], bool]) -> bool:
+    try:
+        return condition()
+    except ConnectionError:
+        return False
