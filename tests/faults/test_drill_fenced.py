@@ -3,12 +3,9 @@
 The whole catalogue is marked `long`: `scripts/test --long`, or one of them by `-k`.
 """
 
-import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
@@ -19,7 +16,7 @@ from tandem.drill.command import run_drill
 from tandem.drill.options import DrillOptions
 from tandem.drill.scenario_file import catalogue
 from tandem.spark.audit_rules import AuditSummary
-from tandem.testing import write_cluster_file
+from tests.faults.drills import a_drill, change_a_byte, signals_as_before, summary_of, unmet
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
@@ -28,33 +25,13 @@ LONG = [scenario.name for scenario in catalogue() if scenario.group == "fenced"]
 
 @pytest.fixture(autouse=True)
 def _signals_as_before() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    with signals_as_before():
+        yield
 
 
 def options_of(directory: Path, *scenarios: str) -> DrillOptions:
-    """A drill of a few seconds on addresses of its own."""
-    return DrillOptions(
-        config=write_cluster_file(directory, 2, {}, kind="fenced"),
-        out=directory / "report",
-        scenarios=scenarios,
-        duration_seconds=5.0 * len(scenarios),
-        rate_per_second=200.0,
-        spark=False,
-    )
-
-
-def summary_of(options: DrillOptions) -> dict[str, Any]:
-    """The facts of a report."""
-    found: dict[str, Any] = msgspec.json.decode((options.out / "summary.json").read_bytes())
-    return found
-
-
-def unmet(summary: dict[str, Any]) -> list[dict[str, Any]]:
-    """What was expected and not seen."""
-    return [each for each in summary["expectations"] if not each["held"]]
+    """A drill of a fenced group: 5 s for each scenario."""
+    return a_drill(directory, *scenarios, kind="fenced", seconds=5.0 * len(scenarios))
 
 
 def test_a_killed_master_is_replaced_and_a_planned_switch_is_quick(tmp_path: Path) -> None:
@@ -97,7 +74,7 @@ def test_planted_faults_fail_a_drill_of_a_fenced_group(
 
     async def damage_and_audit(request: AuditRequest, console: Console) -> AuditSummary:
         others = [node for node in request.stores if node != request.master]
-        _change_a_byte(request.stores[others[0]])
+        change_a_byte(request.stores[others[0]])
         _claim_a_cut(request, others[1])
         return await audit_with_progress(request, console)
 
@@ -126,15 +103,6 @@ def test_planted_faults_fail_a_drill_of_a_fenced_group(
     assert sorted(summary["identical_by_slave"].values()) == [False, True]
     assert summary["acknowledged_cut"] == 1
     assert summary["verdict"] == "FAILED"
-
-
-def _change_a_byte(store: Path) -> None:
-    log = min((store / "commitlog").iterdir())
-    with log.open("r+b") as file:
-        file.seek(200)
-        byte = file.read(1)
-        file.seek(200)
-        file.write(bytes([byte[0] ^ 0xFF]))
 
 
 def _claim_a_cut(request: AuditRequest, node: str) -> None:

@@ -9,14 +9,13 @@ from tandem.drill.command import list_scenarios, run_drill
 from tandem.drill.errors import BadScenarioError, MissingRequirementError
 from tandem.drill.options import DrillOptions
 from tandem.drill.scenario_file import catalogue, find_scenario
+from tests.faults.drills import signals_as_before
 
 
 @pytest.fixture(autouse=True)
 def _signals_as_before() -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    with signals_as_before():
+        yield
 
 
 def test_the_exit_status_is_that_of_the_drill(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,73 @@
+"""Drills of a few seconds on addresses of their own, and what becomes of them."""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from tandem.drill.options import DrillOptions
+from tandem.testing import Kind, write_cluster_file
+from tests.support.processes import TANDEM
+
+RATE_PER_SECOND: Final = 150.0
+
+
+def a_drill(
+    directory: Path,
+    *scenarios: str,
+    kind: Kind = "classic",
+    seconds: float = 4.0,
+    spark: bool = False,
+) -> DrillOptions:
+    """A drill of three nodes; without scenarios it plays those that it plays by itself."""
+    return DrillOptions(
+        config=write_cluster_file(directory, 2, {}, kind=kind),
+        out=directory / "report",
+        scenarios=scenarios,
+        duration_seconds=seconds,
+        rate_per_second=RATE_PER_SECOND,
+        spark=spark,
+    )
+
+
+def command_of(options: DrillOptions) -> list[str]:
+    """The command line of a drill."""
+    line = [*TANDEM, "drill", "--config", str(options.config), "--out", str(options.out)]
+    line += ["--rate", f"{options.rate_per_second:g}"]
+    line += ["--duration", str(options.duration_seconds), *options.scenarios]
+    return line if options.spark else [*line, "--no-spark"]
+
+
+def summary_of(options: DrillOptions) -> dict[str, Any]:
+    """The facts of a report."""
+    found: dict[str, Any] = msgspec.json.decode((options.out / "summary.json").read_bytes())
+    return found
+
+
+def unmet(summary: dict[str, Any]) -> list[dict[str, Any]]:
+    """What was expected and not seen."""
+    return [each for each in summary["expectations"] if not each["held"]]
+
+
+def change_a_byte(store: Path) -> None:
+    """What a disk should never do: another byte in the first file of a log."""
+    log = min((store / "commitlog").iterdir())
+    with log.open("r+b") as file:
+        file.seek(200)
+        byte = file.read(1)
+        file.seek(200)
+        file.write(bytes([byte[0] ^ 0xFF]))
+
+
+@contextmanager
+def signals_as_before() -> Iterator[None]:
+    """A drill in this process hears signals, and the tests after it do not."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
