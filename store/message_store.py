@@ -23,14 +23,10 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
 import trio
 
-from store.files.store_checkpoint import StoreCheckpoint
-from store.files.transient_store_pool import TransientStorePool
-from store.index.index_service import IndexService
-from store.log.commit_log import CommitLog
 from store.log.log_end import count_records
 from store.machine.errors import (
     CorruptLogError,
@@ -43,10 +39,10 @@ from store.machine.signal import Signal
 from store.messages.confirm_bound import ConfirmBound
 from store.messages.message_reads import MessageReads
 from store.messages.put_message import MessagePuts
-from store.queue.consume_queue_store import ConsumeQueueStore, no_batch_topic
-from store.recovery.store_recovery import StoreRecovery
-from store.recovery.truncation import finish_set_aside, pending_truncation
+from store.queue.consume_queue_store import no_batch_topic
+from store.recovery.opening import disk_failed, open_parts
 from store.running_flags import RunningFlag, RunningFlags
+from store.services.allocate_mapped_file_service import AllocateMappedFileService
 from store.services.clean_service import (
     CleanCommitLogService,
     CleanConsumeQueueService,
@@ -54,8 +50,6 @@ from store.services.clean_service import (
 )
 from store.services.flush_service import FlushService, dirty_index_files
 from store.services.reput_message_service import ReputMessageService
-from tandem.cluster_file.choices import FlushDiskType
-from tandem.wire.delay_level import DelayLevels
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,69 +57,66 @@ if TYPE_CHECKING:
 
     from store.config import StoreConfig
     from store.machine.disk import Disk
+    from store.recovery.opening import StoreParts
     from store.results import OnArrival
     from tandem.wire.message import Host
 
 _log = logging.getLogger(__name__)
-
-ALLOCATE_RETRY_SECONDS: Final = 5.0
-INDEXED_AT_STOP_BYTES_MAX: Final = 64 << 20
-"""A fraction of a second's work. An index that is further behind goes on after the next start."""
 
 
 class MessageStore:
     """An open store. Use it as a context manager, or call `close`."""
 
     def __init__(
-        self,
-        config: StoreConfig,
-        *,
-        disk: Disk,
-        wall_clock_ms: Callable[[], int],
-        store_host: Host,
-        is_slave: bool,
-        is_batch_topic: Callable[[str], bool] = no_batch_topic,
-        confirm_bounds_reads: bool = False,
+        self, parts: StoreParts, flags: RunningFlags, *, confirm_bounds_reads: bool
     ) -> None:
-        self.config = config
+        self.config = parts.config
+        self.commit_log = parts.commit_log
+        self.queues = parts.queues
+        self.checkpoint = parts.checkpoint
+        self.index_service = parts.index_service
+        self.delay_levels = parts.delay_levels
+        self.damaged_end = parts.damaged_end
+        """Why recovery may have cut off more than a put under way; see `StoreRecovery`."""
+        self.flags = flags
+        """Why no message is taken, as far as disks are concerned."""
         self.grown = Signal()
         """Notified by `announce`: the commit log has grown."""
         self.confirmed = Signal()
         """Notified by `confirm`: more of the log can be read."""
-        self.flags = RunningFlags()
-        """Why no message is taken, as far as disks are concerned."""
-        self.damaged_end = ""
-        """Why recovery may have cut off more than a put under way; see `StoreRecovery`."""
-        if is_slave:
-            self.flags.set(RunningFlag.SLAVE, "this node is a slave")
-        self.delay_levels = DelayLevels(config.message_delay_level)
-        self._disk = disk
-        self._now_ms = wall_clock_ms
-        self._store_host = store_host
-        self._release_lock: Callable[[], None] | None = None
+        self._disk = parts.disk
+        self._unmap = parts.unmap
         self._closed = False
-        self._announced = 0
-        self._pool = self._transient_store_pool()
-        self._enters_queue = self._pool is None
+        self._announced = self.commit_log.max_offset
+        self._enters_queue = not parts.has_pool
         """Whether a put enters its message in the queue. With a pool it cannot be read yet."""
-        self.commit_log = self._open_commit_log()
-        self.queues = self._consume_queue_store(is_batch_topic)
         self._bound = ConfirmBound(self.queues) if confirm_bounds_reads else None
-        self.index_service: IndexService | None = None
         self.puts = MessagePuts(
             self.commit_log,
             self.queues,
-            self.flags,
-            config,
+            flags,
+            parts.config,
             delay_levels=self.delay_levels,
-            wall_clock_ms=wall_clock_ms,
-            store_host=store_host,
+            wall_clock_ms=parts.wall_clock_ms,
+            store_host=parts.store_host,
             enters_queue=self._enters_queue,
+            on_clock_back=self._clock_went_back,
         )
-        # Not methods that call them: a put is the one call that counts.
+        reads = MessageReads(self.commit_log, self.queues, flags, self.index_service, self._bound)
+        self.reput_service = self._reput_service()
+        self.flush_service = self._flush_service()
+        self._allocate_service = AllocateMappedFileService(
+            self.commit_log.files,
+            self.grown,
+            may_begin=lambda: not self.is_slave,
+            on_room=self.puts.found_room,
+        )
+        self.clean_service = self._clean_service(parts.full_directories, parts.wall_clock_ms)
+        if self._bound is not None:
+            self._bound.raise_to(min(self.checkpoint.replicated_offset, self.max_physical_offset))
+        # What clients do, under the store's own name; no method stands between, for a put's sake.
         self.put_message = self.puts.put_message
         self.put_batch = self.puts.put_batch
-        reads = self._reads = MessageReads(self.commit_log, self.queues, self.flags, self._bound)
         self.get_message = reads.get_message
         self.min_offset_in_queue = reads.min_offset_in_queue
         self.max_offset_in_queue = reads.max_offset_in_queue
@@ -133,49 +124,68 @@ class MessageStore:
         self.look_message_by_offset = reads.look_message_by_offset
         self.query_message = reads.query_message
 
-    def _transient_store_pool(self) -> TransientStorePool | None:
-        """Return the pool, None if there is none: a slave has no puts, a sync flush no use for it.
-
-        Source: DefaultMessageStore.isTransientStorePoolEnable.
-        """
-        config = self.config
-        sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        if not config.transient_store_pool_enable or self.is_slave or sync_flush:
-            return None
-        return TransientStorePool(
-            config.transient_store_pool_size,
-            config.mapped_file_size_commit_log_bytes,
-            self._disk,
-            fast_fail=config.fast_fail_if_no_buffer_in_store_pool,
+    def _reput_service(self) -> ReputMessageService:
+        index = self.index_service
+        return ReputMessageService(
+            self.commit_log,
+            self.queues,
+            self.grown,
+            levels=self.delay_levels,
+            index_service=index,
+            running_flags=self.flags,
+            reput_from_offset=self._announced,
+            index_from_offset=index.next_offset if index is not None else 0,
+            on_clock_back=self._clock_went_back,
         )
 
-    def _consume_queue_store(self, is_batch_topic: Callable[[str], bool]) -> ConsumeQueueStore:
-        config = self.config
-        root = config.directory
-        return ConsumeQueueStore(
-            f"{root}/consumequeue",
-            config.mapped_file_size_consume_queue_bytes,
+    def _flush_service(self) -> FlushService:
+        config, index = self.config, self.index_service
+        service = FlushService(
+            self.commit_log,
+            self.queues,
+            self.checkpoint,
             self._disk,
-            batch_directory=f"{root}/batchconsumequeue",
-            batch_mapped_file_size=config.mapper_file_size_batch_consume_queue_bytes,
-            ext_directory=f"{root}/consumequeue_ext" if config.enable_consume_queue_ext else "",
-            ext_mapped_file_size=config.mapped_file_size_consume_queue_ext_bytes,
-            is_batch_topic=is_batch_topic,
+            flush_disk_type=config.flush_disk_type,
+            flush_interval_commit_log_seconds=config.flush_interval_commit_log_ms / 1000,
+            flush_commit_log_least_pages=config.flush_commit_log_least_pages,
+            flush_commit_log_thorough_interval_seconds=(
+                config.flush_commit_log_thorough_interval_ms / 1000
+            ),
+            flush_interval_consume_queue_seconds=config.flush_interval_consume_queue_ms / 1000,
+            on_failure=self._refuse,
+            commit_interval_commit_log_seconds=config.commit_interval_commit_log_ms / 1000,
+            commit_commit_log_least_pages=config.commit_commit_log_least_pages,
+            commit_commit_log_thorough_interval_seconds=(
+                config.commit_commit_log_thorough_interval_ms / 1000
+            ),
+            queued_timestamp_ms=(
+                None if self._enters_queue else self.reput_service.dispatched_timestamp_ms
+            ),
+            dispatched_offset=lambda: self.dispatched_offset,
+            other_files=[dirty_index_files(index)] if index is not None else [],
         )
+        service.after_commit = self.grown.notify
+        return service
 
-    def _open_commit_log(self) -> CommitLog:
-        config = self.config
-        return CommitLog(
-            config.commit_log_directories,
-            config.mapped_file_size_commit_log_bytes,
-            self._disk,
-            self._store_host,
-            read_only_directories=config.read_only_commit_log_store_paths,
-            is_directory_full=lambda path: path in self.clean_service.commit_log.full_directories,
-            pool=self._pool,
-            warm=config.warm_mapped_file_enable,
-            max_message_size_bytes=config.max_message_size_bytes,
-            append_prop_crc=config.enabled_append_prop_crc,
+    def _clean_service(
+        self, full_directories: set[str], wall_clock_ms: Callable[[], int]
+    ) -> CleanService:
+        files = self.commit_log.files
+        return CleanService(
+            CleanCommitLogService(
+                files,
+                self.flags,
+                self._disk,
+                self.config,
+                wall_clock_ms=wall_clock_ms,
+                local_hour=_local_hour,
+                keep_from=self._keep_from,
+                full_directories=full_directories,
+            ),
+            CleanConsumeQueueService(
+                files, self.queues, self.index_service, self.config, wall_clock_ms=wall_clock_ms
+            ),
+            self.check_self,
         )
 
     @classmethod
@@ -208,135 +218,18 @@ class MessageStore:
                 f"{config.directory}: transient_store_pool_enable cannot be used in a fenced group:"
                 " what a replica acknowledges must not be lost with its process; switch it off"
             )
-        store = cls(
+        flags = RunningFlags()
+        if is_slave:
+            flags.set(RunningFlag.SLAVE, "this node is a slave")
+        parts = open_parts(
             config,
             disk=disk,
             wall_clock_ms=wall_clock_ms,
             store_host=store_host,
             is_slave=is_slave,
             is_batch_topic=is_batch_topic,
-            confirm_bounds_reads=confirm_bounds_reads,
         )
-        try:
-            store._release_lock = disk.lock(f"{config.directory}/lock")
-            store._load()
-        except BaseException as error:
-            store._close_flag()
-            store._unmap()
-            if isinstance(error, OSError):
-                raise _disk_failed(config.directory, error) from error
-            raise
-        return store
-
-    # -- opening ---------------------------------------------------------------------------------
-
-    def _load(self) -> None:
-        config, disk = self.config, self._disk
-        abort = f"{config.directory}/abort"
-        finish_set_aside(disk, config.directory)
-        self.commit_log.files.load()
-        self.checkpoint = StoreCheckpoint(f"{config.directory}/checkpoint", disk)
-        truncation = pending_truncation(disk, config.directory, self.commit_log.files)
-        if truncation is not None:
-            truncation.cut_log(self.checkpoint)
-        clean = not disk.exists(abort)
-        self.queues.load()
-        # After a hard stop even an index that is switched off: it may be switched on again.
-        index = self._index_service() if config.message_index_enable or not clean else None
-        if index is not None:
-            index.load(clean=clean)
-        recovery = StoreRecovery(
-            config.directory,
-            self.commit_log,
-            self.queues,
-            self.checkpoint,
-            disk,
-            levels=self.delay_levels,
-            check_crc=config.check_crc_on_recover,
-            force_verify_prop_crc=config.force_verify_prop_crc,
-            wall_clock_ms=self._now_ms,
-        )
-        recovery.run(clean=clean)
-        self.damaged_end = recovery.damaged_end
-        if index is not None:
-            log = self.commit_log
-            index.recover(log.min_offset, log.max_offset, log.record_at)
-            if config.message_index_enable:
-                self.index_service = self._reads.index_service = index
-            else:
-                index.close()
-        if truncation is not None:
-            truncation.finish()
-        self._make_services()
-        if self._bound is not None:
-            self._bound.raise_to(min(self.checkpoint.replicated_offset, self.max_physical_offset))
-        disk.replace(abort, b"")
-
-    def _index_service(self) -> IndexService:
-        config = self.config
-        return IndexService(
-            f"{config.directory}/index",
-            config.max_hash_slot_num,
-            config.max_index_num,
-            disk=self._disk,
-            wall_clock_ms=self._now_ms,
-            checkpoint=self.checkpoint,
-            max_msgs_num_batch=config.max_msgs_num_batch,
-        )
-
-    def _make_services(self) -> None:
-        config, index = self.config, self.index_service
-        self.reput_service = ReputMessageService(
-            self.commit_log,
-            self.queues,
-            self.grown,
-            levels=self.delay_levels,
-            index_service=index,
-            running_flags=self.flags,
-        )
-        self.reput_service.reput_from_offset = self._announced = self.commit_log.max_offset
-        self.reput_service.index_from_offset = index.next_offset if index is not None else 0
-        self.flush_service = FlushService(
-            self.commit_log,
-            self.queues,
-            self.checkpoint,
-            self._disk,
-            flush_disk_type=config.flush_disk_type,
-            flush_interval_commit_log_seconds=config.flush_interval_commit_log_ms / 1000,
-            flush_commit_log_least_pages=config.flush_commit_log_least_pages,
-            flush_commit_log_thorough_interval_seconds=(
-                config.flush_commit_log_thorough_interval_ms / 1000
-            ),
-            flush_interval_consume_queue_seconds=config.flush_interval_consume_queue_ms / 1000,
-            on_failure=self._refuse,
-            commit_interval_commit_log_seconds=config.commit_interval_commit_log_ms / 1000,
-            commit_commit_log_least_pages=config.commit_commit_log_least_pages,
-            commit_commit_log_thorough_interval_seconds=(
-                config.commit_commit_log_thorough_interval_ms / 1000
-            ),
-            queued_timestamp_ms=(
-                None if self._enters_queue else self.reput_service.dispatched_timestamp_ms
-            ),
-            dispatched_offset=lambda: self.dispatched_offset,
-            other_files=[dirty_index_files(index)] if index is not None else [],
-        )
-        self.flush_service.after_commit = self.grown.notify
-        self.puts.on_clock_back = self.reput_service.on_clock_back = self._clock_went_back
-        self.clean_service = CleanService(
-            CleanCommitLogService(
-                self.commit_log.files,
-                self.flags,
-                self._disk,
-                config,
-                wall_clock_ms=self._now_ms,
-                local_hour=_local_hour,
-                keep_from=self._keep_from,
-            ),
-            CleanConsumeQueueService(
-                self.commit_log.files, self.queues, index, config, wall_clock_ms=self._now_ms
-            ),
-            self.check_self,
-        )
+        return cls(parts, flags, confirm_bounds_reads=confirm_bounds_reads)
 
     def _keep_from(self) -> int:
         """Return where the part of the log begins that must not be deleted, whatever its age.
@@ -349,12 +242,7 @@ class MessageStore:
 
     def check_self(self) -> list[str]:
         """Return what is wrong with the rows of files, in words; RocketMQ's checkSelf."""
-        problems = self.commit_log.files.check_self()
-        for key in self.queues.queues():
-            queue = self.queues.find(*key)
-            for files in queue.file_queues if queue is not None else ():
-                problems += files.check_self()
-        return problems
+        return self.commit_log.files.check_self() + self.queues.check_self()
 
     # -- closing ---------------------------------------------------------------------------------
 
@@ -379,28 +267,24 @@ class MessageStore:
         """
         if self._closed:
             return
-        self._close_flag()
+        self._closed = True
+        self.flags.set(RunningFlag.CLOSED, "the store is closed")
         try:
             if not self.flags.is_set(RunningFlag.NOT_WRITEABLE):
                 self._sync_everything()
                 if self.flags.may_dispatch and not self.reput_service.is_behind:
                     self._disk.remove(f"{self.config.directory}/abort")
         except OSError as error:
-            raise _disk_failed(self.config.directory, error) from error
+            raise disk_failed(self.config.directory, error) from error
         finally:
             self._unmap()
-
-    def _close_flag(self) -> None:
-        self._closed = True
-        self.flags.set(RunningFlag.CLOSED, "the store is closed")
 
     def _sync_everything(self) -> None:
         log = self.commit_log
         log.files.sync_all()
         try:
-            while self.reput_service.is_behind:
-                self.reput_service.dispatch_some()
-            self._index_the_rest()
+            self.reput_service.dispatch_all()
+            self.reput_service.index_the_rest()
         except (StoreFullError, DiskFailedError, CorruptLogError) as error:
             _log.error("queues or index are behind the log at the stop: %s", error)
         if not self.flags.may_dispatch or self.reput_service.is_behind:
@@ -421,25 +305,6 @@ class MessageStore:
             OSError: the disk failed; what is durable is unknown.
         """
         self.commit_log.files.sync_all()
-
-    def _index_the_rest(self) -> None:
-        """Enter the last records in the index, unless they are so many that nobody would wait."""
-        service = self.reput_service
-        if self.max_physical_offset - service.index_from_offset <= INDEXED_AT_STOP_BYTES_MAX:
-            while service.is_index_behind:
-                service.index_some()
-
-    def _unmap(self) -> None:
-        self.commit_log.files.close()
-        self.queues.close()
-        if self._pool is not None:
-            self._pool.close()
-        if self.index_service is not None:
-            self.index_service.close()
-        if hasattr(self, "checkpoint"):
-            self.checkpoint.close()
-        if self._release_lock is not None:
-            self._release_lock()
 
     def _clock_went_back(self, now_ms: int) -> None:
         """Take back what the checkpoint says of times that come a second time."""
@@ -474,28 +339,9 @@ class MessageStore:
         async with trio.open_nursery() as nursery:
             await nursery.start(self.flush_service.run)
             await nursery.start(self.reput_service.run)
-            nursery.start_soon(self._allocate_mapped_files)
+            nursery.start_soon(self._allocate_service.run)
             nursery.start_soon(self.clean_service.run)
             task_status.started()
-
-    async def _allocate_mapped_files(self) -> None:
-        """Have the next commit log file ready before it is needed.
-
-        Source: AllocateMappedFileService.
-        """
-        files = self.commit_log.files
-        while True:
-            # Look again after each one: the log may have grown past it meanwhile. Where the log of
-            # an empty slave begins is up to its master.
-            if not files.next_file.is_wanted or (self.is_slave and not files.files):
-                await self.grown.wait()
-                continue
-            try:
-                await files.next_file.prepare()
-                self.puts.no_room = ""
-            except (StoreFullError, DiskFailedError) as error:
-                _log.warning("puts will be refused when this file is full: %s", error)
-                await trio.sleep(ALLOCATE_RETRY_SECONDS)
 
     # -- replication and wake-ups ----------------------------------------------------------------
 
@@ -553,8 +399,7 @@ class MessageStore:
             raise StoreClosedError(self.refusal if self._closed else self.flags.dispatch_refusal)
         if not self.is_slave:
             return
-        while self.reput_service.is_behind:
-            self.reput_service.dispatch_some()
+        self.reput_service.dispatch_all()
         self.reput_service.stands_still = ""
         self.flags.clear(RunningFlag.SLAVE)
         self.announce()
@@ -652,10 +497,3 @@ class MessageStore:
 def _local_hour(now_ms: int) -> int:
     """Return the hour of the day where this machine stands."""
     return datetime.fromtimestamp(now_ms / 1000, UTC).astimezone().hour
-
-
-def _disk_failed(directory: str, error: OSError) -> DiskFailedError:
-    return DiskFailedError(
-        f"{error.filename or directory}: {error.strerror or error};"
-        " check the disk and who may write to it, then start again"
-    )

@@ -22,7 +22,7 @@ from store.config import StoreConfig
 from store.files.store_checkpoint import StoreCheckpoint
 from store.log.commit_log import CommitLog
 from store.message_store import MessageStore
-from store.queue.consume_queue_store import ConsumeQueueStore
+from store.recovery.opening import consume_queues
 from store.recovery.store_recovery import StoreRecovery
 from tandem.wire.delay_level import MESSAGE_DELAY_LEVEL, DelayLevels
 from tandem.wire.message import Host
@@ -239,22 +239,10 @@ class _Repair:
             _NOBODY,
         )
 
-    def _queues(self) -> ConsumeQueueStore:
-        config = self._config
-        root = config.directory
-        return ConsumeQueueStore(
-            f"{root}/consumequeue",
-            config.mapped_file_size_consume_queue_bytes,
-            self._disk,
-            batch_directory=f"{root}/batchconsumequeue",
-            batch_mapped_file_size=config.mapper_file_size_batch_consume_queue_bytes,
-            ext_directory=f"{root}/consumequeue_ext" if config.enable_consume_queue_ext else "",
-            ext_mapped_file_size=config.mapped_file_size_consume_queue_ext_bytes,
-            is_batch_topic=self._request.batch_topics.__contains__,
-        )
-
     def _recover(self) -> None:
-        log, queues = self._commit_log(), self._queues()
+        log = self._commit_log()
+        is_batch_topic = self._request.batch_topics.__contains__
+        queues = consume_queues(self._config, self._disk, is_batch_topic)
         checkpoint: StoreCheckpoint | None = None
         try:
             log.files.load()

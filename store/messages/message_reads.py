@@ -40,12 +40,13 @@ class MessageReads:
         commit_log: CommitLog,
         queues: ConsumeQueueStore,
         flags: RunningFlags,
+        index_service: IndexService | None,
         bound: ConfirmBound | None,
     ) -> None:
-        self.index_service: IndexService | None = None
         self._commit_log = commit_log
         self._queues = queues
         self._flags = flags
+        self._index_service = index_service
         self._bound = bound
 
     def _end_of(self, queue: AnyConsumeQueue) -> int:
@@ -138,7 +139,7 @@ class MessageReads:
 
         The index follows the log: what was put a moment ago may be missing.
         """
-        index = self.index_service
+        index = self._index_service
         if index is None:
             return QueryMessageResult((), 0, 0)
         return index.query_message(

@@ -67,7 +67,11 @@ _NOT_APPENDED: Final = (IllegalMessageError, IllegalBatchError, StoreFullError, 
 
 
 class MessagePuts:
-    """The puts of one store. `enters_queue` is false where dispatch enters messages in queues."""
+    """The puts of one store. `enters_queue` is false where dispatch enters messages in queues.
+
+    `on_clock_back` is called with the time before a message is stored whose time is earlier than
+    that of the last one.
+    """
 
     def __init__(
         self,
@@ -80,10 +84,9 @@ class MessagePuts:
         wall_clock_ms: Callable[[], int],
         store_host: Host,
         enters_queue: bool,
+        on_clock_back: Callable[[int], None],
     ) -> None:
         self.on_arrival: OnArrival | None = None
-        self.on_clock_back: Callable[[int], None] = _nothing
-        """Called with the time, before a message is stored that comes before the last one's."""
         self.no_room = ""
         """Why the last put that found no room did not; empty once there was room again."""
         self.timer_rewrite: TimerRewrite | None = None
@@ -93,6 +96,7 @@ class MessagePuts:
         self._flags = flags
         self._delay_levels = delay_levels
         self._now_ms = wall_clock_ms
+        self._on_clock_back = on_clock_back
         self._host_hex = store_host.packed.hex().upper()
         self._enters_queue = enters_queue
         self._busy_timeout_ms = config.os_page_cache_busy_timeout_ms
@@ -102,6 +106,10 @@ class MessagePuts:
             - RECORD_OVERHEAD_BYTES_MAX
         )
         """A body up to this size needs no further look: properties take at most half the rest."""
+
+    def found_room(self) -> None:
+        """Take note that there is room again, whatever the last put has found."""
+        self.no_room = ""
 
     def end_round(self) -> None:
         """Forget how long the puts of this round took; see `put_message`, OS_PAGE_CACHE_BUSY."""
@@ -131,7 +139,7 @@ class MessagePuts:
             return self._busy()
         self._busy_after_ms = now_ms + self._busy_timeout_ms
         if now_ms < self._commit_log.last_store_timestamp_ms:
-            self.on_clock_back(now_ms)
+            self._on_clock_back(now_ms)
         # What nearly all messages pass is tested here; the whole look is worth a call only then.
         if (
             message.sys_flag
@@ -268,7 +276,7 @@ class MessagePuts:
                 return self.put_message(inner_batch(batch))
             self._busy_after_ms = now_ms + self._busy_timeout_ms
             if now_ms < self._commit_log.last_store_timestamp_ms:
-                self.on_clock_back(now_ms)
+                self._on_clock_back(now_ms)
             first = queue.assigned_offset
             reserve = queue.ensure_room if self._enters_queue else _nothing
             units = self._commit_log.append_batch(batch, queue.topic_bytes, first, now_ms, reserve)

@@ -237,6 +237,10 @@ class ConsumeQueueStore:
         for queue in self._queues.values():
             queue.correct_min_offset(min_physical_offset)
 
+    def check_self(self) -> list[str]:
+        """Return what is wrong with the rows of files, in words."""
+        return [problem for files in self._file_queues() for problem in files.check_self()]
+
     # -- flushing --------------------------------------------------------------------------------
 
     def _file_queues(self) -> Iterator[MappedFileQueue]:

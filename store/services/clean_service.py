@@ -74,6 +74,8 @@ class CleanCommitLogService:
         files: the commit log's.
         local_hour: the hour of the day, 0 to 23, at the node's place, for a time in ms since 1970.
         keep_from: offset below which files may be deleted; None: all may. Asked for each file.
+        full_directories: kept up to date with the directories in which no new file should be made
+            while there is another place.
     """
 
     def __init__(
@@ -86,9 +88,9 @@ class CleanCommitLogService:
         wall_clock_ms: Callable[[], int],
         local_hour: Callable[[int], int] = utc_hour,
         keep_from: Callable[[], int | None] = _no_limit,
+        full_directories: set[str] | None = None,
     ) -> None:
-        self.full_directories: frozenset[str] = frozenset()
-        """Those in which no new file should be made while there is another place."""
+        self.full_directories = set() if full_directories is None else full_directories
         self._files = files
         self._flags = running_flags
         self._disk = disk
@@ -133,7 +135,8 @@ class CleanCommitLogService:
             [self._usage(directory) for directory in self._config.commit_log_directories],
             self._usage(f"{self._config.directory}/consumequeue"),
         )
-        self.full_directories = decision.full_directories
+        self.full_directories.clear()
+        self.full_directories.update(decision.full_directories)
         self._raise_flags(decision)
         if decision.reason:
             await self._delete_expired_files(decision)

@@ -59,6 +59,9 @@ PLAIN_LOOP_RECORDS_MAX: Final = 24
 
 INDEX_SLICE_BYTES: Final = 128 << 10
 
+INDEXED_AT_STOP_BYTES_MAX: Final = 64 << 20
+"""A fraction of a second's work. An index that is further behind goes on after the next start."""
+
 RETRY_SECONDS: Final = 1.0
 """When to look again whether the disk has room, or the running flags allow dispatch."""
 
@@ -83,7 +86,8 @@ class IndexBuilder(Protocol):
 class ReputMessageService:
     """The dispatch of one store.
 
-    `stands_still` says why the queues do not follow, in words; empty while they do.
+    `stands_still` says why the queues do not follow, in words; empty while they do. `on_clock_back`
+    is called with the time before a record enters that was stored before the last one.
     """
 
     def __init__(
@@ -95,18 +99,20 @@ class ReputMessageService:
         levels: DelayLevels = DELAY_LEVELS,
         index_service: IndexBuilder | None = None,
         running_flags: RunningFlags | None = None,
+        reput_from_offset: int = 0,
+        index_from_offset: int = 0,
+        on_clock_back: Callable[[int], None] = lambda _: None,
     ) -> None:
-        self.reput_from_offset = 0
-        self.index_from_offset = 0
+        self.reput_from_offset = reput_from_offset
+        self.index_from_offset = index_from_offset
         self.on_arrival: OnArrival | None = None
-        self.on_clock_back: Callable[[int], None] = lambda _: None
-        """Called with the time, before a record enters that was stored before the last one."""
         self.stands_still = ""
         self._commit_log = commit_log
         self._dispatcher = ConsumeQueueDispatcher(queues, levels)
         self._grown = grown
         self._index_service = index_service
         self._running_flags = running_flags
+        self._on_clock_back = on_clock_back
         self._one_by_one = False
         self._dispatched_timestamp_ms = commit_log.last_store_timestamp_ms
 
@@ -192,6 +198,15 @@ class ReputMessageService:
                 self._one_by_one = True
         self._one_by_one = False
 
+    def dispatch_all(self) -> None:
+        """Dispatch all of the log to the queues, holding everything up.
+
+        Raises:
+            CorruptLogError, StoreFullError: see `dispatch_some`.
+        """
+        while self.is_behind:
+            self.dispatch_some()
+
     def _dispatch_next(self, offset: int, records_max: int, bytes_max: int) -> int:
         """Dispatch what lies at `offset`; return how many records that was."""
         file = self._file_at(offset)
@@ -226,7 +241,7 @@ class ReputMessageService:
 
     def _expect_clock_back(self, earliest_ms: int) -> None:
         if earliest_ms < self._dispatched_timestamp_ms:
-            self.on_clock_back(earliest_ms)
+            self._on_clock_back(earliest_ms)
 
     def _dispatched(self, offset: int, size: int, store_timestamp_ms: int) -> None:
         """Take note that the record at `offset`, and all before it, are in their queues."""
@@ -317,6 +332,16 @@ class ReputMessageService:
             return
         self._index_service.dispatch_columns(data, columns)
         self.index_from_offset = int(columns.physical_offset[-1] + columns.size[-1])
+
+    def index_the_rest(self) -> None:
+        """Enter the last records in the index, unless they are so many that nobody would wait.
+
+        Raises:
+            CorruptLogError, StoreFullError: see `index_some`.
+        """
+        if self._commit_log.max_offset - self.index_from_offset <= INDEXED_AT_STOP_BYTES_MAX:
+            while self.is_index_behind:
+                self.index_some()
 
 
 async def _give_way(took_seconds: float) -> None:

@@ -1,0 +1,240 @@
+"""Opening: the parts of a store are loaded, recovered, and handed over whole.
+
+    lock                                          another process has it? refused
+    a cut that was ordered or begun is finished   see `truncation.py`
+    log, checkpoint, queues, index are loaded     a wrong file? refused, nothing was changed
+    log and queues are made to agree              see `store_recovery.py`
+    the index follows, or starts anew
+    `abort` is written                            a stop without `close` is a hard one from here on
+
+Opening is recovering: after a clean stop it only starts further down the log.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, NamedTuple
+
+from store.files.store_checkpoint import StoreCheckpoint
+from store.files.transient_store_pool import TransientStorePool
+from store.index.index_service import IndexService
+from store.log.commit_log import CommitLog
+from store.machine.errors import DiskFailedError
+from store.queue.consume_queue_store import ConsumeQueueStore
+from store.recovery.store_recovery import StoreRecovery
+from store.recovery.truncation import finish_set_aside, pending_truncation
+from tandem.cluster_file.choices import FlushDiskType
+from tandem.wire.delay_level import DelayLevels
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from store.config import StoreConfig
+    from store.machine.disk import Disk
+    from tandem.wire.message import Host
+
+
+class StoreParts(NamedTuple):
+    """What an open store is made of, and what it stands on. All of it agrees."""
+
+    config: StoreConfig
+    disk: Disk
+    wall_clock_ms: Callable[[], int]
+    store_host: Host
+    commit_log: CommitLog
+    queues: ConsumeQueueStore
+    checkpoint: StoreCheckpoint
+    index_service: IndexService | None
+    """None where it is switched off."""
+    delay_levels: DelayLevels
+    damaged_end: str
+    """Why recovery may have cut off more than a put under way; see `StoreRecovery`."""
+    full_directories: set[str]
+    """Directories that get no new file of the log while there is another place; to be kept up."""
+    unmap: Callable[[], None]
+    """Close all files without syncing, and release the lock. Harmless when repeated."""
+
+    @property
+    def has_pool(self) -> bool:
+        """Whether puts go to a transient store pool first, where they cannot be read yet."""
+        return self.commit_log.files.pool is not None
+
+
+def open_parts(
+    config: StoreConfig,
+    *,
+    disk: Disk,
+    wall_clock_ms: Callable[[], int],
+    store_host: Host,
+    is_slave: bool,
+    is_batch_topic: Callable[[str], bool],
+) -> StoreParts:
+    """Lock, load and recover the store in `config.directory`; an empty directory is fine.
+
+    Raises:
+        StoreError: see `MessageStore.open`. Nothing is left open.
+    """
+    try:
+        with ExitStack() as opened:
+            opened.callback(disk.lock(f"{config.directory}/lock"))
+            opening = _Opening(config, disk, wall_clock_ms, store_host, opened)
+            return opening.run(is_batch_topic, is_slave=is_slave)
+    except OSError as error:
+        raise disk_failed(config.directory, error) from error
+
+
+def consume_queues(
+    config: StoreConfig, disk: Disk, is_batch_topic: Callable[[str], bool]
+) -> ConsumeQueueStore:
+    """Return the queues of a store, which are still to be loaded."""
+    root = config.directory
+    return ConsumeQueueStore(
+        f"{root}/consumequeue",
+        config.mapped_file_size_consume_queue_bytes,
+        disk,
+        batch_directory=f"{root}/batchconsumequeue",
+        batch_mapped_file_size=config.mapper_file_size_batch_consume_queue_bytes,
+        ext_directory=f"{root}/consumequeue_ext" if config.enable_consume_queue_ext else "",
+        ext_mapped_file_size=config.mapped_file_size_consume_queue_ext_bytes,
+        is_batch_topic=is_batch_topic,
+    )
+
+
+def disk_failed(directory: str, error: OSError) -> DiskFailedError:
+    """Return what an error of the system means for the store in `directory`."""
+    return DiskFailedError(
+        f"{error.filename or directory}: {error.strerror or error};"
+        " check the disk and who may write to it, then start again"
+    )
+
+
+class _Opening:
+    """One opening. `opened` closes what is open, the last first, until the parts are whole."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        disk: Disk,
+        wall_clock_ms: Callable[[], int],
+        store_host: Host,
+        opened: ExitStack,
+    ) -> None:
+        self._config = config
+        self._disk = disk
+        self._now_ms = wall_clock_ms
+        self._store_host = store_host
+        self._opened = opened
+        self._levels = DelayLevels(config.message_delay_level)
+        self._full_directories: set[str] = set()
+
+    def run(self, is_batch_topic: Callable[[str], bool], *, is_slave: bool) -> StoreParts:
+        config, disk, opened = self._config, self._disk, self._opened
+        abort = f"{config.directory}/abort"
+        log = self._commit_log(self._pool(is_slave=is_slave))
+        opened.callback(log.files.close)
+        queues = consume_queues(config, disk, is_batch_topic)
+        opened.callback(queues.close)
+        finish_set_aside(disk, config.directory)
+        log.files.load()
+        checkpoint = StoreCheckpoint(f"{config.directory}/checkpoint", disk)
+        opened.callback(checkpoint.close)
+        truncation = pending_truncation(disk, config.directory, log.files)
+        if truncation is not None:
+            truncation.cut_log(checkpoint)
+        clean = not disk.exists(abort)
+        queues.load()
+        index = self._index(checkpoint, clean=clean)
+        recovery = StoreRecovery(
+            config.directory,
+            log,
+            queues,
+            checkpoint,
+            disk,
+            levels=self._levels,
+            check_crc=config.check_crc_on_recover,
+            force_verify_prop_crc=config.force_verify_prop_crc,
+            wall_clock_ms=self._now_ms,
+        )
+        recovery.run(clean=clean)
+        index = self._recovered(index, log)
+        if truncation is not None:
+            truncation.finish()
+        disk.replace(abort, b"")
+        return StoreParts(
+            config,
+            disk,
+            self._now_ms,
+            self._store_host,
+            log,
+            queues,
+            checkpoint,
+            index,
+            self._levels,
+            recovery.damaged_end,
+            self._full_directories,
+            opened.pop_all().close,
+        )
+
+    def _commit_log(self, pool: TransientStorePool | None) -> CommitLog:
+        config = self._config
+        return CommitLog(
+            config.commit_log_directories,
+            config.mapped_file_size_commit_log_bytes,
+            self._disk,
+            self._store_host,
+            read_only_directories=config.read_only_commit_log_store_paths,
+            is_directory_full=self._full_directories.__contains__,
+            pool=pool,
+            warm=config.warm_mapped_file_enable,
+            max_message_size_bytes=config.max_message_size_bytes,
+            append_prop_crc=config.enabled_append_prop_crc,
+        )
+
+    def _pool(self, *, is_slave: bool) -> TransientStorePool | None:
+        """Return the pool, None if there is none: a slave has no puts, a sync flush no use for it.
+
+        Source: DefaultMessageStore.isTransientStorePoolEnable.
+        """
+        config = self._config
+        sync_flush = config.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        if not config.transient_store_pool_enable or is_slave or sync_flush:
+            return None
+        pool = TransientStorePool(
+            config.transient_store_pool_size,
+            config.mapped_file_size_commit_log_bytes,
+            self._disk,
+            fast_fail=config.fast_fail_if_no_buffer_in_store_pool,
+        )
+        self._opened.callback(pool.close)
+        return pool
+
+    def _index(self, checkpoint: StoreCheckpoint, *, clean: bool) -> IndexService | None:
+        """Load the index; after a hard stop even one that is switched off.
+
+        It may be switched on again, and would then be trusted.
+        """
+        config = self._config
+        if clean and not config.message_index_enable:
+            return None
+        index = IndexService(
+            f"{config.directory}/index",
+            config.max_hash_slot_num,
+            config.max_index_num,
+            disk=self._disk,
+            wall_clock_ms=self._now_ms,
+            checkpoint=checkpoint,
+            max_msgs_num_batch=config.max_msgs_num_batch,
+        )
+        self._opened.callback(index.close)
+        index.load(clean=clean)
+        return index
+
+    def _recovered(self, index: IndexService | None, log: CommitLog) -> IndexService | None:
+        """Let the index go on where the recovered log allows; return it if it is switched on."""
+        if index is None:
+            return None
+        index.recover(log.min_offset, log.max_offset, log.record_at)
+        if self._config.message_index_enable:
+            return index
+        index.close()
+        return None

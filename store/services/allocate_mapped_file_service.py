@@ -1,0 +1,59 @@
+"""AllocateMappedFileService: has the next file of the commit log ready before it is needed.
+
+Source: org.apache.rocketmq.store.AllocateMappedFileService of 5.3.3.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from store.machine.errors import DiskFailedError, StoreFullError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from store.files.mapped_file_queue import MappedFileQueue
+    from store.machine.signal import Signal
+
+_log = logging.getLogger(__name__)
+
+RETRY_SECONDS: Final = 5.0
+
+
+class AllocateMappedFileService:
+    """The preparation of one log's files; `grown` is notified when the log has grown.
+
+    `may_begin` is asked while there is no file yet: where the log of an empty slave begins is up to
+    its master. `on_room` is called after each file that there was room for.
+    """
+
+    def __init__(
+        self,
+        files: MappedFileQueue,
+        grown: Signal,
+        *,
+        may_begin: Callable[[], bool],
+        on_room: Callable[[], None],
+    ) -> None:
+        self._files = files
+        self._grown = grown
+        self._may_begin = may_begin
+        self._on_room = on_room
+
+    async def run(self) -> None:
+        """Prepare files until cancelled."""
+        files = self._files
+        while True:
+            # Look again after each one: the log may have grown past it meanwhile.
+            if not files.next_file.is_wanted or not (files.files or self._may_begin()):
+                await self._grown.wait()
+                continue
+            try:
+                await files.next_file.prepare()
+                self._on_room()
+            except (StoreFullError, DiskFailedError) as error:
+                _log.warning("puts will be refused when this file is full: %s", error)
+                await trio.sleep(RETRY_SECONDS)

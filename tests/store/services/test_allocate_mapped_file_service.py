@@ -1,0 +1,83 @@
+"""The next file of a log is there in time, unless nobody knows yet where the log begins."""
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from store.files.mapped_file_queue import MappedFileQueue
+from store.machine.signal import Signal
+from store.services.allocate_mapped_file_service import RETRY_SECONDS, AllocateMappedFileService
+from tests.support.simulated_disk import SimulatedDisk
+
+SIZE = 4096
+
+
+class Allocation:
+    """A service at work on an empty log."""
+
+    def __init__(self, nursery: trio.Nursery, *, may_begin: bool = True) -> None:
+        self.disk = SimulatedDisk()
+        self.files = MappedFileQueue("/log", SIZE, self.disk)
+        self.grown = Signal()
+        self.may_begin = may_begin
+        self.rooms = 0
+        service = AllocateMappedFileService(
+            self.files, self.grown, may_begin=lambda: self.may_begin, on_room=self._found_room
+        )
+        nursery.start_soon(service.run)
+
+    def _found_room(self) -> None:
+        self.rooms += 1
+
+    async def write(self, size: int) -> None:
+        self.files.last_or_create(0).wrote_position += size
+        self.grown.notify()
+        await trio.sleep(1)
+
+    def names(self) -> list[int]:
+        return [int(name) for name, _ in self.disk.list_files("/log")]
+
+
+async def test_a_file_is_made_each_time_a_quarter_of_the_last_one_is_used(
+    autojump_clock: MockClock,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        log = Allocation(nursery)
+        await trio.sleep(1)
+        assert log.names() == [0]
+        await log.write(SIZE // 4)
+        assert log.names() == [0]
+        await log.write(SIZE - SIZE // 4)
+        assert (log.names(), log.rooms) == ([0, SIZE], 2)
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_first_file_of_a_log_that_begins_elsewhere_is_not_made(
+    autojump_clock: MockClock,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        log = Allocation(nursery, may_begin=False)
+        await trio.sleep(1)
+        log.grown.notify()
+        await trio.sleep(1)
+        assert log.names() == []
+        log.files.last_or_create(8 * SIZE)
+        await log.write(SIZE)
+        assert log.names() == [8 * SIZE, 9 * SIZE]
+        nursery.cancel_scope.cancel()
+
+
+async def test_without_room_it_is_logged_and_tried_again(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with trio.open_nursery() as nursery:
+        log = Allocation(nursery)
+        await trio.sleep(1)
+        capacity, log.disk.capacity_bytes = log.disk.capacity_bytes, log.disk.used_bytes
+        await log.write(SIZE)
+        assert "puts will be refused when this file is full" in caplog.text
+        assert (log.names(), log.rooms) == ([0], 1)
+        log.disk.capacity_bytes = capacity
+        await trio.sleep(RETRY_SECONDS)
+        assert (log.names(), log.rooms) == ([0, SIZE], 2)
+        nursery.cancel_scope.cancel()
