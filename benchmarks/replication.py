@@ -175,7 +175,7 @@ class FencedMaster:
             epoch=1,
             incarnation="",
             listener=self,
-            confirm=lambda: self._acked,
+            confirm_offset=lambda: self._acked,
             flush_wanted=lambda: 0,
             random=random.SystemRandom(),
         )
@@ -239,7 +239,6 @@ async def run_fenced_slave(directory: Path, dialled: str) -> None:
             epochs=EpochFile(RealDisk(), str(directory)),
             incarnation="",
             promised=lambda: 1,
-            confirm=store.confirm,
             random=random.SystemRandom(),
         )
         async with trio.open_nursery() as nursery:

@@ -46,23 +46,23 @@ class Candidacy:
         *,
         epoch: int,
         log_end: int,
-        own: Callable[[], OwnFacts],
-        decide: Callable[[], Decision],
+        facts: Callable[[], OwnFacts],
         boottime: Callable[[], float],
         wall_clock_ms: Callable[[], int],
     ) -> None:
-        """`decide` says what a follower would do now; anything but running for `epoch` ends it."""
+        """`facts` says what an election has to know of this node now."""
         self._session = session
         self._election = election
         self._epoch = epoch
         self._log_end = log_end
-        self._own = own
-        self._decide = decide
+        self._facts = facts
         self._boottime = boottime
         self._wall_clock_ms = wall_clock_ms
 
     async def run(self) -> Won | None:
         """Return what was won, None if it was not.
+
+        It ends as soon as a follower would do anything but run for this epoch.
 
         Raises:
             LeaseLostError: this node is not registered any more.
@@ -73,7 +73,7 @@ class Candidacy:
             view = self._session.view
             if view is None:
                 break
-            wait_seconds = self._election.turn(view, self._own(), since) - self._boottime()
+            wait_seconds = self._election.turn(view, self._facts(), since) - self._boottime()
             if wait_seconds > 0:
                 # Two clocks, and sums that are rounded: less might be no time at all.
                 with trio.move_on_after(max(wait_seconds, WAIT_SECONDS_MIN)):
@@ -89,13 +89,16 @@ class Candidacy:
                 return won
         return self._as_recorded()
 
+    def _decide(self) -> Decision:
+        return self._election.decide(self._session.view, self._facts(), self._boottime())
+
     async def _ask(self, view: GroupView) -> Won | None:
         """Ask once; None if it was not taken, now or before.
 
         Raises:
             CoordinatorError: nobody knows, or see `run`.
         """
-        own, session, keys = self._own(), self._session, self._session.keys
+        own, session, keys = self._facts(), self._session, self._session.keys
         if view.state is None:
             return None
         state = state_if_won(
@@ -105,7 +108,7 @@ class Candidacy:
             reason=why_switched(view.state, own.name),
             wall_clock_ms=self._wall_clock_ms(),
         )
-        leader = LeaderRecord(node=own.name, session=session.session, epoch=self._epoch)
+        leader = LeaderRecord(node=own.name, session=session.session_id, epoch=self._epoch)
         result = await session.transact(
             [Compare(keys.state, view.state_revision), Compare(keys.leader, 0)],
             [
@@ -130,8 +133,8 @@ class Candidacy:
         view = self._session.view
         if view is None or view.state is None or self._session.lease is None:
             return None
-        is_master = (view.state.epoch, view.state.master) == (self._epoch, self._own().name)
-        if not is_master or not is_ours(view.leader, self._session.session, self._epoch):
+        is_master = (view.state.epoch, view.state.master) == (self._epoch, self._facts().name)
+        if not is_master or not is_ours(view.leader, self._session.session_id, self._epoch):
             return None
         return Won(
             state=view.state,

@@ -31,8 +31,11 @@ if TYPE_CHECKING:
     from ha.fenced.config import FencedConfig
     from ha.fenced.coordinator_session import CoordinatorSession
     from ha.fenced.election import GroupView
+    from ha.fenced.leadership import Leadership
     from ha.fenced.master import FencedMaster
     from ha.fenced.own_replica import OwnReplica
+    from ha.fenced.round_end import RoundEnd
+    from ha.fenced.standing import Standing
     from store import MessageStore
     from tandem.wire.group_state import GroupState
     from tandem.wire.ha_status import FencedCommand
@@ -52,24 +55,18 @@ class FencedCommands:
         config: FencedConfig,
         store: MessageStore,
         session: CoordinatorSession,
-        own: OwnReplica,
-        *,
-        master: Callable[[], FencedMaster | None],
-        role: Callable[[], ReplicaRole],
-        step_down: Callable[[str], None],
-        resign: Callable[[str], None],
-        restart: Callable[[str], None],
+        replica: OwnReplica,
+        standing: Standing,
+        leadership: Leadership,
+        round_end: RoundEnd,
     ) -> None:
-        """`master` returns the mastership of this moment, None if this node has none."""
         self._config = config
         self._store = store
         self._session = session
-        self._own = own
-        self._master = master
-        self._role = role
-        self._step_down = step_down
-        self._resign = resign
-        self._restart = restart
+        self._replica = replica
+        self._standing = standing
+        self._leadership = leadership
+        self._round_end = round_end
         self._is_busy = False
 
     async def carry_out(self, command: FencedCommand) -> FencedCommandResult:
@@ -80,7 +77,7 @@ class FencedCommands:
         try:
             if command.command == "rejoin":
                 return await self._rejoin(accept_loss=command.accept_loss)
-            master = self._master()
+            master = self._standing.mastership
             if master is None or not master.is_open or master.closed_because:
                 return _refused(f"{self._config.name} is not the master; ask `tandem ha status`")
             if command.command == "resign":
@@ -102,7 +99,7 @@ class FencedCommands:
         try:
             if self._is_member(master, name) and await self._hand_over(master, name, why):
                 state = msgspec.structs.replace(master.state, preferred=name)
-                return await self._leave(master, state, why, self._step_down)
+                return await self._leave(master, state, why, self._leadership.step_down)
         finally:
             if not master.closed_because:
                 master.hold_back("")
@@ -143,9 +140,10 @@ class FencedCommands:
         messages, lost_bytes = self._count(reached, end), end - reached
         lacks = f"{name} lacks {messages} messages ({lost_bytes} bytes) of this log"
         if not accept_loss:
+            stands = self._how_it_stands(master, name)
             return FencedCommandResult(
                 done=False,
-                text=f"{lacks} and is {self._standing(master, name)}: wait until it has caught up,"
+                text=f"{lacks} and is {stands}: wait until it has caught up,"
                 " or lose them with --accept-loss",
                 lost_messages=messages,
                 lost_bytes=lost_bytes,
@@ -155,13 +153,13 @@ class FencedCommands:
         # What is put from here on would be lost, too, and was counted by nobody.
         master.hold_back(f"{why}: it takes no messages until that has happened")
         try:
-            result = await self._leave(master, state, why, self._step_down)
+            result = await self._leave(master, state, why, self._leadership.step_down)
         finally:
             if not master.closed_because:
                 master.hold_back("")
         return msgspec.structs.replace(result, lost_messages=messages, lost_bytes=lost_bytes)
 
-    def _standing(self, master: FencedMaster, name: str) -> str:
+    def _how_it_stands(self, master: FencedMaster, name: str) -> str:
         if name not in master.isr.recorded:
             return "not in the in-sync set"
         why = master.isr.why_not_live(name, trio.current_time())
@@ -189,7 +187,7 @@ class FencedCommands:
                     await master.moved.wait()
             reason = f"{self._config.name} stepped down: {why}"
             state = msgspec.structs.replace(master.state, reason=reason)
-            return await self._leave(master, state, why, self._resign)
+            return await self._leave(master, state, why, self._leadership.resign)
         finally:
             if not master.closed_because:
                 master.hold_back("")
@@ -229,8 +227,9 @@ class FencedCommands:
     # -- rejoin ----------------------------------------------------------------------------------
 
     async def _rejoin(self, *, accept_loss: bool) -> FencedCommandResult:
-        if self._role() not in (ReplicaRole.FOLLOWER, ReplicaRole.QUARANTINED):
-            return _refused(f"{self._config.name} is {self._role()}: have it resign first")
+        why_not = self._why_no_follower()
+        if why_not:
+            return _refused(why_not)
         try:
             view = await self._session.refresh()
         except CoordinatorError as error:
@@ -248,19 +247,27 @@ class FencedCommands:
                 lost_messages=messages,
                 lost_bytes=lost_bytes,
             )
-        if self._role() not in (ReplicaRole.FOLLOWER, ReplicaRole.QUARANTINED):
-            return _refused(f"{self._config.name} is {self._role()} by now: have it resign first")
+        why_not = self._why_no_follower()
+        if why_not:
+            return _refused(why_not)
         try:
-            name = self._own.want_set_aside("an operator asked for it")
+            name = self._replica.want_set_aside("an operator asked for it")
         except StoreError as error:
             return _refused(f"the store cannot be set aside: {error}")
-        self._restart(f"the store is set aside as {name}: an operator asked for it")
+        self._round_end.begin_empty(f"the store is set aside as {name}: an operator asked for it")
         return FencedCommandResult(
             done=True,
             text=f"the store is set aside as {name}; {self._config.name} copies the log anew",
             lost_messages=messages,
             lost_bytes=lost_bytes,
         )
+
+    def _why_no_follower(self) -> str:
+        """Return why the store cannot be set aside now, in words; empty if it can."""
+        role = self._standing.role
+        if role in (ReplicaRole.FOLLOWER, ReplicaRole.QUARANTINED):
+            return ""
+        return f"{self._config.name} is {role}: have it resign first"
 
     def _why_not_rejoin(self, view: GroupView) -> str:
         """Return why this node's copy may be needed, in words; empty if it is not."""
@@ -269,7 +276,7 @@ class FencedCommands:
             return (
                 "the coordinator has no record of the group, so this log may be the best there is"
             )
-        if state.isr.get(name) != self._own.file.incarnation:
+        if state.isr.get(name) != self._replica.file.incarnation:
             return "" if view.leader else "there is no master to copy the log from"
         others = [
             other

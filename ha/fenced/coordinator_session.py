@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import math
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import trio
 
@@ -64,39 +64,43 @@ REPUBLISH_SECONDS: Final = 3.0
 FAREWELL_SECONDS: Final = 1.0
 
 
+class GroupListener(Protocol):
+    """Who is told what the coordinator says, in the step in which it becomes known."""
+
+    def group_changed(self, view: GroupView) -> None:
+        """Something newer is known of the group."""
+
+    def lease_lost(self, reason: str) -> None:
+        """The lease is gone: whatever was attached to it is gone, too."""
+
+
 class CoordinatorSession:
-    """The session of one round of one node. `session` is a random name nobody else has."""
+    """The session of one round of one node. `session_id` is a random name nobody else has."""
 
     def __init__(
         self,
         config: FencedConfig,
         coordinator: Coordinator,
         *,
-        session: str,
+        session_id: str,
         boottime: Callable[[], float],
         describe: Callable[[], NodeRecord],
-        on_view: Callable[[GroupView], None],
-        on_lost: Callable[[str], None],
     ) -> None:
         """Nothing happens before `run`.
 
         Args:
             config: names, times.
             coordinator: where everything is kept.
-            session: goes into all records of this round.
+            session_id: goes into all records of this round.
             boottime: CLOCK_BOOTTIME in seconds.
             describe: returns the node's record as it should be now.
-            on_view: called with everything newer that is known of the group.
-            on_lost: called when the lease is gone: whatever was attached to it is gone, too.
         """
         self._config = config
         self._coordinator = coordinator
         self._boottime = boottime
         self._describe = describe
-        self._on_view = on_view
-        self._on_lost = on_lost
         self.keys = GroupKeys(config.cluster, config.group)
-        self.session = session
+        self.session_id = session_id
         self.lease: LeaseDeadline | None = None
         """None while this node is not registered."""
         self.view: GroupView | None = None
@@ -111,6 +115,8 @@ class CoordinatorSession:
         self._read_wanted = Signal()
         self._is_read_wanted = False
         self._lost = trio.Event()
+        self._listener: GroupListener
+        """Given to `run`; nothing is read or written before."""
 
     @property
     def lease_id(self) -> int:
@@ -121,8 +127,9 @@ class CoordinatorSession:
         """True if this node is registered and may rely on it in this very step."""
         return self.lease is not None and self.lease.holds(self._boottime())
 
-    async def run(self) -> None:
-        """Keep up the session until cancelled."""
+    async def run(self, listener: GroupListener) -> None:
+        """Keep up the session until cancelled. Nothing else is called before."""
+        self._listener = listener
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._keep_registered)
             nursery.start_soon(self._poll)
@@ -152,7 +159,7 @@ class CoordinatorSession:
             self.view = view
             self._note_own_record(view)
             if is_news:
-                self._on_view(view)
+                self._listener.group_changed(view)
                 self.changed.notify()
         return self.view
 
@@ -329,7 +336,7 @@ class CoordinatorSession:
         self._lease_id = self._record_revision = 0
         self._published = None
         _log.warning("not registered at the coordinator any more: %s", reason)
-        self._on_lost(reason)
+        self._listener.lease_lost(reason)
         self.changed.notify()
 
     def _note_own_record(self, view: GroupView) -> None:
@@ -338,7 +345,7 @@ class CoordinatorSession:
         record = view.nodes.get(name)
         if self.lease is None or view.revision < self._record_revision:
             return
-        if record is not None and record.session == self.session:
+        if record is not None and record.session == self.session_id:
             self._record_revision = view.node_revisions[name]
             self._published = record
         else:
@@ -404,9 +411,9 @@ class CoordinatorSession:
         self.trouble = trouble
 
 
-def is_ours(leader: LeaderRecord | None, session: str, epoch: int) -> bool:
+def is_ours(leader: LeaderRecord | None, session_id: str, epoch: int) -> bool:
     """True if this session leads `epoch`."""
-    return leader is not None and (leader.session, leader.epoch) == (session, epoch)
+    return leader is not None and (leader.session, leader.epoch) == (session_id, epoch)
 
 
 async def limited(call: Awaitable[T], seconds: float = CALL_SECONDS_MAX) -> T:

@@ -90,7 +90,7 @@ class OwnFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What a node knows of itself. `log_end` in bytes."""
 
     name: str
-    session: str
+    session_id: str
     incarnation: str
     log_epoch: int
     """Of the last entry of its epoch file; 0 if there is none."""
@@ -155,8 +155,13 @@ class Election:
         """This node has given up mastership; others shall try first."""
         self._stands_back_until = until
 
-    def decide(self, view: GroupView, own: OwnFacts, now: float) -> Decision:
-        """Return what to do. `now` in seconds of any clock that does not go back."""
+    def decide(self, view: GroupView | None, own: OwnFacts, now: float) -> Decision:
+        """Return what to do. `now` in seconds of any clock that does not go back.
+
+        `view` is None as long as nothing is known of the group.
+        """
+        if view is None:
+            return Wait("the coordinator has not answered yet")
         self._note_leader(view, now)
         state = view.state
         if state is None:
@@ -166,11 +171,11 @@ class Election:
             return Refuse(too_old)
         if view.leader is not None:
             return _with_leader(view.leader, state, own)
+        why_not = why_not_electable(state, own.name, own.incarnation)
         if own.trouble:
-            return Wait(f"this node must not become master: {own.trouble}")
-        not_electable = why_not_electable(state, own.name, own.incarnation)
-        if not_electable:
-            return Wait(not_electable)
+            why_not = f"this node must not become master: {own.trouble}"
+        if why_not:
+            return Wait(why_not)
         return self._first_come(view, state, own, now) or Run(state.epoch + 1)
 
     def turn(self, view: GroupView, own: OwnFacts, since: float) -> float:
@@ -289,7 +294,7 @@ def _why_too_old(state: GroupState, own: OwnFacts) -> str:
 
 def _with_leader(leader: LeaderRecord, state: GroupState, own: OwnFacts) -> Decision:
     if leader.node == own.name:
-        if leader.session == own.session:
+        if leader.session == own.session_id:
             return Disown()
         return Wait("an earlier life of this node is recorded as master until its lease ends")
     if leader.epoch != state.epoch or leader.node != state.master:

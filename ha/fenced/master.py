@@ -17,12 +17,13 @@ and everybody in the recorded set united with all changes under way has the put.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 import trio
 
 from ha.fenced.acknowledgements import Acknowledgements
+from ha.fenced.coordinator_session import is_ours
 from ha.fenced.events import AckDecided, ConfirmAdvanced, IsrChanged, IsrChanging, ignore
 from ha.fenced.in_sync_replicas import InSyncReplicas
 from ha.fenced.replica_server import ReplicaServer
@@ -66,9 +67,27 @@ class Won(msgspec.Struct, frozen=True, kw_only=True):
     log_end: int
     """Where this node's log ended when it ran; the epoch starts here."""
 
+    @property
+    def epoch(self) -> int:
+        """The epoch that was won."""
+        return self.state.epoch
+
+
+class MasterListener(Protocol):
+    """What a mastership tells its owner, between two awaits."""
+
+    def answered(self) -> None:
+        """Waiting puts were answered: once after each round of answers, to send them together."""
+
+    def step_down(self, reason: str) -> None:
+        """This node must not be master any more."""
+
+    def resign(self, reason: str) -> None:
+        """Another node should be master: this one leaves the field to others for a while."""
+
 
 class FencedMaster:
-    """Mastership of `won.state.epoch`. Owned by the `FencedHAService` of one round.
+    """Mastership of the epoch that was won. Owned by the `Leadership` of one round.
 
     It opens once: when every member of the in-sync set has the log up to where the epoch starts.
     """
@@ -85,26 +104,17 @@ class FencedMaster:
         incarnation: str,
         boottime: Callable[[], float],
         random: Random,
+        listener: MasterListener,
         on_event: OnEvent,
-        answered: Callable[[], None],
-        step_down: Callable[[str], None],
-        resign: Callable[[str], None],
     ) -> None:
-        """Nothing happens before `run`.
-
-        `answered` is called once after each round of answers, to send them off together.
-        `step_down` is called with a reason when this node must not be master any more, `resign`
-        when another should be: then it also leaves the field to others for a while.
-        """
+        """Nothing happens before `run`."""
         self._config = config
         self._store = store
         self._session = session
         self._boottime = boottime
         self._on_event = on_event
-        self._answered = answered
-        self._step_down = step_down
-        self._resign = resign
-        self.epoch = won.state.epoch
+        self._listener = listener
+        self.epoch = won.epoch
         self.epoch_start = won.log_end
         self.state = won.state
         """The record as it is at `isr.revision`."""
@@ -135,8 +145,8 @@ class FencedMaster:
             revision=won.state_revision,
             now=trio.current_time(),
         )
-        self.confirm = self.isr.confirm
-        """Up to where the log is confirmed, as was told; stands still once this is closed."""
+        self.confirm_offset = self.isr.confirm
+        """Up to where the log is confirmed, as followers hear; stands still once this is closed."""
         self._told: TellOnce[str] = TellOnce()
         self.server = ReplicaServer(
             config,
@@ -146,7 +156,7 @@ class FencedMaster:
             epoch=self.epoch,
             incarnation=incarnation,
             listener=self,
-            confirm=lambda: self.confirm,
+            confirm_offset=lambda: self.confirm_offset,
             flush_wanted=lambda: self._flush_wanted,
             random=random,
         )
@@ -165,7 +175,7 @@ class FencedMaster:
         try:
             await self.server.run()
         except NetworkError as error:
-            self._resign(f"it cannot serve replicas: {error}")
+            self._listener.resign(f"it cannot serve replicas: {error}")
 
     def close(self, reason: str) -> None:
         """Answer nothing SEND_OK from this step on; tell those who wait that nobody knows."""
@@ -175,7 +185,7 @@ class FencedMaster:
             f"{self._config.name} is no longer master of epoch {self.epoch}: {reason}; the message"
             " may or may not survive"
         ):
-            self._answered()
+            self._listener.answered()
 
     def hold_back(self, reason: str) -> None:
         """Take no puts, for this reason; "" takes them again."""
@@ -324,8 +334,8 @@ class FencedMaster:
         if self.closed_because:
             return
         confirm = self.isr.confirm
-        if confirm > self.confirm:
-            self.confirm = confirm
+        if confirm > self.confirm_offset:
+            self.confirm_offset = confirm
             if self._on_event is not ignore:
                 self._on_event(ConfirmAdvanced(epoch=self.epoch, confirm=confirm))
             self._store.confirm(confirm)
@@ -333,7 +343,7 @@ class FencedMaster:
         if confirm >= self.epoch_start:
             self.caught_up.set()
         if self.acknowledgements.reached(confirm, self.flushed_where):
-            self._answered()
+            self._listener.answered()
         self.moved.notify()
 
     def _want_flush(self, offset: int) -> None:
@@ -365,7 +375,7 @@ class FencedMaster:
             await trio.sleep_until(deadline)
             self._own_log_moved()
             if acks.expire(trio.current_time(), self._why_late):
-                self._answered()
+                self._listener.answered()
 
     def _why_late(self, end: int) -> str:
         now = trio.current_time()
@@ -392,8 +402,10 @@ class FencedMaster:
         if state is None or (state.epoch, state.master) != (self.epoch, self._config.name):
             epoch = state.epoch if state else "none"
             return f"the group's record says epoch {epoch}"
-        if leader is None or (leader.session, leader.epoch) != (self._session.session, self.epoch):
-            return "its leader record is gone" if leader is None else f"{leader.node} is master"
+        if leader is None:
+            return "its leader record is gone"
+        if not is_ours(leader, self._session.session_id, self.epoch):
+            return f"{leader.node} is master"
         if self._config.name not in state.isr:
             return "it is no longer in the in-sync set"
         self._admitted_until = 0.0
@@ -460,11 +472,11 @@ class FencedMaster:
     async def _keep_watch(self) -> None:
         while True:
             if not self._session.holds():
-                self._step_down("its lease is over")
+                self._listener.step_down("its lease is over")
                 return
             reason = self._why_resign()
             if reason:
-                self._resign(reason)
+                self._listener.resign(reason)
                 return
             await trio.sleep(WATCH_SECONDS)
 

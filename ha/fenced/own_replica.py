@@ -52,7 +52,7 @@ class OwnReplica:
         self.store = store
         self._disk = disk
         self._on_event = on_event
-        self.session = f"{random.getrandbits(64):016x}"
+        self.session_id = f"{random.getrandbits(64):016x}"
         """New for each round, so that two processes of one node cannot be one."""
         self.file = ReplicaFile(disk, config.directory, random)
         self.epochs = EpochFile(disk, config.directory)
@@ -98,7 +98,7 @@ class OwnReplica:
         config, store = self.config, self.store
         return NodeRecord(
             node=config.name,
-            session=self.session,
+            session=self.session_id,
             incarnation=self.file.incarnation,
             epoch=self.epochs.last_epoch,
             end=store.max_physical_offset,
@@ -116,7 +116,7 @@ class OwnReplica:
         config = self.config
         return OwnFacts(
             name=config.name,
-            session=self.session,
+            session_id=self.session_id,
             incarnation=self.file.incarnation,
             log_epoch=self.epochs.last_epoch,
             log_end=self.store.max_physical_offset,
@@ -198,7 +198,7 @@ class OwnReplica:
                 "epochFileCheckpoint": encode(order.entries).decode(),
                 "replica.json": self.file.text_after_cut(order.cut),
             },
-            side_name=f"epoch-{order.epoch}-{self.session}",
+            side_name=f"epoch-{order.epoch}-{self.session_id}",
         )
         write_intent(self._disk, self.config.directory, intent)
         self._on_event(TruncationDecided(cut=order.cut, end=end, confirm=confirm))

@@ -76,16 +76,14 @@ class ReplicaFollower:
         epochs: EpochFile,
         incarnation: str,
         promised: Callable[[], int],
-        confirm: Callable[[int], None],
         random: Random,
         on_event: OnEvent = ignore,
     ) -> None:
         """Follow `master`, which the coordinator says is that of `epoch`.
 
         `promised` returns the newest epoch this node has promised to, on disk: nothing is taken
-        from the master of a lower one. `confirm` is told below which offset our log is confirmed,
-        whenever that rises. `random` makes the numbers that are used once; outside of tests it
-        must be unpredictable.
+        from the master of a lower one. `random` makes the numbers that are used once; outside of
+        tests it must be unpredictable.
         """
         self._config = config
         self._store = store
@@ -94,7 +92,6 @@ class ReplicaFollower:
         self._epoch = epoch
         self._epochs = epochs
         self._promised = promised
-        self._confirm = confirm
         self._random = random
         self._on_event = on_event
         self.client = FencedClient(
@@ -273,7 +270,7 @@ class ReplicaFollower:
         confirm = min(client.confirm, end)
         if confirm > self._confirmed:
             self._confirmed = confirm
-            self._confirm(confirm)
+            store.confirm(confirm)
         if client.flush_wanted > store.flushed_where:
             store.flush_service.want_flush(min(client.flush_wanted, end))
 

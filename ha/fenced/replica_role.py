@@ -15,6 +15,7 @@ the next master does not have, so its store is closed, opened again and compared
 """
 
 import enum
+from typing import Final
 
 
 class ReplicaRole(enum.StrEnum):
@@ -32,3 +33,23 @@ class ReplicaRole(enum.StrEnum):
     """Answers nothing well any more; its owner closes the store and opens it again."""
     QUARANTINED = "QUARANTINED"
     """Its log contradicts what was promised to clients, or its disk has failed."""
+
+
+_NEXT: Final = {
+    ReplicaRole.FOLLOWER: {ReplicaRole.CANDIDATE},
+    ReplicaRole.CANDIDATE: {ReplicaRole.FOLLOWER, ReplicaRole.OPENING},
+    ReplicaRole.OPENING: {ReplicaRole.MASTER},
+    ReplicaRole.MASTER: set[ReplicaRole](),
+    ReplicaRole.RESTARTING: {ReplicaRole.RESTARTING},
+    ReplicaRole.QUARANTINED: set[ReplicaRole](),
+}
+_ENDS: Final = {ReplicaRole.RESTARTING, ReplicaRole.QUARANTINED}
+
+
+def may_become(role: ReplicaRole, other: ReplicaRole) -> bool:
+    """True if the diagram has a way from `role` to `other` in one step.
+
+    A candidate is a follower again before its round ends. An operator may have a replica in
+    quarantine begin again, and a mastership that has ended may turn out to have a failed disk.
+    """
+    return other in _NEXT[role] or (other in _ENDS and role is not ReplicaRole.CANDIDATE)

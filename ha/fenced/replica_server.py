@@ -136,13 +136,13 @@ class ReplicaServer:
         epoch: int,
         incarnation: str,
         listener: ReplicaListener,
-        confirm: Callable[[], int],
+        confirm_offset: Callable[[], int],
         flush_wanted: Callable[[], int],
         random: Random,
     ) -> None:
         """Serve `epoch`, whose entry `epochs` has already.
 
-        `confirm` returns the confirm offset of this moment; call `confirm_changed` when it rises.
+        `confirm_offset` returns that of this moment; call `confirm_changed` when it rises.
         `flush_wanted` returns up to where followers shall make their logs durable; call
         `flush_wanted_changed` when it rises. `random` makes the numbers that are used once; outside
         of tests it must be unpredictable.
@@ -154,7 +154,7 @@ class ReplicaServer:
         self._epoch = epoch
         self._incarnation = incarnation
         self._listener = listener
-        self._confirm = confirm
+        self._confirm_offset = confirm_offset
         self._flush_wanted = flush_wanted
         self._random = random
         self._confirm_moved = Signal()
@@ -207,7 +207,7 @@ class ReplicaServer:
                 await self._confirm_moved.wait()
             await trio.sleep(CONFIRM_SECONDS)
             self._confirm_told = True
-            confirm = self._confirm()
+            confirm = self._confirm_offset()
             for link in self.links.values():
                 if self._is_dry(link) and link.connection.sent_confirm < confirm:
                     link.pause.cancel()
@@ -314,14 +314,14 @@ class ReplicaServer:
         connection = link.connection
         return (
             connection.has_untold_epoch
-            or connection.sent_confirm < self._confirm()
+            or connection.sent_confirm < self._confirm_offset()
             or connection.sent_flush_wanted < self._flush_wanted()
         )
 
     async def _send_heartbeat(self, link: ReplicaLink) -> None:
-        await link.stream.send_all(
-            link.connection.heartbeat(confirm=self._confirm(), flush_wanted=self._flush_wanted())
-        )
+        confirm, flush_wanted = self._confirm_offset(), self._flush_wanted()
+        heartbeat = link.connection.heartbeat(confirm=confirm, flush_wanted=flush_wanted)
+        await link.stream.send_all(heartbeat)
         link.traffic.last_write = trio.current_time()
 
     async def _send_until_blocked(self, link: ReplicaLink) -> bytes | memoryview:
@@ -334,7 +334,7 @@ class ReplicaServer:
             if not body:
                 self._expect_held(connection.next_offset)
                 return None
-            confirm, flush_wanted = self._confirm(), self._flush_wanted()
+            confirm, flush_wanted = self._confirm_offset(), self._flush_wanted()
             return connection.transfer(body, confirm=confirm, flush_wanted=flush_wanted), body
 
         def is_sending() -> bool:
@@ -370,7 +370,8 @@ class ReplicaServer:
         """Take what the follower said; return what to answer."""
         store, connection, now = self._store, link.connection, link.traffic.last_read
         silence_seconds = self._config.silence_ms / 1000
-        log = LogBounds(store.min_physical_offset, store.max_physical_offset, self._confirm())
+        confirm = self._confirm_offset()
+        log = LogBounds(store.min_physical_offset, store.max_physical_offset, confirm)
         reply = b""
         connection.receive_data(data)
         while (event := connection.next_event(log)) is not None:

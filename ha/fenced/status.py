@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 import trio
 
 from ha.fenced.config import FencedConfig
 from ha.fenced.coordinator_session import CoordinatorSession
 from ha.fenced.in_sync_replicas import UNKNOWN
-from ha.fenced.master import FencedMaster
 from ha.fenced.own_replica import OwnReplica
-from ha.fenced.replica_follower import ReplicaFollower
-from ha.fenced.replica_role import ReplicaRole
+from ha.fenced.standing import Standing
 from store import MessageStore
 from tandem.wire.ha_status import FencedStatus, ReplicaStatus
 from tandem.wire.request_headers import (
@@ -20,42 +20,38 @@ from tandem.wire.request_headers import (
     HARuntimeInfo,
 )
 
+if TYPE_CHECKING:
+    from ha.fenced.master import FencedMaster
 
-class ReplicaNow(msgspec.Struct, frozen=True, kw_only=True):
-    """One replica at one moment: its parts, and what it is."""
+
+class ReplicaParts(msgspec.Struct, frozen=True, kw_only=True):
+    """What a status is made from."""
 
     config: FencedConfig
     store: MessageStore
     session: CoordinatorSession
-    own: OwnReplica
-    role: ReplicaRole
-    epoch: int
-    master: str
-    """Name of the master it knows; empty if there is none."""
-    mastership: FencedMaster | None
-    follower: ReplicaFollower | None
-    waits_for: str
-    """Why it follows nobody, in words; empty while it does."""
+    replica: OwnReplica
+    standing: Standing
     refusal: str
     """Why it takes no messages, in words; empty if it does."""
 
 
-def fenced_status(replica: ReplicaNow, boottime_seconds: float) -> FencedStatus:
+def fenced_status(parts: ReplicaParts, boottime_seconds: float) -> FencedStatus:
     """Return the answer to FENCED_STATUS."""
-    config, store = replica.config, replica.store
-    master, lease = replica.mastership, replica.session.lease
-    view = replica.session.view
+    config, store = parts.config, parts.store
+    master, lease = parts.standing.mastership, parts.session.lease
+    view = parts.session.view
     state = master.state if master else view.state if view else None
     left_seconds = lease.left_seconds(boottime_seconds) if lease else 0.0
     return FencedStatus(
         node=config.name,
         group=config.group,
-        role=replica.role,
-        epoch=replica.epoch,
-        log_epoch=replica.own.epochs.last_epoch,
-        master=replica.master,
-        incarnation=replica.own.file.incarnation,
-        promised=replica.own.file.promised,
+        role=parts.standing.role,
+        epoch=parts.standing.epoch,
+        log_epoch=parts.replica.epochs.last_epoch,
+        master=parts.standing.master_name,
+        incarnation=parts.replica.file.incarnation,
+        promised=parts.replica.file.promised,
         log_start=store.min_physical_offset,
         log_end=store.max_physical_offset,
         flushed=store.flushed_where,
@@ -64,7 +60,7 @@ def fenced_status(replica: ReplicaNow, boottime_seconds: float) -> FencedStatus:
         ack_level=config.ack_level,
         isr=sorted(state.isr) if state else [],
         lease_left_ms=int(left_seconds * 1000),
-        refusal=_refusal(replica),
+        refusal=_refusal(parts),
         replicas=_replicas(master) if master and not master.closed_because else [],
         last_switch_reason=state.reason if state else "",
         last_switch_at_ms=state.switched_at_ms if state else 0,
@@ -72,15 +68,15 @@ def fenced_status(replica: ReplicaNow, boottime_seconds: float) -> FencedStatus:
     )
 
 
-def _refusal(replica: ReplicaNow) -> str:
+def _refusal(parts: ReplicaParts) -> str:
     """Return why it takes no messages, and why it follows nobody if that is so."""
-    follower, coordinator = replica.follower, replica.session.trouble
+    follower, coordinator = parts.standing.follower, parts.session.trouble
     more = [
-        replica.waits_for if not replica.mastership else "",
+        parts.standing.waits_for if not parts.standing.mastership else "",
         follower.trouble if follower else "",
         f"coordinator: {coordinator}" if coordinator else "",
     ]
-    refusal = replica.refusal
+    refusal = parts.refusal
     return "; ".join(filter(None, [refusal, *more])) if refusal else ""
 
 
@@ -105,30 +101,30 @@ def _replicas(master: FencedMaster) -> list[ReplicaStatus]:
     ]
 
 
-def runtime_info(replica: ReplicaNow, wall_clock_ms: int) -> HARuntimeInfo:
+def runtime_info(parts: ReplicaParts, wall_clock_ms: int) -> HARuntimeInfo:
     """Return the answer to GET_BROKER_HA_STATUS.
 
     Source: HAService.getRuntimeInfo. As in classic groups, replicas that are not connected are
     listed too, and each carries why it is not in sync.
     """
-    master = replica.mastership
+    master = parts.standing.mastership
     if master is None or master.closed_because:
         return HARuntimeInfo(
             master=False,
             master_commit_log_max_offset=0,
-            ha_client_runtime_info=_client_info(replica, wall_clock_ms),
+            ha_client_runtime_info=_client_info(parts, wall_clock_ms),
         )
-    connections = [_connection_info(replica, master, peer.name) for peer in replica.config.peers]
+    connections = [_connection_info(parts, master, peer.name) for peer in parts.config.peers]
     return HARuntimeInfo(
         master=True,
-        master_commit_log_max_offset=replica.store.max_physical_offset,
+        master_commit_log_max_offset=parts.store.max_physical_offset,
         in_sync_slave_nums=sum(info.in_sync for info in connections),
         ha_connection_info=connections,
     )
 
 
 def _connection_info(
-    replica: ReplicaNow, master: FencedMaster, name: str
+    parts: ReplicaParts, master: FencedMaster, name: str
 ) -> HAConnectionRuntimeInfo:
     now = trio.current_time()
     link = master.server.links.get(name)
@@ -136,11 +132,11 @@ def _connection_info(
     reason = master.isr.why_not_live(name, now)
     if not reason and name not in master.isr.recorded:
         reason = "is not in the in-sync set"
-    peer = next(peer for peer in replica.config.peers if peer.name == name)
+    peer = next(peer for peer in parts.config.peers if peer.name == name)
     return HAConnectionRuntimeInfo(
         addr=str(link.peer) if link else str(peer.replication),
         slave_ack_offset=acked,
-        diff=replica.store.max_physical_offset - max(acked, 0),
+        diff=parts.store.max_physical_offset - max(acked, 0),
         in_sync=not reason,
         transferred_byte_in_second=link.traffic.rate.in_last_second(now) if link else 0,
         transfer_from_where=link.sent if link else -1,
@@ -149,16 +145,16 @@ def _connection_info(
     )
 
 
-def _client_info(replica: ReplicaNow, wall_clock_ms: int) -> HAClientRuntimeInfo:
-    follower = replica.follower
+def _client_info(parts: ReplicaParts, wall_clock_ms: int) -> HAClientRuntimeInfo:
+    follower = parts.standing.follower
     if follower is None:
-        return HAClientRuntimeInfo(max_offset=replica.store.max_physical_offset)
+        return HAClientRuntimeInfo(max_offset=parts.store.max_physical_offset)
     now = trio.current_time()
-    peers = {peer.name: str(peer.replication) for peer in replica.config.peers}
+    peers = {peer.name: str(peer.replication) for peer in parts.config.peers}
     return HAClientRuntimeInfo(
-        master_addr=peers.get(replica.master, ""),
+        master_addr=peers.get(parts.standing.master_name, ""),
         transferred_byte_in_second=follower.traffic.rate.in_last_second(now),
-        max_offset=replica.store.max_physical_offset,
+        max_offset=parts.store.max_physical_offset,
         last_read_timestamp=wall_clock_ms - int((now - follower.traffic.last_read) * 1000),
         last_write_timestamp=wall_clock_ms - int((now - follower.traffic.last_write) * 1000),
     )

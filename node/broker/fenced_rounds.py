@@ -110,18 +110,7 @@ async def _run_round(
         confirm_bounds_reads=True,
     )
     with store:
-        ha = FencedHAService(
-            fenced_config(config),
-            store,
-            machine.network,
-            coordinator,
-            disk=machine.disk,
-            boottime=machine.boottime,
-            boot_id=machine.boot_id,
-            wall_clock_ms=machine.wall_clock_ms,
-            random=machine.random,
-            on_event=machine.on_event,
-        )
+        ha = FencedHAService(fenced_config(config), store, machine, coordinator)
         tables = JournalTables(
             saved, store, ha, born_host=host.packed, wall_clock_ms=machine.wall_clock_ms
         )

@@ -13,6 +13,7 @@ from ha.fenced.config import FencedConfig, FencedPeer
 from ha.fenced.ha_service import FencedHAService
 from ha.fenced.replica_role import ReplicaRole
 from store import MessageStore, PutMessage, PutMessageStatus, StoreConfig
+from store.machine.machine import Machine as NodeMachine
 from tandem.wire.group_state import GroupKeys, GroupState, LeaderRecord, decode_leader, decode_state
 from tandem.wire.message import Host
 from tests.support.simulated_coordinator import SimulatedCoordinator
@@ -79,14 +80,16 @@ class Replica:
             self.ha = FencedHAService(
                 self.config,
                 self.store,
-                self.machine,
+                NodeMachine(
+                    disk=self.world.disks[self.name],
+                    network=self.machine,
+                    wall_clock_ms=WallClock().now_ms,
+                    boottime=lambda: trio.current_time() + self.boot_offset,
+                    boot_id=self.boot_id,
+                    random=random.Random(self.world.chance.random()),
+                    on_event=self.events.append,
+                ),
                 self.world.coordinator.client(self.machine),
-                disk=self.world.disks[self.name],
-                boottime=lambda: trio.current_time() + self.boot_offset,
-                boot_id=self.boot_id,
-                wall_clock_ms=WallClock().now_ms,
-                random=random.Random(self.world.chance.random()),
-                on_event=self.events.append,
             )
             self.rounds += 1
             self._round_over = trio.Event()
@@ -238,7 +241,7 @@ class FencedWorld:
         return master
 
     def in_sync(self, master: Replica) -> bool:
-        mastership = master.ha.mastership
+        mastership = master.ha.standing.mastership
         return (
             self.isr == sorted(IPS)
             and mastership is not None
@@ -249,7 +252,7 @@ class FencedWorld:
         """True if a node that was started anew is a member under its present incarnation."""
         if not replica.serves or self.state is None:
             return False
-        is_member = self.state.isr.get(replica.name) == replica.ha.own.file.incarnation
+        is_member = self.state.isr.get(replica.name) == replica.ha.replica.file.incarnation
         return is_member and self.in_sync(self.masters()[0])
 
     def slaves(self) -> list[Replica]:

@@ -133,7 +133,6 @@ class FollowerNode:
         self.machine = machine
         self.promised = 0
         self.events: list[HAEvent] = []
-        self.confirms: list[int] = []
         self.outcome: FollowerOutcome | None = None
         self.ended = trio.Event()
         self.follower: ReplicaFollower
@@ -141,10 +140,6 @@ class FollowerNode:
     @property
     def log(self) -> bytes:
         return read_whole_log(self.store)
-
-    def confirm(self, offset: int) -> None:
-        self.confirms.append(offset)
-        self.store.confirm(offset)
 
     async def run(self) -> None:
         self.outcome = await self.follower.run()
@@ -208,7 +203,7 @@ class World:
                 epoch=epochs.last_epoch,
                 incarnation=f"i-{name}",
                 listener=node,
-                confirm=lambda: node.confirm_offset,
+                confirm_offset=lambda: node.confirm_offset,
                 flush_wanted=lambda: node.flush_wanted,
                 random=self.random,
             )
@@ -238,7 +233,6 @@ class World:
                 epochs=epochs,
                 incarnation=f"i-{name}",
                 promised=lambda: node.promised,
-                confirm=node.confirm,
                 random=self.random,
                 on_event=node.events.append,
             )

@@ -22,10 +22,10 @@ from ha.fenced.connection import FencedConnection
 from ha.fenced.coordinator_session import CoordinatorSession
 from ha.fenced.election import Follow, Run
 from ha.fenced.epoch_file import EpochEntry, EpochFile
-from ha.fenced.ha_service import FencedHAService
 from ha.fenced.in_sync_replicas import InSyncReplicas
 from ha.fenced.lease import LeaseDeadline
 from ha.fenced.master import FencedMaster
+from ha.fenced.participation import Participation
 from ha.fenced.replica_file import ReplicaFile
 from ha.fenced.replica_follower import ReplicaFollower
 from ha.fenced.replica_server import ReplicaLink, ReplicaServer
@@ -239,13 +239,13 @@ def _promises_and_goes_on_following(real: Callable[..., Any]) -> Any:  # noqa: A
     del real
 
     async def until_decided_otherwise(
-        self: FencedHAService, decision: Follow, scope: trio.CancelScope
+        self: Participation, decision: Follow, scope: trio.CancelScope
     ) -> None:
         while not isinstance(other := self._decide(), Run | Follow) or other == decision:
             with trio.move_on_after(0.02):
-                await self.session.changed.wait()
+                await self._session.changed.wait()
         if isinstance(other, Run):
-            self.own.promise(other.epoch)
+            self._replica.promise(other.epoch)
             await trio.sleep(0.3)
         scope.cancel()
 
@@ -336,7 +336,7 @@ MUTATIONS: dict[str, FencedMutation] = {
         ReplicaFile, "_draw", _draws_the_same_name
     ),
     "a candidate promises, and follows the old master on": FencedMutation(
-        FencedHAService,
+        Participation,
         "_until_decided_otherwise",
         _promises_and_goes_on_following,
         FencedMutation(ReplicaFollower, "_expect_current", _does_nothing),

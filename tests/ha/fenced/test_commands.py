@@ -147,19 +147,6 @@ async def test_a_master_resigns_and_stands_back(autojump_clock: MockClock) -> No
         assert third.name != first.name
 
 
-async def test_one_that_learns_from_others_that_it_has_resigned_stands_back_too(
-    autojump_clock: MockClock,
-) -> None:
-    async with open_world() as world:
-        first = await world.whole_group()
-        ha = first.ha
-        ha._step_down("its leader record is gone")
-        ha._resign("an operator asked it to resign")
-        assert ha.own.file.stands_back_until > trio.current_time()
-        second = await world.master(but=first.name)
-        assert second is not first
-
-
 async def test_nobody_resigns_without_another_who_could_be_master(
     autojump_clock: MockClock,
 ) -> None:
@@ -188,14 +175,14 @@ async def test_a_slave_rejoins_as_another_replica(autojump_clock: MockClock) -> 
         master = await world.whole_group()
         await master.send(b"|m1|")
         slave = world.slaves()[0]
-        before = slave.ha.own.file.incarnation
-        promised = slave.ha.own.file.promised
+        before = slave.ha.replica.file.incarnation
+        promised = slave.ha.replica.file.promised
         result = await order(slave, "rejoin")
         assert result.done, result.text
         await world.wait_for(lambda: slave.rounds == 2 and world.is_back(slave), 60)
         assert slave.bodies == [b"m1"]
-        assert slave.ha.own.file.incarnation != before
-        assert slave.ha.own.file.promised >= promised
+        assert slave.ha.replica.file.incarnation != before
+        assert slave.ha.replica.file.promised >= promised
         assert world.disks[slave.name].list_directories("/store/set-aside") == [f"replica-{before}"]
 
 

@@ -41,17 +41,21 @@ class Node:
         self.session = CoordinatorSession(
             fenced_config("a"),
             self.client,
-            session=session_name,
+            session_id=session_name,
             boottime=trio.current_time,
             describe=self.describe,
-            on_view=self.views.append,
-            on_lost=self.lost.append,
         )
+
+    def group_changed(self, view: GroupView) -> None:
+        self.views.append(view)
+
+    def lease_lost(self, reason: str) -> None:
+        self.lost.append(reason)
 
     def describe(self) -> NodeRecord:
         return NodeRecord(
             node="a",
-            session=self.session.session,
+            session=self.session.session_id,
             incarnation="a1",
             epoch=0,
             end=self.end,
@@ -74,7 +78,7 @@ async def running() -> AsyncIterator[Node]:
     node = Node()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(node.timeline.run)
-        nursery.start_soon(node.session.run)
+        nursery.start_soon(node.session.run, node)
         yield node
         nursery.cancel_scope.cancel()
 
@@ -127,7 +131,7 @@ async def test_a_record_of_another_process_is_waited_out(autojump_clock: MockClo
         lease = await node.client.grant(5)
         before = NodeRecord(node="a", session="s0", incarnation="a1", epoch=0, end=0)
         await node.client.transact([], [Put(KEYS.node("a"), encode_record(before), lease.lease_id)])
-        nursery.start_soon(node.session.run)
+        nursery.start_soon(node.session.run, node)
         await trio.sleep(3)
         assert node.session.lease is None
         assert node.record == before
@@ -143,7 +147,7 @@ async def test_a_lost_answer_to_the_registration_does_not_lock_us_out(
     node.coordinator.lost_replies[IPS["a"]] = 4
     async with trio.open_nursery() as nursery:
         nursery.start_soon(node.timeline.run)
-        nursery.start_soon(node.session.run)
+        nursery.start_soon(node.session.run, node)
         await node.registered()
         await trio.sleep(10)
         assert node.session.holds()

@@ -62,7 +62,7 @@ def own(
 ) -> OwnFacts:
     facts = OwnFacts(
         name=name,
-        session=f"s-{name}",
+        session_id=f"s-{name}",
         incarnation=f"{name}1",
         log_epoch=5,
         log_end=1000,
@@ -111,7 +111,7 @@ def test_a_leader_that_does_not_fit_the_state_is_not_followed() -> None:
 
 
 def test_an_earlier_life_of_ours_is_waited_out() -> None:
-    decision = decide(view(STATE, LEADER), own("a", session="s-new"))
+    decision = decide(view(STATE, LEADER), own("a", session_id="s-new"))
     assert isinstance(decision, Wait)
     assert "earlier life" in decision.why
 

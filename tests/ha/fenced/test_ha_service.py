@@ -5,7 +5,6 @@ import random
 import trio
 from trio.testing import MockClock
 
-from ha.fenced import replica_role
 from ha.fenced.election import read_view
 from ha.fenced.events import AckDecided, Elected, SteppedDown, TruncationDecided
 from ha.fenced.replica_role import ReplicaRole
@@ -67,8 +66,8 @@ async def test_a_new_group_elects_a_master_and_replicates(autojump_clock: MockCl
         assert await master.send(b"|m1|") is OK
         for slave in world.slaves():
             assert slave.bodies == [b"m1"]
-            assert slave.ha.master == master.name
-            assert slave.ha.master_client_address == master.config.client_address
+            assert slave.ha.standing.master_name == master.name
+            assert slave.ha.standing.master_client_address == master.config.client_address
             assert master.name in refused(slave.ha)
         assert world.masters() == [master]
 
@@ -207,7 +206,7 @@ async def test_an_isolated_master_acknowledges_nothing_and_is_cut(
         assert [type(e) for e in first.events].count(TruncationDecided) == 1
         kept = world.disks[first.name].list_files("/store/truncated")
         assert len(kept) == 2
-        assert first.ha.own.file.acked <= first.store.max_physical_offset
+        assert first.ha.replica.file.acked <= first.store.max_physical_offset
 
 
 async def test_a_frozen_master_answers_nothing_when_it_wakes_up(autojump_clock: MockClock) -> None:
@@ -260,7 +259,7 @@ async def test_idle_switches_do_not_keep_an_isolated_tail(autojump_clock: MockCl
             await world.wait_for(lambda new=new: world.in_sync(new))  # type: ignore[misc]
         for replica in world.replicas.values():
             assert replica.bodies == [b"m1"]
-            assert replica.ha.own.epochs.last_epoch == 4
+            assert replica.ha.replica.epochs.last_epoch == 4
 
 
 async def test_one_epoch_has_one_winner(autojump_clock: MockClock) -> None:
@@ -382,7 +381,7 @@ async def test_one_whose_sync_failed_is_another_replica_at_its_next_start(
     async with open_world() as world:
         master = await world.whole_group()
         slave = world.slaves()[0]
-        before = slave.ha.own.file.incarnation
+        before = slave.ha.replica.file.incarnation
         world.disks[slave.name].sync_fails = True
         assert await master.send(b"|m1|") is OK
         await trio.sleep(2)
@@ -392,7 +391,7 @@ async def test_one_whose_sync_failed_is_another_replica_at_its_next_start(
             file.buffer[: file.size] = file.durable  # the page cache has dropped it
         again = world.start(slave.name)
         await world.wait_for(lambda: world.is_back(again), 60)
-        assert again.ha.own.file.incarnation != before
+        assert again.ha.replica.file.incarnation != before
         assert again.bodies == [b"m1"]
 
 
@@ -401,16 +400,16 @@ async def test_a_lost_disk_is_another_replica(autojump_clock: MockClock) -> None
         master = await world.whole_group()
         await master.send(b"|m1|")
         slave = world.slaves()[0]
-        before = slave.ha.own.file.incarnation
+        before = slave.ha.replica.file.incarnation
         slave.kill()
         del world.disks[slave.name]
         world.disks[slave.name] = type(world.disks[master.name])()
         again = world.start(slave.name)
         await world.wait_for(lambda: world.is_back(again), 60)
         assert again.bodies == [b"m1"]
-        assert again.ha.own.file.incarnation != before
+        assert again.ha.replica.file.incarnation != before
         assert world.state is not None
-        assert world.state.isr[slave.name] == again.ha.own.file.incarnation
+        assert world.state.isr[slave.name] == again.ha.replica.file.incarnation
 
 
 async def test_a_machine_that_lost_power_cannot_win(autojump_clock: MockClock) -> None:
@@ -425,7 +424,7 @@ async def test_a_machine_that_lost_power_cannot_win(autojump_clock: MockClock) -
         again.boot_id = "boot-2"
         await world.wait_for(lambda: world.is_back(again), 60)
         assert again.bodies == [b"m1"]
-        assert again.ha.own.file.incarnation != slave.ha.own.file.incarnation
+        assert again.ha.replica.file.incarnation != slave.ha.replica.file.incarnation
 
 
 async def test_everything_restarts_at_once(autojump_clock: MockClock) -> None:
@@ -519,11 +518,3 @@ async def test_two_processes_of_one_name_are_not_two_nodes(autojump_clock: MockC
         assert twin.ha.session.lease is None
         await world.wait_for(lambda: twin.ha.session.lease is not None)
         assert world.masters() == [master]
-
-
-async def test_roles_in_the_diagram_are_those_there_are() -> None:
-    module = replica_role
-
-    assert module.__doc__ is not None
-    for role in ReplicaRole:
-        assert role.value in module.__doc__

@@ -26,8 +26,8 @@ from store import PutMessage, PutMessageStatus
 from tandem.cluster_file.choices import AckLevel
 from tandem.coordinator.interface import CoordinatorUnavailableError, Put, TransactionResult
 from tandem.wire.group_state import GroupState, LeaderRecord, NodeRecord, decode_state
-from tests.ha.fenced.test_candidacy import Desk
 from tests.ha.fenced_world import FencedWorld, fenced_config, refused
+from tests.ha.scripted_session import Desk
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -99,11 +99,18 @@ class Master:
             incarnation="a1",
             boottime=trio.current_time,
             random=random.Random(1),
+            listener=self,
             on_event=self.events.append,
-            answered=lambda: None,
-            step_down=self.over.append,
-            resign=lambda why: self.over.append(f"resigns: {why}"),
         )
+
+    def answered(self) -> None:
+        """Nothing has to be sent."""
+
+    def step_down(self, reason: str) -> None:
+        self.over.append(reason)
+
+    def resign(self, reason: str) -> None:
+        self.over.append(f"resigns: {reason}")
 
     def _epochs(self, world: FencedWorld) -> EpochFile:
         epochs = EpochFile(world.disks["a"], "/store")
@@ -251,7 +258,7 @@ async def test_closing_answers_everybody_and_confirms_nothing_more(
         assert [status for status, _ in master.answers] == [LATE, LATE]
         assert not any(isinstance(event, ConfirmAdvanced) for event in master.events)
         assert master.it.isr.confirm == end
-        assert master.it.server._confirm() == 0  # what slaves are told
+        assert master.it.server._confirm_offset() == 0  # what slaves are told
 
 
 async def test_a_late_member_leaves_the_set_and_is_not_waited_for(

@@ -49,7 +49,7 @@ async def test_it_describes_itself() -> None:
     own.epochs.append(3, 0)
     own.promise(4)
     record, facts = own.describe(), own.facts()
-    assert (record.node, record.session) == ("a", own.session)
+    assert (record.node, record.session) == ("a", own.session_id)
     assert (record.incarnation, record.end) == (own.file.incarnation, end)
     assert (record.epoch, record.promised, record.trouble) == (3, 4, "")
     assert record.replication_address == "127.0.0.1:10913"
@@ -98,7 +98,7 @@ async def test_a_cut_is_carried_out_by_the_next_opening_and_keeps_the_name() -> 
     assert store.max_physical_offset == ends[0]
     assert again.file.incarnation == own.file.incarnation
     assert again.file.acked == ends[0]
-    assert again.session != own.session
+    assert again.session_id != own.session_id
 
 
 async def test_a_store_that_is_set_aside_leaves_another_replica() -> None:

@@ -105,17 +105,25 @@ async def test_a_log_from_before_all_epochs_is_copied_too(autojump_clock: MockCl
             assert b.epochs.entries == listed((1, start))
 
 
-async def test_confirm_is_told_and_never_more_than_the_own_log_has(
-    autojump_clock: MockClock,
+async def test_what_is_confirmed_rises_and_is_never_more_than_the_own_log_has(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_world() as world:
         end = world.fill("a", BODIES, epoch=1)
         async with world.master() as master, world.follower() as b:
+            confirms, real = list[int](), b.store.confirm
+
+            def confirm(offset: int) -> None:
+                assert offset <= b.store.max_physical_offset
+                confirms.append(offset)
+                real(offset)
+
+            monkeypatch.setattr(b.store, "confirm", confirm)
             master.confirm_offset = end
             await master.wait_acked("b")
             await trio.sleep(0.1)
-            assert b.confirms == sorted(b.confirms)
-            assert b.confirms[-1] == b.store.confirm_offset == end
+            assert confirms == sorted(set(confirms))
+            assert confirms[-1] == b.store.confirm_offset == end
 
 
 async def test_a_flush_that_is_wanted_is_done_and_reported_at_once(

@@ -63,7 +63,8 @@ async def test_in_quarantine_the_reason_is_told(autojump_clock: MockClock) -> No
     async with open_world() as world:
         await world.whole_group()
         slave = world.slaves()[0]
-        slave.ha._into_quarantine("its log says otherwise")
+        assert slave.ha._commands is not None
+        slave.ha._commands._round_end.quarantine("its log says otherwise")
         status = slave.ha.status()
         assert status.role == "QUARANTINED"
         assert status.refusal.startswith("its log says otherwise")

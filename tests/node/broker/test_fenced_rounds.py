@@ -338,7 +338,9 @@ async def test_a_node_in_quarantine_says_so_and_is_in_no_route(
         assert (await send(world, master, b"x")).code == 0
         await trio.sleep(1)
         name = others(master)[0]
-        replicas[name]._into_quarantine("its log says otherwise")
+        commands = replicas[name]._commands
+        assert commands is not None
+        commands._round_end.quarantine("its log says otherwise")
         await trio.sleep(0.1)
         assert (await world.status(name)).role == "QUARANTINED"
         async with world.client(world.address(name)) as client:

@@ -1,0 +1,215 @@
+"""How one node becomes master of an epoch that it has won, and how it stops being master.
+
+    lead --> OPENING --> the in-sync set has its log --> MASTER
+                |                                          |
+                +-- step_down, resign <--------------------+   in the very step that shows it
+                          |
+                          +--> fenced, every waiting put answered, the round is over --> farewell
+
+Each step of the beginning is durable before the next: the coordinator has taken the transaction;
+the epoch is entered in the epoch file; queues are brought up to the end; followers are served.
+
+Reasons to stop come from the mastership itself (`MasterListener`), from what the coordinator says
+(`GroupListener`), and from operators. Whatever comes first counts; the others change nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import trio
+
+from ha.errors import LocalHAError
+from ha.fenced.events import Elected, EpochAppended, MasterOpened, SteppedDown
+from ha.fenced.master import FencedMaster
+from ha.fenced.replica_role import ReplicaRole
+from store.machine.errors import StoreError
+from tandem.coordinator.interface import CoordinatorError
+
+if TYPE_CHECKING:
+    from ha.fenced.config import FencedConfig
+    from ha.fenced.coordinator_session import CoordinatorSession
+    from ha.fenced.election import GroupView
+    from ha.fenced.events import OnEvent
+    from ha.fenced.master import Won
+    from ha.fenced.own_replica import OwnReplica
+    from ha.fenced.round_end import RoundEnd
+    from ha.fenced.standing import Standing
+    from ha.replication import ReplicationListener
+    from store import MessageStore
+    from store.machine.machine import Machine
+    from tandem.wire.group_state import GroupState
+
+_log = logging.getLogger(__name__)
+
+FAREWELL_SECONDS: Final = 1.0
+
+
+class Leadership:
+    """The one mastership that a round can have; a `MasterListener` and a `GroupListener`."""
+
+    def __init__(
+        self,
+        config: FencedConfig,
+        store: MessageStore,
+        machine: Machine,
+        session: CoordinatorSession,
+        replica: OwnReplica,
+        standing: Standing,
+        round_end: RoundEnd,
+        listener: ReplicationListener,
+        on_event: OnEvent,
+    ) -> None:
+        """`listener` is told when this node opens, and when puts were answered."""
+        self._config = config
+        self._store = store
+        self._machine = machine
+        self._session = session
+        self._replica = replica
+        self._standing = standing
+        self._round_end = round_end
+        self._listener = listener
+        self._on_event = on_event
+        self._farewell: GroupState | None = None
+
+    # -- the beginning ---------------------------------------------------------------------------
+
+    async def lead(self, won: Won) -> None:
+        """Be master of an epoch that was won, until cancelled: the round is over then."""
+        self._on_event(Elected(epoch=won.state.epoch, log_end=won.log_end))
+        self._store.fence(f"{self._config.name} is about to become master of epoch {won.epoch}")
+        master = FencedMaster(
+            self._config,
+            self._store,
+            self._machine.network,
+            self._session,
+            won,
+            epochs=self._replica.epochs,
+            incarnation=self._replica.file.incarnation,
+            boottime=self._machine.boottime,
+            random=self._machine.random,
+            listener=self,
+            on_event=self._on_event,
+        )
+        self._standing.won(master)
+        try:
+            self._begin(won)
+        except StoreError as error:
+            self.resign(f"it cannot begin epoch {won.epoch}: {error}")
+            return
+        self._standing.knows_master(self._config.name, self._session.view)
+        self._listener.role_changed()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(master.run)
+            await master.caught_up.wait()
+            self._open(master)
+
+    def _begin(self, won: Won) -> None:
+        """Write down where the epoch begins, and bring queues up to there.
+
+        Raises:
+            StoreError: the disk does not take it.
+        """
+        if self._store.max_physical_offset != won.log_end:
+            raise LocalHAError(f"the log has grown past {won.log_end} during an election")
+        self._replica.epochs.append(won.epoch, won.log_end)
+        self._on_event(EpochAppended(epoch=won.epoch, start=won.log_end))
+        self._store.become_master()
+        _log.warning(
+            "won epoch %d (%s): the log ends at %d, confirmed up to %d, in-sync set %s",
+            won.epoch,
+            won.state.reason,
+            won.log_end,
+            self._store.confirm_offset,
+            ", ".join(sorted(won.state.isr)),
+        )
+
+    def _open(self, master: FencedMaster) -> None:
+        """Take messages from this step on, unless it is over already."""
+        if self._standing.role is not ReplicaRole.OPENING:
+            return
+        if not self._session.holds():
+            self.step_down("its lease ended before it could open")
+            return
+        self._standing.become(ReplicaRole.MASTER)
+        master.is_open = True
+        self._store.unfence()
+        self._on_event(MasterOpened(epoch=master.epoch, confirm=master.isr.confirm))
+        _log.warning(
+            "master of epoch %d from offset %d on: takes messages", master.epoch, master.epoch_start
+        )
+        self._listener.opened(master.epoch)
+        self._listener.role_changed()
+
+    # -- what is heard meanwhile -----------------------------------------------------------------
+
+    def answered(self) -> None:
+        """See `MasterListener`."""
+        self._listener.answered()
+
+    def group_changed(self, view: GroupView) -> None:
+        """See `GroupListener`."""
+        if view.state is not None:
+            self._replica.note_seen(view.state)
+        master = self._standing.mastership
+        if master is not None:
+            reason = master.group_changed(view)
+            if reason:
+                self.step_down(reason)
+        elif view.state is not None:
+            self._standing.epoch = view.state.epoch
+
+    def lease_lost(self, reason: str) -> None:
+        """See `GroupListener`."""
+        self.step_down(reason)
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def resign(self, reason: str) -> None:
+        """Step down because another should be master, and leave the field to others."""
+        if self._standing.mastership is None:
+            return
+        until = self._machine.boottime() + self._config.resign_pause_ms / 1000
+        # It may be over already: of an order, the watch can tell before its own answer comes.
+        self.step_down(reason)
+        self._replica.stand_back(until)
+
+    def step_down(self, reason: str) -> None:
+        """Be master no more, from this very step on, and end the round. Harmless if it is not."""
+        if self.close(reason):
+            self._round_end.begin_again(reason)
+
+    def close(self, reason: str) -> bool:
+        """Take and answer nothing from this step on. True if this node was master, or about to."""
+        master = self._standing.mastership
+        if master is None or master.closed_because:
+            return False
+        name = self._config.name
+        self._store.fence(f"{name} is no longer master: {reason}")
+        self._standing.become(ReplicaRole.RESTARTING)
+        self._farewell = msgspec.structs.replace(
+            master.state, reason=f"{name} stepped down: {reason}"
+        )
+        master.close(reason)
+        self._on_event(SteppedDown(epoch=master.epoch, reason=reason))
+        _log.warning(
+            "no longer master of epoch %d: %s; the log ends at %d, confirmed up to %d",
+            master.epoch,
+            reason,
+            self._store.max_physical_offset,
+            master.isr.confirm,
+        )
+        return True
+
+    async def say_farewell(self) -> None:
+        """End what depends on our lease, so that nobody has to wait for its end."""
+        master, state, session = self._standing.mastership, self._farewell, self._session
+        if master is not None and state is not None and session.lease is not None:
+            with trio.CancelScope(shield=True), trio.move_on_after(FAREWELL_SECONDS):
+                try:
+                    await session.give_up_leader(master.leader_revision, state, master.isr.revision)
+                except CoordinatorError as error:
+                    _log.info("the reason for stepping down could not be recorded: %s", error)
+        await session.close()

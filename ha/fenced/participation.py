@@ -1,0 +1,257 @@
+"""What a replica does that is not master: it follows, waits, or runs for master; one at a time.
+
+    decide --+-- Follow     a ReplicaFollower, until it is decided otherwise or nothing can mend it
+      ^      +-- Wait       until something has changed
+      |      +-- Bootstrap  write the group's first record
+      |      +-- Run        promise -> log end -> published -> turn -> transaction --> Leadership
+      +------+
+
+What to do is decided by `Election`; here it is done. Order of an election, each step durable before
+the next: the link to the old master is dropped; the next epoch is promised; the log's end is fixed
+and published; the coordinator takes the transaction.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ha.fenced.aftermath import AskOperator, CopyAnew, CutLog, aftermath_of
+from ha.fenced.candidacy import Candidacy
+from ha.fenced.election import Bootstrap, Disown, Election, Follow, Refuse, Run, Wait
+from ha.fenced.replica_follower import ReplicaFollower
+from ha.fenced.replica_role import ReplicaRole
+from store.machine.errors import StoreError
+from store.machine.tell_once import TellOnce
+from tandem.coordinator.interface import Compare, CoordinatorError, Put
+from tandem.wire.group_state import encode_record
+
+if TYPE_CHECKING:
+    from ha.fenced.client import FollowerOutcome
+    from ha.fenced.config import FencedConfig
+    from ha.fenced.coordinator_session import CoordinatorSession
+    from ha.fenced.election import Decision
+    from ha.fenced.events import OnEvent
+    from ha.fenced.leadership import Leadership
+    from ha.fenced.master import Won
+    from ha.fenced.own_replica import OwnReplica
+    from ha.fenced.round_end import RoundEnd
+    from ha.fenced.standing import Standing
+    from ha.replication import ReplicationListener
+    from store import MessageStore
+    from store.machine.machine import Machine
+    from tandem.wire.group_state import GroupState
+
+_log = logging.getLogger(__name__)
+
+LOOK_AGAIN_SECONDS: Final = 1.0
+"""Own troubles come and go without a change in the coordinator."""
+RETRY_SECONDS: Final = 0.3
+
+
+class Participation:
+    """One replica's part in its group, for one round."""
+
+    def __init__(
+        self,
+        config: FencedConfig,
+        store: MessageStore,
+        machine: Machine,
+        session: CoordinatorSession,
+        replica: OwnReplica,
+        standing: Standing,
+        leadership: Leadership,
+        round_end: RoundEnd,
+        listener: ReplicationListener,
+        on_event: OnEvent,
+    ) -> None:
+        """`listener` is told of changes of the role and of the master."""
+        self._config = config
+        self._store = store
+        self._machine = machine
+        self._session = session
+        self._replica = replica
+        self._standing = standing
+        self._leadership = leadership
+        self._round_end = round_end
+        self._listener = listener
+        self._on_event = on_event
+        self._election = Election()
+        self._told: TellOnce[str] = TellOnce()
+
+    async def run(self) -> None:
+        """Take part until this replica is no follower any more."""
+        self._election.resigned(self._replica.file.stands_back_until)
+        while self._standing.role is ReplicaRole.FOLLOWER:
+            decision = self._decide()
+            self._note_decision(decision)
+            try:
+                await self._act(decision)
+            except (CoordinatorError, StoreError) as error:
+                if self._told.is_news(str(error)):
+                    _log.warning("%s: trying again", error)
+                await trio.sleep(RETRY_SECONDS)
+
+    def _decide(self) -> Decision:
+        return self._election.decide(
+            self._session.view, self._replica.facts(), self._machine.boottime()
+        )
+
+    async def _act(self, decision: Decision) -> None:
+        match decision:
+            case Follow():
+                await self._follow(decision)
+            case Run(epoch) if self._session.holds():
+                await self._run_for(epoch)
+            case Bootstrap(state) if self._session.holds():
+                await self._bootstrap(state)
+            case Disown() if self._session.view is not None:
+                await self._session.give_up_leader(self._session.view.leader_revision, None, 0)
+                await self._session.refresh()
+            case Wait(_, until) if until is not None:
+                await self._until_changed(until - self._machine.boottime())
+            case _:
+                await self._until_changed(LOOK_AGAIN_SECONDS)
+
+    async def _until_changed(self, seconds: float) -> None:
+        with trio.move_on_after(max(0.0, min(seconds, LOOK_AGAIN_SECONDS))):
+            await self._session.changed.wait()
+
+    def _note_decision(self, decision: Decision) -> None:
+        why = decision.why if isinstance(decision, Wait | Refuse) else ""
+        if why and why != self._standing.waits_for:
+            level = logging.ERROR if isinstance(decision, Refuse) else logging.INFO
+            _log.log(level, "follows nobody: %s", why)
+        self._standing.waits_for = why
+        if not isinstance(decision, Follow):
+            self._note_master("")
+
+    def _note_master(self, name: str) -> None:
+        if self._standing.knows_master(name, self._session.view):
+            self._listener.role_changed()
+
+    def _become(self, role: ReplicaRole) -> None:
+        self._standing.become(role)
+        self._listener.role_changed()
+
+    async def _bootstrap(self, state: GroupState) -> None:
+        """Write the group's first record, unless one of the keys it was made from has changed."""
+        view, keys = self._session.view, self._session.keys
+        if view is None:
+            return
+        compares = [Compare(keys.state, 0), Compare(keys.leader, 0)]
+        compares += [Compare(keys.node(name), view.node_revisions[name]) for name in state.isr]
+        result = await self._session.transact(compares, [Put(keys.state, encode_record(state))])
+        if result.succeeded:
+            members = ", ".join(sorted(state.isr))
+            _log.warning("%s is a new group of %s", self._config.group, members)
+        await self._session.refresh()
+
+    # -- following -------------------------------------------------------------------------------
+
+    async def _follow(self, decision: Follow) -> None:
+        """Follow a master until there is a reason not to."""
+        peers = {peer.name: peer for peer in self._config.peers}
+        if decision.master not in peers:
+            self._standing.waits_for = (
+                f"master {decision.master} is no node of this group in cluster.yaml"
+            )
+            await self._until_changed(LOOK_AGAIN_SECONDS)
+            return
+        self._replica.promise(decision.epoch)
+        self._note_master(decision.master)
+        follower = self._standing.follower = ReplicaFollower(
+            self._config,
+            self._store,
+            self._machine.network,
+            master=peers[decision.master],
+            epoch=decision.epoch,
+            epochs=self._replica.epochs,
+            incarnation=self._replica.file.incarnation,
+            promised=lambda: self._replica.file.promised,
+            random=self._machine.random,
+            on_event=self._on_event,
+        )
+        _log.info("follows %s, master of epoch %d", decision.master, decision.epoch)
+        outcome: FollowerOutcome | None = None
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._until_decided_otherwise, decision, nursery.cancel_scope)
+                outcome = await follower.run()
+                nursery.cancel_scope.cancel()
+        finally:
+            self._standing.follower = None
+        if outcome is not None:
+            # Whether this replica is a member is asked anew: it may have become one just now.
+            await self._session.refresh()
+            if not self._round_end.is_over.is_set():
+                self._take(outcome)
+
+    async def _until_decided_otherwise(self, decision: Follow, scope: trio.CancelScope) -> None:
+        while self._decide() == decision:
+            self._note_master(decision.master)
+            await self._session.changed.wait()
+        scope.cancel()
+
+    def _take(self, outcome: FollowerOutcome) -> None:
+        """Do what following has shown to be necessary.
+
+        Raises:
+            StoreError: it could not be written down; nothing happened.
+        """
+        aftermath = aftermath_of(
+            outcome,
+            confirm_offset=self._store.confirm_offset,
+            may_be_member=self._may_be_member(),
+        )
+        match aftermath:
+            case CutLog(order):
+                self._round_end.begin_again(self._replica.want_cut(order))
+            case CopyAnew(reason):
+                self._replica.want_set_aside(reason)
+                self._round_end.begin_empty(f"the store is set aside: {reason}")
+            case AskOperator(reason):
+                self._round_end.quarantine(reason)
+
+    def _may_be_member(self) -> bool:
+        """True unless the in-sync set is known, and is without this replica."""
+        view = self._session.view
+        if view is None or view.state is None:
+            return True
+        return view.state.isr.get(self._config.name) == self._replica.file.incarnation
+
+    # -- running for master ----------------------------------------------------------------------
+
+    async def _run_for(self, epoch: int) -> None:
+        """Try to win `epoch`; return as FOLLOWER, or after mastership."""
+        self._become(ReplicaRole.CANDIDATE)
+        won: Won | None = None
+        try:
+            self._replica.promise(epoch)
+            end = self._store.max_physical_offset
+            _log.info("runs for epoch %d with a log up to %d", epoch, end)
+            await self._publish()
+            candidacy = Candidacy(
+                self._session,
+                self._election,
+                epoch=epoch,
+                log_end=end,
+                facts=self._replica.facts,
+                boottime=self._machine.boottime,
+                wall_clock_ms=self._machine.wall_clock_ms,
+            )
+            won = await candidacy.run()
+        finally:
+            if won is None and self._standing.role is ReplicaRole.CANDIDATE:
+                self._become(ReplicaRole.FOLLOWER)
+        if won is not None:
+            await self._leadership.lead(won)
+
+    async def _publish(self) -> None:
+        """Say how long the log is, so that the longest goes first. Not saying so does no harm."""
+        try:
+            await self._session.publish()
+        except CoordinatorError as error:
+            _log.info("the end of the log could not be published: %s", error)

@@ -1,0 +1,86 @@
+"""How the round of one replica ends: it begins again, with or without its log, or takes no part.
+
+begin_again  the store is closed and opened anew in the same process, by its owner
+begin_empty  the same, with a store that has been set aside
+quarantine   nothing is changed until an operator has looked
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+
+from ha.fenced.events import Quarantined
+from ha.fenced.replica_role import ReplicaRole
+from store.running_flags import RunningFlag
+
+if TYPE_CHECKING:
+    from ha.fenced.events import OnEvent
+    from ha.fenced.own_replica import OwnReplica
+    from ha.fenced.standing import Standing
+    from ha.replication import ReplicationListener
+    from store import MessageStore
+
+_log = logging.getLogger(__name__)
+
+
+class RoundEnd:
+    """The end of one round; `is_over` is set once there is nothing left to take part in."""
+
+    def __init__(
+        self,
+        standing: Standing,
+        replica: OwnReplica,
+        store: MessageStore,
+        listener: ReplicationListener,
+        on_event: OnEvent,
+    ) -> None:
+        self._standing = standing
+        self._replica = replica
+        self._store = store
+        self._listener = listener
+        self._on_event = on_event
+        self.is_over = trio.Event()
+
+    def begin_again(self, reason: str) -> None:
+        """End this round. The next one begins at once, unless a sync of this store has failed.
+
+        What is in memory need not be on the disk then, and a new round would take it for that.
+        """
+        if self.is_over.is_set():
+            return
+        if not self._store.flags.is_set(RunningFlag.NOT_WRITEABLE):
+            self._begin(reason)
+            return
+        self._standing.over_because = reason
+        self.is_over.set()
+        self._replica.quarantine = f"{reason}; start this node again on a sound disk"
+        self._standing.become(ReplicaRole.QUARANTINED)
+        _log.critical("takes no part any more: %s", self._replica.quarantine)
+        self._report()
+
+    def begin_empty(self, reason: str) -> None:
+        """End this round. The store has been set aside: whatever became of it does not matter."""
+        self._begin(reason)
+
+    def _begin(self, reason: str) -> None:
+        self._standing.over_because = reason
+        self.is_over.set()
+        self._standing.become(ReplicaRole.RESTARTING)
+        self._listener.ended(reason)
+        self._report()
+
+    def quarantine(self, reason: str) -> None:
+        """Take no part, and serve nobody, until an operator has looked."""
+        self._replica.quarantine = reason
+        self._store.fence(f"{self._replica.config.name} is in quarantine: {reason}")
+        self._standing.become(ReplicaRole.QUARANTINED)
+        self._on_event(Quarantined(reason=reason))
+        _log.critical("in quarantine, nothing is changed until an operator has looked: %s", reason)
+        self._report()
+
+    def _report(self) -> None:
+        self._standing.knows_master("")
+        self._listener.role_changed()

@@ -1,0 +1,77 @@
+"""What one replica is in its group, for one round: its role, and all that goes with it.
+
+It is plain state: who changes it also does what the change asks for.
+
+    Participation  FOLLOWER, CANDIDATE: what it follows or waits for, and who is master
+    Leadership     OPENING, MASTER, and the way out of them
+    RoundEnd       RESTARTING, QUARANTINED
+
+Everybody else reads it: the broker's questions, the status, an operator's orders.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from ha.errors import LocalHAError
+from ha.fenced.replica_role import ReplicaRole, may_become
+
+if TYPE_CHECKING:
+    from ha.fenced.election import GroupView
+    from ha.fenced.master import FencedMaster
+    from ha.fenced.replica_follower import ReplicaFollower
+
+
+class Standing:
+    """Role, epoch, and master of one replica.
+
+    Attributes:
+        role: See `ReplicaRole`; changed by `become` only.
+        epoch: Of the group's record that this node knows, or of the mastership it has won.
+        master_name: Name of the master this node knows; empty if it knows of none.
+        master_client_address: `host:port` of that master for clients; empty if it is not known.
+        mastership: What this node has won; it stays after its end, for those who ask why.
+        follower: What follows a master at the moment.
+        waits_for: Why this node follows nobody, in words; empty while it does.
+        over_because: Why this round is over, in words; empty before that.
+        won_an_epoch: Set once this node is about to be master, or is.
+    """
+
+    def __init__(self) -> None:
+        self.role = ReplicaRole.FOLLOWER
+        self.epoch = 0
+        self.master_name = ""
+        self.master_client_address = ""
+        self.mastership: FencedMaster | None = None
+        self.follower: ReplicaFollower | None = None
+        self.waits_for = "the coordinator has not answered yet"
+        self.over_because = ""
+        self.won_an_epoch = trio.Event()
+
+    def become(self, role: ReplicaRole) -> None:
+        """Go on to another role.
+
+        Raises:
+            LocalHAError: there is no such way in the diagram of `replica_role`.
+        """
+        if not may_become(self.role, role):
+            raise LocalHAError(f"a replica that is {self.role} does not become {role}")
+        self.role = role
+
+    def won(self, mastership: FencedMaster) -> None:
+        """The election is won; no messages are taken yet."""
+        self.become(ReplicaRole.OPENING)
+        self.epoch = mastership.epoch
+        self.mastership = mastership
+        self.won_an_epoch.set()
+
+    def knows_master(self, name: str, view: GroupView | None = None) -> bool:
+        """Note who is master, "" for nobody, and where clients find it. True if that is news."""
+        node = view.nodes.get(name) if view else None
+        known = name, node.client_address if node else ""
+        if known == (self.master_name, self.master_client_address):
+            return False
+        self.master_name, self.master_client_address = known
+        return True

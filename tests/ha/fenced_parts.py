@@ -1,0 +1,73 @@
+"""The parts of one replica's round, without the tasks around them: a step at a time."""
+
+from __future__ import annotations
+
+import random
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import trio
+
+from ha.fenced.leadership import Leadership
+from ha.fenced.own_replica import OwnReplica
+from ha.fenced.participation import Participation
+from ha.fenced.round_end import RoundEnd
+from ha.fenced.standing import Standing
+from store.machine.machine import Machine
+from tests.ha.fenced_world import FencedWorld, fenced_config
+from tests.ha.scripted_session import Desk
+from tests.support.virtual_clock import WallClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ha.fenced.events import HAEvent
+    from store import MessageStore
+
+
+class Parts:
+    """Node `a` of a group whose coordinator is a script; a `ReplicationListener` that notes."""
+
+    def __init__(self, world: FencedWorld, store: MessageStore, *script: str) -> None:
+        self.world = world
+        self.store = store
+        self.config = fenced_config("a")
+        self.events: list[HAEvent] = []
+        self.heard: list[str] = []
+        self.machine = Machine(
+            disk=world.disks["a"],
+            network=world.network.machine("127.0.0.1"),
+            wall_clock_ms=WallClock().now_ms,
+            boottime=trio.current_time,
+            boot_id="boot-1",
+            random=random.Random(1),
+            on_event=self.events.append,
+        )
+        self.session = Desk(*script)
+        note = self.events.append
+        self.replica = OwnReplica(self.config, store, world.disks["a"], random.Random(1), note)
+        self.replica.begin("boot-1")
+        self.standing = Standing()
+        self.round_end = RoundEnd(self.standing, self.replica, store, self, note)
+        shared = (self.config, store, self.machine, self.session, self.replica, self.standing)
+        self.leadership = Leadership(*shared, self.round_end, self, note)
+        self.participation = Participation(*shared, self.leadership, self.round_end, self, note)
+
+    def opened(self, epoch: int) -> None:
+        self.heard.append(f"opened {epoch}")
+
+    def role_changed(self) -> None:
+        self.heard.append(f"{self.standing.role} {self.standing.master_name}".strip())
+
+    def answered(self) -> None:
+        self.heard.append("answered")
+
+    def ended(self, reason: str) -> None:
+        self.heard.append(f"ended: {reason}")
+
+
+@contextmanager
+def open_parts(*script: str) -> Iterator[Parts]:
+    world = FencedWorld()
+    with world.open_store("a") as store:
+        yield Parts(world, store, *script)
