@@ -27,7 +27,7 @@ from tandem.coordinator.interface import (
     Snapshot,
     TransactionResult,
 )
-from tandem.coordinator.kv import prefix_end
+from tandem.coordinator.kv_records import prefix_end
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

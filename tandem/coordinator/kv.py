@@ -348,15 +348,6 @@ class KeyValueStore:
         return Item(put.key, put.value, created, revision, version, put.lease_id)
 
 
-def prefix_end(prefix: bytes) -> bytes:
-    """The `range_end` for all keys that begin with `prefix`: a zero byte, "all", if there is none.
-
-    Source: etcd, clientv3 GetPrefixRangeEnd.
-    """
-    stem = prefix.rstrip(b"\xff")
-    return stem[:-1] + bytes([stem[-1] + 1]) if stem else b"\0"
-
-
 def _in_range(name: bytes, key: bytes, range_end: bytes) -> bool:
     if not range_end:
         return name == key

@@ -169,3 +169,12 @@ class StoreImage(msgspec.Struct, frozen=True):
     revision: int
     items: tuple[Item, ...]
     leases: tuple[LeaseTerms, ...]
+
+
+def prefix_end(prefix: bytes) -> bytes:
+    """The `range_end` for all keys that begin with `prefix`: a zero byte, "all", if there is none.
+
+    Source: etcd, clientv3 GetPrefixRangeEnd.
+    """
+    stem = prefix.rstrip(b"\xff")
+    return stem[:-1] + bytes([stem[-1] + 1]) if stem else b"\0"

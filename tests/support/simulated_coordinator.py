@@ -31,7 +31,7 @@ from tandem.coordinator.interface import (
     Snapshot,
     TransactionResult,
 )
-from tandem.coordinator.kv import KeyValueStore, prefix_end
+from tandem.coordinator.kv import KeyValueStore
 from tandem.coordinator.kv_records import (
     BadRequestError,
     Change,
@@ -44,6 +44,7 @@ from tandem.coordinator.kv_records import (
     Relation,
     StoreImage,
     Target,
+    prefix_end,
 )
 from tests.support.simulated_network import Machine, SimulatedNetwork
 

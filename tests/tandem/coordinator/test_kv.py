@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tandem.coordinator.kv import KeyValueStore, prefix_end
+from tandem.coordinator.kv import KeyValueStore
 from tandem.coordinator.kv_records import (
     BadRequestError,
     Change,
@@ -27,6 +27,7 @@ from tandem.coordinator.kv_records import (
     Relation,
     StoreImage,
     Target,
+    prefix_end,
 )
 
 
