@@ -9,11 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from store.config import FlushDiskType, StoreConfig
+from store.config import StoreConfig
 from store.machine.disk import Disk
 from store.machine.errors import CorruptLogError, DiskFailedError, StoreLockedError
 from store.machine.real_disk import RealDisk
 from store.recovery.opening import StoreParts, open_parts
+from tandem.cluster_file.choices import FlushDiskType
 from tests.store.step_disk import StepDisk
 from tests.store.store_world import BORN_MS, DIRECTORY, STORE_HOST, open_store, put_many
 from tests.support.simulated_disk import SimulatedDisk
