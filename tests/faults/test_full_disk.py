@@ -6,7 +6,6 @@ nothing can be mounted.
 
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,9 @@ from store import DiskFailedError, PutMessageStatus, StoreFullError
 from store.machine.real_disk import RealDisk
 from tandem.client import BrokerError, PullStatus
 from tests.store.store_world import a_batch, a_message, check_store, number_of, open_store, put
-from tests.support.paths import ROOT
+from tests.support.loopback import own_network
+from tests.support.patience import PATIENCE_SECONDS, until
+from tests.support.processes import ENVIRONMENT, NODE
 
 pytestmark = [pytest.mark.fault]
 
@@ -27,7 +28,6 @@ LOG_BYTES, QUEUE_BYTES = 262_144, 20_000
 SIZES = {"commit_log_bytes": LOG_BYTES, "consume_queue_bytes": QUEUE_BYTES}
 
 BALLAST_BYTES = 600_000
-ADDRESS = "127.0.93.1"
 CLUSTER = f"""\
 cluster: {{data_directory: data}}
 store:
@@ -35,7 +35,7 @@ store:
   mapped_file_size_consume_queue_bytes: {QUEUE_BYTES}
   max_message_size_bytes: 65536
 groups: {{broker-a: {{broker_role: ASYNC_MASTER}}}}
-nodes: [{{name: a0, group: broker-a, broker_id: 0, address: {ADDRESS}}}]
+nodes: [{{name: a0, group: broker-a, broker_id: 0, address: ADDRESS}}]
 """
 
 
@@ -161,17 +161,14 @@ async def test_the_file_that_does_not_fit_is_told_and_made_once_there_is_room(
                 store.announce()
                 number += 1
             assert (number < number_max) == (which == "commitlog")
-            await trio.sleep(0.2)
             if which == "index":
-                assert "the index stands still" in caplog.text
+                await until(lambda: "the index stands still" in caplog.text)
                 assert not store.query_message("TopicA", "k1", 9).records
             assert [number_of(m) for m in check_store(store)] == list(range(number))
             filler.unlink()
             put(store, a_message(number))
             put(store, a_message(number + 1, "TopicB"))
-            with trio.fail_after(5):
-                while store.reput_service.is_index_behind:
-                    await trio.sleep(0.05)
+            await until(lambda: not store.reput_service.is_index_behind)
             nursery.cancel_scope.cancel()
         for key in (0, 1, number - 1, number):
             assert len(store.query_message("TopicA", f"k{key}", 9).records) == 1
@@ -264,48 +261,39 @@ async def test_a_file_prepared_on_a_full_disk_is_refused_and_leaves_nothing(
 @pytest.mark.slow
 def test_a_node_on_a_full_disk_says_so_and_goes_on_once_there_is_room(small_disk: Path) -> None:
     config = small_disk / "cluster.yaml"
-    config.write_text(CLUSTER)
+    address = f"{own_network()}.1"
+    config.write_text(CLUSTER.replace("ADDRESS", address))
     log = (small_disk.parent / "node.log").open("w")
     node = subprocess.Popen(
-        [
-            sys.executable,
-            "-P",
-            "-m",
-            "node",
-            "--config",
-            str(config),
-            "--name",
-            "a0",
-            "--supervised",
-        ],
+        [*NODE, "--config", str(config), "--name", "a0", "--supervised"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=ENVIRONMENT,
     )
     assert node.stdin is not None
     assert node.stdout is not None
     with node.stdin, node.stdout, log:
         assert node.stdout.readline().startswith("READY"), Path(log.name).read_text()
-        sent = _send_until_full()
+        sent = _send_until_full(address)
         assert node.poll() is None
-        assert _read_all() == sent
+        assert _read_all(address) == sent
         free_space(small_disk)
-        with tandem.BlockingProducer([f"{ADDRESS}:9876"], group="g") as producer:
+        with tandem.BlockingProducer([f"{address}:9876"], group="g") as producer:
             for number in range(20):
                 body = b"after %d" % number
                 producer.send(tandem.Message("orders", body), queue_id=0)
                 sent.append(body)
-        assert _read_all() == sent
+        assert _read_all(address) == sent
         node.stdin.close()
-        assert node.wait(20) == 0, Path(log.name).read_text()
+        assert node.wait(PATIENCE_SECONDS) == 0, Path(log.name).read_text()
 
 
-def _send_until_full() -> list[bytes]:
+def _send_until_full(address: str) -> list[bytes]:
     sent: list[bytes] = []
     with tandem.BlockingProducer(
-        [f"{ADDRESS}:9876"], group="g", retry_times_when_send_failed=0
+        [f"{address}:9876"], group="g", retry_times_when_send_failed=0
     ) as producer:
         with pytest.raises(BrokerError, match="No space left on device") as caught:
             while len(sent) < 1000:
@@ -317,9 +305,9 @@ def _send_until_full() -> list[bytes]:
     return sent
 
 
-def _read_all() -> list[bytes]:
+def _read_all(address: str) -> list[bytes]:
     bodies: list[bytes] = []
-    with tandem.BlockingPullConsumer([f"{ADDRESS}:9876"], group="g") as consumer:
+    with tandem.BlockingPullConsumer([f"{address}:9876"], group="g") as consumer:
         queue = next(q for q in consumer.fetch_message_queues("orders") if q.queue_id == 0)
         offset = 0
         while True:

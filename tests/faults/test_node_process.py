@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -23,10 +22,12 @@ from tandem.wire.request_headers import (
     SendMessageRequestHeaderV2,
 )
 from tandem.wire.route import decode_json_body
-from tests.support.paths import ROOT
+from tests.support.loopback import own_network
+from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.support.processes import ENVIRONMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from tandem.wire.remoting_command import Ext
 
@@ -60,8 +61,7 @@ class Cluster:
     """Nodes of a cluster on loopback addresses that no other test uses."""
 
     def __init__(self, directory: Path) -> None:
-        # 127.0.0.0/8 is all ours on Linux, so that ports need not be searched for.
-        self.net = f"127.{os.getpid() % 200 + 20}.{time.monotonic_ns() // 1000 % 250}"
+        self.net = own_network()
         self.directory = directory
         self.file = directory / "cluster.yaml"
         self.file.write_text(CLUSTER.replace("NET", self.net), encoding="utf-8")
@@ -83,7 +83,7 @@ class Cluster:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            env=ENVIRONMENT,
         )
         self.processes.append(process)
         return process
@@ -98,7 +98,7 @@ class Cluster:
     def refused(self, *arguments: str, flags: tuple[str, ...] = ("-P",)) -> tuple[int, str]:
         """Run something that must end by itself; return its status and what it said."""
         process = self.popen(*arguments, flags=flags)
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
         return process.returncode, errors
 
     def run(self, name: str) -> tuple[int, str]:
@@ -109,7 +109,7 @@ class Connection:
     """A blocking connection to a node."""
 
     def __init__(self, host: str, port: int = 10911) -> None:
-        self._socket = socket.create_connection((host, port), timeout=10)
+        self._socket = socket.create_connection((host, port), timeout=PATIENCE_SECONDS)
         self._frames = FrameBuffer()
 
     def call(self, code: int, ext: Ext = None) -> RemotingCommand:
@@ -151,19 +151,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
     for process in cluster.processes:
         if process.poll() is None:
             process.kill()
-        process.communicate(timeout=10)
-
-
-def eventually(condition: Callable[[], bool], seconds: float = 15) -> None:
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            if condition():
-                return
-        except OSError:
-            pass
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
+        process.communicate(timeout=PATIENCE_SECONDS)
 
 
 def slaves_in_sync(cluster: Cluster) -> int:
@@ -178,7 +166,7 @@ def bodies(answer: RemotingCommand) -> list[bytes]:
 
 def test_check_prints_the_configuration_as_json(cluster: Cluster) -> None:
     process = cluster.popen("check", "--config", str(cluster.file))
-    out, errors = process.communicate(timeout=30)
+    out, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, errors) == (0, "")
     assert [node["role"] for node in json.loads(out)["nodes"]] == ["MASTER", "SLAVE"]
 
@@ -261,7 +249,7 @@ def test_a_node_refuses_to_run_without_its_assertions(cluster: Cluster) -> None:
 def stop(process: subprocess.Popen[str], signal_number: int) -> str:
     """Stop a node and return its log."""
     process.send_signal(signal_number)
-    _, errors = process.communicate(timeout=15)
+    _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, errors
     return errors
 
@@ -275,7 +263,7 @@ def test_a_signal_stops_a_node_cleanly(cluster: Cluster, signal_number: int) -> 
 
 def test_the_end_of_the_lifeline_stops_a_node_cleanly(cluster: Cluster) -> None:
     process = cluster.start("a0")
-    _, errors = process.communicate(timeout=15)
+    _, errors = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, errors
     assert not (cluster.directory / "data/a0/abort").exists()
 
@@ -285,31 +273,32 @@ def test_a_node_does_not_survive_whoever_started_it(cluster: Cluster) -> None:
         [
             sys.executable,
             "-c",
-            "import subprocess, sys, time\n"
+            "import subprocess, sys\n"
             "node = subprocess.Popen([sys.executable, '-P', '-m', 'node', *sys.argv[1:]],"
             " stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)\n"
             "print(node.stdout.readline(), node.pid, flush=True)\n"
-            "time.sleep(60)",
+            "sys.stdin.read()",
             *("--config", str(cluster.file), "--name", "a0", "--supervised"),
         ],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=ENVIRONMENT,
     )
     assert starter.stdout is not None
     assert starter.stdout.readline().startswith("READY")
     node_pid = int(starter.stdout.readline())
     starter.kill()
-    starter.communicate(timeout=10)
-    eventually(lambda: not Path(f"/proc/{node_pid}").exists())
+    starter.communicate(timeout=PATIENCE_SECONDS)
+    wait_until(lambda: not Path(f"/proc/{node_pid}").exists())
     assert not (cluster.directory / "data/a0/abort").exists()
 
 
 def test_a_put_does_not_wait_for_ever_for_a_slave_that_stands_still(cluster: Cluster) -> None:
     cluster.start("a0")
     slave = cluster.start("a1")
-    eventually(lambda: slaves_in_sync(cluster) == 1)
+    wait_until(lambda: slaves_in_sync(cluster) == 1)
     slave.send_signal(signal.SIGSTOP)
     connection = cluster.connect(0)
     try:
@@ -323,31 +312,31 @@ def test_a_put_does_not_wait_for_ever_for_a_slave_that_stands_still(cluster: Clu
 def test_a_killed_slave_comes_back_and_the_reasons_are_told(cluster: Cluster) -> None:
     cluster.start("a0")
     slave = cluster.start("a1")
-    eventually(lambda: slaves_in_sync(cluster) == 1)
+    wait_until(lambda: slaves_in_sync(cluster) == 1)
     connection = cluster.connect(0)
     assert connection.send(b"one").code == 0
     slave.kill()
-    eventually(lambda: slaves_in_sync(cluster) == 0)
+    wait_until(lambda: slaves_in_sync(cluster) == 0)
     answer = connection.send(b"two")
     assert (answer.code, answer.remark) == (11, "no slave connected")
     assert connection.send(b"three", wait=False).code == 0
     cluster.start("a1")
-    eventually(lambda: slaves_in_sync(cluster) == 1)
+    wait_until(lambda: slaves_in_sync(cluster) == 1)
     assert connection.send(b"four").code == 0
     reader = cluster.connect(1)
-    eventually(lambda: reader.pull().code == 0)
+    wait_until(lambda: reader.pull().code == 0)
     assert bodies(reader.pull()) == [b"one", b"two", b"three", b"four"]
 
 
 def test_a_killed_master_recovers_and_its_slave_serves_meanwhile(cluster: Cluster) -> None:
     master = cluster.start("a0")
     cluster.start("a1")
-    eventually(lambda: slaves_in_sync(cluster) == 1)
+    wait_until(lambda: slaves_in_sync(cluster) == 1)
     connection = cluster.connect(0)
     for number in range(20):
         assert connection.send(b"%d" % number).code == 0
     reader = cluster.connect(1)
-    eventually(lambda: reader.pull().code == 0)
+    wait_until(lambda: reader.pull().code == 0)
     master.kill()
     assert len(bodies(reader.pull())) == 20
     begin = time.monotonic()
@@ -356,7 +345,7 @@ def test_a_killed_master_recovers_and_its_slave_serves_meanwhile(cluster: Cluste
     assert time.monotonic() - begin >= 0.25
     assert reader.send(b"x").code == 2
     cluster.start("a0")
-    eventually(lambda: slaves_in_sync(cluster) == 1)
+    wait_until(lambda: slaves_in_sync(cluster) == 1)
     connection = cluster.connect(0)
     assert connection.send(b"after").code == 0
     assert bodies(connection.pull(offset=20)) == [b"after"]

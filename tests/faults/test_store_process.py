@@ -15,7 +15,8 @@ import pytest
 
 from tests.faults.store_writer import open_here
 from tests.store.store_world import check_store, number_of
-from tests.support.paths import ROOT
+from tests.support.patience import PATIENCE_SECONDS, wait_until
+from tests.support.processes import ENVIRONMENT
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
@@ -38,12 +39,12 @@ class Writer:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            env=ENVIRONMENT,
         )
         self.kills_in_recovery = 0
 
-    def write_and_die(self, number: int, seconds: float) -> None:
-        """Let a writer begin with message `number`, and kill it after that time."""
+    def write_and_die(self, number: int, more: int, seconds: float) -> None:
+        """Let a writer begin with message `number`; kill it some time after `more` are on disk."""
         process = self._process
         assert process.stdin is not None
         assert process.stdout is not None
@@ -51,6 +52,7 @@ class Writer:
         process.stdin.flush()
         child = int(process.stdout.readline())
         before = len(self.acknowledged())
+        wait_until(lambda: len(self.acknowledged()) >= before + more)
         time.sleep(seconds)
         os.kill(child, signal.SIGKILL)
         assert process.stdout.readline() == "-9\n", "it ended by itself"
@@ -74,7 +76,7 @@ class Writer:
         assert self._process.stdout is not None
         self._process.stdin.close()
         self._process.stdout.close()
-        self._process.wait(10)
+        self._process.wait(PATIENCE_SECONDS)
 
 
 @pytest.fixture
@@ -117,9 +119,9 @@ def kill_again_and_again(writer: Writer, rounds: int, seed: int) -> None:
             writer.start_anew()
             number = 0
         try:
-            writer.write_and_die(
-                number, chance.choice((0.01, 0.03, 0.1, 0.3)) * chance.random() * 2
-            )
+            # With none it dies while it opens the store, or soon after.
+            more = chance.choice((0, 0, 1, chance.randrange(60)))
+            writer.write_and_die(number, more, 0.02 * chance.random())
             number = check_everything(writer)
         except AssertionError as error:
             raise AssertionError(f"seed {seed}, round {round_number}: {error}") from error

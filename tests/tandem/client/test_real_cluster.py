@@ -1,8 +1,5 @@
 """The client against real nodes, which are killed and paused under it. And the examples."""
 
-import os
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +9,8 @@ import trio
 
 import tandem
 from tandem.testing import RunningCluster, running_cluster
-from tests.support.paths import ROOT
+from tests.support.patience import PATIENCE_SECONDS, until
+from tests.support.processes import run_example
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
@@ -65,7 +63,7 @@ async def test_a_slave_that_hangs_makes_a_send_unsure_but_stored(cluster: Runnin
         quick = await producer.send(MESSAGE, wait_store_msg_ok=False)
         assert quick.status is tandem.SendStatus.SEND_OK
         cluster.kill("broker-a-1")
-        with trio.fail_after(20):
+        with trio.fail_after(PATIENCE_SECONDS):
             while (await producer.send(MESSAGE)).status is not (
                 tandem.SendStatus.SLAVE_NOT_AVAILABLE
             ):
@@ -85,16 +83,17 @@ async def test_reads_go_on_from_the_slave_and_sends_fail_cleanly_without_the_mas
         queue = results[0].queue
         assert (await consumer.pull(queue, 0, 1)).max_offset == 20
         # A slave asks for the settings of new topics twice a second.
-        await trio.sleep(1.5)
+        topics = cluster.store_directory("broker-a-1") / "config" / "topics.json"
+        await until(lambda: topics.exists() and '"orders"' in topics.read_text())
         cluster.kill("broker-a-0")
-        with trio.fail_after(10):
+        with trio.fail_after(PATIENCE_SECONDS):
             found = await consumer.pull(queue, 10)
         assert [message.queue_offset for message in found.messages] == list(range(10, 20))
         with pytest.raises(tandem.ClientError) as caught:
             await producer.send(MESSAGE)
         assert not caught.value.outcome_unknown
         cluster.start("broker-a-0")
-        with trio.fail_after(20):
+        with trio.fail_after(PATIENCE_SECONDS):
             back = None
             while back is None:
                 try:
@@ -118,7 +117,7 @@ async def test_a_frozen_master_leaves_a_send_unknown(cluster: RunningCluster) ->
             await producer.send(MESSAGE)
         assert caught.value.outcome_unknown
         cluster.resume("broker-a-0")
-        with trio.fail_after(20):
+        with trio.fail_after(PATIENCE_SECONDS):
             while (await producer.send(MESSAGE)).status is not tandem.SendStatus.SEND_OK:
                 await trio.sleep(0.1)
 
@@ -128,15 +127,3 @@ def test_the_examples_run(cluster: RunningCluster) -> None:
     assert [line.split()[1] for line in produced] == ["SEND_OK"] * 3
     assert len(run_example("consume.py", cluster.name_servers[0])) == 3
     assert run_example("consume.py", cluster.name_servers[0]) == []
-
-
-def run_example(name: str, *arguments: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / name), *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    )
-    return done.stdout.splitlines()
