@@ -120,6 +120,7 @@ def test_what_is_played_by_default_depends_on_the_kind_of_group() -> None:
     assert names(kind=GroupKind.CLASSIC) == ["slave-loss", "master-loss"]
     assert names("partition", "master-kill") == ["partition", "master-kill"]
     assert "master-kill" in names(short=True)
+    assert names(kind=GroupKind.CLASSIC, short=True) == ["slave-loss", "master-loss"]
     assert set(names("all")) == {each.name for each in catalogue() if each.group == "fenced"}
     with pytest.raises(BadScenarioError, match=r"slave-loss is for classic groups.*--config"):
         names("slave-loss")
