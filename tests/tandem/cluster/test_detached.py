@@ -25,10 +25,10 @@ def test_a_detached_cluster_is_up_until_it_is_told_to_go_down(tmp_path: Path) ->
     assert "broker-a-1 RUNNING" in supervisor_log(spec).read_text()
 
 
-def test_a_fenced_group_has_its_master_when_it_is_told_to_be_up(tmp_path: Path) -> None:
+def test_a_fenced_group_has_its_master_when_it_is_reported_to_be_up(tmp_path: Path) -> None:
     spec = read_spec(write_cluster_file(tmp_path, 1, {}, kind="fenced"))
     with up_for_block(spec) as reply:
-        assert sorted(node.role for node in reply.nodes) == ["MASTER", "SLAVE"]
+        assert sorted(node.role for node in reply.nodes) == ["FOLLOWER", "MASTER"]
         assert reply.coordinator_trouble == ""
 
 
