@@ -1,7 +1,7 @@
 """An embedded coordinator in the process of the test, its journal, and a proxy that hurts."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 
 import trio
 
@@ -106,11 +106,6 @@ async def proxied(port: int) -> AsyncIterator[Proxy]:
         nursery.cancel_scope.cancel()
 
 
-@asynccontextmanager
-async def connected(port: int) -> AsyncIterator[EtcdClient]:
-    """A client that lives as long as the block."""
-    client = EtcdClient([f"127.0.0.1:{port}"])
-    try:
-        yield client
-    finally:
-        await client.aclose()
+def connected(port: int) -> aclosing[EtcdClient]:
+    """A client that lives as long as the block: `async with`."""
+    return aclosing(EtcdClient([f"127.0.0.1:{port}"]))

@@ -24,7 +24,8 @@ import httpcore
 import pytest
 import trio
 
-START_SECONDS_MAX: Final = 20.0
+from tests.support.patience import PATIENCE_SECONDS
+
 FETCH_SECONDS_MAX: Final = 60.0
 
 
@@ -118,7 +119,7 @@ class Server:
         return answer.content
 
     async def wait_healthy(self) -> None:
-        with trio.fail_after(START_SECONDS_MAX):
+        with trio.fail_after(PATIENCE_SECONDS):
             while True:
                 try:
                     await self.post("/v3/kv/range", b'{"key":"YQ=="}')
@@ -210,7 +211,7 @@ def running_etcd(
 
 async def find_leader(members: Sequence[Etcd]) -> Etcd:
     """Wait until a member says that it is the leader; all members must be up."""
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE_SECONDS):
         while True:
             for member in members:
                 status = json.loads(await member.post("/v3/maintenance/status", b"{}"))
@@ -269,4 +270,6 @@ def make_certificates(directory: Path) -> tuple[Path, Path, Path]:
 
 
 def _openssl(*arguments: object) -> None:
-    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=30)
+    subprocess.run(
+        ["openssl", *map(str, arguments)], check=True, capture_output=True, timeout=PATIENCE_SECONDS
+    )

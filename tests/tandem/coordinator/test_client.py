@@ -1,7 +1,7 @@
 import itertools
 import signal
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -18,12 +18,13 @@ from tandem.coordinator.interface import (
     CoordinatorUnavailableError,
     Put,
 )
+from tests.support.patience import PATIENCE_SECONDS, until
 from tests.tandem.coordinator.contract import (
     COORDINATOR_CONTRACTS,
     put,
     watch_is_ended_by_compaction,
 )
-from tests.tandem.coordinator.embedded import connected, proxied, running_server
+from tests.tandem.coordinator.embedded import Proxy, connected, proxied, running_server
 from tests.tandem.coordinator.real_etcd import (
     Etcd,
     Server,
@@ -51,9 +52,8 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
 @pytest.fixture
 async def client(etcd: Etcd) -> AsyncIterator[EtcdClient]:
     await etcd.wait_healthy()
-    client = EtcdClient([etcd.endpoint])
-    yield client
-    await client.aclose()
+    async with aclosing(EtcdClient([etcd.endpoint])) as client:
+        yield client
 
 
 @pytest.mark.fault
@@ -122,24 +122,31 @@ def test_files_of_the_settings_that_cannot_be_used_are_told(tmp_path: Path) -> N
 async def test_an_endpoint_where_nobody_is_is_passed_over_and_asked_last_from_then_on() -> None:
     (nobody,) = free_ports(1)
     async with running_server() as (_, port), proxied(port) as proxy:
-        client = EtcdClient([f"127.0.0.1:{nobody}", f"127.0.0.1:{proxy.port}"])
-        await put(client, "/a")
-        assert client._first == 1
-        async with client.watch("/", 1) as batches:
-            assert len(await anext(batches)) == 1
-        await client.aclose()
-        client = EtcdClient([f"127.0.0.1:{nobody}"] * 2)
-        with pytest.raises(
-            CoordinatorUnavailableError,
-            match=r"^(no connection to \S+: Connection refused(; )?){2}$",
-        ):
-            await client.grant(5)
-        await client.aclose()
+        endpoints = [f"127.0.0.1:{nobody}", f"127.0.0.1:{proxy.port}"]
+        async with aclosing(EtcdClient(endpoints)) as client:
+            await put(client, "/a")
+            assert client._first == 1
+            async with client.watch("/", 1) as batches:
+                assert len(await anext(batches)) == 1
+        async with aclosing(EtcdClient([f"127.0.0.1:{nobody}"] * 2)) as client:
+            with pytest.raises(
+                CoordinatorUnavailableError,
+                match=r"^(no connection to \S+: Connection refused(; )?){2}$",
+            ):
+                await client.grant(5)
+
+
+@asynccontextmanager
+async def proxied_and_plain() -> AsyncIterator[tuple[Proxy, EtcdClient]]:
+    """A client with two ways to one coordinator, the first through a proxy."""
+    async with running_server() as (_, port), proxied(port) as proxy:
+        endpoints = [f"127.0.0.1:{proxy.port}", f"127.0.0.1:{port}"]
+        async with aclosing(EtcdClient(endpoints)) as client:
+            yield proxy, client
 
 
 async def test_what_does_no_harm_twice_is_sent_to_the_next_endpoint() -> None:
-    async with running_server() as (_, port), proxied(port) as proxy:
-        client = EtcdClient([f"127.0.0.1:{proxy.port}", f"127.0.0.1:{port}"])
+    async with proxied_and_plain() as (proxy, client):
         lease = await client.grant(60)
         await put(client, "/a", lease_id=lease.lease_id)
         proxy.loses_replies = True
@@ -149,12 +156,10 @@ async def test_what_does_no_harm_twice_is_sent_to_the_next_endpoint() -> None:
         client._first = 0
         await client.revoke(lease.lease_id)
         assert (await client.read("/")).values == {}
-        await client.aclose()
 
 
 async def test_a_lost_reply_leaves_the_outcome_open_and_a_read_settles_it() -> None:
-    async with running_server() as (_, port), proxied(port) as proxy:
-        client = EtcdClient([f"127.0.0.1:{proxy.port}", f"127.0.0.1:{port}"])
+    async with proxied_and_plain() as (proxy, client):
         proxy.loses_replies = True
         with pytest.raises(CoordinatorUnavailableError, match="broke"):
             await client.transact([Compare("/a", 0)], [Put("/a", b"mine")])
@@ -164,29 +169,25 @@ async def test_a_lost_reply_leaves_the_outcome_open_and_a_read_settles_it() -> N
         with pytest.raises(CoordinatorUnavailableError):
             client._first = 0
             await client.grant(60)
-        await client.aclose()
 
 
 async def test_a_silent_endpoint_costs_one_call_whoever_gives_up() -> None:
-    async with running_server() as (_, port), proxied(port) as proxy:
+    async with proxied_and_plain() as (proxy, client):
         proxy.is_silent = True
-        endpoints = [f"127.0.0.1:{proxy.port}", f"127.0.0.1:{port}"]
-        client = EtcdClient(endpoints)
         with trio.move_on_after(0.1) as waited:
             await client.transact([], [Put("/a", b"")])
         assert waited.cancelled_caught
-        with trio.fail_after(1):
+        with trio.fail_after(PATIENCE_SECONDS):
             await put(client, "/a")
-        await client.aclose()
-        client = EtcdClient(endpoints, request_seconds_max=0.1)
-        with pytest.raises(CoordinatorUnavailableError, match=r"did not answer in 0\.1 s"):
-            await client.transact([], [Put("/a", b"")])
-        assert client._first == 1
-        client._first = 0
-        with trio.fail_after(1):
-            async with client.watch("/", 1) as batches:
-                await anext(batches)
-        await client.aclose()
+        endpoints = client._endpoints
+        async with aclosing(EtcdClient(endpoints, request_seconds_max=0.1)) as impatient:
+            with pytest.raises(CoordinatorUnavailableError, match=r"did not answer in 0\.1 s"):
+                await impatient.transact([], [Put("/a", b"")])
+            assert impatient._first == 1
+            impatient._first = 0
+            with trio.fail_after(PATIENCE_SECONDS):
+                async with impatient.watch("/", 1) as batches:
+                    await anext(batches)
 
 
 # --- answers -----------------------------------------------------------------------------------
@@ -241,26 +242,48 @@ async def test_a_watch_whose_stream_breaks_ends() -> None:
 # --- coordinators that are hurt ------------------------------------------------------------------
 
 
-async def write_until(client: EtcdClient, key: str, enough: trio.Event) -> tuple[int, int]:
-    """Count up in a key with compare-and-swap; return how far it was told, and may have come."""
-    told = possible = 0
-    while not enough.is_set() or told < possible:
-        try:
-            value = (await client.read(key)).values.get(key)
-            known = int(value.value) if value else 0
-            # The answer that was lost: the read settles it, either way.
-            assert told <= known <= possible
-            told, possible = known, known + 1
-            revision = value.mod_revision if value else 0
-            result = await client.transact(
-                [Compare(key, revision)], [Put(key, str(possible).encode())]
-            )
-        except CoordinatorUnavailableError:
-            await trio.sleep(0.02)
-        else:
-            assert result.succeeded
-            told = possible
-    return told, possible
+class Counter:
+    """Counts up in a key, one compare after the other, whatever happens to the coordinator."""
+
+    def __init__(self, client: EtcdClient, key: str) -> None:
+        self._client = client
+        self._key = key
+        self._stopping = False
+        self._stopped = trio.Event()
+        self.told = 0
+        """The last value that was acknowledged."""
+        self.possible = 0
+        """The value that may be there: a reply was lost."""
+
+    async def run(self) -> None:
+        while not self._stopping or self.told != self.possible:
+            try:
+                await self._count()
+            except CoordinatorUnavailableError:
+                await trio.sleep(0.02)
+        self._stopped.set()
+
+    async def _count(self) -> None:
+        value = (await self._client.read(self._key)).values.get(self._key)
+        known = int(value.value) if value else 0
+        # The answer that was lost: the read settles it, either way.
+        assert self.told <= known <= self.possible
+        self.told, self.possible = known, known + 1
+        compare = Compare(self._key, value.mod_revision if value else 0)
+        put = Put(self._key, str(self.possible).encode())
+        assert (await self._client.transact([compare], [put])).succeeded
+        self.told = self.possible
+
+    async def goes_on(self) -> None:
+        """Wait until it has counted some further."""
+        wanted = self.told + 5
+        await until(lambda: self.told >= wanted)
+
+    async def stop(self) -> None:
+        """Wait until the last answer is there."""
+        self._stopping = True
+        with trio.fail_after(PATIENCE_SECONDS):
+            await self._stopped.wait()
 
 
 @pytest.fixture(params=["etcd", "embedded"])
@@ -279,26 +302,21 @@ def killable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]
 @pytest.mark.fault
 async def test_a_coordinator_killed_under_load_loses_no_answer(killable: Server) -> None:
     await killable.wait_healthy()
-    client = EtcdClient([killable.endpoint])
-    lease = await client.grant(5)
-    enough = trio.Event()
-
-    async def hurt() -> None:
+    async with aclosing(EtcdClient([killable.endpoint])) as client, trio.open_nursery() as nursery:
+        lease = await client.grant(60)
+        counter = Counter(client, "/count")
+        nursery.start_soon(counter.run)
         for _ in range(2):
-            await trio.sleep(0.3)
+            await counter.goes_on()
             killable.kill()
             with pytest.raises(CoordinatorUnavailableError):
                 await client.keep_alive(lease.lease_id)
             killable.start()
             await killable.wait_healthy()
-        enough.set()
-
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(hurt)
-        told, possible = await write_until(client, "/count", enough)
-    assert told == possible > 10
-    assert await client.keep_alive(lease.lease_id) == lease.ttl_seconds
-    await client.aclose()
+        await counter.goes_on()
+        await counter.stop()
+        assert counter.told == counter.possible
+        assert await client.keep_alive(lease.lease_id) == lease.ttl_seconds
 
 
 @pytest.mark.fault
@@ -306,36 +324,35 @@ async def test_a_cluster_of_etcd_goes_on_without_its_leader(tmp_path: Path) -> N
     with running_etcd(tmp_path, 3) as members:
         for member in members:
             await member.wait_healthy()
-        client = EtcdClient([member.endpoint for member in members])
-        lease = await client.grant(10)
-        enough = trio.Event()
+        endpoints = [member.endpoint for member in members]
+        async with aclosing(EtcdClient(endpoints)) as client, trio.open_nursery() as nursery:
+            lease = await client.grant(60)
+            counter = Counter(client, "/count")
+            nursery.start_soon(counter.run)
+            for number in (signal.SIGKILL, signal.SIGSTOP):
+                await counter.goes_on()
+                leader = await find_leader(members)
+                leader.send_signal(number)
+                await counter.goes_on()
+                await kept_alive(client, lease.lease_id)
+                if number is signal.SIGSTOP:
+                    leader.send_signal(signal.SIGCONT)
+                else:
+                    leader.kill()
+                    leader.start()
+                    await leader.wait_healthy()
+            await counter.goes_on()
+            await counter.stop()
+            assert counter.told == counter.possible
 
-        async def hurt(number: signal.Signals) -> None:
-            leader = await find_leader(members)
-            leader.send_signal(number)
-            with trio.fail_after(10):
-                while True:
-                    with suppress(CoordinatorUnavailableError):
-                        assert await client.keep_alive(lease.lease_id)
-                        await put(client, "/after")
-                        break
-            if number is signal.SIGSTOP:
-                leader.send_signal(signal.SIGCONT)
-            else:
-                leader.kill()
-                leader.start()
-                await leader.wait_healthy()
 
-        async def hurt_both_ways() -> None:
-            await hurt(signal.SIGKILL)
-            await hurt(signal.SIGSTOP)
-            enough.set()
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(hurt_both_ways)
-            told, possible = await write_until(client, "/count", enough)
-        assert told == possible > 10
-        await client.aclose()
+async def kept_alive(client: EtcdClient, lease_id: int) -> None:
+    """Renew a lease; members that are not there are passed over."""
+    with trio.fail_after(PATIENCE_SECONDS):
+        while True:
+            with suppress(CoordinatorUnavailableError):
+                assert await client.keep_alive(lease_id)
+                return
 
 
 @pytest.mark.fault
@@ -344,27 +361,24 @@ async def test_a_user_is_authenticated_and_again_when_its_token_ends(tmp_path: P
         etcd = members[0]
         await etcd.wait_healthy()
         await protect(etcd, "root", "secret")
-        anybody = EtcdClient([etcd.endpoint])
-        with pytest.raises(CoordinatorRefusedError, match="set user and password_file"):
-            await anybody.read("/")
-        await anybody.aclose()
-        wrong = EtcdClient([etcd.endpoint], user="root", password="guess")
-        with pytest.raises(CoordinatorRefusedError, match="correct the user and the password"):
-            await wrong.read("/")
-        await wrong.aclose()
-        client = EtcdClient([etcd.endpoint], user="root", password="secret")
-        for name in (
-            "a_transaction_is_done_if_all_compares_hold",
-            "a_lease_that_is_gone_is_told",
-            "a_watch_tells_every_change_in_order",
-        ):
-            await COORDINATOR_CONTRACTS[name](client, next(PREFIXES))
-        client._token = "stale.1"
-        await put(client, "/a")
-        client._token = "stale.1"
-        async with client.watch("/a", 1) as batches:
-            assert await anext(batches)
-        await client.aclose()
+        async with aclosing(EtcdClient([etcd.endpoint])) as anybody:
+            with pytest.raises(CoordinatorRefusedError, match="set user and password_file"):
+                await anybody.read("/")
+        async with aclosing(EtcdClient([etcd.endpoint], user="root", password="guess")) as wrong:
+            with pytest.raises(CoordinatorRefusedError, match="correct the user and the password"):
+                await wrong.read("/")
+        async with aclosing(EtcdClient([etcd.endpoint], user="root", password="secret")) as client:
+            for name in (
+                "a_transaction_is_done_if_all_compares_hold",
+                "a_lease_that_is_gone_is_told",
+                "a_watch_tells_every_change_in_order",
+            ):
+                await COORDINATOR_CONTRACTS[name](client, next(PREFIXES))
+            client._token = "stale.1"
+            await put(client, "/a")
+            client._token = "stale.1"
+            async with client.watch("/a", 1) as batches:
+                assert await anext(batches)
 
 
 @pytest.mark.fault
@@ -383,38 +397,37 @@ async def test_etcd_is_spoken_to_over_tls_by_certificate(tmp_path: Path) -> None
             cert_file=f"{node}.crt",
             key_file=f"{node}.key",
         )
-        client = connect(settings)
-        with trio.fail_after(10):
-            while True:
-                with suppress(CoordinatorUnavailableError):
-                    await client.read("/")
-                    break
-                await trio.sleep(0.05)
-        for name in ("keys_go_with_their_lease", "a_watch_tells_every_change_in_order"):
-            await COORDINATOR_CONTRACTS[name](client, next(PREFIXES))
-        await client.aclose()
-        without = connect(msgspec.structs.replace(settings, cert_file="", key_file=""))
-        with pytest.raises(CoordinatorUnavailableError, match="certificate"):
-            await without.read("/")
-        await without.aclose()
+        async with aclosing(connect(settings)) as client:
+            with trio.fail_after(PATIENCE_SECONDS):
+                while True:
+                    with suppress(CoordinatorUnavailableError):
+                        await client.read("/")
+                        break
+                    await trio.sleep(0.05)
+            for name in ("keys_go_with_their_lease", "a_watch_tells_every_change_in_order"):
+                await COORDINATOR_CONTRACTS[name](client, next(PREFIXES))
+        await refused(msgspec.structs.replace(settings, cert_file="", key_file=""), "certificate")
         other_ca, _, _ = make_certificates(tmp_path / "other")
-        wary = connect(msgspec.structs.replace(settings, ca_file=f"{other_ca}.crt"))
-        with pytest.raises(
-            CoordinatorUnavailableError, match=r": certificate verify failed: [^(]*; set ca_file"
-        ):
-            await wary.read("/")
-        await wary.aclose()
+        await refused(
+            msgspec.structs.replace(settings, ca_file=f"{other_ca}.crt"),
+            r": certificate verify failed: [^(]*; set ca_file",
+        )
         elsewhere = members[0].endpoint.replace("127.0.0.1", "localhost")
-        lost = connect(msgspec.structs.replace(settings, endpoints=[elsewhere]))
-        with pytest.raises(CoordinatorUnavailableError, match=r"'localhost'; name it in endpoints"):
-            await lost.read("/")
-        await lost.aclose()
+        await refused(
+            msgspec.structs.replace(settings, endpoints=[elsewhere]),
+            r"'localhost'; name it in endpoints",
+        )
+
+
+async def refused(settings: CoordinatorSettings, words: str) -> None:
+    """Expect that a client with these settings cannot read, and says why in these words."""
+    async with aclosing(connect(settings)) as client:
+        with pytest.raises(CoordinatorUnavailableError, match=words):
+            await client.read("/")
 
 
 async def test_tls_where_there_is_none_is_told(tmp_path: Path) -> None:
     ca, _, _ = make_certificates(tmp_path)
     async with running_server() as (_, port):
-        client = connect(etcd_at(f"https://127.0.0.1:{port}", ca_file=f"{ca}.crt"))
-        with pytest.raises(CoordinatorUnavailableError, match="its endpoints begin with http://"):
-            await client.read("/")
-        await client.aclose()
+        settings = etcd_at(f"https://127.0.0.1:{port}", ca_file=f"{ca}.crt")
+        await refused(settings, "its endpoints begin with http://")

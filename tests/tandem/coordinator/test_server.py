@@ -19,6 +19,7 @@ from tandem.coordinator.interface import (
 )
 from tandem.coordinator.journal import DiskFile, Journal, JournalError
 from tandem.coordinator.server import BODY_BYTES_MAX, CONNECTIONS_MAX, CoordinatorServer
+from tests.support.patience import PATIENCE_SECONDS
 from tests.tandem.coordinator.contract import (
     COORDINATOR_CONTRACTS,
     put,
@@ -38,7 +39,7 @@ async def say(port: int, data: bytes) -> bytes:
     async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
         await stream.send_all(data)
         await stream.send_eof()
-        with trio.fail_after(5):
+        with trio.fail_after(PATIENCE_SECONDS):
             answer = b""
             while chunk := await stream.receive_some():
                 answer += chunk
@@ -104,7 +105,7 @@ async def test_nobody_is_answered_before_the_disk_has_it() -> None:
                 await trio.sleep(0.15)
                 assert told == []
                 # A lease is kept alive meanwhile: nothing of that is on the disk.
-                with trio.fail_after(1):
+                with trio.fail_after(PATIENCE_SECONDS):
                     await client.keep_alive(lease_id)
                 file.may_sync.set()
             assert sorted(told) == ["read", "watched", "written"]
@@ -204,7 +205,7 @@ async def test_standing_still_takes_nothing_from_a_lease_but_time_does() -> None
     async with trio.open_nursery() as nursery, connected(port) as client:
         nursery.start_soon(server.serve)
         assert await client.keep_alive(7) == 2
-        with trio.fail_after(4):
+        with trio.fail_after(PATIENCE_SECONDS):
             while True:
                 await trio.sleep(0.1)
                 if server._store.time_left(7, trio.current_time()) <= 0:
@@ -220,8 +221,8 @@ async def test_the_wall_clock_may_jump(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: next(wall_clock))
     async with running_server() as (_, port), connected(port) as client:
         lease = await client.grant(2)
-        for _ in range(8):
-            await trio.sleep(0.3)
+        for _ in range(24):
+            await trio.sleep(0.1)
             assert await client.keep_alive(lease.lease_id) == 2
 
 
@@ -261,7 +262,7 @@ async def test_a_body_that_is_too_long_is_refused() -> None:
             head = f"POST /v3/kv/put HTTP/1.1\r\nHost: x\r\nContent-Length: {2**40}\r\n\r\n"
             await stream.send_all(head.encode())
             await stream.send_all(b"x" * (BODY_BYTES_MAX + 1))
-            with trio.fail_after(5):
+            with trio.fail_after(PATIENCE_SECONDS):
                 assert b" 413 " in await stream.receive_some()
 
 
@@ -271,7 +272,7 @@ async def test_a_client_may_ask_before_it_sends_much() -> None:
         async with stream:
             head = "POST /v3/kv/range HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n"
             await stream.send_all(f"{head}Content-Length: 14\r\n\r\n".encode())
-            with trio.fail_after(5):
+            with trio.fail_after(PATIENCE_SECONDS):
                 assert b" 100 " in await stream.receive_some()
                 await stream.send_all(b'{"key":"YQ=="}')
                 assert b" 200 " in await stream.receive_some()
@@ -282,7 +283,7 @@ async def test_more_connections_than_fit_are_closed_and_the_others_served() -> N
         await client.read("/")
         server._connections_count += CONNECTIONS_MAX - 1
         async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
-            with trio.fail_after(5):
+            with trio.fail_after(PATIENCE_SECONDS):
                 assert await stream.receive_some() == b""
         assert (await client.read("/")).values == {}
 
@@ -294,7 +295,7 @@ async def test_a_watcher_that_goes_away_is_let_go() -> None:
             async with client.watch("/", 1):
                 pass
         await put(client, "/a")
-        with trio.fail_after(5):
+        with trio.fail_after(PATIENCE_SECONDS):
             while server._connections_count > 1:
                 await trio.sleep(0.01)
 
