@@ -14,6 +14,7 @@ import trio
 from store.machine.disk import Disk, DiskSpace
 from store.machine.errors import CorruptLogError, DiskFailedError, StoreLockedError
 from store.machine.network import AddressInUseError, ConnectionLost, Listener, Network, Stream
+from tests.support.patience import PATIENCE_SECONDS
 
 # --- disk --------------------------------------------------------------------------------------
 
@@ -395,7 +396,7 @@ async def _own_close_is_connection_lost(ends: Ends) -> None:
 
 async def _sending_to_a_closed_end_fails_soon(ends: Ends) -> None:
     ends.accepted.close_nowait()
-    with trio.fail_after(5):
+    with trio.fail_after(PATIENCE_SECONDS):
         await _expect_lost(keep_sending, ends.dialled)
 
 
@@ -404,7 +405,7 @@ async def _close_with_unread_bytes_is_a_reset(ends: Ends) -> None:
     with trio.move_on_after(0.02):
         await ends.dialled.receive_some(1)
     ends.accepted.close_nowait()
-    with pytest.raises(ConnectionLost), trio.fail_after(5):
+    with pytest.raises(ConnectionLost), trio.fail_after(PATIENCE_SECONDS):
         await ends.dialled.receive_some(1)
 
 

@@ -9,6 +9,7 @@ from tandem.cluster.control import socket_path
 from tandem.cluster.detached import up_for_block
 from tandem.cluster.spec import read_spec
 from tandem.testing import RunningCluster, running_cluster, write_cluster_file
+from tests.support.patience import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
@@ -27,7 +28,7 @@ async def test_the_fixture_serves_trio_and_nodes_can_be_hurt(
     states = [node.state for node in tandem_cluster.status()]
     assert states == [NodeState.RUNNING, NodeState.STOPPED]
     async with tandem.Producer(tandem_cluster.name_servers, group="test") as producer:
-        with trio.fail_after(20):
+        with trio.fail_after(PATIENCE_SECONDS):
             result = await producer.send(tandem.Message("orders", b"one"))
     assert result.status is tandem.SendStatus.SLAVE_NOT_AVAILABLE
     tandem_cluster.start("broker-a-1")

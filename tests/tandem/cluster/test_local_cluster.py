@@ -12,6 +12,7 @@ from tandem.cluster import (
     NodeStatus,
     UnknownNodeError,
 )
+from tests.support.patience import PATIENCE_SECONDS
 from tests.tandem.cluster.fakes import fake_command, fake_spec
 
 pytestmark = pytest.mark.fault
@@ -30,7 +31,7 @@ def states(cluster: LocalCluster) -> list[NodeState]:
 
 
 async def wait_state(cluster: LocalCluster, name: str, state: NodeState) -> None:
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE_SECONDS):
         while cluster.state(name) is not state:
             await trio.sleep(0.005)
 
@@ -147,7 +148,7 @@ async def test_a_paused_node_is_frozen_until_resumed_and_can_be_stopped(tmp_path
         await cluster.start()
         cluster.pause("a")
         status = Path(f"/proc/{cluster.status()[0].pid}/stat")
-        with trio.fail_after(10):
+        with trio.fail_after(PATIENCE_SECONDS):
             while " T " not in status.read_text():
                 await trio.sleep(0.005)
         assert states(cluster) == [NodeState.PAUSED]

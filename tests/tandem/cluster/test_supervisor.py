@@ -24,6 +24,7 @@ from tandem.cluster.control import Command, Reply, Request, send_request, socket
 from tandem.cluster.spec import ClusterSpec
 from tandem.cluster.supervisor import supervise
 from tandem.cluster_file.choices import CoordinatorKind
+from tests.support.patience import PATIENCE_SECONDS
 from tests.tandem.cluster.fakes import fake_command, fake_spec, fenced_spec
 
 pytestmark = pytest.mark.fault
@@ -36,7 +37,7 @@ def temporary_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 async def ask(spec: ClusterSpec, command: Command, node: str | None = None) -> Reply:
     request = partial(send_request, spec.file, Request(command, node))
-    with trio.fail_after(20):
+    with trio.fail_after(PATIENCE_SECONDS):
         return await trio.to_thread.run_sync(request)
 
 
@@ -56,7 +57,7 @@ async def supervised(
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(run)
-        with trio.fail_after(20):
+        with trio.fail_after(PATIENCE_SECONDS):
             await up.wait()
             yield ended
         nursery.cancel_scope.cancel()
@@ -103,7 +104,7 @@ async def test_a_second_signal_kills_what_is_still_stopping(tmp_path: Path) -> N
         while states(await ask(spec, "status")) != [NodeState.STOPPING]:
             await trio.sleep(0.005)
         os.kill(os.getpid(), signal.SIGINT)
-        with trio.fail_after(5):
+        with trio.fail_after(PATIENCE_SECONDS):
             await ended.wait()
 
 
@@ -120,7 +121,7 @@ async def test_a_signal_while_nodes_start_stops_them(tmp_path: Path) -> None:
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(interrupt)
-        with trio.fail_after(20):
+        with trio.fail_after(PATIENCE_SECONDS):
             await supervise(
                 spec, ready=lambda _: pytest.fail("ready"), command=fake_command(a="silent")
             )

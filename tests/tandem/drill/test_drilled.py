@@ -15,6 +15,7 @@ from tandem.drill.scenario import NodeFailedError
 from tandem.drill.watched_group import WatchedGroup
 from tandem.wire.group_state import GroupState, LeaderRecord
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
+from tests.support.patience import until
 from tests.tandem.cluster.fakes import fake_command, fake_spec
 from tests.tandem.drill.samples import status
 
@@ -51,9 +52,7 @@ async def test_a_node_that_ends_by_itself_is_told_of(tmp_path: Path) -> None:
         (found,) = cluster.status()
         assert found.pid is not None
         os.kill(found.pid, signal.SIGKILL)
-        with trio.fail_after(5):
-            while not nodes.unexpected_exits():
-                await trio.sleep(0.01)
+        await until(lambda: bool(nodes.unexpected_exits()))
         assert nodes.unexpected_exits() == ["a ended by SIGKILL"]
 
 

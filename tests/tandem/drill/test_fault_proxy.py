@@ -1,6 +1,5 @@
 """The proxy between two ends on this machine, each with an address of its own."""
 
-import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -15,6 +14,8 @@ from tandem.drill.fault_proxy import (
     ProxiedPair,
     pairs_of,
 )
+from tests.support.loopback import own_network
+from tests.support.patience import PATIENCE_SECONDS, until
 
 A, B = "a", "b"
 SHORT = 0.15
@@ -49,7 +50,7 @@ class Bench:
 
 @asynccontextmanager
 async def bench() -> AsyncIterator[Bench]:
-    network = f"127.{1 + secrets.randbelow(250)}.{secrets.randbelow(250)}"
+    network = own_network()
     echo = Echo()
     async with trio.open_nursery() as nursery:
         serve = partial(trio.serve_tcp, echo.serve, 0, host=f"{network}.2")
@@ -69,7 +70,7 @@ async def bench() -> AsyncIterator[Bench]:
         nursery.cancel_scope.cancel()
 
 
-async def answer(stream: trio.SocketStream, seconds: float = 2.0) -> bytes | None:
+async def answer(stream: trio.SocketStream, seconds: float = PATIENCE_SECONDS) -> bytes | None:
     """What arrives within a time; None if nothing does."""
     with trio.move_on_after(seconds):
         return bytes(await stream.receive_some(100))
@@ -124,14 +125,12 @@ async def test_the_end_of_a_stream_does_not_pass_a_cut() -> None:
         await trio.sleep(SHORT)
         assert world.echo.ends == 0
         world.proxy.rules.heal()
-        with trio.fail_after(2):
-            while not world.echo.ends:
-                await trio.sleep(0.01)
+        await until(lambda: world.echo.ends > 0)
 
 
 async def test_a_delay_is_added_and_does_not_grow_with_the_number_of_bytes() -> None:
     async with bench() as world, await world.dial() as stream:
-        world.proxy.rules.change(A, B, FlowRule(delay_seconds=0.1))
+        world.proxy.rules.change(A, B, FlowRule(delay_seconds=0.5))
         started = trio.current_time()
         for _ in range(5):
             await stream.send_all(b"x")
@@ -139,7 +138,7 @@ async def test_a_delay_is_added_and_does_not_grow_with_the_number_of_bytes() -> 
         got = b""
         while len(got) < 5:
             got += await stream.receive_some(100)
-        assert 0.1 <= trio.current_time() - started < 0.4
+        assert 0.5 <= trio.current_time() - started < 5 * 0.5
 
 
 async def test_a_limit_of_bytes_a_second_is_kept() -> None:
@@ -165,7 +164,7 @@ async def test_connections_of_a_node_are_reset() -> None:
 
 
 async def test_a_node_that_is_not_there_ends_the_dialled_connection() -> None:
-    network = f"127.{1 + secrets.randbelow(250)}.{secrets.randbelow(250)}"
+    network = own_network()
     pair = ProxiedPair(
         source=A,
         source_address="",
