@@ -5,6 +5,7 @@
 
 import subprocess
 from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -195,6 +196,26 @@ class Probe:
         if self._process is not None:
             self._ask("halt")
             self._end()
+
+
+def differences(before: Seen, after: Seen) -> list[str]:
+    """Say what two have seen differently.
+
+    Records of a key count once: 5.3.3 enters the last one again (section 15, 7 of the format).
+    """
+    found = [] if before.max_physical_offset == after.max_physical_offset else ["the end differs"]
+    for old, new in zip_longest(before.messages, after.messages):
+        if old != new:
+            found.append(f"{old} was seen as {new}")
+    for name in sorted({*before.queues, *after.queues}):
+        was, is_now = before.queues.get(name), after.queues.get(name)
+        if was != is_now:
+            found.append(f"queue {name}: {was} was seen as {is_now}")
+    for key in sorted({*before.keys, *after.keys}):
+        records, now = (set(seen.keys.get(key, ())) for seen in (before, after))
+        if records != now:
+            found.append(f"key {key}: {records} was seen as {now}")
+    return found
 
 
 def _place(directory: Path, settings: Settings) -> dict[str, Any]:

@@ -23,8 +23,7 @@ from tandem.wire.request_headers import (
     UpdateConsumerOffsetRequestHeader,
 )
 from tandem.wire.system_topics import JOURNAL_TOPIC
-from tests.compat.probe import Probe, Settings
-from tests.compat.test_rocketmq_store import differences
+from tests.compat.probe import Probe, Settings, differences
 from tests.node.fenced_world import NAMES, FencedWorld, fenced_cluster, open_fenced_world
 from tests.store.store_world import STORE_HOST, a_message, files_of
 

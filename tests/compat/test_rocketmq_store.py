@@ -7,7 +7,7 @@ opens it and has to see the same.
 
 import shutil
 import zlib
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -28,7 +28,7 @@ from tandem.wire.message import (
     TRANSACTION_ROLLBACK_TYPE,
     Host,
 )
-from tests.compat.probe import Probe, Seen, Settings
+from tests.compat.probe import Probe, Seen, Settings, differences
 from tests.store.store_world import STORE_HOST, a_batch, a_message, check_store, open_store, put
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.xdist_group("rocketmq")]
@@ -147,26 +147,6 @@ def visit(probe: Probe, directory: Path, settings: Settings, number: int) -> Vis
     messages = every_kind(1000 * number)
     assert probe.put(directory, messages, settings.store_host) == ["PUT_OK"] * len(messages)
     return Visit(opened, probe.look(directory))
-
-
-def differences(before: Seen, after: Seen) -> list[str]:
-    """Say what two have seen differently.
-
-    Records of a key count once: 5.3.3 enters the last one again (section 15, 7 of the format).
-    """
-    found = [] if before.max_physical_offset == after.max_physical_offset else ["the end differs"]
-    for old, new in zip_longest(before.messages, after.messages):
-        if old != new:
-            found.append(f"{old} was seen as {new}")
-    for name in sorted({*before.queues, *after.queues}):
-        was, is_now = before.queues.get(name), after.queues.get(name)
-        if was != is_now:
-            found.append(f"queue {name}: {was} was seen as {is_now}")
-    for key in sorted({*before.keys, *after.keys}):
-        records, now = (set(seen.keys.get(key, ())) for seen in (before, after))
-        if records != now:
-            found.append(f"key {key}: {records} was seen as {now}")
-    return found
 
 
 @pytest.mark.parametrize("journey", JOURNEYS, ids="-".join)

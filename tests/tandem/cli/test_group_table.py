@@ -3,7 +3,7 @@ from rich.console import Console
 
 from tandem.cli.group_table import facts, group_text, headline, human_duration, node_cells
 from tandem.cli.group_view import GroupView
-from tests.tandem.cli.test_group_view import HEALTHY, NO_ANSWER, master, records, status, view
+from tests.tandem.cli.group_samples import HEALTHY, NO_ANSWER, master, records, status, view
 
 NOW_MS = 1_700_000_000_000 + 180_000
 

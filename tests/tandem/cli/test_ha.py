@@ -27,7 +27,7 @@ from tandem.wire.request_headers import (
     HARuntimeInfo,
 )
 from tests.tandem.cli.conftest import Tandem
-from tests.tandem.cli.test_group_orders import Nodes, group_of
+from tests.tandem.cli.fake_group import Nodes, group_of
 from tests.tandem.cluster.fakes import fake_spec
 
 SPEC = fake_spec(Path("/nowhere"), "m", "s")

@@ -18,7 +18,7 @@ from tests.tandem.client.fake_broker import (
     FakeSockets,
     answer_to,
 )
-from tests.tandem.client.test_admin_flow import STATUS
+from tests.tandem.client.samples import FENCED_STATUS
 
 INFO = ClusterInfo({"broker-a": BrokerData(broker_name="broker-a", broker_addrs={0: MASTER})})
 RESULT = FencedCommandResult(done=True, text="done")
@@ -36,7 +36,7 @@ def administered_broker() -> FakeBroker:
     for code, body in bodies.items():
         broker.handlers[code] = partial(answer_to, body=encode_json_body(body))
     fenced: dict[RequestCode, msgspec.Struct] = {
-        RequestCode.FENCED_STATUS: STATUS,
+        RequestCode.FENCED_STATUS: FENCED_STATUS,
         RequestCode.FENCED_COMMAND: RESULT,
     }
     for code, answer in fenced.items():
@@ -56,7 +56,7 @@ async def test_everything_an_administrator_can_ask(
         assert await admin.topics() == ["orders"]
         assert await admin.topic_route("orders") == ONE_BROKER
         assert await admin.ha_runtime_info(MASTER) == HA_INFO
-        assert await admin.fenced_status(MASTER) == STATUS
+        assert await admin.fenced_status(MASTER) == FENCED_STATUS
         assert await admin.fenced_command(MASTER, FencedCommand(command="resign")) == RESULT
         assert await admin.min_offset(MASTER, "orders", 0) == 0
         assert await admin.max_offset(MASTER, "orders", 0) == 2
@@ -71,7 +71,7 @@ def test_plain_code_administers_by_the_same_rules() -> None:
         assert admin.topics() == ["orders"]
         assert admin.topic_route("orders") == ONE_BROKER
         assert admin.ha_runtime_info(MASTER) == HA_INFO
-        assert admin.fenced_status(MASTER) == STATUS
+        assert admin.fenced_status(MASTER) == FENCED_STATUS
         assert admin.fenced_command(MASTER, FencedCommand(command="resign")) == RESULT
         assert admin.min_offset(MASTER, "orders", 0) == 0
         assert admin.max_offset(MASTER, "orders", 0) == 2

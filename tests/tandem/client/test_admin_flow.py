@@ -4,7 +4,7 @@ import pytest
 from tandem.client.admin_flow import Administration
 from tandem.client.core import ClientCore
 from tandem.client.errors import BrokerError, ConnectionLostError, RouteNotFoundError
-from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
+from tandem.wire.ha_status import FencedCommand, FencedCommandResult
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     CreateTopicRequestHeader,
@@ -23,6 +23,7 @@ from tests.tandem.client.fake_broker import (
     HandShell,
     answer_to,
 )
+from tests.tandem.client.samples import FENCED_STATUS
 
 INFO = ClusterInfo(
     {
@@ -121,30 +122,10 @@ def test_offsets_are_asked_of_one_broker() -> None:
     assert bench.shell.calls_to(code) == [SLAVE]
 
 
-STATUS = FencedStatus(
-    node="a",
-    group="broker-a",
-    role="MASTER",
-    epoch=3,
-    log_epoch=3,
-    master="a",
-    incarnation="i",
-    promised=3,
-    log_start=0,
-    log_end=10,
-    flushed=10,
-    confirm=10,
-    min_isr=2,
-    ack_level="written",
-    isr=["a", "b"],
-    lease_left_ms=4000,
-)
-
-
 def test_a_node_of_a_fenced_group_tells_how_it_sees_it() -> None:
     bench = Bench()
-    bench.answer(RequestCode.FENCED_STATUS, msgspec.json.encode(STATUS))
-    assert bench.shell.run(bench.administration.fenced_status(MASTER)) == STATUS
+    bench.answer(RequestCode.FENCED_STATUS, msgspec.json.encode(FENCED_STATUS))
+    assert bench.shell.run(bench.administration.fenced_status(MASTER)) == FENCED_STATUS
     bench.answer(RequestCode.FENCED_STATUS, b"{}")
     with pytest.raises(ConnectionLostError, match="does not parse"):
         bench.shell.run(bench.administration.fenced_status(MASTER))
