@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from tandem.coordinator.journal import DiskFile, Journal, JournalError, JournalFile
 from tandem.coordinator.kv import KeyValueStore
 from tandem.coordinator.kv_records import DeleteOperation, PutOperation, StoreImage
+from tests.support.judges import crc32_of, unpack
 from tests.tandem.coordinator.embedded import MemoryFile
 
 
@@ -166,3 +167,16 @@ def test_a_crash_before_the_rename_leaves_the_old_journal(
     assert file.read() == b"old"
     assert len(list(Path("/proc/self/fd").iterdir())) == opened
     file.close()
+
+
+def test_the_file_is_sizes_crcs_and_msgpack_for_other_programs_too() -> None:
+    file = MemoryFile()
+    JournaledStore(file).put(b"a", b"b")
+    data, payloads = file.data, []
+    while data:
+        size, crc = int.from_bytes(data[:4], "big"), int.from_bytes(data[4:8], "big")
+        payload, data = data[8 : 8 + size], data[8 + size :]
+        assert crc32_of(payload) == crc
+        payloads.append(unpack(payload))
+    assert len(payloads) >= 1
+    assert b"a" in repr(payloads).encode()

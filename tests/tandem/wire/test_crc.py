@@ -1,7 +1,7 @@
 """The checksum of the log, computed three ways."""
 
-import importlib
 import importlib.util
+import random
 import sys
 import zlib
 from types import ModuleType
@@ -11,19 +11,34 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tandem.wire import crc
-
-# The polynomial of zip with its top bit, bits reflected, as crcmod wants it.
-# Imported like this because the two packages that provide it differ in whether they have types.
-CRCMOD = importlib.import_module("crcmod").mkCrcFun(
-    0x104C11DB7, initCrc=0, rev=True, xorOut=0xFFFFFFFF
-)
+from tests.support.judges import crc32_of
 
 
 @given(st.binary(max_size=4096))
 def test_zlib_crcmod_and_ours_agree(data: bytes) -> None:
     """UtilAll.crc32: the value without its top bit, so that it is no negative Java int."""
-    assert crc.raw_crc32(data) == zlib.crc32(data) == CRCMOD(data)
-    assert crc.crc32(data) == CRCMOD(data) & 0x7FFFFFFF
+    assert crc.raw_crc32(data) == zlib.crc32(data) == crc32_of(data)
+    assert crc.crc32(data) == crc32_of(data) & 0x7FFFFFFF
+
+
+@given(st.lists(st.binary(max_size=300), max_size=5))
+def test_parts_one_after_the_other_give_the_value_of_the_whole(parts: list[bytes]) -> None:
+    """As the frames of a fenced group and the CRC property are checked."""
+    value = 0
+    for part in parts:
+        value = crc.raw_crc32(part, value)
+    assert value == crc32_of(b"".join(parts))
+
+
+@pytest.mark.parametrize(
+    "size", [0, 1, 15, 16, 63, 64, 65, 255, 256, 1023, 4097, 70_001, 1_000_003]
+)
+def test_every_size_and_alignment_has_crcmods_value(size: int) -> None:
+    """Where there are vector instructions, each kind of length takes another path."""
+    data = random.Random(size).randbytes(size + 17)
+    for start in range(17):
+        part = memoryview(data)[start : start + size]
+        assert crc.raw_crc32(part) == crc32_of(part)
 
 
 @given(st.binary(max_size=4096))

@@ -16,6 +16,7 @@ from tandem.wire.property_crc import (
     write_crc,
 )
 from tandem.wire.record_scan import read_columns, walk_records
+from tests.support.judges import crc32_of
 from tests.support.paths import GOLDEN
 from tests.tandem.client.fake_broker import message_ext
 
@@ -50,6 +51,19 @@ def test_damage_anywhere_is_found(at: int, change: int) -> None:
     record = bytearray(LOG[:129])
     record[at] ^= change
     assert property_crc_fault(record, 0, 129) != ""
+
+
+@given(st.binary(max_size=400), st.dictionaries(st.sampled_from("abc"), st.sampled_from("xyz")))
+def test_what_is_written_is_crcmods_value(body: bytes, properties: dict[str, str]) -> None:
+    record = bytearray(
+        encode_record(message_ext(body, properties=properties | {"__CRC32#": "0" * 10}))
+    )
+    write_crc(record, 0, bytes(record[:4]), len(record))
+    value = crc32_of(record[:-20]) & 0x7FFFFFFF
+    assert record[-11:-1] == str(value)[::-1].ljust(10, "0").encode()
+    assert property_crc_fault(record, 0, len(record)) == ""
+    columns = read_columns(record, walk_records(record).starts)
+    assert property_crc_agrees(record, columns).tolist() == [True]
 
 
 def test_the_reason_names_both_values_or_says_that_there_is_none() -> None:

@@ -17,10 +17,12 @@ from tandem.wire.record_scan import (
     RecordCheck,
     body_crcs,
     check_records,
+    crc_agrees,
     read_columns,
     scan_records,
     walk_records,
 )
+from tests.support.judges import crc32_of
 from tests.support.log_builder import LogBuilder, mixed_log
 
 VECTORS = Path("tests/data/rocketmq-5.3.3")
@@ -222,3 +224,22 @@ def test_nothing_returned_holds_on_to_the_buffer() -> None:
     crcs = body_crcs(log.log, scan.columns)
     log.log.clear()
     assert len(crcs) == len(scan.columns) == 100
+
+
+@given(st.lists(st.binary(max_size=200), min_size=1, max_size=8), st.data())
+def test_the_crcs_of_a_column_are_crcmods_values(bodies: list[bytes], data: st.DataObject) -> None:
+    log = LogBuilder()
+    messages = [log.put(body=body) for body in bodies]
+    damaged = data.draw(st.integers(0, len(bodies) - 1))
+    if bodies[damaged]:
+        at = log.log.index(bodies[damaged], messages[damaged].physical_offset + 88)
+        log.log[at] ^= 1 + data.draw(st.integers(0, 254))
+    columns = read_columns(log.log, walk_records(log.log).starts)
+    found = [
+        bytes(log.log[start : start + size])
+        for start, size in zip(columns.body_start.tolist(), columns.body_size.tolist(), strict=True)
+    ]
+    crcs = body_crcs(log.log, columns)
+    assert crcs.tolist() == [crc32_of(body) & 0x7FFFFFFF for body in found]
+    same = [body == seen for body, seen in zip(bodies, found, strict=True)]
+    assert crc_agrees(columns, crcs).tolist() == same
