@@ -9,7 +9,7 @@ from tandem.cluster.control import Reply, Request
 from tandem.testing import RunningCluster
 from tests.tandem.cli.conftest import Tandem
 
-pytestmark = pytest.mark.fault
+pytestmark = [pytest.mark.fault, pytest.mark.xdist_group("one cluster of the command line")]
 
 
 def test_status_shows_every_node(tandem: Tandem, cluster: RunningCluster) -> None:

@@ -22,6 +22,9 @@ from tests.tandem.client.fake_broker import (
     answer_to,
 )
 
+# Those that need a cluster share it.
+pytestmark = pytest.mark.xdist_group("one cluster of the command line")
+
 
 @pytest.mark.parametrize(
     ("start", "group", "checked"),

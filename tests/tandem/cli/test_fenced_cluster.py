@@ -10,7 +10,11 @@ from typer.testing import CliRunner, Result
 from tandem.cli import app
 from tandem.testing import RunningCluster, running_fenced_cluster
 
-pytestmark = [pytest.mark.fault, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.fault,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("fenced group of the command line"),
+]
 
 
 @pytest.fixture(scope="module")

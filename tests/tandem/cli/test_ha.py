@@ -30,6 +30,9 @@ from tests.tandem.cli.conftest import Tandem
 from tests.tandem.cli.fake_group import Nodes, group_of
 from tests.tandem.cluster.fakes import fake_spec
 
+# Those that need a cluster share it.
+pytestmark = pytest.mark.xdist_group("one cluster of the command line")
+
 SPEC = fake_spec(Path("/nowhere"), "m", "s")
 SLAVE = HARuntimeInfo(
     master=False, ha_client_runtime_info=HAClientRuntimeInfo(master_addr="", max_offset=700)

@@ -7,6 +7,9 @@ from tandem.cli.produce import AckChoice, Choices, Tally, _chosen_ack, _lines, _
 from tandem.client import Ack, ConnectionLostError, MessageQueue, SendResult, SendStatus
 from tests.tandem.cli.conftest import Tandem
 
+# Those that need a cluster share it.
+pytestmark = pytest.mark.xdist_group("one cluster of the command line")
+
 QUEUE = MessageQueue("orders", "broker-a", 0)
 
 

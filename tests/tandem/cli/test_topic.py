@@ -4,7 +4,7 @@ from tandem.client import BrokerError
 from tandem.testing import RunningCluster
 from tests.tandem.cli.conftest import Tandem
 
-pytestmark = pytest.mark.fault
+pytestmark = [pytest.mark.fault, pytest.mark.xdist_group("one cluster of the command line")]
 
 
 def test_a_created_topic_is_listed_with_its_route(tandem: Tandem, cluster: RunningCluster) -> None:

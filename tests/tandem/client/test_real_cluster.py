@@ -12,9 +12,16 @@ from tandem.testing import RunningCluster, running_cluster
 from tests.support.patience import PATIENCE_SECONDS, until
 from tests.support.processes import run_example
 
-pytestmark = [pytest.mark.fault, pytest.mark.slow]
+pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.xdist_group("clients")]
 
 MESSAGE = tandem.Message("orders", b"hello")
+
+
+@pytest.fixture(scope="module")
+def healthy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningCluster]:
+    """One for those that do not hurt it; each has a topic of its own."""
+    with running_cluster(tmp_path_factory.mktemp("healthy")) as running:
+        yield running
 
 
 @pytest.fixture
@@ -23,30 +30,30 @@ def cluster(tmp_path: Path) -> Iterator[RunningCluster]:
         yield running
 
 
-async def test_what_is_sent_is_read_back(cluster: RunningCluster) -> None:
+async def test_what_is_sent_is_read_back(healthy: RunningCluster) -> None:
     bodies = [b"%d" % number for number in range(500)]
-    async with tandem.Producer(cluster.name_servers, group="PG") as producer:
-        for result in await producer.send_many(tandem.Message("orders", body) for body in bodies):
+    async with tandem.Producer(healthy.name_servers, group="PG") as producer:
+        for result in await producer.send_many(tandem.Message("many", body) for body in bodies):
             assert isinstance(result, tandem.SendResult)
             assert result.status is tandem.SendStatus.SEND_OK
-        batch = await producer.send_batch([MESSAGE] * 3)
+        batch = await producer.send_batch([tandem.Message("many", b"hello")] * 3)
         assert len(batch.offset_msg_id.split(",")) == 3
     seen: Counter[bytes] = Counter()
-    async with tandem.PullConsumer(cluster.name_servers, group="CG") as consumer:
-        async for message in consumer.messages("orders", until_end=True):
+    async with tandem.PullConsumer(healthy.name_servers, group="CG") as consumer:
+        async for message in consumer.messages("many", until_end=True):
             seen[message.body] += 1
     assert seen == Counter({**dict.fromkeys(bodies, 1), b"hello": 3})
 
 
-def test_plain_code_does_the_same(cluster: RunningCluster) -> None:
-    with tandem.BlockingAdmin(cluster.name_servers) as admin:
-        admin.create_topic("orders", queue_nums=3)
-    with tandem.BlockingProducer(cluster.name_servers, "PG") as producer:
-        results = [producer.send(tandem.Message("orders", b"x", tags="A")) for _ in range(6)]
+def test_plain_code_does_the_same(healthy: RunningCluster) -> None:
+    with tandem.BlockingAdmin(healthy.name_servers) as admin:
+        admin.create_topic("plain", queue_nums=3)
+    with tandem.BlockingProducer(healthy.name_servers, "PG") as producer:
+        results = [producer.send(tandem.Message("plain", b"x", tags="A")) for _ in range(6)]
     assert sorted(result.queue.queue_id for result in results) == [0, 0, 1, 1, 2, 2]
-    with tandem.BlockingPullConsumer(cluster.name_servers, "CG") as consumer:
-        assert sum(1 for _ in consumer.messages("orders", until_end=True, tags="A")) == 6
-        assert sum(1 for _ in consumer.messages("orders", until_end=True, tags="B")) == 0
+    with tandem.BlockingPullConsumer(healthy.name_servers, "CG") as consumer:
+        assert sum(1 for _ in consumer.messages("plain", until_end=True, tags="A")) == 6
+        assert sum(1 for _ in consumer.messages("plain", until_end=True, tags="B")) == 0
         queue = results[0].queue
         assert consumer.fetch_consume_offset(queue) is None
         consumer.update_consume_offset(queue, 1)
@@ -109,7 +116,7 @@ async def test_a_frozen_master_leaves_a_send_unknown(cluster: RunningCluster) ->
         cluster.name_servers,
         group="PG",
         retry_times_when_send_failed=0,
-        send_msg_timeout_ms=500,
+        send_msg_timeout_ms=2_000,
     ) as producer:
         await producer.send(MESSAGE)
         cluster.pause("broker-a-0")
@@ -122,8 +129,8 @@ async def test_a_frozen_master_leaves_a_send_unknown(cluster: RunningCluster) ->
                 await trio.sleep(0.1)
 
 
-def test_the_examples_run(cluster: RunningCluster) -> None:
-    produced = run_example("produce.py", cluster.name_servers[0], "3")
+def test_the_examples_run(healthy: RunningCluster) -> None:
+    produced = run_example("produce.py", healthy.name_servers[0], "3")
     assert [line.split()[1] for line in produced] == ["SEND_OK"] * 3
-    assert len(run_example("consume.py", cluster.name_servers[0])) == 3
-    assert run_example("consume.py", cluster.name_servers[0]) == []
+    assert len(run_example("consume.py", healthy.name_servers[0])) == 3
+    assert run_example("consume.py", healthy.name_servers[0]) == []

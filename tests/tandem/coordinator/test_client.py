@@ -38,6 +38,9 @@ from tests.tandem.coordinator.real_etcd import (
     stop_etcd,
 )
 
+# One etcd for all that do not hurt it.
+pytestmark = pytest.mark.xdist_group("etcd")
+
 PREFIXES = (f"/checked/{number}/" for number in itertools.count())
 
 
