@@ -140,17 +140,7 @@ class MessagePuts:
         self._busy_after_ms = now_ms + self._busy_timeout_ms
         if now_ms < self._commit_log.last_store_timestamp_ms:
             self._on_clock_back(now_ms)
-        # What nearly all messages pass is tested here; the whole look is worth a call only then.
-        if (
-            message.sys_flag
-            or len(message.body) > self._surely_fits_bytes
-            or len(properties) >= TORN_BYTES_MIN
-            or properties[-1:] == b"\0"
-            or topic == SCHEDULE_TOPIC
-            or properties.find(_INNER_NUM) >= 0
-            or type(queue) is not ConsumeQueue
-            or not self._enters_queue
-        ):
+        if not self._is_usual(message, queue):
             return self._put_unusual(message, queue, now_ms)
         queue_offset = queue.next_offset
         try:
@@ -166,6 +156,23 @@ class MessagePuts:
             self.on_arrival(topic, message.queue_id, queue.next_offset, code)
         return PutMessageResult(
             PutMessageStatus.PUT_OK, "", offset, size, queue_offset, 1, now_ms, self._host_hex
+        )
+
+    def _is_usual(self, message: PutMessage, queue: AnyConsumeQueue) -> bool:
+        """Say whether `_put_unusual` would surely do what the plain path does.
+
+        Nearly all messages are usual. They are spared the whole look, which costs more than this.
+        """
+        properties = message.properties
+        return (
+            not message.sys_flag
+            and len(message.body) <= self._surely_fits_bytes
+            and len(properties) < TORN_BYTES_MIN
+            and properties[-1:] != b"\0"
+            and message.topic != SCHEDULE_TOPIC
+            and properties.find(_INNER_NUM) < 0
+            and type(queue) is ConsumeQueue
+            and self._enters_queue
         )
 
     def _put_unusual(

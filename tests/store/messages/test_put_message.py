@@ -1,10 +1,15 @@
 """Puts that need a closer look. Plain ones: tests/store/test_message_store.py."""
 
+from typing import Any
+
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from store import PutMessageStatus
+from store import PutMessage, PutMessageStatus
 from store.message_store import MessageStore
+from store.messages.put_message import MessagePuts
 from store.running_flags import RunningFlag
 from tandem.wire.delay_level import SCHEDULE_TOPIC
 from tandem.wire.message import (
@@ -16,10 +21,13 @@ from tandem.wire.message import (
     decode_message,
 )
 from tests.store.store_world import (
+    BORN_HOST,
+    BORN_MS,
     Clock,
     a_batch,
     a_message,
     check_store,
+    files_of,
     log_messages,
     open_store,
     put,
@@ -194,3 +202,90 @@ def test_a_put_after_the_clock_was_put_back_takes_back_what_the_checkpoint_says(
         assert store.put_batch(a_batch(range(2, 4))).status is PutMessageStatus.PUT_OK
         assert store.commit_log.clock_steps == 1
         store.announce()
+
+
+# -- usual messages take a plain path ------------------------------------------------------------
+
+LIMIT_BYTES = 66_000
+"""The largest body here: a little more than the largest one that surely fits, whatever else."""
+
+LOG_FILE_BYTES = 100_000
+
+
+def mostly(usual: Any, *odd: Any) -> st.SearchStrategy[Any]:  # noqa: ANN401
+    """One in three is odd, so that few messages are odd in two ways."""
+    return st.one_of(st.just(usual), st.just(usual), st.sampled_from(odd))
+
+
+MESSAGES = st.builds(
+    PutMessage,
+    topic=mostly("TopicA", SCHEDULE_TOPIC, SCHEDULE_TOPIC, "Batches", "", "T" * 128),
+    queue_id=st.sampled_from((0, 1)),
+    body=mostly(9, 0, 464, 465, 33_000, 65_900, LIMIT_BYTES, LIMIT_BYTES + 1).map(bytes),
+    properties=st.tuples(
+        mostly(b"TAGS\x01TagA\x02", b"TAGS\x01TagB\x02", b"", b"KEYS\x01k\x02"),
+        mostly(
+            b"", b"DELAY\x013\x02", b"DELAY\x013\x02", b"INNER_NUM\x012\x02", b"DELIVER\x011\x02"
+        ),
+        mostly(
+            b"",
+            b"c\x01" + b"x" * 509 + b"\x02",
+            b"d\x01" + b"x" * 32_000 + b"\x02",
+            bytes(512) + b"e",
+        ),
+        mostly(b"", b"\0"),
+    ).map(b"".join),
+    born_timestamp_ms=st.just(BORN_MS),
+    born_host=st.sampled_from((BORN_HOST.packed, Host("::1", 1).packed)),
+    sys_flag=mostly(0, 1, 16, TRANSACTION_PREPARED_TYPE, TRANSACTION_COMMIT_TYPE, INNER_BATCH_FLAG),
+)
+
+VARIANTS: tuple[dict[str, Any], ...] = (
+    {},
+    {"enabled_append_prop_crc": True},
+    {"transient_store_pool_enable": True},
+    {"enable_consume_queue_ext": True, "mapped_file_size_consume_queue_ext_bytes": 200},
+)
+
+
+def what_becomes_of(
+    messages: list[tuple[PutMessage, bool]], capacity_bytes: int, variant: dict[str, Any]
+) -> tuple[object, ...]:
+    """Put messages, with or without hooks; return all that can be seen of it."""
+    disk = SimulatedDisk(capacity_bytes=capacity_bytes)
+    store = open_store(
+        disk,
+        clock=Clock(),
+        commit_log_bytes=LOG_FILE_BYTES,
+        max_message_size_bytes=LIMIT_BYTES,
+        is_batch_topic=lambda topic: topic == "Batches",
+        **variant,
+    )
+    told: list[tuple[str, int, int, int | None]] = []
+    store.on_arrival = lambda *facts: told.append(facts)
+    results = []
+    for message, hooks in messages:
+        results.append(store.put_message(message, hooks=hooks))
+        store.announce()
+    queues = [store.queues.find(*key) for key in store.list_queues()]
+    ends = [(queue.next_offset, queue.assigned_offset) for queue in queues if queue is not None]
+    no_room = store.disk_trouble
+    disk.capacity_bytes = 1 << 40
+    store.close()
+    return results, told, ends, no_room, files_of(disk)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    messages=st.lists(st.tuples(MESSAGES, st.booleans()), min_size=1, max_size=12),
+    capacity_bytes=st.sampled_from((1 << 40, 1 << 40, 2 * LOG_FILE_BYTES, LOG_FILE_BYTES + 6_000)),
+    variant=st.sampled_from(VARIANTS),
+)
+def test_the_plain_path_does_what_the_closer_look_does(
+    messages: list[tuple[PutMessage, bool]], capacity_bytes: int, variant: dict[str, Any]
+) -> None:
+    """Byte for byte and status for status."""
+    plain = what_becomes_of(messages, capacity_bytes, variant)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MessagePuts, "_is_usual", lambda *_: False)
+        assert what_becomes_of(messages, capacity_bytes, variant) == plain
