@@ -11,39 +11,36 @@ a message is taken out on the way and put back into the timer topic, to be enque
 A message with TIMER_DEL_UNIQKEY is never delivered. It cancels the message of that key (topic, +,
 UNIQ_KEY, or UNIQ_KEY alone) that has the same time; it must be there before that time.
 
-Progress is in `config/timercheck`, 4,096 bytes:
+Progress is in `config/timercheck`: see `timer_checkpoint.py`. After a crash some messages may be
+repeated, and none is missing. At a start the wheel is built again from the timer log, and messages
+in the queue that have no unit yet are enqueued.
 
-    0   8  lastReadTimeMs: slots before it are done      24  8  masterTimerQueueOffset
-    8   8  lastTimerLogFlushPos                          32  24 data version: state, time, counter
-    16  8  lastTimerQueueOffset: messages before it are in the timer log, or were due at once
-
-It moves only up to what is durable, in the log as well as in the timer log. So after a crash some
-messages may be repeated, and none is missing. At a start the wheel is built again from the timer
-log, and messages in the queue that have no unit yet are enqueued.
-
-Source: RocketMQ 5.3.3, TimerMessageStore, TimerCheckpoint, HookUtils.transformTimerMessage.
+Source: RocketMQ 5.3.3, TimerMessageStore, HookUtils.transformTimerMessage.
 """
 
 from __future__ import annotations
 
-import heapq
 import logging
-import struct
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
-import numpy as np
 import trio
 
+from store.delayed.due_slots import DueSlots
+from store.delayed.timed_message import (
+    delivered_message,
+    rolled_message,
+    says_where_and_when,
+)
+from store.delayed.timer_checkpoint import TimerCheckpoint, TimerProgress
 from store.delayed.timer_log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, TimerLog, TimerUnit
 from store.delayed.timer_request import timer_rewrite
-from store.delayed.timer_wheel import Slot, TimerWheel
-from store.machine.errors import CorruptLogError, StoreFullError
+from store.delayed.timer_wheel import TimerWheel
+from store.machine.errors import StoreFullError
 from store.machine.signal import Signal
 from store.results import PutMessage, PutMessageStatus
 from tandem.wire.errors import MalformedMessageError
-from tandem.wire.java_map import encode_in_java_order
 from tandem.wire.message import MessageExt, decode_message
 from tandem.wire.message_properties import (
     PROPERTY_UNIQUE_KEY,
@@ -51,13 +48,9 @@ from tandem.wire.message_properties import (
 )
 from tandem.wire.store_layout import FILLER_SIZE
 from tandem.wire.system_topics import (
-    PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
     PROPERTY_TIMER_DEL_UNIQKEY,
-    PROPERTY_TIMER_DEQUEUE_MS,
-    PROPERTY_TIMER_ENQUEUE_MS,
     PROPERTY_TIMER_OUT_MS,
-    PROPERTY_TIMER_ROLL_TIMES,
     TIMER_TOPIC,
 )
 
@@ -65,7 +58,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from random import Random
 
-    from store.delayed.timer_log import RecoveredUnits
     from store.delayed.timer_request import Refusal, TimerSettings
     from store.machine.disk import Disk
     from store.results import PutMessageResult, QueueOffset
@@ -74,8 +66,6 @@ _log = logging.getLogger(__name__)
 
 RETRY_MS: Final = 100
 CLEAN_INTERVAL_SECONDS: Final = 30.0
-CHECKPOINT_BYTES: Final = 4096
-_CHECKPOINT: Final = struct.Struct(">7q")
 _SLICE: Final = 50
 _ENQUEUED_LATE_MS: Final = (1 << 63) - 1
 """What RocketMQ writes as the time of enqueueing for a message that was due by then."""
@@ -101,15 +91,6 @@ class TimerQueue(Protocol):
 
     def units(self, queue_offset: int, count_max: int) -> Iterator[tuple[int, int, int]]:
         """Physical offset, size and code of messages from `queue_offset` on; maybe fewer."""
-
-
-class _Snapshot(msgspec.Struct, frozen=True):
-    """Progress at some moment, and how far the commit log must be durable for it to hold."""
-
-    put_end: int
-    read_time_ms: int
-    queue_offset: int
-    timer_log_end: int
 
 
 class _OpenSlot(msgspec.Struct):
@@ -162,16 +143,7 @@ class TimerMessageStore:
         self._wall_clock_ms = wall_clock_ms
         self._chance = chance
         self._arrived = Signal()
-        path = f"{directory}/config/timercheck"
-        self._checkpoint = (
-            disk.open(path) if disk.exists(path) else disk.create(path, CHECKPOINT_BYTES)
-        )
-        if self._checkpoint.size != CHECKPOINT_BYTES:
-            raise CorruptLogError(
-                f"{path}: the file has {self._checkpoint.size} bytes, not {CHECKPOINT_BYTES};"
-                " delete it: timed messages will be delivered again",
-                path=path,
-            )
+        self._checkpoint = TimerCheckpoint(f"{directory}/config/timercheck", disk)
         self._wheel = TimerWheel(
             f"{directory}/timerwheel", self._precision_ms, disk, slots=settings.slots
         )
@@ -183,9 +155,7 @@ class TimerMessageStore:
         """Slots before it are done."""
         self._write_time_ms = 0
         """The tick it is now; what is due before it is late."""
-        self._due: list[int] = []
-        """Times of slots with units, as a heap."""
-        self._is_due: set[int] = set()
+        self._due = DueSlots(self._wheel, self._precision_ms)
         self._has_unit: set[int] = set()
         self._done_until = 0
         self._done_before_ms = 0
@@ -196,7 +166,6 @@ class TimerMessageStore:
         self._retry_ms = 0
         self._puts = 0
         self._put_end = 0
-        self._not_durable: deque[_Snapshot] = deque()
 
     # -- start -----------------------------------------------------------------------------------
 
@@ -206,10 +175,11 @@ class TimerMessageStore:
         Raises:
             CorruptLogError: a file of the timer log has a wrong length or name.
         """
-        read_time, flushed, queue_offset, *_ = _CHECKPOINT.unpack_from(self._checkpoint.buffer)
+        checkpoint = self._checkpoint
+        flushed, queue_offset = checkpoint.timer_log_end, checkpoint.queue_offset
         units = self._timer_log.recover(self._log_end())
-        self._read_time_ms = self._write_time_ms = self._tick(read_time)
-        self._build_wheel(units)
+        self._read_time_ms = self._write_time_ms = self._tick(checkpoint.read_time_ms)
+        self._due.build(units, self._read_time_ms)
         queue = self._find_queue()
         low, high = (queue.min_offset, queue.next_offset) if queue is not None else (0, 0)
         self._done_until, self._done_before_ms = min(queue_offset, high), self._read_time_ms
@@ -220,36 +190,8 @@ class TimerMessageStore:
         self._has_unit = set(units.offsets[units.positions >= flushed].tolist())
         self._queue_offset = min(max(queue_offset, low), high)
 
-    def _build_wheel(self, units: RecoveredUnits) -> None:
-        self._wheel.clear()
-        slots_ms = units.due_ms // self._precision_ms * self._precision_ms
-        kept = slots_ms >= self._read_time_ms
-        times, first, which, counts = np.unique(
-            slots_ms[kept], return_index=True, return_inverse=True, return_counts=True
-        )
-        positions = units.positions[kept]
-        last = np.zeros(len(times), np.int64)
-        np.maximum.at(last, which, positions)
-        cancelling = np.bincount(which, units.is_delete[kept], len(times)).astype(np.int64)
-        columns = (times, positions[first], last, counts - 2 * cancelling)
-        for time_ms, first_position, last_position, num in zip(
-            *(column.tolist() for column in columns), strict=True
-        ):
-            self._wheel.put_slot(time_ms, Slot(first_position, last_position, num))
-        self._due = times.tolist()
-        self._is_due = set(self._due)
-
     def _tick(self, time_ms: int) -> int:
         return time_ms // self._precision_ms * self._precision_ms
-
-    def _enter(self, slot_ms: int, position: int, *, is_delete: bool) -> None:
-        slot = self._wheel.slot(slot_ms)
-        first = position if slot.first_position < 0 else slot.first_position
-        num = slot.num - 1 if is_delete else slot.num + 1
-        self._wheel.put_slot(slot_ms, Slot(first, position, num))
-        if slot_ms not in self._is_due:
-            self._is_due.add(slot_ms)
-            heapq.heappush(self._due, slot_ms)
 
     # -- put -------------------------------------------------------------------------------------
 
@@ -285,7 +227,8 @@ class TimerMessageStore:
             return self._puts - before, self._retry_ms
         if is_behind:
             return self._puts - before, now_ms
-        return self._puts - before, self._due[0] + self._precision_ms if self._due else None
+        first_ms = self._due.first_ms
+        return self._puts - before, None if first_ms is None else first_ms + self._precision_ms
 
     def _enqueue_some(self, now_ms: int) -> bool:
         """Take messages from the queue into the timer log; return whether there are more."""
@@ -327,8 +270,7 @@ class TimerMessageStore:
         if PROPERTY_TIMER_DEL_UNIQKEY in message.properties:
             magic |= MAGIC_DELETE
         slot_ms = self._tick(out_ms)
-        taken_ms = self._wheel.time_of_slot(slot_ms)
-        if taken_ms != slot_ms and taken_ms in self._is_due:
+        if self._due.is_taken(slot_ms):
             raise _PutLaterError  # after a very long stop: that slot has to be emptied first
         unit = TimerUnit(
             previous=self._wheel.slot(slot_ms).last_position,
@@ -343,7 +285,7 @@ class TimerMessageStore:
             position = self._timer_log.append(unit)
         except StoreFullError as error:
             raise _PutLaterError from error
-        self._enter(slot_ms, position, is_delete=unit.is_delete)
+        self._due.enter(slot_ms, position, is_delete=unit.is_delete)
 
     def _dequeue_some(self, now_ms: int) -> bool:
         """Empty slots whose tick is over; return whether there are more."""
@@ -360,10 +302,10 @@ class TimerMessageStore:
 
     def _next_slot(self) -> _OpenSlot | None:
         """Open the first slot whose tick is over, None if there is none."""
-        if not self._due or self._due[0] >= self._write_time_ms:
+        slot_ms = self._due.first_ms
+        if slot_ms is None or slot_ms >= self._write_time_ms:
             self._read_time_ms = self._write_time_ms
             return None
-        slot_ms = self._due[0]
         units = self._units_of(slot_ms)
         deletes = [unit for unit in units if unit.is_delete and not unit.is_roll]
         others = deque(unit for unit in units if not unit.is_delete or unit.is_roll)
@@ -385,8 +327,7 @@ class TimerMessageStore:
         return units
 
     def _close(self, slot: _OpenSlot) -> None:
-        heapq.heappop(self._due)
-        self._is_due.discard(slot.time_ms)
+        self._due.drop_first()
         self._read_time_ms = slot.time_ms + self._precision_ms
         self._open = None
 
@@ -395,7 +336,7 @@ class TimerMessageStore:
         if message is None:
             return
         if unit.is_roll:
-            self._put_back(message, unit.written_ms, now_ms)
+            self._put(rolled_message(message, unit.written_ms, now_ms))
             return
         key = message.properties.get(PROPERTY_UNIQUE_KEY, "")
         topic = message.properties[PROPERTY_REAL_TOPIC]
@@ -413,32 +354,14 @@ class TimerMessageStore:
             return None
         if message is None or message.topic != TIMER_TOPIC:
             return None
-        properties = message.properties
-        numbers = (properties.get(PROPERTY_TIMER_OUT_MS), properties.get(PROPERTY_REAL_QUEUE_ID))
-        topic = properties.get(PROPERTY_REAL_TOPIC, "")
-        if not topic or topic == TIMER_TOPIC or not all(map(_is_number, numbers)):
+        if not says_where_and_when(message):
             _log.error("timed message at %d of the log is passed over: it belongs nowhere", offset)
             return None
         return message
 
     def _put_real(self, message: MessageExt, enqueued_ms: int, now_ms: int) -> None:
-        if PROPERTY_TIMER_DEL_UNIQKEY in message.properties:
-            return
-        properties = message.properties | {
-            PROPERTY_TIMER_ENQUEUE_MS: str(enqueued_ms),
-            PROPERTY_TIMER_DEQUEUE_MS: str(now_ms),
-        }
-        topic, queue_id = properties[PROPERTY_REAL_TOPIC], int(properties[PROPERTY_REAL_QUEUE_ID])
-        self._put(_copy(message, properties, topic, queue_id))
-
-    def _put_back(self, message: MessageExt, enqueued_ms: int, now_ms: int) -> None:
-        times = message.properties.get(PROPERTY_TIMER_ROLL_TIMES)
-        properties = message.properties | {
-            PROPERTY_TIMER_ENQUEUE_MS: str(enqueued_ms),
-            PROPERTY_TIMER_ROLL_TIMES: str(int(times) + 1 if times and _is_number(times) else 1),
-            PROPERTY_TIMER_DEQUEUE_MS: str(now_ms),
-        }
-        self._put(_copy(message, properties, TIMER_TOPIC, 0))
+        if PROPERTY_TIMER_DEL_UNIQKEY not in message.properties:
+            self._put(delivered_message(message, enqueued_ms, now_ms))
 
     def _put(self, message: PutMessage) -> None:
         result = self._put_message(message)
@@ -452,28 +375,13 @@ class TimerMessageStore:
 
     # -- progress --------------------------------------------------------------------------------
 
-    def _snapshot(self) -> _Snapshot:
-        return _Snapshot(
+    def _progress(self) -> TimerProgress:
+        return TimerProgress(
             self._put_end, self._read_time_ms, self._queue_offset, self._timer_log.max_offset
         )
 
-    def _note(self, snapshot: _Snapshot) -> bool:
-        """Take what is durable into the checkpoint; False if nothing is new."""
-        if not self._not_durable or self._not_durable[-1] != snapshot:
-            self._not_durable.append(snapshot)
-        flushed = self._flushed_where()
-        durable: _Snapshot | None = None
-        while self._not_durable and self._not_durable[0].put_end <= flushed:
-            durable = self._not_durable.popleft()
-        if durable is None:
-            return False
-        old = _CHECKPOINT.unpack_from(self._checkpoint.buffer)
-        fields = (durable.read_time_ms, durable.timer_log_end, durable.queue_offset)
-        if fields == old[:3]:
-            return False
-        version = (old[4], self._wall_clock_ms(), old[6] + 1)
-        _CHECKPOINT.pack_into(self._checkpoint.buffer, 0, *fields, fields[2], *version)
-        return True
+    def _note(self, progress: TimerProgress) -> bool:
+        return self._checkpoint.note(progress, self._flushed_where(), self._wall_clock_ms())
 
     async def flush(self) -> None:
         """Sync timer log, wheel and checkpoint, in this order, if there is anything new.
@@ -481,7 +389,7 @@ class TimerMessageStore:
         Raises:
             OSError: the disk failed; what is durable is unknown.
         """
-        snapshot = self._snapshot()
+        progress = self._progress()
         dirty = self._timer_log.files.dirty_files(0)
         for file in dirty:
             wrote = file.wrote_position
@@ -489,8 +397,8 @@ class TimerMessageStore:
             file.flushed_position = max(file.flushed_position, wrote)
         if dirty:
             await self._disk.sync(self._wheel.file)
-        if self._note(snapshot):
-            await self._disk.sync(self._checkpoint)
+        if self._note(progress):
+            await self._disk.sync(self._checkpoint.file)
 
     def flush_blocking(self) -> None:
         """The same, holding everything up: for a stop, after the commit log was synced.
@@ -498,17 +406,17 @@ class TimerMessageStore:
         Raises:
             OSError: the disk failed.
         """
-        snapshot = self._snapshot()
+        progress = self._progress()
         self._timer_log.files.sync_all()
         self._wheel.file.sync()
-        if self._note(snapshot):
-            self._checkpoint.sync()
+        if self._note(progress):
+            self._checkpoint.file.sync()
 
     def close(self) -> None:
         """Close the files without writing."""
         self._timer_log.close()
         self._wheel.close()
-        self._checkpoint.close()
+        self._checkpoint.file.close()
 
     # -- running ---------------------------------------------------------------------------------
 
@@ -560,23 +468,3 @@ class TimerMessageStore:
 
 class _PutLaterError(Exception):
     """A put was refused that may succeed later. Never leaves this module."""
-
-
-def _is_number(text: str | None) -> bool:
-    return text is not None and text.isascii() and text.isdigit() and len(text) <= 18
-
-
-def _copy(message: MessageExt, properties: dict[str, str], topic: str, queue_id: int) -> PutMessage:
-    """Source: TimerMessageStore.convertMessage."""
-    return PutMessage(
-        topic=topic,
-        queue_id=queue_id,
-        body=message.body,
-        properties=encode_in_java_order(properties),
-        born_timestamp_ms=message.born_timestamp_ms,
-        born_host=message.born_host.packed,
-        flag=message.flag,
-        sys_flag=message.sys_flag,
-        reconsume_times=message.reconsume_times,
-        store_host=message.store_host.packed,
-    )

@@ -40,7 +40,6 @@ import msgspec
 
 from store.transaction.half_message import (
     HALF_QUEUE_ID,
-    OFFSET_SEPARATOR,
     check_times,
     checked_half,
     committed_message,
@@ -48,9 +47,9 @@ from store.transaction.half_message import (
     given_up_message,
     half_message,
     immune_half,
-    op_message,
     prepared_queue_offset,
 )
+from store.transaction.op_batches import OpBatches
 from store.transaction.transaction import (
     CheckRound,
     CheckTransaction,
@@ -87,8 +86,6 @@ _log = logging.getLogger(__name__)
 _PULL_NUMS: Final = 32
 _SLICE_HALVES: Final = 200
 """Halves looked at in one call of `check`; then other tasks have their turn."""
-
-_RETRY_MS: Final = 100
 
 _TOO_LATE: Final = (
     "the half message is older than its CHECK_IMMUNITY_TIME_IN_SECONDS: wait for the check"
@@ -138,16 +135,13 @@ class TransactionalMessageService:
         self._query_offset = query_offset
         self._commit_offset = commit_offset
         self._flushed_where = flushed_where
-        self._store_host = store_host
         self._settings = settings or TransactionSettings()
         self._ended: set[int] = set()
         self._live: dict[int, int] = {}
         self._earlier: dict[int, list[int]] = {}
         """The inverse of `_live`."""
         self._ops: dict[int, list[int]] = {}
-        self._unwritten: deque[int] = deque()
-        self._unwritten_size = 0
-        self._write_at_ms: int | None = None
+        self._op_batches = OpBatches(self._put, store_host, self._settings)
         self._run: tuple[int, int] | None = None
         """Start time of a check under way, and where the half queue ended then."""
         self._put_end = 0
@@ -268,10 +262,7 @@ class TransactionalMessageService:
 
     def _end(self, live: int, now_ms: int) -> None:
         self._ended.add(live)
-        self._unwritten.append(live)
-        self._unwritten_size += len(f"{live}{OFFSET_SEPARATOR}")
-        if self._write_at_ms is None:
-            self._write_at_ms = now_ms + self._settings.transaction_op_batch_interval_ms
+        self._op_batches.add(live, now_ms)
 
     def _put(self, message: PutMessage) -> PutMessageResult:
         result = self._put_message(message)
@@ -279,38 +270,9 @@ class TransactionalMessageService:
             self._put_end = max(self._put_end, result.end_offset)
         return result
 
-    # -- op messages -----------------------------------------------------------------------------
-
     def write_ops(self, now_ms: int, *, at_once: bool = False) -> int | None:
-        """Write what ops are due; return when to come back, None if nothing waits.
-
-        Ops are due some time after the first of them, or when they fill a message.
-
-        Source: TransactionalMessageServiceImpl.batchSendOpMessage.
-        """
-        size_max = self._settings.transaction_op_msg_max_size
-        due = at_once or self._unwritten_size > size_max
-        if self._write_at_ms is None or not (due or now_ms >= self._write_at_ms):
-            return self._write_at_ms
-        while self._unwritten:
-            batch = self._next_batch(size_max)
-            if not self._put(op_message(batch, now_ms, self._store_host)).status.is_stored:
-                self._write_at_ms = now_ms + _RETRY_MS
-                return self._write_at_ms
-            for _ in batch:
-                self._unwritten_size -= len(f"{self._unwritten.popleft()}{OFFSET_SEPARATOR}")
-        self._write_at_ms = None
-        return None
-
-    def _next_batch(self, size_max: int) -> list[int]:
-        batch: list[int] = []
-        size = 0
-        for offset in self._unwritten:
-            if size >= size_max:
-                break
-            batch.append(offset)
-            size += len(f"{offset}{OFFSET_SEPARATOR}")
-        return batch
+        """Write what ops are due; return when to come back, None if nothing waits."""
+        return self._op_batches.write(now_ms, at_once=at_once)
 
     # -- check -----------------------------------------------------------------------------------
 

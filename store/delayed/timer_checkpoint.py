@@ -1,0 +1,82 @@
+"""TimerCheckpoint: how far the timers of a store have got, as far as that is durable.
+
+`config/timercheck`, 4,096 bytes:
+
+    0   8  lastReadTimeMs: slots before it are done      24  8  masterTimerQueueOffset
+    8   8  lastTimerLogFlushPos                          32  24 data version: state, time, counter
+    16  8  lastTimerQueueOffset: messages before it are in the timer log, or were due at once
+
+It moves only up to what is durable, in the commit log as well as in the timer log. So after a crash
+some messages may be repeated, and none is missing.
+
+Source: org.apache.rocketmq.store.timer.TimerCheckpoint of 5.3.3.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from store.machine.errors import CorruptLogError
+
+if TYPE_CHECKING:
+    from store.machine.disk import Disk
+
+CHECKPOINT_BYTES: Final = 4096
+_CHECKPOINT: Final = struct.Struct(">7q")
+
+
+class TimerProgress(msgspec.Struct, frozen=True):
+    """Progress at some moment, and how far the commit log must be durable for it to hold."""
+
+    put_end: int
+    read_time_ms: int
+    queue_offset: int
+    timer_log_end: int
+
+
+class TimerCheckpoint:
+    """The open file. The fields are what it said when it was opened."""
+
+    def __init__(self, path: str, disk: Disk) -> None:
+        """Open or create it.
+
+        Raises:
+            CorruptLogError: it has another length.
+        """
+        self.file = disk.open(path) if disk.exists(path) else disk.create(path, CHECKPOINT_BYTES)
+        if self.file.size != CHECKPOINT_BYTES:
+            raise CorruptLogError(
+                f"{path}: the file has {self.file.size} bytes, not {CHECKPOINT_BYTES};"
+                " delete it: timed messages will be delivered again",
+                path=path,
+            )
+        self._not_durable: deque[TimerProgress] = deque()
+        fields = _CHECKPOINT.unpack_from(self.file.buffer)
+        self.read_time_ms: int = fields[0]
+        self.timer_log_end: int = fields[1]
+        self.queue_offset: int = fields[2]
+
+    def note(self, progress: TimerProgress, log_flushed: int, now_ms: int) -> bool:
+        """Write what is durable of the progress so far; False if nothing is new.
+
+        The timer log is durable as far as `progress` says, the commit log up to `log_flushed`. The
+        file is still to be synced.
+        """
+        if not self._not_durable or self._not_durable[-1] != progress:
+            self._not_durable.append(progress)
+        durable: TimerProgress | None = None
+        while self._not_durable and self._not_durable[0].put_end <= log_flushed:
+            durable = self._not_durable.popleft()
+        if durable is None:
+            return False
+        old = _CHECKPOINT.unpack_from(self.file.buffer)
+        fields = (durable.read_time_ms, durable.timer_log_end, durable.queue_offset)
+        if fields == old[:3]:
+            return False
+        version = (old[4], now_ms, old[6] + 1)
+        _CHECKPOINT.pack_into(self.file.buffer, 0, *fields, fields[2], *version)
+        return True

@@ -1,0 +1,63 @@
+"""The checkpoint of timers moves up to what is durable, and no further."""
+
+import struct
+
+import pytest
+
+from store.delayed.timer_checkpoint import CHECKPOINT_BYTES, TimerCheckpoint, TimerProgress
+from store.machine.errors import CorruptLogError
+from tests.support.simulated_disk import SimulatedDisk
+
+PATH = "/store/config/timercheck"
+T0 = 1_700_000_000_000
+FIRST = TimerProgress(put_end=1000, read_time_ms=T0, queue_offset=3, timer_log_end=104)
+SECOND = TimerProgress(put_end=2000, read_time_ms=T0 + 1000, queue_offset=5, timer_log_end=208)
+
+
+def fields(disk: SimulatedDisk) -> tuple[int, ...]:
+    return struct.unpack(">7q", (disk.read(PATH) or b"")[:56])
+
+
+def test_a_new_checkpoint_says_that_nothing_is_done() -> None:
+    disk = SimulatedDisk()
+    checkpoint = TimerCheckpoint(PATH, disk)
+    assert (checkpoint.read_time_ms, checkpoint.timer_log_end, checkpoint.queue_offset) == (0, 0, 0)
+    assert len(disk.read(PATH) or b"") == CHECKPOINT_BYTES
+
+
+def test_progress_is_stored_as_rocketmq_stores_it() -> None:
+    """TimerCheckpoint.flush; lastTimerQueueOffset twice, as of a master."""
+    disk = SimulatedDisk()
+    checkpoint = TimerCheckpoint(PATH, disk)
+    assert checkpoint.note(FIRST, log_flushed=1000, now_ms=T0 + 7)
+    assert fields(disk) == (T0, 104, 3, 3, 0, T0 + 7, 1)
+    again = TimerCheckpoint(PATH, disk)
+    assert (again.read_time_ms, again.timer_log_end, again.queue_offset) == (T0, 104, 3)
+
+
+def test_progress_waits_for_the_log_to_be_durable() -> None:
+    disk = SimulatedDisk()
+    checkpoint = TimerCheckpoint(PATH, disk)
+    assert not checkpoint.note(FIRST, log_flushed=999, now_ms=T0)
+    assert not checkpoint.note(SECOND, log_flushed=999, now_ms=T0)
+    assert fields(disk) == (0,) * 7
+    assert checkpoint.note(SECOND, log_flushed=1999, now_ms=T0)
+    assert fields(disk)[:3] == (T0, 104, 3)
+    assert checkpoint.note(SECOND, log_flushed=2000, now_ms=T0)
+    assert fields(disk)[:3] == (T0 + 1000, 208, 5)
+
+
+def test_what_is_there_already_is_not_written_again() -> None:
+    disk = SimulatedDisk()
+    checkpoint = TimerCheckpoint(PATH, disk)
+    assert checkpoint.note(FIRST, log_flushed=1000, now_ms=T0)
+    assert not checkpoint.note(FIRST, log_flushed=1000, now_ms=T0 + 1)
+    assert fields(disk)[6] == 1
+
+
+def test_another_length_is_an_error_with_a_remedy() -> None:
+    disk = SimulatedDisk()
+    disk.replace(PATH, b"short")
+    with pytest.raises(CorruptLogError, match=r"has 5 bytes, not 4096; delete it") as caught:
+        TimerCheckpoint(PATH, disk)
+    assert caught.value.path == PATH
