@@ -20,7 +20,7 @@ replaces a lost master by itself:
             result = producer.send(tandem.Message("orders", b"one"))
 
 Each cluster has loopback addresses of its own, so that tests may run side by side, beside a cluster
-that is up as well; this needs Linux, where all of 127.0.0.0/8 exists. Its files are small and lie
+that is up as well; this needs Linux, where all of 127.0.0.0/8 exists. Its files are small and are
 in the test's temporary directory. No process is left, whatever happens to the test.
 """
 
@@ -122,7 +122,7 @@ class RunningCluster:
         with BlockingAdmin(self.name_servers) as admin:
             while admin.ha_runtime_info(self.name_servers[0]).in_sync_slave_nums < slaves_count:
                 if time.monotonic() > deadline:
-                    raise TimeoutError(f"{slaves_count} slaves not in sync in {seconds_max:g} s")
+                    raise TimeoutError(f"{slaves_count} nodes not in sync in {seconds_max:g} s")
                 time.sleep(POLL_SECONDS)  # noqa: TID251 - a test's own thread, not a node's
 
     @property
@@ -202,7 +202,7 @@ def running_cluster(
     slaves_count: int = SLAVES_COUNT_DEFAULT,
     settings: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Iterator[RunningCluster]:
-    """Have a cluster up in `directory` while the block runs; its slaves are in sync at the start.
+    """Have a cluster up in `directory` while the block runs; its nodes are in sync at the start.
 
     `settings` are sections of a cluster file, such as `{"replication": {"slave_timeout_ms": 500}}`;
     what they leave out is as small and quick as a test wants it.
@@ -284,7 +284,7 @@ def write_cluster_file(
 
 @pytest.fixture
 def tandem_fenced_cluster(tmp_path: Path) -> Iterator[RunningCluster]:
-    """A fenced group of three nodes; whoever is master may be killed."""
+    """A fenced group of three nodes; the master may be killed."""
     with running_fenced_cluster(tmp_path) as cluster:
         yield cluster
 

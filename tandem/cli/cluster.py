@@ -125,7 +125,7 @@ def _print_reply(reply: "Reply") -> None:
     _print_table(reply.nodes)
     if reply.coordinator_trouble:
         stdout().print(
-            "[bold red]the coordinator does not tell who is master[/]:"
+            "[bold red]the coordinator does not say who is master[/]:"
             f" {escape(reply.coordinator_trouble)}"
         )
 

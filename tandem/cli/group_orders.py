@@ -1,4 +1,4 @@
-"""What an operator may tell a fenced group: promote, resign, rejoin, recover-group.
+"""The orders of an operator to a fenced group: promote, resign, rejoin, recover-group.
 
 Each order is refused where it would lose messages, by the node that would have to carry it out or,
 for recover-group, by `tandem.wire.group_recovery`; the refusal says how much. Only `accept_loss`
@@ -56,7 +56,7 @@ class Outcome(msgspec.Struct, frozen=True):
     exit_status: int
     text: str
     master: str = ""
-    """Who has become master of it."""
+    """The node that has become master by it."""
 
 
 class RecordStore(Protocol):
@@ -235,7 +235,7 @@ async def _give(
         return await group.admin.fenced_command(group.address(node), command)
     except ClientError as error:
         doubt = "; see `tandem ha status` for what came of it" if error.outcome_unknown else ""
-        return Outcome(COULD_NOT_ASK, f"{node} could not be told: {error}{doubt}")
+        return Outcome(COULD_NOT_ASK, f"{node} could not be reached: {error}{doubt}")
 
 
 def _in_words(result: FencedCommandResult, *, accept_loss: bool) -> str:

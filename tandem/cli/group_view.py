@@ -1,8 +1,8 @@
 """What the nodes and the coordinator say about a fenced group, joined for a person. Pure.
 
-Nobody knows everything: a node that hangs says nothing, an old master believes in itself, and the
-coordinator knows who may decide but not what is in a log. So each fact is taken from whoever knows
-it best, and what nobody could tell is -1 or empty:
+No source knows everything: a node that hangs says nothing, an old master believes in itself, and
+the coordinator knows who may decide but not what is in a log. So each fact is taken from the source
+that knows it best, and what is unknown is -1 or empty:
 
     epoch, master, in-sync set     the coordinator; without it the master, or the newest node
     what a node has                the node itself; if it is silent, its master
@@ -46,7 +46,7 @@ class GroupRecords(msgspec.Struct, frozen=True):
 
 
 class NodeView(msgspec.Struct, frozen=True, kw_only=True):
-    """One node of the group. Offsets are bytes of log, -1 if nobody could tell."""
+    """One node of the group. Offsets are bytes of log, -1 if unknown."""
 
     node: str
     address: str
@@ -77,7 +77,7 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
 
     group: str
     epoch: int
-    """-1 if nobody could tell."""
+    """-1 if unknown."""
     master: str
     """Empty if there is none that answers and may decide."""
     takes_messages: bool

@@ -1,4 +1,4 @@
-"""`tandem ha`: what the nodes say about replication, and what an operator tells them."""
+"""`tandem ha`: what the nodes say about replication, and an operator's orders to them."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -43,7 +43,7 @@ WaitOption = Annotated[
 
 
 class NodeReplication(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the answer. Offsets are bytes of log, -1 if nobody could tell."""
+    """One line of the answer. Offsets are bytes of log, -1 if unknown."""
 
     node: str
     group: str
@@ -102,7 +102,7 @@ def status(
 
 @app.command()
 def promote(
-    node: Annotated[str, typer.Argument(help="Who shall be master of its group.")],
+    node: Annotated[str, typer.Argument(help="The node to be master of its group.")],
     accept_loss: AcceptLossOption = False,
     wait: WaitOption = WAIT_SECONDS_DEFAULT,
     config: ConfigOption = None,

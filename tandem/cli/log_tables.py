@@ -140,10 +140,10 @@ def _stat_cells(stat: "QueueStat") -> tuple[str, ...]:
 
 def print_report(console: "Console", report: "VerifyReport", seconds: float) -> None:
     """Print what was checked and found; what a kind of finding means is said once."""
-    told = ""
+    explained = ""
     for finding in report.findings:
-        if finding.kind != told:
-            told = finding.kind
+        if finding.kind != explained:
+            explained = finding.kind
             colour = _COLOURS[finding.severity]
             _say(console, f"{finding.severity}: {finding.kind}: {finding.meaning}", colour)
             _say(console, f"  remedy: {finding.remedy}")

@@ -1,4 +1,4 @@
-"""Topics, and what cluster and replicas look like: `Admin` for trio, `BlockingAdmin` else."""
+"""Topics, and what cluster and replication look like: `Admin` for trio, `BlockingAdmin` else."""
 
 import time
 from collections.abc import Sequence
@@ -100,13 +100,13 @@ class Admin:
         )
 
     async def min_offset(self, address: str, topic: str, queue_id: int) -> int:
-        """Return the oldest offset of a queue at the broker at `address`, master or slave."""
+        """Return the oldest offset of a queue at the broker at `address`, master or not."""
         return await self._shell.run(
             self._administration.queue_offset(address, topic, queue_id, RequestCode.GET_MIN_OFFSET)
         )
 
     async def max_offset(self, address: str, topic: str, queue_id: int) -> int:
-        """Return the next offset of a queue at the broker at `address`, master or slave."""
+        """Return the next offset of a queue at the broker at `address`, master or not."""
         return await self._shell.run(
             self._administration.queue_offset(address, topic, queue_id, RequestCode.GET_MAX_OFFSET)
         )

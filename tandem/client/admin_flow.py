@@ -1,4 +1,4 @@
-"""The rules of administration: topics, and what cluster and replicas look like."""
+"""The rules of administration: topics, and what the cluster and its replication look like."""
 
 from typing import Final
 
@@ -84,7 +84,7 @@ class Administration:
             )
 
     def ha_runtime_info(self, address: str) -> Flow[HARuntimeInfo]:
-        """Return what the broker at `address` knows of its replicas or of its master."""
+        """Return what the broker at `address` knows of its slaves or of its master."""
         call = Call(address, RequestCode.GET_BROKER_HA_STATUS, None, self._deadline())
         answer = yield from call_successfully(call)
         return _decode_body(answer, HARuntimeInfo, address)

@@ -12,8 +12,8 @@ PAUSE_SECONDS_MAX: Final = 0.5
 """Between two tries of one request, two dials of one address, two questions about one route."""
 
 QUICK_TRIES: Final = 20
-"""So many come at the shortest pause, a second in all: a killed master is replaced in a tenth of
-that, and whoever looks less often than the shortest pause is longer without one than there is none.
+"""How many come at the shortest pause, a second in all: a killed master is replaced in a tenth of
+that, and a client that looks less often is without a master for longer than its group.
 It floods nobody. A request in flight that is refused comes back 20 times a second; one that is
 answered makes room for hundreds."""
 

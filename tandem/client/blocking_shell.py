@@ -47,7 +47,7 @@ class PlainSocket(Protocol):
 
 
 SocketOpener = Callable[[str, int, float], PlainSocket]
-"""Opens a connection to host and port within so many seconds; raises `OSError`."""
+"""Opens a connection to host and port within this many seconds; raises `OSError`."""
 
 
 def open_socket(host: str, port: int, timeout_seconds: float) -> PlainSocket:
@@ -119,7 +119,7 @@ class _Connection:
             )
 
     def close(self, reason: str) -> None:
-        """Close the socket; whoever waits gets a ConnectionLostError."""
+        """Close the socket; every waiting call gets a ConnectionLostError."""
         self.is_open = False
         self._socket.close()
         self._lose(self._session.connection_lost(), reason)

@@ -63,10 +63,10 @@ REQUEST_TIMEOUT_SECONDS: Final = 3.0
 
 ROUTE_RETRY_SECONDS: Final = 0.25
 """Between two tries for one topic, at most: a sender must not flood the name servers. Without a
-route always so long, since it is rather missing than about to change."""
+route always this long, since it is rather missing than about to change."""
 
 FRESH_SECONDS: Final = 1.0
-"""If nobody asked about a topic for so long, the next failure is a new one, to be quick about."""
+"""If a topic was not asked for during this time, its next failure counts as a new one."""
 
 SUSPECT_ROUTE_SECONDS: Final = 1.0
 """How long a request with an old route at hand waits for a fresh one."""
@@ -251,7 +251,7 @@ class ClientCore:
         if self._tried_at.get(topic) == tried_at:
             yield Shared(f"route {topic}", deadline, partial(self.refresh_route, topic))
         if topic not in self.routes:
-            raise RouteNotFoundError(topic, "no name server told a route in time", may_pass=True)
+            raise RouteNotFoundError(topic, "no name server gave a route in time", may_pass=True)
         return self.routes[topic]
 
     def _tried_lately_for(self, topic: str) -> float:
@@ -306,7 +306,7 @@ class ClientCore:
         return HeartbeatData(self.identity.client_id, producers, consumers)
 
     def _heartbeat_addresses(self) -> list[str]:
-        """Masters; for a consumer the slaves as well, since they may serve its reads."""
+        """Masters; for a consumer the other nodes as well, since they may serve its reads."""
         if self._producer_group is None and self._consumer_group is None:
             return []
         return sorted(

@@ -8,8 +8,8 @@ A send that got no answer is sent again and may be stored twice; both copies car
         if seen.is_duplicate(message):
             continue
 
-Copies lie seconds apart, as far as a send's time limit goes, so a filter that remembers the keys of
-a minute or two tells of each of them. What was read before the filter was made it does not know.
+Copies are seconds apart, as far as a send's time limit goes, so a filter that remembers the keys of
+a minute or two finds each of them. What was read before the filter was made it does not know.
 """
 
 from typing import Final

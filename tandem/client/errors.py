@@ -7,7 +7,7 @@
       RequestTimeoutError     no answer in time
         SendTimeoutError      the same for a send
       CompressedBodyError     a pulled body cannot be decompressed
-      OffsetBeyondEndError    a reader stands beyond the end of its queue, for good
+      OffsetBeyondEndError    a reader is beyond the end of its queue, for good
 
 Every one has `outcome_unknown`. False is a promise: the request had no effect. True means that it
 may have been carried out although no answer came, so sending it again may store it twice. For a
@@ -114,7 +114,7 @@ class CompressedBodyError(ClientError):
 
 
 class OffsetBeyondEndError(ClientError):
-    """A reader's offset lies beyond the end of its queue, and the master stays with that.
+    """A reader's offset is beyond the end of its queue, and the master keeps saying so.
 
     In a fenced group this does not come from a switch, where queues never become shorter than what
     was read from them: the topic was created anew, or a group was recovered with losses. Going on

@@ -8,7 +8,7 @@ awaits, the blocking shell blocks, a test answers by hand. So there is one set o
     Call             the broker's RemotingCommand; or throws a ClientError into the flow
     CallMany         one RemotingCommand or ClientError per call, in order
     Pause            None, after that many seconds
-    Shared           None, when a flow has ended that is run once for all who ask at the same time
+    Shared           None, when a flow has ended that is run once for all callers at the same time
 """
 
 from collections.abc import Callable, Generator
@@ -49,7 +49,7 @@ class Pause(msgspec.Struct, frozen=True):
 class Shared(msgspec.Struct, frozen=True):
     """Run `flow()` unless it is being run under this `key` already; wait for its end either way.
 
-    Cancelling one who waits does not end it for the others. Nor does the `deadline`: it is when
+    Cancelling one caller does not end it for the others. Nor does the `deadline`: it is when
     this one stops waiting, without an error. (The blocking shell, where nobody else can wait, runs
     the flow to its end.)
     """

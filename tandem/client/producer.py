@@ -63,7 +63,7 @@ class Producer:
         ack: the contract of this producer's sends, instead of `wait_store_msg_ok`.
         retry_times_when_send_failed: most further tries; None: as many as fit into the time.
         send_msg_timeout_ms: for all tries of a send together, connecting included.
-        attempt_timeout_ms: for one try. More than the broker may wait by itself for its slaves and
+        attempt_timeout_ms: for one try. More than the broker may wait by itself for other nodes and
             its disk (`slave_timeout_ms`, `sync_flush_timeout_ms`), or a slow answer is not awaited
             and the message is stored twice; less than half of `send_msg_timeout_ms`, or a frozen
             master uses up all of it.

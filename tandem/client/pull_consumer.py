@@ -4,11 +4,11 @@
         async for message in consumer.messages("orders"):
             ...
 
-There is no group rebalance: a consumer reads the queues that it is told to read. Offsets are
+There is no group rebalance: a consumer reads the queues that it is given. Offsets are
 committed by the user (`update_consume_offset`), who alone knows when a message has been dealt with.
 A message that its producer had to send twice is read twice: see `DuplicateFilter`.
 
-Reads go to the master, and to a slave while the master cannot be reached (see
+Reads go to the master, and to another node while it cannot be reached (see
 `tandem.client.pull_flow`).
 """
 
@@ -129,9 +129,9 @@ class PullConsumer:
     ) -> None:
         """Set the group's offset: that of the next message to consume.
 
-        Returns when the master has taken it. While there is none it is tried again, for so many
-        milliseconds: a change of master takes up to 8 s. The next master is told again, unless it
-        knows a higher offset, so this consumer's commits do not go back.
+        Returns when the master has taken it. While there is none it is tried again, for this many
+        milliseconds: a change of master takes up to 8 s. A new master gets the offset again, unless
+        it knows a higher offset, so this consumer's commits do not go back.
         """
         await self._shell.run(self._puller.update_consume_offset(queue, offset, timeout_ms / 1000))
 

@@ -1,8 +1,8 @@
 """The rules of reading: what is asked of a queue, and what the answers mean.
 
-Who is asked, `queue_flow` says: the master of the queue's broker name or, if that cannot be
-reached, another of its nodes. That one may lag: its max offset is lower than the master's, never
-its messages different.
+`queue_flow` chooses the broker that is asked: the master of the queue's broker name or, if that
+cannot be reached, another of its nodes. That one may lag: its max offset is lower than the
+master's, never its messages different.
 
 A reader that follows a queue never goes back and never skips. "Nothing new" leaves it where it is.
 "Beyond the end" does so too: the answer comes from a node that lags, or from a new master that does
@@ -151,7 +151,7 @@ class Puller:
     def fetch_consume_offset(self, queue: MessageQueue) -> Flow[int | None]:
         """Return the group's offset, None if the broker knows none.
 
-        A fenced group's master is waited for: a replica may not have the last commits yet.
+        A fenced group's master is waited for: a follower may not have the last commits yet.
         """
         yield from self._raise_committed(queue)
         ext = QueryConsumerOffsetRequestHeader(
@@ -295,7 +295,7 @@ class Puller:
     def read(
         self, cursor: Cursor, max_msg_nums: int, suspend_timeout_ms: int
     ) -> Flow[list[MessageExt]]:
-        """Pull where `cursor` stands and move it on. Waits out what passes; then nothing is read.
+        """Pull at `cursor` and move it on. Waits out what passes; then nothing is read.
 
         Raises:
             BrokerError: a refusal that does not pass by itself.
@@ -322,7 +322,7 @@ class Puller:
         cursor.beyond_end_since = None
         if result.status is PullStatus.NO_NEW_MSG:
             if cursor.end is not None:
-                # A slave that is behind the master we asked for the end.
+                # Another node, which lags behind the master that we asked for the end.
                 yield Pause(RETRY_SECONDS)
             return []
         cursor.offset = result.next_begin_offset

@@ -39,7 +39,7 @@ RETRIED: Final = frozenset(
         ResponseCode.SYSTEM_ERROR.value,
         ResponseCode.SYSTEM_BUSY.value,
         ResponseCode.SERVICE_NOT_AVAILABLE.value,
-        # A slave has a topic's messages a moment before it has the topic's settings.
+        # Another node has a topic's messages a moment before it has the topic's settings.
         ResponseCode.TOPIC_NOT_EXIST.value,
     }
 )

@@ -19,7 +19,7 @@ class SendStatus(enum.Enum):
     """How a stored message fared. In every case it was in the log of the master that answered.
 
     Only SEND_OK says that it is as safe as the send asked for. With the other three the outcome is
-    unknown, not failed: the disk or the replicas may well have it a moment later, consumers may
+    unknown, not failed: the disk or other nodes may well have it a moment later, consumers may
     read it, and sending it again stores it twice. Nor is it safe: a master of a fenced group that
     is replaced at this moment answers FLUSH_SLAVE_TIMEOUT, and the message may or may not be in
     the log of the next.
@@ -29,19 +29,19 @@ class SendStatus(enum.Enum):
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
     """In the master's log, but the flush was not done in time."""
     FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
-    """In the master's log, but too few replicas acknowledged it in time, or it is replaced now."""
+    """In the master's log, but too few others acknowledged it in time, or it is replaced now."""
     SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
     """In the master's log, but no slave was near enough to wait for."""
 
 
 class SendResult(msgspec.Struct, frozen=True, gc=False):
-    """The broker's answer to a send: the message is in its log, `status` tells how safely."""
+    """The broker's answer to a send: the message is in its log, `status` says how safely."""
 
     status: SendStatus
     msg_id: str
     """UNIQ_KEY, made by the producer. Of a batch: of all its messages, joined by commas."""
     offset_msg_id: str
-    """Where the message lies, in hex: store host and physical offset. Of a batch: joined by commas.
+    """Where the message is, in hex: store host and physical offset. Of a batch: joined by commas.
 
     `tandem.wire.message.decode_offset_msg_id` takes one apart.
     """

@@ -94,16 +94,16 @@ class TopicRoute:
 
 
 def newest_route(
-    told: Sequence[TopicRouteData], known: TopicRouteData | None = None
+    found: Sequence[TopicRouteData], known: TopicRouteData | None = None
 ) -> TopicRouteData:
-    """Return what several name servers say together, and what is known; `told` must not be empty.
+    """Return what several name servers say together, and what is known; `found` must not be empty.
 
-    Of a broker name that several tell of, the one with the highest master epoch is right: a name
-    server that was cut off goes on telling of the old master. Else the first that has a master
-    wins. What is `known` wins only with a higher epoch, and not for broker names nobody tells of.
+    Of a broker name that several know, the one with the highest master epoch is right: a name
+    server that was cut off goes on naming the old master. Else the first that has a master
+    wins. What is `known` wins only with a higher epoch, and only for broker names in an answer.
     """
     best: dict[str, tuple[BrokerData, TopicRouteData]] = {}
-    for route in told:
+    for route in found:
         for broker in route.broker_datas:
             name = broker.broker_name
             if name not in best or _rank(broker) > _rank(best[name][0]):
@@ -113,7 +113,7 @@ def newest_route(
         if known is not None and name in best and _epoch(broker) > _epoch(best[name][0]):
             best[name] = (broker, known)
     return msgspec.structs.replace(
-        told[0],
+        found[0],
         broker_datas=[broker for broker, _ in best.values()],
         queue_datas=[
             queue

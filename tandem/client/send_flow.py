@@ -13,7 +13,7 @@ The second try comes at once, to another broker name if there is one; the others
 was fetched again, after pauses of 50 ms in the first second, which then grow to half a second.
 
 A try is given up after `attempt_timeout_ms`, for a frozen master answers nothing and refuses
-nothing. The limit is longer than a healthy broker waits for its slaves and its disk, or its answer
+nothing. The limit is longer than a healthy broker waits for other nodes and its disk, or its answer
 would come too late and the message be stored twice. An address that let one try run out gets
 `SILENT_ATTEMPT_SECONDS` from then on until it answers something.
 
@@ -344,7 +344,7 @@ def _result(
     try:
         header = answer.decode_header(SendMessageResponseHeader)
     except MalformedFrameError as error:
-        # The code says stored, but not where: nobody can tell this message's offset.
+        # The code says stored, but not where: this message's offset is unknown.
         return ConnectionLostError(
             target.address, f"the answer does not parse: {error}", outcome_unknown=True
         )

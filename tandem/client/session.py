@@ -99,9 +99,9 @@ class Session(Generic[WaiterT]):
         self._frames.receive_data(data)
 
     def next_answer(self) -> tuple[WaiterT, RemotingCommand] | None:
-        """Return the next answer and who waits for it, or None: more bytes are needed.
+        """Return the next answer and its waiter, or None: more bytes are needed.
 
-        Requests of the broker (they only tell of other group members) and answers that nobody
+        Requests of the broker (they only report other group members) and answers that nobody
         waits for are skipped.
 
         Raises:

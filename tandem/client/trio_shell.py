@@ -107,7 +107,7 @@ class _Connection:
         self._session.forget(opaque)
 
     def close(self, reason: str) -> None:
-        """End the connection; whoever waits learns it at once."""
+        """End the connection; every waiting task learns it at once."""
         if not self._is_open:
             return
         self._is_open = False

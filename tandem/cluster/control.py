@@ -2,11 +2,11 @@
 
 One request and one reply per connection, each a line of JSON, over a Unix socket. The socket is
 in a directory of the user's own under the temporary directory, because the path of a Unix socket
-may not be longer than 107 bytes while a cluster file may lie anywhere; its name is a digest of the
+may not be longer than 107 bytes while a cluster file may be anywhere; its name is a digest of the
 cluster file's path.
 
 Beside it is a lock file that the supervisor holds for as long as it lives. Whoever holds the lock
-owns the socket path, so a socket left behind by a killed supervisor is simply replaced.
+owns the socket path, so a socket that a killed supervisor left is simply replaced.
 """
 
 import fcntl

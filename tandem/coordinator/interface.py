@@ -136,6 +136,6 @@ class Coordinator(Protocol):
     ) -> AbstractAsyncContextManager[AsyncIterator[tuple[Event, ...]]]:
         """Follow all changes under `prefix` from `start_revision` on.
 
-        An optimisation: whoever watches also reads from time to time. The iterator ends with
+        An optimisation: a watcher also has to read from time to time. The iterator ends with
         `CoordinatorUnavailableError` when the stream breaks or the revision is compacted away.
         """

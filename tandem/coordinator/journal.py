@@ -57,7 +57,7 @@ class JournalFile(Protocol):
         """
 
     def cut(self, size: int) -> None:
-        """Forget what is behind the first `size` bytes, and sync."""
+        """Forget what is after the first `size` bytes, and sync."""
 
     def replace(self, data: bytes) -> None:
         """Put `data` in the place of everything, all or nothing, and sync."""
@@ -122,7 +122,7 @@ class DiskFile:
 class Journal:
     """Changes on their way to a file.
 
-    `record` takes a change at once; `take` hands all that are waiting to whoever writes them. An
+    `record` takes a change at once; `take` hands all that are waiting to the writer. An
     error of the file is final: after a failed sync nobody knows what the disk holds.
 
     Invariant: image and records of the file, then `_waiting`, bring the store to where it is.
@@ -247,7 +247,7 @@ def _records(data: bytes, position: int) -> Iterator[bytes]:
     while position + _HEAD.size <= len(data):
         size, crc = _HEAD.unpack_from(data, position)
         end = position + _HEAD.size + size
-        # A record is never empty; zeros, which a crash may leave behind, would look like one.
+        # A record is never empty; zeros, which a crash may leave, would look like one.
         if size == 0 or end > len(data):
             return
         payload = data[position + _HEAD.size : end]

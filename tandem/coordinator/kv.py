@@ -3,8 +3,8 @@
 Every change of the keys has a revision, one higher than the one before. A lease ends when it is
 revoked or its time to live has passed without a keep-alive; its keys go with it, in one revision.
 
-All that can change goes through one record, `Change`: it is made from a request and the state, told
-to `on_change`, and applied. Whoever applies the same changes in the same order has the same state;
+All that can change goes through one record, `Change`: it is made from a request and the state,
+given to `on_change`, and applied. The same changes applied in the same order give the same state;
 that is what the journal does after a restart. Times are seconds of any clock that does not go back;
 they are no part of a change, so leases are armed anew, in full, when a change is applied again.
 
@@ -73,7 +73,7 @@ class KeyValueStore:
     """The keys and leases of one coordinator.
 
     Every method that takes `now` first ends the leases whose time is up by then: a lease is over at
-    its deadline, whoever asks first.
+    its deadline, whichever call comes first.
 
     Invariants: a key with a lease is in that lease's `keys`, and only there; revisions of the
     history rise by one.
@@ -249,10 +249,10 @@ class KeyValueStore:
         self._oldest = image.revision + 1
 
     def apply(self, change: Change, now: float) -> None:
-        """Do a change that was told by `on_change` once, perhaps in an earlier life.
+        """Do a change that `on_change` was given once, perhaps in an earlier life.
 
         Raises:
-            KeyValueError: It does not follow upon what is here.
+            KeyValueError: It does not follow the state that is here.
         """
         if change.revision != self.revision + bool(change.puts or change.deleted):
             raise KeyValueError(f"revision {change.revision} does not follow {self.revision}")

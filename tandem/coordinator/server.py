@@ -1,15 +1,15 @@
 """The embedded coordinator: etcd's JSON gateway over a journaled store, for local clusters.
 
 One task per connection; each request is done at once in memory and answered when the journal has
-it. A batch is written by a thread while the next one collects. So what anybody was told is on the
-disk, and what is on the disk but was told to nobody is an unknown outcome, as with any coordinator.
+it. A batch is written by a thread while the next one collects. So what was answered is on the
+disk, and what is on the disk but was never answered is an unknown outcome, as with any coordinator.
 
 Keep-alives change nothing that is journaled and wait for no disk.
 
 Failure of the journal is final: every request is answered 503 from then on. Nobody knows what the
 disk holds after a failed sync; starting again reads it.
 
-Leases end later rather than earlier: if this process stood still, or was paused, for longer than a
+Leases end later rather than earlier: if this process did not run, or was paused, for longer than a
 second, every lease gets that time back, for nobody could have renewed it.
 """
 
@@ -220,7 +220,7 @@ class CoordinatorServer:
     async def _send_events(self, connection: _Connection, order: WatchOrder) -> None:
         """Tell what is on the disk, as it gets there, until the client is gone.
 
-        A slow client is told later and more at a time, as far as the history reaches.
+        A slow client hears of it later, and of more at a time, as far as the history reaches.
         """
         while not self.failure:
             await self._going.wait()

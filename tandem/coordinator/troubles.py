@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _TLS_REMEDIES: Final = {
     "mismatch": "name it in endpoints as its certificate does",
-    "certificate verify failed": "set ca_file to the certificate of who signed etcd's",
+    "certificate verify failed": "set ca_file to the certificate that etcd's is signed with",
     "WRONG_VERSION_NUMBER": "if it does not use TLS, its endpoints begin with http://",
 }
 

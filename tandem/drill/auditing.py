@@ -123,7 +123,7 @@ def _audit_with_spark(request: AuditRequest) -> AuditSummary:
     from tandem.spark.audit import run_audit  # noqa: PLC0415
     from tandem.spark.session import SHORT_LIVED, local_session  # noqa: PLC0415
 
-    # It would tell of every broken connection when the audit is cut short.
+    # It would log every broken connection when the audit is cut short.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_not_of_a_lost_java)
     try:
@@ -153,7 +153,7 @@ def _audit_with_spark(request: AuditRequest) -> AuditSummary:
 
 
 def _is_not_of_a_lost_java(record: logging.LogRecord) -> bool:
-    """Drop what py4j tells the root logger when Java has ended: it let go of an object by then.
+    """Drop what py4j logs when Java has ended: it could not let go of an object.
 
     A connection that matters raises besides.
     """

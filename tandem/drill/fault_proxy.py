@@ -6,9 +6,10 @@ Each pair (who dials, who is dialled) has an address of its own; the nodes learn
 `nodes[].reach` of the drill's cluster file. The proxy dials on from the dialling node's address, so
 a peer that knows others by their address sees what it would see without it.
 
-What is broken is a flow: the bytes from one node to another, whoever dialled. A stalled flow loses
-nothing. Its bytes wait, as they do in TCP while a network is cut, and go on when it heals; so do
-ends of streams. A new connection is accepted, and dialled on when its dialler's flow may pass.
+What is broken is a flow: the bytes from one node to another, whichever of them dialled. A stalled
+flow loses nothing. Its bytes wait, as they do in TCP while a network is cut, and go on when it
+heals; so do ends of streams. A new connection is accepted, and dialled on when its dialler's flow
+may pass.
 """
 
 from collections.abc import Iterator, Sequence
@@ -54,7 +55,7 @@ FlowKey = tuple[str, str, int]
 
 
 class FlowRules:
-    """The rules of now. Pure, but for the event that wakes whoever waits for a change."""
+    """The rules of now. Pure, but for the event that wakes those that wait for a change."""
 
     def __init__(self) -> None:
         self._rules: dict[FlowKey, FlowRule] = {}
@@ -101,7 +102,7 @@ class FaultProxy:
 
     @property
     def nodes(self) -> set[str]:
-        """Everybody who dials or is dialled."""
+        """All names that dial or are dialled."""
         return {name for pair in self.pairs for name in (pair.source, pair.target)}
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -140,7 +140,7 @@ class FileLines:
         return len(self._starts)
 
     def take(self, producer: str, sequence: int) -> Body:
-        """Return the next line, whoever asks.
+        """Return the next line; the producer does not matter.
 
         Raises:
             BadOptionsError: the file became shorter while the drill ran.

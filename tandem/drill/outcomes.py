@@ -3,7 +3,7 @@
 from typing import Final, Literal
 
 SendMode = Literal["sync", "async"]
-"""Whether the answer waits for a slave (`sync`) or only for the master's log (`async`)."""
+"""Whether the answer waits for other nodes (`sync`) or only for the master's log (`async`)."""
 
 SEND_OK: Final = "SEND_OK"
 FLUSH_DISK_TIMEOUT: Final = "FLUSH_DISK_TIMEOUT"
@@ -22,4 +22,4 @@ STATUSES: Final = (
     REJECTED,
     NOT_SENT,
 )
-"""Every outcome of a send, from best to worst for whoever waits for it."""
+"""Every outcome of a send, from best to worst for its producer."""

@@ -49,12 +49,12 @@ from tandem.wire.group_state import GroupKeys
 TOPIC: Final = "tandem-drill"
 QUEUE_COUNT: Final = 4
 READER_CLIENTS: Final = 2
-"""Queues are shared out among so many consumers."""
+"""Queues are shared out among this many consumers."""
 
 TOPIC_SECONDS_MAX: Final = 20.0
 
 SEND_MARGIN_MS: Final = 2_000
-"""A client waits this much longer than the master waits for a slave, so as to hear its verdict."""
+"""A client waits this much longer than the master waits for other nodes, to hear its verdict."""
 
 FENCED_ATTEMPT_MS: Final = 1_500
 """One attempt of a send to a fenced group: shorter than its master waits for followers, because a

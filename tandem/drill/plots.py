@@ -132,7 +132,7 @@ def draw(timeline: Timeline, end_seconds: float, history: Sequence[Change] = ())
             panels[0],
             columns,
             "sync",
-            "Sync sends per second (wait for a slave); strip: share of each outcome",
+            "Sync sends per second (wait for other nodes); strip: share of each outcome",
         )
         _draw_outcomes(
             panels[1],
@@ -225,14 +225,14 @@ def _draw_latency(panel: Axes, columns: _Columns) -> None:
 
 def _draw_lag(panel: Axes, timeline: Timeline) -> None:
     panel.set_title("Replication lag (dotted: not connected)")
-    for (slave, points), colour in zip(
+    for (node, points), colour in zip(
         timeline.lag.items(), SLAVE_COLOURS * len(timeline.lag), strict=False
     ):
         seconds = np.array([point.at_seconds for point in points])
         kib = np.array([point.lag_bytes / 1024 for point in points])
         connected = np.array([point.connected for point in points], dtype=bool)
         panel.plot(
-            seconds, np.where(connected, kib, np.nan), color=colour, linewidth=1.4, label=slave
+            seconds, np.where(connected, kib, np.nan), color=colour, linewidth=1.4, label=node
         )
         panel.plot(seconds, np.where(connected, np.nan, kib), ":", color=colour, linewidth=1.4)
     panel.set_yscale("symlog", linthresh=1.0)

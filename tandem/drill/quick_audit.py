@@ -109,7 +109,7 @@ def run_quick_audit(
     copies = _copies(sends, records)
     logs = {node: _extent(path, confirm) for node, path in stores.items()}
     differences = {
-        node: _difference(logs[master], slave) for node, slave in logs.items() if node != master
+        node: _difference(logs[master], log) for node, log in logs.items() if node != master
     }
     counts = {send_id: len(there) for send_id, there in copies.items()}
     cut = [
@@ -255,7 +255,7 @@ def _is_at_place(send: Send, record: Record) -> bool:
 
 
 def _gaps(records: Sequence[Record], node: str) -> Iterator[Finding]:
-    """Records whose queue offset is not the one behind their predecessor's in the log."""
+    """Records whose queue offset is not the one after their predecessor's in the log."""
     expected: dict[int | None, int] = {}
     for record in records:
         wanted = expected.get(record.queue_id, 0)
@@ -268,7 +268,7 @@ def _gaps(records: Sequence[Record], node: str) -> Iterator[Finding]:
 def _disorder(
     sends: Mapping[str, Send], copies: Mapping[str, Sequence[Record]], node: str
 ) -> Iterator[Finding]:
-    """Records that a producer sent before the one in front of them in the same queue."""
+    """Records that a producer sent before the one that precedes them in the same queue."""
     queues: dict[tuple[str, int | None], list[tuple[Record, Send]]] = defaultdict(list)
     for send_id, there in copies.items():
         send = sends[send_id]
@@ -278,7 +278,7 @@ def _disorder(
         before = -1
         for record, send in queue:
             if send.sequence <= before:
-                detail = f"behind sequence {before} of the same producer"
+                detail = f"after sequence {before} of the same producer"
                 yield _about(rules.OUT_OF_ORDER, node, send, record, detail)
             before = send.sequence
 
@@ -315,9 +315,9 @@ def _about(
     )
 
 
-def _difference(master: Log, slave: Log) -> int | None:
-    found = (first_difference(piece) for piece in pieces(master, slave))
-    return logs_differ_at(master, slave, [at for at in found if at is not None])
+def _difference(master: Log, other: Log) -> int | None:
+    found = (first_difference(piece) for piece in pieces(master, other))
+    return logs_differ_at(master, other, [at for at in found if at is not None])
 
 
 def _write(findings: Sequence[Finding], folder: Path) -> None:

@@ -1,4 +1,8 @@
-"""What the master says about its slaves (request 907), for conditions, live view and report."""
+"""What the master says about the other nodes, for conditions, live view and report.
+
+Of a classic group it names its slaves (request 907), of a fenced one its followers (request of
+ours) and itself.
+"""
 
 from typing import Final
 
@@ -7,11 +11,11 @@ import msgspec
 from tandem.drill.timeline import Timeline
 
 CAUGHT_UP_BYTES: Final = 262_144
-"""Under load a slave is always some bytes behind; within one transfer frame counts as caught up."""
+"""Under load a node is always some bytes behind; within one transfer frame counts as caught up."""
 
 
 class SlaveReport(msgspec.Struct, frozen=True):
-    """One connected slave: its address, the log it has acknowledged, and what it lacks."""
+    """One connected node: its address, the log it has acknowledged, and what it lacks."""
 
     address: str
     ack_offset: int
@@ -19,7 +23,7 @@ class SlaveReport(msgspec.Struct, frozen=True):
 
 
 class SlaveState(msgspec.Struct, frozen=True, kw_only=True):
-    """The last that is known of a slave. `lag_bytes` still grows while it is not connected."""
+    """The last that is known of a node. `lag_bytes` still grows while it is not connected."""
 
     connected: bool = False
     ack_offset: int = 0
@@ -32,10 +36,10 @@ class SlaveState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replication:
-    """The master's view of its slaves, by node name. Pure: the caller asks, this remembers."""
+    """The master's view of the other nodes, by name. Pure: the caller asks, this remembers."""
 
     def __init__(self, slave_addresses: dict[str, str], timeline: Timeline) -> None:
-        """Take the address of each slave by node name."""
+        """Take by what the master names each node, by node name."""
         self._node_by_address = {address: node for node, address in slave_addresses.items()}
         self._timeline = timeline
         self.states = {node: SlaveState() for node in slave_addresses}
@@ -74,7 +78,7 @@ class Replication:
             self._timeline.lagged(now, node, float("nan"), connected=False)
 
     def behind_at_most(self, lag_bytes_max: int) -> bool:
-        """Whether the master answers and every slave is connected and no further behind."""
+        """Whether the master answers and every node is connected and no further behind."""
         return self.master_answers and all(
             state.connected and state.lag_bytes <= lag_bytes_max for state in self.states.values()
         )

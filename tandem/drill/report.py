@@ -20,7 +20,7 @@ SUMMARY_NAME: Final = "summary.json"
 GLOSSARY: Final = (
     (
         "SEND_OK",
-        "A sync send: the master and at least one slave hold the message. An async send: the"
+        "A sync send: the master and at least one other node hold the message. An async send: the"
         " master holds it. A sync message that was answered so and is gone is a broken promise.",
     ),
     (
@@ -30,7 +30,7 @@ GLOSSARY: Final = (
     ),
     (
         "FLUSH_SLAVE_TIMEOUT",
-        "The message is in the master's log, a slave was there, and its answer did not come in"
+        "The message is in the master's log, another node was there, and its answer did not come in"
         " time. Outcome unknown, not failed; a fenced group may have another master already, whose"
         " log may lack it.",
     ),
@@ -67,7 +67,7 @@ CHECKS: Final = (
         "acknowledged_cut",
         "messages that a node of a fenced group cut off its log although they were acknowledged",
     ),
-    ("slaves_not_identical", "slaves whose log differs from the master's in any byte"),
+    ("slaves_not_identical", "nodes whose log differs from the master's in any byte"),
 )
 
 

@@ -24,7 +24,7 @@ READY_SECONDS_MAX: Final = 30.0
 """A node recovers a log of this size within a second; ten times that on a busy machine."""
 
 SEEN_SECONDS_MAX: Final = 20.0
-"""For everything else that must be seen: three times a slave's timeout plus a reconnect."""
+"""For everything else that must be seen: three times a replication timeout plus a reconnect."""
 
 LOOK_SECONDS: Final = 0.05
 
@@ -79,7 +79,7 @@ class UnmetError(Exception):
 
 
 class NodeFailedError(Exception):
-    """A node could not be started, stopped or told something; the text says why."""
+    """A node could not be started or stopped, or did not take an order; the text says why."""
 
 
 class NotPossibleError(Exception):
@@ -87,7 +87,7 @@ class NotPossibleError(Exception):
 
 
 class Cluster(Protocol):
-    """The nodes, to be broken, and what they stand on. Everything raises NodeFailedError."""
+    """The nodes, to be broken, and their coordinator. Everything raises NodeFailedError."""
 
     async def start(self, node: str) -> None:
         """Start a node that is not running; returns once it recovered and listens."""
@@ -153,7 +153,7 @@ class Network(Protocol):
 
 
 class Disks(Protocol):
-    """What the nodes' stores lie on."""
+    """The file systems of the nodes' stores."""
 
     def fill(self, node: str) -> None:
         """Leave no room. Raises NotPossibleError."""
@@ -235,7 +235,7 @@ class Roles:
 class Stage:
     """What a scenario acts on, and the notes that are taken in `expectations`.
 
-    Whoever plays a scenario sets `scenario`, `load_seconds` (time under load to share out) and, for
+    The caller sets `scenario`, `load_seconds` (time under load to share out) and, for
     the last one with an input file, `rest_seconds_max` (how long the rest of the file may take).
     """
 
@@ -316,7 +316,7 @@ class Stage:
                 await until(lambda: not before.in_flight)
 
     def fault(self, text: str) -> None:
-        """Mark a fault; elections after it are told from those before."""
+        """Mark a fault; elections after it count as new ones."""
         if self.watched is not None:
             self.epoch_before_fault = self.watched.epoch
         if self.first_fault_at is None:
@@ -406,7 +406,7 @@ class Stage:
     async def expect_replicas(
         self, expected: str, *, lag_bytes_max: int, within_seconds: float = SEEN_SECONDS_MAX
     ) -> None:
-        """Wait until every slave is connected and not further behind, asked from now on.
+        """Wait until every other node is connected and not further behind, asked from now on.
 
         Raises:
             UnmetError: they were not within the time.

@@ -73,7 +73,7 @@ def hold(options: DrillOptions) -> int:
         try:
             status = trio.run(drill.run)
         finally:
-            # Small disks go first, and leave their files behind.
+            # Small disks go first, and leave their files where they were.
             stack.pop_all().close()
         drill.tidy()
         return status

@@ -1,4 +1,4 @@
-"""What the stores lie on, and how to hurt it: full disks, damaged ends of logs.
+"""The file systems of the stores, and how to hurt them: full disks, damaged ends of logs.
 
 A disk is filled for real: each node's store is then on a small file system of its own in memory
 (tmpfs), which only root may mount. Where that cannot be done, scenarios that need it are reported
@@ -29,7 +29,7 @@ class Disks:
     """The stores of a drill by node. `mounted` says whether they are on small file systems."""
 
     def __init__(self, stores: Mapping[str, Path], why_not: str = "not asked for") -> None:
-        """Take where each store lies; `why_not`: why they are on no small file systems, or ""."""
+        """Take where each store is; `why_not`: why they are on no small file systems, or ""."""
         self._stores = dict(stores)
         self._why_not = why_not
 
@@ -112,7 +112,7 @@ def _unmount(place: Path) -> None:
     kept = place.with_name(place.name + ".kept")
     (place / _BALLAST).unlink(missing_ok=True)
     shutil.copytree(place, kept, dirs_exist_ok=True)
-    # Lazily: whoever still has a file open there keeps it until he lets go.
+    # Lazily: a process that still has a file open there keeps it until it lets go.
     subprocess.run(["umount", "-l", str(place)], check=True)
     place.rmdir()
     kept.rename(place)

@@ -29,7 +29,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class LagPoint(msgspec.Struct, frozen=True):
-    """How far one slave was behind; nan when the master did not say.
+    """How far one node was behind; nan when the master did not say.
 
     While it is not connected, this counts from its last acknowledgement.
     """
@@ -168,9 +168,9 @@ class Timeline:
         """Count a pull that no node answered."""
         self.phase.reads_failed += 1
 
-    def lagged(self, now: float, slave: str, lag_bytes: float, *, connected: bool) -> None:
-        """Note how far a slave is behind; nan if nobody knows."""
-        self.lag.setdefault(slave, []).append(LagPoint(now, lag_bytes, connected))
+    def lagged(self, now: float, node: str, lag_bytes: float, *, connected: bool) -> None:
+        """Note how far a node is behind; nan if nobody knows."""
+        self.lag.setdefault(node, []).append(LagPoint(now, lag_bytes, connected))
 
     def sends_lately(self, now: float, seconds: float = 1.0) -> Counter[tuple[SendMode, str]]:
         """Answers of the last whole buckets that make up `seconds`."""

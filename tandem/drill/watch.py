@@ -107,7 +107,7 @@ async def watch_node(
 def _tell_replication(
     watched: WatchedGroup, replication: Replication, now: float, node: str, asked_at: float
 ) -> None:
-    """Take the master's view of its replicas; without a master, note that nobody answers."""
+    """Take the master's view of its followers; without a master, note that nobody answers."""
     master = watched.master
     if not master:
         replication.silent(now)

@@ -1,7 +1,7 @@
 """What is known of a fenced group while it is drilled: its coordinator's records, its nodes' words.
 
-Pure: whoever asks them tells it here, with the time. Everything that changed is in `history`, from
-which `switches` reads how long each step of a failover took.
+Pure: `watch` asks them and passes on each answer, with the time. Everything that changed is in
+`history`, from which `switches` reads how long each step of a failover took.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class WatchedGroup:
         self.asked_at: dict[str, float] = dict.fromkeys(nodes, float("-inf"))
         """When the question was asked that a node answered last."""
         self.confirms: dict[str, int] = {}
-        """The last confirm offset that each node told."""
+        """The last confirm offset that each node reported."""
         self.coordinator_asked_at = float("-inf")
         self._open_epochs: dict[str, int] = {}
 

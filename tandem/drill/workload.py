@@ -1,7 +1,7 @@
 """The load: producers that keep the ledger, consumers that read along.
 
 Each producer sends one message after another, never a second before the first is answered: so the
-order of its messages in a queue is known. `sync` producers wait for a slave, `async` producers
+order of its messages in a queue is known. `sync` producers wait for other nodes, `async` ones
 (WAIT=false) only for the master. On a classic group no message is sent twice, so a duplicate is the
 cluster's. On a fenced group a send that has no clear answer is sent again, with the same UNIQ_KEY,
 until it has one: it is one send with one outcome, and the ledger says how often it may be stored.
@@ -284,7 +284,7 @@ class Workload:
                     self._check(reader, message)
                 reader.next_offset = result.next_begin_offset
             elif result.status is PullStatus.OFFSET_ILLEGAL:
-                # A slave that is still behind: what the master had is not there yet.
+                # Another node, which still lags: what the master had is not there yet.
                 await trio.sleep(RETRY_SECONDS)
 
     async def reread(self, client: PullsMessages) -> None:

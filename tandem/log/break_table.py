@@ -11,7 +11,7 @@ from tandem.wire.record_scan import Bools, Int64s
 class BreakTable:
     """The breaks of one piece of a log, in order, and those records whose CRC is wrong.
 
-    `counts` says how many of the offsets asked about lie in each break, by its offset.
+    `counts` says how many of the offsets asked about are in each break, by its offset.
     """
 
     def __init__(self, breaks: Sequence[LogBreak], damaged: Int64s) -> None:
@@ -21,10 +21,10 @@ class BreakTable:
         self.counts: dict[int, int] = {}
 
     def contain(self, offsets: Int64s) -> Bools:
-        """Say which offsets lie in a break, and count them.
+        """Say which offsets are in a break, and count them.
 
-        What a unit leads to there has been destroyed, which is told once, of the break. A record
-        whose CRC is wrong can still be compared: it is counted, and not contained.
+        What a unit leads to there has been destroyed, which is reported once, of the break. A
+        record whose CRC is wrong can still be compared: it is counted, and not contained.
         """
         self._count(offsets[np.isin(offsets, self._damaged)])
         if not len(self._starts):

@@ -1,6 +1,6 @@
 """Where two logs first differ, in words.
 
-The bytes that both logs hold are compared; what lies behind the last record of either does not
+The bytes that both logs hold are compared; what is past the last record of either does not
 count, so zeros that wait to be written, and file sizes, make no difference by themselves. At the
 first byte that differs the records are decoded and compared field by field.
 """
@@ -80,8 +80,8 @@ def _same_as_far_as_it_goes(
     if ends[0].end != ends[1].end:
         name, other, longer = ("A", "B", b) if ends[0].end < ends[1].end else ("B", "A", a)
         far = max(ends[0].end, ends[1].end)
-        behind = sum(len(window.columns) for window in _windows(longer.commit_log, end, far))
-        records = "1 record" if behind == 1 else f"{behind} records"
+        lacking = sum(len(window.columns) for window in _windows(longer.commit_log, end, far))
+        records = "1 record" if lacking == 1 else f"{lacking} records"
         words.append(
             f"{name} is a prefix of {other}: {records} behind"
             f" ({name} ends at {end}, {other} at {far})"
@@ -143,7 +143,7 @@ def _windows(files: Sequence[DataFile], start: int, end: int) -> Iterator[LogWin
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """What lies around an offset: the record or blank it is in, and how many records before it."""
+    """What is around an offset: the record or blank it is in, and how many records before it."""
 
     record_offset: int
     number: int

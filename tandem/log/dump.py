@@ -1,7 +1,7 @@
 """The records of a log, one at a time, decoded, in log order and in constant memory.
 
 A key is looked up in the index files where they cover the log, and scanned for where they do not:
-in front of the first entry and behind the last. Only hashes are in an index, so the key in the
+before the first entry and after the last. Only hashes are in an index, so the key in the
 record decides.
 """
 

@@ -38,11 +38,11 @@ KINDS: Final[dict[str, Kind]] = {
         "damage", "the file is not as long as the others; RocketMQ refuses to load it", _RESTORE
     ),
     "log-file-missing": Kind(
-        "damage", "the log has a hole; a recovery loses everything behind it", _RESTORE
+        "damage", "the log has a hole; a recovery loses everything after it", _RESTORE
     ),
     "record-corrupt": Kind(
         "damage",
-        "bytes that were a record have changed; a recovery loses it and everything behind it",
+        "bytes that were a record have changed; a recovery loses it and everything after it",
         _RESTORE,
     ),
     "record-crc": Kind(
@@ -53,7 +53,7 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "log-end-damaged": Kind(
         "damage",
-        "after a clean stop queues or checkpoint know records behind the end of the log: its end"
+        "after a clean stop queues or checkpoint know records past the end of the log: its end"
         " was destroyed",
         _RESTORE,
     ),
@@ -71,9 +71,9 @@ KINDS: Final[dict[str, Kind]] = {
         "damage", "the file is not as long as the others; RocketMQ refuses to load it", _REBUILD
     ),
     "queue-file-missing": Kind("damage", "a part of the queue cannot be read", _REBUILD),
-    "queue-gap": Kind("damage", "the queue seems to end here, but goes on behind it", _REBUILD),
+    "queue-gap": Kind("damage", "the queue seems to end here, but goes on after it", _REBUILD),
     "queue-leftover": Kind(
-        "warning", "bytes behind the end of the queue that are no units", _NEXT_START
+        "warning", "bytes past the end of the queue that are no units", _NEXT_START
     ),
     "queue-missing": Kind(
         "damage",
@@ -87,7 +87,7 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "earlier-life": Kind(
         "note",
-        "the queue begins behind these messages, with 0: the topic was deleted and created again",
+        "the queue begins after these messages, with 0: the topic was deleted and created again",
         "none",
     ),
     "unit-missing": Kind(
@@ -101,7 +101,7 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "unit-order": Kind("damage", "messages of the queue are twice or out of order", _REBUILD),
     "filler-misplaced": Kind(
-        "damage", "a unit that leads nowhere lies behind ones that do", _REBUILD
+        "damage", "a unit that leads nowhere follows ones that lead somewhere", _REBUILD
     ),
     "ext-unit": Kind(
         "damage",

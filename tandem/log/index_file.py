@@ -1,13 +1,13 @@
 """Index files from outside: the settings they were written with, their entries, look-ups.
 
-The length of a file does not tell how many slots it has. This is how that is found out, in this
+The length of a file does not say how many slots it has. This is how that is found out, in this
 order, once for all files of a store:
 
     given       the settings that the user names, if the length of every file fits them
     default     RocketMQ's 5,000,000 slots and 20,000,000 units, if the length fits them and the
-                first entry of a file lies where they say
+                first entry of a file is where they say
     measured    the header counts the slots in use, and unit 0 is never written: so the first word
-                that is not zero behind that many used slots is the hash of unit 1, and the table
+                that is not zero after that many used slots is the hash of unit 1, and the table
                 ends 20 bytes before it. It counts if that entry's chain confirms it.
 
 Source: RocketMQ 5.3.3, IndexFile, IndexHeader.
@@ -181,7 +181,7 @@ def _settings_of(file: DataFile) -> IndexSettings | None:
 
 
 def _measured(descriptor: int, file: DataFile, header: IndexHeader) -> IndexSettings | None:
-    """Find the first used word behind as many used slots as the header counts."""
+    """Find the first used word after as many used slots as the header counts."""
     left = header.hash_slot_count
     if left <= 0:
         return None

@@ -62,7 +62,7 @@ def match_index(
         entered.append(pairs)
         known = _are_among(pairs, wanted)
         strange = ~breaks.contain(units["offset"].astype(np.int64)) & ~known
-        what = "no message with such a key lies there"
+        what = "no message with such a key is there"
         _add(found, "index-entry", segment, units, np.flatnonzero(strange), what)
         _check_times(records, index.files[segment.owner], segment, units, known, found)
     missing = ~_are_among(keys, np.sort(np.concatenate(entered), kind="stable"))

@@ -21,7 +21,7 @@ _TAIL_BYTES_MAX: Final = 32 << 20
 
 
 class LogFileRow(msgspec.Struct, frozen=True):
-    """One commit log file. `used_bytes` end behind the last record; times are 0 without one."""
+    """One commit log file. `used_bytes` end after the last record; times are 0 without one."""
 
     path: str
     offset: int

@@ -1,15 +1,15 @@
 """Walks a commit log from record to record, over damage and across files, in bounded memory.
 
-    FileScan     one file, or a piece of it: windows of sound records, and what lies between them
+    FileScan     one file, or a piece of it: windows of sound records, and what is between them
     scan_log     a whole log: the same, and a verdict on each place that holds no sound record
 
-A place without a sound record is a `LogBreak`. What it means shows only behind it: with a sound
-record somewhere behind it the log is *corrupt* there; with none it is *torn*, or simply ends if
+A place without a sound record is a `LogBreak`. What it means shows only after it: with a sound
+record somewhere after it the log is *corrupt* there; with none it is *torn*, or simply ends if
 there is nothing but zeros. Reading goes on at the next place where a record, by its magic, its
 PHYSICALOFFSET and its lengths, starts.
 
 Body CRCs are not checked here: a record that fails its CRC can still be told from its neighbours,
-and who wants to know asks `tandem.wire.record_scan.body_crcs`.
+and `tandem.wire.record_scan.body_crcs` says which do.
 """
 
 import os
@@ -45,7 +45,7 @@ RECORD_BYTES_MAX: Final = 128 << 20
 
 _SEARCH_BYTES: Final = 1 << 20
 _WINDOW_BYTES_MIN: Final = 64 << 10
-"""What is read behind a place where the walk had to start over; doubles with every good window."""
+"""What is read after a place where the walk had to start over; doubles with every good window."""
 
 _FULL_HEAD_BYTES: Final = BODY_AT + 24  # up to BODYLENGTH with v6 hosts
 _INT: Final = struct.Struct(">i")
@@ -88,7 +88,7 @@ class LogWindow(msgspec.Struct, frozen=True, eq=False):
 
 
 class LogDamage(msgspec.Struct, frozen=True):
-    """What lies at a break: `corrupt` if a sound record lies behind it, else `torn`."""
+    """What is at a break: `corrupt` if a sound record follows it, else `torn`."""
 
     kind: TailKind
     file: str
@@ -106,7 +106,7 @@ class LogDamage(msgspec.Struct, frozen=True):
 class FileScan:
     """The walk over the records that start in [start, stop) of one file.
 
-    `end` is where the walk stands, at last behind the last record; `closed` is True once the blank
+    `end` is how far the walk is, at last past the last record; `closed` is True once the blank
     record that closes the file was met.
     """
 
@@ -191,9 +191,9 @@ class FileScan:
             walk = walk_records(self._data, at, size, record_bytes_max=RECORD_BYTES_MAX)
             self._starts.append(walk.starts)
             self.end = position + walk.end
-            first_behind = np.searchsorted(walk.starts, self._stop - position)
-            if first_behind < len(walk.starts):
-                self.end = position + int(walk.starts[first_behind])
+            first_past = np.searchsorted(walk.starts, self._stop - position)
+            if first_past < len(walk.starts):
+                self.end = position + int(walk.starts[first_past])
             if self.end >= self._stop or self._reads_on(walk, position, size):
                 return
             at = self._over_break(walk, position, size) - position
@@ -225,14 +225,14 @@ class FileScan:
                 self.end = self._file.size
                 return self.end
         if stop is ScanStop.ZEROS and self._only_zeros(here, position, size):
-            behind = self._file.size
+            resume = self._file.size
             reason = "zeros"
         else:
-            behind = self._next_record(here + 1, position, size)
+            resume = self._next_record(here + 1, position, size)
             if stop is ScanStop.ZEROS:
-                stop, reason = ScanStop.CORRUPT, "zeros, with other bytes behind them"
-        self._break(here, behind, stop, reason)
-        return behind
+                stop, reason = ScanStop.CORRUPT, "zeros, with other bytes after them"
+        self._break(here, resume, stop, reason)
+        return resume
 
     def _only_zeros(self, here: int, position: int, size: int) -> bool:
         """Say whether nothing but zeros follows; looks no further than it must."""
@@ -246,22 +246,22 @@ class FileScan:
         return only_zeros(self._descriptor, position + size, self._file.size)
 
     def _next_record(self, start: int, position: int, size: int) -> int:
-        """Return where the next record starts, in this window or behind it, else the file's end."""
+        """Return where the next record starts, in this window or after it, else the file's end."""
         at = start - position
         base = self._file.offset + position
         while 0 <= (found := find_record_start(self._data, base, at)) <= size - RECORD_BYTES_MIN:
             if self._is_record(position + found):
                 return position + found
             at = found + 1
-        behind = max(start, position + size - RECORD_BYTES_MIN)
-        return next_record(self._descriptor, self._file, behind)
+        start = max(start, position + size - RECORD_BYTES_MIN)
+        return next_record(self._descriptor, self._file, start)
 
     def _is_record(self, position: int) -> bool:
         return adds_up(self._descriptor, self._file, position)
 
 
 def _merged(breaks: list[LogBreak]) -> Iterator[LogBreak]:
-    """Make one of breaks that lie side by side; the first one's reason stands for all."""
+    """Make one of breaks that are side by side; the first one's reason stands for all."""
     held: LogBreak | None = None
     for found in breaks:
         if held is not None and held.end == found.position and held.stop is found.stop:
@@ -297,7 +297,7 @@ def adds_up(descriptor: int, file: DataFile, position: int) -> bool:
 
 
 def next_record(descriptor: int, file: DataFile, start: int) -> int:
-    """Return the first position at or behind `start` where a record starts, else the file's end."""
+    """Return the first position at or after `start` where a record starts, else the file's end."""
     position = start
     while (position := _over_hole(descriptor, position)) < file.size:
         data = read_at(descriptor, position, min(_SEARCH_BYTES, file.size - position))
@@ -313,7 +313,7 @@ def next_record(descriptor: int, file: DataFile, start: int) -> int:
 
 
 def _over_hole(descriptor: int, position: int) -> int:
-    """Return where the next data may be; a length of zeros in front of it may be in the hole."""
+    """Return where the next data may be; a length of zeros before it may be in the hole."""
     try:
         return max(position, os.lseek(descriptor, position, os.SEEK_DATA) - 8)
     except OSError:  # ENXIO: only a hole is left
@@ -323,11 +323,11 @@ def _over_hole(descriptor: int, position: int) -> int:
 def scan_log(
     files: Sequence[DataFile], start_offset: int = 0, end_offset: int | None = None
 ) -> Iterator[LogWindow | LogDamage]:
-    """Walk a log in order: windows of sound records, and what is damaged before or behind them.
+    """Walk a log in order: windows of sound records, and what is damaged before or after them.
 
-    Whole files before `start_offset` are left out, records at or behind `end_offset` too. Zeros
-    behind the last record are the normal end and no damage. Breaks in a window come as `LogDamage`
-    as soon as a sound record behind them is met; `LogWindow.breaks` need not be looked at.
+    Whole files before `start_offset` are left out, records at or after `end_offset` too. Zeros
+    after the last record are the normal end and no damage. Breaks in a window come as `LogDamage`
+    as soon as a sound record after them is met; `LogWindow.breaks` need not be looked at.
     """
     pending: list[LogBreak] = []
     for item in _windows(files, start_offset, end_offset):
@@ -336,13 +336,13 @@ def scan_log(
             continue
         starts = item.columns.start
         last = item.position + int(starts[-1]) if len(starts) else -1
-        behind = [found for found in item.breaks if found.position > last]
+        after = [found for found in item.breaks if found.position > last]
         if len(starts):
             before = [found for found in item.breaks if found.position < last]
             yield from (_damage(found, "corrupt") for found in (*pending, *before))
             pending = []
             yield item
-        pending += behind
+        pending += after
     if any(found.stop is not ScanStop.ZEROS for found in pending):
         yield _damage(pending[0], "torn")
 
@@ -362,11 +362,11 @@ def _windows(
             yield from FileScan(descriptor, file, 0, stop).windows()
 
 
-def missing_file(before: DataFile, behind: DataFile) -> LogBreak:
+def missing_file(before: DataFile, after: DataFile) -> LogBreak:
     """Return the break between two files that are not neighbours."""
-    gap = behind.offset - before.end_offset
+    gap = after.offset - before.end_offset
     what = f"{gap} bytes between are missing" if gap > 0 else "the files overlap"
-    reason = f"the log goes on at {behind.offset} in {behind.path}: {what}"
+    reason = f"the log goes on at {after.offset} in {after.path}: {what}"
     return LogBreak(before, before.size, before.size, ScanStop.CORRUPT, reason)
 
 
@@ -375,7 +375,7 @@ def _damage(found: LogBreak, kind: TailKind) -> LogDamage:
 
 
 class LogExtent(msgspec.Struct, frozen=True):
-    """Where a log begins and ends, in physical offsets; the end is behind the last sound record.
+    """Where a log begins and ends, in physical offsets; the end is after the last sound record.
 
     `last_record_offset` is -1, and the times 0, if there is no record in the file that ends it.
     """
@@ -408,7 +408,7 @@ def log_extent(files: Sequence[DataFile]) -> LogExtent:
 
 
 def record_at(descriptor: int, file: DataFile, position: int) -> LogWindow | None:
-    """Return the one record at `position` as a window, None if no sound record lies there."""
+    """Return the one record at `position` as a window, None if no sound record is there."""
     if not adds_up(descriptor, file, position):
         return None
     size = int.from_bytes(read_at(descriptor, position, 4), "big")

@@ -3,7 +3,7 @@
 Every record of the piece is read: lengths, place, CRCs. What queues and index have to hold of it is
 computed and compared with the units that lead here, all as columns. A worker does this with nothing
 but files and what `PieceTask` and `StoreFacts` say; the verdict on the end of the log is left to
-whoever sees all pieces.
+`log_end`, which sees all pieces.
 """
 
 import os
@@ -61,7 +61,7 @@ class BreakFacts(msgspec.Struct, frozen=True):
     """A place without a sound record.
 
     `last_offset` is where the last sound record before it in the piece starts, -1 for none;
-    `behind` is the first one behind it.
+    `after` is the first one after it.
 
     `kind` is that of the finding it becomes if it is damage; `unit_count` says how many queue units
     lead there, `entry_count` how many index entries.
@@ -74,7 +74,7 @@ class BreakFacts(msgspec.Struct, frozen=True):
     stop: ScanStop
     reason: str
     last_offset: int
-    behind: Sound | None
+    after: Sound | None
     unit_count: int = 0
     entry_count: int = 0
 
@@ -225,9 +225,9 @@ def _break_facts(
     places: list[LogBreak], records: RecordFacts, covered: Bools
 ) -> Iterator[BreakFacts]:
     sound = np.flatnonzero(records.is_sound)
-    behind = np.searchsorted(records.offset[sound], [place.offset for place in places], "right")
+    following = np.searchsorted(records.offset[sound], [place.offset for place in places], "right")
     by_crc = {int(records.offset[row]) for row in records.crc_faults}
-    for place, at in zip(places, behind.tolist(), strict=True):
+    for place, at in zip(places, following.tolist(), strict=True):
         yield BreakFacts(
             kind=_kind(place, by_crc, records),
             path=place.file.path,
@@ -236,7 +236,7 @@ def _break_facts(
             stop=place.stop,
             reason=place.reason,
             last_offset=int(records.offset[sound[at - 1]]) if at else -1,
-            behind=_sound(records, covered, int(sound[at])) if at < len(sound) else None,
+            after=_sound(records, covered, int(sound[at])) if at < len(sound) else None,
         )
 
 

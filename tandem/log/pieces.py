@@ -1,8 +1,8 @@
 """Cutting a log into pieces that can be checked apart, and handing each the units that lead there.
 
 A piece begins where a record starts; it owns the records that start in it. Where a record starts
-is found by magic, place and lengths, which bytes inside a body could imitate: whoever checks the
-piece in front sees where it really ends, and the piece is then cut again.
+is found by magic, place and lengths, which bytes inside a body could imitate: the check of the
+piece before sees where it really ends, and the piece is then cut again.
 """
 
 from collections.abc import Iterator, Sequence
@@ -34,7 +34,7 @@ class LogPiece(msgspec.Struct, frozen=True):
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """Units that lie side by side in a file and lead into one piece of the log.
+    """Units side by side in a file that lead into one piece of the log.
 
     `owner` is the number of the queue or index file, `number` that of the first unit in it.
     """
@@ -55,7 +55,7 @@ def _cut_file(file: DataFile, piece_bytes: int) -> Iterator[LogPiece]:
     cuts = [0]
     if file.size > piece_bytes:
         with open_file(file.path) as descriptor:
-            # What is left behind the last cut may be half a piece longer.
+            # What is left after the last cut may be half a piece longer.
             while cuts[-1] + piece_bytes * 3 // 2 < file.size:
                 found = next_record(descriptor, file, cuts[-1] + piece_bytes)
                 if found >= file.size:
@@ -66,7 +66,7 @@ def _cut_file(file: DataFile, piece_bytes: int) -> Iterator[LogPiece]:
 
 
 class PieceMap:
-    """Which piece a physical offset is in: -1 in front of the log, len(pieces) behind it."""
+    """Which piece a physical offset is in: -1 before the log, len(pieces) after it."""
 
     def __init__(self, pieces: Sequence[LogPiece]) -> None:
         self._starts = np.array([piece.offset for piece in pieces], np.int64)

@@ -21,7 +21,7 @@ class QueueCheck(msgspec.Struct, frozen=True):
 
     `first_offset` and `next_offset` are queue offsets, `first_physical_offset` and
     `last_physical_offset` are what the first and the last unit lead to (-1: there are none).
-    `removed_count` counts units of records in front of the log, `ahead_count` of records behind
+    `removed_count` counts units of records before the log, `ahead_count` of records after
     its files. `segments` are (piece, units).
     """
 
@@ -93,32 +93,32 @@ class _QueueChecker:
             self._end = self._seen_end  # what was not read is zeros
         self._seen_end = run.number + len(units)
         if len(used) and self._end >= 0:
-            what = f"{len(used)} units behind its end"
+            what = f"{len(used)} units past its end"
             self._add_all("queue-gap", run, used[:1], lambda _: what)
         if len(used) < len(units):
             self._check_rest(run, valid, int(used[-1]) + 1 if len(used) else 0)
         real = np.flatnonzero(valid & ~fillers)
         misplaced = np.flatnonzero(fillers & (np.arange(len(units)) >= _from(real, self._first)))
-        self._add_all("filler-misplaced", run, misplaced, lambda _: "a filler behind real units")
+        self._add_all("filler-misplaced", run, misplaced, lambda _: "a filler after real units")
         if len(real):
             self._check_order(run, real)
             self._hand_on(run, real)
 
-    def _check_rest(self, run: UnitRun, valid: Bools, behind: int) -> None:
+    def _check_rest(self, run: UnitRun, valid: Bools, end: int) -> None:
         """Look at what is no unit: the end, if nothing but zeros follows."""
-        gaps = np.flatnonzero(~valid[:behind])
+        gaps = np.flatnonzero(~valid[:end])
         if len(gaps) and self._end < 0:
             what = f"{len(gaps)} places without a unit before others"
             behind_gap = int(gaps[0]) + int(np.argmax(valid[int(gaps[0]) :]))
             offset = int(run.units["offset"][behind_gap])
             self._add("queue-gap", run, int(gaps[0]), what, offset)
-        rest = run.units[behind:]
+        rest = run.units[end:]
         if len(rest) and self._end < 0:
-            self._end = run.number + behind
+            self._end = run.number + end
         raw = np.frombuffer(rest.tobytes(), np.uint8)
         if raw.any():
             at = int(np.flatnonzero(raw)[0]) // self._queue.unit_bytes
-            self._add("queue-leftover", run, behind + at, "bytes behind the last unit")
+            self._add("queue-leftover", run, end + at, "bytes after the last unit")
 
     def _check_order(self, run: UnitRun, real: Int64s) -> None:
         units = run.units[real]
@@ -133,9 +133,11 @@ class _QueueChecker:
         )
         self._behind = int(ends[-1])
         self._last_physical = int(offsets[-1])
-        first, behind = self._queue_offsets(run, units, real)
+        first, following = self._queue_offsets(run, units, real)
         if self._queue.is_batch:
-            expected = np.concatenate(([self._next if self._next >= 0 else first[0]], behind[:-1]))
+            expected = np.concatenate(
+                ([self._next if self._next >= 0 else first[0]], following[:-1])
+            )
             self._add_all(
                 "unit-order",
                 run,
@@ -145,7 +147,7 @@ class _QueueChecker:
         if self._first < 0:
             self._first = int(first[0])
             self._first_physical = int(offsets[0])
-        self._next = int(behind[-1])
+        self._next = int(following[-1])
 
     def _queue_offsets(self, run: UnitRun, units: Units, real: Int64s) -> tuple[Int64s, Int64s]:
         if self._queue.is_batch:
@@ -155,7 +157,7 @@ class _QueueChecker:
 
     def _hand_on(self, run: UnitRun, real: Int64s) -> None:
         width = self._queue.unit_bytes
-        # Runs without a hole in them, so that a place tells the number.
+        # Runs without a hole in them, so that a place gives the number.
         for rows in np.split(real, np.flatnonzero(np.diff(real) != 1) + 1):
             offsets = run.units["offset"][rows].astype(np.int64)
             first = int(rows[0])
@@ -180,7 +182,7 @@ class _QueueChecker:
 
 
 def _from(real: Int64s, first: int) -> int:
-    """The row behind which a filler has no place: that of the first real unit."""
+    """The row after which a filler has no place: that of the first real unit."""
     if first >= 0:
         return 0
     return int(real[0]) if len(real) else 2**62

@@ -102,7 +102,7 @@ def _check(records: RecordFacts, led: _UnitRows, found: FindingList) -> None:
     units = led.units[here]
     if not led.queue.topic.startswith(LMQ_PREFIX):
         strange = ~records.is_queued[rows] | (records.owner[rows] != led.segment.owner)
-        what = "a record of another queue, or one that belongs in none, lies there"
+        what = "a record of another queue, or one that belongs in none, is there"
         _report(found, "unit-without-record", led, here[strange], what)
         _check_queue_offsets(records, led, here[~strange], found)
     else:

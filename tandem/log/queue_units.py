@@ -1,6 +1,6 @@
 """The units of queues, read in bulk: consume queues and batch consume queues.
 
-A queue ends at the first unit that is none; its files are read from the first one on. Fillers at
+A queue ends at the first place without a unit; its files are read from the first one on. Fillers at
 the head of a queue whose history starts late are units that lead nowhere.
 """
 
@@ -45,7 +45,7 @@ assert BATCH_UNIT.itemsize == BATCH_CQ_STORE_UNIT_SIZE
 
 
 class UnitRun(msgspec.Struct, frozen=True, eq=False):
-    """Units that lie side by side in one file from `position` on.
+    """Units side by side in one file from `position` on.
 
     `number` counts the units of the queue's files from the offset in the first file's name; of a
     consume queue it is the queue offset.

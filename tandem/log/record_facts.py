@@ -68,7 +68,7 @@ class QueueNumbers:
     def owners(
         self, topics: list[bytes], numbers: Int64s, queue_ids: Int64s
     ) -> tuple[Int64s, dict[int, str]]:
-        """Return the number of each record's queue, and the names of those that there are not.
+        """Return the number of each record's queue, and the names of those that do not exist.
 
         `numbers` say which of `topics` is the record's.
         """

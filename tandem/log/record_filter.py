@@ -124,7 +124,7 @@ def parse_range(text: str | None, name: str) -> Range:
         return Range(start, start + 1)
     end = min(int(found[3]), OFFSET_MAX) if found[3] else OFFSET_MAX
     if end <= start:
-        raise BadRequestError(f"{name} {text!r} is empty: {end} is not behind {start}")
+        raise BadRequestError(f"{name} {text!r} is empty: {end} is not after {start}")
     return Range(start, end)
 
 

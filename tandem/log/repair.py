@@ -32,7 +32,7 @@ from tandem.wire.delay_level import MESSAGE_DELAY_LEVEL
 LOG_DAMAGE: Final = frozenset(
     {"record-corrupt", "record-crc", "log-end-damaged", "log-file-missing"}
 )
-"""What a recovery cannot go over: it would lose what lies behind."""
+"""What a recovery cannot go over: it would lose what follows."""
 
 QUEUE_FINDINGS: Final = frozenset(
     {
@@ -165,7 +165,7 @@ class _Planner:
             if cut_at is not None:
                 self._check_cut(cut_at, needed)
             lost = self._count_behind(end)
-            self._steps.append(f"cut the log at {end}: {_messages(lost)} behind it are lost")
+            self._steps.append(f"cut the log at {end}: {_messages(lost)} after it are lost")
             for finding in self._of(frozenset({"log-end-damaged"})):
                 self._steps.append(f"give up what is gone already: {finding.what}")
         refusal = self._refusal(end, lost, is_given=cut_at is not None, accept_loss=accept_loss)

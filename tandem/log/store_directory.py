@@ -5,7 +5,7 @@
     index/<yyyyMMddHHmmssSSS>
     checkpoint, abort, lock
 
-Nobody tells us the sizes that the store was written with: the size of a log or queue file is the
+The sizes of a store's files are written nowhere: the size of a log or queue file is the
 length that most of its files have. Whether a node has the store open is asked of the system without
 touching the lock: POSIX record locks vanish when any descriptor of the file is closed by the
 process that holds them, so a lock of our own process is looked up before the file is opened.
@@ -120,7 +120,7 @@ class StoreDirectory(msgspec.Struct, frozen=True):
 
     @property
     def checkpoint_path(self) -> str:
-        """Where the checkpoint lies."""
+        """Where the checkpoint is."""
         return f"{self.path}/checkpoint"
 
 
@@ -278,7 +278,7 @@ class _TopicTable(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def _read_topics(path: Path) -> frozenset[str] | None:
-    """The topics of a broker's table; None if there is none, or nobody could read it."""
+    """The topics of a broker's table; None if there is none, or it could not be read."""
     if not path.is_file() or path.stat().st_size > TOPICS_BYTES_MAX:
         return None
     try:
@@ -309,7 +309,7 @@ def is_locked(path: Path) -> bool:
 
 
 def _locked_by_us() -> set[int]:
-    """The inodes that this very process has locked, which F_GETLK does not tell."""
+    """The inodes that this very process has locked, which F_GETLK does not report."""
     try:
         lines = _LOCKS.read_text().splitlines()
     except OSError:

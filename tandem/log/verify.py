@@ -8,8 +8,8 @@ The three steps run in as many processes as wanted. A piece needs memory for its
 and the units that lead there, a queue or index file for a block of units, so the size of a store
 does not matter.
 
-Where does the log end? At the first place without a sound record behind which nothing has to be
-kept. A sound record behind such a place has to be kept if the checkpoint says that it was on disk
+Where does the log end? At the first place without a sound record after which nothing has to be
+kept. A sound record after such a place has to be kept if the checkpoint says that it was on disk
 before the last stop, or, after a clean stop, if a queue knows it: then the place is damage. That
 is the rule by which a store recovers (`store.log.log_end`), and after a clean stop a stricter one.
 """
@@ -44,7 +44,7 @@ ALONE_BYTES_MAX: Final = 48 << 20
 """A smaller store is done before a second process has started."""
 
 UNITS_ALONE_BYTES_MAX: Final = 256 << 20
-"""So many bytes of units are checked here while the other processes start."""
+"""How many bytes of units are checked here while the other processes start."""
 
 SAFETY_MARGIN_MS: Final = 3000
 """Clocks step and timestamps are taken before the write (StoreCheckpoint.getMinTimestamp)."""
@@ -181,7 +181,7 @@ class _Verifier:
         unsafe = [check.unsafe_offset for check in checks if check.unsafe_offset >= 0]
         lost = self._add_before(end, self._settled(found, min(unsafe, default=end.offset), indexes))
         self._judge_end(end, queues, lost)
-        index_ahead = end.entries_behind + sum(check.ahead_count for check in indexes)
+        index_ahead = end.entries_past + sum(check.ahead_count for check in indexes)
         self._judge_index_end(end, index_ahead + lost.get("index-entry", 0))
         self._judge_checkpoint(end)
         return VerifyReport(
@@ -322,24 +322,24 @@ class _Verifier:
     # -- the verdict -----------------------------------------------------------------------------
 
     def _add_before(self, end: LogEnd, findings: Sequence[Finding]) -> dict[str, int]:
-        """Take over what was found in the log that counts; return how much lies behind, by kind."""
-        behind: dict[str, int] = {}
+        """Take over the findings that count; return how many are past the log's end, by kind."""
+        past: dict[str, int] = {}
         for place in end.damages:
             what = f"offset {place.offset}: {place.reason}"
             self._found.add(place.kind, place.path, place.position, what, place.offset)
         for finding in findings:
             if finding.offset >= end.offset and finding.kind not in _OF_FILES:
-                behind[finding.kind] = behind.get(finding.kind, 0) + finding.count
+                past[finding.kind] = past.get(finding.kind, 0) + finding.count
             else:
                 self._found.extend([finding])
-        return behind
+        return past
 
     def _settled(
         self, findings: Sequence[Finding], unsafe_offset: int, indexes: Sequence[IndexCheck]
     ) -> list[Finding]:
         """Without a clean stop, excuse what the checkpoint does not vouch for.
 
-        Of an index that is a file that ends behind its time: RocketMQ and we build it again.
+        Of an index that is a file that ends past its time: RocketMQ and we build it again.
         """
         if self._store.is_settled:
             return list(findings)
@@ -360,8 +360,8 @@ class _Verifier:
 
     def _judge_end(self, end: LogEnd, queues: Sequence[QueueCheck], lost: dict[str, int]) -> None:
         store = self._store
-        units = end.units_behind + lost.get("unit-without-record", 0)
-        # One bad unit may lead anywhere; a queue that ends behind the log has known more of it.
+        units = end.units_past + lost.get("unit-without-record", 0)
+        # One bad unit may lead anywhere; a queue that ends past the log has known more of it.
         limit = end.offset + AHEAD_BYTES_MAX
         has_units = any(end.offset <= check.last_physical_offset < limit for check in queues)
         path, position = self._place_of(end)
@@ -383,7 +383,7 @@ class _Verifier:
             self._found.add(kind, path, position, tail, end.offset)
         if units:
             kind = "unit-without-record" if store.is_settled and not cut_here else "queues-ahead"
-            what = f"{units} queue units lead behind the end of the log, {end.offset}"
+            what = f"{units} queue units lead past the end of the log, {end.offset}"
             self._found.add(kind, path, position, what, end.offset)
 
     def _place_of(self, end: LogEnd) -> tuple[str, int]:
@@ -393,13 +393,13 @@ class _Verifier:
         return (files[-1].path, files[-1].size) if files else (f"{self._store.path}/commitlog", -1)
 
     def _tail_words(self, end: LogEnd) -> str:
-        """Say what lies behind the end, "" if nothing does."""
+        """Say what is past the end, "" if nothing is."""
         if end.tail is None or end.is_bare:
             return ""
         at = bisect.bisect_right([f.offset for f in self._store.commit_log], end.offset) - 1
-        behind = [self._store.commit_log[at]] if at >= 0 else []
+        last = [self._store.commit_log[at]] if at >= 0 else []
         count = 0
-        for file in (*behind, *self._store.commit_log[at + 1 :]):
+        for file in (*last, *self._store.commit_log[at + 1 :]):
             start = max(0, end.offset - file.offset)
             with open_file(file.path) as descriptor:
                 count += data_end(descriptor, start, file.size) - start
@@ -408,7 +408,7 @@ class _Verifier:
 
     def _judge_index_end(self, end: LogEnd, count: int) -> None:
         if count and not self._store.is_live:
-            what = f"{count} entries lead behind the end of the log, {end.offset}"
+            what = f"{count} entries lead past the end of the log, {end.offset}"
             self._found.add("index-ahead", self._store.index_files[-1].path, -1, what, end.offset)
 
     def _judge_checkpoint(self, end: LogEnd) -> None:

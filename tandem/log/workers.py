@@ -1,7 +1,7 @@
 """Work for several processes: the same results, in the same order, with one or with many.
 
-Started afresh (`spawn`), because whoever calls may have threads. Python code in one process uses
-one core; files are read by each process itself, so only names and numbers travel.
+Started afresh (`spawn`), because the calling process may have threads. Python code in one process
+uses one core; files are read by each process itself, so only names and numbers travel.
 """
 
 import multiprocessing

@@ -1,7 +1,7 @@
 """The audit as a Spark job: what became of every send, judged by the logs on the disks.
 
     ledger (Parquet)  --join on send id, body CRC-->  records of the master's log
-    slaves' logs      --byte by byte-->               the master's log
+    other nodes' logs --byte by byte-->               the master's log
 
 The rules and the table are in `audit_rules`.
 """
@@ -144,7 +144,7 @@ def _why_phantom() -> Column:
 
 
 def _gaps(matched: DataFrame) -> DataFrame:
-    """Say where a queue offset is not the one behind its predecessor's in the log."""
+    """Say where a queue offset is not the one after its predecessor's in the log."""
     in_queue = Window.partitionBy("ours", "queue_id").orderBy("physical_offset")
     expected = f.coalesce(f.lag("queue_offset").over(in_queue) + 1, f.lit(0))
     is_gap = f.col("ours") & (f.col("queue_offset") != f.col("expected"))
@@ -153,7 +153,7 @@ def _gaps(matched: DataFrame) -> DataFrame:
 
 
 def _disorder(matched: DataFrame) -> DataFrame:
-    """Say where a producer sent a message before the one in front of it in the same queue."""
+    """Say where a producer sent a message before the one that precedes it in the same queue."""
     of_send = Window.partitionBy("send_id", "fits").orderBy("physical_offset")
     is_first = f.col("fits") & (f.row_number().over(of_send) == 1)
     in_queue = Window.partitionBy("is_first", "producer", "queue_id").orderBy(
@@ -161,7 +161,7 @@ def _disorder(matched: DataFrame) -> DataFrame:
     )
     before = f.lag("sequence").over(in_queue)
     wrong = f.col("is_first") & (f.col("sequence") <= f.col("before"))
-    detail = f.concat(f.lit("behind sequence "), "before", f.lit(" of the same producer"))
+    detail = f.concat(f.lit("after sequence "), "before", f.lit(" of the same producer"))
     ordered = matched.withColumn("is_first", is_first).withColumn("before", before)
     return ordered.withColumn("disorder", f.when(wrong, detail))
 
@@ -265,9 +265,9 @@ def _as_table(findings: DataFrame, node: str) -> DataFrame:
 
 
 def _compare(spark: SparkSession, logs: Mapping[str, Log], master: str) -> dict[str, int | None]:
-    """Return each slave's first difference from the master; the pieces are spread over tasks."""
-    slaves = [node for node in logs if node != master]
-    work = [(node, piece) for node in slaves for piece in pieces(logs[master], logs[node])]
+    """Return each node's first difference from the master; the pieces are spread over tasks."""
+    others = [node for node in logs if node != master]
+    work = [(node, piece) for node in others for piece in pieces(logs[master], logs[node])]
     found: Sequence[tuple[str, int | None]] = ()
     if work:
         spread = spark.sparkContext.parallelize(work, len(work))
@@ -276,7 +276,7 @@ def _compare(spark: SparkSession, logs: Mapping[str, Log], master: str) -> dict[
         node: logs_differ_at(
             logs[master], logs[node], [at for name, at in found if name == node and at is not None]
         )
-        for node in slaves
+        for node in others
     }
 
 

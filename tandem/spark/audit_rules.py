@@ -1,8 +1,8 @@
 """What an audit asks of a ledger and the logs, and how its answer looks. Needs no Spark.
 
 Matching: a record of the drill's topic belongs to a send if its KEYS are the send's id and its
-BODYCRC is the CRC of what was sent. Only the master's log is matched; slaves are compared with it
-byte by byte. One row each in the table `audit`:
+BODYCRC is the CRC of what was sent. Only the master's log is matched; the others are compared with
+it byte by byte. One row each in the table `audit`:
 
 every send, exactly one of
     stored               answered SEND_OK, and in the log
@@ -31,7 +31,7 @@ allowed, and counted
     stored_again         a send that is in the log more than once, and was sent as often
 
 A fenced group is judged up to `confirm`, the offset below which every node has the whole log;
-behind it a node may have what no producer was told of. Two more rules differ there, because an
+past it a node may have what no producer has heard of. Two more rules differ there, because an
 answer that is not SEND_OK promises nothing once another node is master: `stored_but_missing` counts
 as `unknown_missing`, and only sync sends answered SEND_OK can be misplaced.
 
@@ -133,12 +133,12 @@ class AuditSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def slaves_not_identical(self) -> int:
-        """How many slaves differ from the master."""
+        """How many other nodes differ from the master."""
         return sum(not identical for identical in self.identical_by_slave.values())
 
     @property
     def byte_identical(self) -> bool:
-        """Whether every slave has the master's log, byte for byte."""
+        """Whether every other node has the master's log, byte for byte."""
         return not self.slaves_not_identical
 
     @property
@@ -166,7 +166,7 @@ def summarise(
     differences: dict[str, int | None],
     cut_records: int = 0,
 ) -> AuditSummary:
-    """Put counts by finding, SEND_OK by mode and slaves' first differences into one record."""
+    """Put counts by finding, SEND_OK by mode and first differences by node into one record."""
     every_send = (
         STORED,
         SYNC_LOST,
@@ -207,7 +207,7 @@ def summarise(
 def slave_findings(
     differences: Mapping[str, int | None], log_ends: Mapping[str, int], master: str
 ) -> list[Finding]:
-    """Return a row for each slave that differs, given every node's end of log."""
+    """Return a row for each node that differs, given every node's end of log."""
     return [
         Finding(
             finding=SLAVE_DIFFERS,

@@ -26,7 +26,7 @@ class LogDamagedError(SparkSourceError):
     def __init__(self, file: str, physical_offset: int, kind: str, reason: str) -> None:
         super().__init__(
             f"{kind} record in {file} at physical offset {physical_offset}: {reason}."
-            " Nothing behind it was skipped silently; read with option onError=row to get the rest"
+            " Nothing after it was skipped silently; read with option onError=row to get the rest"
             " and an error row for each such place."
         )
         self.file = file

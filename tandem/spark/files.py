@@ -11,8 +11,8 @@ only `physicalOffset`, `store` and `error`. Precisely:
 
     end       sound records are followed by zeros to the end of the last file, or by its blank
               record: no error
-    torn      anything else in the last file that holds data, with no record behind it
-    corrupt   anything else with a record behind it, or in an earlier file; a body that its CRC
+    torn      anything else in the last file that holds data, with no record after it
+    corrupt   anything else with a record after it, or in an earlier file; a body that its CRC
               does not fit; a blank record of the wrong size; a file missing between two others
 
 A record whose body fails its CRC can still be told from its neighbours: with `onError=row` it is

@@ -1,7 +1,7 @@
 """Compares the logs of two stores byte by byte.
 
 A log is its bytes from the start of its first file to its end (see `log_files`); the zeros that
-wait behind it do not count. The range is cut into pieces, so that Spark can spread them over tasks.
+follow it do not count. The range is cut into pieces, so that Spark can spread them over tasks.
 """
 
 from typing import Final
@@ -34,7 +34,7 @@ class Piece(msgspec.Struct, frozen=True):
     """A range of physical offsets to compare."""
 
     master: Log
-    slave: Log
+    other: Log
     start: int
     end: int
 
@@ -52,12 +52,12 @@ def open_extent(store: str) -> Log:
     return Log(files, files[0].offset, files[-1].offset + end)
 
 
-def pieces(master: Log, slave: Log) -> list[Piece]:
+def pieces(master: Log, other: Log) -> list[Piece]:
     """Cut what both logs have into pieces."""
-    start = max(master.start, slave.start)
-    end = min(master.end, slave.end)
+    start = max(master.start, other.start)
+    end = min(master.end, other.end)
     return [
-        Piece(master, slave, at, min(at + PIECE_BYTES, end))
+        Piece(master, other, at, min(at + PIECE_BYTES, end))
         for at in range(start, end, PIECE_BYTES)
     ]
 
@@ -67,7 +67,7 @@ def first_difference(piece: Piece) -> int | None:
     for start in range(piece.start, piece.end, _CHUNK_BYTES):
         end = min(start + _CHUNK_BYTES, piece.end)
         ours = read_log(piece.master, start, end)
-        theirs = read_log(piece.slave, start, end)
+        theirs = read_log(piece.other, start, end)
         if ours != theirs:
             return start + _first_different(ours, theirs)
         if len(ours) < end - start:  # a file is missing, in both
@@ -75,20 +75,20 @@ def first_difference(piece: Piece) -> int | None:
     return None
 
 
-def logs_differ_at(master: Log, slave: Log, differences: list[int]) -> int | None:
+def logs_differ_at(master: Log, other: Log, differences: list[int]) -> int | None:
     """Return where two logs first differ, given the differences found in their pieces.
 
     None: same start, same bytes, same end.
     """
-    if master.start != slave.start and master.files and slave.files:
-        return min(master.start, slave.start)
+    if master.start != other.start and master.files and other.files:
+        return min(master.start, other.start)
     if differences:
         return min(differences)
-    return None if master.end == slave.end else min(master.end, slave.end)
+    return None if master.end == other.end else min(master.end, other.end)
 
 
 def bounded(log: Log, end: int) -> Log:
-    """Return a log as if it ended at `end`, if it goes on behind that."""
+    """Return a log as if it ended at `end`, if it goes on after that."""
     return Log(log.files, log.start, min(log.end, end))
 
 

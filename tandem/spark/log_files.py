@@ -10,7 +10,7 @@ writing while we look, so an unclean tail is looked at again for a short while; 
 become whole by then, the log simply ends, for us, where it ended at first sight.
 
 A file is cut only where a record is known to start: at an entry of a consume queue that the log
-confirms, else at the first record found by its magic and physical offset behind the wanted place.
+confirms, else at the first record found by its magic and physical offset after the wanted place.
 """
 
 import time
@@ -60,7 +60,7 @@ class Window(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def end(self) -> int:
-        """The position in the file behind the last sound record."""
+        """The position in the file after the last sound record."""
         return self.position + self.scan.check.end
 
 
@@ -132,7 +132,7 @@ def scan_windows(descriptor: int, file: DataFile, start: int, end: int) -> Itera
 
 
 def _is_begun(window: Window, file: DataFile, size: int) -> bool:
-    """Say whether the one record of a window goes on behind it, and is not just a mad length."""
+    """Say whether the one record of a window goes on after it, and is not just a mad length."""
     head = window.data[:CHECKED_HEAD_BYTES]
     return size == len(window.data) and find_record_start(head, file.offset + window.position) == 0
 
@@ -206,7 +206,7 @@ def _known_start(descriptor: int, file: DataFile, wanted: int, starts: QueueStar
 
 
 def is_record(descriptor: int, file: DataFile, position: int) -> bool:
-    """Say whether a record's head, with the right physical offset, lies at `position`."""
+    """Say whether a record's head, with the right physical offset, is at `position`."""
     head = bytearray(CHECKED_HEAD_BYTES)
     read_into(descriptor, memoryview(head), position)
     return find_record_start(head, file.offset + position) == 0

@@ -3,7 +3,7 @@
     plan_splits   on the driver: which pieces there are, and where each log ends for this query
     read_split    in a task: the batches of one piece
 
-A split owns the records that start in it. Planned cuts lie on record starts, so the walk through a
+A split owns the records that start in it. Planned cuts are at record starts, so the walk through a
 split has to end exactly where the next one begins; if it does not, one of the two is wrong and that
 is reported like any other damage. See `files` for what counts as torn, corrupt or the normal end.
 """
@@ -87,8 +87,8 @@ def _plan_store(store: str, split_bytes: int) -> Iterator[LogSplit]:
             yield LogSplit(store, file, start, stop, end, is_last)
 
 
-def _missing_file(store: str, before: DataFile, behind: DataFile) -> LogSplit:
-    fault = f"the log goes on at {behind.offset}: the file between is missing"
+def _missing_file(store: str, before: DataFile, after: DataFile) -> LogSplit:
+    fault = f"the log goes on at {after.offset}: the file between is missing"
     hole = DataFile(before.path, before.end_offset, 0)
     return LogSplit(store, hole, 0, 0, 0, is_last_file=False, fault=fault)
 
@@ -141,7 +141,7 @@ class _SplitReader:
             reason = self._why_not_the_end(descriptor, window)
             if not reason:
                 return
-            kind, position = self._look_behind(descriptor, window.end + 1)
+            kind, position = self._look_after(descriptor, window.end + 1)
             yield self.damage_row(self._damage(window.end, kind, reason))
 
     def damage_row(self, damage: Damage) -> pa.RecordBatch:
@@ -170,13 +170,13 @@ class _SplitReader:
             case ScanStop.ZEROS:
                 zeros = only_zeros(descriptor, window.end, self._file.size)
                 end = split.is_last_file and zeros
-                reason = "" if end else "zeros, with more of the log behind them"
+                reason = "" if end else "zeros, with more of the log after them"
             case ScanStop.TORN if split.end < split.log_end:
-                behind = self._file.offset + split.end
-                reason = f"{check.reason} before {behind}, where another begins"
+                following = self._file.offset + split.end
+                reason = f"{check.reason} before {following}, where another begins"
         return reason
 
-    def _look_behind(self, descriptor: int, position: int) -> tuple[str, int | None]:
+    def _look_after(self, descriptor: int, position: int) -> tuple[str, int | None]:
         """Return the kind of a damage before `position`, and where reading can go on."""
         resume = next_record(descriptor, self._file, position, self._split.log_end)
         kind = TORN if resume is None and self._split.is_last_file else CORRUPT
@@ -200,7 +200,7 @@ class _SplitReader:
             base_offset = self._file.offset + window.position
             reason = record_fault(window.data, base_offset, start)
             record_end = window.position + start + int(part.records.size[row])
-            kind, _ = self._look_behind(descriptor, record_end)
+            kind, _ = self._look_after(descriptor, record_end)
             damage = self._damage(window.position + start, kind, reason)
             self.damage_row(damage)
             part.errors[row] = str(damage)

@@ -102,7 +102,7 @@ class _OptionReader:
         end_ms = self._integer("endingTimestamp")
         if start_ms is not None and end_ms is not None and end_ms < start_ms:
             self._problems.append(
-                f"endingTimestamp {end_ms} lies before startingTimestamp {start_ms}"
+                f"endingTimestamp {end_ms} is before startingTimestamp {start_ms}"
             )
         queues = self._list("queues")
         if queues is not None and not all(text.isdecimal() for text in queues):

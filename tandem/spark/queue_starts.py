@@ -1,10 +1,10 @@
 """What the consume queues of a store know about where records start.
 
-    consumequeue/<topic>/<queue id>/<20 digits>     units of 20 bytes, zeros behind the last
+    consumequeue/<topic>/<queue id>/<20 digits>     units of 20 bytes, zeros after the last
     unit: physical offset 8, record size 4, tags code 8
 
 The offsets rise within a queue, so a search takes some twenty small reads. Queues may lag behind
-the log or be stale; whoever asks checks the answer against the log.
+the log or be stale; the caller checks the answer against the log.
 """
 
 import bisect
@@ -33,7 +33,7 @@ class QueueStarts:
         self._queues = queues[:QUEUES_ASKED_MAX]
 
     def first_at(self, physical_offset: int) -> int | None:
-        """Return a known record start at or behind `physical_offset`: the nearest one."""
+        """Return a known record start at or after `physical_offset`: the nearest one."""
         found = (queue.neighbours(physical_offset)[1] for queue in self._queues)
         return min((start for start in found if start is not None), default=None)
 
@@ -55,7 +55,7 @@ class _Queue:
         self.unit_count = sum(count for _, count in self._files)
 
     def neighbours(self, physical_offset: int) -> tuple[int | None, int | None]:
-        """Return the last start before `physical_offset` and the first at or behind it."""
+        """Return the last start before `physical_offset` and the first at or after it."""
         before = None
         for path, count in self._files:
             with Path(path).open("rb", buffering=0) as file:

@@ -33,7 +33,8 @@ _TIME_MS_MAX = (2**63 - 1) // 1000
 class RecordSlice:
     """Some records of a buffer on their way to Arrow. The buffer must outlive it.
 
-    `errors` says by row what is wrong with a record; whoever judges them fills it in.
+    `errors` says by row what is wrong with a record; it is filled in by the reader that judges
+    them.
     """
 
     def __init__(

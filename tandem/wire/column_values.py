@@ -4,7 +4,7 @@ The columnar twin of `message_properties`: what is returned is what its function
 record alone, at a tenth of the cost. The property strings of records that have about the same size
 are laid side by side in one array, aligned at their ends, and that array is searched as a whole:
 
-    |.....KEYS 1 k7 2 TAGS 1 TagA 2|      . belongs to what lies in front of the string
+    |.....KEYS 1 k7 2 TAGS 1 TagA 2|      . belongs to what precedes the string
     |...KEYS 1 key8 2 TAGS 1 TagA 2|
     |TAGS 1 TagB 2 KEYS 1 k9 2 A 1 |
 
@@ -26,7 +26,7 @@ _Windows = NDArray[np.uint8]
 
 _WINDOW_BYTES_MIN: Final = 64
 _PEELED_VALUES_MAX: Final = 16
-"""So many different values are told apart by comparing columns; the rest goes through a dict."""
+"""Up to this many different values are told apart by comparing columns; the rest by a dict."""
 
 _NAME_END: Final = 1
 _VALUE_END: Final = 2
@@ -43,14 +43,14 @@ class ColumnValues(msgspec.Struct, frozen=True, eq=False):
 
 
 def property_values(buffer: Buffer, columns: RecordColumns, name: bytes) -> ColumnValues:
-    """Return where the property called `name` lies in each record; all records have to be sound.
+    """Return where the property called `name` is in each record; all records have to be sound.
 
     The same as `property_value` for each: the last one that is not empty counts.
     """
     found = ColumnValues(np.full(len(columns), -1, np.int64), np.zeros(len(columns), np.int64))
     ends = columns.properties_start + columns.properties_size
     for rows, width in _size_classes(columns.properties_size, len(name) + 2):
-        # The window of a record at the very beginning would start in front of the buffer.
+        # The window of a record at the very beginning would start before the buffer.
         fits = ends[rows] >= width
         for row in rows[~fits].tolist():
             _look_alone(buffer, columns, name, row, found)
@@ -78,7 +78,7 @@ def _look_alone(
     value = property_value(properties, name)
     if value is None:
         return
-    # The last place with this very value, behind its name: the one that counted.
+    # The last place with this very value, after its name: the one that counted.
     at = (b"\x02" + properties + b"\x02").rfind(b"\x02" + name + b"\x01" + value + b"\x02")
     found.start[row] = start + at + len(name) + 1
     found.size[row] = len(value)

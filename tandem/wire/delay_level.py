@@ -1,6 +1,6 @@
 """Delay levels: how long a message of level n waits, and what its queue unit says instead of tags.
 
-A delayed message lies in SCHEDULE_TOPIC_XXXX, queue level - 1, until its time has come. The unit
+A delayed message is in SCHEDULE_TOPIC_XXXX, queue level - 1, until its time has come. The unit
 of that queue carries the deliver time where others carry the tags code.
 
 Source: RocketMQ 5.3.3, ScheduleMessageService.parseDelayLevel and computeDeliverTimestamp,
@@ -20,7 +20,7 @@ _DELAY: Final = PROPERTY_DELAY_LEVEL.encode()
 
 
 class DelayLevels:
-    """The table behind a `messageDelayLevel` setting; levels count from 1.
+    """The table that a `messageDelayLevel` setting gives; levels count from 1.
 
     Raises:
         ValueError: the setting cannot be read; the text names the piece.

@@ -1,6 +1,6 @@
 """What can be wrong with bytes that came from somebody else.
 
-Whoever reads from a connection drops it on any of these; whoever reads a file reports where.
+A reader of a connection drops it on any of these; a reader of a file reports where.
 """
 
 

@@ -7,7 +7,7 @@ log is the truth: the longest by (epoch, end) of the nodes that are registered.
     next epoch = the highest epoch anybody knows of + 1
     in-sync set = the chosen node alone; the others join when they have copied its log
 
-It is refused while a member of the in-sync set can be elected, and, unless told to accept it, where
+It is refused while a member of the in-sync set can be elected, and, unless loss is accepted, where
 acknowledged messages may be missing from the log that is chosen.
 """
 
@@ -33,7 +33,7 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     """What it does, or why it is refused, in words and numbers."""
     lost_bytes: int = 0
-    """So many bytes of log may be lost at most; what they held cannot be known."""
+    """How many bytes of log may be lost at most; what they held cannot be known."""
 
 
 def plan_recovery(
@@ -137,8 +137,8 @@ def _doubts(
     """Return why acknowledged messages may be missing from the chosen log; empty if they cannot.
 
     With every node there, the log of the newest epoch that is longest has all that was ever
-    acknowledged: whoever wrote that epoch had everything before it, and the longer of two logs of
-    one epoch contains the other.
+    acknowledged: the master that wrote that epoch had everything before it, and the longer of two
+    logs of one epoch contains the other.
     """
     doubts = []
     if absent:
@@ -152,6 +152,6 @@ def _doubts(
     if current is not None:
         doubts.append(
             f"it is not in the in-sync set ({', '.join(sorted(current.isr))}) and may lack what was"
-            f" acknowledged behind {best.confirm}"
+            f" acknowledged past {best.confirm}"
         )
     return doubts

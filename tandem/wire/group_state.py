@@ -64,7 +64,7 @@ class LeaderRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A node that lives. Elections are decided by `GroupState`; this says only who to wait for."""
+    """A node that lives. Elections are decided by `GroupState`; this says only for whom to wait."""
 
     node: str
     session: str
@@ -85,7 +85,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     client_address: str = ""
     """`host:port` for clients."""
     replication_address: str = ""
-    """`host:port` on which it serves replicas when it is master."""
+    """`host:port` on which it serves followers when it is master."""
 
 
 class GroupKeys:

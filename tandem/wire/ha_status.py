@@ -67,7 +67,7 @@ class FencedCommand(msgspec.Struct, frozen=True, kw_only=True):
 
     command: Command
     node: str = ""
-    """`promote`: who shall be master."""
+    """`promote`: the node to be master."""
     accept_loss: bool = False
 
 

@@ -20,7 +20,7 @@ The three readers of logs follow this rule and differ in what they do at a tail:
     store.log.log_end         stops. A node that starts cuts a torn tail off, after a copy was set
                               aside, and refuses to start on a corrupt one.
     tandem.log.log_end        goes on at the next sound record, and judges every such place once
-                              all are known. What it is told by queues and checkpoint counts too.
+                              all are known. What queues and checkpoint know counts too.
     tandem.spark.log_files    looks again, for a node may be writing just now. What stays is read to
                               the end of the file, and corrupt if any record follows.
 
@@ -46,7 +46,7 @@ def blank_fault(blank_bytes: int, left_bytes: int) -> str:
 def was_on_disk(store_timestamp_ms: int, synced_ms: int, tail_ms: int = 0) -> bool:
     """Say whether a sound record past a tail was on disk before the last stop.
 
-    The checkpoint vouches for records that were stored before `synced_ms`. Times tell that only as
+    The checkpoint vouches for records that were stored before `synced_ms`. Times show that only as
     far as the clock went forward: a record older than `tail_ms`, the time of the last record before
     the tail, does not count.
     """

@@ -13,7 +13,7 @@ One record, big-endian, packed without padding:
     36      4      SYSFLAG
     40      8      BORNTIMESTAMP, ms
     48      4|16+4 BORNHOST: address and port; 16 when SYSFLAG has 0x10
-    56      8      STORETIMESTAMP, ms                         (+12 behind a v6 born host)
+    56      8      STORETIMESTAMP, ms                         (+12 after a v6 born host)
     64      4|16+4 STOREHOST; 16 when SYSFLAG has 0x20
     72      4      RECONSUMETIMES
     76      8      PREPARED_TRANSACTION_OFFSET
@@ -55,7 +55,7 @@ MESSAGE_MAGIC_CODE: Final = 0xDAA320A7
 MESSAGE_MAGIC_CODE_V2: Final = 0xDAA320AB
 BLANK_MAGIC_CODE: Final = 0xCBD43194
 END_FILE_MIN_BLANK_LENGTH: Final = 8
-"""The blank at the end of a file has at least so many bytes. Source: CommitLog."""
+"""The blank at the end of a file has at least this many bytes. Source: CommitLog."""
 
 RECORD_OVERHEAD_BYTES_MAX: Final = 65_536
 """How much larger than the largest body a record may be. Source: MessageExtEncoder."""
@@ -129,9 +129,9 @@ class Message(msgspec.Struct, frozen=True):
     """What a producer sends.
 
     `keys` is one text with blanks between the keys, as in RocketMQ. `wait_store_msg_ok` says
-    whether the answer waits for disk and replicas as the broker is set up to (the WAIT property);
-    None leaves it to the producer. `delay_time_level` is how late consumers get it: 1 is a second,
-    18 two hours, if the broker has RocketMQ's levels; 0 is at once.
+    whether the answer waits for disk and other nodes as the broker is set up to (the WAIT
+    property); None leaves it to the producer. `delay_time_level` is how late consumers get it: 1 is
+    a second, 18 two hours, if the broker has RocketMQ's levels; 0 is at once.
     """
 
     topic: str
@@ -193,7 +193,7 @@ class MessageExt(msgspec.Struct, frozen=True):
 
     @property
     def offset_msg_id(self) -> str:
-        """Where the message lies: store host and physical offset in upper-case hex."""
+        """Where the message is: store host and physical offset in upper-case hex."""
         return offset_msg_id(self.store_host, self.physical_offset)
 
     @property
@@ -279,7 +279,7 @@ def encode_record(message: MessageExt) -> bytes:
 def decode_message(
     buffer: bytes | bytearray | memoryview, position: int = 0
 ) -> tuple[MessageExt, int]:
-    """Decode the record at `position`; return it and the position behind it.
+    """Decode the record at `position`; return it and the position after it.
 
     The body CRC is not checked (no RocketMQ client does; recovery and replication do).
 
@@ -356,7 +356,7 @@ def _take(buffer: memoryview, start: int, size: int, end: int) -> tuple[memoryvi
 
 
 def decode_messages(body: bytes | bytearray | memoryview) -> list[MessageExt]:
-    """Decode the records of a pull's body, which lie back to back.
+    """Decode the records of a pull's body, which are back to back.
 
     Raises:
         MalformedMessageError: as `decode_message`. RocketMQ's clients drop the rest silently; a
@@ -404,7 +404,7 @@ def unwrap_inner_batch(message: MessageExt) -> list[MessageExt]:
 
 
 class BatchEntry(msgspec.Struct, frozen=True):
-    """One message of a client's batch body, as it lies there."""
+    """One message of a client's batch body, as it is there."""
 
     flag: int
     body: bytes

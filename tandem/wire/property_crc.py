@@ -3,7 +3,7 @@
     | TOTALSIZE | ... | PROPERTIES: name 0x01 value 0x02 ... | __CRC32# 0x01 5500212460 0x02 |
     |<-------------------- what the CRC covers ------------->|<-------- 20 bytes --------->|
 
-The value is the CRC-32 of everything in front of those 20 bytes, top bit clear, written with its
+The value is the CRC-32 of everything before those 20 bytes, top bit clear, written with its
 lowest digit first and filled up with zeros: 642120055 becomes 5500212460. It covers places and
 times too, so it can only be computed when the record is appended.
 
@@ -64,7 +64,7 @@ def reserve_batch_crc(properties: bytes) -> bytes:
 def write_crc(buffer: bytearray | memoryview, start: int, total_size: bytes, end: int) -> None:
     """Fill in the CRC of the record at `start` to `end`, which is complete but for TOTALSIZE.
 
-    Those 4 bytes are given in `total_size`: whoever writes a record writes them last.
+    Those 4 bytes are given in `total_size`: the writer of a record writes them last.
     """
     with memoryview(buffer) as view, view[start + 4 : end - CRC32_RESERVED_LEN] as covered:
         crc = raw_crc32(covered, raw_crc32(total_size)) & CRC_MASK

@@ -134,11 +134,11 @@ def hash_keys(buffer: Buffer, columns: RecordColumns) -> KeyHashes:
 
 
 class _Texts(msgspec.Struct, frozen=True, eq=False):
-    """Topics and properties of some records, one behind the other.
+    """Topics and properties of some records, one after the other.
 
         topic # 0x02 properties 0x02 topic # 0x02 ...
 
-    `start` is where each topic begins, `mark` where its `#` is. So everything that is hashed lies
+    `start` is where each topic begins, `mark` where its `#` is. So everything that is hashed is
     in one piece, and every property begins and ends at a separator.
     """
 

@@ -44,7 +44,7 @@ Bools: TypeAlias = NDArray[np.bool_]
 
 _INT = struct.Struct(">i")
 
-# With v4 hosts; behind v6 ones the fields from STORETIMESTAMP on lie further back.
+# With v4 hosts; after v6 ones the fields from STORETIMESTAMP on are further back.
 _HEAD = np.dtype(
     [
         ("size", ">i4"),
@@ -80,7 +80,7 @@ PLAIN_LOOP_RECORDS_MAX: Final = 24
 
 
 class RecordWalk(msgspec.Struct, frozen=True, eq=False):
-    """Where records start. `end` is the position behind the last one, where the walk stopped.
+    """Where records start. `end` is the position after the last one, where the walk stopped.
 
     `needed_bytes`, from `end` on, complete what is there: the TOTALSIZE of the record when
     TORN (8 if even that is cut), of the blank record when BLANK, else 0.
@@ -128,7 +128,7 @@ class RecordColumns(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def born_host_start(self) -> Int64s:
-        """Where BORNHOST lies: the same place in every record."""
+        """Where BORNHOST is: the same place in every record."""
         return self.start + _BORN_HOST_AT
 
     def take(self, chosen: Bools | Int64s | slice) -> "RecordColumns":
@@ -139,7 +139,7 @@ class RecordColumns(msgspec.Struct, frozen=True, eq=False):
 class RecordCheck(msgspec.Struct, frozen=True):
     """How far a run of bytes holds sound records.
 
-    `end` is the position behind the last sound record; `last_start` is its start, -1 if there is
+    `end` is the position after the last sound record; `last_start` is its start, -1 if there is
     none. `stop`, `reason` and `needed_bytes` are those of `RecordWalk`, or CORRUPT with the check
     that failed.
     """
@@ -218,12 +218,12 @@ def read_columns(buffer: Buffer, starts: Int64s) -> RecordColumns:
     head = _strided(buffer, _HEAD)[starts]
     fixed = {name: head[name].astype(np.int64) for name in _NUMBERS}
     ends = starts + fixed["size"]
-    behind_hosts = starts
+    after_hosts = starts
     fixed["store_host_start"] = starts + _STORE_HOST_AT
     if (fixed["sys_flag"] & _V6_FLAGS).any():
-        behind_hosts = _read_behind_hosts(buffer, starts, fixed)
+        after_hosts = _read_after_hosts(buffer, starts, fixed)
     body_size = fixed.pop("body_size")
-    body_start = behind_hosts + (BODY_AT)
+    body_start = after_hosts + (BODY_AT)
     topic_start = body_start + body_size + 1
     v2 = fixed["magic"] == MESSAGE_MAGIC_CODE_V2
     any_v2 = v2.any()
@@ -251,8 +251,8 @@ def read_columns(buffer: Buffer, starts: Int64s) -> RecordColumns:
     )
 
 
-def _read_behind_hosts(buffer: Buffer, starts: Int64s, fixed: dict[str, Int64s]) -> Int64s:
-    """Put the fields in `fixed` that lie behind v6 hosts right; return by how much they lie behind.
+def _read_after_hosts(buffer: Buffer, starts: Int64s, fixed: dict[str, Int64s]) -> Int64s:
+    """Put the fields in `fixed` right that follow v6 hosts; return by how much they are shifted.
 
     Where a record has no room for its hosts, its body size becomes -1.
     """
@@ -260,14 +260,14 @@ def _read_behind_hosts(buffer: Buffer, starts: Int64s, fixed: dict[str, Int64s])
     shift = born_shift + 12 * ((fixed["sys_flag"] & STOREHOSTADDRESS_V6_FLAG) != 0)
     fits = fixed["size"] >= RECORD_BYTES_MIN + shift
     stored_at = starts + np.where(fits, 56 + born_shift, 56)
-    behind_hosts = starts + np.where(fits, shift, 0)
+    after_hosts = starts + np.where(fits, shift, 0)
     fixed["store_timestamp_ms"] = _gather(buffer, ">i8", stored_at)
     fixed["store_host_start"] = stored_at + 8
-    tail = _strided(buffer, _TAIL)[behind_hosts + _TAIL_AT]
+    tail = _strided(buffer, _TAIL)[after_hosts + _TAIL_AT]
     for name in _TAIL.names or ():
         fixed[name] = tail[name].astype(np.int64)
     fixed["body_size"][~fits] = -1
-    return behind_hosts
+    return after_hosts
 
 
 def _no_columns() -> RecordColumns:
@@ -344,7 +344,7 @@ def check_records(
 ) -> RecordCheck:
     """Return how far `buffer[start:end]` holds sound records, as `scan_records` would.
 
-    Short runs, such as what a slave gets between two acknowledgements, go through a plain loop;
+    Short runs, such as what a follower gets between two acknowledgements, go through a plain loop;
     long ones through columns. Both give the same answer.
     """
     end = len(buffer) if end is None else end

@@ -18,7 +18,7 @@ ROCKETMQ  code 2 | language 1 | version 2 | opaque 4 | flag 4 | remark 4 + n | e
 MSGPACK   the array `[code, language code, version, opaque, flag, remark or nil, ext map or nil]`,
           whose ext values keep their type. Only TandemMQ speaks it; no RocketMQ does.
 
-The header's fields are decoded in two steps: the frame tells the code, and only whoever handles
+The header's fields are decoded in two steps: the frame gives the code, and only the handler of
 that code knows the type of the ext fields (`RemotingCommand.decode_header`).
 
 Source: RocketMQ 5.3.3, RemotingCommand, RocketMQSerializable, RemotingSerializable, LanguageCode.
@@ -114,7 +114,7 @@ class RemotingCommand(msgspec.Struct, frozen=True, gc=False):
         """Return the ext fields as a `header_type`. Text is converted to what the field declares.
 
         Raises:
-            MalformedFrameError: a field is missing or does not parse; `field` and `code` tell
+            MalformedFrameError: a field is missing or does not parse; `field` and `code` say
                 which. Answer with an error, the connection is sound.
         """
         ext = self.ext

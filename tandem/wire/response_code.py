@@ -14,7 +14,7 @@ class ResponseCode(enum.IntEnum):
     SYSTEM_ERROR = 1
     """Anything unexpected. A producer tries again."""
     SYSTEM_BUSY = 2
-    """Overload, or this broker takes no such request (a slave). A producer tries again."""
+    """Overload, or a node that is not the master was asked. A producer tries again."""
     REQUEST_CODE_NOT_SUPPORTED = 3
     FLUSH_DISK_TIMEOUT = 10
     """The message is in the log, but was not flushed in time."""
@@ -32,7 +32,7 @@ class ResponseCode(enum.IntEnum):
     PULL_RETRY_IMMEDIATELY = 20
     """Messages were there, none matched. Go on at nextBeginOffset."""
     PULL_OFFSET_MOVED = 21
-    """The offset lies outside of the queue. nextBeginOffset is the nearest one inside."""
+    """The offset is outside of the queue. nextBeginOffset is the nearest one inside."""
     QUERY_NOT_FOUND = 22
     SUBSCRIPTION_PARSE_FAILED = 23
     SUBSCRIPTION_NOT_EXIST = 24

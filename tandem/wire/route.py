@@ -1,4 +1,4 @@
-"""Routes, as the name server tells them, and the other bodies about brokers and topics.
+"""Routes, as the name server sends them, and the other bodies about brokers and topics.
 
 The JSON is written without blanks and with quoted keys: the Go client splits the addresses as text,
 and all clients take quotes. A Java name server writes the integer keys of `brokerAddrs` unquoted
@@ -23,7 +23,7 @@ PERM_INHERIT: Final = 1
 
 MASTER_ID: Final = 0
 
-# A string without an end goes to the end of the text: nothing behind its first quote can fail, or
+# A string without an end goes to the end of the text: nothing after its first quote can fail, or
 # each of its quotes would start the search anew.
 _STRING_OR_BARE_KEY: Final = re.compile(rb'(?s)"[^"\\]*(?:\\.[^"\\]*)*"?|([{,]\s*)(-?\d+)(\s*:)')
 

@@ -21,7 +21,7 @@
     index/<yyyyMMddHHmmssSSS>                         header, slots of 4 bytes, units of 20
         0   8  begin timestamp, ms      0   4  hash of `topic#key`
         8   8  end timestamp, ms        4   8  physical offset
-        16  8  begin physical offset    12  4  seconds behind the begin timestamp
+        16  8  begin physical offset    12  4  seconds after the begin timestamp
         24  8  end physical offset      16  4  the unit before it in the same slot
         32  4  slots in use
         36  4  number of the next unit; unit 0 is never used

@@ -1,6 +1,6 @@
 """Topics that a broker keeps for itself, and the properties by which messages find their way back.
 
-A message that has to wait lies in a topic of the system: delayed ones in SCHEDULE_TOPIC_XXXX (see
+A message that has to wait is in a topic of the system: delayed ones in SCHEDULE_TOPIC_XXXX (see
 `tandem.wire.delay_level`), halves of transactions in RMQ_SYS_TRANS_HALF_TOPIC. REAL_TOPIC and
 REAL_QID say where it belongs.
 

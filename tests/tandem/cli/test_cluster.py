@@ -54,6 +54,6 @@ def test_why_nobody_is_known_to_be_master_is_told(
 
     monkeypatch.setattr("tandem.cluster.control.send_request", answer)
     result = CliRunner().invoke(app, ["cluster", "status", "-c", str(tmp_path / "cluster.yaml")])
-    assert "the coordinator does not tell who is master: no connection to [::1]:1: no" in (
+    assert "the coordinator does not say who is master: no connection to [::1]:1: no" in (
         result.stdout.replace("\n", " ")
     )

@@ -38,7 +38,7 @@ def test_the_last_switch_says_when_why_and_who_was_before() -> None:
 
 
 def test_that_the_coordinator_is_silent_is_told_and_so_is_an_operators_wish() -> None:
-    assert any("does not tell: refused" in line for line in facts(view(said="refused"), NOW_MS))
+    assert any("does not say: refused" in line for line in facts(view(said="refused"), NOW_MS))
     wanted = facts(view(said=records(preferred="b")), NOW_MS)
     assert "an operator wants b to be master" in wanted
 

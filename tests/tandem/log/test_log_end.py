@@ -99,5 +99,5 @@ def test_the_record_behind_a_break_may_be_in_a_later_piece() -> None:
 def test_units_that_lead_behind_the_end_are_counted() -> None:
     breaks = a_break(400, None, units=2), a_break(600, None, units=3)
     end = find_log_end(a_store(), [a_check(*breaks)], 4)
-    assert (end.offset, end.units_behind, end.is_bare) == (400, 9, False)
-    assert end.entries_behind == 2
+    assert (end.offset, end.units_past, end.is_bare) == (400, 9, False)
+    assert end.entries_past == 2

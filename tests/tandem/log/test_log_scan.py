@@ -135,7 +135,7 @@ def test_zeros_between_records_are_damage_and_at_the_end_they_are_none(tmp_path:
     overwrite(root / "commitlog" / f"{0:020d}", hurt.physical_offset, bytes(hurt.store_size))
     offsets, (damage,) = scanned(root)
     assert len(offsets) == 19
-    assert damage.reason == "zeros, with other bytes behind them"
+    assert damage.reason == "zeros, with other bytes after them"
 
 
 def test_a_blank_of_the_wrong_size_is_damage(tmp_path: Path) -> None:

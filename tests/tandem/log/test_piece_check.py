@@ -65,6 +65,6 @@ def test_a_damaged_body_is_a_break_that_knows_its_unit(tmp_path: Path) -> None:
     found = check_whole(root)
     place = found.breaks[0]
     assert (place.kind, place.offset, place.unit_count) == ("record-crc", 136, 1)
-    assert place.behind is not None
-    assert place.behind.offset == 272
+    assert place.after is not None
+    assert place.after.offset == 272
     assert place.last_offset == 0
