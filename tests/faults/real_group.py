@@ -14,7 +14,7 @@ from tandem.cluster.spec import node_command
 from tandem.testing import GROUP, write_cluster_file
 from tandem.wire.group_state import GroupKeys
 from tandem.wire.message import Message
-from tests.sim.checker import walk_log
+from tests.sim.engine.walked_log import walk_log
 from tests.support.patience import PATIENCE_SECONDS, until
 from tests.support.processes import TANDEM
 

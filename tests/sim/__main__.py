@@ -6,6 +6,7 @@
     python -m tests.sim shrink 1234                 make a failing seed small
     python -m tests.sim mutants --seeds 500         after how many seeds each mutant dies
 
+`--classic` goes with all three.
 Exit status 0 if every promise was kept, or every mutant died.
 """
 
@@ -16,7 +17,7 @@ import sys
 from rich.console import Console
 
 from tests.sim.campaign import campaign, shrink_seed
-from tests.sim.fenced_mutations import show_mutants
+from tests.sim.mutants import show_mutants
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,19 +34,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--nodes", type=int, choices=(3, 5), help="only groups of this size")
     parser.add_argument("--classic", action="store_true", help="classic groups")
     options = parser.parse_args(arguments)
+    kind = "classic" if options.classic else "fenced"
+    if options.classic and options.nodes == 5:
+        parser.error("classic groups have three nodes")
     match options.what:
         case []:
             seeds = range(options.start, options.start + options.seeds)
-            reports = campaign(
-                seeds, jobs=options.jobs, is_classic=options.classic, node_count=options.nodes
-            )
+            reports = campaign(seeds, jobs=options.jobs, kind=kind, node_count=options.nodes)
             return 1 if any(report.findings for report in reports) else 0
         case ["shrink", seed] if seed.isdigit():
-            text = shrink_seed(int(seed), options.nodes, _say)
+            text = shrink_seed(int(seed), kind=kind, node_count=options.nodes, say=_say)
             _say(text or f"seed {seed} keeps every promise")
             return 1 if text else 0
         case ["mutants", *names]:
-            return show_mutants(Console(), names, options.seeds, options.jobs)
+            return show_mutants(
+                Console(), names, kind=kind, seeds_max=options.seeds, jobs=options.jobs
+            )
         case what:
             _say(f"{' '.join(what)!r} is neither `shrink SEED` nor `mutants [NAME...]`")
             return 2

@@ -3,7 +3,7 @@
     python -m tests.sim --seeds 1000 --jobs 2
     python -m tests.sim --seeds 300 --start 5000 --nodes 5
     python -m tests.sim --seeds 200 --classic
-    python -m tests.sim mutants
+    python -m tests.sim shrink 1234
 
 A fault counts as hit when it did something: a kill of a node that ran, a partition that was set up,
 a bit that was flipped in bytes on their way. Each kind should be hit in 1 % of the seeds or more;
@@ -22,14 +22,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from tests.sim.checker import Outcome
-from tests.sim.fenced_faults import FAULTS
-from tests.sim.fenced_simulation import draw_fenced_settings, run_fenced_seed
-from tests.sim.shrink import Shrinker, scenario_text
-from tests.sim.simulation import run_seed
+from tests.sim.engine.shrink import Shrinker
+from tests.sim.playbooks import PLAYBOOKS
 
 HIT_SHARE_MIN: Final = 0.01
 FAILURES_SHOWN_MAX: Final = 20
+TOLD_MAX: Final = 5
 
 
 class SeedReport(msgspec.Struct, frozen=True):
@@ -45,43 +43,23 @@ class SeedReport(msgspec.Struct, frozen=True):
     is_excused: bool = False
 
 
-def run_one(seed: int, *, is_classic: bool, node_count: int | None) -> SeedReport:
+def run_one(seed: int, *, kind: str, node_count: int | None) -> SeedReport:
     """Play a seed. Whatever it ends with becomes a report: one seed does not end a campaign."""
     try:
-        return _classic(seed) if is_classic else _fenced(seed, node_count)
+        result = PLAYBOOKS[kind].run_seed(seed, node_count=node_count)
     except (Exception, BaseExceptionGroup) as error:  # noqa: BLE001  # told in the report
         text = f"{type(error).__name__}: {error}"
         return SeedReport(seed, (f"DIED: {text}",), ("DIED",), (), {}, 0.0)
-
-
-def _fenced(seed: int, node_count: int | None) -> SeedReport:
-    result = run_fenced_seed(seed, node_count=node_count)
     return SeedReport(
         seed,
-        tuple(f"{f.kind.name}: {f.text}" for f in result.findings),
-        tuple(sorted({f.kind.name for f in result.findings})),
+        tuple(f"{finding.kind.name}: {finding.text}" for finding in result.findings),
+        tuple(sorted({finding.kind.name for finding in result.findings})),
         tuple(sorted(result.hit)),
-        _counts([send.outcome for send in result.history.sends]),
+        dict(Counter(send.outcome.name for send in result.history.sends)),
         result.virtual_seconds,
         result.switches,
         result.is_excused,
     )
-
-
-def _classic(seed: int) -> SeedReport:
-    result = run_seed(seed)
-    return SeedReport(
-        seed,
-        tuple(f"{f.kind.name}: {f.text}" for f in result.findings),
-        tuple(sorted({f.kind.name for f in result.findings})),
-        tuple(sorted({i.verb for i in result.settings.plan})),
-        _counts([send.outcome for send in result.history.sends]),
-        result.virtual_seconds,
-    )
-
-
-def _counts(outcomes: list[Outcome]) -> dict[str, int]:
-    return dict(Counter(outcome.name for outcome in outcomes))
 
 
 def _play_all(play: Callable[[int], SeedReport], seeds: range, jobs: int) -> Iterator[SeedReport]:
@@ -96,13 +74,13 @@ def campaign(
     seeds: range,
     *,
     jobs: int,
-    is_classic: bool = False,
+    kind: str = "fenced",
     node_count: int | None = None,
     console: Console | None = None,
 ) -> list[SeedReport]:
     """Play all seeds; show how it goes, and at the end what was seen."""
     console = console or Console()
-    play = partial(run_one, is_classic=is_classic, node_count=node_count)
+    play = partial(run_one, kind=kind, node_count=node_count)
     reports: list[SeedReport] = []
     started = time.monotonic()
     columns = (
@@ -120,13 +98,13 @@ def campaign(
             if report.findings:
                 progress.console.print(f"seed {report.seed}: {report.findings[0]}", markup=False)
     reports.sort(key=lambda report: report.seed)
-    _show(console, reports, time.monotonic() - started, is_classic=is_classic)
+    _show(console, reports, time.monotonic() - started, kind)
     return reports
 
 
-def _show(console: Console, reports: list[SeedReport], seconds: float, *, is_classic: bool) -> None:
+def _show(console: Console, reports: list[SeedReport], seconds: float, kind: str) -> None:
     hit = Counter(name for report in reports for name in report.hit)
-    hit.update(dict.fromkeys(() if is_classic else FAULTS, 0))
+    hit.update(dict.fromkeys(PLAYBOOKS[kind].faults, 0))
     console.print(_hit_table(hit, len(reports)))
     console.print(_outcome_table(reports))
     failed = [report for report in reports if report.findings]
@@ -136,7 +114,7 @@ def _show(console: Console, reports: list[SeedReport], seconds: float, *, is_cla
         f" {sum(r.virtual_seconds for r in reports) / 3600:.1f} hours of virtual time"
     )
     console.print(_rare_faults(hit, len(reports)), markup=False)
-    option = "" if is_classic else "--fenced "
+    option = PLAYBOOKS[kind].option
     for report in failed[:FAILURES_SHOWN_MAX]:
         kinds = ", ".join(report.kinds)
         line = f"{kinds}: scripts/simulate {option}{report.seed} --trace"
@@ -173,12 +151,18 @@ def _outcome_table(reports: list[SeedReport]) -> Table:
     return table
 
 
-def shrink_seed(seed: int, node_count: int | None, say: Callable[[str], None]) -> str:
-    """Return the smallest run like that of a failing seed, as a scenario; empty if it passes."""
-    settings = draw_fenced_settings(seed, node_count)
-    result = run_fenced_seed(seed, node_count=node_count)
-    if not result.findings:
+def shrink_seed(seed: int, *, kind: str, node_count: int | None, say: Callable[[str], None]) -> str:
+    """Return the smallest run like that of a failing seed, as a script; empty if it passes."""
+    book = PLAYBOOKS[kind]
+    settings = book.draw(seed, node_count)
+    findings = book.run(settings).findings
+    if not findings:
         return ""
-    kinds = frozenset(finding.kind for finding in result.findings)
-    smaller = Shrinker(settings, kinds, on_progress=say).shrink()
-    return scenario_text(smaller, [f"{f.kind.name}: {f.text}" for f in result.findings])
+    smaller = Shrinker(
+        settings,
+        frozenset(finding.kind for finding in findings),
+        run=lambda smaller: book.run(smaller).findings,
+        on_progress=say,
+    ).shrink()
+    prose = [f"    {finding.kind.name}: {finding.text}" for finding in findings[:TOLD_MAX]]
+    return book.script(smaller, [f"Shrunk from seed {seed}. What was found:", *prose])

@@ -1,4 +1,4 @@
-"""`scripts/simulate`: replay one seed or one scenario, and tell what happened.
+"""`scripts/simulate`: replays one seed or one scenario, and says what happened.
 
     scripts/simulate 1234                   the verdict, the plan, the warnings of the nodes
     scripts/simulate 1234 --trace           every event as well, as it happens
@@ -12,19 +12,12 @@ Exit status 0 if every promise was kept.
 
 import argparse
 import sys
+from typing import Any
 
-from tests.sim import fenced_scenario
-from tests.sim.fenced_simulation import run_fenced_seed
-from tests.sim.scenario import (
-    SCENARIOS,
-    Scenario,
-    outcome_lines,
-    play,
-    read_scenario,
-    record,
-)
-from tests.sim.simulation import run_seed
-from tests.sim.trace import PrintLine
+from tests.sim.classic.playbook import CLASSIC
+from tests.sim.engine.playbook import Playbook
+from tests.sim.engine.trace import PrintLine
+from tests.sim.fenced.playbook import FENCED
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,48 +29,40 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--fenced", action="store_true", help="seeds of fenced groups")
     options = parser.parse_args(arguments)
     print_line = _say if options.trace else None
-    if (fenced_scenario.SCENARIOS / f"{options.what}.txt").exists():
-        return _play_fenced(options.what, print_line, is_to_record=options.record)
-    if (SCENARIOS / f"{options.what}.txt").exists():
-        scenario = read_scenario(options.what)
-        return _play(scenario, print_line, is_to_record=options.record)
+    scenarios = {name: book for book in (CLASSIC, FENCED) for name in book.scenario_names()}
+    if options.what in scenarios:
+        book = scenarios[options.what]
+        return _play_scenario(book, options.what, print_line, is_to_record=options.record)
     first, _, last = options.what.partition("-")
     if not first.isdigit() or (last and not last.isdigit()):
-        paths = (*SCENARIOS.glob("*.txt"), *fenced_scenario.SCENARIOS.glob("*.txt"))
-        names = ", ".join(sorted(path.stem for path in paths))
+        names = ", ".join(scenarios)
         parser.error(f"{options.what!r} is neither a seed nor a scenario ({names})")
-    failed = 0
-    for seed in range(int(first), int(last or first) + 1):
-        result = (run_fenced_seed if options.fenced else run_seed)(seed, print_line=print_line)
-        failed += bool(result.findings)
-        if result.findings or not last:
-            _say(result.report())
-        else:
-            _say(result.summary())
-    return 1 if failed else 0
+    seeds = range(int(first), int(last or first) + 1)
+    return _play_seeds(FENCED if options.fenced else CLASSIC, seeds, print_line)
 
 
 def _say(line: str) -> None:
     sys.stdout.write(f"{line}\n")
 
 
-def _play(scenario: Scenario, print_line: PrintLine | None, *, is_to_record: bool) -> int:
-    result = play(scenario, print_line)
-    _say(result.report())
-    lines = outcome_lines(scenario, result)
-    _say("\n".join(lines))
-    if is_to_record:
-        record(scenario, result)
-    return 1 if result.findings else 0
+def _play_seeds(book: Playbook[Any, Any], seeds: range, print_line: PrintLine | None) -> int:
+    failed = 0
+    for seed in seeds:
+        result = book.run_seed(seed, print_line=print_line)
+        failed += bool(result.findings)
+        _say(result.report() if result.findings or len(seeds) == 1 else result.summary())
+    return 1 if failed else 0
 
 
-def _play_fenced(name: str, print_line: PrintLine | None, *, is_to_record: bool) -> int:
-    scenario = fenced_scenario.read_scenario(name)
-    result = fenced_scenario.play(scenario, print_line)
+def _play_scenario(
+    book: Playbook[Any, Any], name: str, print_line: PrintLine | None, *, is_to_record: bool
+) -> int:
+    scenario = book.read_scenario(name)
+    result = book.play(scenario, print_line=print_line)
     _say(result.report())
-    _say("\n".join(fenced_scenario.outcome_lines(scenario, result)))
+    _say("\n".join(book.outcome(scenario, result)))
     if is_to_record:
-        fenced_scenario.record(scenario, result)
+        book.record(scenario, result)
     return 1 if result.findings else 0
 
 

@@ -25,7 +25,7 @@ def test_a_campaign_says_what_was_hit_and_what_came_out() -> None:
 @pytest.mark.slow
 def test_a_campaign_of_classic_groups() -> None:
     console = Console(file=io.StringIO(), width=120)
-    reports = campaign(range(3, 5), jobs=1, is_classic=True, console=console)
+    reports = campaign(range(3, 5), jobs=1, kind="classic", console=console)
     assert not any(report.findings for report in reports)
 
 

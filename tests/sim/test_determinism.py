@@ -6,23 +6,28 @@ import sys
 
 import pytest
 
-from tests.sim.simulation import draw_settings, run_seed
+from tests.sim.playbooks import PLAYBOOKS
 
-SEED = 7
+SEEDS = [("classic", 7), ("fenced", 7), ("fenced", 12)]
 
 
 @pytest.mark.sim
 @pytest.mark.slow
 def test_two_runs_of_a_seed_in_one_process_are_the_same() -> None:
-    first, second = run_seed(SEED), run_seed(SEED)
+    book = PLAYBOOKS["classic"]
+    first, second = book.run_seed(7), book.run_seed(7)
     assert first.digest == second.digest
     assert first.summary() == second.summary()
 
 
 @pytest.mark.sim
 @pytest.mark.slow
-def test_runs_of_a_seed_in_other_processes_are_the_same() -> None:
-    program = f"from tests.sim.simulation import run_seed; print(run_seed({SEED}).summary())"
+@pytest.mark.parametrize(("kind", "seed"), SEEDS)
+def test_runs_of_a_seed_in_other_processes_are_the_same(kind: str, seed: int) -> None:
+    program = (
+        "from tests.sim.playbooks import PLAYBOOKS;"
+        f"print(PLAYBOOKS[{kind!r}].run_seed({seed}).summary())"
+    )
     summaries = {
         subprocess.run(
             [sys.executable, "-c", program],
@@ -33,15 +38,25 @@ def test_runs_of_a_seed_in_other_processes_are_the_same() -> None:
         ).stdout.strip()
         for hash_seed in ("1", "2")
     }
-    assert summaries == {run_seed(SEED).summary()}
+    assert summaries == {PLAYBOOKS[kind].run_seed(seed).summary()}
 
 
 @pytest.mark.sim
 @pytest.mark.slow
-def test_another_seed_is_another_run() -> None:
-    assert run_seed(SEED).digest != run_seed(SEED + 1).digest
+@pytest.mark.parametrize("kind", PLAYBOOKS)
+def test_another_seed_is_another_run(kind: str) -> None:
+    book = PLAYBOOKS[kind]
+    assert book.run_seed(7).digest != book.run_seed(8).digest
 
 
-def test_settings_of_a_seed_do_not_change_from_call_to_call() -> None:
-    assert draw_settings(SEED) == draw_settings(SEED)
-    assert len({str(draw_settings(seed)) for seed in range(20)}) == 20
+@pytest.mark.parametrize("kind", PLAYBOOKS)
+def test_settings_of_a_seed_do_not_change_from_call_to_call(kind: str) -> None:
+    draw = PLAYBOOKS[kind].draw
+    assert draw(7, None) == draw(7, None)
+    assert len({str(draw(seed, None)) for seed in range(20)}) == 20
+
+
+def test_the_size_of_a_fenced_group_can_be_chosen() -> None:
+    draw = PLAYBOOKS["fenced"].draw
+    assert {draw(seed, 5).node_count for seed in range(20)} == {5}
+    assert {draw(seed, None).node_count for seed in range(20)} == {3, 5}

@@ -1,0 +1,493 @@
+"""Decides from a finished run of a fenced group whether any promise was broken. Pure.
+
+LOST            acknowledged, but not in the log that the group has at the end
+DUPLICATED      stored more often than it was sent
+REORDERED       answered before another was sent, but stored after it in their queue
+PHANTOM         stored, but never sent, sent with other bytes, or refused
+MISPLACED       stored elsewhere than the producer was told
+GAP             queue offsets of a queue are not 0, 1, 2, ...
+REWRITTEN       the log of an opened master is no beginning of that of a later one
+RESURRECTED     a later log has, below where a master opened, what that master had not
+VANISHED        a reader received a record that is not in the final log at that place
+MISREAD         a reader received records of a queue out of order, or one place twice
+READ_AHEAD      a reader received a record that no master had confirmed by then
+UNREAD          in the log, but not to be had by pulling its queue
+TORN            a log that cannot be walked from its start to its end
+DIVERGED        two nodes have the same epoch with another start or with other bytes, or a node
+                has not caught up at the end
+ACK_LIE         a slave reported more than it had written or flushed
+UNREPLICATED    SEND_OK was decided while a recorded member of the ISR did not have the message
+SMALL_ISR       SEND_OK was decided with fewer members than recorded
+TOO_FEW         SEND_OK was decided with fewer than min_isr live replicas
+LATE            SEND_OK was decided after the lease had ended
+TWO_MASTERS     two nodes decided SEND_OK, or opened, in one epoch
+UNELECTED       a master opened in an epoch that the coordinator had not given it
+EPOCH_JUMPED    the recorded epoch fell, rose by more than one, or changed hands without rising
+USURPED         the record was changed in the name of a master who was none any more
+ISR_TOO_SMALL   the recorded ISR was shrunk below min_isr
+PROMISE_BROKEN  a promise fell, or bytes from an older master were appended after it
+CONFIRM_FELL    within the life of a node, or from one master to the next
+CUT_TOO_DEEP    a log was cut below its own confirm offset, or an acknowledged record was cut
+BAD_EPOCHS      epochs or starts of an epoch file do not rise, or the last start is above the end
+OFFSET_BACK     a consumer group was sent back
+QUARANTINED     a node gave itself up although nothing had damaged it
+UNAVAILABLE     after everything was healed, sends do not succeed again in time
+CRASHED         a node ended by itself without cause, or logged a traceback
+"""
+
+import enum
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+
+import msgspec
+
+from ha.fenced.events import (
+    ConfirmAdvanced,
+    EpochAppended,
+    FrameTaken,
+    MasterOpened,
+    Promised,
+    Quarantined,
+)
+from tests.sim.engine.comparison import by_key, duplicated, misplaced, phantoms, reordered
+from tests.sim.engine.history import (
+    Contract,
+    Finding,
+    OffsetSeen,
+    Outcome,
+    Probe,
+    Read,
+    Send,
+)
+from tests.sim.engine.walked_log import LogRecord, first_difference
+from tests.sim.fenced.history import (
+    AckSeen,
+    EpochEntrySeen,
+    FencedHistory,
+    FinalNode,
+    NodeEvent,
+    OpeningSeen,
+    ReportSeen,
+    StateSeen,
+)
+
+
+class Kind(enum.Enum):
+    """What was broken; the module docstring says what each means."""
+
+    LOST = enum.auto()
+    DUPLICATED = enum.auto()
+    REORDERED = enum.auto()
+    PHANTOM = enum.auto()
+    MISPLACED = enum.auto()
+    GAP = enum.auto()
+    REWRITTEN = enum.auto()
+    RESURRECTED = enum.auto()
+    VANISHED = enum.auto()
+    MISREAD = enum.auto()
+    READ_AHEAD = enum.auto()
+    UNREAD = enum.auto()
+    TORN = enum.auto()
+    DIVERGED = enum.auto()
+    ACK_LIE = enum.auto()
+    UNREPLICATED = enum.auto()
+    SMALL_ISR = enum.auto()
+    TOO_FEW = enum.auto()
+    LATE = enum.auto()
+    TWO_MASTERS = enum.auto()
+    UNELECTED = enum.auto()
+    EPOCH_JUMPED = enum.auto()
+    USURPED = enum.auto()
+    ISR_TOO_SMALL = enum.auto()
+    PROMISE_BROKEN = enum.auto()
+    NOT_DURABLE = enum.auto()
+    CONFIRM_FELL = enum.auto()
+    CUT_TOO_DEEP = enum.auto()
+    BAD_EPOCHS = enum.auto()
+    TOPIC_LOST = enum.auto()
+    OFFSET_BACK = enum.auto()
+    QUARANTINED = enum.auto()
+    UNAVAILABLE = enum.auto()
+    CRASHED = enum.auto()
+
+
+class FencedExpectations(msgspec.Struct, frozen=True):
+    """What this run allows."""
+
+    min_isr: int = 2
+    counts_flushed: bool = False
+    """The group's acknowledgements mean: on the disk."""
+    send_again_within_seconds: float = 8.0
+    must_be_available: bool = True
+    """False if no electable replica was left, which only power losses can bring about."""
+    topic: str = "orders"
+    """What clients write; other topics are the group's own."""
+
+
+def check(history: FencedHistory, expected: FencedExpectations) -> list[Finding]:
+    """Return every broken promise; an empty list if all were kept."""
+    final = next((node for node in history.nodes if node.is_master), None)
+    findings = [Finding(Kind.CRASHED, text) for text in history.crashes]
+    findings += _check_events(history.events)
+    findings += [
+        Finding(Kind.NOT_DURABLE, f"{seen.node} at {seen.at_seconds:.6f}: {seen.what}")
+        for seen in history.missing
+    ]
+    findings += [
+        Finding(
+            Kind.UNREPLICATED,
+            f"{seen.node} at {seen.at_seconds:.6f}: a member of the ISR has {seen.written} of"
+            f" {seen.acknowledged} bytes that were acknowledged",
+        )
+        for seen in history.lacking
+    ]
+    findings += _check_acks(history.acks, expected)
+    findings += _check_masters(history.acks, history.openings)
+    findings += _check_states(history.states)
+    findings += _check_reports(history.reports)
+    findings += _check_openings(history.openings, final)
+    findings += _check_cuts(history, final)
+    findings += _check_nodes(history.nodes)
+    findings += _check_offsets(history.offsets)
+    findings += [
+        Finding(Kind.TOPIC_LOST, topic)
+        for topic in history.topics_created
+        if history.topics_at_end is not None and topic not in history.topics_at_end
+    ]
+    findings += _check_read_ahead(history)
+    findings += _check_order_of_reads(history.reads)
+    if expected.must_be_available:
+        findings += _check_probes(history.probes, expected)
+    if final is not None:
+        findings += _check_final_log(history, final, expected)
+    return findings
+
+
+def _check_final_log(
+    history: FencedHistory, final: FinalNode, expected: FencedExpectations
+) -> Iterator[Finding]:
+    ours = [record for record in final.log.records if record.topic == expected.topic]
+    yield from _check_sends(history.sends, ours)
+    yield from (Finding(Kind.PHANTOM, text) for text in phantoms(history.sends, ours))
+    yield from _check_queues(final.log.records)
+    yield from (Finding(Kind.REORDERED, text) for text in reordered(history.sends, ours))
+    yield from _check_reads(history.reads, final.log.records)
+    if expected.must_be_available:
+        yield from _check_drained(history.drained, ours)
+
+
+# What nodes said
+
+
+def _check_events(events: list[NodeEvent]) -> Iterator[Finding]:
+    yield from _check_promises(events)
+    yield from _check_confirm(events)
+    starts: dict[int, tuple[int, str]] = {}
+    for seen in events:
+        match seen.event:
+            case EpochAppended(epoch, start):
+                first = starts.setdefault(epoch, (start, seen.node))
+                if first[0] != start:
+                    text = f"epoch {epoch} starts at {first[0]} for {first[1]}, at {start} for"
+                    yield Finding(Kind.DIVERGED, f"{text} {_where(seen)}")
+            case Quarantined(reason):
+                yield Finding(Kind.QUARANTINED, f"{_where(seen)}: {reason}")
+            case _:
+                pass
+
+
+def _where(seen: NodeEvent) -> str:
+    return f"{seen.node} at {seen.at_seconds:.6f}"
+
+
+def _check_promises(events: Iterable[NodeEvent]) -> Iterator[Finding]:
+    promised: dict[str, int] = defaultdict(int)
+    for seen in events:
+        before = promised[seen.node]
+        match seen.event:
+            case Promised(epoch):
+                if epoch < before:
+                    text = f"{_where(seen)}: promised {epoch} after {before}"
+                    yield Finding(Kind.PROMISE_BROKEN, text)
+                promised[seen.node] = epoch
+            case FrameTaken(_, offset, _, master_epoch):
+                if master_epoch < before:
+                    text = f"{_where(seen)}: bytes from the master of {master_epoch} at {offset}"
+                    yield Finding(Kind.PROMISE_BROKEN, f"{text} after the promise of {before}")
+            case _:
+                pass
+
+
+def _check_confirm(events: Iterable[NodeEvent]) -> Iterator[Finding]:
+    own: dict[tuple[str, int], int] = defaultdict(int)
+    highest = 0
+    for seen in events:
+        life = (seen.node, seen.life)
+        match seen.event:
+            case MasterOpened(epoch, confirm):
+                if confirm < highest:
+                    text = f"{_where(seen)}: opened epoch {epoch} with confirm {confirm}"
+                    yield Finding(Kind.CONFIRM_FELL, f"{text}, {highest} was before")
+            case ConfirmAdvanced(epoch, confirm):
+                if confirm < own[life]:
+                    text = f"{_where(seen)}: confirm {confirm} of epoch {epoch}"
+                    yield Finding(Kind.CONFIRM_FELL, f"{text} after {own[life]}")
+            case _:
+                continue
+        own[life] = max(own[life], confirm)
+        highest = max(highest, confirm)
+
+
+def _check_acks(acks: Iterable[AckSeen], expected: FencedExpectations) -> Iterator[Finding]:
+    for ack in acks:
+        where = f"{ack.node} at {ack.at_seconds:.6f}, epoch {ack.epoch}, up to {ack.end}"
+        for name, extent in ack.stored.items():
+            held = extent.flushed if expected.counts_flushed else extent.written
+            if extent.is_certain and held < ack.end:
+                yield Finding(Kind.UNREPLICATED, f"{where}: {name} of the ISR has {held}")
+        if ack.epoch == ack.recorded_epoch and not set(ack.recorded_isr) <= set(ack.used_isr):
+            text = f"{where}: used {ack.used_isr}, recorded are {sorted(ack.recorded_isr)}"
+            yield Finding(Kind.SMALL_ISR, text)
+        if ack.live_count < expected.min_isr:
+            text = f"{where}: {ack.live_count} live replicas, {expected.min_isr} are needed"
+            yield Finding(Kind.TOO_FEW, text)
+        if ack.true_boottime_seconds >= ack.deadline_seconds or ack.lease == "expired":
+            late = ack.true_boottime_seconds - ack.deadline_seconds
+            text = f"{where}: {late:.3f} s after its deadline, lease {ack.lease}"
+            yield Finding(Kind.LATE, text)
+
+
+def _check_masters(acks: Iterable[AckSeen], openings: Iterable[OpeningSeen]) -> Iterator[Finding]:
+    masters: dict[int, str] = {}
+    claims: list[OpeningSeen | AckSeen] = [*openings, *acks]
+    for seen in claims:
+        first = masters.setdefault(seen.epoch, seen.node)
+        if first != seen.node:
+            text = f"{first} and, at {seen.at_seconds:.6f}, {seen.node} in epoch {seen.epoch}"
+            yield Finding(Kind.TWO_MASTERS, text)
+    for opening in openings:
+        if not opening.is_elected:
+            text = f"{opening.node} at {opening.at_seconds:.6f} in epoch {opening.epoch}"
+            yield Finding(Kind.UNELECTED, text)
+
+
+def _check_states(states: list[StateSeen]) -> Iterator[Finding]:
+    for before, after in pairwise(states):
+        old, new = before.state, after.state
+        where = f"revision {after.revision} at {after.at_seconds:.6f}"
+        rise = new.epoch - old.epoch
+        if rise not in (0, 1) or (rise == 0 and new.master != old.master):
+            text = f"{where}: epoch {old.epoch} of {old.master}, then {new.epoch} of {new.master}"
+            yield Finding(Kind.EPOCH_JUMPED, text)
+        if rise == 0 and not after.was_led:
+            yield Finding(Kind.USURPED, f"{where}: {new.master} of epoch {new.epoch}: {new.reason}")
+        if len(new.isr) < min(new.min_isr, len(old.isr)):
+            text = f"{where}: {sorted(old.isr)} shrank to {sorted(new.isr)}"
+            yield Finding(Kind.ISR_TOO_SMALL, f"{text}, min_isr is {new.min_isr}")
+
+
+def _check_reports(reports: Iterable[ReportSeen]) -> Iterator[Finding]:
+    for report in reports:
+        if report.written > report.stored.written or report.flushed > report.stored.flushed:
+            yield Finding(
+                Kind.ACK_LIE,
+                f"{report.node} reported {report.written} written, {report.flushed} flushed at"
+                f" {report.at_seconds:.6f}, but had {report.stored.written} and"
+                f" {report.stored.flushed}",
+            )
+
+
+def _check_openings(openings: list[OpeningSeen], final: FinalNode | None) -> Iterator[Finding]:
+    """What a master has when it opens is confirmed: it is there for ever."""
+    last = () if final is None else ((f"{final.name} at the end", final.log),)
+    logs = [(f"{o.node} opening epoch {o.epoch}", o.log) for o in openings]
+    for (name, log), (later_name, later) in zip(logs, [*logs[1:], *last], strict=False):
+        if later.data[: len(log.data)] == log.data:
+            continue
+        differs_at = first_difference(log.data, later.data)
+        text = f"{later_name} differs from {name} at {differs_at} of {len(log.data)}"
+        yield Finding(Kind.REWRITTEN, text)
+        known = set(log.records)
+        for record in later.records:
+            if record.end <= len(log.data) and record not in known:
+                text = f"{record.key!r} at {record.physical_offset} in the log of {later_name}"
+                yield Finding(Kind.RESURRECTED, f"{text} was not in that of {name}")
+                break
+
+
+def _check_cuts(history: FencedHistory, final: FinalNode | None) -> Iterator[Finding]:
+    acked = {
+        (send.key, send.physical_offset)
+        for send in history.sends
+        if send.outcome is Outcome.OK and send.contract is not Contract.ASYNC
+    }
+    there = {
+        (record.key, record.physical_offset): record
+        for record in (final.log.records if final is not None else ())
+    }
+    for cut in history.cuts:
+        where = f"{cut.node} at {cut.at_seconds:.6f} cuts [{cut.cut}, {cut.end})"
+        if cut.cut < cut.confirm:
+            yield Finding(Kind.CUT_TOO_DEEP, f"{where}, below its confirm offset {cut.confirm}")
+        for record in cut.records:
+            place = (record.key, record.physical_offset)
+            # The next master may have got the same message at the same place, as another record.
+            if place in acked and there.get(place, record) == record:
+                yield Finding(Kind.CUT_TOO_DEEP, f"{where}: {record.key} was acknowledged")
+
+
+# The disks
+
+
+def _check_nodes(nodes: list[FinalNode]) -> Iterator[Finding]:
+    for node in nodes:
+        if node.log.fault:
+            yield Finding(Kind.TORN, f"{node.name}: {node.log.fault}")
+        yield from _check_epochs(node)
+    for index, left in enumerate(nodes):
+        for right in nodes[index + 1 :]:
+            yield from _check_common_epochs(left, right)
+    final = next((node for node in nodes if node.is_master), None)
+    for node in nodes:
+        if final is None or node.is_excused or node.log.data == final.log.data:
+            continue
+        differs_at = first_difference(node.log.data, final.log.data)
+        text = f"{node.name} ({len(node.log.data)} bytes) differs from {final.name}"
+        yield Finding(Kind.DIVERGED, f"{text} ({len(final.log.data)} bytes) at {differs_at}")
+
+
+def _check_epochs(node: FinalNode) -> Iterator[Finding]:
+    entries = node.epochs
+    where = f"{node.name}: {[(entry.epoch, entry.start) for entry in entries]}"
+    for before, after in pairwise(entries):
+        if after.epoch <= before.epoch or after.start <= before.start:
+            yield Finding(Kind.BAD_EPOCHS, f"{where} does not rise")
+    if entries and entries[-1].start > len(node.log.data):
+        yield Finding(Kind.BAD_EPOCHS, f"{where}, but the log ends at {len(node.log.data)}")
+
+
+def _check_common_epochs(left: FinalNode, right: FinalNode) -> Iterator[Finding]:
+    theirs = {entry.epoch: entry.start for entry in right.epochs}
+    for index, entry in enumerate(left.epochs):
+        if entry.epoch not in theirs:
+            continue
+        where = f"epoch {entry.epoch} of {left.name} and {right.name}"
+        if theirs[entry.epoch] != entry.start:
+            text = f"{where} starts at {entry.start} and {theirs[entry.epoch]}"
+            yield Finding(Kind.DIVERGED, text)
+            continue
+        end = min(_epoch_end(left, index), _epoch_end_of(right, entry))
+        if left.log.data[entry.start : end] != right.log.data[entry.start : end]:
+            yield Finding(Kind.DIVERGED, f"{where} has other bytes in [{entry.start}, {end})")
+
+
+def _epoch_end(node: FinalNode, index: int) -> int:
+    return node.epochs[index + 1].start if index + 1 < len(node.epochs) else len(node.log.data)
+
+
+def _epoch_end_of(node: FinalNode, entry: EpochEntrySeen) -> int:
+    return _epoch_end(node, [other.epoch for other in node.epochs].index(entry.epoch))
+
+
+# What producers were told
+
+
+def _check_sends(sends: Sequence[Send], records: list[LogRecord]) -> Iterator[Finding]:
+    places = by_key(records)
+    for send in sends:
+        if send.outcome is not Outcome.OK or send.contract is Contract.ASYNC:
+            continue
+        found = places.get(send.key, [])
+        if not found:
+            yield Finding(Kind.LOST, f"{send.key} ({send.contract}) at {send.physical_offset}")
+        elif text := misplaced(send, found):
+            yield Finding(Kind.MISPLACED, text)
+    for text in duplicated(sends, places):
+        yield Finding(Kind.DUPLICATED, text)
+
+
+def _check_queues(records: Iterable[LogRecord]) -> Iterator[Finding]:
+    next_offset: dict[tuple[str, int], int] = defaultdict(int)
+    for record in records:
+        queue = (record.topic, record.queue_id)
+        if record.queue_offset != next_offset[queue]:
+            text = f"queue {queue}: {record.queue_offset} follows {next_offset[queue] - 1}"
+            yield Finding(Kind.GAP, f"{text} at {record.physical_offset}")
+        next_offset[queue] = record.queue_offset + 1
+
+
+# What consumers saw
+
+
+def _check_reads(reads: Iterable[Read], records: Iterable[LogRecord]) -> Iterator[Finding]:
+    places = {(r.topic, r.queue_id, r.queue_offset): r for r in records}
+    for read in reads:
+        place = places.get((read.topic, read.queue_id, read.queue_offset))
+        if place is None or (place.key, place.physical_offset) != (read.key, read.physical_offset):
+            text = f"{read.reader}: {read.key!r} of queue {read.queue_id}, {read.queue_offset}"
+            yield Finding(Kind.VANISHED, f"{text}, read at {read.at_seconds:.6f}, is not there")
+
+
+def _check_order_of_reads(reads: Iterable[Read]) -> Iterator[Finding]:
+    due: dict[tuple[str, str, int], int] = {}
+    content: dict[tuple[str, int, int], tuple[str, int]] = {}
+    for read in reads:
+        queue = (read.reader, read.topic, read.queue_id)
+        where = f"{read.reader}: queue {read.queue_id}, {read.queue_offset}"
+        if due.get(queue, read.queue_offset) != read.queue_offset:
+            yield Finding(Kind.MISREAD, f"{where} came instead of {due[queue]}")
+        due[queue] = read.queue_offset + 1
+        place = (read.topic, read.queue_id, read.queue_offset)
+        this = (read.key, read.physical_offset)
+        if content.setdefault(place, this) != this:
+            yield Finding(Kind.MISREAD, f"{where} was {content[place]}, then {this}")
+
+
+def _check_read_ahead(history: FencedHistory) -> Iterator[Finding]:
+    """Confirmed is what some master has said to be, before the reader received it."""
+    confirms = [
+        (seen.at_seconds, seen.event.confirm)
+        for seen in history.events
+        if isinstance(seen.event, ConfirmAdvanced | MasterOpened)
+    ]
+    highest = 0
+    index = 0
+    for read in sorted(history.reads, key=lambda read: read.at_seconds):
+        while index < len(confirms) and confirms[index][0] <= read.at_seconds:
+            highest = max(highest, confirms[index][1])
+            index += 1
+        if read.physical_offset >= highest:
+            text = f"{read.reader}: {read.key!r} at {read.physical_offset}, read at"
+            yield Finding(
+                Kind.READ_AHEAD, f"{text} {read.at_seconds:.6f}, when {highest} was confirmed"
+            )
+
+
+def _check_drained(drained: Iterable[Read], records: list[LogRecord]) -> Iterator[Finding]:
+    seen = {(read.queue_id, read.queue_offset, read.key) for read in drained}
+    for record in records:
+        if (record.queue_id, record.queue_offset, record.key) not in seen:
+            text = f"queue {record.queue_id}, {record.queue_offset} ({record.key!r})"
+            yield Finding(Kind.UNREAD, f"{text} is in the log, but its queue does not give it")
+
+
+def _check_offsets(offsets: Iterable[OffsetSeen]) -> Iterator[Finding]:
+    highest: dict[tuple[str, int], int] = defaultdict(int)
+    for seen in offsets:
+        queue = (seen.group, seen.queue_id)
+        if seen.offset < highest[queue]:
+            text = f"{seen.group}, queue {seen.queue_id}: {seen.offset} at {seen.at_seconds:.6f}"
+            yield Finding(Kind.OFFSET_BACK, f"{text} after {highest[queue]}")
+        highest[queue] = max(highest[queue], seen.offset)
+
+
+def _check_probes(probes: list[Probe], expected: FencedExpectations) -> Iterator[Finding]:
+    """The last try decides: it came when all was well, or when it had to be."""
+    if not probes:
+        limit = expected.send_again_within_seconds
+        yield Finding(Kind.UNAVAILABLE, f"nothing was tried {limit} s after healing")
+    elif not probes[-1].succeeded:
+        last = probes[-1]
+        text = f"a send {last.sent_after_heal_seconds:.3f} s after healing: {last.text}"
+        yield Finding(Kind.UNAVAILABLE, text)

@@ -1,0 +1,204 @@
+"""A fenced group in one process: its nodes, its coordinator, a supervisor and a person.
+
+Some instructions wait for an event: then the node dies in the very step in which it tells of it, or
+stands still right after. What nodes and coordinator do is noted by the `Witness`.
+"""
+
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import msgspec
+import trio
+
+from ha.fenced.events import HAEvent
+from store.machine.errors import CorruptLogError
+from tandem.cluster_file.cluster_config import ClusterConfig
+from tandem.coordinator.interface import Coordinator
+from tandem.coordinator.kv_records import Item, StoreImage
+from tandem.wire.group_state import GroupKeys
+from tests.sim.engine.actions import HA_CHANNEL
+from tests.sim.engine.cluster import SimulatedCluster, leaves
+from tests.sim.engine.faults import COORDINATOR
+from tests.sim.engine.node import Incarnation, SimulatedNode
+from tests.sim.engine.trace import Trace
+from tests.sim.engine.workload import ClientMachine
+from tests.sim.fenced.disk import flip_bit_of_tail
+from tests.sim.fenced.history import FencedHistory
+from tests.sim.fenced.orders import REMEDY_SECONDS, Operator
+from tests.sim.fenced.witness import Witness
+from tests.support.simulated_coordinator import SimulatedCoordinator
+from tests.support.simulated_network import SimulatedNetwork
+
+COORDINATOR_IP: Final = "127.0.3.1"
+OPERATOR_IP: Final = "127.0.2.7"
+
+REAP_SECONDS: Final = 0.2
+"""From the death of a process to when its supervisor has ended its lease."""
+
+
+class _Waiting(msgspec.Struct):
+    """An instruction that waits for an event."""
+
+    name: str
+    left: int
+    action: Callable[[], None]
+
+
+class FencedCluster(SimulatedCluster):
+    """The nodes of one fenced group and their coordinator."""
+
+    channels = ("", HA_CHANNEL)
+
+    def __init__(
+        self,
+        config: ClusterConfig,
+        history: FencedHistory,
+        *,
+        network: SimulatedNetwork,
+        chance: random.Random,
+        trace: Trace,
+        nursery: trio.Nursery,
+        is_supervised: bool,
+    ) -> None:
+        super().__init__(config, network=network, chance=chance, trace=trace, nursery=nursery)
+        self.group_keys = GroupKeys(config.cluster.name, next(iter(config.groups)))
+        self.saved: StoreImage | None = None
+        """Of the coordinator, as some plan had it saved."""
+        self.coordinator = SimulatedCoordinator(
+            COORDINATOR_IP,
+            network,
+            random.Random(chance.random()),
+            on_event=lambda event: trace.note("coordinator", event),
+        )
+        self.other_addresses[COORDINATOR] = COORDINATOR_IP
+        self.witness = Witness(self.nodes, self.coordinator, self.group_keys, history, trace)
+        self.coordinator.on_call = self._called
+        self.coordinator.on_change = self.witness.changed
+        network.channels = {
+            node.config.node.replication_port: HA_CHANNEL for node in self.nodes.values()
+        }
+        self.operator = Operator(
+            ClientMachine(network.machine(OPERATOR_IP), self.name_servers(), salt=7),
+            nursery,
+            told=self.note_hit,
+            note=lambda text: trace.note("operator", text),
+        )
+        self._is_supervised = is_supervised
+        self._spoiled: set[str] = set()
+        """Nodes with a flipped bit in their log: they may refuse to start."""
+        self._waiting: dict[str, list[_Waiting]] = defaultdict(list)
+        self._votes: dict[str, tuple[int, float]] = {}
+        """How many transactions from now one is late, and by how much."""
+
+    def master_name(self) -> str:
+        """Return the recorded master; empty if there is none yet."""
+        state = self.witness.state
+        return state.master if state is not None else ""
+
+    def _coordinator(self, life: Incarnation) -> Coordinator:
+        return self.coordinator.client(life.network)
+
+    def _listener(self, node: SimulatedNode) -> Callable[[HAEvent], None]:
+        life = node.life
+        return lambda event: self._heard(node, life, event)
+
+    def _ports(self, node: SimulatedNode) -> Iterable[int]:
+        return (node.config.node.replication_port, *super()._ports(node))
+
+    # What nodes say, and what waits for it
+
+    def _heard(self, node: SimulatedNode, life: int, event: HAEvent) -> None:
+        if node.current is None or node.life != life:
+            return
+        self.witness.heard(node, event)
+        self._count_event(node.name, type(event).__name__)
+
+    def at_event(self, name: str, event: str, count: str, action: Callable[[], None]) -> None:
+        """Have something done when a node tells of an event for the so-manyeth time."""
+        self._waiting[name].append(_Waiting(event, int(count), action))
+
+    def _count_event(self, name: str, event: str) -> None:
+        waiting = self._waiting[name]
+        for entry in [entry for entry in waiting if entry.name == event]:
+            entry.left -= 1
+            if entry.left == 0:
+                waiting.remove(entry)
+                entry.action()
+
+    # Calls of the coordinator
+
+    def _called(self, ip: str, name: str) -> None:
+        node = self._nodes_by_ip.get(ip)
+        if node is not None:
+            self._trace.note(node.name, f"coordinator {name}")
+            self._count_down(node, "kill-at-coordinator")
+            if name == "transact":
+                self._count_vote(node)
+
+    def delay_vote(self, name: str, seconds: float) -> None:
+        """Make the second transaction from now on late, and what comes after it."""
+        self._votes[name] = (2, seconds)
+
+    def _count_vote(self, node: SimulatedNode) -> None:
+        left, seconds = self._votes.get(node.name, (0, 0.0))
+        self._votes[node.name] = (max(0, left - 1), seconds)
+        if left == 1:
+            self.note_hit("late-vote")
+            self.network.slow(
+                node.ip, COORDINATOR_IP, delay_seconds=seconds, bytes_per_second=1_000_000
+            )
+
+    # The supervisor, and the person
+
+    def _was_killed(self, node: SimulatedNode) -> None:
+        """Tell the coordinator soon, if there is somebody who does."""
+        if self._is_supervised:
+            key = self.group_keys.node(node.name)
+            before = self.coordinator.item(key)
+            self.network.timeline.call_later(REAP_SECONDS, lambda: self._revoke(key, before))
+
+    def _revoke(self, key: str, before: Item | None) -> None:
+        now = self.coordinator.item(key)
+        if now is not None and before is not None and now.lease_id == before.lease_id:
+            self.coordinator.revoke_leases_of(key)
+
+    def _is_remedied(self, node: SimulatedNode, error: BaseException) -> bool:
+        """A log that rotted is refused; somebody moves it away."""
+        is_damage = any(isinstance(leaf, CorruptLogError) for leaf in leaves(error))
+        if node.name not in self._spoiled or not is_damage:
+            return False
+        self.note_hit("store moved away")
+        self._trace.note(node.name, f"is moved away: {error}")
+        self.network.timeline.call_later(REMEDY_SECONDS, lambda: self._remedy(node))
+        return True
+
+    def _remedy(self, node: SimulatedNode) -> None:
+        if not node.is_up:
+            self.wipe(node.name)
+            self.start(node.name)
+
+    # Disks
+
+    def spoil(self, name: str) -> None:
+        """Flip a bit of a stopped node's log: it may refuse to start."""
+        node = self.nodes[name]
+        where = "" if node.is_up else flip_bit_of_tail(node, self._chance)
+        if where:
+            self._trace.note("fault", f"flips a bit of {name}: {where}")
+            self.note_hit("flip-tail")
+            self.witness.note_hurt(name)
+            self._spoiled.add(name)
+
+    def _lost_power(self, node: SimulatedNode) -> None:
+        self.witness.note_hurt(node.name)
+
+    def _wiping(self, node: SimulatedNode) -> None:
+        self._spoiled.discard(node.name)
+
+    def _heal_others(self) -> None:
+        self._waiting.clear()
+        self.coordinator.watch_delay_seconds = 0.0
+        self.coordinator.lost_replies.clear()
+        self.coordinator.start()

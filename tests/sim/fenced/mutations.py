@@ -1,0 +1,322 @@
+"""Ways to break fenced groups, most of them mistakes that RocketMQ made. See `engine.mutation`.
+
+A mutant counts as caught when a run has any finding: the code as it is has none.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+import trio
+
+import ha.fenced.election
+from ha.fenced.client import FencedClient
+from ha.fenced.connection import FencedConnection
+from ha.fenced.coordinator_session import CoordinatorSession
+from ha.fenced.election import Follow, Run
+from ha.fenced.epoch_file import EpochEntry, EpochFile
+from ha.fenced.in_sync_replicas import InSyncReplicas
+from ha.fenced.lease import LeaseDeadline
+from ha.fenced.master import FencedMaster
+from ha.fenced.participation import Participation
+from ha.fenced.replica_file import ReplicaFile
+from ha.fenced.replica_follower import ReplicaFollower
+from ha.fenced.replica_server import ReplicaLink, ReplicaServer
+from node.tables.journal.group_journal import GroupJournal
+from store.messages.message_reads import MessageReads
+from store.queue.consume_queue_store import AnyConsumeQueue
+from store.recovery.store_recovery import StoreRecovery
+from store.recovery.truncation import Truncation
+from store.services.flush_service import FlushService
+from tandem.coordinator.interface import Compare, Delete, Put
+from tandem.wire.system_topics import JOURNAL_TOPIC
+from tests.sim.engine.mutation import Mutation
+
+
+def _counts_acks_not_members(_: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def advance(self: InSyncReplicas) -> bool:
+        ends = [self._own_written, *(r.written for r in self.replicas.values())]
+        reached = sorted(ends, reverse=True)[min(self.min_isr, len(ends)) - 1]
+        if reached <= self.confirm:
+            return False
+        self.confirm = self.flushed_everywhere = reached
+        return True
+
+    return advance
+
+
+def _reports_what_it_received(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def report(self: FencedClient, written: int, flushed: int) -> object:
+        return real(self, max(written, self._records.end), flushed)
+
+    return report
+
+
+def _keeps_the_idle_epoch(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def append(self: EpochFile, epoch: int, start: int) -> None:
+        if self.entries and self.entries[-1].start >= start:
+            return
+        real(self, epoch, start)
+
+    return append
+
+
+def _hears_the_end_of_old_connections(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def leave(self: ReplicaServer, link: ReplicaLink) -> None:
+        if link.name and self.links.get(link.name) is not link:
+            self._listener.replica_lost(link.name, "an old connection ended", 0.0)
+        real(self, link)
+
+    return leave
+
+
+def _promises_in_memory(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    del real
+
+    def promise(self: ReplicaFile, epoch: int) -> None:
+        if self._record is not None and epoch > self.promised:
+            self._record = msgspec.structs.replace(self._record, promised=epoch)
+
+    return promise
+
+
+def _leaves_the_log(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    del real
+
+    def remove_from_log(self: Truncation) -> None:
+        """Leave valid bytes behind the cut, for the next recovery to find."""
+
+    return remove_from_log
+
+
+def _shrinks_to_one(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def proposal(self: InSyncReplicas, now: float) -> object:
+        kept, self.min_isr = self.min_isr, 1
+        try:
+            return real(self, now)
+        finally:
+            self.min_isr = kept
+
+    return proposal
+
+
+def _does_not_look_at_the_size(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def proposed(self: InSyncReplicas, isr: dict[str, str]) -> None:
+        kept, self.min_isr = self.min_isr, 1
+        try:
+            real(self, isr)
+        finally:
+            self.min_isr = kept
+
+    return proposed
+
+
+def _goes_on_after_a_failed_sync(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    del real
+    return lambda self, reason: None
+
+
+def _forgets_what_is_outstanding(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def count_members(self: InSyncReplicas) -> None:
+        outstanding, self.outstanding = self.outstanding, []
+        real(self)
+        self.outstanding = outstanding
+
+    return count_members
+
+
+def _opens_at_once(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def begin(self: FencedMaster, *rest: object, **named: object) -> None:
+        real(self, *rest, **named)
+        self.caught_up.set()
+
+    return begin
+
+
+def _compares_no_state(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    async def transact(
+        self: CoordinatorSession, compares: list[Compare], operations: list[Put | Delete]
+    ) -> object:
+        kept = [compare for compare in compares if compare.key != self.keys.state]
+        return await real(self, kept, operations)
+
+    return transact
+
+
+def _compares_no_leader(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    async def transact(
+        self: CoordinatorSession, compares: list[Compare], operations: list[Put | Delete]
+    ) -> object:
+        kept = [compare for compare in compares if compare.key != self.keys.leader]
+        return await real(self, kept, operations)
+
+    return transact
+
+
+def _takes_written_for_flushed(_: object) -> Any:  # noqa: ANN401
+    return property(lambda self: (self._store.max_physical_offset,) * 2)
+
+
+def _elects_anybody(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    del real
+    return lambda state, name, incarnation: ""
+
+
+def _keeps_its_name(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    del real
+    return lambda *_: ""
+
+
+def _stamps_its_own_epoch(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def header(self: FencedConnection, *rest: object) -> object:
+        last = self._master.entries[-1]
+        self._entry = EpochEntry(self._master.epoch, last.start)
+        try:
+            return real(self, *rest)
+        finally:
+            self._entry = EpochEntry(-1, 0)
+            self._entry_end = 0
+
+    return header
+
+
+def _reads_everything(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    del real
+    return lambda self, queue: queue.next_offset
+
+
+def _holds_for_ever(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    del real
+    return lambda self, now: True
+
+
+def _cuts_where_its_epoch_ends(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def consistent_point(own: Any, own_end: int, theirs: Any, their_end: int) -> object:  # noqa: ANN401
+        point = real(own, own_end, theirs, their_end)
+        return point if point is None else own_end
+
+    return consistent_point
+
+
+def _draws_the_same_name(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    del real
+    return lambda self: "0" * 16
+
+
+def _promises_and_goes_on_following(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    del real
+
+    async def until_decided_otherwise(
+        self: Participation, decision: Follow, scope: trio.CancelScope
+    ) -> None:
+        while not isinstance(other := self._decide(), Run | Follow) or other == decision:
+            with trio.move_on_after(0.02):
+                await self._session.changed.wait()
+        if isinstance(other, Run):
+            self._replica.promise(other.epoch)
+            await trio.sleep(0.3)
+        scope.cancel()
+
+    return until_decided_otherwise
+
+
+def _does_nothing(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    del real
+    return lambda *_: None
+
+
+def _reads_its_whole_journal(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def end_of(self: MessageReads, queue: AnyConsumeQueue) -> object:
+        return queue.next_offset if queue.topic == JOURNAL_TOPIC else real(self, queue)
+
+    return end_of
+
+
+def _answers_commits_at_once(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    del real
+
+    def when_confirmed(self: GroupJournal, _: float, done: Callable[[str], None]) -> None:
+        done(self._write_commits())
+
+    return when_confirmed
+
+
+def _takes_damage_for_a_torn_end(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def started(self: ReplicaFile, boot_id: str, level: object, log_end: int, *_: str) -> object:
+        return real(self, boot_id, level, log_end)
+
+    return started
+
+
+MUTATIONS: Final[dict[str, Mutation]] = {
+    "min_isr acknowledgements are enough, whoever they are from": Mutation(
+        InSyncReplicas, "_advance", _counts_acks_not_members
+    ),
+    "a slave acknowledges before it has appended": Mutation(
+        FencedClient, "report", _reports_what_it_received
+    ),
+    "the entry of an idle epoch stays, the next is refused": Mutation(
+        EpochFile, "append", _keeps_the_idle_epoch
+    ),
+    "the end of an old connection counts for the new one": Mutation(
+        ReplicaServer, "_leave", _hears_the_end_of_old_connections
+    ),
+    "a promise is kept in memory only": Mutation(ReplicaFile, "promise", _promises_in_memory),
+    "a cut leaves the bytes where they are": Mutation(
+        Truncation, "_remove_from_log", _leaves_the_log
+    ),
+    "the in-sync set is proposed below min_isr": Mutation(
+        InSyncReplicas, "proposal", _shrinks_to_one
+    ),
+    "a failed sync is tried again as if nothing had happened": Mutation(
+        FlushService, "_fail", _goes_on_after_a_failed_sync
+    ),
+    "only the recorded set counts, not what is outstanding": Mutation(
+        InSyncReplicas, "_count_members", _forgets_what_is_outstanding
+    ),
+    "a master opens before all members have its log": Mutation(
+        FencedMaster, "__init__", _opens_at_once
+    ),
+    "transactions do not compare the revision of the state": Mutation(
+        CoordinatorSession, "transact", _compares_no_state
+    ),
+    "transactions do not compare the leader": Mutation(
+        CoordinatorSession, "transact", _compares_no_leader
+    ),
+    "a slave reports as flushed what is written": Mutation(
+        ReplicaFollower, "_ends", _takes_written_for_flushed
+    ),
+    "whoever lives can be elected": Mutation(
+        ha.fenced.election, "why_not_electable", _elects_anybody
+    ),
+    "a replica that has lost its tail keeps its incarnation": Mutation(
+        ReplicaFile, "_why_renew", _keeps_its_name
+    ),
+    "frames carry the master's epoch, whoever wrote the bytes": Mutation(
+        FencedConnection, "_header", _stamps_its_own_epoch
+    ),
+    "readers see what is not confirmed": Mutation(MessageReads, "_end_of", _reads_everything),
+    "the lease is never looked at": Mutation(LeaseDeadline, "holds", _holds_for_ever),
+    "a log is cut where it ends": Mutation(
+        ha.fenced.client, "consistent_point", _cuts_where_its_epoch_ends
+    ),
+    "every new life has the same incarnation": Mutation(ReplicaFile, "_draw", _draws_the_same_name),
+    "a candidate promises, and follows the old master on": Mutation(
+        Participation,
+        "_until_decided_otherwise",
+        _promises_and_goes_on_following,
+        also=Mutation(ReplicaFollower, "_expect_current", _does_nothing),
+    ),
+    "the journal is applied above the confirm offset": Mutation(
+        MessageReads, "_end_of", _reads_its_whole_journal
+    ),
+    "commits are answered before they are confirmed": Mutation(
+        GroupJournal, "when_confirmed", _answers_commits_at_once
+    ),
+    "a damaged record at the end is taken for a torn one": Mutation(
+        ReplicaFile, "started", _takes_damage_for_a_torn_end
+    ),
+    "what a failed sync gave up is not written again": Mutation(
+        StoreRecovery, "_write_again", _does_nothing
+    ),
+}

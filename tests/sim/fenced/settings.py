@@ -1,0 +1,140 @@
+"""What a seed draws for a run of a fenced group."""
+
+import random
+from typing import Any, ClassVar, Final
+
+import msgspec
+
+from tandem.cluster_file.choices import AckLevel
+from tandem.cluster_file.settings import ReplicationSettings
+from tandem.cluster_file.store_settings import StoreSettings
+from tests.sim.engine.faults import Instruction
+from tests.sim.engine.history import Contract
+from tests.sim.engine.settings import GROUP, Settings, draw_store
+from tests.sim.engine.workload import ProducerProfile
+from tests.sim.fenced.faults import FencedFaultMix, FencedPlanner
+
+LONG_CHANCE: Final = 0.1
+"""Share of the seeds whose faults last as long as they want, and that are watched long after."""
+
+
+class FencedSettings(Settings, frozen=True, kw_only=True):
+    """What a run is like."""
+
+    option: ClassVar[str] = "--fenced "
+
+    min_isr: int
+    ack_level: AckLevel
+    lease_ttl_ms: int
+    is_supervised: bool
+    """Whether somebody ends the lease of a process that died."""
+    settles_long: bool = False
+    """Whether it is watched for as long as sends may take to succeed, though all is well."""
+    ends_without_master: bool = False
+    """What the plan does can be mended by an operator only."""
+
+    def terms(self) -> str:
+        """One line for a person: what the group is like."""
+        return (
+            f"{self.node_count} nodes, min_isr {self.min_isr}, {self.ack_level},"
+            f" lease {self.lease_ttl_ms} ms, supervised: {self.is_supervised}"
+        )
+
+
+def draw_settings(seed: int, node_count: int | None = None) -> FencedSettings:
+    """Draw the settings and the plan of a seed."""
+    chance = random.Random(f"fenced settings {seed}")
+    drawn_count = chance.choice((3, 3, 3, 3, 5))
+    nodes = node_count or drawn_count
+    min_isr = chance.choice((1, 2, 2, 2, 2, 3) if nodes == 3 else (2, 3, 3))
+    ack_level = chance.choice((AckLevel.WRITTEN, AckLevel.WRITTEN, AckLevel.FLUSHED))
+    names = [f"{GROUP}-{index}" for index in range(nodes)]
+    producers = _draw_producers(chance)
+    lease_ttl_ms = chance.choice((2_000, 2_000, 2_000, 5_000))
+    powered = _draw_powered(chance, names, ack_level, min_isr)
+    mix = FencedFaultMix(
+        duration_seconds=chance.choice((1.5, 3.0, 5.0)),
+        powered=powered,
+        lease_seconds=lease_ttl_ms / 1000,
+        # One node, and where an acknowledgement means "written" that which may lose power.
+        spoiled=powered[-1:] if min_isr > 1 else (),
+    )
+    clients = [producer.ip for producer in producers]
+    plan = FencedPlanner(random.Random(f"fenced plan {seed}"), names, clients, mix).plan()
+    is_long = chance.random() < LONG_CHANCE
+    return FencedSettings(
+        name=str(seed),
+        seed=seed,
+        node_count=nodes,
+        min_isr=min_isr,
+        ack_level=ack_level,
+        lease_ttl_ms=lease_ttl_ms,
+        is_supervised=chance.random() < 0.5,
+        plan=tuple(plan if is_long else _without_late_ones(plan, mix)),
+        store=_draw_store(chance, ack_level),
+        replication=ReplicationSettings(
+            slave_timeout_ms=600,
+            ha_transfer_batch_size_bytes=chance.choice((200, 1_000, 262_144)),
+            check_crc_on_append=chance.random() < 0.7,
+        ),
+        producers=producers,
+        load_seconds=mix.duration_seconds + 1.5,
+        delay_seconds_max=chance.choice((0.001, 0.005, 0.03)),
+        settles_long=is_long,
+    )
+
+
+def _without_late_ones(plan: list[Instruction], mix: FencedFaultMix) -> list[Instruction]:
+    """Leave out what comes when healing has ended all that is under way."""
+    end = mix.duration_seconds + max(1.5, 1.25 * mix.lease_seconds)
+    return [instruction for instruction in plan if instruction.at_seconds <= end]
+
+
+def _draw_powered(
+    chance: random.Random, names: list[str], ack_level: AckLevel, min_isr: int
+) -> tuple[str, ...]:
+    """Return the nodes that may lose power.
+
+    Where an acknowledgement means "written", one machine may lose what it had not synced, and only
+    if a second one always has it.
+    """
+    if ack_level is AckLevel.FLUSHED:
+        return tuple(names)
+    return (chance.choice(names),) if min_isr > 1 else ()
+
+
+def _draw_store(chance: random.Random, ack_level: AckLevel) -> StoreSettings:
+    sync_flush = ack_level is AckLevel.FLUSHED or chance.random() < 0.2
+    store = draw_store(chance, sync_flush=sync_flush, flush_intervals_ms=(100, 500))
+    return msgspec.structs.replace(store, **_store_features(chance))
+
+
+def _store_features(chance: random.Random) -> dict[str, Any]:
+    return {
+        "message_index_enable": chance.random() < 0.2,
+        "max_hash_slot_num": 20,
+        "max_index_num": 30,
+        "enabled_append_prop_crc": chance.random() < 0.3,
+    }
+
+
+def _draw_producers(chance: random.Random) -> tuple[ProducerProfile, ...]:
+    contracts = [Contract.REPLICATED, chance.choice(list(Contract)), Contract.FLUSHED]
+    producers = []
+    for index, contract in enumerate(contracts[: chance.randint(2, 3)]):
+        retries = chance.choice((0, None, None))
+        producers.append(
+            ProducerProfile(
+                name=f"{contract}-{index}",
+                ip=f"127.0.1.{index + 1}",
+                contract=contract,
+                retries=retries,
+                resends=retries is None and chance.random() < 0.3,
+                pause_seconds=chance.choice((0.1, 0.25)),
+                body_bytes_max=chance.choice((0, 200, 1000)),
+                batch_chance=chance.choice((0.0, 0.2)),
+                timeout_ms=1_500 if retries == 0 else chance.choice((2_000, 6_000)),
+                attempt_timeout_ms=900,
+            )
+        )
+    return tuple(producers)

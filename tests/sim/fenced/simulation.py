@@ -1,0 +1,189 @@
+"""One run of a fenced group: nodes, coordinator, supervisor, operator. See `engine.simulation`."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from tandem.client.admin import Admin
+from tandem.client.errors import ClientError
+from tandem.cluster_file.choices import AckLevel, GroupKind
+from tandem.cluster_file.cluster_config import ClusterConfig
+from tandem.cluster_file.coordinator_settings import CoordinatorSettings
+from tandem.cluster_file.settings import (
+    BrokerSettings,
+    ClusterSettings,
+    GroupSettings,
+    NodeSettings,
+)
+from tests.sim.engine.history import Contract, Finding
+from tests.sim.engine.settings import GROUP
+from tests.sim.engine.simulation import LOOK_SECONDS_MAX, Result, Simulation
+from tests.sim.engine.trace import Trace
+from tests.sim.engine.workload import ProducerProfile, ReaderProfile
+from tests.sim.fenced.actions import FENCED_ACTIONS
+from tests.sim.fenced.checker import FencedExpectations, Kind, check
+from tests.sim.fenced.cluster import FencedCluster
+from tests.sim.fenced.history import FencedHistory
+from tests.sim.fenced.settings import FencedSettings
+
+START_SECONDS_MAX: Final = 3.0
+"""From the start of the nodes to that of the load, if no master opens sooner."""
+
+SEND_AGAIN_SECONDS: Final = 5.0
+"""From healing to when a send has to succeed, beside the time to live of a lease."""
+
+PROBE_TIMEOUT_MS: Final = 1_500
+END_SECONDS: Final = 2.0
+"""Tasks of a process that was killed have ended after so long."""
+
+CONFIRMED_SECONDS: Final = 0.2
+"""Slaves, from which may be read, too, know by then what is confirmed."""
+
+TOPICS_MAX: Final = 4
+
+
+class FencedSimulation(Simulation[FencedSettings, FencedCluster, FencedHistory]):
+    """One run under way."""
+
+    actions = FENCED_ACTIONS
+    reader = ReaderProfile(
+        "group",
+        retry_seconds=0.2,
+        round_seconds=0.3,
+        commit_chance=0.3,
+        ask_chance=0.3,
+        commit_timeout_ms=1_000,
+    )
+    look_seconds = 2.0
+    drain_retry_seconds = 0.2
+
+    def __init__(self, settings: FencedSettings, trace: Trace) -> None:
+        super().__init__(settings, trace, FencedHistory())
+        self._is_excused = False
+
+    def _new_cluster(self, nursery: trio.Nursery) -> FencedCluster:
+        return FencedCluster(
+            cluster_config(self.settings),
+            self.history,
+            network=self.network,
+            chance=self._chance("cluster"),
+            trace=self.trace,
+            nursery=nursery,
+            is_supervised=self.settings.is_supervised,
+        )
+
+    async def _until_ready(self) -> None:
+        with trio.move_on_after(START_SECONDS_MAX):
+            while not self.history.openings:
+                await trio.sleep(0.05)
+
+    def _other_users(self) -> Sequence[Callable[[], Awaitable[None]]]:
+        return (self._create_topics,)
+
+    async def _create_topics(self) -> None:
+        """Create a topic now and then; what was answered must be there at the end."""
+        chance = self._chance("topics")
+        async with self._client_machine("127.0.2.5").admin() as admin:
+            for index in range(TOPICS_MAX):
+                await trio.sleep(chance.uniform(0.2, 3.0))
+                with suppress(ClientError), trio.move_on_after(LOOK_SECONDS_MAX):
+                    await admin.create_topic(f"topic-{index}", queue_nums=1)
+                    self.history.topics_created.append(f"topic-{index}")
+
+    async def _ask_status(self, admin: Admin, address: str) -> None:
+        await super()._ask_status(admin, address)
+        await admin.fenced_status(address)
+
+    def _probe_profile(self) -> ProducerProfile:
+        return ProducerProfile(
+            name="probe",
+            ip="127.0.1.99",
+            contract=Contract.REPLICATED,
+            retries=None,
+            pause_seconds=0.7,
+            body_bytes_max=100,
+            timeout_ms=PROBE_TIMEOUT_MS,
+            attempt_timeout_ms=PROBE_TIMEOUT_MS // 2,
+        )
+
+    def _send_again_seconds(self) -> float:
+        return SEND_AGAIN_SECONDS + self.settings.lease_ttl_ms / 1000
+
+    def _is_settled(self) -> bool:
+        return not self.settings.settles_long and self._are_equal()
+
+    def _log_end(self, name: str) -> int:
+        return self.cluster.witness.extent(self.cluster.nodes[name]).written
+
+    async def _drain(self) -> None:
+        await trio.sleep(CONFIRMED_SECONDS)
+        await super()._drain()
+        async with self._client_machine("127.0.2.6").admin() as admin:
+            with suppress(ClientError), trio.move_on_after(LOOK_SECONDS_MAX):
+                self.history.topics_at_end = await admin.topics()
+        with trio.move_on_after(LOOK_SECONDS_MAX):
+            await self._group.ask()
+
+    def _undrained(self, fault: str) -> list[Finding]:
+        return [] if self._nobody_can_be_master() else [Finding(Kind.UNAVAILABLE, fault)]
+
+    def _nobody_can_be_master(self) -> bool:
+        """Nobody is left who must have everything: only power losses can bring that about."""
+        witness = self.cluster.witness
+        if self.settings.ends_without_master:
+            return True
+        return witness.was_any_hurt and not witness.electable()
+
+    async def _end(self) -> None:
+        self._is_excused = self._nobody_can_be_master()
+        self.history.nodes = self.cluster.witness.final_nodes(is_excused=self._is_excused)
+        self.cluster.kill_all()
+        await trio.sleep(END_SECONDS)
+
+    def _check(self) -> list[Finding]:
+        expected = FencedExpectations(
+            min_isr=self.settings.min_isr,
+            counts_flushed=self.settings.ack_level is AckLevel.FLUSHED,
+            send_again_within_seconds=self._send_again_seconds(),
+            must_be_available=not self._is_excused,
+        )
+        return check(self.history, expected)
+
+    def _judge(self) -> Result[FencedSettings, FencedHistory]:
+        result = super()._judge()
+        state = self.cluster.witness.state
+        result.switches = state.epoch if state is not None else 0
+        result.is_excused = self._is_excused
+        return result
+
+
+def cluster_config(settings: FencedSettings) -> ClusterConfig:
+    """The `cluster.yaml` of a run."""
+    return ClusterConfig(
+        file=Path("/sim/cluster.yaml"),
+        cluster=ClusterSettings(),
+        store=settings.store,
+        replication=settings.replication,
+        broker=BrokerSettings(
+            default_topic_queue_nums=2,
+            register_broker_interval_ms=2_000,
+            broker_expired_timeout_ms=6_000,
+            stop_grace_ms=200,
+        ),
+        groups={
+            GROUP: GroupSettings(
+                kind=GroupKind.FENCED, min_isr=settings.min_isr, ack_level=settings.ack_level
+            )
+        },
+        nodes=tuple(
+            NodeSettings(
+                name=name, group=GROUP, broker_id=index + 1, address=f"127.0.0.{index + 1}"
+            )
+            for index, name in enumerate(settings.node_names)
+        ),
+        coordinator=CoordinatorSettings(lease_ttl_ms=settings.lease_ttl_ms),
+        secret="the nodes of the simulation know it",
+    )

@@ -1,0 +1,386 @@
+"""The checker of fenced groups finds every kind of fault when it is planted, and nothing else."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from ha.fenced.events import (
+    ConfirmAdvanced,
+    EpochAppended,
+    FrameTaken,
+    MasterOpened,
+    Promised,
+    Quarantined,
+)
+from tests.sim.engine.history import Contract, OffsetSeen, Outcome, Probe
+from tests.sim.engine.planted import ALL, FILE_BYTES, log_of, read_of
+from tests.sim.engine.walked_log import walk_log
+from tests.sim.fenced.checker import FencedExpectations, Kind
+from tests.sim.fenced.good_run import FORK, RECORDS, WHOLE, Run, ack_of, state_of
+from tests.sim.fenced.history import (
+    EpochEntrySeen,
+    Extent,
+    LackingSeen,
+    NodeEvent,
+    NotDurableSeen,
+)
+
+
+def test_a_good_run_has_no_findings() -> None:
+    assert Run().check() == []
+
+
+def test_another_record_of_an_acknowledged_message_may_be_cut_at_its_place() -> None:
+    """A producer tried again, and the next master had room for it where the last one had it."""
+    run = Run()
+    other = msgspec.structs.replace(RECORDS[4], content_crc=RECORDS[4].content_crc ^ 1)
+    run.change("cuts", 0, records=(other,))
+    assert run.check() == []
+
+
+def test_the_log_of_the_good_run_has_a_filler_in_it() -> None:
+    assert len(WHOLE) > FILE_BYTES
+    assert len(RECORDS) == 8
+
+
+def _lost(run: Run) -> None:
+    run.everywhere(log_of(*ALL[:4]))
+
+
+def _duplicated(run: Run) -> None:
+    run.everywhere(log_of(*ALL, (2, 0)))
+
+
+def _reordered(run: Run) -> None:
+    for index in range(8):
+        run.change("sends", index, contract=Contract.ASYNC)
+    run.history.openings.pop()
+    run.everywhere(log_of((0, 0), (1, 1), (4, 0), (2, 0), (3, 1), (5, 1), (6, 0), (7, 1)))
+
+
+def _phantom(run: Run) -> None:
+    run.everywhere(log_of(*ALL, (9, 1)))
+
+
+def _phantom_with_another_body(run: Run) -> None:
+    run.change("sends", 5, body_crc=7)
+
+
+def _phantom_that_was_refused(run: Run) -> None:
+    run.change("sends", 5, outcome=Outcome.REFUSED)
+
+
+def _misplaced(run: Run) -> None:
+    run.change("sends", 4, queue_offset=7)
+
+
+def _gap(run: Run) -> None:
+    data = bytearray(WHOLE)
+    # The queue offset of the last message: 1 more than what follows.
+    data[RECORDS[7].physical_offset + 20 + 7] += 1
+    run.everywhere(bytes(data))
+
+
+def _rewritten(run: Run) -> None:
+    run.everywhere(log_of(*ALL, base_ms=50))
+
+
+def _resurrected(run: Run) -> None:
+    other = log_of(*ALL[:3], (9, 1))
+    run.change("openings", 1, log=walk_log(other[:FORK]))
+
+
+def _vanished(run: Run) -> None:
+    run.history.reads[6] = msgspec.structs.replace(run.history.reads[6], key="key9")
+
+
+def _misread_out_of_order(run: Run) -> None:
+    run.history.reads.pop(2)
+
+
+def _misread_two_contents(run: Run) -> None:
+    run.history.reads.append(read_of("second", RECORDS[0], 51.0))
+    run.history.reads[-1] = msgspec.structs.replace(run.history.reads[-1], key="key9")
+
+
+def _read_ahead(run: Run) -> None:
+    run.history.reads.append(read_of("early", RECORDS[5], 4.5))
+
+
+def _unread(run: Run) -> None:
+    run.history.drained.pop()
+
+
+def _torn(run: Run) -> None:
+    run.change("nodes", 0, log=walk_log(WHOLE[:-1]))
+
+
+def _diverged_at_the_end(run: Run) -> None:
+    run.change("nodes", 0, log=walk_log(log_of(*ALL[:6])))
+
+
+def _diverged_in_an_epoch(run: Run) -> None:
+    run.change("nodes", 0, log=walk_log(log_of(*ALL[:4], *ALL[4:], base_ms=3)))
+
+
+def _diverged_start_told(run: Run) -> None:
+    run.tell(9.5, "c", EpochAppended(1, 10))
+
+
+def _diverged_start_of_a_file(run: Run) -> None:
+    run.change("nodes", 0, epochs=(EpochEntrySeen(1, 0), EpochEntrySeen(2, FORK - 1)))
+
+
+def _ack_lie(run: Run) -> None:
+    run.change("reports", 0, written=101)
+
+
+def _ack_lie_about_flushing(run: Run) -> None:
+    run.change("reports", 0, flushed=51)
+
+
+def _unreplicated(run: Run) -> None:
+    stored = {**run.history.acks[0].stored, "c": Extent(0, 0)}
+    run.change("acks", 0, stored=stored)
+
+
+def _lost_by_a_member(run: Run) -> None:
+    run.history.lacking.append(LackingSeen(9.0, "c", 5, 10))
+
+
+def _unflushed(run: Run) -> None:
+    run.expectations = FencedExpectations(counts_flushed=True)
+    end = run.history.acks[0].end
+    run.change("acks", 0, stored={"c": Extent(end, end - 1)})
+
+
+def _small_isr(run: Run) -> None:
+    run.change("acks", 0, used_isr=("a", "b"))
+
+
+def _too_few(run: Run) -> None:
+    run.change("acks", 0, live_count=1)
+
+
+def _late(run: Run) -> None:
+    run.change("acks", 0, true_boottime_seconds=5.0)
+
+
+def _late_without_a_lease(run: Run) -> None:
+    run.change("acks", 0, lease="expired")
+
+
+def _two_masters(run: Run) -> None:
+    run.history.acks.append(ack_of(8.5, "a", 2, RECORDS[4].end))
+
+
+def _two_masters_open(run: Run) -> None:
+    run.change("openings", 1, epoch=1)
+
+
+def _unelected(run: Run) -> None:
+    run.change("openings", 1, is_elected=False)
+
+
+def _epoch_jumped(run: Run) -> None:
+    run.history.states.append(state_of(4, 4, "c"))
+
+
+def _epoch_stolen(run: Run) -> None:
+    run.history.states.append(state_of(4, 2, "c"))
+
+
+def _usurped(run: Run) -> None:
+    state = state_of(4, 2, "b")
+    run.history.states.append(msgspec.structs.replace(state, was_led=False))
+
+
+def _isr_too_small(run: Run) -> None:
+    run.history.states.append(state_of(4, 2, "b", isr={"b": "ib"}))
+
+
+def _promise_fell(run: Run) -> None:
+    run.tell(9.5, "b", Promised(1))
+
+
+def _promise_broken(run: Run) -> None:
+    run.tell(9.5, "b", FrameTaken(1, 0, 10, 1))
+
+
+def _not_durable(run: Run) -> None:
+    run.history.missing.append(NotDurableSeen(1.0, "a", "promise 2"))
+
+
+def _confirm_fell(run: Run) -> None:
+    run.tell(9.5, "b", ConfirmAdvanced(2, 5))
+
+
+def _confirm_fell_with_the_master(run: Run) -> None:
+    run.tell(9.5, "c", MasterOpened(3, 5))
+
+
+def _cut_below_confirm(run: Run) -> None:
+    run.change("cuts", 0, cut=FORK - 1)
+
+
+def _cut_acknowledged(run: Run) -> None:
+    run.change("cuts", 0, records=(RECORDS[4],))
+
+
+def _bad_epochs(run: Run) -> None:
+    run.change("nodes", 0, epochs=(EpochEntrySeen(1, 0), EpochEntrySeen(2, 0)))
+
+
+def _epoch_above_the_end(run: Run) -> None:
+    last = EpochEntrySeen(3, len(WHOLE) + 1)
+    run.change("nodes", 0, epochs=(EpochEntrySeen(1, 0), EpochEntrySeen(2, FORK), last))
+
+
+def _topic_lost(run: Run) -> None:
+    run.history.topics_created.append("new")
+    run.history.topics_at_end = ["orders"]
+
+
+def _offset_back(run: Run) -> None:
+    run.history.offsets.append(OffsetSeen(3.0, "g", 0, 2))
+
+
+def _quarantined(run: Run) -> None:
+    run.tell(9.5, "c", Quarantined("its log is another history"))
+
+
+def _unavailable(run: Run) -> None:
+    run.history.probes[1] = Probe(20.0, succeeded=False)
+
+
+def _never_tried(run: Run) -> None:
+    run.history.probes.pop()
+
+
+def _crashed(run: Run) -> None:
+    run.history.crashes.append("a: ValueError")
+
+
+PLANTED: dict[Callable[[Run], None], set[Kind]] = {
+    _lost: {Kind.LOST},
+    _duplicated: {Kind.DUPLICATED},
+    _reordered: {Kind.REORDERED},
+    _phantom: {Kind.PHANTOM},
+    _phantom_with_another_body: {Kind.PHANTOM},
+    _phantom_that_was_refused: {Kind.PHANTOM},
+    _misplaced: {Kind.MISPLACED},
+    _gap: {Kind.GAP},
+    _rewritten: {Kind.REWRITTEN},
+    _resurrected: {Kind.RESURRECTED},
+    _vanished: {Kind.VANISHED},
+    _misread_out_of_order: {Kind.MISREAD},
+    _misread_two_contents: {Kind.MISREAD},
+    _read_ahead: {Kind.READ_AHEAD},
+    _unread: {Kind.UNREAD},
+    _torn: {Kind.TORN},
+    _diverged_at_the_end: {Kind.DIVERGED},
+    _diverged_in_an_epoch: {Kind.DIVERGED},
+    _diverged_start_told: {Kind.DIVERGED},
+    _diverged_start_of_a_file: {Kind.DIVERGED},
+    _ack_lie: {Kind.ACK_LIE},
+    _ack_lie_about_flushing: {Kind.ACK_LIE},
+    _unreplicated: {Kind.UNREPLICATED},
+    _lost_by_a_member: {Kind.UNREPLICATED},
+    _unflushed: {Kind.UNREPLICATED},
+    _small_isr: {Kind.SMALL_ISR},
+    _too_few: {Kind.TOO_FEW},
+    _late: {Kind.LATE},
+    _late_without_a_lease: {Kind.LATE},
+    _two_masters: {Kind.TWO_MASTERS},
+    _two_masters_open: {Kind.TWO_MASTERS},
+    _unelected: {Kind.UNELECTED},
+    _epoch_jumped: {Kind.EPOCH_JUMPED},
+    _epoch_stolen: {Kind.EPOCH_JUMPED},
+    _usurped: {Kind.USURPED},
+    _isr_too_small: {Kind.ISR_TOO_SMALL},
+    _promise_fell: {Kind.PROMISE_BROKEN},
+    _promise_broken: {Kind.PROMISE_BROKEN},
+    _not_durable: {Kind.NOT_DURABLE},
+    _confirm_fell: {Kind.CONFIRM_FELL},
+    _confirm_fell_with_the_master: {Kind.CONFIRM_FELL},
+    _cut_below_confirm: {Kind.CUT_TOO_DEEP},
+    _cut_acknowledged: {Kind.CUT_TOO_DEEP},
+    _bad_epochs: {Kind.BAD_EPOCHS},
+    _epoch_above_the_end: {Kind.BAD_EPOCHS},
+    _topic_lost: {Kind.TOPIC_LOST},
+    _offset_back: {Kind.OFFSET_BACK},
+    _quarantined: {Kind.QUARANTINED},
+    _unavailable: {Kind.UNAVAILABLE},
+    _never_tried: {Kind.UNAVAILABLE},
+    _crashed: {Kind.CRASHED},
+}
+
+
+@pytest.mark.parametrize(
+    ("plant", "kinds"), PLANTED.items(), ids=[plant.__name__.strip("_") for plant in PLANTED]
+)
+def test_a_planted_fault_is_found(plant: Callable[[Run], None], kinds: set[Kind]) -> None:
+    run = Run()
+    plant(run)
+    assert kinds <= run.kinds()
+
+
+def test_every_kind_is_planted() -> None:
+    assert set().union(*PLANTED.values()) == set(Kind)
+
+
+def _async_message_is_lost(run: Run) -> None:
+    run.everywhere(log_of(*ALL[:7]))
+
+
+def _timed_out_message_is_lost(run: Run) -> None:
+    run.change("sends", 7, outcome=Outcome.UNKNOWN, answered_at=float("inf"))
+    run.everywhere(log_of(*ALL[:6]))
+    run.change("sends", 6, outcome=Outcome.STORED)
+
+
+def _stored_twice_by_a_second_try(run: Run) -> None:
+    run.change("sends", 2, attempts_max=2)
+    run.everywhere(log_of(*ALL, (2, 0)))
+
+
+def _holder_has_lost_power(run: Run) -> None:
+    run.change("acks", 0, stored={"c": Extent(0, 0, is_certain=False)})
+
+
+def _old_master_decides_with_what_was_recorded_then(run: Run) -> None:
+    run.change("acks", 0, used_isr=("a", "b"), recorded_epoch=2)
+
+
+def _lease_was_revoked(run: Run) -> None:
+    run.change("acks", 0, lease="revoked")
+
+
+def _confirm_of_another_life(run: Run) -> None:
+    run.history.events.append(NodeEvent(9.5, "b", 2, ConfirmAdvanced(2, 5)))
+
+
+def _nobody_is_electable(run: Run) -> None:
+    run.expectations = FencedExpectations(must_be_available=False)
+    run.history.probes[1] = Probe(20.0, succeeded=False)
+    run.history.drained.clear()
+
+
+@pytest.mark.parametrize(
+    "allow",
+    [
+        _async_message_is_lost,
+        _timed_out_message_is_lost,
+        _stored_twice_by_a_second_try,
+        _holder_has_lost_power,
+        _old_master_decides_with_what_was_recorded_then,
+        _lease_was_revoked,
+        _confirm_of_another_life,
+        _nobody_is_electable,
+    ],
+)
+def test_what_is_allowed_is_no_finding(allow: Callable[[Run], None]) -> None:
+    run = Run()
+    allow(run)
+    assert run.check() == []

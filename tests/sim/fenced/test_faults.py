@@ -1,0 +1,47 @@
+"""The plans that seeds write for fenced groups."""
+
+import random
+
+from tests.sim.engine.faults import BY_HAND, FENCED_VERBS, Instruction, parse_instruction
+from tests.sim.fenced.faults import FencedFaultMix, FencedPlanner
+
+NODES = ["broker-a-0", "broker-a-1", "broker-a-2"]
+CLIENTS = ["127.0.1.1", "127.0.1.2"]
+
+
+def _plan(seed: int, mix: FencedFaultMix | None = None) -> list[Instruction]:
+    chosen = mix or FencedFaultMix(powered=(NODES[1],), spoiled=(NODES[1],))
+    return FencedPlanner(random.Random(seed), NODES, CLIENTS, chosen).plan()
+
+
+def test_the_same_chance_writes_the_same_plan() -> None:
+    assert _plan(5) == _plan(5)
+    assert _plan(5) != _plan(6)
+
+
+def test_plans_are_in_the_language_and_in_order_of_time() -> None:
+    for seed in range(200):
+        plan = _plan(seed)
+        assert plan
+        assert [i.at_seconds for i in plan] == sorted(i.at_seconds for i in plan)
+        for instruction in plan:
+            assert parse_instruction(str(instruction)) == instruction
+
+
+def test_seeds_reach_every_fault() -> None:
+    seen = {instruction.verb for seed in range(1_000) for instruction in _plan(seed)}
+    assert seen == set(FENCED_VERBS) - BY_HAND
+
+
+def test_only_those_lose_power_that_may() -> None:
+    victims = {
+        instruction.arguments[0]
+        for seed in range(300)
+        for instruction in _plan(seed)
+        if instruction.verb == "power-off"
+    }
+    assert victims == {NODES[1]}
+    without = FencedFaultMix()
+    for seed in range(300):
+        verbs = {instruction.verb for instruction in _plan(seed, without)}
+        assert not verbs & {"power-off", "flip-tail"}

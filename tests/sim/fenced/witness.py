@@ -1,0 +1,236 @@
+"""Notes what the nodes of a fenced group say and what their coordinator does: all that is judged.
+
+A node tells of what it does by events, in the step in which it happens. Here each event is noted
+with what is true at that moment: what lies on the disks, what the coordinator has recorded.
+"""
+
+from collections.abc import Mapping
+
+import trio
+
+from ha.errors import HAError
+from ha.fenced.epoch_file import EpochFile
+from ha.fenced.events import AckDecided, HAEvent, MasterOpened, ReplicaReported, TruncationDecided
+from store.machine.errors import StoreError
+from tandem.coordinator.kv_records import Change
+from tandem.wire.group_state import GroupKeys, GroupState, decode_leader, decode_state
+from tests.sim.engine.log_tail import LogTail
+from tests.sim.engine.node import SimulatedNode, read_log
+from tests.sim.engine.trace import Trace
+from tests.sim.engine.walked_log import walk_log
+from tests.sim.fenced.disk import incarnation_of, missing_on_disk
+from tests.sim.fenced.history import (
+    AckSeen,
+    CutSeen,
+    EpochEntrySeen,
+    Extent,
+    FencedHistory,
+    FinalNode,
+    LackingSeen,
+    NodeEvent,
+    NotDurableSeen,
+    OpeningSeen,
+    ReportSeen,
+    StateSeen,
+)
+from tests.support.simulated_coordinator import EXPIRED, HELD, REVOKED, SimulatedCoordinator
+
+
+class _Tails:
+    """Where the log on one disk ends: in the page cache, and in what is durable."""
+
+    def __init__(self, node: SimulatedNode) -> None:
+        self.disk = node.disk
+        self.written = LogTail(node.disk, node.directory)
+        self.flushed = LogTail(node.disk, node.directory, is_durable=True)
+
+
+class Witness:
+    """Sees everything that happens to one group, and writes the history.
+
+    Attributes:
+        state: the deciding record as the coordinator has it.
+    """
+
+    def __init__(
+        self,
+        nodes: Mapping[str, SimulatedNode],
+        coordinator: SimulatedCoordinator,
+        group_keys: GroupKeys,
+        history: FencedHistory,
+        trace: Trace,
+    ) -> None:
+        self.history = history
+        self.state: GroupState | None = None
+        self._nodes = nodes
+        self._coordinator = coordinator
+        self._group_keys = group_keys
+        self._trace = trace
+        self._led_by = ""
+        self._leader_leases: dict[str, int] = {}
+        self._tails: dict[str, _Tails] = {}
+        self._hurt: set[str] = set()
+        """Whose disk may have lost something, and who has not looked yet."""
+        self._once_hurt: set[str] = set()
+
+    # Disks
+
+    def note_hurt(self, name: str) -> None:
+        """Take note that a node's disk may have lost something."""
+        self._hurt.add(name)
+        self._once_hurt.add(name)
+
+    @property
+    def was_any_hurt(self) -> bool:
+        """Whether a disk may ever have lost something that was not synced."""
+        return bool(self._once_hurt)
+
+    def extent(self, node: SimulatedNode) -> Extent:
+        """Return how much of the log lies on a node's disk."""
+        tails = self._tails_of(node)
+        is_certain = node.name not in self._hurt
+        return Extent(tails.written.end(), tails.flushed.end(), is_certain)
+
+    def _tails_of(self, node: SimulatedNode) -> _Tails:
+        tails = self._tails.get(node.name)
+        if tails is None or tails.disk is not node.disk:
+            tails = self._tails[node.name] = _Tails(node)
+        return tails
+
+    # What nodes say
+
+    def heard(self, node: SimulatedNode, event: HAEvent) -> None:
+        """Note what a node says, and what is true now."""
+        now = trio.current_time()
+        self._trace.note(node.name, str(event))
+        self.history.events.append(NodeEvent(now, node.name, node.life, event))
+        missing = missing_on_disk(node, event)
+        if missing:
+            self.history.missing.append(NotDurableSeen(now, node.name, missing))
+        match event:
+            case AckDecided():
+                self.history.acks.append(self._ack_seen(node, event))
+            case MasterOpened(epoch, confirm):
+                log = walk_log(read_log(node))
+                is_elected = self._was_elected(epoch, node.name)
+                opening = OpeningSeen(now, node.name, epoch, confirm, log, is_elected)
+                self.history.openings.append(opening)
+            case ReplicaReported(epoch, written, flushed):
+                stored = self.extent(node)
+                report = ReportSeen(now, node.name, epoch, written, flushed, stored)
+                self.history.reports.append(report)
+            case TruncationDecided(cut, end, confirm):
+                self.history.cuts.append(self._cut_seen(node, cut, end, confirm))
+            case _:
+                pass
+
+    def _was_elected(self, epoch: int, name: str) -> bool:
+        return any(
+            (seen.state.epoch, seen.state.master) == (epoch, name) for seen in self.history.states
+        )
+
+    def _ack_seen(self, node: SimulatedNode, event: AckDecided) -> AckSeen:
+        state = self.state
+        isr = state.isr if state is not None else {}
+        return AckSeen(
+            at_seconds=trio.current_time(),
+            node=node.name,
+            epoch=event.epoch,
+            end=event.end,
+            used_isr=event.isr,
+            live_count=event.live_count,
+            boottime_seconds=event.boottime_seconds,
+            deadline_seconds=event.deadline_seconds,
+            true_boottime_seconds=node.boot_clock.now_seconds(),
+            lease=self._lease_of(node.name),
+            recorded_epoch=state.epoch if state is not None else -1,
+            recorded_isr=isr,
+            stored={name: self.extent(self._nodes[name]) for name in self.electable()},
+        )
+
+    def _lease_of(self, name: str) -> str:
+        if self._leader_name() == name:
+            return HELD
+        ended = self._coordinator.ended.get(self._leader_leases.get(name, 0))
+        return EXPIRED if ended == EXPIRED else REVOKED
+
+    def _cut_seen(self, node: SimulatedNode, cut: int, end: int, confirm: int) -> CutSeen:
+        tail = self._tails_of(node).written
+        data = tail.read(cut, max(cut, tail.end()))
+        records = walk_log(data, cut).records
+        return CutSeen(trio.current_time(), node.name, cut, end, confirm, records)
+
+    # What the coordinator does
+
+    def changed(self, change: Change) -> None:
+        """Note a change of keys, and what was true when it was made."""
+        led_by, self._led_by = self._led_by, self._leader_name()
+        for item in change.puts:
+            key = item.key.decode()
+            if key == self._group_keys.state:
+                self.state = decode_state(item.value)
+                self._trace.note("coordinator", str(self.state))
+                self.history.states.append(self._state_seen(change, self.state, led_by))
+                self._look_at_members(list(self.state.isr))
+            elif key == self._group_keys.leader:
+                leader = decode_leader(item.value)
+                self._trace.note("coordinator", str(leader))
+                self._leader_leases[leader.node] = item.lease_id
+            elif key.startswith(self._group_keys.nodes):
+                self._has_looked(key.removeprefix(self._group_keys.nodes))
+
+    def _state_seen(self, change: Change, state: GroupState, led_by: str) -> StateSeen:
+        leader = self._coordinator.item(self._group_keys.leader)
+        record = decode_leader(leader.value) if leader is not None else None
+        was_led = led_by == state.master
+        return StateSeen(trio.current_time(), change.revision, state, record, was_led)
+
+    def _leader_name(self) -> str:
+        item = self._coordinator.item(self._group_keys.leader)
+        return decode_leader(item.value).node if item is not None else ""
+
+    def _has_looked(self, name: str) -> None:
+        """A node that has said who it is has looked at its disk."""
+        if self._nodes[name].is_up:
+            self._hurt.discard(name)
+            self._look_at_members([name])
+
+    def _look_at_members(self, names: list[str]) -> None:
+        """Whoever is recorded as a member has everything that was acknowledged."""
+        acknowledged = max((ack.end for ack in self.history.acks), default=0)
+        for name in names:
+            extent = self.extent(self._nodes[name])
+            lacks_some = extent.is_certain and extent.written < acknowledged
+            if lacks_some and self._is_recorded(name):
+                self.history.lacking.append(
+                    LackingSeen(trio.current_time(), name, extent.written, acknowledged)
+                )
+
+    def electable(self) -> list[str]:
+        """Return the members of the recorded ISR that are what was recorded."""
+        isr = self.state.isr if self.state is not None else {}
+        return [name for name in isr if self._is_recorded(name)]
+
+    def _is_recorded(self, name: str) -> bool:
+        isr = self.state.isr if self.state is not None else {}
+        return name in isr and incarnation_of(self._nodes[name]) == isr[name]
+
+    # The end
+
+    def final_nodes(self, *, is_excused: bool) -> list[FinalNode]:
+        """Return what every node has when all is over; `is_excused`: they need not be equal."""
+        master = self.state.master if self.state is not None else ""
+        if is_excused and self.history.openings:
+            master = self.history.openings[-1].node
+        return [self._final(node, master, is_excused=is_excused) for node in self._nodes.values()]
+
+    def _final(self, node: SimulatedNode, master: str, *, is_excused: bool) -> FinalNode:
+        entries: tuple[EpochEntrySeen, ...] = ()
+        try:
+            epochs = EpochFile(node.disk, node.directory)
+        except (HAError, StoreError) as error:
+            self.history.crashes.append(f"{node.name}: its epoch file cannot be read: {error}")
+        else:
+            entries = tuple(EpochEntrySeen(e.epoch, e.start) for e in epochs.entries)
+        log = walk_log(read_log(node))
+        return FinalNode(node.name, log, entries, node.name == master, is_excused)

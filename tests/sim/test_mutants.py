@@ -1,0 +1,63 @@
+"""The simulation can fail: deliberate bugs are caught.
+
+The ordinary suite plays only seeds that are known to catch some of them; the whole hunt is long.
+"""
+
+import pytest
+
+from tests.sim.fenced.checker import Kind
+from tests.sim.mutants import SEEDS_MAX, caught, hunt
+from tests.sim.playbooks import MUTATIONS, PLAYBOOKS
+
+EVERY = [(kind, name) for kind, mutations in MUTATIONS.items() for name in mutations]
+
+CAUGHT_BY = {
+    ("fenced", "min_isr acknowledgements are enough, whoever they are from"): 0,
+    ("fenced", "a promise is kept in memory only"): 0,
+    ("fenced", "a cut leaves the bytes where they are"): 3,
+    ("fenced", "the entry of an idle epoch stays, the next is refused"): 4,
+    ("fenced", "a failed sync is tried again as if nothing had happened"): 0,
+    ("fenced", "a candidate promises, and follows the old master on"): 5,
+    ("fenced", "commits are answered before they are confirmed"): 0,
+}
+"""Seeds. Whoever changes the plans finds others with `python -m tests.sim mutants NAME`."""
+
+
+@pytest.mark.sim
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "name"), CAUGHT_BY)
+def test_a_broken_variant_is_caught(kind: str, name: str) -> None:
+    assert caught(name, kind, CAUGHT_BY[kind, name])
+
+
+@pytest.mark.sim
+@pytest.mark.slow
+def test_only_the_revision_of_the_state_stops_a_late_transaction() -> None:
+    book = PLAYBOOKS["fenced"]
+    late = book.read_scenario("late-transaction")
+    name = "transactions do not compare the revision of the state"
+    with MUTATIONS["fenced"][name].applied():
+        kinds = {finding.kind for finding in book.play(late).findings}
+    assert {Kind.TWO_MASTERS, Kind.EPOCH_JUMPED} <= kinds
+
+
+@pytest.mark.sim
+@pytest.mark.long
+@pytest.mark.timeout(3_600)
+@pytest.mark.parametrize(("kind", "name"), EVERY)
+def test_every_broken_variant_is_caught(kind: str, name: str) -> None:
+    assert hunt(name, kind, SEEDS_MAX).seeds
+
+
+def test_a_mutation_is_undone_afterwards() -> None:
+    for kind, name in EVERY:
+        mutation = MUTATIONS[kind][name]
+        real = vars(mutation.owner)[mutation.name]
+        with mutation.applied():
+            assert vars(mutation.owner)[mutation.name] is not real
+        assert vars(mutation.owner)[mutation.name] is real
+
+
+def test_there_are_many() -> None:
+    assert len(MUTATIONS["fenced"]) >= 20
+    assert len(MUTATIONS["classic"]) >= 12
