@@ -139,33 +139,21 @@ class MessageStore:
         )
 
     def _flush_service(self) -> FlushService:
-        config, index = self.config, self.index_service
-        service = FlushService(
+        index = self.index_service
+        return FlushService(
             self.commit_log,
             self.queues,
             self.checkpoint,
             self._disk,
-            flush_disk_type=config.flush_disk_type,
-            flush_interval_commit_log_seconds=config.flush_interval_commit_log_ms / 1000,
-            flush_commit_log_least_pages=config.flush_commit_log_least_pages,
-            flush_commit_log_thorough_interval_seconds=(
-                config.flush_commit_log_thorough_interval_ms / 1000
-            ),
-            flush_interval_consume_queue_seconds=config.flush_interval_consume_queue_ms / 1000,
+            self.config,
             on_failure=self._refuse,
-            commit_interval_commit_log_seconds=config.commit_interval_commit_log_ms / 1000,
-            commit_commit_log_least_pages=config.commit_commit_log_least_pages,
-            commit_commit_log_thorough_interval_seconds=(
-                config.commit_commit_log_thorough_interval_ms / 1000
-            ),
+            after_commit=self.grown.notify,
             queued_timestamp_ms=(
                 None if self._enters_queue else self.reput_service.dispatched_timestamp_ms
             ),
             dispatched_offset=lambda: self.dispatched_offset,
             other_files=[dirty_index_files(index)] if index is not None else [],
         )
-        service.after_commit = self.grown.notify
-        return service
 
     def _clean_service(
         self, full_directories: set[str], wall_clock_ms: Callable[[], int]

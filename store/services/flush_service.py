@@ -4,17 +4,16 @@
     ASYNC_FLUSH  the log is synced every interval if enough pages are dirty, thoroughly now and then
 
 Consume queues and the other files built from the log are always synced in the background. The
-checkpoint moves behind the syncs.
+checkpoint moves after the syncs.
 
-With a `TransientStorePool` the log is first committed, from the pool's buffers to its files: as
-soon as enough pages were put, thoroughly every interval, and before each thorough sync. Each commit
-wakes the flush. It goes on after a failed sync, so that readers and slaves still get everything.
+With a `TransientStorePool` the log is first committed (`CommitRealTimeService`): before each
+thorough sync, and besides by itself. Each commit wakes the flush.
 
 A failed sync is final: what is on disk is then unknown, and the kernel may have dropped the dirty
 pages, so a second try would succeed without having written them. The store refuses writes from
-then on and everyone who waits is told.
+then on, and everyone who waits is answered so.
 
-Source: CommitLog.GroupCommitService, FlushRealTimeService and CommitRealTimeService,
+Source: CommitLog.GroupCommitService and FlushRealTimeService,
 DefaultMessageStore.FlushConsumeQueueService.
 """
 
@@ -30,9 +29,11 @@ import trio
 from store.machine.signal import Signal
 from store.machine.waiting_row import WaitingRow
 from store.results import PutMessageStatus
+from store.services.commit_real_time_service import CommitRealTimeService
 from tandem.cluster_file.choices import FlushDiskType
 
 if TYPE_CHECKING:
+    from store.config import StoreConfig
     from store.files.mapped_file import MappedFile
     from store.files.store_checkpoint import StoreCheckpoint
     from store.index.index_file import IndexFile
@@ -70,30 +71,31 @@ class FlushService:
         queues: ConsumeQueueStore,
         checkpoint: StoreCheckpoint,
         disk: Disk,
+        config: StoreConfig,
         *,
-        flush_disk_type: FlushDiskType,
-        flush_interval_commit_log_seconds: float,
-        flush_commit_log_least_pages: int,
-        flush_commit_log_thorough_interval_seconds: float,
-        flush_interval_consume_queue_seconds: float,
         on_failure: Callable[[str], None],
-        commit_interval_commit_log_seconds: float = 0.2,
-        commit_commit_log_least_pages: int = 4,
-        commit_commit_log_thorough_interval_seconds: float = 0.2,
+        after_commit: Callable[[], None],
         queued_timestamp_ms: Callable[[], int] | None = None,
         dispatched_offset: Callable[[], int] | None = None,
         other_files: Sequence[DirtyFiles] = (),
     ) -> None:
         """Flush `commit_log`, `queues` and `other_files`.
 
-        `queued_timestamp_ms` returns up to which store time every message is in its queue; where it
-        is not given, puts enter their queue at once. `dispatched_offset` returns the same as an
-        offset of the log.
+        Args:
+            commit_log: What puts wait for.
+            queues: Flushed in the background.
+            checkpoint: Moved after the syncs.
+            disk: Does them.
+            config: Intervals, and how many pages make a flush worth while.
+            on_failure: Called once, with what went wrong and what to do about it.
+            after_commit: See `CommitRealTimeService`.
+            queued_timestamp_ms: Returns up to which store time every message is in its queue;
+                where it is not given, puts enter their queue at once.
+            dispatched_offset: Returns the same as an offset of the log.
+            other_files: More files that are built from the log.
         """
         self.after_release: Callable[[], None] = _nothing
         """Called once after a round of answers, so that they leave together."""
-        self.after_commit: Callable[[], None] = _nothing
-        """Called when more of the log can be read: `committed_where` has moved."""
         self.flushed = Signal()
         """Notified when a flush of the log has ended, well or not: look at `flushed_where`."""
         self._wanted = 0
@@ -101,29 +103,23 @@ class FlushService:
         self._queues = queues
         self._checkpoint = checkpoint
         self._disk = disk
-        self._sync_flush = flush_disk_type is FlushDiskType.SYNC_FLUSH
-        self._interval_seconds = flush_interval_commit_log_seconds
-        self._least_pages = flush_commit_log_least_pages
-        self._thorough_seconds = flush_commit_log_thorough_interval_seconds
-        self._queue_interval_seconds = flush_interval_consume_queue_seconds
+        self._config = config
+        self._interval_seconds = config.flush_interval_commit_log_ms / 1000
         self._on_failure = on_failure
-        self._commit_interval_seconds = commit_interval_commit_log_seconds
-        self._commit_least_pages = commit_commit_log_least_pages
-        self._commit_thorough_seconds = commit_commit_log_thorough_interval_seconds
+        self._commits = CommitRealTimeService(
+            commit_log.files, config, on_failure=self._fail, after_commit=after_commit
+        )
         self._queued_timestamp_ms = queued_timestamp_ms or (
             lambda: commit_log.last_store_timestamp_ms
         )
         self._dispatched_offset = dispatched_offset or (lambda: commit_log.max_offset)
         self.queues_flushed_where = self._dispatched_offset()
-        """The offset below which every message is in a queue that is on disk: what lies before it
-        in the log may be deleted. Recovery syncs all queues, so at first that is the end."""
+        """The offset below which every message is in a queue that is on disk: what is before it in
+        the log may be deleted. Recovery syncs all queues, so at first that is the end."""
         self._other_files = other_files
         self._waiting: WaitingRow[Done] = WaitingRow()
         self._arrived = Signal()
-        self._appended = Signal()
-        self._committed = Signal()
         self._failure = ""
-        self._commit_failed = False
 
     @property
     def is_overloaded(self) -> bool:
@@ -146,7 +142,7 @@ class FlushService:
 
     def wake(self) -> None:
         """Start commit and group commit for what was put and submitted. Call once for many puts."""
-        self._appended.notify()
+        self._commits.wake()
         if self._waiting:
             self._arrived.notify()
         self._wake_wanted()
@@ -154,7 +150,7 @@ class FlushService:
     def want_flush(self, offset: int) -> None:
         """Flush at once, and go on so until the log is durable up to `offset`.
 
-        What is not there yet is flushed as soon as it comes (`wake`). `flushed` tells of each step.
+        What is not there yet is flushed as soon as it comes (`wake`). Each step notifies `flushed`.
         """
         self._wanted = max(self._wanted, offset)
         self._wake_wanted()
@@ -162,7 +158,7 @@ class FlushService:
     def _wake_wanted(self) -> None:
         if self._is_wanted:
             self._arrived.notify()
-            self._committed.notify()
+            self._commits.committed.notify()
 
     @property
     def _is_wanted(self) -> bool:
@@ -175,13 +171,13 @@ class FlushService:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Flush until cancelled. The owner syncs the rest when it closes the store."""
         async with trio.open_nursery() as nursery:
-            if self._sync_flush:
+            if self._config.flush_disk_type is FlushDiskType.SYNC_FLUSH:
                 nursery.start_soon(self._group_commit)
                 nursery.start_soon(self._expire)
             else:
                 nursery.start_soon(self._flush_real_time)
             if self._commit_log.files.pool is not None:
-                nursery.start_soon(self._commit_real_time)
+                nursery.start_soon(self._commits.run)
             nursery.start_soon(self._flush_consume_queues)
             task_status.started()
 
@@ -221,50 +217,27 @@ class FlushService:
                 )
             self.after_release()
 
-    async def _commit_real_time(self) -> None:
-        last_commit = trio.current_time()
-        while not self._commit_failed:
-            with trio.move_on_after(self._commit_interval_seconds):
-                await self._appended.wait()
-            now = trio.current_time()
-            thorough = now >= last_commit + self._commit_thorough_seconds
-            if self._commit(0 if thorough else self._commit_least_pages) or thorough:
-                last_commit = now
-
-    def _commit(self, least_pages: int) -> bool:
-        """Commit the log; return whether there was anything to commit."""
-        if self._commit_failed:
-            return False
-        try:
-            moved = self._commit_log.files.commit(least_pages)
-        except OSError as error:
-            self._commit_failed = True
-            self._fail(f"{error.filename}: commit failed: {error}")
-            return False
-        if moved:
-            self._committed.notify()
-            self.after_commit()
-        return moved
-
     async def _flush_real_time(self) -> None:
+        thorough_seconds = self._config.flush_commit_log_thorough_interval_ms / 1000
+        least_pages = self._config.flush_commit_log_least_pages
         last_thorough = trio.current_time()
         while not self._failure:
             if not self._is_wanted:
                 with trio.move_on_after(self._interval_seconds):
-                    await self._committed.wait()
+                    await self._commits.committed.wait()
             await trio.lowlevel.checkpoint()
             thorough = self._is_wanted
-            thorough |= trio.current_time() >= last_thorough + self._thorough_seconds
+            thorough |= trio.current_time() >= last_thorough + thorough_seconds
             if thorough:
                 last_thorough = trio.current_time()
-            await self._sync_commit_log(0 if thorough else self._least_pages)
+            await self._sync_commit_log(0 if thorough else least_pages)
 
     async def _sync_commit_log(self, least_pages: int) -> None:
         timestamp_ms = self._commit_log.last_store_timestamp_ms
         clock_steps = self._commit_log.clock_steps
         all_of_it = least_pages <= 0
         if all_of_it:
-            self._commit(0)
+            self._commits.commit(0)
         for file in self._commit_log.files.dirty_files(least_pages):
             await self._sync(file)
         if self._failure:
@@ -278,7 +251,7 @@ class FlushService:
     async def _flush_consume_queues(self) -> None:
         last_thorough = trio.current_time()
         while not self._failure:
-            await trio.sleep(self._queue_interval_seconds)
+            await trio.sleep(self._config.flush_interval_consume_queue_ms / 1000)
             thorough = (
                 trio.current_time() >= last_thorough + FLUSH_CONSUME_QUEUE_THOROUGH_INTERVAL_SECONDS
             )
@@ -348,7 +321,7 @@ class FlushService:
 
 
 def dirty_index_files(index: IndexService) -> DirtyFiles:
-    """Return index files for `FlushService`; behind their syncs they move the checkpoint."""
+    """Return index files for `FlushService`; after their syncs they move the checkpoint."""
 
     def synced(file: IndexFile) -> None:
         file.flushed_position = file.wrote_position

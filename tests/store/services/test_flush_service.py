@@ -10,7 +10,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from store import FlushDiskType, MessageStore, PutMessageStatus
+from store import FlushDiskType, MessageStore, PutMessageStatus, StoreConfig
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
 from store.files.store_checkpoint import StoreCheckpoint
@@ -417,16 +417,22 @@ class FlushWorld:
             cast("ConsumeQueueStore", self.queues),
             self.checkpoint,
             self.disk,
-            flush_disk_type=flush_disk_type,
-            flush_interval_commit_log_seconds=0.5,
-            flush_commit_log_least_pages=4,
-            flush_commit_log_thorough_interval_seconds=10.0,
-            flush_interval_consume_queue_seconds=1.0,
+            StoreConfig(
+                directory="/w",
+                flush_disk_type=flush_disk_type,
+                flush_interval_commit_log_ms=500,
+                flush_commit_log_least_pages=4,
+                flush_commit_log_thorough_interval_ms=10_000,
+                flush_interval_consume_queue_ms=1000,
+                commit_interval_commit_log_ms=200,
+                commit_commit_log_least_pages=4,
+                commit_commit_log_thorough_interval_ms=200,
+            ),
             on_failure=self.failures.append,
+            after_commit=self._committed,
             queued_timestamp_ms=queued_timestamp_ms,
             other_files=other_files,
         )
-        self.service.after_commit = self._committed
 
     def _committed(self) -> None:
         at = round(trio.current_time() - self.disk.start, 3)
