@@ -15,7 +15,10 @@ from tests.compat.probe import Probe
 JAVA: Final = Path(__file__).parent / "java"
 REPOSITORY: Final = Path(__file__).parent.parent.parent
 
-RunJava = Callable[..., subprocess.CompletedProcess[str]]
+JAVA_SECONDS_MAX: Final = 200.0
+"""Longer than its own limits take together."""
+
+RunJava = Callable[..., str]
 StartJava = Callable[..., subprocess.Popen[str]]
 
 
@@ -53,21 +56,32 @@ def _fetch(tmp_path_factory: pytest.TempPathFactory, *options: str) -> str:
 
 @pytest.fixture
 def run_java(rocketmq_classpath: str, tmp_path: Path) -> RunJava:
-    """Run a program of `java/` from its source, and expect it to succeed."""
+    """Run a program of `java/` from its source, which must succeed; return what it prints."""
     home = tmp_path / "home"
     home.mkdir()
 
-    def run(program: str, *arguments: object) -> "subprocess.CompletedProcess[str]":
-        done = subprocess.run(
-            [*_java(rocketmq_classpath, home), str(JAVA / f"{program}.java"), *map(str, arguments)],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            cwd=home,
+    def run(program: str, *arguments: object) -> str:
+        # To files: whatever happens, what it has said can be read.
+        said, errors = home / f"{program}.out", home / f"{program}.err"
+        command = [*_java(rocketmq_classpath, home), str(JAVA / f"{program}.java")]
+        with said.open("w") as out, errors.open("w") as err:
+            try:
+                done = subprocess.run(
+                    [*command, *map(str, arguments)],
+                    check=False,
+                    stdout=out,
+                    stderr=err,
+                    timeout=JAVA_SECONDS_MAX,
+                    cwd=home,
+                )
+            except subprocess.TimeoutExpired:
+                how = f"has not ended after {JAVA_SECONDS_MAX:g} s"
+            else:
+                how = f"ended with {done.returncode}"
+        assert how == "ended with 0", (
+            f"{how}: {said.read_text()[-2000:]}{errors.read_text()[-4000:]}"
         )
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-        return done
+        return said.read_text()
 
     return run
 

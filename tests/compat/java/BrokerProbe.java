@@ -16,7 +16,17 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
  * commit-log files. A line on standard input asks for one: the end of its log, and its master.
  */
 public class BrokerProbe {
-    public static void main(String[] arguments) throws Exception {
+    public static void main(String[] arguments) {
+        try {
+            run(arguments);
+        } catch (Throwable error) {
+            // RocketMQ's threads would keep alive a process whose main thread has failed.
+            error.printStackTrace();
+            Runtime.getRuntime().halt(1);
+        }
+    }
+
+    private static void run(String[] arguments) throws Exception {
         PrintStream answers = System.out;
         System.setOut(System.err);
         BrokerConfig broker = new BrokerConfig();

@@ -4,7 +4,9 @@ import java.util.Collection;
 import java.util.HashSet;
 import java.util.List;
 import java.util.Set;
+import java.util.concurrent.Callable;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
@@ -17,7 +19,17 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * Arguments: name server address, topic, number of messages. Prints one line for every answer.
  */
 public class ClientProbe {
-    public static void main(String[] arguments) throws Exception {
+    public static void main(String[] arguments) {
+        try {
+            run(arguments);
+        } catch (Throwable error) {
+            // RocketMQ's threads would keep alive a process whose main thread has failed.
+            error.printStackTrace();
+            Runtime.getRuntime().halt(1);
+        }
+    }
+
+    private static void run(String[] arguments) throws Exception {
         String nameServer = arguments[0];
         String topic = arguments[1];
         int count = Integer.parseInt(arguments[2]);
@@ -32,7 +44,9 @@ public class ClientProbe {
         DefaultMQProducer producer = new DefaultMQProducer("probe");
         producer.setNamesrvAddr(nameServer);
         producer.setVipChannelEnabled(false);
-        producer.setSendMsgTimeout(10_000);
+        // A busy machine makes 3 s, which is the default, too short for a JVM that has just begun.
+        producer.setSendMsgTimeout(60_000);
+        producer.setMqClientApiTimeout(60_000);
         producer.start();
         Set<String> sent = new HashSet<>();
         for (int number = 0; number < count; number++) {
@@ -63,13 +77,17 @@ public class ClientProbe {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer("probe");
         consumer.setNamesrvAddr(nameServer);
         consumer.setVipChannelEnabled(false);
+        consumer.setMqClientApiTimeout(60_000);
         consumer.setAutoCommit(false);
         consumer.start();
-        Collection<MessageQueue> queues = consumer.fetchMessageQueues(topic);
+        Collection<MessageQueue> queues = patiently(() -> consumer.fetchMessageQueues(topic));
         System.out.println("queues " + queues.size());
         consumer.assign(queues);
         for (MessageQueue queue : queues) {
-            consumer.seekToBegin(queue);
+            patiently(() -> {
+                consumer.seekToBegin(queue);
+                return null;
+            });
         }
         Set<String> read = new HashSet<>();
         long deadline = System.currentTimeMillis() + 60_000;
@@ -84,6 +102,24 @@ public class ClientProbe {
         }
         consumer.shutdown();
         return read;
+    }
+
+    /**
+     * Again until it succeeds. A client whose threads wait for the name server says after 3 s that a
+     * broker does not exist; on a busy machine that happens.
+     */
+    private static <T> T patiently(Callable<T> call) throws Exception {
+        long deadline = System.currentTimeMillis() + 60_000;
+        while (true) {
+            try {
+                return call.call();
+            } catch (MQClientException error) {
+                if (System.currentTimeMillis() > deadline) {
+                    throw error;
+                }
+                Thread.sleep(100);
+            }
+        }
     }
 
     private static byte[] bytes(String text) {

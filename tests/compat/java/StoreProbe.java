@@ -55,7 +55,17 @@ public class StoreProbe {
     static final BrokerStatsManager STATS = new BrokerStatsManager("probe", true);
     static final Map<String, DefaultMessageStore> STORES = new HashMap<>();
 
-    public static void main(String[] arguments) throws Exception {
+    public static void main(String[] arguments) {
+        try {
+            run(arguments);
+        } catch (Throwable error) {
+            // RocketMQ's threads would keep alive a process whose main thread has failed.
+            error.printStackTrace();
+            Runtime.getRuntime().halt(1);
+        }
+    }
+
+    private static void run(String[] arguments) throws Exception {
         System.setOut(System.err);
         BufferedReader commands = new BufferedReader(
             new InputStreamReader(System.in, StandardCharsets.UTF_8));

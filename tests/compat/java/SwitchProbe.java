@@ -32,7 +32,17 @@ public class SwitchProbe {
     static final Set<String> READ = ConcurrentHashMap.newKeySet();
     static final AtomicInteger AGAIN = new AtomicInteger();
 
-    public static void main(String[] arguments) throws Exception {
+    public static void main(String[] arguments) {
+        try {
+            run(arguments);
+        } catch (Throwable error) {
+            // RocketMQ's threads would keep alive a process whose main thread has failed.
+            error.printStackTrace();
+            Runtime.getRuntime().halt(1);
+        }
+    }
+
+    private static void run(String[] arguments) throws Exception {
         String topic = arguments[1];
         int pollMs = Integer.parseInt(arguments[2]);
         DefaultMQProducer producer = new DefaultMQProducer("switch-p");
