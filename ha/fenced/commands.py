@@ -21,8 +21,7 @@ import trio
 
 from ha.fenced.replica_role import ReplicaRole
 from store.machine.errors import StoreError
-from tandem.coordinator.interface import Compare, CoordinatorError, Delete, Put
-from tandem.wire.group_state import encode_record
+from tandem.coordinator.interface import CoordinatorError
 from tandem.wire.ha_status import FencedCommandResult
 
 if TYPE_CHECKING:
@@ -119,9 +118,9 @@ class FencedCommands:
         with trio.move_on_after(HAND_OVER_SECONDS):
             # Confirmed, so that puts which wait are answered before this node is master no more.
             end = self._store.max_physical_offset
-            while min(master.acked(name), master.isr.confirm) < end:
+            while min(master.isr.acked(name), master.isr.confirm) < end:
                 await master.moved.wait()
-        has_everything = master.acked(name) >= self._store.max_physical_offset
+        has_everything = master.isr.acked(name) >= self._store.max_physical_offset
         return has_everything and self._is_member(master, name)
 
     async def _promote_anyway(
@@ -136,7 +135,7 @@ class FencedCommands:
             trouble = node.trouble if node else "is not registered: start it first"
             return _refused(f"{name} cannot become master: {trouble}")
         end = self._store.max_physical_offset
-        reached = min(max(master.acked(name), node.end), end)
+        reached = min(max(master.isr.acked(name), node.end), end)
         messages, lost_bytes = self._count(reached, end), end - reached
         lacks = f"{name} lacks {messages} messages ({lost_bytes} bytes) of this log"
         if not accept_loss:
@@ -201,18 +200,16 @@ class FencedCommands:
     ) -> FencedCommandResult:
         """Delete the leader record and write `state`, as one; then step down."""
         state = msgspec.structs.replace(state, version=master.state.version + 1)
-        keys = self._session.keys
-        compares = [
-            Compare(keys.state, master.isr.revision),
-            Compare(keys.leader, master.leader_revision),
-        ]
         if master.closed_because:
             return _refused(f"{self._config.name} is no longer master: {master.closed_because}")
         if master.isr.outstanding:
             return _refused("a change of the in-sync set is under way; ask again")
         try:
-            result = await self._session.transact(
-                compares, [Put(keys.state, encode_record(state)), Delete(keys.leader)]
+            result = await self._session.replace_state(
+                state,
+                state_revision=master.isr.revision,
+                leader_revision=master.leader_revision,
+                gives_up=True,
             )
         except CoordinatorError as error:
             if state.isr != master.state.isr:

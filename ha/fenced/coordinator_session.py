@@ -219,6 +219,30 @@ class CoordinatorSession:
             except CoordinatorError as error:
                 _log.info("the lease could not be revoked, it ends by itself: %s", error)
 
+    async def replace_state(
+        self,
+        state: GroupState,
+        *,
+        state_revision: int,
+        leader_revision: int,
+        gives_up: bool = False,
+    ) -> TransactionResult:
+        """Write `state` if neither it nor our leader record has changed since these revisions.
+
+        With `gives_up`, the leader record is deleted in the same transaction.
+
+        Raises:
+            CoordinatorError: it may have been written.
+        """
+        compares = [
+            Compare(self.keys.state, state_revision),
+            Compare(self.keys.leader, leader_revision),
+        ]
+        operations: list[Put | Delete] = [Put(self.keys.state, encode_record(state))]
+        if gives_up:
+            operations.append(Delete(self.keys.leader))
+        return await self.transact(compares, operations)
+
     async def give_up_leader(
         self, leader_revision: int, state: GroupState | None, state_revision: int
     ) -> None:
@@ -227,16 +251,17 @@ class CoordinatorSession:
         Raises:
             CoordinatorError: it may still stand.
         """
-        leader = Compare(self.keys.leader, leader_revision)
-        delete = Delete(self.keys.leader)
         if state is not None:
-            result = await self.transact(
-                [leader, Compare(self.keys.state, state_revision)],
-                [Put(self.keys.state, encode_record(state)), delete],
+            result = await self.replace_state(
+                state,
+                state_revision=state_revision,
+                leader_revision=leader_revision,
+                gives_up=True,
             )
             if result.succeeded:
                 return
-        await self.transact([leader], [delete])
+        leader = self.keys.leader
+        await self.transact([Compare(leader, leader_revision)], [Delete(leader)])
 
     # -- registration and lease ------------------------------------------------------------------
 

@@ -253,6 +253,19 @@ class InSyncReplicas:
         lag = now - replica.caught_up_at
         return f"is {lag:.1f} s behind" if lag > self._lag_seconds else ""
 
+    def acked(self, name: str) -> int:
+        """Return how far another replica's log reaches, as its current connection said; or -1."""
+        replica = self.replicas.get(name)
+        return replica.written if replica and replica.connected else UNKNOWN
+
+    def why_lacking(self, end: int, now: float) -> str:
+        """Return which other members lack the log up to `end`, and why; empty if none does."""
+        return "; ".join(
+            f"{name} {self.why_not_live(name, now) or f'has acknowledged {self.acked(name)}'}"
+            for name, _ in sorted(self._must_have)
+            if name != self.name and self.acked(name) < end
+        )
+
     def tick(self, now: float) -> None:
         """Time has passed: whoever has the whole log is caught up although nothing was said."""
         for replica in self.replicas.values():

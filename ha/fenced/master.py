@@ -32,8 +32,8 @@ from store.machine.errors import NetworkError
 from store.machine.signal import Signal
 from store.machine.tell_once import TellOnce
 from tandem.cluster_file.choices import AckLevel
-from tandem.coordinator.interface import Compare, CoordinatorError, Put
-from tandem.wire.group_state import GroupState, encode_record
+from tandem.coordinator.interface import CoordinatorError
+from tandem.wire.group_state import GroupState
 from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
@@ -196,11 +196,6 @@ class FencedMaster:
         elif not self.closed_because and self.is_open:
             self._store.unfence()
 
-    def acked(self, name: str) -> int:
-        """Return how far another replica's log reaches, as its current connection said; or -1."""
-        replica = self.isr.replicas.get(name)
-        return replica.written if replica and replica.connected else -1
-
     # -- puts ------------------------------------------------------------------------------------
 
     def refusal(self) -> Refusal | None:
@@ -288,13 +283,8 @@ class FencedMaster:
     @property
     def why_not_open(self) -> str:
         """Who still lacks the log up to where the epoch starts, in words."""
-        now = trio.current_time()
-        behind = [
-            f"{name} {self.isr.why_not_live(name, now) or 'is catching up'}"
-            for name, _ in sorted(self.isr.must_have)
-            if name != self._config.name and self.acked(name) < self.epoch_start
-        ]
-        return f"waiting until the in-sync set has its log ({'; '.join(behind) or 'its own disk'})"
+        lacking = self.isr.why_lacking(self.epoch_start, trio.current_time())
+        return f"waiting until the in-sync set has its log ({lacking or 'its own disk'})"
 
     # -- what followers do; called by the server -------------------------------------------------
 
@@ -378,18 +368,13 @@ class FencedMaster:
                 self._listener.answered()
 
     def _why_late(self, end: int) -> str:
-        now = trio.current_time()
         refusal = self._refusal(self._boottime())
         if refusal is not None:
             return f"{refusal.text}; the message may or may not survive"
-        late = [
-            f"{name} {self.isr.why_not_live(name, now) or f'has acknowledged {self.acked(name)}'}"
-            for name, _ in sorted(self.isr.must_have)
-            if name != self._config.name and self.acked(name) < end
-        ]
         return (
             f"not every in-sync replica acknowledged offset {end} in time"
-            f" ({'; '.join(late) or 'a disk is slow'}); the message may or may not survive"
+            f" ({self.isr.why_lacking(end, trio.current_time()) or 'a disk is slow'});"
+            " the message may or may not survive"
         )
 
     # -- the in-sync set -------------------------------------------------------------------------
@@ -447,15 +432,12 @@ class FencedMaster:
         state = msgspec.structs.replace(
             self.state, isr=wanted, min_isr=self._config.min_isr, version=version
         )
-        keys = self._session.keys
-        compares = [
-            Compare(keys.state, self.isr.revision),
-            Compare(keys.leader, self.leader_revision),
-        ]
         self.isr.proposed(wanted)
         self._on_event(IsrChanging(epoch=self.epoch, isr=tuple(sorted(wanted))))
         try:
-            result = await self._session.transact(compares, [Put(keys.state, encode_record(state))])
+            result = await self._session.replace_state(
+                state, state_revision=self.isr.revision, leader_revision=self.leader_revision
+            )
             self._told.over()
             if result.succeeded:
                 self._record_seen(state, result.revision)

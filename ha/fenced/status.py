@@ -128,7 +128,7 @@ def _connection_info(
 ) -> HAConnectionRuntimeInfo:
     now = trio.current_time()
     link = master.server.links.get(name)
-    acked = master.acked(name)
+    acked = master.isr.acked(name)
     reason = master.isr.why_not_live(name, now)
     if not reason and name not in master.isr.recorded:
         reason = "is not in the in-sync set"

@@ -11,7 +11,13 @@ import trio
 
 from ha.fenced.coordinator_session import CALL_SECONDS_MAX, CoordinatorSession, limited
 from tandem.coordinator.interface import CoordinatorUnavailableError, Put
-from tandem.wire.group_state import NodeRecord, decode_node, encode_record
+from tandem.wire.group_state import (
+    GroupState,
+    LeaderRecord,
+    NodeRecord,
+    decode_node,
+    encode_record,
+)
 from tests.ha.fenced_world import COORDINATOR_IP, IPS, KEYS, fenced_config
 from tests.support.simulated_coordinator import SimulatedCoordinator
 from tests.support.simulated_network import SimulatedNetwork
@@ -235,3 +241,30 @@ async def test_an_answer_is_not_waited_for_for_ever(autojump_clock: MockClock) -
     with pytest.raises(CoordinatorUnavailableError, match="no answer within 2 s"):
         await limited(no_answer())
     assert trio.current_time() - began == CALL_SECONDS_MAX
+
+
+async def test_the_state_is_replaced_only_as_it_was_known(autojump_clock: MockClock) -> None:
+    async with running() as node:
+        await node.registered()
+        session, keys = node.session, node.session.keys
+        state = GroupState(epoch=1, master="a", isr={"a": "a1"}, min_isr=1)
+        leader = LeaderRecord(node="a", session="s1", epoch=1)
+        first = await session.transact(
+            [], [Put(keys.state, encode_record(state)), Put(keys.leader, encode_record(leader))]
+        )
+        newer = GroupState(epoch=1, master="a", isr={"a": "a1"}, min_isr=1, version=1)
+        second = await session.replace_state(
+            newer, state_revision=first.revision, leader_revision=first.revision
+        )
+        assert second.succeeded
+        late = await session.replace_state(
+            state, state_revision=first.revision, leader_revision=first.revision, gives_up=True
+        )
+        assert not late.succeeded
+        assert (await session.refresh()).leader == leader
+        last = await session.replace_state(
+            newer, state_revision=second.revision, leader_revision=first.revision, gives_up=True
+        )
+        assert last.succeeded
+        view = await session.refresh()
+        assert (view.state, view.leader) == (newer, None)

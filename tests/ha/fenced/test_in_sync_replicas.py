@@ -434,6 +434,17 @@ def test_a_member_that_is_late_says_how_late() -> None:
     assert isr.why_not_live("b", 7.0) == "is connected but has acknowledged nothing yet"
 
 
+def test_who_lacks_what_is_waited_for_says_why() -> None:
+    isr = healthy()
+    assert isr.why_lacking(100, 0.0) == ""
+    isr.own_log(200, 0)
+    isr.replica_lost("b", "", 1.0)
+    assert (isr.acked("a"), isr.acked("b"), isr.acked("stranger")) == (100, -1, -1)
+    assert isr.why_lacking(150, 1.0) == "a has acknowledged 100; b is not connected"
+    isr.proposed({**ALL, "c": "c1"})
+    assert "c is not connected" in isr.why_lacking(150, 1.0)
+
+
 class CoordinatorModel(RuleBasedStateMachine):
     """A master, four nodes and a coordinator that executes changes late, never, or untold."""
 
