@@ -1,6 +1,6 @@
 """The log on disk. Knows nothing of networks.
 
-Start reading at `message_store.py`; `commit_log.py` and `recovery.py` are the heart.
+Start reading at `message_store.py`; `log/commit_log.py` and `recovery/` are the heart.
 """
 
 from store.config import StoreConfig

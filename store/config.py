@@ -1,6 +1,6 @@
 """StoreConfig: the settings of one store, under RocketMQ's names and with its defaults.
 
-What each one costs is told in docs/store.md. Source: MessageStoreConfig of 5.3.3.
+docs/store.md says what each one costs. Source: MessageStoreConfig of 5.3.3.
 """
 
 import msgspec

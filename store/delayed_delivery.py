@@ -53,7 +53,7 @@ class DelayedDelivery:
     ) -> None:
         """Take up the delivery where its files say, or where `journaled` does.
 
-        There, progress is what was put, durable or not: it is written into the log behind the
+        There, progress is what was put, durable or not: it is written into the log after the
         messages, so no later master knows of it without them.
         """
         self._store = store
@@ -92,7 +92,7 @@ class DelayedDelivery:
         return self._store.put_message(message, hooks=False)
 
     def start(self, services: trio.Nursery, after_delivery: Callable[[], None]) -> None:
-        """Deliver until cancelled; `after_delivery` is called behind each round of puts."""
+        """Deliver until cancelled; `after_delivery` is called after each round of puts."""
         services.start_soon(self._schedule.run, after_delivery)
         if self._timers is not None:
             services.start_soon(
@@ -100,7 +100,7 @@ class DelayedDelivery:
             )
 
     def progress(self) -> dict[int, int]:
-        """How far each delay level has got that has got anywhere."""
+        """How far each delay level has got; levels without a delivery are left out."""
         levels = range(1, self._store.delay_levels.level_max + 1)
         return {level: at for level in levels if (at := self._offsets.query(level))}
 

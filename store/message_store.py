@@ -14,7 +14,7 @@ Opening is recovering: after a clean stop it only starts further down the log. E
 synchronous and so atomic for other tasks; only `run` waits.
 
 Delayed and transactional messages have services of their own, which a node runs beside this one:
-`schedule_message_service.py`, `transactional_message_service.py`. docs/store.md tells the whole.
+`schedule_message_service.py`, `transactional_message_service.py`. docs/store.md describes them all.
 
 Source: org.apache.rocketmq.store.DefaultMessageStore of 5.3.3.
 """
@@ -191,8 +191,8 @@ class MessageStore:
         """Lock, load and recover the store in `config.directory`; an empty directory is fine.
 
         `is_batch_topic` says which topics have batch queues (queue.type=BatchCQ). With
-        `confirm_bounds_reads` only what `confirm` was told of can be read, as in a fenced group;
-        at first that is what was confirmed when the store was open last.
+        `confirm_bounds_reads` only what is below the offset given to `confirm` can be read, as in
+        a fenced group; at first that is what was confirmed when the store was open last.
 
         Raises:
             StoreError: reads cannot be bounded with a transient store pool.
@@ -373,9 +373,9 @@ class MessageStore:
     # -- roles -----------------------------------------------------------------------------------
 
     def become_master(self) -> None:
-        """Take messages from now on, behind everything that a master has sent so far.
+        """Take messages from now on, after everything that a master has sent so far.
 
-        When it returns, all of the log is in the queues, and numbers go on behind it. Harmless
+        When it returns, all of the log is in the queues, and numbers go on after it. Harmless
         when repeated. There is no way back but to close the store and open it as a slave's.
 
         Raises:
@@ -419,7 +419,7 @@ class MessageStore:
         return self.max_physical_offset if self._bound is None else self._bound.offset
 
     def confirm(self, offset: int) -> None:
-        """Let clients read what lies below `offset`, as far as there is something.
+        """Let clients read the log below `offset`, as far as it goes.
 
         Never goes back. `on_arrival` is called for what can be read from now on.
 
@@ -471,9 +471,9 @@ class MessageStore:
         return self.queues.queues()
 
     def count_records(self, start: int, end: int) -> int:
-        """Return how many records lie between two places of the log, for people.
+        """Return how many records are between two places of the log, for people.
 
-        `start` is where a record starts, or lies in front of the log. An inner batch is one record.
+        `start` is where a record starts, or is before the log. An inner batch is one record.
         """
         return count_records(self.commit_log.files.files, start, min(end, self.max_physical_offset))
 

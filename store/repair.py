@@ -6,7 +6,7 @@
     what could not be built anew comes back    4   queues of which the log holds no message
     open and close                             5   builds the index, marks the stop as clean
 
-The rules are those of recovery: corruption in front of records that were on disk is refused, unless
+The rules are those of recovery: corruption before records that were on disk is refused, unless
 `cut_at` says where the log has to end. Nothing is deleted: torn bytes are kept in `torn/`, the rest
 in the side directory. Interrupted at any step, it can be done again.
 """
@@ -88,7 +88,7 @@ class RepairResult(msgspec.Struct, frozen=True):
 class _WholeLog(StoreCheckpoint):
     """A checkpoint that vouches for nothing, so that a recovery starts with the first record.
 
-    What it says was on disk stays: that is what corruption is told from torn bytes by.
+    What it says was on disk stays: by that, corruption is known from torn bytes.
     """
 
     @property
@@ -190,7 +190,7 @@ class _Repair:
     # -- the log ---------------------------------------------------------------------------------
 
     def _cut_log(self, offset: int) -> None:
-        """Make `offset` the end of the log, whatever lies behind it; keep that.
+        """Make `offset` the end of the log, whatever comes after it; keep that.
 
         The checkpoint gives way first: interrupted, the next repair may cut at the same place.
         """

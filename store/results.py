@@ -104,7 +104,7 @@ class PutMessageResult(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def end_offset(self) -> PhysicalOffset:
-        """The first byte behind what was written: what disk and replicas have to reach."""
+        """The first byte after what was written: what disk and replicas have to reach."""
         return self.wrote_offset + self.wrote_bytes
 
     @property

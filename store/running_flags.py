@@ -1,7 +1,7 @@
 """RunningFlags: why a store takes no messages at the moment.
 
 Some reasons go away (a disk has room again), some need a person (a failed sync). Each says so in
-words, because whoever sends a message is told.
+words, which senders of messages get as the reason of a refusal.
 
 RocketMQ also has a flag that stops reads, and nothing that sets it.
 

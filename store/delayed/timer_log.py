@@ -112,7 +112,7 @@ class TimerLog:
         return self.files.max_offset
 
     def recover(self, log_end: int) -> RecoveredUnits:
-        """Open the files and cut off what is no unit, or is one of a record behind `log_end`.
+        """Open the files and cut off what is no unit, or is one of a record past `log_end`.
 
         A power loss can keep a unit and lose its record; another message will be there then.
 
@@ -185,7 +185,7 @@ class TimerLog:
         return position
 
     def unit(self, position: int) -> TimerUnit | None:
-        """Return the unit at a position, None if it was deleted, or is none."""
+        """Return the unit at a position, None if it was deleted, or was never there."""
         file = self.files.find_by_offset(position)
         if file is None:
             return None

@@ -457,7 +457,9 @@ class TimerMessageStore:
             try:
                 await self.flush()
             except OSError as error:
-                _log.error("timers are flushed no more, and some may repeat: %s", error)
+                _log.error(
+                    "timers are no longer flushed; some messages may be delivered again: %s", error
+                )
                 return
 
     async def _keep_cleaning(self, min_physical_offset: Callable[[], int]) -> None:

@@ -131,14 +131,14 @@ class MappedFile:
     # -- commit and flush ------------------------------------------------------------------------
 
     def is_able_to_commit(self, least_pages: int) -> bool:
-        """True if a commit is due: full, or `least_pages` pages behind; 0 means any byte.
+        """True if a commit is due: full, or `least_pages` pages late; 0 means any byte.
 
         Source: DefaultMappedFile.isAbleToCommit.
         """
         return self._is_due(self.committed_position, self.wrote_position, least_pages)
 
     def is_able_to_flush(self, least_pages: int) -> bool:
-        """True if a flush is due: full, or `least_pages` pages behind; 0 means any byte.
+        """True if a flush is due: full, or `least_pages` pages late; 0 means any byte.
 
         Source: DefaultMappedFile.isAbleToFlush.
         """
@@ -177,7 +177,7 @@ class MappedFile:
         return True
 
     def _return_buffer(self) -> None:
-        """Give the buffer back. What is in it and not committed is lost."""
+        """Give the buffer back. Bytes in it that are not committed are lost."""
         if self._pool is None:
             return
         start, end = self._committed_position, self.wrote_position
@@ -244,7 +244,7 @@ class MappedFile:
     # -- recovery --------------------------------------------------------------------------------
 
     def set_positions(self, position: int) -> None:
-        """Set all positions, as load and recovery do; what lies before was committed."""
+        """Set all positions, as load and recovery do; all before `position` was committed."""
         assert 0 <= position <= self.size
         assert self.committed_position == self.wrote_position
         self.wrote_position = position
@@ -252,7 +252,7 @@ class MappedFile:
         self._committed_position = position
 
     def last_used_position(self, above: int = 0) -> int:
-        """Return the position behind the last byte that is not zero, written or not.
+        """Return the position after the last byte that is not zero, written or not.
 
         Looks no further down than `above`, and returns that if there is nothing but zeros.
         """
@@ -268,10 +268,10 @@ class MappedFile:
         return above
 
     def zero_from(self, position: int) -> bool:
-        """Overwrite everything behind `position` that is not zero. Return whether there was any.
+        """Overwrite everything from `position` on that is not zero. Return whether there was any.
 
         Leftovers of a truncated log would otherwise be taken for records by the next recovery, as
-        soon as new ones of the same length have been written in front of them.
+        soon as new ones of the same length have been written before them.
         """
         end = self.last_used_position(position)
         if end <= position:

@@ -460,9 +460,9 @@ class MappedFileQueue:
             file.flushed_position = file.wrote_position
 
     def close(self) -> None:
-        """Unmap every file. What is not synced stays in the page cache.
+        """Unmap every file. Bytes that are not synced stay in the page cache.
 
-        What is not committed is lost: `sync_all` comes first.
+        Bytes that are not committed are lost: `sync_all` comes first.
         """
         self.next_file.close()
         self._close_files()

@@ -7,7 +7,7 @@
     24      masterFlushedOffset    the master's flushed offset known to a slave
     32      confirmPhyOffset       below this offset the commit log is on disk
     40      (ours)                 fenced groups: every replica that counts has the log below this
-                                   offset. Written when the others are; it may lag, and lie ahead of
+                                   offset. Written when the others are; it may lag, and be ahead of
                                    a log that has lost its end: never use it beyond that
 
 Unlike RocketMQ they move only after a sync has succeeded, never at the put: what they say must hold
@@ -79,9 +79,9 @@ class StoreCheckpoint:
         self.flush_blocking()
 
     def cut_at(self, offset: int, safe_timestamp_ms: int) -> None:
-        """Vouch for nothing at or behind `offset`, nor stored after `safe_timestamp_ms`.
+        """Vouch for nothing at or after `offset`, nor stored after `safe_timestamp_ms`.
 
-        Durable when it returns. Call it before anything behind `offset` is taken away.
+        Durable when it returns. Call it before anything after `offset` is taken away.
 
         Raises:
             OSError: the disk failed; what is durable is unknown.

@@ -10,7 +10,7 @@ bytes cannot make a walk go round in circles.
 Invariants: 1 <= index_count <= index_num; everything below `wrote_position` and every slot belongs
 to keys entered. Units and slots are written before the header that counts them.
 
-What follows from the format, here as in RocketMQ: times of keys are kept in whole seconds behind
+It follows from the format, here as in RocketMQ, that times of keys are kept in whole seconds after
 the first record's; a record stored before the first one counts as stored with it.
 
 Source: org.apache.rocketmq.store.index.IndexFile and IndexHeader of 5.3.3.
@@ -60,7 +60,7 @@ class IndexFile:
     """One index file. Its `IndexService` owns and closes it.
 
     `wrote_position` and `flushed_position` are those of a `MappedFile`, with one difference: slots
-    in front of them change with every key. So a file is on disk only when it was synced after its
+    before them change with every key. So a file is on disk only when it was synced after its
     last key.
     """
 
@@ -114,7 +114,7 @@ class IndexFile:
 
     @property
     def wrote_position(self) -> int:
-        """The position behind the last unit."""
+        """The position after the last unit."""
         return self._units_at + self.index_count * INDEX_UNIT_BYTES
 
     @property
@@ -198,7 +198,7 @@ class IndexFile:
         return before
 
     def _seconds(self, times_ms: Int64s) -> Int64s:
-        """Return the seconds behind the beginning; those of the first key as RocketMQ has them.
+        """Return the seconds after the beginning; those of the first key as RocketMQ has them.
 
         They are counted from the end of the file before, which the file still has for its beginning
         then.

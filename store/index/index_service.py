@@ -5,15 +5,15 @@
          /20261121001006665   being written            built anew after a hard stop
 
 The name is the local time of creation. The commit log is the truth: what is missing is built again
-from there, from `next_offset` on, by whoever follows the log.
+from there, from `next_offset` on, by the service that follows the log.
 
 A file that was not full when the machine stopped may lack any part of itself, in slots as well as
-in units, and nothing in it tells. So after a hard stop files count only as far as they are full and
-end no later than `index_msg_timestamp_ms` of the checkpoint, and the first one that does not takes
-all behind it with it: the index has no holes. That timestamp therefore moves as in RocketMQ, when a
-full file was synced, and not when others are, at a clean stop either: keys that came later in the
-same millisecond, or after the clock was set back, would be trusted with it. For the same reason it
-steps back, here, when such keys come.
+in units, and nothing in it shows that. So after a hard stop files count only as far as they are
+full and end no later than `index_msg_timestamp_ms` of the checkpoint, and the first one that does
+not takes all later ones with it: the index has no holes. That timestamp therefore moves as in
+RocketMQ, when a full file was synced, and not when others are, at a clean stop either: keys that
+came later in the same millisecond, or after the clock was set back, would be trusted with it. For
+the same reason it steps back, here, when such keys come.
 
 Hashes are compared in the files. Keys are compared in the records, by `query_message`: entries of
 records that are gone, or of other keys with the same hash, show nowhere.
@@ -74,7 +74,7 @@ class QueryMessageResult(msgspec.Struct, frozen=True):
 class IndexService:
     """The index of one store. `MessageStore` owns and closes it.
 
-    Order of calls: `load` before the log is recovered, `recover` behind it, then the rest.
+    Order of calls: `load` before the log is recovered, `recover` after it, then the rest.
     `next_offset` is where the record starts from which on the log has to be dispatched.
     """
 
@@ -134,7 +134,7 @@ class IndexService:
                     self.files.append(file)
             if fault or self._untrusted:
                 self._distrust(path, fault or "the file before it is built again")
-        self._continue_behind_last()
+        self._continue_after_last()
 
     def _length_fault(self, size: int) -> str:
         expected = index_file_bytes(self._hash_slot_num, self._index_num)
@@ -157,7 +157,7 @@ class IndexService:
         _log.info("%s: will be built again from the commit log: %s", path, reason)
         self._untrusted.append(path)
 
-    def _continue_behind_last(self) -> None:
+    def _continue_after_last(self) -> None:
         """Go on where the last file ends; with its last record once more if the file is full.
 
         Some keys of that record may have been in the file that followed, or there was no room for
@@ -185,7 +185,7 @@ class IndexService:
                 break
             self._distrust(last.file.path, f"it ends with a record at {end}, where none is")
             self.files.pop().file.close()
-            self._continue_behind_last()
+            self._continue_after_last()
         for path in sorted(self._untrusted, reverse=True):
             self._disk.remove(path)
         self._untrusted.clear()
@@ -205,7 +205,7 @@ class IndexService:
         store_timestamp_ms: int,
         sys_flag: int,
     ) -> None:
-        """Enter the keys of one record. One in front of the end of the index has been entered.
+        """Enter the keys of one record. One before the end of the index has been entered.
 
         Raises:
             StoreFullError: no room for the next file. Call again with the same record.
@@ -275,7 +275,7 @@ class IndexService:
         return file
 
     def _new_name(self, last: IndexFile | None) -> str:
-        """Return the local time, or what comes behind the last name if that is later.
+        """Return the local time, or the number after the last name if that is later.
 
         Names are the order of the files, and local time jumps back every autumn.
         """
@@ -346,7 +346,7 @@ class IndexService:
             file.file.close()
             self._disk.remove(file.file.path)
         self.files.clear()
-        self._continue_behind_last()
+        self._continue_after_last()
         self._checkpoint.index_msg_timestamp_ms = 0
 
     def delete_expired_files(self, min_physical_offset: int) -> int:

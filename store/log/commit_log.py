@@ -3,12 +3,12 @@
     | record | record | ... | record | blank | 0 0 0 |   file 0, 64 MiB or 1 GiB
     | record | ...                                        file 1
 
-A record never crosses files. One that would leave less than 8 bytes behind it goes to the next
+A record never crosses files. One that would leave less than 8 bytes after it goes to the next
 file, and a blank record (size of the rest, blank magic) closes this one.
 
-The bytes become a record at once: everything behind TOTALSIZE is written first, TOTALSIZE last, and
-what lies behind the log is zero. A process that dies in between leaves a log that simply ends in
-front of the record; for a batch, in front of its first record.
+The bytes become a record at once: everything after TOTALSIZE is written first, TOTALSIZE last, and
+all bytes past the end of the log are zero. A process that dies in between leaves a log that simply
+ends before the record; for a batch, before its first record.
 
 Source: org.apache.rocketmq.store.CommitLog and MessageExtEncoder of 5.3.3.
 """
@@ -62,7 +62,7 @@ _MAGIC_CODES: Final = (
     MESSAGE_MAGIC_CODE_V2.to_bytes(4, "big"),
 )
 _STORE_TIMESTAMP_END: Final = 76
-"""How much of a record holds its store time, wherever it lies."""
+"""How much of a record holds its store time, wherever that is."""
 
 
 class CommitLog:
@@ -103,7 +103,7 @@ class CommitLog:
         self.faults_told: TellOnce[str] = TellOnce(FAULTS_TOLD_MAX)
         """By physical offset: the damaged records that readers have met."""
         self.clock_steps = 0
-        """How often a record was stored before the one in front of it."""
+        """How often a record was stored earlier than the one before it."""
         self.last_record_offset = -1
         self.checked_from = 0
         """Records from here on were checked when they were written, or by the last recovery."""
@@ -127,7 +127,7 @@ class CommitLog:
 
     @property
     def max_offset(self) -> int:
-        """The end of what can be read. Behind it may lie what a pool's buffer has yet to give.
+        """The end of what can be read. Buffers of a pool may hold more, not yet committed.
 
         Source: CommitLog.getMaxOffset.
         """
@@ -209,7 +209,7 @@ class CommitLog:
                 properties,
             )
         except struct.error as error:
-            # Half a record lies behind the end of the log now, where only zeros may be.
+            # Half a record is past the end of the log now, where only zeros may be.
             buffer[start : start + size] = bytes(size)
             raise IllegalMessageError(f"a number does not fit its field: {error}") from error
         if self._append_prop_crc:
@@ -327,7 +327,7 @@ class CommitLog:
     def record_at(self, offset: int) -> bytes | None:
         """Return the record that starts at `offset`, None if no sound one does.
 
-        The offset may be anybody's guess, and lie in the middle of a body.
+        The offset may be anybody's guess, such as the middle of a body.
         """
         head = self.message(offset, _INT.size)
         size = _INT.unpack(head)[0] if head is not None else 0
@@ -352,7 +352,7 @@ class CommitLog:
             )
 
     def bulk_data(self, offset: int, size: int) -> list[memoryview]:
-        """Return the `size` bytes from `offset` on, one view for each file they lie in.
+        """Return the `size` bytes from `offset` on, one view for each file they are in.
 
         Less where the log ends before that, nothing for an offset that is not held.
 
@@ -389,10 +389,10 @@ def _owner_fault(record: memoryview, topic: str, queue_id: int, queue_offset: in
     hosts = bool(sys_flag & BORNHOST_V6_FLAG) + bool(sys_flag & STOREHOSTADDRESS_V6_FLAG)
     body_at = 88 + 12 * hosts
     topic_at = body_at + _INT.unpack_from(record, body_at - 4)[0]
-    behind = topic_at + (2 if record[4:8] == _MAGIC_CODES[1] else 1)
-    length = int.from_bytes(record[topic_at:behind], "big")
+    name_at = topic_at + (2 if record[4:8] == _MAGIC_CODES[1] else 1)
+    length = int.from_bytes(record[topic_at:name_at], "big")
     found = (
-        str(record[behind : behind + length], "utf-8", "replace"),
+        str(record[name_at : name_at + length], "utf-8", "replace"),
         *_QUEUE.unpack_from(record, 12),
     )
     return (

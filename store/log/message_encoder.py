@@ -1,7 +1,7 @@
 """MessageEncoder: how messages and batches become records, and which of them cannot.
 
 A single message is packed straight into the log, in one call per *shape*: records whose parts have
-the same lengths share one layout. A client's batch comes as entries, one behind the other, and
+the same lengths share one layout. A client's batch comes as entries, one after the other, and
 leaves as one run of records:
 
     entry    TOTALSIZE MAGIC CRC FLAG | BODYLENGTH BODY | PROPERTIESLENGTH PROPERTIES
@@ -11,7 +11,7 @@ leaves as one run of records:
 Or it stays whole, for topics with batch queues: one record that says how many messages it holds
 (INNER_NUM) and which queue offset the first one has (INNER_BASE).
 
-What must not be stored is found out before anything is written: `topic_fault`, `inner_batch_fault`,
+Faults are found before anything is written: `topic_fault`, `inner_batch_fault`,
 `MessageEncoder.message_fault` and `MessageEncoder.batch_fault`, in this order.
 
 Source: MessageExtEncoder, HookUtils and SendMessageProcessor.sendBatchMessage of 5.3.3.
@@ -151,7 +151,7 @@ class MessageEncoder:
     def encode_batch(
         self, batch: PutBatch, topic: bytes, queue_offset: int, offset: int, now_ms: int
     ) -> tuple[bytes | bytearray, list[int]]:
-        """Split a batch body into the records that lie at `offset`.
+        """Split a batch body into the records to write at `offset`.
 
         Return them, and physical offset, size and tags code of the first, of the second, and so
         on. Entry size, magic and CRC are ignored, as RocketMQ does.

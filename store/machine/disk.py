@@ -22,7 +22,7 @@ TEMPORARY_SUFFIX: Final = ".tmp"
 
 
 class DiskSpace(msgspec.Struct, frozen=True):
-    """How full a file system is. What is set aside for root is part of neither number."""
+    """How full a file system is. Space reserved for root is part of neither number."""
 
     used_bytes: int
     usable_bytes: int

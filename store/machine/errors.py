@@ -31,7 +31,7 @@ class StoreFullError(StoreError):
 
 
 class StoreClosedError(StoreError):
-    """The store was closed, by whoever owns it."""
+    """The store was closed by its owner."""
 
 
 class DiskFailedError(StoreError):

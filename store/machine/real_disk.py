@@ -262,7 +262,7 @@ class RealDisk:
         finally:
             if unfinished:
                 os.unlink(unfinished)
-        # The file has its name: whoever cancels still gets it, and knows to delete it.
+        # The file has its name: a caller that cancels still gets it, and knows to delete it.
         with trio.CancelScope(shield=True):
             await run_sync(sync_directory, os.path.dirname(path), limiter=self._limiter)
         return file

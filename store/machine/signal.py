@@ -7,7 +7,7 @@ import trio
 
 
 class Signal:
-    """Wakes whoever waits at that moment; remembers nothing."""
+    """Wakes all tasks that wait at that moment; remembers nothing."""
 
     def __init__(self) -> None:
         self._waiting = trio.lowlevel.ParkingLot()

@@ -4,12 +4,12 @@
                                                 ^ offset ^ end of the log
 
 Below `offset` every replica that counts has the log, so nothing there can be taken back by a change
-of master. What lies behind it is in the log and in the queues, but no reader sees it: a record can
+of master. Later records are in the log and in the queues, but no reader sees them: a record can
 be read when it ends at or below `offset`.
 
-Whoever waits for messages is told when they can be read, not when they arrive. Until then the
-arrivals lie here, in the order of the log: at most one for each record that is not confirmed, so
-no more than what the group lets be under way (puts are refused when replicas do not follow).
+Arrivals are reported when messages can be read, not when they arrive. Until then they are kept
+here, in the order of the log: at most one for each record that is not confirmed, so no more than
+the group lets be under way (puts are refused when replicas do not follow).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ConfirmBound:
         self._waiting: list[_Arrival] = []
 
     def raise_to(self, offset: int) -> None:
-        """Let everything below `offset` be read, and tell of it. Never goes back."""
+        """Let everything below `offset` be read, and report it. Never goes back."""
         self.offset = max(self.offset, offset)
         while self._waiting and self._waiting[0][0] <= self.offset:
             _, topic, queue_id, max_offset, tags_code = heappop(self._waiting)
@@ -48,7 +48,7 @@ class ConfirmBound:
         """Take note of what has just entered its queue; an `OnArrival`.
 
         Of several records that enter at once, as on a slave, only the last one counts: they are
-        told together.
+        reported together.
         """
         queue = self._queues.find(topic, queue_id)
         end = -1 if queue is None else queue.max_physic_offset

@@ -2,13 +2,13 @@
 
     queue offset --unit--> physical offset, size --> views of the log, whole records in queue order
 
-Messages that lie side by side in the log leave as one view. Units that only a reader with other
+Messages that are side by side in the log leave as one view. Units that only a reader with other
 tags wants, and records that were deleted meanwhile, are passed over for good: `next_begin_offset`
 is where the next read goes on.
 
-What the last recovery has not looked at is checked as it is read: older files of log and queues.
-RocketMQ hands out whatever lies there. A record that is damaged, or not the one that its place in
-the queue says, is told and passed over.
+Older files of log and queues, which the last recovery has not looked at, are checked as they are
+read. RocketMQ hands out whatever is there. A record that is damaged, or not the one that its place
+in the queue says, is logged and passed over.
 
 Source: DefaultMessageStore.getMessage of 5.3.3.
 """
@@ -44,10 +44,10 @@ UNITS_SCANNED_BYTES_MAX: Final = 16_000
 def position_status(
     queue: AnyConsumeQueue | None, offset: int, end: int
 ) -> tuple[GetMessageStatus, int]:
-    """Say whether `offset` lies in the queue; FOUND if so, else where to go on.
+    """Say whether `offset` is in the queue; FOUND if so, else where to go on.
 
-    `end` is where its readable messages end. Who asks for one behind that which is there all the
-    same, but may not be seen yet, has only to wait, and goes on where it is.
+    `end` is where its readable messages end. A reader of a later one, which is there but may not be
+    seen yet, has only to wait, and goes on where it is.
 
     Source: DefaultMessageStore.getMessage, its first checks.
     """
@@ -73,7 +73,7 @@ def collect(
     bytes_max: int,
     tags_codes: frozenset[int] | None,
 ) -> GetMessageResult:
-    """Read records from `offset` on, which lies in the queue, up to `end`.
+    """Read records from `offset` on, which is in the queue, up to `end`.
 
     At least one record is returned where one matches, whatever its size.
 
@@ -128,14 +128,14 @@ def collect(
 def _is_sound(
     commit_log: CommitLog, queue: AnyConsumeQueue, at: int, size: int, number: int
 ) -> bool:
-    """Say whether the record that a unit names is the right one, and whole. If not, tell once."""
+    """Say whether the record that a unit names is the right one, and whole. If not, log it once."""
     # Light queues name records of other topics.
     owner = None if queue.topic.startswith(LMQ_PREFIX) else (queue.topic, queue.queue_id, number)
     fault = commit_log.record_fault(at, size, owner)
     told = commit_log.faults_told
     if fault and not told.is_full and told.is_news("damaged", about=at):
         _log.error(
-            "number %d of queue %d of topic %s cannot be read: %s; `tandem log verify` tells more",
+            "number %d of queue %d of topic %s cannot be read: %s; `tandem log verify` says more",
             number,
             queue.queue_id,
             queue.topic,
@@ -147,7 +147,7 @@ def _is_sound(
 def _entries(
     queue: AnyConsumeQueue, offset: int, end: int, count_max: int
 ) -> Iterable[tuple[tuple[int, int, int], int, int]]:
-    """Return units with the queue offset behind each, and how many messages each stands for."""
+    """Return units with the queue offset after each, and how many messages each stands for."""
     if isinstance(queue, BatchConsumeQueue):
         units = takewhile(lambda unit: unit.end <= end, queue.batch_units(offset, count_max))
         return ((unit[:3], unit.end, unit.batch_size) for unit in units)

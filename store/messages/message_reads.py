@@ -3,7 +3,7 @@
     all of it                      in a classic group
     what ends below the bound      in a fenced group: see `ConfirmBound`
 
-Whoever works inside of the store reads queues and log themselves, which no bound concerns.
+Services of the store read queues and log themselves, without a bound.
 
 Source: org.apache.rocketmq.store.DefaultMessageStore of 5.3.3.
 """

@@ -8,7 +8,7 @@ Everything happens at once: no other task runs in between, so one put is one ste
 
 Queue offsets (see docs/store.md):
 
-    normal, COMMIT         the queue's next one; the queue moves on behind the append
+    normal, COMMIT         the queue's next one; the queue moves on after the append
     PREPARED, ROLLBACK     0 is stored, the queue does not move and has no unit
     inner batch            the queue's next one; the queue moves on by the number of messages
 

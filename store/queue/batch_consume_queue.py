@@ -11,8 +11,8 @@ bytes, big-endian:
 A unit covers several queue offsets, so the one of a message has to be searched for. Nothing is
 filled in where a queue starts late.
 
-Invariant: units rise by physical offset and by base, and do not overlap. What both kinds of queues
-do is in `unit_queue.py`.
+Invariant: units rise by physical offset and by base, and do not overlap. `UnitQueue` has all that
+both kinds of queues do.
 
 Source: org.apache.rocketmq.store.queue.BatchConsumeQueue of 5.3.3.
 """

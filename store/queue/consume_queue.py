@@ -9,7 +9,7 @@ One unit a message, 20 bytes, big-endian:
 
 Queue offset q is unit q. The commit log is the truth; a queue can always be built again from it. A
 queue whose log starts late has filler units (offset 0, size 2**31 - 1) at the head of its first
-file, below `min_offset`. What both kinds of queues do is in `unit_queue.py`.
+file, below `min_offset`. `UnitQueue` has all that both kinds of queues do.
 
 Source: org.apache.rocketmq.store.ConsumeQueue of 5.3.3.
 """

@@ -2,7 +2,7 @@
 
     queues: find their ends      1
     log: walk to its end         2   records enter the queues that do not have them yet
-    log: what is behind the end  3   nothing | torn: set aside | corrupt: stop, nothing changed
+    log: what is past the end    3   nothing | torn: set aside | corrupt: stop, nothing changed
     queues: cut                  4
     log: cut                     5
     sync, checkpoint             6
@@ -11,7 +11,7 @@ Every step can be interrupted: the next start does the same again. Queues are cu
 that an interruption leaves no unit without its record. There is no other way to open a store: after
 a clean stop step 2 only starts further down the log.
 
-What counts as a record, as torn and as corrupt is decided in `recovery.py`, from bytes alone.
+Bytes alone decide what counts as a record, as torn and as corrupt: see `store/log/log_end.py`.
 
 Source: DefaultMessageStore.recover, CommitLog.recoverNormally and recoverAbnormally of 5.3.3.
 """
@@ -102,7 +102,7 @@ class StoreRecovery:
         """
 
     def run(self, *, clean: bool) -> None:
-        """Find the end of the log, cut what is behind it, and make queues and log agree.
+        """Find the end of the log, cut what follows it, and make queues and log agree.
 
         Queues are cut before the log, so that an interruption leaves no unit without its record.
 
@@ -124,7 +124,7 @@ class StoreRecovery:
         )
         files_end = files[-1].file_from_offset + files[-1].size
         self._expect_on_disk(files_end, "there are no more files", files[-1].file.path)
-        # Units behind that would stand in for records that have lost theirs.
+        # Units past that would stand in for records that have lost theirs.
         self._queues.truncate_dirty(files_end)
         doubts = self._start_before_doubts(index)
         if doubts < index or (clean and doubts < len(files) - 1):
@@ -169,7 +169,7 @@ class StoreRecovery:
         return index
 
     def _known_until(self, queue: AnyConsumeQueue, start: int) -> int:
-        """Return where the last record below `start` lies that is surely the queue's.
+        """Return where the last record below `start` is that is surely the queue's.
 
         That is `start` itself if nothing seems to be missing between the two.
         """
@@ -245,7 +245,7 @@ class StoreRecovery:
         torn = _torn_bytes(used)
         if torn:
             _log.warning(
-                "commit log ends at %d (%s); %d torn bytes behind it are cut off and kept in torn/",
+                "commit log ends at %d (%s); %d torn bytes after it are cut off and kept in torn/",
                 end.offset,
                 end.reason,
                 len(torn),
@@ -259,7 +259,7 @@ class StoreRecovery:
     def _expect_torn(self, behind: DispatchRequest | None, end: LogEnd, path: str) -> None:
         """Refuse to cut off a record that was on disk before the last stop.
 
-        Its time tells, unless the clock was put back: then it may be young and say otherwise.
+        Its time shows that, unless the clock was put back: then it may be young and say otherwise.
         """
         if behind is None or end.clock_went_back:
             return
@@ -334,7 +334,7 @@ class StoreRecovery:
 
 
 class _Progress:
-    """Tells an operator now and then how far a walk has got. A short one it passes over."""
+    """Logs now and then how far a walk has got. A short one it passes over."""
 
     def __init__(self, total_bytes: int, wall_clock_ms: Callable[[], int] | None) -> None:
         self._total_bytes = total_bytes
@@ -362,7 +362,7 @@ class _Progress:
 
 
 def _used_ranges(files: list[MappedFile], offset: int) -> list[tuple[MappedFile, int, int]]:
-    """Return where in each file bytes lie behind `offset`, up to the last one that is not zero."""
+    """Return which bytes of each file, from `offset` on, go up to the last one that is not zero."""
     ranges = []
     for file in files:
         start = max(0, offset - file.file_from_offset)
@@ -373,7 +373,7 @@ def _used_ranges(files: list[MappedFile], offset: int) -> list[tuple[MappedFile,
 
 
 def _torn_bytes(used: list[tuple[MappedFile, int, int]]) -> bytes:
-    """Return what lies in these ranges.
+    """Return what is in these ranges.
 
     The beginning of a blank record alone is not torn: it is written again with the next message.
     """

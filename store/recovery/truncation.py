@@ -1,20 +1,20 @@
 """Truncation: a replica's log is cut back, or set aside as a whole, when its store is opened.
 
 A replica that was master may hold records that the group does not have, because it was cut off
-before anybody else got them. Nobody was told that they are safe. They have to go before it can
-follow the new master, and are kept for people. Never in a running store: who finds the cut writes
-down what is to be done, durably, closes the store and opens it again.
+before anybody else got them. No producer has an answer that they are safe. They have to go before
+the replica can follow the new master, and are kept for people. Never in a running store: the
+replica writes down what is to be done, durably, closes the store and opens it again.
 
     intent written        0   by a running store, or by an operator
     bytes kept            1   truncated/<cut>-<name>, and beside it <...>.json: from where to where
     intent: "saved"       2   from here on the log is not looked at any more
     checkpoint lowered    3   it must not vouch for what goes; the start counts as one after a crash
-    log cut               4   first what makes it a log, then all bytes, then the files behind
+    log cut               4   first what makes it a log, then all bytes, then the later files
     queues, index cut     5   by recovery, as after a crash: what names records that are gone goes
     small files replaced  6   such as the list of epochs, which says what is in the log
     intent removed        7
 
-Every step can be interrupted: the next start begins again at 1, or behind 2. So the file that was
+Every step can be interrupted: the next start begins again at 1, or after 2. So the file that was
 kept holds exactly the bytes that went, and no later start can find one of them in the log again.
 """
 
@@ -79,8 +79,8 @@ class TruncationIntent(msgspec.Struct, frozen=True):
     """What the next start has to do.
 
     `cut` is where the log is to end, where a record begins or the log ends now. `files` are small
-    files beside the log and their new text. `side_name` tells the kept bytes from those of other
-    cuts. With `accept_loss` an operator has said that confirmed messages may go.
+    files beside the log and their new text. `side_name` is for the names of the kept bytes: other
+    cuts have others. With `accept_loss` an operator has said that confirmed messages may go.
     """
 
     cut: int
@@ -89,11 +89,11 @@ class TruncationIntent(msgspec.Struct, frozen=True):
     side_name: str
     accept_loss: bool = False
     is_saved: bool = False
-    """The bytes behind the cut have been kept."""
+    """The bytes after the cut have been kept."""
 
 
 class CutOff(msgspec.Struct, frozen=True):
-    """What lies in a file of `truncated/`; in the .json beside it."""
+    """What is in a file of `truncated/`; in the .json beside it."""
 
     cut: int
     end: int
@@ -157,7 +157,7 @@ class Truncation:
         self._disk = disk
 
     def cut_log(self, checkpoint: StoreCheckpoint) -> None:
-        """Keep what lies behind the cut, then take it away. Recovery has to come next.
+        """Keep what follows the cut, then take it away. Recovery has to come next.
 
         Raises:
             CorruptLogError: the log must not be cut there; nothing was changed.
@@ -175,7 +175,7 @@ class Truncation:
         self._remove_from_log()
 
     def finish(self) -> None:
-        """Replace the files that tell of the log, and forget the intent: recovery is through."""
+        """Replace the files about the log, and forget the intent: recovery is through."""
         for name, text in self._intent.files.items():
             self._disk.replace(f"{self._directory}/{name}", text.encode())
         self._disk.remove(f"{self._directory}/{TRUNCATION_FILE}")
@@ -202,12 +202,12 @@ class Truncation:
 
     @property
     def _tail(self) -> list[MappedFile]:
-        """The files that hold something at or behind the cut, or could."""
+        """The files that hold something at or after the cut, or could."""
         cut = self._intent.cut
         return [file for file in self._files.files if file.file_from_offset + file.size > cut]
 
     def _end_of_records(self, tail: Sequence[MappedFile]) -> int:
-        """Return where the records of these files end. The cut must not lie inside of one."""
+        """Return where the records of these files end. The cut must not be inside of one."""
         cut = self._intent.cut
         end = tail[0].file_from_offset
         for file in tail:
@@ -225,7 +225,7 @@ class Truncation:
                     starts = found.physical_offset.tolist()
                     end = starts[-1] + int(found.size[-1])
                 if start < cut < end and cut not in starts:
-                    raise self._not_there("it lies inside of a record")
+                    raise self._not_there("it is inside of a record")
         return end
 
     def _not_there(self, reason: str) -> CorruptLogError:
@@ -248,7 +248,7 @@ class Truncation:
         except StoreFullError as error:
             raise StoreFullError(
                 f"{self._directory}: the log has to be cut at {intent.cut}, and there is no room to"
-                f" keep the {end - intent.cut} bytes behind that in {SIDE_DIRECTORY}/ ({error})."
+                f" keep the {end - intent.cut} bytes after that in {SIDE_DIRECTORY}/ ({error})."
                 " Nothing is lost: free space on that disk, or move older files out of"
                 f" {SIDE_DIRECTORY}/, then start again",
                 path=error.path,
@@ -320,7 +320,7 @@ class Truncation:
     # -- cutting ---------------------------------------------------------------------------------
 
     def _remove_from_log(self) -> None:
-        """Take everything at and behind the cut away. Positions stay those of loaded files.
+        """Take everything at and after the cut away. Positions stay those of loaded files.
 
         The first step ends the log there, whatever becomes of the others.
         """

@@ -1,14 +1,14 @@
 """When files of the commit log are deleted, and when a full disk refuses messages: no I/O in here.
 
 Files are deleted when it is time (`delete_when`), when space is short, or when a person asked. How
-short it is follows from three watermarks, all in percent of the disk in use, rounded up:
+short space is follows from three watermarks, all in percent of the disk in use, rounded up:
 
        0        max used (M)       forcibly (F)        warning (W)     100
        |  by the clock  |  expired files |  files of any age |  + refused |
                         |  at any hour   |                   |            |
                                          '<-- taken again below F, and refused above W --'
 
-Each is looked at for the commit log and for the consume queues, which may lie on disks of their
+Each is looked at for the commit log and for the consume queues, which may be on disks of their
 own. Of several commit log directories the emptiest counts: the next file goes there. A directory
 whose use is unknown, because it does not exist yet, counts as above M.
 

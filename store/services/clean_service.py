@@ -6,16 +6,16 @@
     after 1 min, then every 10 min
         check_self                  whether the rows of files have no holes
 
-What is to be done is decided in `clean_policy`; here it is carried out. Only whole files go, the
+`clean_policy` decides what is to be done; here it is carried out. Only whole files go, the
 oldest first and never the last one, the one being written. The commit log is always first: queues
 and index that are behind it, because the process died in between, only name messages that are gone,
-and are seen to in the first run after the next start.
+and go in the first run after the next start.
 
 A file that somebody still holds is left for later, and closed by force when that takes too long.
 Slaves that are behind hold no file: as in RocketMQ, they go on with what is left. `keep_from` is
 where another rule goes.
 
-A deletion that the disk refuses is told once, and tried again in each run.
+A deletion that the disk refuses is logged once, and tried again in each run.
 
 Source: DefaultMessageStore.CleanCommitLogService, ConsumeQueueStore.CleanConsumeQueueService and
 DefaultMessageStore.addScheduleTask of 5.3.3.
@@ -64,7 +64,7 @@ class Index(Protocol):
     """What cleaning asks of the `IndexService`."""
 
     def delete_expired_files(self, min_physical_offset: int) -> int:
-        """Delete the oldest files all of whose messages lie below; return how many went."""
+        """Delete the oldest files all of whose messages are below; return how many went."""
 
 
 class CleanCommitLogService:
@@ -208,7 +208,7 @@ class CleanCommitLogService:
             self._now_ms(), self._config.destroy_mapped_file_interval_forcibly_ms
         )
         if deleted is not None:
-            _log.warning("deleted %s, which was held for long", deleted.file.path)
+            _log.warning("deleted %s, which had been in use for a long time", deleted.file.path)
 
     def _tell(self, text: str) -> None:
         """Log what an operator has to know, but not in each run."""
@@ -311,5 +311,8 @@ class CleanService:
         await trio.sleep(FIRST_RUN_SECONDS)
         while True:
             for problem in self._check_self():
-                _log.error("%s; stop this node and look, or restore it from another", problem)
+                _log.error(
+                    "%s; stop this node and look at its disk, or restore it from another node",
+                    problem,
+                )
             await trio.sleep(CHECK_SELF_INTERVAL_SECONDS)

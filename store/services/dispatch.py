@@ -1,6 +1,6 @@
 """Dispatch: records of the log enter their queues.
 
-One record at a time, or whole pieces of the log at once: then the records are told apart by topic
+One record at a time, or whole pieces of the log at once: then the records are sorted by topic
 and queue with comparisons of columns, and each queue takes its own in one call.
 
     columns of records --+-- prepared, rolled back, nameless: in no queue
@@ -11,10 +11,10 @@ and queue with comparisons of columns, and each queue takes its own in one call.
                          +-- of a topic of batches: with how many messages each of them is
 
 A queue whose numbers begin again at 0 belongs to a topic that was deleted and created again. It
-starts anew: what lies before is in the log, but in no queue, as it was before the log was read.
+starts anew: older messages are in the log, but in no queue, as they were before the log was read.
 
-Entering is harmless when repeated: a queue takes a record once. So whoever was interrupted, by an
-error too, starts again with the same records.
+Entering is harmless when repeated: a queue takes a record once. So after an interruption, or an
+error, it starts again with the same records.
 
 Source: DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue of 5.3.3.
 """
@@ -242,7 +242,7 @@ def _with_batches(
 
 
 def is_directory_name(topic: str) -> bool:
-    """True if the queues of a topic can lie in a directory of its name."""
+    """True if a directory can have the name of this topic, as its queues need."""
     if not 0 < len(topic.encode()) <= DIRECTORY_NAME_BYTES_MAX or topic in {".", ".."}:
         return False
     return "/" not in topic and "\0" not in topic
@@ -259,7 +259,7 @@ def _topics(buffer: bytes | memoryview, columns: RecordColumns) -> tuple[list[st
 
 
 def _grouped(rows: Int64s, keys: Int64s) -> tuple[Int64s, Iterator[slice]]:
-    """Return the rows with equal keys side by side, their order kept, and where each run lies."""
+    """Return the rows with equal keys side by side, their order kept, and where each run is."""
     if not rows.size or (keys == keys[0]).all():
         return rows, iter([slice(0, rows.size)] if rows.size else [])
     order = np.argsort(keys, kind="stable")

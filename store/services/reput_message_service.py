@@ -7,10 +7,10 @@
 Two cursors, each the first byte that was not dispatched yet; neither goes past the end of the log.
 On a master a put enters its message in the queue itself, unless it goes through a transient pool:
 there, and on a slave, whose log grows by raw bytes, the records are read here. The index is always
-built here, and gives way to everything else: what it lacks only a query by key misses.
+built here, and gives way to everything else: only a query by key misses what it lacks.
 
-What is done here is undone by nothing: queues filter repeats, and the index has none, because its
-cursor starts where the index ends.
+Nothing is entered twice: queues filter repeats, and the index has none, because its cursor starts
+where the index ends.
 
 Source: org.apache.rocketmq.store.DefaultMessageStore.ReputMessageService of 5.3.3.
 """
@@ -124,7 +124,7 @@ class ReputMessageService:
     def is_behind(self) -> bool:
         """True if the log holds bytes that were not dispatched to the queues."""
         log = self._commit_log
-        # An empty log may begin behind both.
+        # An empty log may begin past both.
         return max(self.reput_from_offset, log.min_offset) < log.max_offset
 
     @property
@@ -177,7 +177,7 @@ class ReputMessageService:
 
         Raises:
             CorruptLogError: see `run`.
-            StoreFullError: no room for a queue file; call again later. What comes before the
+            StoreFullError: no room for a queue file; call again later. Everything before the
                 record that needs it was dispatched.
         """
         stop = self.reput_from_offset + bytes_max
@@ -208,7 +208,7 @@ class ReputMessageService:
             self.dispatch_some()
 
     def _dispatch_next(self, offset: int, records_max: int, bytes_max: int) -> int:
-        """Dispatch what lies at `offset`; return how many records that was."""
+        """Dispatch what is at `offset`; return how many records that was."""
         file = self._file_at(offset)
         position = offset - file.file_from_offset
         end = min(file.size, self._commit_log.max_offset - file.file_from_offset)
@@ -223,14 +223,14 @@ class ReputMessageService:
                 self._dispatcher.dispatch(record, on_arrival=self.on_arrival)
                 self._dispatched(offset, record.size, record.store_timestamp_ms)
                 return 1
-            self.reput_from_offset = self._behind_blank(record, offset, file)
+            self.reput_from_offset = self._after_blank(record, offset, file)
             return 0
         # The bytes were checked before they were appended; the CRC is not worth a second look.
         data, columns = next_records(
             file.buffer, position, end, offset, bytes_max=bytes_max, check_crc=False
         )
         if isinstance(columns, Blank | Damage):
-            self.reput_from_offset = self._behind_blank(columns, offset, file)
+            self.reput_from_offset = self._after_blank(columns, offset, file)
             return 0
         columns = columns.take(slice(0, records_max))
         self._expect_clock_back(int(columns.store_timestamp_ms.min()))
@@ -256,8 +256,8 @@ class ReputMessageService:
         assert file is not None
         return file
 
-    def _behind_blank(self, found: Blank | Damage, offset: int, file: MappedFile) -> int:
-        """Return where the file behind a blank starts."""
+    def _after_blank(self, found: Blank | Damage, offset: int, file: MappedFile) -> int:
+        """Return where the file after a blank starts."""
         if isinstance(found, Damage):
             raise CorruptLogError(
                 f"{file.file.path}: no record at {offset}: {found.reason}",
@@ -266,19 +266,19 @@ class ReputMessageService:
             )
         return self._commit_log.roll_next_file(offset)
 
-    def _behind_damage(self, found: Damage, offset: int, file: MappedFile) -> int:
+    def _after_damage(self, found: Damage, offset: int, file: MappedFile) -> int:
         """Return where the index goes on in an older file that has been damaged since."""
         following = record_behind([file], offset)
-        behind = following.offset if following else self._commit_log.roll_next_file(offset)
+        after = following.offset if following else self._commit_log.roll_next_file(offset)
         _log.error(
             "%s: no record at %d: %s; messages up to %d cannot be found by key."
             " Restore the file from another node of the group",
             file.file.path,
             offset,
             found.reason,
-            behind,
+            after,
         )
-        return behind
+        return after
 
     # -- index -----------------------------------------------------------------------------------
 
@@ -325,10 +325,10 @@ class ReputMessageService:
             check_crc=False,
         )
         if isinstance(columns, Damage) and file is not self._commit_log.files.last:
-            self.index_from_offset = self._behind_damage(columns, offset, file)
+            self.index_from_offset = self._after_damage(columns, offset, file)
             return
         if isinstance(columns, Blank | Damage):
-            self.index_from_offset = self._behind_blank(columns, offset, file)
+            self.index_from_offset = self._after_blank(columns, offset, file)
             return
         self._index_service.dispatch_columns(data, columns)
         self.index_from_offset = int(columns.physical_offset[-1] + columns.size[-1])

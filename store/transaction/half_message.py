@@ -126,7 +126,7 @@ def check_times(half: MessageExt) -> int:
 
 
 def prepared_queue_offset(half: MessageExt) -> int | None:
-    """Return the queue offset of the half that this is an immune copy of, None if it is none."""
+    """Return the queue offset of the half that this is an immune copy of, else None."""
     value = _number(half.properties.get(PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET), -1)
     return value if value >= 0 else None
 
@@ -185,7 +185,7 @@ def op_message(ended: Iterable[int], now_ms: int, store_host: Host) -> PutMessag
 
 
 def ended_halves(op: MessageExt) -> list[int]:
-    """Return the queue offsets in an op message; what is none is left out.
+    """Return the queue offsets in an op message; anything else in it is left out.
 
     Before 5.x there was one offset to a message, without a comma.
     """

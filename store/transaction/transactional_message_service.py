@@ -6,7 +6,7 @@
 
 The check walks the half queue. `half_offset` is its progress, kept as the consumer offset of group
 CID_RMQ_SYS_TRANS: no half below it is open. A half that stays open is put again at the end of the
-queue, so that the walk can go on; the *live* copy of a half is its last one, and whoever ends any
+queue, so that the walk can go on; the *live* copy of a half is its last one, and an end of any
 of them ends that one. The op queue says which halves have ended; its progress is kept likewise.
 
 State in memory, all of it built again from the two queues at a start:
@@ -394,7 +394,7 @@ class TransactionalMessageService:
         return True
 
     def _pass(self, live: int) -> None:
-        """Leave behind a half that has ended, and the memory of its earlier copies."""
+        """Go on past a half that has ended, and forget its earlier copies."""
         for offset in self._earlier.pop(live, ()):
             del self._live[offset]
         self.half_offset = live + 1

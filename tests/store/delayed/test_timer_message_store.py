@@ -607,7 +607,7 @@ async def test_a_failed_sync_ends_the_flushing_and_is_told(
     world.timers.message_arrived()
     world.disk.sync_fails = True
     await trio.sleep(3)
-    assert "timers are flushed no more" in caplog.text
+    assert "timers are no longer flushed" in caplog.text
     world.disk.sync_fails = False
     await trio.sleep(3)
     assert world.checkpoint()[0] == 0
