@@ -53,8 +53,14 @@ QUEUE_REMEDY: Final = (
 class QueueGapError(Exception):
     """Queue and log do not fit together: the queue has lost units, or has some of its own.
 
-    Never leaves the store: it builds the queues anew.
+    Never leaves the store: it builds the queues anew. Of a record that does not continue its queue
+    `queue_offset` is the number, and `next_offset` the one that was to come.
     """
+
+    def __init__(self, message: str, *, queue_offset: int = -1, next_offset: int = -1) -> None:
+        super().__init__(message)
+        self.queue_offset = queue_offset
+        self.next_offset = next_offset
 
 
 def units_of(file: MappedFile, columns: np.dtype[np.void]) -> Units:

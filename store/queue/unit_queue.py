@@ -204,7 +204,9 @@ class UnitQueue(ABC):
     def _gap(self, queue_offset: int, offset: int) -> QueueGapError:
         return QueueGapError(
             f"{self.name}: the record at {offset} is number {queue_offset}, the queue ends at"
-            f" {self.next_offset}"
+            f" {self.next_offset}",
+            queue_offset=queue_offset,
+            next_offset=self.next_offset,
         )
 
     # -- units by index --------------------------------------------------------------------------
