@@ -1,7 +1,8 @@
 """The `tandem` command.
 
 Exit status: 0 done, 1 something failed, 2 the command line or the cluster file is wrong, 130
-Ctrl-C. What a person can act on is one line on standard error; a traceback is a bug of ours.
+Ctrl-C. An error that a person can act on is one line on standard error; a traceback is a bug of
+ours.
 """
 
 import sys

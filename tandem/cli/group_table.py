@@ -36,8 +36,8 @@ def facts(view: GroupView, now_ms: int) -> list[str]:
         lines.append(f"an operator wants {view.preferred} to be master")
     if view.coordinator_trouble:
         lines.append(
-            f"the coordinator does not say: {view.coordinator_trouble}. What is shown is what"
-            " the nodes believe"
+            f"the coordinator does not say: {view.coordinator_trouble}. The rest is what the"
+            " nodes believe"
         )
     return lines
 

@@ -191,7 +191,7 @@ class Journal:
         return Write(self._file, image, replaces=True)
 
     def close(self) -> None:
-        """Let go of the file. What waits is lost, and nobody was answered for it."""
+        """Let go of the file. Waiting changes are lost; none of them was answered."""
         self._file.close()
 
     def _start_file(self, image: StoreImage) -> None:

@@ -6,7 +6,7 @@ Each pair (who dials, who is dialled) has an address of its own; the nodes learn
 `nodes[].reach` of the drill's cluster file. The proxy dials on from the dialling node's address, so
 a peer that knows others by their address sees what it would see without it.
 
-What is broken is a flow: the bytes from one node to another, whichever of them dialled. A stalled
+A fault hits a flow: the bytes from one node to another, whichever of them dialled. A stalled
 flow loses nothing. Its bytes wait, as they do in TCP while a network is cut, and go on when it
 heals; so do ends of streams. A new connection is accepted, and dialled on when its dialler's flow
 may pass.

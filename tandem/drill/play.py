@@ -6,7 +6,7 @@
         producers, readers, watch, live view
           the scenarios, one after the other
 
-What is asked is in a `Plan`; what is seen goes into a `Recording`. The caller owns it, so that an
+A `Plan` says what is asked; a `Recording` takes what is seen. The caller owns it, so that an
 interrupted drill can still say what it saw. Cancelling `play` kills the nodes at once.
 """
 

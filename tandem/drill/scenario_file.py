@@ -197,7 +197,7 @@ class _Reader:
         text = " ".join(str(node.value).split())
         found = match(text)
         if found is None:
-            raise self.bad(node, f"nobody understands {text!r}; {_nearest(text)}")
+            raise self.bad(node, f"no sentence reads {text!r}; {_nearest(text)}")
         sentence, words = found
         if sentence.fenced_only and group is not GroupKind.FENCED:
             raise self.bad(node, f"{text!r} is for fenced groups; this scenario's is classic")

@@ -6,7 +6,7 @@ One row a record, with every field; see `record_batches.COLUMNS`, and `options` 
 asked for. `load` takes one path or a list. The table is a snapshot: the end of each log is where it
 was when Spark planned the query, also when a node goes on writing.
 
-What is damaged is never skipped silently. `onError` decides between an exception and a row that has
+Damage is never skipped silently. `onError` decides between an exception and a row that has
 only `physicalOffset`, `store` and `error`. Precisely:
 
     end       sound records are followed by zeros to the end of the last file, or by its blank

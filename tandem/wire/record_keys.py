@@ -3,7 +3,7 @@
     UNIQ_KEY property    one key, as it is; comes first
     KEYS property        one key between any two spaces, empty ones left out
 
-What is hashed is the text `topic#key`, as Java's String.hashCode does it: over UTF-16 code units,
+The text `topic#key` is hashed, as Java's String.hashCode does it: over UTF-16 code units,
 in 32 bits, then without the sign. Bytes that are not UTF-8 are read as U+FFFD.
 
 Many records at once (`hash_keys`) go through numpy without a Python object a key. A polynomial hash

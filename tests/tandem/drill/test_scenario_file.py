@@ -47,7 +47,7 @@ def test_a_file_says_what_is_promised_and_what_is_done() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "complaint"),
     [
-        ("promise: x\nsteps:\n  - kil the master\n", 3, "nobody understands 'kil the master'"),
+        ("promise: x\nsteps:\n  - kil the master\n", 3, "no sentence reads 'kil the master'"),
         ("promise: x\nsteps:\n  - drain\n  - kill: master\n", 4, "a step is one sentence"),
         ("promise: x\nsteps: drain\n", 2, "steps is a list of sentences"),
         ("promise: x\nsteps: []\n", 2, "steps is a list of sentences"),
