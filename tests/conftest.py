@@ -25,6 +25,19 @@ def pytest_sessionstart() -> None:
     os.environ["TERM"] = "xterm-256color"
 
 
+WAITING_SECONDS_MAX = 600
+"""For tests that wait for other processes: on a busy machine a JVM alone takes minutes to start, and
+a test that is interrupted in the middle of a call leaves Spark's session useless to all others."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give tests with real processes more time than others before they count as hanging."""
+    for item in items:
+        waits = item.get_closest_marker("spark") or item.get_closest_marker("fault")
+        if waits and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(WAITING_SECONDS_MAX))
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> TwoLanes | None:
     """Keep tests of a group together, and have two kinds of workers, with `--dist loadgroup`."""
