@@ -26,8 +26,8 @@ def pytest_sessionstart() -> None:
 
 
 WAITING_SECONDS_MAX = 600
-"""For tests that wait for other processes: on a busy machine a JVM alone takes minutes to start, and
-a test that is interrupted in the middle of a call leaves Spark's session useless to all others."""
+"""For tests that wait for other processes. On a busy machine a JVM alone takes minutes to start,
+and a test that is interrupted in the middle of a call leaves Spark unusable for the others."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
