@@ -5,8 +5,9 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
-from tests.support.lanes import TwoLanes
+from tests.support.lanes import TwoLanes, put_in_order
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -16,6 +17,15 @@ pytest_plugins = ["tandem.testing"]
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background jobs ignore Ctrl-C and pass that on; tests of interruption must not.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+settings.register_profile("ordinary", max_examples=50)
+settings.register_profile("long", max_examples=300)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Try more examples of what hypothesis makes up when the long tests are asked for."""
+    settings.load_profile("long" if config.option.markexpr in ("", "long") else "ordinary")
 
 
 def pytest_sessionstart() -> None:
@@ -30,12 +40,14 @@ WAITING_SECONDS_MAX = 600
 and a test that is interrupted in the middle of a call leaves Spark unusable for the others."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give tests with real processes more time than others before they count as hanging."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Give tests with real processes more time; put all in the order that `TwoLanes` wants."""
     for item in items:
         waits = item.get_closest_marker("spark") or item.get_closest_marker("fault")
         if waits and not item.get_closest_marker("timeout"):
             item.add_marker(pytest.mark.timeout(WAITING_SECONDS_MAX))
+    if hasattr(config, "workerinput"):
+        put_in_order(items)
 
 
 @pytest.hookimpl(optionalhook=True)

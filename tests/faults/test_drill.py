@@ -105,7 +105,6 @@ def _claim_one_more_sync_send(ledger: Path) -> None:
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
 def test_a_drill_with_spark_holds_every_promise(tmp_path: Path) -> None:
     """In a process of its own: a Spark that other tests use must not be stopped."""
     options = a_drill(tmp_path, "slave-loss", spark=True)

@@ -16,8 +16,8 @@ from tests.store.crash_history import History
 from tests.store.crash_mutants import MUTANTS, Mutant, caught_by, line_of
 from tests.store.crash_plan import draw_plan
 
-SEEDS: Final = 30
-CRASH_POINTS_MIN: Final = 2000
+SEEDS: Final = 14
+CRASH_POINTS_MIN: Final = 900
 SEEDS_PER_LONG_TEST: Final = 25
 LONG_TESTS: Final = 14
 """Of at least 1,500 crash points each: 21,000."""

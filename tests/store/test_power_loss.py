@@ -116,11 +116,12 @@ class Life:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("seeds", [range(20), pytest.param(range(20, 200), marks=pytest.mark.long)])
 @pytest.mark.parametrize("flush_disk_type", FlushDiskType)
 async def test_power_loss_takes_only_what_was_not_said_to_be_on_disk(
-    flush_disk_type: FlushDiskType, autojump_clock: MockClock
+    flush_disk_type: FlushDiskType, seeds: range, autojump_clock: MockClock
 ) -> None:
-    for seed in range(60):
+    for seed in seeds:
         life = Life(seed, flush_disk_type)
         for _ in range(3):
             before = await life.live(life.chance.choice((0.05, 0.9, 6.0, 25.0)))
@@ -184,7 +185,10 @@ async def test_what_a_failed_sync_gave_up_is_on_disk_when_the_next_process_says_
 
 
 @pytest.mark.slow
-def test_power_lost_at_any_step_of_a_recovery_costs_nothing_that_was_on_disk() -> None:
+@pytest.mark.parametrize("powercuts", [6, pytest.param(60, marks=pytest.mark.long)])
+def test_power_lost_at_any_step_of_a_recovery_costs_nothing_that_was_on_disk(
+    powercuts: int,
+) -> None:
     """The log and its queues are on disk, with torn bytes behind them: over a file's end, too."""
     start = SimulatedDisk()
     store = open_store(start, **SIZES)  # type: ignore[arg-type] # sizes only
@@ -203,7 +207,7 @@ def test_power_lost_at_any_step_of_a_recovery_costs_nothing_that_was_on_disk() -
         try:
             open_store(disk, **SIZES)  # type: ignore[arg-type]
         except Interrupted:
-            for seed in range(30):
+            for seed in range(powercuts):
                 after = disk.powered_off(random.Random(1000 * step + seed))
                 assert len(check_store(open_store(after, **SIZES))) == 100  # type: ignore[arg-type]
                 assert b"torn, too!" in (after.read(f"/store/torn/{end:020d}") or b"")

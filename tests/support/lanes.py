@@ -1,22 +1,22 @@
 """Which worker of pytest-xdist runs which test: what waits for processes has workers of its own.
 
-    worker      gw0   gw1   gw2   gw3     with two cores
-    begins with units that compute        units that wait
-    ends with   whatever is left
+    gw2, gw3 ->  groups that wait | tests that wait | tests that compute  <- gw0, gw1
 
-A unit is one test, or all tests of the modules that name one `xdist_group`. It waits if its module
-speaks of the marks `fault` or `spark`: such tests start processes, and their own worker has little
-to do. As many of those as there are cores run beside as many tests that keep a core busy.
+With two cores there are four workers, and they take the work from both ends. A unit of work is one
+test, or all tests of the modules that name one `xdist_group`. It waits if its module speaks of the
+marks `fault` or `spark`: such tests start processes, and their own worker has little to do. So as
+many of those as there are cores run beside as many tests that keep a core busy.
 
-The marks are looked for in the text of a module. What the workers have collected comes here as node
-ids only, and with pytest 9.2 and pytest-xdist 3.8 those do not tell the group: `--dist loadgroup`
-by itself puts no tests together and does not say so.
+The marks are looked for in the text of a module. What the workers have collected comes to the
+scheduler as node ids only, and with pytest 9.2 and pytest-xdist 3.8 those do not tell the group:
+`--dist loadgroup` by itself puts no tests together and does not say so.
 """
 
 import re
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
+import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.support.paths import ROOT
@@ -28,24 +28,31 @@ _WAITS: Final = re.compile(r"\bmark\.(fault|spark)\b")
 _GROUP: Final = re.compile(r"\bmark\.xdist_group\(\"(.+?)\"\)")
 
 
+def put_in_order(items: list[pytest.Item]) -> None:
+    """First what waits, the largest units before all; the rest as it is."""
+    items.sort(key=lambda item: _rank(_module_of(item.nodeid)))
+
+
 class TwoLanes(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """`--dist loadgroup`, with a choice of the next unit."""
+    """`--dist loadgroup` that takes its units from both ends."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return group_of(module_of(nodeid)) or nodeid
+        return group_of(_module_of(nodeid)) or nodeid
 
     def _assign_work_unit(self, node: "WorkerController") -> None:
-        wants_waiting = int(node.gateway.id.removeprefix("gw")) >= self.numnodes // 2
-        for scope, unit in self.workqueue.items():
-            if waits(module_of(next(iter(unit)))) == wants_waiting:
-                self.workqueue.move_to_end(scope, last=False)
-                break
+        if int(node.gateway.id.removeprefix("gw")) < self.numnodes // 2:
+            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
         super()._assign_work_unit(node)
 
 
-def module_of(nodeid: str) -> str:
-    """The path of a test's module."""
+def _module_of(nodeid: str) -> str:
     return nodeid.partition("::")[0]
+
+
+def _rank(module: str) -> int:
+    if not waits(module):
+        return 2
+    return 0 if group_of(module) else 1
 
 
 @cache
