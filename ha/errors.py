@@ -104,7 +104,7 @@ class OffsetMismatchError(RemoteHAError):
 
 
 class MasterBehindError(RemoteHAError):
-    """The master has nothing to send although our log is not compared yet: it has less than we."""
+    """The master has nothing to send although our log is not compared yet: its log is shorter."""
 
     def __init__(self, *, log_end: int, master_end: int) -> None:
         """Both arguments are physical offsets in bytes."""
@@ -177,7 +177,7 @@ class HandshakeError(RemoteHAError):
 
 
 class LinkRefusedError(RemoteHAError):
-    """One side of the fenced link told the other why it does not serve it, or follow it."""
+    """One side of the fenced link said why it does not serve the other, or follow it."""
 
 
 class MasterDeposedError(RemoteHAError):

@@ -3,8 +3,8 @@
     classic  `ha.classic.ha_service.HAService`        the role stands in the cluster file
     fenced   `ha.fenced.ha_service.FencedHAService`   the nodes elect their master
 
-A broker asks whether a put is taken, what it has to wait for, and how replication stands. It is
-told through a `ReplicationListener` when this node begins to take messages, when its role changes,
+A broker asks whether a put is taken, what it has to wait for, and how replication stands. It
+hears through a `ReplicationListener` when this node begins to take messages, when its role changes,
 when waiting puts were answered, and when the round of this node is over. Up to where clients may
 read is no question of the broker: the store bounds that.
 """

@@ -5,7 +5,7 @@
                +--> waiting --+--> PUT_OK               slave_acked() reached its end offset
                               +--> FLUSH_SLAVE_TIMEOUT  expire() found it past its deadline
 
-Who waits is decided by the condition alone: enough slaves hold the log up to the put's end. An
+A put waits for one condition alone: enough slaves hold the log up to its end. An
 acknowledgement answers everybody it satisfies; one that comes at the last moment, or after the
 deadline but before anybody looked, still counts.
 
@@ -98,7 +98,7 @@ class GroupTransferService:
 
     @property
     def slaves(self) -> dict[str, SlaveProgress]:
-        """Every slave of the group by name, connected or not. For looking at."""
+        """Every slave of the group by name, connected or not. Only to be looked at."""
         return self._slaves
 
     @property
@@ -151,7 +151,7 @@ class GroupTransferService:
         to send anyway.
 
         Args:
-            end_offset: the first byte behind the put. Never less than that of an earlier call.
+            end_offset: the first byte after the put. Never less than that of an earlier call.
             deadline: on the clock that `expire` is called with. Never less than an earlier one.
             done: receives the outcome.
         """
@@ -173,7 +173,7 @@ class GroupTransferService:
         return PutMessageStatus.SLAVE_NOT_AVAILABLE, self._why_not_available(end_offset)
 
     def expire(self, now: float) -> None:
-        """Answer everybody whose deadline has passed; those who were satisfied are not in here."""
+        """Answer everybody whose deadline has passed; those who were satisfied have left."""
         expired = self._waiting.take_expired(now)
         for end_offset, done in expired:
             done(PutMessageStatus.FLUSH_SLAVE_TIMEOUT, self._why_late(end_offset))
@@ -211,7 +211,7 @@ class GroupTransferService:
         return self._slaves[name]
 
     def _slaves_changed(self) -> None:
-        """Compute what every put asks for."""
+        """Compute what is looked at for every put."""
         positions = (slave.position for slave in self._slaves.values())
         self._nearest_position = max(positions, default=UNKNOWN)
         if self._slaves_needed <= 0:

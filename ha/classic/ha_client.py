@@ -14,7 +14,7 @@
 
 The classic wire says nothing about who sends or what the log held before, so a slave that merely
 reported its end would glue a master's bytes to a log of another history. Ours therefore reports
-the *start of its last record* and receives those bytes again. As long as they have not all been
+the *start of its last record* and receives those bytes again. Until all of them have been
 compared (VERIFY), nothing is appended and nothing more is reported. The reported start is never 0,
 which a RocketMQ master would take for "begin at your last file": if the last record is the first of
 the log, its first byte is left out of the comparison.
@@ -54,10 +54,10 @@ class HAClientState(enum.Enum):
 
 
 class HAClient:
-    """Follows one master, session after session.
+    """Follows one master, connection after connection.
 
     Invariants: in VERIFY nothing has been handed out. In TRANSFER everything below what `_records`
-    holds has been handed out, or was in the log when the session began.
+    holds has been handed out, or was in the log when the connection began.
     Memory: what was last received, plus at most one record.
     """
 
@@ -79,7 +79,7 @@ class HAClient:
         self._forget()
 
     def connected(self, log_end: int, last_record: bytes) -> bytes:
-        """Start a session; return the first report to send.
+        """A connection has begun; return the first report to send.
 
         Args:
             log_end: the end of our log, exclusive; a record ends there.
@@ -139,7 +139,7 @@ class HAClient:
         return REPORT.pack(log_end)
 
     def connection_lost(self) -> None:
-        """End the session. An incomplete record is forgotten; the next session fetches it again."""
+        """The connection has ended. The next one fetches an incomplete record again."""
         self._expect_state(HAClientState.VERIFY, HAClientState.TRANSFER, HAClientState.BROKEN)
         self._forget()
         self.state = HAClientState.READY

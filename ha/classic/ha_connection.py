@@ -12,7 +12,7 @@
 
 The first report is a request: it says where to begin, and acknowledges nothing. A slave of ours
 has not compared its log with the master's yet at that moment, and a slave that differs must not
-satisfy a put. Every later report acknowledges what lies below it, and may not lie above what was
+satisfy a put. Every later report acknowledges what is below it, and must not be above what was
 sent on this connection.
 
 Where we differ from RocketMQ on purpose:
@@ -71,7 +71,7 @@ class HAConnection:
         """Physical offset of the next byte to send; -1 before the first report."""
 
     def receive_data(self, data: bytes, *, log_start: int, log_end: int) -> int | None:
-        """Take bytes from the slave; return the offset it newly acknowledged, or None.
+        """Take bytes from the slave; return the offset that it has just acknowledged, or None.
 
         Of all complete reports only the last counts: each says more than those before it.
 
@@ -112,7 +112,7 @@ class HAConnection:
     def heartbeat(self) -> bytes:
         """Return a frame without body. Only for when there is nothing to send.
 
-        A slave of ours that waits for bytes it has already reads it as "the master has no more".
+        A slave of ours that compares its last bytes reads this as "the master has no more".
         """
         self._expect_transfer()
         return TRANSFER_HEADER.pack(self.next_offset, 0)

@@ -3,7 +3,7 @@
     master:  SlaveServer     listens, sends the log, counts acknowledgements
     slave:   MasterFollower  dials, checks, appends, reports
 
-Which of the two a node is, is written in cluster.yaml and does not change while it runs. So there
+cluster.yaml says which of the two a node is and does not change while it runs. So there
 is one round, no epoch, and no quarantine.
 """
 

@@ -3,9 +3,9 @@
 One task does all of it, so nothing can be reported that was not appended, and no two reports can
 mix. One report answers everything that one read brought.
 
-Whatever goes wrong, the session ends and the next begins after the reconnect interval. A slave
+Whatever goes wrong, the connection ends and the next begins after the reconnect interval. A slave
 that cannot go on (its disk is full, its log is another history) says so to the master before it
-hangs up, so that the reason is seen where the operator looks first. Each kind of trouble is logged
+hangs up, so that an operator sees the reason where he looks first. Each kind of trouble is logged
 once, until something else happens.
 """
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 OVERLAP_BYTES_MAX: Final = 8 * 1024 * 1024
-"""More than the largest record; a bound on what is compared when a session begins."""
+"""More than the largest record; a bound on what is compared when a connection begins."""
 
 CONNECT_SECONDS: Final = 5.0
 """Source: DefaultHAClient.connectMaster, RemotingHelper.connect."""
@@ -64,7 +64,7 @@ class MasterFollower:
         self.traffic = LinkTraffic()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Follow the master, session after session, until cancelled."""
+        """Follow the master, connection after connection, until cancelled."""
         task_status.started()
         while True:
             stream = await self._dial()
@@ -97,7 +97,7 @@ class MasterFollower:
                 await say_good_bye(stream, encode_refusal(self._store.max_physical_offset))
 
     async def _follow(self, stream: Stream) -> None:
-        """Run one session until the stream ends.
+        """Use one connection until it ends.
 
         Raises:
             ConnectionLost: the stream ended or broke, or the master fell silent.

@@ -4,7 +4,7 @@ Report, slave to master:
 
     offset  8 bytes  end of the slave's log: it holds every byte below this
 
-The first report of a connection says where the master shall begin to send. Two readings of it are
+The first report of a connection says where the master is to begin. Two readings of it are
 ours, and legal on the classic wire:
 
 - A slave with a log reports a little less than its end, receives those bytes again and compares

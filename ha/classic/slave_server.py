@@ -4,7 +4,7 @@
      |                                           `-> _receive_reports  stream -> acknowledgements
      `- _expire_puts  answers puts whose time is up
 
-The classic wire carries no identity. What tells slaves apart is the address they dial from: every
+The classic wire carries no identity. Slaves are told apart by the address they dial from: every
 node of a cluster has one of its own, only those of the group's slaves are let in, and a newer
 connection of a node replaces its older one.
 
@@ -162,7 +162,7 @@ class SlaveServer:
         await link.attached.wait()
         heartbeat_seconds = self._config.ha_send_heartbeat_interval_ms / 1000
         traffic = link.traffic
-        # A slave of ours waits for bytes to compare: tell it at once if there are none.
+        # A slave of ours waits for bytes to compare: let it know at once if there are none.
         await self._send_heartbeat(link)
         while link.connection.state is HAConnectionState.TRANSFER:
             rest: bytes | memoryview = b""

@@ -1,9 +1,9 @@
 """The puts of a fenced master that wait for their replicas: answers, no I/O and no clock.
 
-    submit() --+--> PUT_OK                at once, if it is replicated and may be said
-               +--> waiting --+--> PUT_OK               reached(): everybody who must has it
+    submit() --+--> PUT_OK                at once, if it is replicated and that may be said
+               +--> waiting --+--> PUT_OK               reached(): all who must have it, have it
                               +--> FLUSH_SLAVE_TIMEOUT  expire(): its time is up
-                              +--> FLUSH_SLAVE_TIMEOUT  fail_all(): this node is master no more
+                              +--> FLUSH_SLAVE_TIMEOUT  fail_all(): this node is no longer master
 
 Two rows: puts that wait until the replicas have them as the group's ack level says, and puts that
 wait for everybody's disk.
@@ -59,18 +59,18 @@ class Acknowledgements:
             row.add(end, deadline, done)
 
     def reached(self, replicated: int, flushed: int) -> bool:
-        """Answer everybody who has what they wait for. True if somebody was answered."""
+        """Answer every put that has what it waits for. True if there was one."""
         return self._release(self.replicated, replicated) | self._release(self.flushed, flushed)
 
     def expire(self, now: float, why_late: Callable[[int], str]) -> bool:
-        """Answer everybody whose deadline has passed, after `reached`. True if there was any."""
+        """Answer every put whose deadline has passed, after `reached`. True if there was one."""
         expired = self.replicated.take_expired(now) + self.flushed.take_expired(now)
         for end, done in expired:
             done(PutMessageStatus.FLUSH_SLAVE_TIMEOUT, why_late(end))
         return bool(expired)
 
     def fail_all(self, reason: str) -> bool:
-        """Nobody is answered PUT_OK any more, now or later. True if somebody waited."""
+        """Answer no put PUT_OK any more, now or later. True if one was waiting."""
         self._closed_because = self._closed_because or reason
         failed = self.replicated.take_all() + self.flushed.take_all()
         for done in failed:

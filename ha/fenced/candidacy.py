@@ -2,11 +2,11 @@
 
     turn --> transaction --+--> taken                 won
      ^                     +--> not taken             read: another won, or an earlier try of ours
-     |                     `--> no answer             nobody knows
+     |                     `--> no answer             it is not known
      `-----------------------------'
 
 All tries for one epoch compare the same two revisions, so at most one of them is taken, whenever
-its turn comes; and whichever was, shows in the records. A candidate that has asked once therefore
+its turn comes; and the records show which one. A candidate that has asked once therefore
 goes on until the records say who won, or its own lease is gone.
 """
 
@@ -75,14 +75,14 @@ class Candidacy:
                 break
             wait_seconds = self._election.turn(view, self._facts(), since) - self._boottime()
             if wait_seconds > 0:
-                # Two clocks, and sums that are rounded: less might be no time at all.
+                # Two clocks, and sums that are rounded: a shorter time might be none at all.
                 with trio.move_on_after(max(wait_seconds, WAIT_SECONDS_MIN)):
                     await self._session.changed.wait()
                 continue
             try:
                 won = await self._ask(view)
             except CoordinatorUnavailableError as error:
-                _log.warning("whether epoch %d was won is not known: %s", self._epoch, error)
+                _log.warning("it is not known whether epoch %d was won: %s", self._epoch, error)
                 await trio.sleep(RETRY_SECONDS)
                 continue
             if won is not None:
@@ -96,7 +96,7 @@ class Candidacy:
         """Ask once; None if it was not taken, now or before.
 
         Raises:
-            CoordinatorError: nobody knows, or see `run`.
+            CoordinatorError: it is not known, or see `run`.
         """
         own, session, keys = self._facts(), self._session, self._session.keys
         if view.state is None:

@@ -18,7 +18,7 @@ that must be cut is not attached.
 In TRANSFER a frame counts once it is all there and fits its checksum; only whole, checked records
 leave (see `ha.link.whole_records`). `BeginEpoch` leaves before the first byte of an epoch: the
 entry must be on disk before it. What one read brings is handed out in one go, however many frames
-it holds, as far as they belong to one epoch. Good frames are handed out before a bad one is told.
+it holds, as far as they belong to one epoch. Good frames leave before a bad one is reported.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class FencedClientState(enum.Enum):
 
 
 class LinkFollower(msgspec.Struct, frozen=True, kw_only=True):
-    """Who we are, and whom we follow. The same for all sessions with one master."""
+    """Who we are, and whom we follow. The same for all connections to one master."""
 
     cluster: str
     group: str
@@ -98,7 +98,7 @@ class LinkFollower(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OwnLog(msgspec.Struct, frozen=True, kw_only=True):
-    """Our log when a session begins. Offsets in bytes."""
+    """Our log when a connection begins. Offsets in bytes."""
 
     end: int
     """0 for a log without a byte."""
@@ -114,7 +114,7 @@ class SendHello(msgspec.Struct, frozen=True):
 
 
 class AttachLog(msgspec.Struct, frozen=True):
-    """Make `entries` our list of epochs, durably; then send `data`: the session has begun."""
+    """Make `entries` our list of epochs, durably; then send `data`: we are attached."""
 
     entries: EpochEntries
     offset: int
@@ -126,7 +126,7 @@ class NeedsTruncation(msgspec.Struct, frozen=True, kw_only=True):
 
     cut: int
     end: int
-    """Of our log: what lies between the two is to be kept aside."""
+    """Of our log: what is between the two is to be kept aside."""
     entries: EpochEntries
     """The list of epochs that belongs to the log when it has been cut."""
     master: str
@@ -140,7 +140,7 @@ class NeedsFullCopy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Diverged(msgspec.Struct, frozen=True, kw_only=True):
-    """What must never be: a person has to look. Nothing may be cut, copied or served."""
+    """What must never happen: an operator has to look. Nothing may be cut, copied or served."""
 
     reason: str
 
@@ -159,10 +159,10 @@ Event: TypeAlias = SendHello | AttachLog | FollowerOutcome | BeginEpoch | Append
 
 
 class FencedClient:
-    """Follows one master, session after session.
+    """Follows one master, connection after connection.
 
     Invariant in TRANSFER: everything below what `_records` holds has been handed out, or was in the
-    log when the session began; all of it is of `data_epoch` or older.
+    log when the connection began; all of it is of `data_epoch` or older.
     Memory: what was last received, plus one frame and one record.
     """
 
@@ -195,7 +195,7 @@ class FencedClient:
         return self._entry.epoch
 
     def connected(self, own: OwnLog, nonce: str) -> None:
-        """Start a session. The master speaks first."""
+        """A connection has begun. The master speaks first."""
         self._expect_state(FencedClientState.READY)
         self._forget()
         self._own = own
@@ -240,9 +240,9 @@ class FencedClient:
         return encode_report(Report(self._follower.epoch, written, flushed))
 
     def connection_lost(self) -> None:
-        """End the session. What is not whole is forgotten; the next session fetches it again."""
+        """The connection has ended. The next one fetches again what is not whole."""
         if self.state is FencedClientState.READY:
-            raise LocalHAError("there is no session to end")
+            raise LocalHAError("there is no connection to end")
         self._forget()
         self.state = FencedClientState.READY
 
@@ -435,7 +435,7 @@ class FencedClient:
             raise LocalHAError(f"the connection is in state {self.state.name}, expected {names}")
 
 
-def _join(  # noqa: PLR0911 - one return for each way in which two logs can lie
+def _join(  # noqa: PLR0911 - one return for each way in which two logs can relate
     own: OwnLog, welcome: Welcome, file_size_bytes: int
 ) -> AttachLog | FollowerOutcome:
     """Return how our log can become a part of the master's."""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tandem.wire.ha_status import FencedCommand
 
 HAND_OVER_SECONDS: Final = 3.0
-"""So long a master takes no puts while the other one gets the rest."""
+"""How long a master takes no puts while the other one gets the rest."""
 
 COUNTED_BYTES_MAX: Final = 256 << 20
 """Messages in more than this are not counted: it would stop the node for too long."""
@@ -116,7 +116,7 @@ class FencedCommands:
         """Take no more puts and let a member get the rest. True if it has everything."""
         master.hold_back(f"{why}: it takes no messages until that has happened")
         with trio.move_on_after(HAND_OVER_SECONDS):
-            # Confirmed, so that puts which wait are answered before this node is master no more.
+            # Confirmed, so that waiting puts are answered before this node stops being master.
             end = self._store.max_physical_offset
             while min(master.isr.acked(name), master.isr.confirm) < end:
                 await master.moved.wait()
@@ -149,7 +149,7 @@ class FencedCommands:
             )
         why = f"an operator promotes {name}, accepting that {lacks}"
         state = msgspec.structs.replace(master.state, isr={name: node.incarnation}, preferred=name)
-        # What is put from here on would be lost, too, and was counted by nobody.
+        # What is put from here on would be lost, too, and is not in the count.
         master.hold_back(f"{why}: it takes no messages until that has happened")
         try:
             result = await self._leave(master, state, why, self._leadership.step_down)
@@ -213,7 +213,7 @@ class FencedCommands:
             )
         except CoordinatorError as error:
             if state.isr != master.state.isr:
-                # Whoever is elected by it may lack what this node would acknowledge from now on.
+                # The node that it elects may lack what this node would acknowledge from now on.
                 give_up(f"{why}, and it is not known whether that has happened")
             return _refused(f"the coordinator did not answer, it may still happen: {error}")
         if not result.succeeded:
@@ -230,7 +230,9 @@ class FencedCommands:
         try:
             view = await self._session.refresh()
         except CoordinatorError as error:
-            return _refused(f"nothing is known of the group, the coordinator fails: {error}")
+            return _refused(
+                f"nothing is known of the group, because the coordinator failed: {error}"
+            )
         end = self._store.max_physical_offset
         risk = self._why_not_rejoin(view)
         lost_bytes = end - max(self._known_elsewhere(view), self._store.min_physical_offset)
@@ -239,8 +241,8 @@ class FencedCommands:
         if risk and not accept_loss:
             return FencedCommandResult(
                 done=False,
-                text=f"{risk}: up to {messages} messages ({lost_bytes} bytes) may be nowhere else;"
-                " give them up with --accept-loss",
+                text=f"{risk}: up to {messages} messages ({lost_bytes} bytes) may exist"
+                " nowhere else; give them up with --accept-loss",
                 lost_messages=messages,
                 lost_bytes=lost_bytes,
             )

@@ -24,12 +24,12 @@ class FencedConfig(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     name: str
     address: str
-    """Own address: listened on as master, dialled from as slave."""
+    """Own address: listened on as master, dialled from as follower."""
     replication_port: int
     client_address: str
     """`host:port` for clients, as written into the node's record."""
     directory: str
-    """Root of the store: epoch file, replica file and side files lie beside the log."""
+    """Root of the store: epoch file, replica file and side files are beside the log."""
     peers: tuple[FencedPeer, ...]
     min_isr: int = 2
     ack_level: AckLevel = AckLevel.WRITTEN

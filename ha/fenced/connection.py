@@ -12,11 +12,11 @@
 
 A HELLO is taken when it comes from a member of the group that knows the secret and has promised
 nothing to a newer master. It acknowledges nothing, and neither does ATTACH. A report acknowledges
-what lies below it: the follower has compared the two lists of epochs before it attached, so its log
-is a part of ours. No report may lie above what was sent on this connection, below an earlier one,
+what is below it: the follower has compared the two lists of epochs before it attached, so its log
+is a part of ours. No report may be above what was sent on this connection, be below an earlier one,
 or belong to another epoch.
 
-Every frame carries the epoch of its bytes, lies within one epoch, and within one file of the log.
+Every frame carries the epoch of its bytes, and is within one epoch and one file of the log.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class LogBounds(msgspec.Struct, frozen=True):
 
 
 class Introduced(msgspec.Struct, frozen=True):
-    """The follower is who it says; send `reply`."""
+    """The follower is the node that it says it is; send `reply`."""
 
     name: str
     incarnation: str
@@ -132,7 +132,7 @@ class FencedConnection:
         """Of the follower; empty before its HELLO was taken."""
         self.incarnation = ""
         self.farewell = b""
-        """What a refused follower should be told before the connection is closed."""
+        """What to send to a refused follower before the connection is closed."""
         self.written = self.flushed = 0
         """What the follower has reported."""
         self.next_offset = 0
@@ -186,7 +186,7 @@ class FencedConnection:
 
     @property
     def has_untold_epoch(self) -> bool:
-        """True if the follower has not been told yet which epoch comes next."""
+        """True if no frame has said yet which epoch comes next."""
         self.frame_bytes_max()
         return self._sent_epoch != self._entry.epoch
 

@@ -8,7 +8,7 @@
 
 The record is written only where there is none: so a directory that was copied, or a process that
 was started twice, does not become a second node of the same name. After a kill -9 the record of
-the process before stands until its lease ends (or is revoked by whoever reaped the process).
+the process before stands until its lease ends, or its supervisor revokes it.
 
 What is known of the group never goes back to an older revision. Nothing here decides anything.
 """
@@ -56,7 +56,7 @@ CALL_SECONDS_MAX: Final = 2.0
 than a lease."""
 
 KEEP_ALIVE_TRIES: Final = 4
-"""So many keep-alives without an answer fit into one time to live."""
+"""How many keep-alives without an answer fit into one time to live."""
 
 RETRY_SECONDS: Final = 0.2
 REGISTER_RETRY_SECONDS: Final = 0.5
@@ -65,7 +65,7 @@ FAREWELL_SECONDS: Final = 1.0
 
 
 class GroupListener(Protocol):
-    """Who is told what the coordinator says, in the step in which it becomes known."""
+    """Hears what the coordinator says, in the step in which it becomes known."""
 
     def group_changed(self, view: GroupView) -> None:
         """Something newer is known of the group."""
@@ -205,7 +205,7 @@ class CoordinatorSession:
             await self.refresh()
 
     async def close(self) -> None:
-        """End the lease, and with it the records that hang on it, so that others need not wait.
+        """End the lease, and with it the records that depend on it, so that others need not wait.
 
         It is tried for a second; after that the lease ends by itself.
         """
@@ -322,7 +322,7 @@ class CoordinatorSession:
             if not has_told:
                 _log.warning(
                     "%s is registered already, by the process before this or by another one:"
-                    " waiting until its lease ends. If that does not happen, %s runs twice",
+                    " waiting until its lease ends. If it does not, two processes run as %s",
                     self._config.name,
                     self._config.name,
                 )
@@ -407,7 +407,7 @@ class CoordinatorSession:
                     async for _ in changes:
                         self._want_read()
             except CoordinatorError:
-                pass  # whether the coordinator can be reached, polling says
+                pass  # polling finds out whether the coordinator can be reached
             await trio.sleep(RETRY_SECONDS)
 
     async def _republish(self) -> None:
@@ -428,7 +428,7 @@ class CoordinatorSession:
                     told_trouble = ""  # polling and keep-alives say what is wrong
 
     def _tell(self, trouble: str) -> None:
-        """Log when the coordinator stops to answer, and when it answers again."""
+        """Log it when the coordinator stops answering, and when it answers again."""
         if trouble and not self.trouble:
             _log.warning("coordinator: %s", trouble)
         elif self.trouble and not trouble:

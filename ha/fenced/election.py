@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tandem.wire.group_state import GroupKeys
 
 RANK_SECONDS: Final = 0.15
-"""So much later runs each replica with a shorter log."""
+"""How much later each replica with a shorter log runs."""
 RANK_SECONDS_MAX: Final = 0.3
 PREFERRED_SECONDS: Final = 1.0
 """How long others leave the field to the node that an operator wants."""

@@ -11,7 +11,7 @@ Where we differ from RocketMQ on purpose:
 - `.bak` is a second copy of the same list, not the list before it: an older list would let two logs
   be compared by what one of them no longer is;
 - an empty list is written like any other;
-- an entry that begins where the new one begins, or behind it, gives way: nothing was written under
+- an entry that begins where the new one begins, or after it, gives way: nothing was written under
   it. RocketMQ refuses the new one instead and goes on under an epoch that has another writer.
 
 Source: RocketMQ 5.3.3, EpochFileCache, CheckpointFile.
@@ -123,7 +123,7 @@ class EpochFile:
         self._disk.replace(self._backup, content)
 
     def trim_to_log(self, end: int) -> None:
-        """Drop entries that begin behind the end of the log, which has lost its tail."""
+        """Drop entries that begin past the end of the log, which has lost its tail."""
         self.replace(trimmed_to_log(self.entries, end))
 
     def truncate_prefix(self, offset: int) -> None:

@@ -38,12 +38,12 @@ def expect_rising(entries: EpochEntries) -> None:
     before = EpochEntry(0, -1)
     for entry in entries:
         if not before.epoch < entry.epoch <= EPOCH_MAX or entry.start <= before.start:
-            raise ValueError(f"entry {_words(entry)} behind {_words(before)}")
+            raise ValueError(f"entry {_words(entry)} after {_words(before)}")
         before = entry
 
 
 def trimmed_to_log(entries: EpochEntries, end: int) -> EpochEntries:
-    """Drop entries that begin behind the end of the log; one that begins just there may stay."""
+    """Drop entries that begin past the end of the log; one that begins just there may stay."""
     return tuple(entry for entry in entries if entry.start <= end)
 
 
@@ -63,7 +63,7 @@ def consistent_point(
     """Return up to which offset two logs are known to be equal, None if nothing is known.
 
     An epoch has one writer, so two logs that both have the newest epoch they share are equal up to
-    where it ends first. Entries behind the end of their own log say nothing and are ignored.
+    where it ends first. Entries past the end of their own log say nothing and are ignored.
 
     Raises:
         EpochConflictError: an epoch begins at different places: it had two writers, or a list
@@ -81,8 +81,8 @@ def consistent_point(
             )
     common = [entry.epoch for entry in own if entry.epoch in starts]
     if not common and own and theirs and own[0].start == theirs[0].start == 0:
-        # Both lists say who wrote every byte from the first on, and it was never the same: the
-        # first master's log had reached nobody when somebody with an empty one took its place.
+        # Both lists name the writer of every byte from the first on, and it was never the same: the
+        # first master's log had reached no other node when one with an empty log took its place.
         return 0
     if not common:
         return None

@@ -1,4 +1,4 @@
-"""What a replica of a fenced group has done: small records for whoever watches.
+"""What a replica of a fenced group has done: small records for a watcher.
 
 Nothing in production needs them but the log lines; the simulation's checkers and the tests that
 kill a node at a named point live on them. An event is emitted in the same step in which the thing
@@ -83,17 +83,17 @@ class AckDecided(msgspec.Struct, frozen=True):
 
 
 class FrameTaken(msgspec.Struct, frozen=True):
-    """A slave has appended `size` bytes of `epoch` at `offset`."""
+    """A follower has appended `size` bytes of `epoch` at `offset`."""
 
     epoch: int
     offset: int
     size: int
     master_epoch: int = 0
-    """Of the master that sent them: never below the promise. `epoch` is that of who wrote them."""
+    """Of the master that sent them: never below the promise. `epoch` is that of their writer."""
 
 
 class ReplicaReported(msgspec.Struct, frozen=True):
-    """A slave is about to report how far its log is written and flushed."""
+    """A follower is about to report how far its log is written and flushed."""
 
     epoch: int
     written: int

@@ -16,7 +16,7 @@ closes the store and opens all of it again. See `replica_role`.
 An engine that takes every event and returns what is to be done, as etcd's raft has it, would need
 the store's fence, the answers of waiting puts and the listener of the broker as actions, all to be
 carried out before the next await: the same calls in the same order, with a name each. So decisions
-are values (`Decision`, `Aftermath`), and who decides is an engine; but who takes them also acts.
+are values (`Decision`, `Aftermath`) and made by engines; but the code that takes them also acts.
 """
 
 from __future__ import annotations

@@ -16,13 +16,13 @@ Rules:
 - A change without an answer stays outstanding until the record's revision is seen to have moved:
   every change compares that revision, so a revision that moved kills all changes that were sent
   before. Until then a change is sent again, even one that changes nothing.
-- Whoever joins has on its disk, too, what puts were told to be on every disk.
+- A node that joins has on its disk, too, what was acknowledged as being on every disk.
 - The set never becomes smaller than `min_isr` by removing. A member may be exchanged for another
   node that has everything confirmed, and for its own new incarnation.
 - Only acknowledgements keep a member in the set: it leaves when it has not reached, for
   `lag_seconds`, what the log's end was before. One whose process is gone leaves at once.
-- One that fell behind although its process lived comes back after `READD_PAUSE_SECONDS`, unless
-  the group is short of members.
+- A member that fell behind although its process lived comes back after `READD_PAUSE_SECONDS`,
+  unless the group is short of members.
 
 Confirm never falls. Offsets in bytes, times in seconds of the caller's clock.
 
@@ -205,12 +205,12 @@ class InSyncReplicas:
 
     @property
     def own_end(self) -> int:
-        """Where our own log ended when somebody looked last."""
+        """Where our own log ended when it was looked at last."""
         return self._own_written
 
     @property
     def must_have(self) -> frozenset[tuple[str, str]]:
-        """(name, incarnation) of everybody who must have a message before it is confirmed."""
+        """(name, incarnation) of every node that must have a message before it is confirmed."""
         return self._must_have
 
     def live_count(self, now: float) -> int:
@@ -267,7 +267,7 @@ class InSyncReplicas:
         )
 
     def tick(self, now: float) -> None:
-        """Time has passed: whoever has the whole log is caught up although nothing was said."""
+        """Time has passed: a replica with the whole log is caught up although it said nothing."""
         for replica in self.replicas.values():
             if replica.connected and replica.written != UNKNOWN:
                 self._note_progress(replica, now)
@@ -296,7 +296,7 @@ class InSyncReplicas:
         replica.target, replica.target_at = end, now
 
     def _count_members(self) -> None:
-        """Compute who must have everything. Whoever becomes a member is measured from now on."""
+        """Compute which nodes must have everything. A new member is measured from now on."""
         pairs = set(self.recorded.items())
         for isr in self.outstanding:
             pairs |= set(isr.items())
@@ -306,7 +306,7 @@ class InSyncReplicas:
                 self._replica(name, self._started_at)
 
     def _advance(self) -> bool:
-        """Raise what is confirmed as far as everybody who must have it has it."""
+        """Raise what is confirmed, as far as every node has it that must have it."""
         written, flushed = self._own_written, self._own_flushed
         for pair in self._must_have:
             if pair == self._own_pair:

@@ -62,7 +62,7 @@ class Leadership:
         listener: ReplicationListener,
         on_event: OnEvent,
     ) -> None:
-        """`listener` is told when this node opens, and when puts were answered."""
+        """`listener` hears when this node opens, and when puts were answered."""
         self._config = config
         self._store = store
         self._machine = machine
@@ -172,7 +172,7 @@ class Leadership:
         if self._standing.mastership is None:
             return
         until = self._machine.boottime() + self._config.resign_pause_ms / 1000
-        # It may be over already: of an order, the watch can tell before its own answer comes.
+        # It may be over already: the watch may know of an order before the order is answered.
         self.step_down(reason)
         self._replica.stand_back(until)
 

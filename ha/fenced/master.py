@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 WATCH_SECONDS: Final = 0.1
 ADMITTED_SECONDS: Final = 0.05
-"""So long the long form of the admission test stands, unless something happens or the lease ends.
+"""How long the long form of the test for a put stands, unless something happens or the lease ends.
 The short form, the lease, is tested for every put."""
 CHANGE_RETRY_SECONDS: Final = 0.5
 
@@ -126,7 +126,7 @@ class FencedMaster:
         self.caught_up = trio.Event()
         """Set when every member has the log up to where the epoch starts."""
         self.moved = Signal()
-        """Notified when an acknowledgement came, for whoever waits for a certain replica."""
+        """Notified when an acknowledgement came, for orders that wait for a certain replica."""
         self._admitted_until = 0.0
         self._flush_wanted = won.log_end
         """Also what earlier masters may have promised: a replica that joins has to flush it."""
@@ -178,7 +178,7 @@ class FencedMaster:
             self._listener.resign(f"it cannot serve replicas: {error}")
 
     def close(self, reason: str) -> None:
-        """Answer nothing SEND_OK from this step on; tell those who wait that nobody knows."""
+        """Answer nothing SEND_OK from this step on; the outcome of waiting puts is unknown."""
         self.closed_because = self.closed_because or reason
         self._admitted_until = 0.0
         if self.acknowledgements.fail_all(
@@ -222,7 +222,7 @@ class FencedMaster:
         self._submitted.notify()
 
     def submit_flushed(self, end_offset: int, deadline: float, done: Done) -> None:
-        """Wait for everybody's disk."""
+        """Wait for the disks of all members."""
         self._own_log_moved()
         self.isr.flush_asked = max(self.isr.flush_asked, end_offset)
         self._want_flush(end_offset)
@@ -232,7 +232,7 @@ class FencedMaster:
 
     @property
     def flushed_where(self) -> int:
-        """Everybody who must have it has it in memory and on disk below this."""
+        """Every node that must have the log has it below this, in memory and on disk."""
         return min(self.isr.flushed_everywhere, self.isr.confirm)
 
     def answerable(self, offset: int) -> int:
@@ -282,7 +282,7 @@ class FencedMaster:
 
     @property
     def why_not_open(self) -> str:
-        """Who still lacks the log up to where the epoch starts, in words."""
+        """Which members still lack the log up to where the epoch starts, in words."""
         lacking = self.isr.why_lacking(self.epoch_start, trio.current_time())
         return f"waiting until the in-sync set has its log ({lacking or 'its own disk'})"
 
@@ -320,7 +320,7 @@ class FencedMaster:
         self._after_progress()
 
     def _after_progress(self) -> None:
-        """Tell everybody who waits for what has just been reached."""
+        """Answer what waits for the progress that has just been made."""
         if self.closed_because:
             return
         confirm = self.isr.confirm
@@ -380,7 +380,7 @@ class FencedMaster:
     # -- the in-sync set -------------------------------------------------------------------------
 
     def group_changed(self, view: GroupView) -> str:
-        """Take note of what the coordinator has. Return why this node is master no more, or ""."""
+        """Note what the coordinator has. Return why this node is no longer master, or ""."""
         state, leader = view.state, view.leader
         if view.revision < self.isr.revision:
             return ""
@@ -427,7 +427,7 @@ class FencedMaster:
                 await self._change_isr(wanted)
 
     async def _change_isr(self, wanted: dict[str, str]) -> None:
-        """Ask the coordinator for another set; from this step on its members are waited for."""
+        """Ask the coordinator for another set; from this step on puts wait for its members."""
         version = self.state.version + 1
         state = msgspec.structs.replace(
             self.state, isr=wanted, min_isr=self._config.min_isr, version=version
@@ -444,9 +444,13 @@ class FencedMaster:
                 return
             await self._session.refresh()
         except CoordinatorError as error:
-            # Said once: it is sent again twice a second for as long as that lasts.
+            # Logged once: it is sent again twice a second for as long as that lasts.
             if self._told.is_news(str(error)):
-                _log.warning("epoch %d: a change of the in-sync set is open: %s", self.epoch, error)
+                _log.warning(
+                    "epoch %d: it is not known yet whether the in-sync set has changed: %s",
+                    self.epoch,
+                    error,
+                )
         await trio.sleep(CHANGE_RETRY_SECONDS)
 
     # -- reasons to step down --------------------------------------------------------------------

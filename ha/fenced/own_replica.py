@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class OwnReplica:
-    """The replica of this node, under one session with the coordinator."""
+    """The replica of this node, for one session with the coordinator."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class OwnReplica:
         )
 
     def promise(self, epoch: int) -> None:
-        """Take nothing of a lower epoch any more. Durable, and told, when it returns.
+        """Take nothing of a lower epoch any more. Durable, and an event emitted, when it returns.
 
         Raises:
             StoreError: the disk did not take it; nothing was promised.
@@ -144,14 +144,14 @@ class OwnReplica:
         try:
             self.file.note_acked(reached)
         except StoreError as error:
-            _log.warning("how far the log is could not be noted: %s", error)
+            _log.warning("the end of the log could not be noted: %s", error)
 
     def note_seen(self, state: GroupState) -> None:
         """Remember how new the group's record is: one from a backup would be older."""
         try:
             self.file.note_seen(*state.age)
         except StoreError as error:
-            _log.warning("which record of the group was read could not be noted: %s", error)
+            _log.warning("the version of the group's record could not be noted: %s", error)
 
     def note_failed_sync(self) -> bool:
         """Remember it if a sync of the store has failed. True if it is on disk that one has."""
@@ -160,7 +160,7 @@ class OwnReplica:
         try:
             self.file.sync_failed()
         except StoreError as error:
-            _log.warning("that a sync has failed could not be noted: %s", error)
+            _log.warning("the failed sync could not be noted: %s", error)
             return False
         return True
 

@@ -67,7 +67,7 @@ class Participation:
         listener: ReplicationListener,
         on_event: OnEvent,
     ) -> None:
-        """`listener` is told of changes of the role and of the master."""
+        """`listener` hears of changes of the role and of the master."""
         self._config = config
         self._store = store
         self._machine = machine
@@ -231,7 +231,7 @@ class Participation:
         try:
             self._replica.promise(epoch)
             end = self._store.max_physical_offset
-            _log.info("runs for epoch %d with a log up to %d", epoch, end)
+            _log.info("runs for master of epoch %d with a log up to %d", epoch, end)
             await self._publish()
             candidacy = Candidacy(
                 self._session,

@@ -3,15 +3,15 @@
 The follower dials. Every handshake message is {size, crc32, payload}: both numbers 4 bytes
 big-endian and unsigned, the checksum of the payload, the payload JSON.
 
-    master    CHALLENGE  who speaks, which version, a number used once
-    follower  HELLO      who asks, the epoch it has promised, its own number, a proof
+    master    CHALLENGE  its name, which version, a number used once
+    follower  HELLO      its name, the epoch it has promised, its own number, a proof
     master    WELCOME    epoch, all epochs, bounds of its log, a proof; or REFUSED and why
     follower  ATTACH     where to begin
 
 A proof is an HMAC-SHA256 under the group's secret over both numbers and everything the message
-says. So neither side talks to somebody who does not know the secret, and nobody who only listened
-can repeat what he heard. The bytes that follow carry checksums, not proofs: who can change packets
-on their way is kept out by the network, not by this link.
+says. So neither side talks to a node that does not know the secret, and what somebody has listened
+to cannot be repeated. The bytes that follow carry checksums, not proofs: it is up to the network,
+not to this link, that nobody changes packets on their way.
 
 Frame, master to follower, 56 bytes and a body:
 
@@ -23,7 +23,7 @@ Frame, master to follower, 56 bytes and a body:
     epoch start  8  where that epoch begins
     confirm      8  below this every replica that must have the log has it
     flush wanted 8  the follower is asked to make its log durable up to here
-    header crc   4  CRC-32 of the 48 bytes before it: nobody waits for a damaged size
+    header crc   4  CRC-32 of the 48 bytes before it, so that a damaged size is not waited for
     crc          4  CRC-32 of those 48 bytes and the body
     body      size  commit log, verbatim: of one epoch, of one file, cut anywhere
 
@@ -80,10 +80,10 @@ HANDSHAKE_BYTES_MAX: Final = 1024 * 1024
 """The largest WELCOME."""
 
 STRANGER_BYTES_MAX: Final = 4096
-"""The largest message that is read from who has not proved anything yet, and the largest ATTACH."""
+"""The largest message taken from a node that has proved nothing yet, and the largest ATTACH."""
 
 EPOCHS_SENT_MAX: Final = 20_000
-"""A WELCOME carries the newest of them: so many fit into a message."""
+"""A WELCOME carries the newest of them, as many as fit into a message."""
 
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=255)]
 Proof: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
@@ -100,7 +100,7 @@ class Challenge(msgspec.Struct, frozen=True, kw_only=True, tag="CHALLENGE"):
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True, tag="HELLO"):
-    """Who wants to follow."""
+    """The node that wants to follow."""
 
     version: int = VERSION
     cluster: Name
@@ -182,7 +182,7 @@ def proven(message: Proving, secret: str, *nonces: str) -> Proving:
 
 
 def is_proven(message: Hello | Welcome, secret: str, *nonces: str) -> bool:
-    """Say whether the sender knows the secret, in a time that tells nothing about it."""
+    """Say whether the sender knows the secret, in a time that reveals nothing about it."""
     return hmac.compare_digest(message.proof.encode(), _proof(message, secret, nonces).encode())
 
 

@@ -3,8 +3,8 @@
 - `promised`: no byte is appended and none acknowledged under a lower epoch;
 - `incarnation`: the name under which its acknowledgements count. It is drawn anew whenever the
   replica cannot show that it still has everything it acknowledged under the old one;
-- `acked`: how far its log reached when somebody last wrote it down here. It is behind the truth,
-  never ahead of it;
+- `acked`: how far its log reached when that was last noted here. It may be less than the truth,
+  never more;
 - `seen_epoch`, `seen_version`: the newest record of the group that it has ever read; an older one
   comes from a backup;
 - `boot_id`, `is_clean`, `has_failed`, `ack_level`: how the last run ended, and what its
@@ -15,15 +15,15 @@ A new incarnation is drawn when
 
     there is no file, or it is damaged          nothing can be shown
     the log ends below `acked`                  the disk has lost what was acknowledged
-    a record at its end does not fit its        the same, perhaps: `acked` is behind the truth
+    a record at its end does not fit its        the same, perhaps: `acked` may be too low
     checksum, and power was not lost
     the machine was started anew after an       what was acknowledged as written was in its page
     unclean stop at the level "written"         cache only
     a sync failed at the level "written"        the kernel may have dropped it from there
 
 A replica that has lost its file has lost its promise, too. That is harmless: what it acknowledges
-under its new name counts for nobody who does not know that name, and to be known it must be added
-to the in-sync set by the master of that moment.
+under its new name counts for no node that does not know that name, and it is known only once
+the master of that moment has added it to the in-sync set.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class ReplicaFile:
     def text_after_cut(self, cut: int) -> str:
         """Return the file's content once the log was cut at `cut` because its epochs said so.
 
-        Such a cut takes nothing that anybody was promised, so the incarnation stands.
+        Such a cut takes nothing that was promised, so the incarnation stands.
         """
         record = self._started()
         return _encode(msgspec.structs.replace(record, acked=min(record.acked, cut))).decode()
@@ -186,7 +186,7 @@ class ReplicaFile:
                 " acknowledged"
             )
         if damaged_end and boot_id == record.boot_id:
-            # Without a power loss nothing is torn but a put under way, and that shows.
+            # Without a power loss only a put under way is torn, and that is recognised.
             return f"the end of the log was damaged: {damaged_end}"
         lost_cache = boot_id != record.boot_id and not record.is_clean
         if lost_cache and record.ack_level is AckLevel.WRITTEN:

@@ -1,6 +1,6 @@
 """The tasks of a follower of a fenced group: dial the master, append what it sends, report.
 
-    run -- per session --> handshake, then --> _receive_frames  stream -> log; a report a read
+    run -- per connection: handshake, then --> _receive_frames  stream -> log; a report a read
                                            |-> _send_reports    what a full stream did not take;
                                            |                    a report when nothing else was said
                                            `-> _follow_flushes  a report when a flush was wanted
@@ -8,8 +8,8 @@
 No rules in here: they are in `ha.fenced.client`. A report says what the log has taken, asked in the
 same step in which it is sent; a log that takes nothing any more is not reported.
 
-Whatever goes wrong, the session ends and the next begins after the reconnect interval; each kind of
-trouble is logged once. What no new session can mend ends `run` with an outcome.
+Whatever goes wrong, the connection ends and the next begins after the reconnect interval; each kind
+of trouble is logged once. What no new connection can mend ends `run` with an outcome.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 CONNECT_SECONDS: Final = 3.0
-"""More than a lost packet costs, less than a reader of status pages waits."""
+"""More than a lost packet costs, less than people wait for a page of status."""
 
 
 class ReplicaFollower:
@@ -120,7 +120,7 @@ class ReplicaFollower:
         """Why it does not, in words; empty if it does, or before the first try."""
 
     async def run(self) -> FollowerOutcome:
-        """Follow session after session; return what no session can mend. Cancel it to stop."""
+        """Follow on one connection after another; return what none can mend. Cancel it to stop."""
         while True:
             stream = await self._dial()
             if stream is not None:
@@ -153,7 +153,7 @@ class ReplicaFollower:
         return None
 
     async def _follow(self, stream: Stream) -> FollowerOutcome | None:
-        """Run one session until it ends.
+        """Use one connection until it ends.
 
         Raises:
             ConnectionLost: the stream ended or broke, or the master fell silent.

@@ -2,11 +2,11 @@
 
     run -- accept --> a ReplicaLink per connection: handshake, then --> _send_frames      log
      |                                                              `-> _receive_reports  reports
-     `- _tell_confirm  tells idle links that the confirm offset has moved
+     `- _send_confirm  has idle links say that the confirm offset has moved
 
-No rules in here: they are in `ha.fenced.connection`. What tells nodes apart is what they have
-proved to be; the newest connection of a node replaces its older one, and only what the newest says
-is passed on.
+No rules in here: they are in `ha.fenced.connection`. Nodes are told apart by what they have
+proved; the newest connection of a node replaces its older one, and only what the newest says is
+passed on.
 
 Nothing on the way of a put waits for a timer: the sender sleeps on `store.grown` and sends in the
 same step in which it wakes. Every frame carries the confirm offset of that moment; where no frame
@@ -59,14 +59,14 @@ HANDSHAKES_MAX: Final = 64
 
 
 class ReplicaListener(Protocol):
-    """Who wants to know what followers do. Called in the same step; `now` is trio's time.
+    """Hears what followers do, in the same step; `now` is trio's time.
 
     Per node the calls come in this order: connected, attached, acked..., lost. A node that connects
     anew while its older connection lives is connected again without having been lost.
     """
 
     def replica_connected(self, name: str, incarnation: str, now: float) -> None:
-        """A node of the group has proved who it is. It holds nothing yet that counts."""
+        """A node of the group has proved its name. It holds nothing yet that counts."""
 
     def replica_attached(self, name: str, offset: int, now: float) -> None:
         """Its log is equal to ours below `offset`, and is being sent the rest."""
@@ -158,10 +158,10 @@ class ReplicaServer:
         self._flush_wanted = flush_wanted
         self._random = random
         self._confirm_moved = Signal()
-        self._confirm_told = True
+        self._confirm_sent = True
         self._handshakes = 0
         self._told: TellOnce[str] = TellOnce()
-        """By node, or by address of what never said who it is."""
+        """By node, or by address where no name was proved."""
         self.links: dict[str, ReplicaLink] = {}
         """The newest connection of each connected follower, by node name."""
 
@@ -170,13 +170,13 @@ class ReplicaServer:
 
         Raises:
             AddressInUseError: something else listens on the replication port.
-            ConnectionLost: the own address cannot be bound.
+            ConnectionLost: our own address cannot be bound.
         """
         config = self._config
         listener = await self._network.listen(config.address, config.replication_port)
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._tell_confirm)
+                nursery.start_soon(self._send_confirm)
                 task_status.started()
                 while True:
                     stream = await listener.accept()
@@ -190,8 +190,8 @@ class ReplicaServer:
 
     def confirm_changed(self) -> None:
         """Have followers learn of the confirm offset soon. Cheap: call it whenever it rises."""
-        if self._confirm_told:
-            self._confirm_told = False
+        if self._confirm_sent:
+            self._confirm_sent = False
             self._confirm_moved.notify()
 
     def flush_wanted_changed(self) -> None:
@@ -201,12 +201,12 @@ class ReplicaServer:
             if self._is_dry(link) and link.connection.sent_flush_wanted < wanted:
                 link.pause.cancel()
 
-    async def _tell_confirm(self) -> None:
+    async def _send_confirm(self) -> None:
         while True:
-            while self._confirm_told:
+            while self._confirm_sent:
                 await self._confirm_moved.wait()
             await trio.sleep(CONFIRM_SECONDS)
-            self._confirm_told = True
+            self._confirm_sent = True
             confirm = self._confirm_offset()
             for link in self.links.values():
                 if self._is_dry(link) and link.connection.sent_confirm < confirm:
@@ -255,7 +255,7 @@ class ReplicaServer:
 
         Raises:
             ConnectionLost: it went away, or took too long.
-            RemoteHAError: it is not to be served. It has been told why.
+            RemoteHAError: it is not to be served. It has been sent the reason.
         """
         silence_seconds = self._config.silence_ms / 1000
         stream, connection = link.stream, link.connection

@@ -1,6 +1,6 @@
 """What one replica is in its group, for one round: its role, and all that goes with it.
 
-It is plain state: who changes it also does what the change asks for.
+It is plain state: the code that changes it also does what the change asks for.
 
     Participation  FOLLOWER, CANDIDATE: what it follows or waits for, and who is master
     Leadership     OPENING, MASTER, and the way out of them
@@ -32,7 +32,7 @@ class Standing:
         epoch: Of the group's record that this node knows, or of the mastership it has won.
         master_name: Name of the master this node knows; empty if it knows of none.
         master_client_address: `host:port` of that master for clients; empty if it is not known.
-        mastership: What this node has won; it stays after its end, for those who ask why.
+        mastership: What this node has won; it stays after its end, to say why it ended.
         follower: What follows a master at the moment.
         waits_for: Why this node follows nobody, in words; empty while it does.
         over_because: Why this round is over, in words; empty before that.
@@ -68,7 +68,7 @@ class Standing:
         self.won_an_epoch.set()
 
     def knows_master(self, name: str, view: GroupView | None = None) -> bool:
-        """Note who is master, "" for nobody, and where clients find it. True if that is news."""
+        """Note which node is master, "" for none, and where clients find it. True if news."""
         node = view.nodes.get(name) if view else None
         known = name, node.client_address if node else ""
         if known == (self.master_name, self.master_client_address):

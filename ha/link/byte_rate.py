@@ -15,7 +15,7 @@ class ByteRate:
         self._bytes += size_bytes
 
     def in_last_second(self, now: float) -> int:
-        """Return the bytes of the whole second before the one that `now` lies in."""
+        """Return the bytes of the whole second before the one that `now` is in."""
         self._move_to(int(now))
         return self._bytes_before
 

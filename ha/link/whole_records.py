@@ -1,10 +1,10 @@
 """Puts together whole records from pieces of log that are cut anywhere, and checks each.
 
 Only whole records leave: known magic, lengths that add up, their own physical offset, a body that
-its CRC fits, room left for the end-of-file record. So a slave's log always ends where a record
-ends, whatever the cuts of the frames.
+its CRC fits, room left for the end-of-file record. So the log of the node that
+receives them always ends where a record ends, however the frames were cut.
 
-Whatever lies here at one time is checked and handed out in one go: the cost of a check is in the
+All that is here at one time is checked and handed out in one go: the cost of a check is in the
 calls, and a copy that joins the pieces is cheaper.
 """
 
@@ -44,7 +44,7 @@ class WholeRecords:
     def begin(self, offset: int) -> None:
         """Forget everything; the next piece begins at physical offset `offset`, with a record."""
         self.end = offset
-        """Physical offset behind the last piece."""
+        """Physical offset after the last piece."""
         self.held_bytes = 0
         self._held: list[bytes | memoryview] = []
         self._needed = BLANK_HEADER_BYTES
@@ -61,7 +61,7 @@ class WholeRecords:
         self.end += len(piece)
 
     def take(self) -> AppendBody | None:
-        """Take all whole records that lie in one file; None if there is none to be had.
+        """Take all whole records that are in one file; None if there are none.
 
         Raises:
             CorruptTransferError: what comes next is not a sound record. What came before it has
@@ -80,10 +80,10 @@ class WholeRecords:
         return None
 
     def _find_whole(self, held: bytes | memoryview, stop: int, offset: int) -> tuple[int, int, int]:
-        """Find whole sound records in `held[:stop]`, all of which lies in one file.
+        """Find whole sound records in `held[:stop]`, all of which is in one file.
 
-        Returns where the last of them starts and ends, and how many bytes behind that end, or
-        from 0 on if there are none, it takes to know more.
+        Returns where the last of them starts and ends, and how many bytes after that end, or
+        from 0 on if there are none, are needed to know more.
         """
         self._fitting(BLANK_HEADER_BYTES, offset, spare=0)
         check = check_records(

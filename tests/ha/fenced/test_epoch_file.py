@@ -67,8 +67,8 @@ def test_an_empty_list_is_written_too() -> None:
         (b"x\n0\n", "entries where the file says"),
         (b"1\n17\n1-0\n", "checksum"),
         (b"1\n0\nhello\n", "epoch-offset"),
-        (b"2\n0\n2-0\n1-50\n", "entry 1-50 behind 2-0"),
-        (b"2\n0\n1-50\n2-50\n", "entry 2-50 behind 1-50"),
+        (b"2\n0\n2-0\n1-50\n", "entry 1-50 after 2-0"),
+        (b"2\n0\n1-50\n2-50\n", "entry 2-50 after 1-50"),
         (b"1\n0\n0-0\n", "entry 0-0"),
         (b"\xff\xfe", "cut short"),
         (b"0\n0", "cut short"),
@@ -192,6 +192,6 @@ def test_entries_that_end_below_the_first_byte_are_dropped_the_last_never(
 
 def test_a_list_that_does_not_rise_is_not_taken() -> None:
     epochs = opened(SimulatedDisk())
-    with pytest.raises(ValueError, match="entry 1-20 behind 2-10"):
+    with pytest.raises(ValueError, match="entry 1-20 after 2-10"):
         epochs.replace(listed((2, 10), (1, 20)))
     assert epochs.entries == ()
