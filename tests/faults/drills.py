@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import pytest
 
+from tandem.drill import report
 from tandem.drill.options import DrillOptions
 from tandem.testing import Kind, write_cluster_file
 from tests.support.processes import TANDEM
@@ -60,6 +62,11 @@ def change_a_byte(store: Path) -> None:
         byte = file.read(1)
         file.seek(200)
         file.write(bytes([byte[0] ^ 0xFF]))
+
+
+def draw_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the picture of a report out: it takes a second or two, and is not what is looked at."""
+    monkeypatch.setattr(report, "timeline_svg", lambda *_: "<svg></svg>")
 
 
 @contextmanager

@@ -28,7 +28,14 @@ pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
 @pytest.fixture
 def spec(tmp_path: Path) -> ClusterSpec:
+    """A master and a slave."""
     return read_spec(write_cluster_file(tmp_path, 1, {}))
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> ClusterSpec:
+    """A node without slaves, where one will do."""
+    return read_spec(write_cluster_file(tmp_path, 0, {}))
 
 
 def node_pids(spec: ClusterSpec) -> list[int]:
@@ -54,10 +61,10 @@ def test_a_signal_takes_the_cluster_down_in_order(
     assert all_gone(pids)
 
 
-def test_a_killed_supervisor_leaves_no_node(spec: ClusterSpec) -> None:
-    with started(up(spec)) as process:
+def test_a_killed_supervisor_leaves_no_node(alone: ClusterSpec) -> None:
+    with started(up(alone)) as process:
         wait_output(process, "stops it")
-        pids = node_pids(spec)
+        pids = node_pids(alone)
         process.kill()
         wait_until(lambda: all_gone(pids))
 
@@ -71,42 +78,42 @@ def test_a_killed_supervisor_leaves_not_even_a_frozen_node(spec: ClusterSpec) ->
         wait_until(lambda: all_gone(pids))
 
 
-def test_after_a_killed_supervisor_the_cluster_comes_up_again(spec: ClusterSpec) -> None:
-    with started(up(spec)) as process:
+def test_after_a_killed_supervisor_the_cluster_comes_up_again(alone: ClusterSpec) -> None:
+    with started(up(alone)) as process:
         wait_output(process, "stops it")
-        pids = node_pids(spec)
+        pids = node_pids(alone)
     wait_until(lambda: all_gone(pids))
-    with started(up(spec)) as process:
+    with started(up(alone)) as process:
         wait_output(process, "stops it")
-        send_request(spec.file, Request("down"))
+        send_request(alone.file, Request("down"))
         end_of(process)
     assert process.returncode == 0
 
 
-def test_a_killed_program_with_a_cluster_for_a_block_leaves_nothing(spec: ClusterSpec) -> None:
+def test_a_killed_program_with_a_cluster_for_a_block_leaves_nothing(alone: ClusterSpec) -> None:
     code = (
         "import sys; from pathlib import Path; from tandem.cluster.detached import up_for_block;"
         "from tandem.cluster import read_spec\n"
         "with up_for_block(read_spec(Path(sys.argv[1]))) as reply:\n"
         "    print('up', flush=True); sys.stdout.close(); __import__('signal').pause()"
     )
-    with started([sys.executable, "-c", code, str(spec.file)]) as process:
+    with started([sys.executable, "-c", code, str(alone.file)]) as process:
         wait_output(process, "up")
-        pids = [send_request(spec.file, Request("status")).pid, *node_pids(spec)]
+        pids = [send_request(alone.file, Request("status")).pid, *node_pids(alone)]
         process.kill()
         wait_until(lambda: all_gone(pids))
 
 
-def test_a_second_up_is_refused_and_does_not_disturb_the_first(spec: ClusterSpec) -> None:
-    with started(up(spec)) as process:
+def test_a_second_up_is_refused_and_does_not_disturb_the_first(alone: ClusterSpec) -> None:
+    with started(up(alone)) as process:
         wait_output(process, "stops it")
-        pids = node_pids(spec)
+        pids = node_pids(alone)
         for options in ([], ["--detach"]):
-            second = run_tandem("cluster", "up", "--config", str(spec.file), *options)
+            second = run_tandem("cluster", "up", "--config", str(alone.file), *options)
             assert second.returncode == 1
             assert "is up already" in second.stderr
             assert "Traceback" not in second.stderr
-        assert node_pids(spec) == pids
+        assert node_pids(alone) == pids
 
 
 def test_a_busy_port_is_one_clear_line_and_nothing_stays_up(spec: ClusterSpec) -> None:
@@ -117,35 +124,35 @@ def test_a_busy_port_is_one_clear_line_and_nothing_stays_up(spec: ClusterSpec) -
     assert f"broker-a-1 did not start: {spec.nodes[1].address}:10911 is in use" in line
 
 
-def test_a_bad_cluster_file_is_complaints_and_exit_status_2(spec: ClusterSpec) -> None:
-    spec.file.write_text(spec.file.read_text().replace("SYNC_MASTER", "SINK_MASTER"))
+def test_a_bad_cluster_file_is_complaints_and_exit_status_2(alone: ClusterSpec) -> None:
+    alone.file.write_text(alone.file.read_text().replace("SYNC_MASTER", "SINK_MASTER"))
     for command in (["cluster", "up"], ["ha", "status"], ["produce", "orders"]):
-        result = run_tandem(*command, "--config", str(spec.file))
+        result = run_tandem(*command, "--config", str(alone.file))
         assert result.returncode == 2
         assert "groups.broker-a.broker_role" in result.stderr
         assert "Traceback" not in result.stderr
 
 
-def test_a_truncated_log_file_is_one_clear_line(spec: ClusterSpec) -> None:
-    with started(up(spec)) as process:
+def test_a_truncated_log_file_is_one_clear_line(alone: ClusterSpec) -> None:
+    with started(up(alone)) as process:
         wait_output(process, "stops it")
-        sent = run_tandem("produce", "orders", "--config", str(spec.file), text="one\n")
+        sent = run_tandem("produce", "orders", "--config", str(alone.file), text="one\n")
         assert sent.returncode == 0
-        pids = node_pids(spec)
+        pids = node_pids(alone)
     wait_until(lambda: all_gone(pids))
-    log_file = spec.nodes[0].directory / "commitlog" / ("0" * 20)
+    log_file = alone.nodes[0].directory / "commitlog" / ("0" * 20)
     os.truncate(log_file, 100)
-    result = run_tandem("cluster", "up", "--config", str(spec.file))
+    result = run_tandem("cluster", "up", "--config", str(alone.file))
     assert result.returncode == 1
     (line,) = result.stderr.splitlines()
     assert "broker-a-0 did not start: " in line
     assert str(log_file) in line
 
 
-def test_ctrl_c_of_a_command_is_exit_status_130(spec: ClusterSpec) -> None:
-    follow = [*TANDEM, "consume", "orders", "--follow", "--config", str(spec.file)]
-    produce = [*TANDEM, "produce", "orders", "--config", str(spec.file)]
-    with started(up(spec)) as process:
+def test_ctrl_c_of_a_command_is_exit_status_130(alone: ClusterSpec) -> None:
+    follow = [*TANDEM, "consume", "orders", "--follow", "--config", str(alone.file)]
+    produce = [*TANDEM, "produce", "orders", "--config", str(alone.file)]
+    with started(up(alone)) as process:
         wait_output(process, "stops it")
         subprocess.run(
             produce, env=ENVIRONMENT, input=b"one\n", check=True, stdout=subprocess.DEVNULL

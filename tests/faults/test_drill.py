@@ -19,6 +19,7 @@ from tests.faults.drills import (
     a_drill,
     change_a_byte,
     command_of,
+    draw_nothing,
     signals_as_before,
     summary_of,
     unmet,
@@ -59,7 +60,10 @@ def test_a_drill_of_everything_holds_every_promise(tmp_path: Path) -> None:
     assert processes_with(str(tmp_path)) == []
 
 
-def test_every_line_of_a_file_is_acknowledged(tmp_path: Path) -> None:
+def test_every_line_of_a_file_is_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw_nothing(monkeypatch)
     lines = tmp_path / "app.log"
     lines.write_bytes(b"".join(b"%d \xe9t\xe9 line\n" % number for number in range(2_000)))
     options = msgspec.structs.replace(
@@ -76,6 +80,7 @@ def test_planted_faults_are_found_and_fail_the_drill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What no drill should ever see: done to the disks and to the ledger after the load."""
+    draw_nothing(monkeypatch)
 
     async def damage_and_audit(request: AuditRequest, console: Console) -> AuditSummary:
         change_a_byte(request.stores["broker-a-2"])
@@ -140,7 +145,10 @@ def test_an_interrupted_drill_leaves_a_report_and_no_process(
     assert pq.read_table(options.out / "ledger.parquet").num_rows >= summary_of(options)["sends"]
 
 
-def test_a_killed_drill_leaves_no_node_and_the_next_one_takes_its_place(tmp_path: Path) -> None:
+def test_a_killed_drill_leaves_no_node_and_the_next_one_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw_nothing(monkeypatch)
     options = a_drill(tmp_path, "slave-loss")
     with started(command_of(options)) as process:
         wait_output(process, "kill -9")

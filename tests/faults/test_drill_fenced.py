@@ -16,7 +16,14 @@ from tandem.drill.command import run_drill
 from tandem.drill.options import DrillOptions
 from tandem.drill.scenario_file import catalogue
 from tandem.spark.audit_rules import AuditSummary
-from tests.faults.drills import a_drill, change_a_byte, signals_as_before, summary_of, unmet
+from tests.faults.drills import (
+    a_drill,
+    change_a_byte,
+    draw_nothing,
+    signals_as_before,
+    summary_of,
+    unmet,
+)
 from tests.support.patience import PATIENCE_SECONDS
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
@@ -56,7 +63,10 @@ def test_a_killed_master_is_replaced_and_a_planned_switch_is_quick(tmp_path: Pat
     assert set(ledger.column("status").to_pylist()) == {"SEND_OK"}, "retries absorb a failover"
 
 
-def test_a_master_that_is_cut_off_stops_by_itself_and_its_tail_goes(tmp_path: Path) -> None:
+def test_a_master_that_is_cut_off_stops_by_itself_and_its_tail_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw_nothing(monkeypatch)
     options = options_of(tmp_path, "partition")
 
     status = run_drill(options)
@@ -72,6 +82,7 @@ def test_planted_faults_fail_a_drill_of_a_fenced_group(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What no drill should ever see: a diverged log, and an acknowledged message that was cut."""
+    draw_nothing(monkeypatch)
 
     async def damage_and_audit(request: AuditRequest, console: Console) -> AuditSummary:
         others = [node for node in request.stores if node != request.master]

@@ -4,12 +4,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tandem.drill import report
 from tandem.drill.errors import ReportError
 from tandem.drill.report import render, write_report
 from tandem.drill.watched_group import Change
 from tests.tandem.drill import samples
 
-pytestmark = pytest.mark.slow  # matplotlib
+
+@pytest.fixture(autouse=True)
+def _a_quick_picture(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes most of the time of a page, and has tests of its own."""
+    if request.node.get_closest_marker("slow") is None:
+        monkeypatch.setattr(report, "timeline_svg", lambda *_: "<svg></svg>")
 
 
 def test_the_verdict_comes_first() -> None:
@@ -19,6 +25,7 @@ def test_the_verdict_comes_first() -> None:
     assert body.index("PASSED: every promise held") < body.index("<svg")
 
 
+@pytest.mark.slow  # with its picture
 def test_the_page_needs_no_network() -> None:
     page = render(samples.summary(), samples.timeline())
 
@@ -99,6 +106,7 @@ def test_a_report_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> N
         write_report(samples.summary(), samples.timeline(), [], tmp_path / "report")
 
 
+@pytest.mark.slow  # with its picture
 def test_page_and_facts_are_written(tmp_path: Path) -> None:
     page = write_report(samples.summary(), samples.timeline(), [], tmp_path / "report")
 
@@ -118,6 +126,7 @@ def fenced_history() -> list[Change]:
     ]
 
 
+@pytest.mark.slow  # with its picture
 def test_failovers_and_promises_have_their_tables_and_masters_their_bands() -> None:
     history = fenced_history()
     impossible = msgspec.structs.replace(
