@@ -12,9 +12,9 @@ from tandem.testing import RunningCluster, running_fenced_cluster
 from tandem.wire.ha_status import FencedCommand, FencedStatus
 from tandem.wire.message import Host
 from tests.compat.probe import Probe, Settings
+from tests.support.patience import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
     from subprocess import Popen
 
@@ -44,14 +44,6 @@ def statuses(cluster: RunningCluster, *names: str) -> list[FencedStatus]:
     """Ask these nodes for theirs."""
     with tandem.BlockingAdmin(cluster.name_servers) as admin:
         return [admin.fenced_status(cluster.spec.node(name).client_address) for name in names]
-
-
-def until(condition: Callable[[], bool], seconds_max: float = 30.0) -> None:
-    """Block until `condition` holds."""
-    deadline = time.monotonic() + seconds_max
-    while not condition():
-        assert time.monotonic() < deadline, condition
-        time.sleep(0.05)  # noqa: TID251 - a test's own thread, not a node's
 
 
 def name_servers(cluster: RunningCluster) -> str:
@@ -121,7 +113,7 @@ def test_rocketmqs_clients_go_on_when_the_master_is_killed_and_when_it_is_moved(
         killed = cluster.kill_master()
         killed_at = time.monotonic()
         failed = sends.read_until_ok(50)
-        assert time.monotonic() - killed_at < 15
+        assert time.monotonic() - killed_at < 30
         expect_known(failed)
         cluster.start(killed)
         cluster.wait_in_sync()
@@ -169,7 +161,7 @@ def test_a_rocketmq_slave_copies_what_is_confirmed_from_one_master_after_the_oth
         follow(rocketmq, slave, cluster, old)
         for number in range(50):
             producer.send(tandem.Message("T", b"%d:" % number + bytes(1000)))
-        until(lambda: rocketmq.end(slave) == statuses(cluster, old)[0].log_end)
+        wait_until(lambda: rocketmq.end(slave) == statuses(cluster, old)[0].log_end)
 
         for name in others:
             cluster.pause(name)
@@ -188,7 +180,7 @@ def test_a_rocketmq_slave_copies_what_is_confirmed_from_one_master_after_the_oth
         follow(rocketmq, slave, cluster, new)
         for number in range(50):
             producer.send(tandem.Message("T", b"%d:" % number + bytes(1000)))
-        until(lambda: rocketmq.end(slave) == statuses(cluster, new)[0].log_end)
+        wait_until(lambda: rocketmq.end(slave) == statuses(cluster, new)[0].log_end)
         cluster.start(old)
         cluster.wait_in_sync()
         assert sorted(statuses(cluster, new)[0].isr) == sorted([old, *others])
@@ -245,13 +237,13 @@ def test_a_rocketmq_broker_learns_from_name_servers_whom_to_follow(
         servers, port = name_servers(cluster), 20_911
         place = ("DefaultCluster", "broker-a", 10, LEARNER_IP, port, slave, COMMIT_LOG_BYTES)
         broker = Broker(start_java("BrokerProbe", servers, *place, classpath=broker_classpath))
-        until(lambda: broker.end == statuses(cluster, old)[0].log_end, 60)
+        wait_until(lambda: broker.end == statuses(cluster, old)[0].log_end)
         assert broker.master == cluster.spec.node(old).client_address
 
         cluster.kill(old)
         new = cluster.wait_for_master(other_than=old)
         producer.send(tandem.Message("T", b"two"))
-        until(lambda: broker.end == statuses(cluster, new)[0].log_end, 60)
+        wait_until(lambda: broker.end == statuses(cluster, new)[0].log_end)
         assert broker.master == cluster.spec.node(new).client_address
         assert set(statuses(cluster, new)[0].isr) <= set(names)
         with tandem.BlockingAdmin(cluster.name_servers) as admin:

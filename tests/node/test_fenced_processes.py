@@ -12,6 +12,8 @@ import trio
 import tandem
 from tandem.cluster import LocalCluster
 from tandem.cluster.spec import ClusterSpec, read_spec
+from tests.support.loopback import own_network
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,7 +24,7 @@ NAMES = [f"broker-a-{index}" for index in (1, 2, 3)]
 
 
 def fenced_spec(directory: Path) -> ClusterSpec:
-    network = f"127.{1 + secrets.randbelow(254)}.{secrets.randbelow(256)}"
+    network = own_network()
     (directory / "secret").write_text(secrets.token_hex(16), encoding="utf-8")
     content = {
         "cluster": {"secret_file": "secret"},
@@ -50,7 +52,7 @@ def fenced_spec(directory: Path) -> ClusterSpec:
 
 async def master_of(admin: tandem.Admin, *, after: str = "") -> str:
     """The address of the master, once there is one that is not `after`."""
-    with trio.fail_after(20):
+    with trio.fail_after(PATIENCE_SECONDS):
         while True:
             try:
                 route = await admin.topic_route("T")
@@ -80,7 +82,7 @@ async def everything(consumer: tandem.PullConsumer) -> set[bytes]:
 
 async def test_sends_go_on_when_the_master_is_killed_and_tables_survive(tmp_path: Path) -> None:
     spec = fenced_spec(tmp_path)
-    with trio.fail_after(60):
+    with trio.fail_after(5 * PATIENCE_SECONDS):
         async with LocalCluster(spec) as cluster:
             await cluster.start()
             servers = spec.name_servers
@@ -95,10 +97,8 @@ async def test_sends_go_on_when_the_master_is_killed_and_tables_survive(tmp_path
                 master = await master_of(admin)
                 name = next(node.name for node in spec.nodes if node.client_address == master)
                 await cluster.kill(name)
-                killed_at = trio.current_time()
-                await send(producer, "after")
-                seconds = trio.current_time() - killed_at
-                assert seconds < 10
+                with trio.fail_after(PATIENCE_SECONDS):
+                    await send(producer, "after")
                 assert await master_of(admin, after=master) != master
                 assert await consumer.fetch_consume_offset(queue) == 1
                 await cluster.start(name)

@@ -6,6 +6,7 @@ import trio.testing
 
 from store.machine.network import AddressInUseError, ConnectionLost, Listener, Stream
 from store.machine.tcp_network import READS_PER_CHECKPOINT, TCPNetwork
+from tests.support.patience import PATIENCE_SECONDS
 
 LOCAL = "127.0.0.1"
 
@@ -73,7 +74,7 @@ async def test_send_nowait_takes_what_fits_and_says_zero_when_full() -> None:
     while (count := client.send_nowait(block)) > 0:
         sent += count
     received = 0
-    with trio.fail_after(5):
+    with trio.fail_after(PATIENCE_SECONDS):
         while received < sent:
             received += len(await server.receive_some(1 << 20))
     assert received == sent
