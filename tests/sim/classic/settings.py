@@ -27,8 +27,6 @@ def classic_producer(**what: Any) -> ProducerProfile:  # noqa: ANN401
     common = {
         "retries": 0,
         "batch_max": 6,
-        "queue_ids": (None, None, None, 0),
-        "chooses_for_batches": False,
         "attempt_timeout_ms": 4_000,
     }
     return ProducerProfile(**{**common, **what})

@@ -53,7 +53,6 @@ class ClassicSimulation(Simulation[ClassicSettings, ClassicCluster, ClassicHisto
 
     reader = ReaderProfile("pulling", retry_seconds=0.1, round_seconds=0.05, commit_chance=0.1)
     look_seconds = 0.5
-    heals_under_load = False
 
     def __init__(self, settings: ClassicSettings, trace: Trace) -> None:
         super().__init__(settings, trace, ClassicHistory())

@@ -110,7 +110,6 @@ class Simulation(Generic[S, C, H]):
     """Between two rounds in which every node is asked how replication is."""
     drain_retry_seconds: ClassVar[float | None] = None
     """None: when all is well, every queue can be pulled at the first try."""
-    heals_under_load: ClassVar[bool] = True
 
     def __init__(self, settings: S, trace: Trace, history: H) -> None:
         self.settings = settings
@@ -177,18 +176,14 @@ class Simulation(Generic[S, C, H]):
         start = trio.current_time()
         async with trio.open_nursery() as load:
             for profile in self.settings.producers:
-                quiet = self._quiet_until if self.heals_under_load else None
-                load.start_soon(self._producer(profile).run, stop, quiet)
+                load.start_soon(self._producer(profile).run, stop, self._quiet_until)
             for instruction in self.settings.plan:
                 await trio.sleep_until(start + instruction.at_seconds)
                 self._carry_out(instruction)
             await trio.sleep_until(start + self.settings.load_seconds)
             stop.set()
-            if self.heals_under_load:
-                self.cluster.heal()
-                return trio.current_time()
-        self.cluster.heal()
-        return trio.current_time()
+            self.cluster.heal()
+            return trio.current_time()
 
     def _quiet_until(self) -> float:
         return self.cluster.quiet_until

@@ -40,6 +40,9 @@ from tests.support.virtual_clock import WallClock
 TOPIC: Final = "orders"
 DRAIN_SECONDS_MAX: Final = 20.0
 PROBES_IN_A_ROW: Final = 2
+MANY_MAX: Final = 8
+QUEUE_IDS: Final = (None, None, 0)
+"""One of these is the queue of what is sent; None: the client chooses."""
 
 ACKS: Final = {
     Contract.ASYNC: Ack.ASYNC,
@@ -65,10 +68,6 @@ class ProducerProfile(msgspec.Struct, frozen=True, kw_only=True):
     batch_max: int = 4
     many_chance: float = 0.0
     """How often it sends several messages at once, each as a request of its own."""
-    many_max: int = 8
-    queue_ids: tuple[int | None, ...] = (None, None, 0)
-    """One of these is the queue of what it sends; None: the client chooses."""
-    chooses_for_batches: bool = True
     timeout_ms: int
     attempt_timeout_ms: int
 
@@ -153,12 +152,11 @@ class SendingProducer:
         self._trace = trace
         self._sequence = 0
 
-    async def run(self, stop: trio.Event, quiet_until: Callable[[], float] | None) -> None:
+    async def run(self, stop: trio.Event, quiet_until: Callable[[], float]) -> None:
         """Send until `stop`, and finish what is under way."""
         async with self._machine.producer(self._profile) as producer:
             while not stop.is_set():
-                if quiet_until is not None:
-                    await trio.sleep_until(quiet_until())
+                await trio.sleep_until(quiet_until())
                 await self._send_something(producer)
                 with trio.move_on_after(self._chance.expovariate(1 / self._profile.pause_seconds)):
                     await stop.wait()
@@ -169,7 +167,7 @@ class SendingProducer:
         if choice < profile.batch_chance:
             await self._send(producer, self._chance.randint(2, profile.batch_max))
         elif choice < profile.batch_chance + profile.many_chance:
-            await self._send_many(producer, self._chance.randint(2, profile.many_max))
+            await self._send_many(producer, self._chance.randint(2, MANY_MAX))
         else:
             await self._send(producer, 1)
 
@@ -198,9 +196,7 @@ class SendingProducer:
         """Send messages as one request, and note how that ended."""
         messages = [self._next_message() for _ in range(count)]
         invoked_at = trio.current_time()
-        queue_id = None
-        if count == 1 or self._profile.chooses_for_batches:
-            queue_id = self._chance.choice(self._profile.queue_ids)
+        queue_id = self._chance.choice(QUEUE_IDS)
         try:
             if count == 1:
                 result = await producer.send(messages[0], queue_id=queue_id)
