@@ -63,7 +63,7 @@ def test_all_problems_are_told_together() -> None:
         "topic and subscribePattern",
         "subscribePattern '('",
         "queues='one'",
-        "endingTimestamp 4 lies before",
+        "endingTimestamp 4 is before",
         "onError='skip': expected fail or row",
         "checkCrc='maybe'",
         "splitSizeBytes=1",
