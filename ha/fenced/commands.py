@@ -27,15 +27,11 @@ from tandem.wire.ha_status import FencedCommandResult
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ha.fenced.config import FencedConfig
-    from ha.fenced.coordinator_session import CoordinatorSession
     from ha.fenced.election import GroupView
     from ha.fenced.leadership import Leadership
     from ha.fenced.master import FencedMaster
-    from ha.fenced.own_replica import OwnReplica
+    from ha.fenced.replica_parts import ReplicaParts
     from ha.fenced.round_end import RoundEnd
-    from ha.fenced.standing import Standing
-    from store import MessageStore
     from tandem.wire.group_state import GroupState
     from tandem.wire.ha_status import FencedCommand
 
@@ -49,21 +45,12 @@ COUNTED_BYTES_MAX: Final = 256 << 20
 class FencedCommands:
     """Carries out the orders for one replica in one round."""
 
-    def __init__(
-        self,
-        config: FencedConfig,
-        store: MessageStore,
-        session: CoordinatorSession,
-        replica: OwnReplica,
-        standing: Standing,
-        leadership: Leadership,
-        round_end: RoundEnd,
-    ) -> None:
-        self._config = config
-        self._store = store
-        self._session = session
-        self._replica = replica
-        self._standing = standing
+    def __init__(self, parts: ReplicaParts, leadership: Leadership, round_end: RoundEnd) -> None:
+        self._config = parts.config
+        self._store = parts.store
+        self._session = parts.session
+        self._replica = parts.replica
+        self._standing = parts.standing
         self._leadership = leadership
         self._round_end = round_end
         self._is_busy = False

@@ -32,10 +32,11 @@ from ha.fenced.events import ignore
 from ha.fenced.leadership import Leadership
 from ha.fenced.own_replica import OwnReplica
 from ha.fenced.participation import Participation
+from ha.fenced.replica_parts import ReplicaParts
 from ha.fenced.replica_role import ReplicaRole
 from ha.fenced.round_end import RoundEnd
 from ha.fenced.standing import Standing
-from ha.fenced.status import ReplicaParts, fenced_status, runtime_info
+from ha.fenced.status import fenced_status, runtime_info
 from ha.results import Ack, PutWait, Refusal
 from store.results import PutMessageStatus
 from tandem.wire.ha_status import FencedCommandResult
@@ -70,11 +71,10 @@ class FencedHAService:
         Raises:
             EpochFileError: the epoch file is damaged.
         """
+        on_event = machine.on_event or ignore
         self.config = config
         self.store = store
-        self._machine = machine
-        self._on_event = machine.on_event or ignore
-        self.replica = OwnReplica(config, store, machine.disk, machine.random, self._on_event)
+        self.replica = OwnReplica(config, store, machine.disk, machine.random, on_event)
         self.session = CoordinatorSession(
             config,
             coordinator,
@@ -83,6 +83,15 @@ class FencedHAService:
             describe=self.replica.describe,
         )
         self.standing = Standing()
+        self._parts = ReplicaParts(
+            config=config,
+            store=store,
+            machine=machine,
+            session=self.session,
+            replica=self.replica,
+            standing=self.standing,
+            on_event=on_event,
+        )
         self._commands: FencedCommands | None = None
         timeout_seconds = config.slave_timeout_ms / 1000
         self._waits = {
@@ -101,39 +110,22 @@ class FencedHAService:
         Raises:
             StoreError: what the replica remembers of itself cannot be written.
         """
-        config, store, session, standing = self.config, self.store, self.session, self.standing
-        replica, machine, on_event = self.replica, self._machine, self._on_event
-        round_end = RoundEnd(standing, replica, store, listener, on_event)
-        leadership = Leadership(
-            config, store, machine, session, replica, standing, round_end, listener, on_event
-        )
-        participation = Participation(
-            config,
-            store,
-            machine,
-            session,
-            replica,
-            standing,
-            leadership,
-            round_end,
-            listener,
-            on_event,
-        )
-        self._commands = FencedCommands(
-            config, store, session, replica, standing, leadership, round_end
-        )
-        replica.begin(machine.boot_id)
+        round_end = RoundEnd(self._parts, listener)
+        leadership = Leadership(self._parts, round_end, listener)
+        participation = Participation(self._parts, leadership, round_end, listener)
+        self._commands = FencedCommands(self._parts, leadership, round_end)
+        self.replica.begin(self._parts.machine.boot_id)
         task_status.started()
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(session.run, leadership)
+                nursery.start_soon(self.session.run, leadership)
                 nursery.start_soon(participation.run)
                 nursery.start_soon(self._note_progress)
                 nursery.start_soon(self._note_failed_sync)
                 await round_end.is_over.wait()
                 nursery.cancel_scope.cancel()
         finally:
-            leadership.close(standing.over_because or f"{config.name} is stopping")
+            leadership.close(self.standing.over_because or f"{self.config.name} is stopping")
             await leadership.say_farewell()
         await self._note_failed_sync()
         await trio.sleep_forever()
@@ -235,21 +227,11 @@ class FencedHAService:
 
     def status(self) -> FencedStatus:
         """Return what this node knows of its group."""
-        return fenced_status(self._parts(), self._machine.boottime())
+        return fenced_status(self._parts, self._why_no_messages())
 
     def runtime_info(self) -> HARuntimeInfo:
         """Return the same in RocketMQ's shape: the answer to GET_BROKER_HA_STATUS."""
-        return runtime_info(self._parts(), self._machine.wall_clock_ms())
-
-    def _parts(self) -> ReplicaParts:
-        return ReplicaParts(
-            config=self.config,
-            store=self.store,
-            session=self.session,
-            replica=self.replica,
-            standing=self.standing,
-            refusal=self._why_no_messages(),
-        )
+        return runtime_info(self._parts)
 
     def _why_no_messages(self) -> str:
         """Return why this node takes no messages, in words; empty if it does."""

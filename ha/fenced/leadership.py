@@ -29,17 +29,11 @@ from store.machine.errors import StoreError
 from tandem.coordinator.interface import CoordinatorError
 
 if TYPE_CHECKING:
-    from ha.fenced.config import FencedConfig
-    from ha.fenced.coordinator_session import CoordinatorSession
     from ha.fenced.election import GroupView
-    from ha.fenced.events import OnEvent
     from ha.fenced.master import Won
-    from ha.fenced.own_replica import OwnReplica
+    from ha.fenced.replica_parts import ReplicaParts
     from ha.fenced.round_end import RoundEnd
-    from ha.fenced.standing import Standing
     from ha.replication import ReplicationListener
-    from store import MessageStore
-    from store.machine.machine import Machine
     from tandem.wire.group_state import GroupState
 
 _log = logging.getLogger(__name__)
@@ -51,27 +45,18 @@ class Leadership:
     """The one mastership that a round can have; a `MasterListener` and a `GroupListener`."""
 
     def __init__(
-        self,
-        config: FencedConfig,
-        store: MessageStore,
-        machine: Machine,
-        session: CoordinatorSession,
-        replica: OwnReplica,
-        standing: Standing,
-        round_end: RoundEnd,
-        listener: ReplicationListener,
-        on_event: OnEvent,
+        self, parts: ReplicaParts, round_end: RoundEnd, listener: ReplicationListener
     ) -> None:
         """`listener` hears when this node opens, and when puts were answered."""
-        self._config = config
-        self._store = store
-        self._machine = machine
-        self._session = session
-        self._replica = replica
-        self._standing = standing
+        self._config = parts.config
+        self._store = parts.store
+        self._machine = parts.machine
+        self._session = parts.session
+        self._replica = parts.replica
+        self._standing = parts.standing
+        self._on_event = parts.on_event
         self._round_end = round_end
         self._listener = listener
-        self._on_event = on_event
         self._farewell: GroupState | None = None
 
     # -- the beginning ---------------------------------------------------------------------------

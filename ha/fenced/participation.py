@@ -30,18 +30,12 @@ from tandem.wire.group_state import encode_record
 
 if TYPE_CHECKING:
     from ha.fenced.client import FollowerOutcome
-    from ha.fenced.config import FencedConfig
-    from ha.fenced.coordinator_session import CoordinatorSession
     from ha.fenced.election import Decision
-    from ha.fenced.events import OnEvent
     from ha.fenced.leadership import Leadership
     from ha.fenced.master import Won
-    from ha.fenced.own_replica import OwnReplica
+    from ha.fenced.replica_parts import ReplicaParts
     from ha.fenced.round_end import RoundEnd
-    from ha.fenced.standing import Standing
     from ha.replication import ReplicationListener
-    from store import MessageStore
-    from store.machine.machine import Machine
     from tandem.wire.group_state import GroupState
 
 _log = logging.getLogger(__name__)
@@ -56,28 +50,22 @@ class Participation:
 
     def __init__(
         self,
-        config: FencedConfig,
-        store: MessageStore,
-        machine: Machine,
-        session: CoordinatorSession,
-        replica: OwnReplica,
-        standing: Standing,
+        parts: ReplicaParts,
         leadership: Leadership,
         round_end: RoundEnd,
         listener: ReplicationListener,
-        on_event: OnEvent,
     ) -> None:
         """`listener` hears of changes of the role and of the master."""
-        self._config = config
-        self._store = store
-        self._machine = machine
-        self._session = session
-        self._replica = replica
-        self._standing = standing
+        self._config = parts.config
+        self._store = parts.store
+        self._machine = parts.machine
+        self._session = parts.session
+        self._replica = parts.replica
+        self._standing = parts.standing
+        self._on_event = parts.on_event
         self._leadership = leadership
         self._round_end = round_end
         self._listener = listener
-        self._on_event = on_event
         self._election = Election()
         self._told: TellOnce[str] = TellOnce()
 

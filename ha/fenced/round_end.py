@@ -17,11 +17,8 @@ from ha.fenced.replica_role import ReplicaRole
 from store.running_flags import RunningFlag
 
 if TYPE_CHECKING:
-    from ha.fenced.events import OnEvent
-    from ha.fenced.own_replica import OwnReplica
-    from ha.fenced.standing import Standing
+    from ha.fenced.replica_parts import ReplicaParts
     from ha.replication import ReplicationListener
-    from store import MessageStore
 
 _log = logging.getLogger(__name__)
 
@@ -29,19 +26,12 @@ _log = logging.getLogger(__name__)
 class RoundEnd:
     """The end of one round; `is_over` is set once there is nothing left to take part in."""
 
-    def __init__(
-        self,
-        standing: Standing,
-        replica: OwnReplica,
-        store: MessageStore,
-        listener: ReplicationListener,
-        on_event: OnEvent,
-    ) -> None:
-        self._standing = standing
-        self._replica = replica
-        self._store = store
+    def __init__(self, parts: ReplicaParts, listener: ReplicationListener) -> None:
+        self._standing = parts.standing
+        self._replica = parts.replica
+        self._store = parts.store
         self._listener = listener
-        self._on_event = on_event
+        self._on_event = parts.on_event
         self.is_over = trio.Event()
 
     def begin_again(self, reason: str) -> None:

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import msgspec
 import trio
 
-from ha.fenced.config import FencedConfig
-from ha.fenced.coordinator_session import CoordinatorSession
 from ha.fenced.in_sync_replicas import UNKNOWN
-from ha.fenced.own_replica import OwnReplica
-from ha.fenced.standing import Standing
-from store import MessageStore
 from tandem.wire.ha_status import FencedStatus, ReplicaStatus
 from tandem.wire.request_headers import (
     HAClientRuntimeInfo,
@@ -22,27 +16,19 @@ from tandem.wire.request_headers import (
 
 if TYPE_CHECKING:
     from ha.fenced.master import FencedMaster
+    from ha.fenced.replica_parts import ReplicaParts
 
 
-class ReplicaParts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a status is made from."""
+def fenced_status(parts: ReplicaParts, refusal: str) -> FencedStatus:
+    """Return the answer to FENCED_STATUS.
 
-    config: FencedConfig
-    store: MessageStore
-    session: CoordinatorSession
-    replica: OwnReplica
-    standing: Standing
-    refusal: str
-    """Why it takes no messages, in words; empty if it does."""
-
-
-def fenced_status(parts: ReplicaParts, boottime_seconds: float) -> FencedStatus:
-    """Return the answer to FENCED_STATUS."""
+    `refusal` says why this replica takes no messages, in words; empty if it does.
+    """
     config, store = parts.config, parts.store
     master, lease = parts.standing.mastership, parts.session.lease
     view = parts.session.view
     state = master.state if master else view.state if view else None
-    left_seconds = lease.left_seconds(boottime_seconds) if lease else 0.0
+    left_seconds = lease.left_seconds(parts.machine.boottime()) if lease else 0.0
     return FencedStatus(
         node=config.name,
         group=config.group,
@@ -60,7 +46,7 @@ def fenced_status(parts: ReplicaParts, boottime_seconds: float) -> FencedStatus:
         ack_level=config.ack_level,
         isr=sorted(state.isr) if state else [],
         lease_left_ms=int(left_seconds * 1000),
-        refusal=_refusal(parts),
+        refusal=_with_reasons(parts, refusal) if refusal else "",
         replicas=_replicas(master) if master and not master.closed_because else [],
         last_switch_reason=state.reason if state else "",
         last_switch_at_ms=state.switched_at_ms if state else 0,
@@ -68,16 +54,16 @@ def fenced_status(parts: ReplicaParts, boottime_seconds: float) -> FencedStatus:
     )
 
 
-def _refusal(parts: ReplicaParts) -> str:
-    """Return why it takes no messages, and why it follows nobody if that is so."""
-    follower, coordinator = parts.standing.follower, parts.session.trouble
-    more = [
-        parts.standing.waits_for if not parts.standing.mastership else "",
-        follower.trouble if follower else "",
+def _with_reasons(parts: ReplicaParts, refusal: str) -> str:
+    """Add to a refusal why this replica follows nobody, if that is so."""
+    standing, coordinator = parts.standing, parts.session.trouble
+    reasons = [
+        refusal,
+        standing.waits_for if not standing.mastership else "",
+        standing.follower.trouble if standing.follower else "",
         f"coordinator: {coordinator}" if coordinator else "",
     ]
-    refusal = parts.refusal
-    return "; ".join(filter(None, [refusal, *more])) if refusal else ""
+    return "; ".join(filter(None, reasons))
 
 
 def _replicas(master: FencedMaster) -> list[ReplicaStatus]:
@@ -101,7 +87,7 @@ def _replicas(master: FencedMaster) -> list[ReplicaStatus]:
     ]
 
 
-def runtime_info(parts: ReplicaParts, wall_clock_ms: int) -> HARuntimeInfo:
+def runtime_info(parts: ReplicaParts) -> HARuntimeInfo:
     """Return the answer to GET_BROKER_HA_STATUS.
 
     Source: HAService.getRuntimeInfo. As in classic groups, replicas that are not connected are
@@ -112,7 +98,7 @@ def runtime_info(parts: ReplicaParts, wall_clock_ms: int) -> HARuntimeInfo:
         return HARuntimeInfo(
             master=False,
             master_commit_log_max_offset=0,
-            ha_client_runtime_info=_client_info(parts, wall_clock_ms),
+            ha_client_runtime_info=_client_info(parts),
         )
     connections = [_connection_info(parts, master, peer.name) for peer in parts.config.peers]
     return HARuntimeInfo(
@@ -145,11 +131,11 @@ def _connection_info(
     )
 
 
-def _client_info(parts: ReplicaParts, wall_clock_ms: int) -> HAClientRuntimeInfo:
+def _client_info(parts: ReplicaParts) -> HAClientRuntimeInfo:
     follower = parts.standing.follower
     if follower is None:
         return HAClientRuntimeInfo(max_offset=parts.store.max_physical_offset)
-    now = trio.current_time()
+    now, wall_clock_ms = trio.current_time(), parts.machine.wall_clock_ms()
     peers = {peer.name: str(peer.replication) for peer in parts.config.peers}
     return HAClientRuntimeInfo(
         master_addr=peers.get(parts.standing.master_name, ""),

@@ -11,6 +11,7 @@ import trio
 from ha.fenced.leadership import Leadership
 from ha.fenced.own_replica import OwnReplica
 from ha.fenced.participation import Participation
+from ha.fenced.replica_parts import ReplicaParts
 from ha.fenced.round_end import RoundEnd
 from ha.fenced.standing import Standing
 from store.machine.machine import Machine
@@ -44,14 +45,23 @@ class Parts:
             on_event=self.events.append,
         )
         self.session = Desk(*script)
-        note = self.events.append
-        self.replica = OwnReplica(self.config, store, world.disks["a"], random.Random(1), note)
+        self.replica = OwnReplica(
+            self.config, store, world.disks["a"], random.Random(1), self.events.append
+        )
         self.replica.begin("boot-1")
         self.standing = Standing()
-        self.round_end = RoundEnd(self.standing, self.replica, store, self, note)
-        shared = (self.config, store, self.machine, self.session, self.replica, self.standing)
-        self.leadership = Leadership(*shared, self.round_end, self, note)
-        self.participation = Participation(*shared, self.leadership, self.round_end, self, note)
+        parts = ReplicaParts(
+            config=self.config,
+            store=store,
+            machine=self.machine,
+            session=self.session,
+            replica=self.replica,
+            standing=self.standing,
+            on_event=self.events.append,
+        )
+        self.round_end = RoundEnd(parts, self)
+        self.leadership = Leadership(parts, self.round_end, self)
+        self.participation = Participation(parts, self.leadership, self.round_end, self)
 
     def opened(self, epoch: int) -> None:
         self.heard.append(f"opened {epoch}")
