@@ -144,8 +144,9 @@ def _outcome_table(reports: list[SeedReport]) -> Table:
     table = Table("what", "count", title="outcomes")
     for name, count in outcomes.items():
         table.add_row(f"sends: {name}", str(count))
-    table.add_row("elections won", str(sum(report.switches for report in reports)))
-    table.add_row("seeds without an electable node", str(sum(r.is_excused for r in reports)))
+    if elections := sum(report.switches for report in reports):
+        table.add_row("elections won", str(elections))
+        table.add_row("seeds without an electable node", str(sum(r.is_excused for r in reports)))
     for name, count in kinds.most_common():
         table.add_row(f"seeds with {name}", str(count))
     return table
