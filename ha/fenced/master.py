@@ -92,6 +92,7 @@ class FencedMaster:
     It opens once: when every member of the in-sync set has the log up to where the epoch starts.
     """
 
+    # Long because it lists what a mastership begins with, one attribute a line; no step is in it.
     def __init__(
         self,
         config: FencedConfig,
