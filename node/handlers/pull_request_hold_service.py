@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from store.machine.signal import Signal
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -74,7 +76,7 @@ class PullRequestHoldService:
         self._held_count = 0
         self._ready: list[HeldPull] = []
         self._next_deadline = math.inf
-        self._wake = trio.lowlevel.ParkingLot()
+        self._wake = Signal()
 
     @property
     def held_count(self) -> int:
@@ -89,7 +91,7 @@ class PullRequestHoldService:
         self._held_count += 1
         if pull.deadline < self._next_deadline:
             self._next_deadline = pull.deadline
-            self._wake.unpark_all()
+            self._wake.notify()
         return True
 
     def message_arrived(
@@ -105,14 +107,14 @@ class PullRequestHoldService:
         if len(waiting) < len(pulls):
             self._ready += [pull for pull in pulls if pull.wants(max_queue_offset, tags_code)]
             self._keep((topic, queue_id), waiting, before=len(pulls))
-            self._wake.unpark_all()
+            self._wake.notify()
 
     async def run(self) -> None:
         """Run pulls as they become ready, until cancelled. Held pulls are then never answered."""
         while True:
             if not self._ready:
                 with trio.move_on_at(self._next_deadline):
-                    await self._wake.park()
+                    await self._wake.wait()
             self._expire(trio.current_time())
             ready, self._ready = self._ready, []
             for pull in ready:

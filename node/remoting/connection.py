@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from store.machine.network import ConnectionLost
+from store.machine.signal import Signal
 from tandem.wire.remoting_command import (
     ONEWAY_FLAG,
     RemotingCommand,
@@ -78,8 +79,8 @@ class Connection:
         self._out = bytearray()
         self._in_outbox = False
         self._writing = False
-        self._changed = trio.lowlevel.ParkingLot()
-        self._writer_needed = trio.lowlevel.ParkingLot()
+        self._changed = Signal()
+        self._writer_needed = Signal()
         self._when_drained: list[Callable[[], None]] = []
         self._at_round_end: list[Callable[[], None]] = []
 
@@ -166,7 +167,7 @@ class Connection:
         del self._out[:sent]
         if self._out or self._when_drained:
             self._writing = True
-            self._writer_needed.unpark_all()
+            self._writer_needed.notify()
         self._wake()
 
     def close(self) -> None:
@@ -182,7 +183,7 @@ class Connection:
         """Send what `flush` could not, until cancelled. The only task that waits to send."""
         while True:
             while not self._writing:
-                await self._writer_needed.park()
+                await self._writer_needed.wait()
             try:
                 await self._send_rest()
             except ConnectionLost:
@@ -192,12 +193,12 @@ class Connection:
     async def wait_ready(self) -> None:
         """Wait until the peer may be given more work."""
         while not self.may_read and not self.is_closed:
-            await self._changed.park()
+            await self._changed.wait()
 
     async def wait_idle(self) -> None:
         """Wait until every answer owed has been handed to the kernel."""
         while self.is_busy and not self.is_closed:
-            await self._changed.park()
+            await self._changed.wait()
 
     async def _send_rest(self) -> None:
         while self._out or self._when_drained:
@@ -211,8 +212,7 @@ class Connection:
         self._writing = False
 
     def _wake(self) -> None:
-        if self._changed:
-            self._changed.unpark_all()
+        self._changed.notify()
 
 
 class OwedAnswers:

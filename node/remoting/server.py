@@ -14,6 +14,7 @@ import trio
 
 from node.remoting.connection import Connection, Outbox
 from store.machine.network import ConnectionLost
+from store.machine.signal import Signal
 from tandem.wire.errors import WireError
 from tandem.wire.frame_buffer import FrameBuffer
 
@@ -57,7 +58,7 @@ class Server:
         self._on_closed = on_closed
         self._connections_max = connections_max
         self._accepted = 0
-        self._place_free = trio.lowlevel.ParkingLot()
+        self._place_free = Signal()
         self._connections: set[Connection] = set()
 
     async def listen(
@@ -95,7 +96,7 @@ class Server:
                 "%d connections are open, the most allowed; new ones wait", self._connections_max
             )
         while self._accepted >= self._connections_max:
-            await self._place_free.park()
+            await self._place_free.wait()
 
     async def _serve(self, stream: Stream, dispatcher: Dispatcher) -> None:
         connection = Connection(stream, self._outbox)
@@ -111,7 +112,7 @@ class Server:
             self._connections.discard(connection)
             self._on_closed(connection)
             self._accepted -= 1
-            self._place_free.unpark_all()
+            self._place_free.notify()
 
     async def _read_until_stopped(self, connection: Connection, dispatcher: Dispatcher) -> None:
         with connection.reading:
