@@ -1,18 +1,19 @@
 """The node's command line.
 
-    python -P -m node --config cluster.yaml --name broker-a-0 [--supervised]
+    python -P -m node --config cluster.yaml --name broker-a-0 [--supervised] [--log-file FILE]
     python -P -m node check --config cluster.yaml
 
 The first runs one node until SIGTERM or SIGINT. With `--supervised`, standard input is a lifeline:
 the node stops when it ends, so that no node survives the process that started it; and standard
-output gets one line, `READY {"name":"broker-a-0"}`, once the node is recovered and listening.
+output gets one line, `READY {"name":"broker-a-0"}`, once the node is recovered and listening. It
+logs to standard error, or to `--log-file`, which it rotates: see `tandem.process_log`.
 
 The second prints the checked configuration as JSON: for people, and for programs that are not
 written in Python. Others call `tandem.cluster.read_spec`.
 
 Exit status: 0 stopped as asked, 2 bad configuration or command line, 3 a port is busy, 4 the store
 cannot be opened, 1 anything else. For 2 to 4 there is one message on standard error, and no
-traceback.
+traceback; where the log is JSON, it is the log's last line.
 """
 
 from __future__ import annotations
@@ -36,17 +37,22 @@ from store import StoreError
 from store.machine.errors import AddressInUseError, NetworkError
 from store.machine.machine import Machine, this_machine
 from tandem.cluster.spec import spec_of
+from tandem.cluster_file.choices import LogFormat
 from tandem.cluster_file.coordinator_settings import COORDINATOR
 from tandem.cluster_file.errors import ClusterConfigError
 from tandem.cluster_file.load import load_config
 from tandem.coordinator.client import connect
 from tandem.coordinator.interface import CoordinatorRefusedError
+from tandem.plain_text import plain_lines
+from tandem.process_log import REPEATS_SECONDS, ProcessLog, start_log
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
 
     from tandem.cluster_file.cluster_config import NodeConfig
     from tandem.coordinator.client import EtcdClient
+
+_log = logging.getLogger(__name__)
 
 EXIT_CONFIG: Final = 2
 EXIT_BUSY: Final = 3
@@ -69,15 +75,28 @@ def main(
         config = load_config(options.config).node(options.name)
     except ClusterConfigError as error:
         return _fail(EXIT_CONFIG, str(error))
-    _set_up_logging(config.node.name)
+    try:
+        log = start_log(config.node.name, config.cluster.logging, options.log_file)
+    except OSError as error:
+        return _fail(EXIT_CONFIG, _unwritable_log(options.log_file, error))
+    return _run_to_the_end(config, machine(), log, is_supervised=options.supervised)
+
+
+def _run_to_the_end(
+    config: NodeConfig, machine: Machine, log: ProcessLog, *, is_supervised: bool
+) -> int:
     _allow_open_files()
     try:
-        trio.run(_run, config, options.supervised, machine())
+        trio.run(_run, config, is_supervised, machine, log)
     except ExceptionGroup as group:
         expected = _expected_error(group)
         if expected is None:
             raise
-        return _explain(expected)
+        status, words = _explained(expected)
+        if config.cluster.logging.format is LogFormat.JSON:
+            _log.critical("%s", words)
+            return status
+        return _fail(status, words)
     return 0
 
 
@@ -96,6 +115,12 @@ def _parse_run(arguments: Sequence[str]) -> argparse.Namespace:
         action="store_true",
         help="stop when standard input ends; print READY on standard output",
     )
+    parser.add_argument(
+        "--log-file",
+        type=Path,
+        metavar="FILE",
+        help="log to this file and rotate it, as `logging` of the file says; else standard error",
+    )
     return parser.parse_args(arguments)
 
 
@@ -112,9 +137,11 @@ async def _run(
     config: NodeConfig,
     supervised: bool,  # noqa: FBT001 - trio.run
     machine: Machine,
+    log: ProcessLog,
 ) -> None:
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
+        nursery.start_soon(_say_left_out, log)
         await nursery.start(_stop_on_signal, stop)
         if supervised:
             nursery.start_soon(_stop_on_lifeline, stop)
@@ -168,11 +195,16 @@ async def _stop_on_lifeline(stop: trio.Event) -> None:
     stop.set()
 
 
-def _set_up_logging(name: str) -> None:
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=logging.INFO,
-        format=f"%(asctime)s %(levelname)s {name} %(message)s",
+async def _say_left_out(log: ProcessLog) -> None:
+    while True:
+        await trio.sleep(REPEATS_SECONDS)
+        log.say_left_out()
+
+
+def _unwritable_log(file: Path, error: OSError) -> str:
+    return (
+        f"--log-file {file}: cannot be written: {error.strerror}; make its directory, and let the"
+        " user of the node write there"
     )
 
 
@@ -196,20 +228,21 @@ def _expected_error(group: ExceptionGroup[Exception]) -> Exception | None:
     return error
 
 
-def _explain(error: Exception) -> int:
+def _explained(error: Exception) -> tuple[int, str]:
+    """Return exit status and words of an expected error."""
     if isinstance(error, NodeError):
-        return _fail(error.exit_status, str(error))
+        return error.exit_status, str(error)
     if isinstance(error, AddressInUseError):
-        return _fail(EXIT_BUSY, str(error))
+        return EXIT_BUSY, str(error)
     if isinstance(error, CoordinatorRefusedError):
-        return _fail(EXIT_CONFIG, f"the coordinator: {error}")
+        return EXIT_CONFIG, f"the coordinator: {error}"
     if isinstance(error, StoreError):
-        return _fail(EXIT_STORE, str(error))
-    return _fail(1, str(error))
+        return EXIT_STORE, str(error)
+    return 1, str(error)
 
 
 def _fail(status: int, text: str) -> int:
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{plain_lines(text)}\n")
     return status
 
 

@@ -40,6 +40,7 @@ from tandem.cluster.detached import up_for_block
 from tandem.cluster.node_lifecycle import NodeState, NodeStatus
 from tandem.cluster.spec import ClusterSpec, read_spec
 from tandem.cluster_file.choices import GroupKind
+from tandem.process_log import parts_of
 from tandem.wire.ha_status import FencedStatus
 
 SLAVES_COUNT_DEFAULT: Final = 1
@@ -85,8 +86,9 @@ class RunningCluster:
         return self.spec.node(node).directory
 
     def log_text(self, node: str) -> str:
-        """What a node has written so far."""
-        return (self.spec.log_directory / f"{node}.log").read_text(errors="replace")
+        """What a node has logged so far and is kept."""
+        parts = parts_of(self.spec.log_file(node))
+        return "".join(part.read_text(errors="replace") for part in parts)
 
     def status(self) -> list[NodeStatus]:
         """The state of every node, master first."""

@@ -5,10 +5,10 @@ writes one line of JSON to it: that all nodes serve, or why not. Its words after
 `supervisor.log`, beside the logs of the nodes.
 """
 
+import logging
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,6 +24,9 @@ from tandem.cluster.node_lifecycle import NodeStatus
 from tandem.cluster.spec import ClusterSpec, node_environment, read_spec
 from tandem.cluster.supervisor import reply_of, supervise
 from tandem.cluster_file.errors import ClusterError
+from tandem.process_log import start_log
+
+_log = logging.getLogger(__name__)
 
 STOP_SECONDS_MAX: Final = 30.0
 """Longer than the grace that nodes get; then the supervisor is killed, and they die with it."""
@@ -31,7 +34,7 @@ STOP_SECONDS_MAX: Final = 30.0
 
 def supervisor_log(spec: ClusterSpec) -> Path:
     """Where a supervisor in the background writes."""
-    return spec.log_directory / "supervisor.log"
+    return spec.log_file("supervisor")
 
 
 def up_detached(spec: ClusterSpec) -> Reply:
@@ -98,9 +101,11 @@ def run_detached(config: Path, news_fd: int, *, lifeline: bool) -> int:
     """What the background process does; returns its exit status."""
     with os.fdopen(news_fd, "wb") as news:
         try:
-            trio.run(_supervise, read_spec(config), news, lifeline)
+            spec = read_spec(config)
+            start_log("supervisor", spec.logging, supervisor_log(spec))
+            trio.run(_supervise, spec, news, lifeline)
         except ClusterError as error:
-            _log(f"error: {error}")
+            _log.critical("%s", error)
             _tell(news, Reply(error=str(error), pid=os.getpid(), nodes=[]))
             return 1
     return 0
@@ -126,8 +131,5 @@ def _tell(news: IO[bytes], reply: Reply) -> None:
 
 def _log_status(node: NodeStatus) -> None:
     pid = f" (pid {node.pid})" if node.pid else ""
-    _log(f"{node.name} {node.state.value}{pid} {node.last_exit}".rstrip())
-
-
-def _log(text: str) -> None:
-    print(time.strftime("%Y-%m-%dT%H:%M:%S%z"), text, file=sys.stderr, flush=True)  # noqa: T201
+    end = f" {node.last_exit}" if node.last_exit else ""
+    _log.info("%s %s%s%s", node.name, node.state.value, pid, end)

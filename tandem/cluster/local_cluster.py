@@ -23,6 +23,7 @@ from tandem.cluster.errors import NodeStartError
 from tandem.cluster.node_lifecycle import NodeExit, NodeLifecycle, NodeState, NodeStatus
 from tandem.cluster.spec import ClusterSpec, NodeSpec, node_command, node_environment, read_spec
 from tandem.coordinator.client import EtcdClient
+from tandem.process_log import LogPlace, last_line
 
 START_SECONDS_MAX: Final = 60.0
 """How long a node may take to recover its log and listen. Chosen without measuring."""
@@ -30,7 +31,6 @@ START_SECONDS_MAX: Final = 60.0
 STOP_GRACE_SECONDS: Final = 10.0
 """How long a node may take to stop kindly; it waits 3 s for requests in flight, then flushes."""
 
-_TAIL_BYTES: Final = 4096
 _LINE_BYTES_MAX: Final = 65_536
 
 Observer = Callable[[NodeStatus], None]
@@ -75,7 +75,7 @@ class LocalCluster:
             await cluster.kill("broker-a-1")
 
     `observer` is called with the new status of a node on every change. `command` gives the
-    command line of a node; tests put other programs there.
+    command line of a node, to which `--log-file FILE` is added; tests put other programs there.
     """
 
     def __init__(
@@ -89,8 +89,7 @@ class LocalCluster:
         self._observer = observer
         self._command = command
         self._nodes = {
-            node.name: _Node(node, self.spec.log_directory / f"{node.name}.log")
-            for node in self.spec.nodes
+            node.name: _Node(node, self.spec.log_file(node.name)) for node in self.spec.nodes
         }
         self._coordination = Coordination(self.spec)
         self._nursery_manager = trio.open_nursery()
@@ -128,7 +127,7 @@ class LocalCluster:
         return self._node(name).lifecycle.state
 
     def log_file(self, name: str) -> Path:
-        """Where a node's standard error goes."""
+        """Where a node logs; its standard error goes there, too."""
         return self._node(name).log_file
 
     async def start(
@@ -323,11 +322,12 @@ class LocalCluster:
     async def _spawn(self, node: _Node) -> None:
         nursery = self._entered()
         log, log_start = _open_log(node.log_file)
+        command = self._command(self.spec.file, node.spec.name)
         # Shielded, and with no other await before the watcher runs: a process that was started is
         # always watched.
         with log, trio.CancelScope(shield=True):
             process = await trio.lowlevel.open_process(
-                self._command(self.spec.file, node.spec.name),
+                [*command, "--log-file", str(node.log_file)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -339,7 +339,7 @@ class LocalCluster:
         nursery.start_soon(self._watch, node, process, log_start)
         self._tell(node)
 
-    async def _watch(self, node: _Node, process: trio.Process, log_start: int) -> None:
+    async def _watch(self, node: _Node, process: trio.Process, log_start: LogPlace) -> None:
         """Follow one process to its end."""
         # The promise: what was started is reaped. It ends because `stop` ends the process.
         with trio.CancelScope(shield=True):
@@ -355,7 +355,7 @@ class LocalCluster:
         with trio.CancelScope(shield=True):
             await process.stdin.aclose()
         node.process = None
-        line = _last_line(node.log_file, log_start)
+        line = last_line(node.log_file, log_start)
         node.lifecycle.exited(NodeExit(process.returncode, line))
         self._tell(node)
 
@@ -391,16 +391,7 @@ class LocalCluster:
             await node.changed.wait()
 
 
-def _open_log(log_file: Path) -> tuple[IO[bytes], int]:
-    """Open a log to append to; return also how long it is."""
+def _open_log(log_file: Path) -> tuple[IO[bytes], LogPlace]:
+    """Open a log to append to; return also where it ends."""
     log = log_file.open("ab")
-    return log, log.seek(0, os.SEEK_END)
-
-
-def _last_line(log_file: Path, start: int) -> str:
-    """The last line that is not empty in the log from byte `start` on."""
-    with log_file.open("rb") as log:
-        end = log.seek(0, os.SEEK_END)
-        log.seek(max(start, end - _TAIL_BYTES))
-        lines = [line.strip() for line in log.read().decode(errors="replace").splitlines()]
-    return next((line for line in reversed(lines) if line), "")
+    return log, LogPlace(os.fstat(log.fileno()).st_ino, log.seek(0, os.SEEK_END))

@@ -20,6 +20,7 @@ from tandem.cluster_file.load import load_config
 from tandem.cluster_file.settings import (
     BrokerSettings,
     GroupSettings,
+    LoggingSettings,
     NodeSettings,
     ReplicationSettings,
 )
@@ -89,6 +90,7 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
     replication: ReplicationSettings = ReplicationSettings()
     broker: BrokerSettings = BrokerSettings()
     coordinator: CoordinatorSettings = CoordinatorSettings()
+    logging: LoggingSettings = LoggingSettings()
 
     @property
     def coordinator_directory(self) -> Path:
@@ -97,8 +99,12 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def log_directory(self) -> Path:
-        """Where the supervisor keeps what the nodes write on standard error."""
+        """Where the nodes of a local cluster log, and its supervisor."""
         return self.data_directory / "logs"
+
+    def log_file(self, process: str) -> Path:
+        """Where a node of a local cluster logs, or its `supervisor` in the background."""
+        return self.log_directory / f"{process}.log"
 
     @property
     def name_servers(self) -> list[str]:
@@ -139,6 +145,7 @@ def spec_of(config: ClusterConfig) -> ClusterSpec:
         replication=config.replication,
         broker=config.broker,
         coordinator=config.coordinator,
+        logging=config.logging,
     )
 
 

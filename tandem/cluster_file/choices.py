@@ -44,3 +44,18 @@ class CoordinatorKind(StrEnum):
     EMBEDDED = "embedded"
     """The supervisor of a local cluster."""
     ETCD = "etcd"
+
+
+class LogLevel(StrEnum):
+    """From which level on lines are logged."""
+
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+class LogFormat(StrEnum):
+    """How a line of a log looks."""
+
+    TEXT = "text"
+    JSON = "json"

@@ -16,6 +16,7 @@ from tandem.cluster_file.settings import (
     BrokerSettings,
     ClusterSettings,
     GroupSettings,
+    LoggingSettings,
     NodeSettings,
     ReplicationSettings,
 )
@@ -37,6 +38,7 @@ class ClusterConfig(Struct, frozen=True):
     nodes: tuple[NodeSettings, ...]
     coordinator: CoordinatorSettings = CoordinatorSettings()
     """With absolute paths."""
+    logging: LoggingSettings = LoggingSettings()
     secret: str = ""
     """Content of `secret_file`; peers of a fenced group prove that they know it."""
 

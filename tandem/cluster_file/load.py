@@ -1,7 +1,8 @@
 """From `cluster.yaml` to frozen records, checked.
 
 The file has two parts. `cluster`, `store`, `replication`, `broker`, `coordinator` and `groups` must
-be the same for every node (their fingerprint is logged at start); `nodes` says who lives where.
+be the same for every node (their fingerprint is logged at start); `nodes` says who lives where, and
+`logging` how each process logs.
 
 All problems are reported at once, each as
 
@@ -29,6 +30,7 @@ from tandem.cluster_file.settings import (
     BrokerSettings,
     ClusterSettings,
     GroupSettings,
+    LoggingSettings,
     NodeSettings,
     ReplicationSettings,
 )
@@ -47,6 +49,7 @@ _SECTIONS: Final = (
     "replication",
     "broker",
     "coordinator",
+    "logging",
     "groups",
     "nodes",
 )
@@ -66,12 +69,14 @@ def load_config(file: Path) -> ClusterConfig:
     replication = reader.record(ReplicationSettings, root.get("replication"), "replication")
     broker = reader.record(BrokerSettings, root.get("broker"), "broker")
     coordinator = reader.record(CoordinatorSettings, root.get("coordinator"), "coordinator")
+    logs = reader.record(LoggingSettings, root.get("logging"), "logging")
     # Only a record with a required field can be None, and these have none.
     assert cluster is not None
     assert store is not None
     assert replication is not None
     assert broker is not None
     assert coordinator is not None
+    assert logs is not None
     config = ClusterConfig(
         file=file.absolute(),
         cluster=cluster,
@@ -81,6 +86,7 @@ def load_config(file: Path) -> ClusterConfig:
         groups=_read_groups(reader, root.get("groups")),
         nodes=_read_nodes(reader, root.get("nodes")),
         coordinator=coordinator.counted_from(file.absolute().parent),
+        logging=logs,
         secret=_read_secret(reader, file, cluster.secret_file),
     )
     check_store(reader, config.store)

@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 from msgspec import Struct
 
-from tandem.cluster_file.choices import AckLevel, BrokerRole, GroupKind
+from tandem.cluster_file.choices import AckLevel, BrokerRole, GroupKind, LogFormat, LogLevel
 from tandem.cluster_file.ranges import Name, Port, milliseconds, size_bytes, whole_number
 from tandem.wire.route import MASTER_ID
 
@@ -55,6 +55,15 @@ class BrokerSettings(Struct, frozen=True):
     slave_synchronize_interval_ms: Annotated[int, milliseconds(10)] = 3_000
     connections_max: Annotated[int, whole_number(1, 65_536, "connections")] = 1_024
     stop_grace_ms: Annotated[int, milliseconds(0)] = 3_000
+
+
+class LoggingSettings(Struct, frozen=True):
+    """`logging:` of the file. It may be another on each machine."""
+
+    level: LogLevel = LogLevel.INFO
+    format: LogFormat = LogFormat.TEXT
+    rotate_bytes: Annotated[int, size_bytes(65_536, 1 << 40)] = 16_777_216
+    rotate_count: Annotated[int, whole_number(1, 1_000, "older files")] = 4
 
 
 class GroupSettings(Struct, frozen=True):

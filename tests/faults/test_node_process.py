@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -19,6 +20,7 @@ from tandem.wire.remoting_command import RemotingCommand, encode_frame
 from tandem.wire.request_headers import (
     HARuntimeInfo,
     PullMessageRequestHeader,
+    RegisterBrokerRequestHeader,
     SendMessageRequestHeaderV2,
 )
 from tandem.wire.route import decode_json_body
@@ -179,6 +181,57 @@ def test_check_reports_every_problem_and_ends_with_2(cluster: Cluster) -> None:
     line = 1 + text.splitlines().index(next(x for x in text.splitlines() if "name: a1" in x))
     assert errors.count(f"{cluster.file}:{line}: nodes[1].") == 2
     assert "Traceback" not in errors
+
+
+def test_hostile_registrations_fill_no_log_and_forge_no_line(cluster: Cluster) -> None:
+    file = cluster.directory / "a0.log"
+    file.write_bytes(b"of an earlier life\n" * 900_000)  # more than is kept in one file
+    process = cluster.popen(
+        *["--config", str(cluster.file), "--name", "a0", "--supervised"],
+        *["--log-file", str(file)],
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == 'READY {"name":"a0"}\n'
+    connection = cluster.connect(0)
+    forged = "\x1b[2J\n2026-01-01 00:00:00,000 CRITICAL a0 the disk is lost"
+    for number in range(300):
+        header = RegisterBrokerRequestHeader(
+            broker_name=f"b{number}{forged}{'x' * 20_000}",
+            broker_addr=f"10.{number // 250}.0.{number % 250}:1{forged}",
+            cluster_name="c",
+            ha_server_addr="10.0.0.1:2",
+            broker_id=0,
+        )
+        connection.call(103, header)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(PATIENCE_SECONDS) == 0
+    assert (cluster.directory / "a0.log.1").stat().st_size > 16_000_000
+    data = file.read_bytes()
+    assert len(data) < 200_000  # they sent 6 MB of names
+    assert b"\x1b" not in data
+    lines = data.decode().splitlines()
+    assert all(
+        re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} [A-Z]+ a0 ", line) for line in lines
+    )
+    assert not any("CRITICAL" in line.split()[2] for line in lines)
+
+
+def test_a_log_that_cannot_be_opened_ends_with_2_and_the_remedy(cluster: Cluster) -> None:
+    status, errors = cluster.refused(
+        *["--config", str(cluster.file), "--name", "a0", "--log-file", "/proc/none/a0.log"]
+    )
+    assert (status, len(errors.splitlines())) == (2, 1)
+    assert "--log-file /proc/none/a0.log: cannot be written: No such file or directory" in errors
+
+
+def test_json_lines_are_json_to_the_last(cluster: Cluster) -> None:
+    text = cluster.file.read_text(encoding="utf-8")
+    cluster.file.write_text(f"logging: {{format: json}}\n{text}", encoding="utf-8")
+    with socket.create_server((cluster.address(0), 10911)):
+        status, errors = cluster.run("a0")
+    assert status == 3
+    lines = [json.loads(line) for line in errors.splitlines()]
+    assert "10911 is in use" in lines[-1]["message"]
 
 
 def test_a_node_that_is_not_in_the_file_ends_with_2(cluster: Cluster) -> None:

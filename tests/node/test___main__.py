@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from node.__main__ import _expected_error, _explain, main
+from node.__main__ import _expected_error, _explained, main
 from node.errors import ConfigError
 from store import CorruptLogError, StoreLockedError
 from store.machine.errors import AddressInUseError, ConnectionLost, TableFileError
@@ -54,11 +54,8 @@ def test_a_command_line_without_a_name_ends_with_2(
         (ConnectionLost("cannot listen"), 1),
     ],
 )
-def test_each_kind_of_error_has_its_exit_status(
-    error: Exception, status: int, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert _explain(error) == status
-    assert capsys.readouterr().err == f"{error}\n"
+def test_each_kind_of_error_has_its_exit_status(error: Exception, status: int) -> None:
+    assert _explained(error) == (status, str(error))
 
 
 def test_an_expected_error_is_found_in_nested_groups() -> None:

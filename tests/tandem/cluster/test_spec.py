@@ -30,6 +30,7 @@ def test_a_cluster_file_has_its_defaults_filled_in_and_its_paths_absolute(tmp_pa
     assert spec.name == "Tried"
     assert spec.file == tmp_path / "cluster.yaml"
     assert spec.log_directory == tmp_path / "data/logs"
+    assert spec.log_file("a") == tmp_path / "data/logs/a.log"
     assert [node.name for node in spec.nodes] == ["broker-a-0", "broker-a-1", "broker-a-2"]
     assert [node.role for node in spec.nodes] == ["MASTER", "SLAVE", "SLAVE"]
     assert spec.name_servers[0] == f"{spec.nodes[0].address}:10911"
@@ -137,7 +138,7 @@ def test_a_node_prints_the_same_as_is_read_here(tmp_path: Path) -> None:
     assert printed == json.loads(msgspec.json.encode(read_spec(config), enc_hook=str))
     assert list(printed) == [
         *["name", "file", "data_directory", "fingerprint", "groups", "nodes"],
-        *["store", "replication", "broker", "coordinator"],
+        *["store", "replication", "broker", "coordinator", "logging"],
     ]
     assert printed["groups"]["broker-a"] == {
         "kind": "fenced",

@@ -4,7 +4,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tandem.cluster_file.choices import AckLevel, BrokerRole, FlushDiskType, GroupKind
+from tandem.cluster_file.choices import (
+    AckLevel,
+    BrokerRole,
+    FlushDiskType,
+    GroupKind,
+    LogFormat,
+    LogLevel,
+)
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings
 from tandem.cluster_file.errors import ClusterConfigError
 from tandem.cluster_file.load import load_config
@@ -12,6 +19,7 @@ from tandem.cluster_file.settings import (
     HA_TRANSFER_BATCH_SIZE_BYTES_MAX,
     BrokerSettings,
     GroupSettings,
+    LoggingSettings,
     NodeSettings,
     ReplicationSettings,
 )
@@ -150,3 +158,18 @@ def test_broken_yaml_names_the_line(tmp_path: Path) -> None:
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ClusterConfigError, match=r"absent\.yaml: cannot be read: No such file"):
         load_config(tmp_path / "absent.yaml")
+
+
+def test_how_to_log_may_be_another_on_each_machine(tmp_path: Path) -> None:
+    text = "logging: {level: error, format: json, rotate_bytes: 65536, rotate_count: 1}\n"
+    config = load(tmp_path, text + MINIMAL)
+    assert config.logging == LoggingSettings(LogLevel.ERROR, LogFormat.JSON, 65536, 1)
+    assert config.fingerprint == load(tmp_path, MINIMAL).fingerprint
+
+
+def test_what_cannot_be_a_log_is_refused_with_what_can(tmp_path: Path) -> None:
+    assert problems(tmp_path, "logging: {level: debug, rotate_bytes: 1}\n" + MINIMAL) == [
+        "cluster.yaml:1: logging.level: 'debug' is not valid; give info or warning or error",
+        "cluster.yaml:1: logging.rotate_bytes: '1' is not valid; give a whole number from 65536 to"
+        " 1099511627776 (bytes)",
+    ]

@@ -7,6 +7,7 @@ from tandem.cluster_file.settings import (
     BrokerSettings,
     ClusterSettings,
     GroupSettings,
+    LoggingSettings,
     NodeSettings,
     ReplicationSettings,
 )
@@ -24,6 +25,7 @@ def test_the_example_names_every_setting() -> None:
         ("broker", BrokerSettings),
         ("coordinator", CoordinatorSettings),
         ("cluster", ClusterSettings),
+        ("logging", LoggingSettings),
     ):
         assert list(text[section]) == list(record.__struct_fields__), section
     assert list(text["groups"]["broker-a"]) == list(GroupSettings.__struct_fields__)
@@ -37,6 +39,7 @@ def test_there_are_at_most_sixty_five_settings() -> None:
         GroupSettings,
         CoordinatorSettings,
         ClusterSettings,
+        LoggingSettings,
     )
     assert sum(len(record.__struct_fields__) for record in records) <= 65
 
