@@ -199,6 +199,23 @@ async def test_a_sync_after_a_failed_one_does_not_write_what_was_given_up(
     assert file.durable[:4] == b"anew"
 
 
+async def test_a_page_that_was_written_after_all_is_not_given_up_any_more(
+    autojump_clock: MockClock,
+) -> None:
+    disk = SimulatedDisk()
+    file = disk.create("/a", PAGE_BYTES)
+    file.buffer[:4] = b"lost"
+    disk.sync_fails = True
+    with pytest.raises(OSError, match="Input/output error"):
+        await disk.sync(file)
+    disk.sync_fails = False
+    file.buffer[:4] = b"anew"
+    await disk.sync(file)
+    file.buffer[:4] = b"lost"
+    await disk.sync(file)
+    assert file.durable[:4] == b"lost"
+
+
 async def test_what_was_given_up_is_not_written_for_the_next_process_either(
     autojump_clock: MockClock,
 ) -> None:

@@ -19,6 +19,7 @@ FOUND_SOMETHING_ONCE = {
     700_327: "logs that never had an epoch in common ended in quarantine",
     700_710: "a candidate whose turn was a rounding error away spun for ever",
     800_163: "a lease was revoked in the step in which it ended",
+    9_100_371: "a disk took a page for given up that it had written since",
 }
 """Seeds of fenced groups."""
 

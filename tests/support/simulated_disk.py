@@ -92,10 +92,25 @@ class SimulatedFile:
     def made_durable(self, content: bytes) -> None:
         """Take note that `content` has reached the disk, but for pages the kernel gave up."""
         if self.given_up:
-            content = _without_pages(content, self.given_up, self.durable)
+            content = self._without_given_up(content)
         if content != self.durable:
             self.durable = content
             self.modified_ms = self._now_ms()
+
+    def _without_given_up(self, content: bytes) -> bytes:
+        """Return `content` with what is durable in each page that is as it was given up.
+
+        Another page has changed since: the kernel has written it with this sync, and will the next
+        time, whatever is in it then.
+        """
+        kept = bytearray(content)
+        for page, before in list(self.given_up.items()):
+            end = page + PAGE_BYTES
+            if content[page:end] == before:
+                kept[page:end] = self.durable[page:end]
+            else:
+                del self.given_up[page]
+        return bytes(kept)
 
     def close(self) -> None:
         """Nothing to give back: the page cache outlives a mapping, and so does this buffer."""
@@ -356,16 +371,6 @@ class SimulatedDisk:
                 " free space on that disk, then send again",
                 path=path,
             )
-
-
-def _without_pages(content: bytes, given_up: dict[int, bytes], durable: bytes) -> bytes:
-    """Return `content` with what is durable in each page that is as it was given up."""
-    kept = bytearray(content)
-    for page, before in given_up.items():
-        end = page + PAGE_BYTES
-        if content[page:end] == before:
-            kept[page:end] = durable[page:end]
-    return bytes(kept)
 
 
 def _after_power_loss(cache: bytes, durable: bytes, chance: random.Random) -> bytes:

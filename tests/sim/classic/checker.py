@@ -17,6 +17,9 @@ probes were answered) and the bytes that are in each node's commit log at the en
     FALSE_ALARM       a slave was refused as diverged, but its log was a prefix of the master's
     FALSE_ACK         a slave reported bytes that it did not have
     UNREPLICATED      a sync send was answered SEND_OK before enough slaves had reported its bytes
+    UNFLUSHED         with SYNC_FLUSH, SEND_OK of a put that waits left before the disk had it
+    STALE             the master had nothing for a reader who asked after SEND_OK of what was to be
+                      there
     MISREAD           a reader saw a record that is not in the log at that place, or out of order
     UNREAD            in the log, but not to be had by pulling its queue
     STUCK             after everything was healed, sends do not succeed again in time
@@ -34,7 +37,7 @@ from typing import Final
 import msgspec
 
 from tests.sim.classic.history import ClassicHistory, Refusal, Report
-from tests.sim.engine.comparison import by_key, duplicated, misplaced, phantoms, reordered
+from tests.sim.engine.comparison import by_key, duplicated, misplaced, phantoms, reordered, stale
 from tests.sim.engine.history import Contract, Finding, Outcome, Probe, Read, Send
 from tests.sim.engine.walked_log import Log, LogRecord, first_difference
 
@@ -54,6 +57,8 @@ class Kind(enum.Enum):
     FALSE_ALARM = enum.auto()
     FALSE_ACK = enum.auto()
     UNREPLICATED = enum.auto()
+    UNFLUSHED = enum.auto()
+    STALE = enum.auto()
     MISREAD = enum.auto()
     UNREAD = enum.auto()
     STUCK = enum.auto()
@@ -101,6 +106,11 @@ def check(
     findings += [Finding(Kind.REORDERED, text) for text in reordered(history.sends, master.records)]
     findings += _check_reports(history.reports)
     findings += _check_replication(history, expected)
+    findings += _check_answers(history, expected)
+    if not expected.master_lost_cache:
+        findings += [
+            Finding(Kind.STALE, text) for text in stale(history.sends, history.empty_pulls)
+        ]
     findings += _check_reads(history.reads, master, expected)
     findings += _check_drained(history.drained, master)
     findings += _check_probes(history.probes, expected)
@@ -213,6 +223,19 @@ def _check_replication(history: ClassicHistory, expected: Expectations) -> Itera
                 Kind.UNREPLICATED,
                 f"{send.key} at {send.physical_offset} was acknowledged at"
                 f" {send.answered_at:.6f}, when {holders} slaves had it",
+            )
+
+
+def _check_answers(history: ClassicHistory, expected: Expectations) -> Iterator[Finding]:
+    """Each SEND_OK as it left the master, where it means "on the master's disk"."""
+    if not expected.acks_survive_power_loss:
+        return
+    for answer in history.answers:
+        waits = history.contracts.get(answer.key, Contract.ASYNC) is not Contract.ASYNC
+        if waits and answer.own.flushed <= answer.physical_offset:
+            text = f"{answer.key} at {answer.physical_offset} was answered at"
+            yield Finding(
+                Kind.UNFLUSHED, f"{text} {answer.at_seconds:.6f}, the disk had {answer.own.flushed}"
             )
 
 

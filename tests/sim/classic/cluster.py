@@ -34,8 +34,10 @@ class ClassicCluster(SimulatedCluster):
         trace: Trace,
         nursery: trio.Nursery,
     ) -> None:
-        super().__init__(config, network=network, chance=chance, trace=trace, nursery=nursery)
-        self.history = history
+        super().__init__(
+            config, history, network=network, chance=chance, trace=trace, nursery=nursery
+        )
+        self.history: ClassicHistory = history
         self.master_lost_cache = False
         self.master, *self.slaves = self.nodes.values()
         self._ha_address = Host(self.master.ip, self.master.config.node.ha_port)
@@ -45,6 +47,9 @@ class ClassicCluster(SimulatedCluster):
 
     def _lost_power(self, node: SimulatedNode) -> None:
         self.master_lost_cache |= node is self.master
+
+    def _must_be_fresh(self, node: SimulatedNode, since: float) -> bool:
+        return node is self.master
 
     def _wiping(self, node: SimulatedNode) -> None:
         self.history.given_up.append((node.name, walk_log(read_log(node))))

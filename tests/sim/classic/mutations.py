@@ -43,9 +43,8 @@ def _slave_loses_parts_of_bodies(settings: ClassicSettings) -> bool:
     return has_large_bodies and (_loses("-1")(settings) or _loses("-2")(settings))
 
 
-def _sync_flush_and_power_loss(settings: ClassicSettings) -> bool:
-    is_sync = settings.store.flush_disk_type.value == "SYNC_FLUSH"
-    return is_sync and _master_loses_power(settings)
+def _sync_flush(settings: ClassicSettings) -> bool:
+    return settings.store.flush_disk_type.value == "SYNC_FLUSH"
 
 
 def _breaks_connections(settings: ClassicSettings) -> bool:
@@ -166,8 +165,8 @@ MUTATIONS: Final[dict[str, Mutation]] = {
         FlushService,
         "submit",
         _answers_before_the_sync,
-        frozenset({Kind.LOST}),
-        _sync_flush_and_power_loss,
+        frozenset({Kind.LOST, Kind.UNFLUSHED}),
+        _sync_flush,
     ),
     "recovery believes a torn record": Mutation(
         store.log.log_end,

@@ -9,8 +9,25 @@ import pytest
 from tandem.wire.message import BLANK_MAGIC_CODE
 from tests.sim.classic.checker import Expectations, Kind, check
 from tests.sim.classic.history import ClassicHistory, Refusal, Report
-from tests.sim.engine.history import Finding, Outcome, Probe
-from tests.sim.engine.planted import ALL, FILE_BYTES, body_of, log_of, read_of, send_of
+from tests.sim.engine.history import (
+    AnswerSeen,
+    Contract,
+    EmptyPull,
+    Extent,
+    Finding,
+    Outcome,
+    Probe,
+)
+from tests.sim.engine.planted import (
+    ALL,
+    FILE_BYTES,
+    OUT_OF_ORDER,
+    body_of,
+    log_of,
+    read_of,
+    send_of,
+    sent_again,
+)
 from tests.sim.engine.walked_log import walk_log
 from tests.sim.engine.workload import TOPIC
 from tests.support.log_builder import LogBuilder
@@ -93,6 +110,13 @@ def _duplicated_beyond_its_attempts(run: Run) -> None:
 
 def _reordered_against_time(run: Run) -> None:
     run.everywhere(log_of((0, 0), (1, 1), (4, 0), (3, 1), (2, 0), (5, 1), (6, 0), (7, 1)))
+
+
+def _reordered_though_sent_again(run: Run) -> None:
+    data = log_of(*OUT_OF_ORDER)
+    records = walk_log(data).records
+    run.history.sends = [sent_again(send, records) for send in run.history.sends]
+    run.everywhere(data)
 
 
 def _queue_offset_used_twice(run: Run) -> None:
@@ -199,6 +223,38 @@ def _too_few_slaves(run: Run) -> None:
     run.expectations = Expectations(slaves_needed=2)
 
 
+def _answered(run: Run, flushed: int) -> None:
+    """Have message 4 answered while the master's disk has the log up to here."""
+    at = walk_log(run.master).records[4].physical_offset
+    run.history.contracts["key4"] = Contract.REPLICATED
+    own = Extent(len(run.master), flushed)
+    run.history.answers.append(
+        AnswerSeen(at_seconds=4.4, node="zero", key="key4", physical_offset=at, own=own)
+    )
+
+
+def _answered_before_the_sync(run: Run) -> None:
+    run.expectations = Expectations(acks_survive_power_loss=True)
+    _answered(run, walk_log(run.master).records[4].physical_offset)
+
+
+def _asked(run: Run, at_seconds: float) -> None:
+    """Have a reader be told by the master that there is nothing after message 0."""
+    run.history.empty_pulls.append(
+        EmptyPull(
+            node="zero",
+            asked_at=at_seconds,
+            answered_at=at_seconds + 0.1,
+            queue_id=0,
+            queue_offset=1,
+        )
+    )
+
+
+def _stale(run: Run) -> None:
+    _asked(run, 2.6)
+
+
 def _reader_skips(run: Run) -> None:
     del run.history.reads[2]
 
@@ -253,6 +309,7 @@ PLANTED: dict[str, tuple[Kind, Callable[[Run], None]]] = {
         (Kind.DUPLICATED, _duplicated),
         (Kind.DUPLICATED, _duplicated_beyond_its_attempts),
         (Kind.REORDERED, _reordered_against_time),
+        (Kind.REORDERED, _reordered_though_sent_again),
         (Kind.REORDERED, _queue_offset_used_twice),
         (Kind.HOLE, _hole),
         (Kind.PHANTOM, _never_sent),
@@ -274,6 +331,8 @@ PLANTED: dict[str, tuple[Kind, Callable[[Run], None]]] = {
         (Kind.FALSE_ACK, _false_ack),
         (Kind.UNREPLICATED, _acknowledged_before_it_was_reported),
         (Kind.UNREPLICATED, _too_few_slaves),
+        (Kind.UNFLUSHED, _answered_before_the_sync),
+        (Kind.STALE, _stale),
         (Kind.MISREAD, _reader_skips),
         (Kind.MISREAD, _reader_sees_one_twice),
         (Kind.MISREAD, _reader_sees_what_is_not_there),
@@ -325,4 +384,16 @@ def test_after_power_loss_an_acknowledged_message_on_a_refused_slave_is_not_lost
     run.history.refusals.append(Refusal("one", slave=before, master=walk_log(run.master)))
     run.history.given_up.append(("one", before))
     run.expectations = Expectations(master_lost_cache=True)
+    assert run.check() == []
+
+
+def test_without_sync_flush_an_answer_need_not_wait_for_the_disk() -> None:
+    run = Run()
+    _answered(run, 0)
+    assert run.check() == []
+
+
+def test_what_was_asked_before_the_answer_may_find_nothing() -> None:
+    run = Run()
+    _asked(run, 2.4)
     assert run.check() == []

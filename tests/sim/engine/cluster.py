@@ -23,8 +23,11 @@ from store.machine.machine import Machine
 from store.machine.network import ConnectionLost
 from tandem.cluster_file.cluster_config import ClusterConfig
 from tandem.coordinator.interface import Coordinator
-from tandem.wire.message import Host
+from tandem.wire.message import Host, decode_message
+from tests.sim.engine.client_watch import AskedPull, ClientWatch
 from tests.sim.engine.faults import ALL, MASTER
+from tests.sim.engine.history import AnswerSeen, EmptyPull, Extent, History
+from tests.sim.engine.log_tail import DiskTails, LogTail
 from tests.sim.engine.node import (
     Crash,
     Incarnation,
@@ -33,6 +36,7 @@ from tests.sim.engine.node import (
     incarnation_of_task,
 )
 from tests.sim.engine.trace import Trace
+from tests.sim.engine.workload import TOPIC
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.simulated_network import SimulatedNetwork
 from tests.support.virtual_clock import WallClock
@@ -54,12 +58,14 @@ class SimulatedCluster:
     def __init__(
         self,
         config: ClusterConfig,
+        history: History,
         *,
         network: SimulatedNetwork,
         chance: random.Random,
         trace: Trace,
         nursery: trio.Nursery,
     ) -> None:
+        self.history = history
         self.network = network
         self.crashes: list[Crash] = []
         self.log_lines: list[LogLine] = []
@@ -83,6 +89,10 @@ class SimulatedCluster:
             for settings in config.nodes
         }
         self._nodes_by_ip = {node.ip: node for node in self.nodes.values()}
+        self._tails: dict[str, DiskTails] = {}
+        self._clients = ClientWatch(
+            self.nodes.values(), on_stored=self._was_stored, on_empty=self._was_empty
+        )
         network.on_sent = self._watch_sent
         network.garble = self._garble
 
@@ -296,9 +306,49 @@ class SimulatedCluster:
 
     def _watch_sent(self, source: Host, target: Host, data: bytes) -> None:
         self._was_sent(source, target, data)
+        self._clients.was_sent(source, target, data)
         node = self._nodes_by_ip.get(source.ip)
         if node is not None:
             self._count_down(node, "kill-at-send")
+
+    # What clients are answered, and what is true then
+
+    def extent(self, node: SimulatedNode) -> Extent:
+        """Return how much of the log is on a node's disk."""
+        tails = self._tails.get(node.name)
+        if tails is None or tails.disk is not node.disk:
+            tails = self._tails[node.name] = DiskTails(node.disk, node.directory)
+        return tails.extent()
+
+    def _was_stored(self, node: SimulatedNode, offsets: list[int]) -> None:
+        """A node says SEND_OK of messages at these offsets."""
+        tail = LogTail(node.disk, node.directory)
+        for offset in offsets:
+            record = tail.record_at(offset)
+            if record:
+                answer = AnswerSeen(
+                    at_seconds=trio.current_time(),
+                    node=node.name,
+                    key=decode_message(record)[0].keys,
+                    physical_offset=offset,
+                    own=self.extent(node),
+                    stored=self._holders(),
+                )
+                self.history.answers.append(answer)
+                self._was_answered(answer)
+
+    def _was_empty(self, node: SimulatedNode, pull: AskedPull) -> None:
+        """A node says that there is nothing at an offset."""
+        if pull.topic == TOPIC and self._must_be_fresh(node, pull.asked_at):
+            self.history.empty_pulls.append(
+                EmptyPull(
+                    node=node.name,
+                    asked_at=pull.asked_at,
+                    answered_at=trio.current_time(),
+                    queue_id=pull.queue_id,
+                    queue_offset=pull.queue_offset,
+                )
+            )
 
     def _garble(self, source: Host, target: Host, data: bytes) -> bytes:
         """Flip a bit of what is sent on a channel, if that is due."""
@@ -355,6 +405,17 @@ class SimulatedCluster:
     def master_name(self) -> str:
         """Return the master of the moment; empty if nobody knows one."""
         return next(iter(self.nodes))
+
+    def _holders(self) -> dict[str, Extent]:
+        """Return what is on the disks of all who must have what is acknowledged."""
+        return {}
+
+    def _was_answered(self, answer: AnswerSeen) -> None:
+        """A node has said SEND_OK of a message."""
+
+    def _must_be_fresh(self, node: SimulatedNode, since: float) -> bool:
+        """Whether a node is master now, and has been ready to serve since a time."""
+        raise NotImplementedError
 
     def _listener(self, node: SimulatedNode) -> Callable[[HAEvent], None] | None:
         """Return who hears what the next life of a node says, if anybody does."""

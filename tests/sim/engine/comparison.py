@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from tests.sim.engine.history import Outcome, Send
+from tests.sim.engine.history import Contract, EmptyPull, Outcome, Send
 from tests.sim.engine.walked_log import LogRecord
 
 
@@ -17,7 +17,7 @@ def by_key(records: Iterable[LogRecord]) -> dict[str, list[LogRecord]]:
 
 def misplaced(send: Send, places: list[LogRecord]) -> str:
     """Return what the producer was told and what is, if these differ; empty if they do not."""
-    told = (send.queue_id, send.queue_offset, send.physical_offset)
+    told = place_of(send)
     if any(told == (at.queue_id, at.queue_offset, at.physical_offset) for at in places):
         return ""
     return f"{send.key}: told {told}, found {places[0]}"
@@ -47,18 +47,58 @@ def phantoms(sends: Iterable[Send], records: Iterable[LogRecord]) -> Iterator[st
 
 
 def reordered(sends: Iterable[Send], records: Iterable[LogRecord]) -> Iterator[str]:
-    """Yield what was answered before another was sent, but lies after it in their queue."""
-    by_send = {send.key: send for send in sends if send.attempts_max == 1}
+    """Yield what was answered before another was sent, but is stored after it in their queue.
+
+    Every copy of a message was stored after its producer began to send it. So whatever a producer
+    does that sends again, nothing it began after an answer comes before what was answered.
+    """
+    by_send = {send.key: send for send in sends}
     latest: dict[int, Send] = {}
     for record in records:
         send = by_send.get(record.key)
         if send is None:
             continue
         before = latest.get(record.queue_id)
-        if before is not None and send.answered_at < before.invoked_at:
+        is_late = before is not None and send.answered_at < before.invoked_at
+        if before is not None and is_late and _is_what_was_answered(send, record):
             yield (
                 f"queue {record.queue_id}: {send.key} was answered before {before.key} was sent,"
                 " but is stored after it"
             )
         if before is None or send.invoked_at > before.invoked_at:
             latest[record.queue_id] = send
+
+
+def _is_what_was_answered(send: Send, record: LogRecord) -> bool:
+    """Whether a record is the copy of a message that its answer was about.
+
+    Of one that was sent several times, only a promise says that this copy stayed where it was: a
+    late one may have come to the same place in the log of another master.
+    """
+    if send.attempts_max == 1:
+        return True
+    if send.outcome is not Outcome.OK or send.contract is Contract.ASYNC:
+        return False
+    return (record.queue_id, record.queue_offset, record.physical_offset) == place_of(send)
+
+
+def place_of(send: Send) -> tuple[int, int, int]:
+    """Return queue, queue offset and physical offset as the producer was told."""
+    return send.queue_id, send.queue_offset, send.physical_offset
+
+
+def stale(sends: Iterable[Send], pulls: Iterable[EmptyPull]) -> Iterator[str]:
+    """Yield what was promised before a reader asked the master, and was not there for it."""
+    promised: dict[int, list[Send]] = defaultdict(list)
+    for send in sends:
+        if send.outcome is Outcome.OK and send.contract is not Contract.ASYNC:
+            promised[send.queue_id].append(send)
+    for pull in pulls:
+        for send in promised[pull.queue_id]:
+            if send.queue_offset >= pull.queue_offset and send.answered_at < pull.asked_at:
+                yield (
+                    f"{pull.node} at {pull.answered_at:.6f}: nothing at {pull.queue_offset} of"
+                    f" queue {pull.queue_id}, but {send.key} is at {send.queue_offset}, answered"
+                    f" at {send.answered_at:.6f}"
+                )
+                break

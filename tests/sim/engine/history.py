@@ -51,6 +51,39 @@ class Send(msgspec.Struct, frozen=True, kw_only=True):
     """The producer's words, for people."""
 
 
+class Extent(msgspec.Struct, frozen=True):
+    """How much of the log a node holds, read from its disk."""
+
+    written: int
+    flushed: int
+    is_certain: bool = True
+    """False after a power loss or a flipped bit, until the node has looked itself."""
+
+
+class AnswerSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """A node handed SEND_OK for a message to the network; what was on the disks in that step."""
+
+    at_seconds: float
+    node: str
+    key: str
+    physical_offset: int
+    own: Extent
+    """Of the node that answers."""
+    stored: dict[str, Extent] = {}
+    """In a fenced group: of the recorded members whose incarnation is the recorded one."""
+
+
+class EmptyPull(msgspec.Struct, frozen=True, kw_only=True):
+    """The master of the moment answered a reader that there is nothing at this offset yet."""
+
+    node: str
+    asked_at: float
+    """When the request left the reader."""
+    answered_at: float
+    queue_id: int
+    queue_offset: int
+
+
 class Read(msgspec.Struct, frozen=True):
     """One record a reader received."""
 
@@ -90,6 +123,10 @@ class History(msgspec.Struct):
     """What pulling every queue from its start gave at the very end."""
     offsets: list[OffsetSeen] = []
     probes: list[Probe] = []
+    contracts: dict[str, Contract] = {}
+    """What was asked for with each message, by its key, from before it was sent."""
+    answers: list[AnswerSeen] = []
+    empty_pulls: list[EmptyPull] = []
     crashes: list[str] = []
     """Nodes and clients that ended by themselves without cause, and tracebacks."""
 

@@ -4,6 +4,7 @@ import struct
 from typing import Final
 
 from tandem.wire.message import BLANK_MAGIC_CODE, MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2
+from tests.sim.engine.history import Extent
 from tests.support.simulated_disk import SimulatedDisk
 
 _HEAD: Final = struct.Struct(">II")
@@ -44,9 +45,13 @@ class LogTail:
             assert found is not None, f"offset {start} is not on the disk"
             path, base, size = found
             stop = min(end, base + size)
-            parts.append(self._disk.open(path).content[start - base : stop - base])
+            parts.append(bytes(self._disk.open(path).buffer[start - base : stop - base]))
             start = stop
         return b"".join(parts)
+
+    def record_at(self, offset: int) -> bytes:
+        """Return the record that begins at `offset`; empty if none does."""
+        return self.read(offset, offset + self._record_bytes(offset))
 
     def _record_bytes(self, offset: int) -> int:
         """Return the size of the record at `offset`, 0 if there is none."""
@@ -83,3 +88,16 @@ class LogTail:
                     if name.isdigit()
                 }
         return None
+
+
+class DiskTails:
+    """Where the log on one disk ends: in the page cache, and in what is durable."""
+
+    def __init__(self, disk: SimulatedDisk, directory: str) -> None:
+        self.disk = disk
+        self.written = LogTail(disk, directory)
+        self.flushed = LogTail(disk, directory, is_durable=True)
+
+    def extent(self, *, is_certain: bool = True) -> Extent:
+        """Return both, in bytes."""
+        return Extent(self.written.end(), self.flushed.end(), is_certain)

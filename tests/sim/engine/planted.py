@@ -1,6 +1,9 @@
 """Logs, sends and reads made up by hand: what tests of checkers plant their faults into."""
 
+from collections.abc import Sequence
 from typing import Final
+
+import msgspec
 
 from tandem.wire.crc import crc32
 from tests.sim.engine.history import Contract, Outcome, Read, Send
@@ -67,4 +70,20 @@ def read_of(reader: str, record: LogRecord, at_seconds: float = 50.0) -> Read:
         record.queue_id,
         record.queue_offset,
         record.physical_offset,
+    )
+
+
+OUT_OF_ORDER: Final = ((0, 0), (1, 1), (4, 0), (2, 0), (3, 1), (5, 1), (6, 0), (7, 1))
+"""The same, but number 4 came before number 2, which was answered before 4 was sent."""
+
+
+def sent_again(send: Send, records: Sequence[LogRecord]) -> Send:
+    """Return a send that may be repeated and was told its true place in the log."""
+    record = next(record for record in records if record.key == send.key)
+    return msgspec.structs.replace(
+        send,
+        attempts_max=1_000,
+        queue_id=record.queue_id,
+        queue_offset=record.queue_offset,
+        physical_offset=record.physical_offset,
     )

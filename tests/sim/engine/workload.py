@@ -226,6 +226,7 @@ class SendingProducer:
 
     def _next_message(self) -> Message:
         key = f"{self._profile.name}.{self._sequence}"
+        self._history.contracts[key] = self._profile.contract
         self._sequence += 1
         filler = self._chance.randbytes(self._chance.randint(0, self._profile.body_bytes_max))
         return Message(TOPIC, key.encode() + b":" + filler, keys=key)

@@ -16,10 +16,13 @@ TORN            a log that cannot be walked from its start to its end
 DIVERGED        two nodes have the same epoch with another start or with other bytes, or a node
                 has not caught up at the end
 ACK_LIE         a slave reported more than it had written or flushed
-UNREPLICATED    SEND_OK was decided while a recorded member of the ISR did not have the message
+STALE           the master had nothing for a reader who asked after SEND_OK of what was to be there
+UNREPLICATED    SEND_OK was decided, or left, while a recorded member of the ISR did not have the
+                message
+UNFLUSHED       SEND_OK left for a message that asked for all disks, and was not on each of them
 SMALL_ISR       SEND_OK was decided with fewer members than recorded
 TOO_FEW         SEND_OK was decided with fewer than min_isr live replicas
-LATE            SEND_OK was decided after the lease had ended
+LATE            SEND_OK was decided after the lease had ended, or with a deadline that is after that
 TWO_MASTERS     two nodes decided SEND_OK, or opened, in one epoch
 UNELECTED       a master opened in an epoch that the coordinator had not given it
 EPOCH_JUMPED    the recorded epoch fell, rose by more than one, or changed hands without rising
@@ -39,6 +42,7 @@ import enum
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
+from typing import Final
 
 import msgspec
 
@@ -50,7 +54,7 @@ from ha.fenced.events import (
     Promised,
     Quarantined,
 )
-from tests.sim.engine.comparison import by_key, duplicated, misplaced, phantoms, reordered
+from tests.sim.engine.comparison import by_key, duplicated, misplaced, phantoms, reordered, stale
 from tests.sim.engine.history import (
     Contract,
     Finding,
@@ -72,6 +76,8 @@ from tests.sim.fenced.history import (
     StateSeen,
 )
 
+ROUNDING_SECONDS: Final = 1e-6
+
 
 class Kind(enum.Enum):
     """What was broken; the module docstring says what each means."""
@@ -87,11 +93,13 @@ class Kind(enum.Enum):
     VANISHED = enum.auto()
     MISREAD = enum.auto()
     READ_AHEAD = enum.auto()
+    STALE = enum.auto()
     UNREAD = enum.auto()
     TORN = enum.auto()
     DIVERGED = enum.auto()
     ACK_LIE = enum.auto()
     UNREPLICATED = enum.auto()
+    UNFLUSHED = enum.auto()
     SMALL_ISR = enum.auto()
     TOO_FEW = enum.auto()
     LATE = enum.auto()
@@ -137,12 +145,14 @@ def check(history: FencedHistory, expected: FencedExpectations) -> list[Finding]
     findings += [
         Finding(
             Kind.UNREPLICATED,
-            f"{seen.node} at {seen.at_seconds:.6f}: a member of the ISR has {seen.written} of"
-            f" {seen.acknowledged} bytes that were acknowledged",
+            f"{seen.node} at {seen.at_seconds:.6f}: a member of the ISR has {seen.stored} of"
+            f" {seen.acknowledged} bytes that were acknowledged,"
+            f" {seen.flushed_acknowledged} of them as flushed",
         )
         for seen in history.lacking
     ]
     findings += _check_acks(history.acks, expected)
+    findings += _check_answers(history, expected)
     findings += _check_masters(history.acks, history.openings)
     findings += _check_states(history.states)
     findings += _check_reports(history.reports)
@@ -157,6 +167,7 @@ def check(history: FencedHistory, expected: FencedExpectations) -> list[Finding]
     ]
     findings += _check_read_ahead(history)
     findings += _check_order_of_reads(history.reads)
+    findings += [Finding(Kind.STALE, text) for text in stale(history.sends, history.empty_pulls)]
     if expected.must_be_available:
         findings += _check_probes(history.probes, expected)
     if final is not None:
@@ -256,6 +267,27 @@ def _check_acks(acks: Iterable[AckSeen], expected: FencedExpectations) -> Iterat
             late = ack.true_boottime_seconds - ack.deadline_seconds
             text = f"{where}: {late:.3f} s after its deadline, lease {ack.lease}"
             yield Finding(Kind.LATE, text)
+        beyond = ack.deadline_seconds - ack.true_boottime_seconds - ack.lease_left_seconds
+        if beyond > ROUNDING_SECONDS:
+            text = f"{where}: its deadline is {beyond:.3f} s after the end of its lease"
+            yield Finding(Kind.LATE, text)
+
+
+def _check_answers(history: FencedHistory, expected: FencedExpectations) -> Iterator[Finding]:
+    """Each SEND_OK as it left its node, by the contract that the producer had asked for."""
+    for answer in history.answers:
+        contract = history.contracts.get(answer.key, Contract.ASYNC)
+        where = f"{answer.node} at {answer.at_seconds:.6f}, {answer.key} at"
+        for name, extent in answer.stored.items():
+            if contract is Contract.ASYNC or not extent.is_certain:
+                continue
+            text = f"{where} {answer.physical_offset}: {name} of the ISR has {extent}"
+            held = extent.flushed if expected.counts_flushed else extent.written
+            # Whole records are counted: what is above the first byte of one is above its last.
+            if held <= answer.physical_offset:
+                yield Finding(Kind.UNREPLICATED, text)
+            if contract is Contract.FLUSHED and extent.flushed <= answer.physical_offset:
+                yield Finding(Kind.UNFLUSHED, text)
 
 
 def _check_masters(acks: Iterable[AckSeen], openings: Iterable[OpeningSeen]) -> Iterator[Finding]:

@@ -21,6 +21,7 @@ from tandem.wire.group_state import GroupKeys
 from tests.sim.engine.actions import HA_CHANNEL
 from tests.sim.engine.cluster import SimulatedCluster, leaves
 from tests.sim.engine.faults import COORDINATOR
+from tests.sim.engine.history import AnswerSeen, Extent
 from tests.sim.engine.node import Incarnation, SimulatedNode
 from tests.sim.engine.trace import Trace
 from tests.sim.engine.workload import ClientMachine
@@ -62,7 +63,9 @@ class FencedCluster(SimulatedCluster):
         nursery: trio.Nursery,
         is_supervised: bool,
     ) -> None:
-        super().__init__(config, network=network, chance=chance, trace=trace, nursery=nursery)
+        super().__init__(
+            config, history, network=network, chance=chance, trace=trace, nursery=nursery
+        )
         self.group_keys = GroupKeys(config.cluster.name, next(iter(config.groups)))
         self.saved: StoreImage | None = None
         """Of the coordinator, as some plan had it saved."""
@@ -96,6 +99,19 @@ class FencedCluster(SimulatedCluster):
         """Return the recorded master; empty if there is none yet."""
         state = self.witness.state
         return state.master if state is not None else ""
+
+    def extent(self, node: SimulatedNode) -> Extent:
+        """See `SimulatedCluster.extent`: what may have been lost is not certain."""
+        return self.witness.extent(node)
+
+    def _holders(self) -> dict[str, Extent]:
+        return self.witness.holders()
+
+    def _was_answered(self, answer: AnswerSeen) -> None:
+        self.witness.answered(answer)
+
+    def _must_be_fresh(self, node: SimulatedNode, since: float) -> bool:
+        return self.witness.has_served_since(node, since)
 
     def _coordinator(self, life: Incarnation) -> Coordinator:
         return self.coordinator.client(life.network)

@@ -85,6 +85,8 @@ class FencedPlanner(Planner[FencedFaultMix]):
             (3, self._rejoin),
             (1, self._revoke),
             (4, self._depose),
+            (2, self._own_disk_slow),
+            (2, self._coordinator_slow),
             (2, self._coordinator_leader),
             (1, self._coordinator_stop),
             (3, self._lose_replies),
@@ -99,6 +101,9 @@ class FencedPlanner(Planner[FencedFaultMix]):
         """A node, the master of the moment as often as not."""
         if self._chance.random() < 0.5:
             return self._any_node()
+        return self._master()
+
+    def _master(self) -> str:
         self._master_count += 1
         return f"{MASTER}#{self._master_count}"
 
@@ -281,6 +286,22 @@ class FencedPlanner(Planner[FencedFaultMix]):
         self._add(at, "stall", COORDINATOR, node)
         self._add(at + 0.001, "revoke", node)
         self._add(at + self._mix.lease_seconds * 0.9, "heal", COORDINATOR, node)
+
+    def _own_disk_slow(self, at: float) -> None:
+        """The master's own disk is the last to have what everybody else has."""
+        node = self._master()
+        self._add(at, "disk-slow", node, self._chance.choice((0.1, 0.4)))
+        self._add(at + self._chance.uniform(1.0, 2.0), "disk-ok", node)
+
+    def _coordinator_slow(self, at: float) -> None:
+        """Keep-alives are answered late, but in time to count: a lease runs from when it was asked.
+
+        By more than what a master keeps for itself of a lease, and by less than it waits.
+        """
+        node = self._master()
+        delay = self._mix.lease_seconds * self._chance.uniform(0.16, 0.23)
+        self._add(at, "slow", COORDINATOR, node, round(delay, 3), 1_000_000)
+        self._add(at + self._long(), "heal", COORDINATOR, node)
 
     def _coordinator_leader(self, at: float) -> None:
         self._add(at, "coordinator-leader", self._chance.choice((0.1, 0.5, 1.5)))

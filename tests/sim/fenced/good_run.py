@@ -14,7 +14,7 @@ from ha.fenced.events import (
     Promised,
 )
 from tandem.wire.group_state import GroupState
-from tests.sim.engine.history import Finding, OffsetSeen, Probe
+from tests.sim.engine.history import Extent, Finding, OffsetSeen, Probe
 from tests.sim.engine.planted import ALL, log_of, read_of, send_of
 from tests.sim.engine.walked_log import walk_log
 from tests.sim.fenced.checker import FencedExpectations, check
@@ -22,7 +22,6 @@ from tests.sim.fenced.history import (
     AckSeen,
     CutSeen,
     EpochEntrySeen,
-    Extent,
     FencedHistory,
     FinalNode,
     NodeEvent,

@@ -9,17 +9,8 @@ import msgspec
 
 from ha.fenced.events import HAEvent
 from tandem.wire.group_state import GroupState, LeaderRecord
-from tests.sim.engine.history import History
+from tests.sim.engine.history import Extent, History
 from tests.sim.engine.walked_log import Log, LogRecord
-
-
-class Extent(msgspec.Struct, frozen=True):
-    """How much of the log a node holds, read from its disk."""
-
-    written: int
-    flushed: int
-    is_certain: bool = True
-    """False after a power loss or a flipped bit, until the node has looked itself."""
 
 
 class NodeEvent(msgspec.Struct, frozen=True):
@@ -47,6 +38,8 @@ class AckSeen(msgspec.Struct, frozen=True, kw_only=True):
     true_boottime_seconds: float
     lease: str
     """Of the node's leader key at the coordinator: `held`, `revoked` or `expired`."""
+    lease_left_seconds: float = float("inf")
+    """For how long the coordinator will hold it yet; infinity if it is not held."""
     recorded_epoch: int
     recorded_isr: dict[str, str]
     stored: dict[str, Extent]
@@ -100,8 +93,10 @@ class LackingSeen(msgspec.Struct, frozen=True):
 
     at_seconds: float
     node: str
-    written: int
+    stored: Extent
     acknowledged: int
+    flushed_acknowledged: int = 0
+    """Up to where messages were answered that have to be on its disk."""
 
 
 class StateSeen(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ from ha.fenced.connection import FencedConnection
 from ha.fenced.coordinator_session import CoordinatorSession
 from ha.fenced.election import Follow, Run
 from ha.fenced.epoch_file import EpochEntry, EpochFile
+from ha.fenced.ha_service import FencedHAService
 from ha.fenced.in_sync_replicas import InSyncReplicas
 from ha.fenced.lease import LeaseDeadline
 from ha.fenced.master import FencedMaster
@@ -22,6 +23,7 @@ from ha.fenced.participation import Participation
 from ha.fenced.replica_file import ReplicaFile
 from ha.fenced.replica_follower import ReplicaFollower
 from ha.fenced.replica_server import ReplicaLink, ReplicaServer
+from ha.results import Ack
 from node.tables.journal.group_journal import GroupJournal
 from store.messages.message_reads import MessageReads
 from store.queue.consume_queue_store import AnyConsumeQueue
@@ -248,6 +250,57 @@ def _takes_damage_for_a_torn_end(real: Callable[..., Any]) -> Any:  # noqa: ANN4
     return started
 
 
+def _waits_for_no_disk(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def waits(self: FencedHAService, ack: Ack) -> object:
+        del ack
+        return real(self, Ack.REPLICATED)
+
+    return waits
+
+
+def _takes_its_own_log_for_flushed(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def own_log(self: InSyncReplicas, written: int, flushed: int) -> object:
+        del flushed
+        return real(self, written, written)
+
+    return own_log
+
+
+def _counts_from_the_answer(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    async def keep_alive(self: CoordinatorSession) -> None:
+        lease = self.lease
+        assert lease is not None
+        renewed = lease.renewed
+
+        def renewed_now(ttl_seconds: float, asked_at: float) -> None:
+            del asked_at
+            renewed(ttl_seconds, self._boottime())
+
+        lease.renewed = renewed_now  # type: ignore[method-assign]
+        await real(self)
+
+    return keep_alive
+
+
+def _needs_nothing_on_disk(_: object) -> Any:  # noqa: ANN401
+    return property(lambda self: 0)
+
+
+def _shows_readers_what_was_half_a_second_ago(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    shown: dict[tuple[MessageReads, str, int], tuple[float, int]] = {}
+
+    def end_of(self: MessageReads, queue: AnyConsumeQueue) -> object:
+        now, end = trio.current_time(), real(self, queue)
+        which = (self, queue.topic, queue.queue_id)
+        since, before = shown.get(which, (-1.0, 0))
+        if now - since < 0.5:
+            return before
+        shown[which] = now, end
+        return end
+
+    return end_of
+
+
 MUTATIONS: Final[dict[str, Mutation]] = {
     "min_isr acknowledgements are enough, whoever they are from": Mutation(
         InSyncReplicas, "_advance", _counts_acks_not_members
@@ -318,5 +371,20 @@ MUTATIONS: Final[dict[str, Mutation]] = {
     ),
     "what a failed sync gave up is not written again": Mutation(
         StoreRecovery, "_write_again", _does_nothing
+    ),
+    "a put that waits for all disks is answered when it is written": Mutation(
+        FencedHAService, "waits", _waits_for_no_disk
+    ),
+    "the master does not wait for its own disk": Mutation(
+        InSyncReplicas, "own_log", _takes_its_own_log_for_flushed
+    ),
+    "a lease is counted from the answer of the coordinator": Mutation(
+        CoordinatorSession, "_keep_alive", _counts_from_the_answer
+    ),
+    "a new member need not have on its disk what was answered as flushed": Mutation(
+        InSyncReplicas, "_flush_promised", _needs_nothing_on_disk
+    ),
+    "readers are shown what was confirmed half a second ago": Mutation(
+        MessageReads, "_end_of", _shows_readers_what_was_half_a_second_ago
     ),
 }

@@ -13,14 +13,28 @@ from ha.fenced.events import (
     Promised,
     Quarantined,
 )
-from tests.sim.engine.history import Contract, OffsetSeen, Outcome, Probe
-from tests.sim.engine.planted import ALL, FILE_BYTES, log_of, read_of
+from tests.sim.engine.history import (
+    AnswerSeen,
+    Contract,
+    EmptyPull,
+    Extent,
+    OffsetSeen,
+    Outcome,
+    Probe,
+)
+from tests.sim.engine.planted import (
+    ALL,
+    FILE_BYTES,
+    OUT_OF_ORDER,
+    log_of,
+    read_of,
+    sent_again,
+)
 from tests.sim.engine.walked_log import walk_log
 from tests.sim.fenced.checker import FencedExpectations, Kind
 from tests.sim.fenced.good_run import FORK, RECORDS, WHOLE, Run, ack_of, state_of
 from tests.sim.fenced.history import (
     EpochEntrySeen,
-    Extent,
     LackingSeen,
     NodeEvent,
     NotDurableSeen,
@@ -44,6 +58,10 @@ def test_the_log_of_the_good_run_has_a_filler_in_it() -> None:
     assert len(RECORDS) == 8
 
 
+HAS_IT = Extent(len(WHOLE), len(WHOLE))
+WROTE_IT = Extent(len(WHOLE), RECORDS[4].physical_offset)
+
+
 def _lost(run: Run) -> None:
     run.everywhere(log_of(*ALL[:4]))
 
@@ -56,7 +74,15 @@ def _reordered(run: Run) -> None:
     for index in range(8):
         run.change("sends", index, contract=Contract.ASYNC)
     run.history.openings.pop()
-    run.everywhere(log_of((0, 0), (1, 1), (4, 0), (2, 0), (3, 1), (5, 1), (6, 0), (7, 1)))
+    run.everywhere(log_of(*OUT_OF_ORDER))
+
+
+def _reordered_though_sent_again(run: Run) -> None:
+    data = log_of(*OUT_OF_ORDER)
+    records = walk_log(data).records
+    run.history.sends = [sent_again(send, records) for send in run.history.sends]
+    run.history.openings.pop()
+    run.everywhere(data)
 
 
 def _phantom(run: Run) -> None:
@@ -108,6 +134,23 @@ def _read_ahead(run: Run) -> None:
     run.history.reads.append(read_of("early", RECORDS[5], 4.5))
 
 
+def _asked(run: Run, at_seconds: float, queue_id: int, queue_offset: int) -> None:
+    """Have a reader be told by the master that there is nothing."""
+    run.history.empty_pulls.append(
+        EmptyPull(
+            node="b",
+            asked_at=at_seconds,
+            answered_at=at_seconds + 0.1,
+            queue_id=queue_id,
+            queue_offset=queue_offset,
+        )
+    )
+
+
+def _stale(run: Run) -> None:
+    _asked(run, 4.6, queue_id=0, queue_offset=2)
+
+
 def _unread(run: Run) -> None:
     run.history.drained.pop()
 
@@ -146,13 +189,41 @@ def _unreplicated(run: Run) -> None:
 
 
 def _lost_by_a_member(run: Run) -> None:
-    run.history.lacking.append(LackingSeen(9.0, "c", 5, 10))
+    run.history.lacking.append(LackingSeen(9.0, "c", Extent(5, 5), 10))
 
 
 def _unflushed(run: Run) -> None:
     run.expectations = FencedExpectations(counts_flushed=True)
     end = run.history.acks[0].end
     run.change("acks", 0, stored={"c": Extent(end, end - 1)})
+
+
+def _answered(run: Run, contract: Contract, **stored: Extent) -> None:
+    """Have message 4 answered while these have it."""
+    at = RECORDS[4].physical_offset
+    run.history.contracts["key4"] = contract
+    run.history.answers.append(
+        AnswerSeen(
+            at_seconds=8.0, node="b", key="key4", physical_offset=at, own=HAS_IT, stored=stored
+        )
+    )
+
+
+def _answered_unreplicated(run: Run) -> None:
+    _answered(run, Contract.REPLICATED, b=HAS_IT, c=Extent(RECORDS[4].physical_offset, 0))
+
+
+def _answered_unflushed_by_a_follower(run: Run) -> None:
+    _answered(run, Contract.FLUSHED, b=HAS_IT, c=WROTE_IT)
+
+
+def _answered_unflushed_by_the_master(run: Run) -> None:
+    _answered(run, Contract.FLUSHED, b=WROTE_IT, c=HAS_IT)
+
+
+def _answered_unflushed_where_the_group_flushes(run: Run) -> None:
+    run.expectations = FencedExpectations(counts_flushed=True)
+    _answered(run, Contract.REPLICATED, b=HAS_IT, c=WROTE_IT)
 
 
 def _small_isr(run: Run) -> None:
@@ -169,6 +240,10 @@ def _late(run: Run) -> None:
 
 def _late_without_a_lease(run: Run) -> None:
     run.change("acks", 0, lease="expired")
+
+
+def _late_by_its_own_reckoning(run: Run) -> None:
+    run.change("acks", 0, lease_left_seconds=0.9)
 
 
 def _two_masters(run: Run) -> None:
@@ -266,6 +341,7 @@ PLANTED: dict[Callable[[Run], None], set[Kind]] = {
     _lost: {Kind.LOST},
     _duplicated: {Kind.DUPLICATED},
     _reordered: {Kind.REORDERED},
+    _reordered_though_sent_again: {Kind.REORDERED},
     _phantom: {Kind.PHANTOM},
     _phantom_with_another_body: {Kind.PHANTOM},
     _phantom_that_was_refused: {Kind.PHANTOM},
@@ -277,6 +353,7 @@ PLANTED: dict[Callable[[Run], None], set[Kind]] = {
     _misread_out_of_order: {Kind.MISREAD},
     _misread_two_contents: {Kind.MISREAD},
     _read_ahead: {Kind.READ_AHEAD},
+    _stale: {Kind.STALE},
     _unread: {Kind.UNREAD},
     _torn: {Kind.TORN},
     _diverged_at_the_end: {Kind.DIVERGED},
@@ -288,10 +365,15 @@ PLANTED: dict[Callable[[Run], None], set[Kind]] = {
     _unreplicated: {Kind.UNREPLICATED},
     _lost_by_a_member: {Kind.UNREPLICATED},
     _unflushed: {Kind.UNREPLICATED},
+    _answered_unreplicated: {Kind.UNREPLICATED},
+    _answered_unflushed_by_a_follower: {Kind.UNFLUSHED},
+    _answered_unflushed_by_the_master: {Kind.UNFLUSHED},
+    _answered_unflushed_where_the_group_flushes: {Kind.UNREPLICATED},
     _small_isr: {Kind.SMALL_ISR},
     _too_few: {Kind.TOO_FEW},
     _late: {Kind.LATE},
     _late_without_a_lease: {Kind.LATE},
+    _late_by_its_own_reckoning: {Kind.LATE},
     _two_masters: {Kind.TWO_MASTERS},
     _two_masters_open: {Kind.TWO_MASTERS},
     _unelected: {Kind.UNELECTED},
@@ -326,6 +408,12 @@ def test_a_planted_fault_is_found(plant: Callable[[Run], None], kinds: set[Kind]
     assert kinds <= run.kinds()
 
 
+def test_a_reorder_is_all_there_is_to_say_of_a_producer_that_sends_again() -> None:
+    run = Run()
+    _reordered_though_sent_again(run)
+    assert run.kinds() - {Kind.REWRITTEN} == {Kind.REORDERED}
+
+
 def test_every_kind_is_planted() -> None:
     assert set().union(*PLANTED.values()) == set(Kind)
 
@@ -343,6 +431,53 @@ def _timed_out_message_is_lost(run: Run) -> None:
 def _stored_twice_by_a_second_try(run: Run) -> None:
     run.change("sends", 2, attempts_max=2)
     run.everywhere(log_of(*ALL, (2, 0)))
+
+
+def _a_second_copy_came_late(run: Run) -> None:
+    """The first try of message 2 was still on its way when another one was answered."""
+    run.change("sends", 2, attempts_max=2)
+    run.everywhere(log_of(*ALL, (2, 0)))
+
+
+def _sent_while_another_was_under_way(run: Run) -> None:
+    data = log_of(*OUT_OF_ORDER)
+    records = walk_log(data).records
+    run.history.sends = [sent_again(send, records) for send in run.history.sends]
+    run.change("sends", 4, invoked_at=2.4)
+    run.history.openings.pop()
+    run.everywhere(data)
+    for name in ("acks", "cuts"):
+        getattr(run.history, name).clear()
+
+
+def _async_was_answered_by_a_master_that_was_deposed(run: Run) -> None:
+    """A late try of it came to its place in the next master's log."""
+    data = log_of(*OUT_OF_ORDER)
+    records = walk_log(data).records
+    run.history.sends = [sent_again(send, records) for send in run.history.sends]
+    run.change("sends", 2, contract=Contract.ASYNC)
+    run.history.openings.pop()
+    run.everywhere(data)
+
+
+def _asked_before_the_answer(run: Run) -> None:
+    _asked(run, 2.4, queue_id=0, queue_offset=1)
+
+
+def _asked_for_what_carries_no_promise(run: Run) -> None:
+    _asked(run, 50.0, queue_id=1, queue_offset=1)
+
+
+def _answered_when_it_is_written(run: Run) -> None:
+    _answered(run, Contract.REPLICATED, b=WROTE_IT, c=WROTE_IT)
+
+
+def _answered_before_anybody_has_it(run: Run) -> None:
+    _answered(run, Contract.ASYNC, b=Extent(0, 0), c=Extent(0, 0))
+
+
+def _answered_while_nobody_knows_what_a_member_has(run: Run) -> None:
+    _answered(run, Contract.FLUSHED, b=HAS_IT, c=Extent(0, 0, is_certain=False))
 
 
 def _holder_has_lost_power(run: Run) -> None:
@@ -373,6 +508,14 @@ def _nobody_is_electable(run: Run) -> None:
         _async_message_is_lost,
         _timed_out_message_is_lost,
         _stored_twice_by_a_second_try,
+        _a_second_copy_came_late,
+        _sent_while_another_was_under_way,
+        _async_was_answered_by_a_master_that_was_deposed,
+        _asked_before_the_answer,
+        _asked_for_what_carries_no_promise,
+        _answered_when_it_is_written,
+        _answered_before_anybody_has_it,
+        _answered_while_nobody_knows_what_a_member_has,
         _holder_has_lost_power,
         _old_master_decides_with_what_was_recorded_then,
         _lease_was_revoked,

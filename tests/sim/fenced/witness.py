@@ -4,17 +4,26 @@ A node tells of what it does by events, in the step in which it happens. Here ea
 with what is true at that moment: what lies on the disks, what the coordinator has recorded.
 """
 
+import math
 from collections.abc import Mapping
 
 import trio
 
 from ha.errors import HAError
 from ha.fenced.epoch_file import EpochFile
-from ha.fenced.events import AckDecided, HAEvent, MasterOpened, ReplicaReported, TruncationDecided
+from ha.fenced.events import (
+    AckDecided,
+    HAEvent,
+    MasterOpened,
+    ReplicaReported,
+    SteppedDown,
+    TruncationDecided,
+)
 from store.machine.errors import StoreError
 from tandem.coordinator.kv_records import Change
 from tandem.wire.group_state import GroupKeys, GroupState, decode_leader, decode_state
-from tests.sim.engine.log_tail import LogTail
+from tests.sim.engine.history import AnswerSeen, Contract, Extent
+from tests.sim.engine.log_tail import DiskTails
 from tests.sim.engine.node import SimulatedNode, read_log
 from tests.sim.engine.trace import Trace
 from tests.sim.engine.walked_log import walk_log
@@ -23,7 +32,6 @@ from tests.sim.fenced.history import (
     AckSeen,
     CutSeen,
     EpochEntrySeen,
-    Extent,
     FencedHistory,
     FinalNode,
     LackingSeen,
@@ -34,15 +42,6 @@ from tests.sim.fenced.history import (
     StateSeen,
 )
 from tests.support.simulated_coordinator import EXPIRED, HELD, REVOKED, SimulatedCoordinator
-
-
-class _Tails:
-    """Where the log on one disk ends: in the page cache, and in what is durable."""
-
-    def __init__(self, node: SimulatedNode) -> None:
-        self.disk = node.disk
-        self.written = LogTail(node.disk, node.directory)
-        self.flushed = LogTail(node.disk, node.directory, is_durable=True)
 
 
 class Witness:
@@ -68,7 +67,11 @@ class Witness:
         self._trace = trace
         self._led_by = ""
         self._leader_leases: dict[str, int] = {}
-        self._tails: dict[str, _Tails] = {}
+        self._tails: dict[str, DiskTails] = {}
+        self._serving: dict[str, tuple[int, int, float]] = {}
+        """Of a master that has opened: life, epoch, and when it did."""
+        self._flushed_promised = 0
+        """Up to where messages were answered that have to be on every member's disk."""
         self._hurt: set[str] = set()
         """Whose disk may have lost something, and who has not looked yet."""
         self._once_hurt: set[str] = set()
@@ -87,15 +90,35 @@ class Witness:
 
     def extent(self, node: SimulatedNode) -> Extent:
         """Return how much of the log lies on a node's disk."""
-        tails = self._tails_of(node)
-        is_certain = node.name not in self._hurt
-        return Extent(tails.written.end(), tails.flushed.end(), is_certain)
+        return self._tails_of(node).extent(is_certain=node.name not in self._hurt)
 
-    def _tails_of(self, node: SimulatedNode) -> _Tails:
+    def _tails_of(self, node: SimulatedNode) -> DiskTails:
         tails = self._tails.get(node.name)
         if tails is None or tails.disk is not node.disk:
-            tails = self._tails[node.name] = _Tails(node)
+            tails = self._tails[node.name] = DiskTails(node.disk, node.directory)
         return tails
+
+    def holders(self) -> dict[str, Extent]:
+        """Return what is on the disks of the members that are what was recorded."""
+        return {name: self.extent(self._nodes[name]) for name in self.electable()}
+
+    # What clients are answered
+
+    def answered(self, answer: AnswerSeen) -> None:
+        """Note up to where everything has to be on the disk of whoever becomes a member."""
+        if self.history.contracts.get(answer.key) is Contract.FLUSHED:
+            self._flushed_promised = max(self._flushed_promised, answer.physical_offset + 1)
+
+    def has_served_since(self, node: SimulatedNode, since: float) -> bool:
+        """Whether a node is the recorded master, and had opened by then."""
+        life, epoch, opened_at = self._serving.get(node.name, (0, 0, 0.0))
+        state = self.state
+        return (
+            state is not None
+            and (state.master, state.epoch) == (node.name, epoch)
+            and life == node.life
+            and opened_at <= since
+        )
 
     # What nodes say
 
@@ -111,10 +134,13 @@ class Witness:
             case AckDecided():
                 self.history.acks.append(self._ack_seen(node, event))
             case MasterOpened(epoch, confirm):
+                self._serving[node.name] = (node.life, epoch, now)
                 log = walk_log(read_log(node))
                 is_elected = self._was_elected(epoch, node.name)
                 opening = OpeningSeen(now, node.name, epoch, confirm, log, is_elected)
                 self.history.openings.append(opening)
+            case SteppedDown():
+                self._serving.pop(node.name, None)
             case ReplicaReported(epoch, written, flushed):
                 stored = self.extent(node)
                 report = ReportSeen(now, node.name, epoch, written, flushed, stored)
@@ -143,9 +169,10 @@ class Witness:
             deadline_seconds=event.deadline_seconds,
             true_boottime_seconds=node.boot_clock.now_seconds(),
             lease=self._lease_of(node.name),
+            lease_left_seconds=self._lease_left(node.name, event.epoch),
             recorded_epoch=state.epoch if state is not None else -1,
             recorded_isr=isr,
-            stored={name: self.extent(self._nodes[name]) for name in self.electable()},
+            stored=self.holders(),
         )
 
     def _lease_of(self, name: str) -> str:
@@ -153,6 +180,15 @@ class Witness:
             return HELD
         ended = self._coordinator.ended.get(self._leader_leases.get(name, 0))
         return EXPIRED if ended == EXPIRED else REVOKED
+
+    def _lease_left(self, name: str, epoch: int) -> float:
+        """Return for how long the lease of a leader runs yet; infinity if it does not lead."""
+        item = self._coordinator.item(self._group_keys.leader)
+        if item is not None:
+            leader = decode_leader(item.value)
+            if (leader.node, leader.epoch) == (name, epoch):
+                return self._coordinator.store.time_left(item.lease_id, trio.current_time())
+        return math.inf
 
     def _cut_seen(self, node: SimulatedNode, cut: int, end: int, confirm: int) -> CutSeen:
         tail = self._tails_of(node).written
@@ -200,11 +236,11 @@ class Witness:
         acknowledged = max((ack.end for ack in self.history.acks), default=0)
         for name in names:
             extent = self.extent(self._nodes[name])
-            lacks_some = extent.is_certain and extent.written < acknowledged
-            if lacks_some and self._is_recorded(name):
-                self.history.lacking.append(
-                    LackingSeen(trio.current_time(), name, extent.written, acknowledged)
-                )
+            lacks_some = extent.written < acknowledged or extent.flushed < self._flushed_promised
+            if lacks_some and extent.is_certain and self._is_recorded(name):
+                now = trio.current_time()
+                lacking = LackingSeen(now, name, extent, acknowledged, self._flushed_promised)
+                self.history.lacking.append(lacking)
 
     def electable(self) -> list[str]:
         """Return the members of the recorded ISR that are what was recorded."""
