@@ -22,6 +22,7 @@ import msgspec
 from store.machine.errors import StoreError
 from store.machine.real_disk import RealDisk
 from store.repair import RepairRequest, repair_store
+from tandem.wire.untrusted import UnreadableError, decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,9 +36,9 @@ def main(arguments: Sequence[str] | None = None, request: bytes | None = None) -
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     try:
         data = sys.stdin.buffer.read() if request is None else request
-        wanted = msgspec.json.decode(data, type=RepairRequest)
+        wanted = decode_json(data, RepairRequest)
         done = repair_store(wanted, RealDisk(), move, wall_clock_ms=_wall_clock_ms)
-    except msgspec.DecodeError as error:
+    except UnreadableError as error:
         return _fail(2, f"the request on standard input: {error}")
     except ValueError as error:
         return _fail(2, str(error))

@@ -28,6 +28,7 @@ import msgspec
 
 from tandem.cluster_file.choices import LogFormat
 from tandem.plain_text import one_line
+from tandem.wire.untrusted import UnreadableError, decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -237,8 +238,8 @@ def last_line(file: Path, since: LogPlace) -> str:
         lines = [line.strip() for line in log.read().split(b"\n")]
     line = next((line for line in reversed(lines) if line), b"")
     if line.startswith(b"{"):
-        with suppress(msgspec.DecodeError):
-            words = msgspec.json.decode(line, type=_JsonLine)
+        with suppress(UnreadableError):
+            words = decode_json(line, _JsonLine)
             line = (words.traceback or [words.message])[-1].encode()
     return one_line(line.removeprefix(b"| ").decode(errors="replace"))
 

@@ -38,6 +38,21 @@ COVERED_ELSEWHERE = {
 
 SYSTEM_CALLS = {"os", "mmap", "threading", "fcntl"}
 
+DECODERS = re.compile(
+    r"(?:msgspec\.)?(?:json|msgpack|yaml|toml)\.(?:decode|Decoder|loads?)|msgspec\.convert|eval"
+    r"|pickle\.loads?|(?:ast\.)?literal_eval|tomllib\.loads?"
+)
+"""What raises one of five errors, or hides one, for what somebody else has written."""
+
+TEXT_DECODED_ELSEWHERE = {
+    # Their error is caught by `decode_frame_parts`; a call more costs each field of each header.
+    "tandem/wire/remoting_command.py _decode_binary",
+    "tandem/wire/remoting_command.py _decode_binary_ext",
+    # A topic was text before it was bytes.
+    "store/log/message_encoder.py MessageEncoder.shape",
+    "store/log/message_encoder.py MessageEncoder._common_parts",
+}
+
 MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 60
 
@@ -182,6 +197,67 @@ def test_threads_of_a_node_are_used_by_the_disk_only() -> None:
         if not file.is_relative_to(ROOT / "tandem") and "to_thread" in file.read_text()
     ]
     assert users == ["store/machine/real_disk.py"]
+
+
+def test_what_others_wrote_is_decoded_in_one_place() -> None:
+    """Each decoder raises errors that one forgets; `tandem.wire.untrusted` knows all of them."""
+    callers = {
+        f"{file.relative_to(ROOT)}:{node.lineno} {ast.unparse(node)}"
+        for file in SOURCES
+        for node in ast.walk(running_code(file))
+        if isinstance(node, (ast.Attribute, ast.Name)) and DECODERS.fullmatch(ast.unparse(node))
+    }
+    in_place = {place for place in callers if place.startswith("tandem/wire/untrusted.py:")}
+    assert len(in_place) == 5, "this test looks for the wrong names"
+    assert callers - in_place == set()
+    borrowed = {
+        f"{file.relative_to(ROOT)}: from {node.module} import {alias.name}"
+        for file in SOURCES
+        for node in ast.walk(running_code(file))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if DECODERS.fullmatch(f"{node.module}.{alias.name}") or node.module == "json"
+    }
+    assert borrowed == set()
+
+
+def decodes_strictly(node: ast.AST) -> bool:
+    """`data.decode()`, where `data` is not what we have just encoded."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "decode"
+        and not node.keywords
+        and len(node.args) < 2
+        and "encode" not in ast.unparse(node.func.value)
+    )
+
+
+def catches_it(node: ast.AST) -> bool:
+    """`try` with a handler for what is no UTF-8."""
+    return isinstance(node, ast.Try) and any(
+        handler.type is not None and "Unicode" in ast.unparse(handler.type)
+        for handler in node.handlers
+    )
+
+
+def test_text_of_others_is_decoded_where_its_error_is_caught() -> None:
+    """Others use `decode_text`, whose error is that of all decoders, or say `"replace"`."""
+    found = set()
+    for file in SOURCES:
+        caught = {
+            id(inner)
+            for outer in ast.walk(syntax_tree(file))
+            if catches_it(outer)
+            for inner in ast.walk(outer)
+        }
+        found |= {
+            f"{file.relative_to(ROOT)} {name}"
+            for name, function in functions(file)
+            for node in ast.walk(function)
+            if decodes_strictly(node) and id(node) not in caught
+        }
+    assert found == TEXT_DECODED_ELSEWHERE
 
 
 def test_every_engine_is_under_the_contract_for_engines() -> None:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from tandem.wire.group_state import (
+    EPOCH_MAX,
     GroupState,
     LeaderRecord,
     NodeRecord,
@@ -77,11 +78,11 @@ def read_view(snapshot: Snapshot, keys: GroupKeys) -> GroupView:
     }
     return GroupView(
         revision=snapshot.revision,
-        state=decode_state(state.value) if state else None,
+        state=decode_state(state.value, keys.state) if state else None,
         state_revision=state.mod_revision if state else 0,
-        leader=decode_leader(leader.value) if leader else None,
+        leader=decode_leader(leader.value, keys.leader) if leader else None,
         leader_revision=leader.mod_revision if leader else 0,
-        nodes={name: decode_node(entry.value) for name, entry in nodes.items()},
+        nodes={name: decode_node(entry.value, entry.key) for name, entry in nodes.items()},
         node_revisions={name: entry.mod_revision for name, entry in nodes.items()},
     )
 
@@ -211,6 +212,8 @@ class Election:
 
 def why_not_electable(state: GroupState, name: str, incarnation: str) -> str:
     """Return why a node cannot win, in words; empty if it can."""
+    if state.epoch == EPOCH_MAX:
+        return f"epoch {EPOCH_MAX} is the last: copy the messages to a new group"
     if name not in state.isr:
         members = ", ".join(sorted(state.isr))
         return f"{name} is not in the in-sync set ({members}): it may lack acknowledged messages"

@@ -54,6 +54,7 @@ from ha.errors import FrameError, HandshakeError, ReportError
 from ha.fenced.epochs import EPOCH_MAX, EpochEntry
 from ha.link.limits import TRANSFER_BODY_BYTES_MAX
 from tandem.wire.crc import raw_crc32
+from tandem.wire.untrusted import UnreadableError, json_decoder
 
 MAGIC: Final = "TandemMQ-HA"
 VERSION: Final = 1
@@ -144,7 +145,7 @@ Proving = TypeVar("Proving", Hello, Welcome)
 
 HandshakeMessage: TypeAlias = Challenge | Hello | Welcome | Refused | Attach
 
-_decoder: Final = msgspec.json.Decoder(HandshakeMessage)
+_decode: Final = json_decoder(HandshakeMessage)
 
 
 def encode_message(message: HandshakeMessage) -> bytes:
@@ -171,8 +172,8 @@ def decode_message(data: bytes, bytes_max: int) -> tuple[HandshakeMessage, int] 
     if raw_crc32(payload) != crc:
         raise HandshakeError("a handshake message that does not fit its checksum")
     try:
-        return _decoder.decode(payload), end
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return _decode(payload), end
+    except UnreadableError as error:
         raise HandshakeError(f"a handshake message that cannot be read: {error}") from error
 
 

@@ -34,6 +34,8 @@ import msgspec
 
 from ha.errors import LocalHAError
 from tandem.cluster_file.choices import AckLevel
+from tandem.wire.group_state import Count, Epoch
+from tandem.wire.untrusted import UnreadableError, decode_json
 
 if TYPE_CHECKING:
     from random import Random
@@ -47,10 +49,10 @@ class ReplicaRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The content of the file. Offsets in bytes."""
 
     incarnation: str
-    promised: int = 0
-    acked: int = 0
-    seen_epoch: int = 0
-    seen_version: int = 0
+    promised: Epoch = 0
+    acked: Count = 0
+    seen_epoch: Epoch = 0
+    seen_version: Count = 0
     boot_id: str = ""
     is_clean: bool = False
     """The last run closed its store in order."""
@@ -203,8 +205,8 @@ class ReplicaFile:
         if data is None:
             return
         try:
-            self._record = msgspec.json.decode(data, type=ReplicaRecord)
-        except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+            self._record = decode_json(data, ReplicaRecord)
+        except UnreadableError as error:
             self.trouble = f"cannot be read ({error})"
 
     def _draw(self) -> str:

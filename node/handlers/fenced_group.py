@@ -12,6 +12,7 @@ from tandem.coordinator.interface import CoordinatorError
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
+from tandem.wire.untrusted import UnreadableError, decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,8 +74,8 @@ class FencedGroup:
         self, connection: Connection, command: RemotingCommand, owed: OwedAnswers
     ) -> None:
         try:
-            order = msgspec.json.decode(command.body, type=FencedCommand)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            order = decode_json(command.body, FencedCommand)
+        except UnreadableError as error:
             answer = response_to(
                 command, ResponseCode.INVALID_PARAMETER, f"this is no FencedCommand: {error}"
             )

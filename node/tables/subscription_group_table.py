@@ -19,6 +19,7 @@ from store.machine.table_file import TableFile, next_version
 from tandem.wire.remoting_command import Int32, Int64
 from tandem.wire.request_headers import DataVersion
 from tandem.wire.response_code import ResponseCode
+from tandem.wire.untrusted import UnreadableError, decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -237,9 +238,9 @@ def _decoded(name: str, raw: msgspec.Raw) -> tuple[SubscriptionGroupConfig, dict
         TableFileError: it is not a group.
     """
     try:
-        config = msgspec.json.decode(raw, type=SubscriptionGroupConfig)
-        fields = msgspec.json.decode(raw, type=dict[str, Any])
-    except msgspec.DecodeError as error:
+        config = decode_json(raw, SubscriptionGroupConfig)
+        fields = decode_json(raw, dict[str, Any])
+    except UnreadableError as error:
         raise TableFileError(
             f"subscriptionGroup.json: group {name!r} cannot be read ({error});"
             " correct it, or restore the .bak"

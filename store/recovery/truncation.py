@@ -35,6 +35,7 @@ from store.log.log_end import (
     next_records,
 )
 from store.machine.errors import CorruptLogError, StoreError, StoreFullError
+from tandem.wire.untrusted import UnreadableError, decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -420,8 +421,8 @@ def _read(disk: Disk, path: str, kind: type[_Order]) -> _Order | None:
     if data is None:
         return None
     try:
-        return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        return decode_json(data, kind)
+    except UnreadableError as error:
         raise CorruptLogError(
             f"{path}: damaged ({error}). It says what is to be done to the log, and nothing was"
             " changed; move it away and start again: the node finds out anew",

@@ -103,13 +103,13 @@ def decode_records(keys: GroupKeys, values: Mapping[str, tuple[bytes, int]]) -> 
     nodes = {}
     for key, (value, _) in values.items():
         if key.startswith(keys.nodes):
-            node = decode_node(value)
+            node = decode_node(value, key)
             nodes[key.removeprefix(keys.nodes)] = node
     state = values.get(keys.state)
     leader = values.get(keys.leader)
     return GroupRecords(
-        decode_state(state[0]) if state else None,
-        decode_leader(leader[0]) if leader else None,
+        decode_state(state[0], keys.state) if state else None,
+        decode_leader(leader[0], keys.leader) if leader else None,
         nodes,
         {key: revision for key, (_, revision) in values.items()},
     )

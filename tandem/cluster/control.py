@@ -23,6 +23,7 @@ import msgspec
 
 from tandem.cluster.errors import AlreadyRunningError, ControlError, NotRunningError
 from tandem.cluster.node_lifecycle import NodeStatus
+from tandem.wire.untrusted import UnreadableError, decode_json
 
 SOCKET_PATH_BYTES_MAX: Final = 107
 """Source: unix(7), `sun_path` has 108 bytes with its final zero."""
@@ -109,8 +110,8 @@ def send_request(config: Path, request: Request) -> Reply:
         except OSError as error:
             raise ControlError(f"the supervisor did not answer: {error}") from error
     try:
-        reply = msgspec.json.decode(line, type=Reply)
-    except msgspec.DecodeError as error:
+        reply = decode_json(line, Reply)
+    except UnreadableError as error:
         raise ControlError("the supervisor ended before it answered") from error
     if reply.error:
         raise ControlError(reply.error)

@@ -220,18 +220,20 @@ class Coordination:
     async def _follow_until_broken(self, client: EtcdClient, group: str, key: str) -> None:
         snapshot = await client.read(key)
         record = snapshot.values.get(key)
-        self._note(group, record.value if record else None)
+        self._note(group, key, record.value if record else None)
         async with client.watch(key, snapshot.revision + 1) as batches:
             with trio.move_on_after(FOLLOW_READ_SECONDS):
                 async for events in batches:
                     for event in events:
-                        self._note(group, event.value.value if event.value else None)
+                        if event.key != key:
+                            continue  # a key of somebody else's that only begins like it
+                        self._note(group, key, event.value.value if event.value else None)
 
-    def _note(self, group: str, record: bytes | None) -> None:
+    def _note(self, group: str, key: str, record: bytes | None) -> None:
         self._masters.pop(group, None)
         if record is not None:
             try:
-                self._masters[group] = decode_leader(record).node
+                self._masters[group] = decode_leader(record, key).node
             except MalformedGroupRecordError as error:
                 raise CoordinatorUnavailableError(str(error)) from error
         self.trouble, self._is_refused = "", False

@@ -25,6 +25,7 @@ from tandem.cluster.spec import ClusterSpec, node_environment, read_spec
 from tandem.cluster.supervisor import reply_of, supervise
 from tandem.cluster_file.errors import ClusterError
 from tandem.process_log import start_log
+from tandem.wire.untrusted import UnreadableError, decode_json
 
 _log = logging.getLogger(__name__)
 
@@ -91,10 +92,19 @@ def _start_supervisor(
                 start_new_session=True,
             )
         line = news.read()
-    if line and not (reply := msgspec.json.decode(line, type=Reply)).error:
+    reply = _news(line)
+    if reply is not None and not reply.error:
         return process, reply
     process.communicate()
-    raise ControlError(reply.error if line else f"it did not start; see {supervisor_log(spec)}")
+    raise ControlError(reply.error if reply else f"it did not start; see {supervisor_log(spec)}")
+
+
+def _news(line: bytes) -> Reply | None:
+    """What the process said before it closed its pipe; None if it ended before it had said it."""
+    try:
+        return decode_json(line, Reply)
+    except UnreadableError:
+        return None
 
 
 def run_detached(config: Path, news_fd: int, *, lifeline: bool) -> int:

@@ -6,6 +6,7 @@ reported and left as it is: this is a cluster to break, and a restart that nobod
 hide what happened.
 """
 
+import logging
 import os
 import signal
 import socket
@@ -21,6 +22,9 @@ from tandem.cluster.control import REQUEST_BYTES_MAX, Command, Reply, Request, o
 from tandem.cluster.local_cluster import LocalCluster, Observer
 from tandem.cluster.spec import ClusterSpec, node_command
 from tandem.cluster_file.errors import ClusterError
+from tandem.wire.untrusted import UnreadableError, decode_json
+
+_log = logging.getLogger(__name__)
 
 REQUEST_SECONDS_MAX: Final = 5.0
 """How long a client may take to send its one line."""
@@ -142,10 +146,15 @@ class _Supervisor:
     async def _reply(self, line: bytes) -> Reply:
         error_text = ""
         try:
-            request = msgspec.json.decode(line, type=Request)
+            request = decode_json(line, Request)
             await self._carry_out(request.command, request.node)
-        except (ClusterError, msgspec.DecodeError) as error:
+        except ClusterError as error:
             error_text = str(error)
+        except UnreadableError as error:
+            error_text = f"this is no request: {error}"
+        except Exception as error:  # noqa: BLE001 - whatever was asked, the cluster stays up
+            _log.exception("a request of the control socket failed: a bug")
+            error_text = f"{type(error).__name__}: {error}: a bug; see the supervisor's log"
         return reply_of(self._cluster, error_text)
 
     async def _carry_out(self, command: Command, node: str | None) -> None:

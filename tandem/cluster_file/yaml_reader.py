@@ -23,6 +23,7 @@ from msgspec import Meta, Struct
 from yaml.reader import ReaderError
 
 from tandem.cluster_file.errors import ClusterConfigError
+from tandem.wire.untrusted import UnreadableError, convert
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -251,8 +252,8 @@ class Reader:
             self.problems.add(node, key, f"{wrong}; give {_wanted(kind)}")
             return MISSING
         try:
-            return msgspec.convert(self._loader.construct_object(node), kind)
-        except (msgspec.ValidationError, *_CONSTRUCTION_ERRORS):
+            return convert(self._loader.construct_object(node), kind)
+        except (UnreadableError, *_CONSTRUCTION_ERRORS):
             remedy = f"give {_wanted(kind)}{_in_quotes(node, kind)}"
             self.problems.add(node, key, f"{_shown_value(node)} is not valid; {remedy}")
             return MISSING

@@ -28,6 +28,7 @@ from tandem.coordinator.interface import (
     TransactionResult,
 )
 from tandem.coordinator.kv_records import prefix_end
+from tandem.wire.untrusted import UnreadableError, decode_json, shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -292,8 +293,8 @@ def _text(key: bytes) -> str:
 def raise_stream_error(line: bytes) -> None:
     """Raise what a line of a stream says, if it says that the stream failed."""
     try:
-        trouble = msgspec.json.decode(line, type=_TroubleLine).error
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        trouble = decode_json(line, _TroubleLine).error
+    except UnreadableError:
         return
     if isinstance(trouble, str):
         raise _error(2, trouble)
@@ -307,8 +308,8 @@ def raise_error(status: int, body: bytes) -> NoReturn:
         CoordinatorError: Always: the one that says whether anything can have been done.
     """
     try:
-        trouble = msgspec.json.decode(body, type=_Trouble)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        trouble = decode_json(body, _Trouble)
+    except UnreadableError:
         words = " ".join(body[:200].decode(errors="backslashreplace").split())
         trouble = _Trouble(message=f"HTTP status {status}: {words}")
     if status >= 500 and not trouble.code:
@@ -331,8 +332,8 @@ def _error(code: int, message: str) -> CoordinatorError:
 
 def _decode(body: bytes, kind: type[Reply]) -> Reply:
     try:
-        return msgspec.json.decode(body, type=kind, strict=False)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return decode_json(body, kind, strict=False)
+    except UnreadableError as error:
         raise CoordinatorUnavailableError(
-            f"the coordinator answered {body[:80]!r}, which etcd would not: {error}"
+            f"the coordinator answered {shown(body)}, which etcd would not: {error}"
         ) from error

@@ -9,7 +9,7 @@ Source: etcd 3.4, rpc.proto, api/v3rpc/rpctypes/error.go; compared with replies 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 
@@ -31,6 +31,7 @@ from tandem.coordinator.kv_records import (
     Relation,
     Target,
 )
+from tandem.wire.untrusted import UnreadableError, decode_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from tandem.coordinator.kv_records import Answer
 
 Request = TypeVar("Request")
+
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+"""Every number of this API. Source: etcd API v3, rpc.proto and kv.proto."""
 
 VERSION: Final = "3.4.0"
 """Of the API that is served; the name below says that it is not etcd."""
@@ -67,12 +71,12 @@ class WatchOrder(msgspec.Struct, frozen=True):
 
 
 class _GrantRequest(msgspec.Struct, rename={"ttl": "TTL", "id": "ID"}):
-    ttl: int = 0
-    id: int = 0
+    ttl: Int64 = 0
+    id: Int64 = 0
 
 
 class _LeaseRequest(msgspec.Struct, rename={"id": "ID"}):
-    id: int = 0
+    id: Int64 = 0
 
 
 class _RangeRequest(msgspec.Struct):
@@ -83,18 +87,18 @@ class _RangeRequest(msgspec.Struct):
 class _PutRequest(msgspec.Struct):
     key: bytes = b""
     value: bytes = b""
-    lease: int = 0
+    lease: Int64 = 0
 
 
 class _Compare(msgspec.Struct):
     key: bytes = b""
     target: Literal["VERSION", "CREATE", "MOD", "VALUE", "LEASE"] = "VERSION"
     result: Literal["EQUAL", "GREATER", "LESS", "NOT_EQUAL"] = "EQUAL"
-    version: int = 0
-    create_revision: int = 0
-    mod_revision: int = 0
+    version: Int64 = 0
+    create_revision: Int64 = 0
+    mod_revision: Int64 = 0
     value: bytes = b""
-    lease: int = 0
+    lease: Int64 = 0
 
     def condition(self) -> Condition:
         """The same in the words of the engine."""
@@ -131,13 +135,13 @@ class _TransactionRequest(msgspec.Struct):
 
 
 class _CompactionRequest(msgspec.Struct):
-    revision: int = 0
+    revision: Int64 = 0
 
 
 class _Create(msgspec.Struct):
     key: bytes = b""
     range_end: bytes = b""
-    start_revision: int = 0
+    start_revision: Int64 = 0
 
 
 class _WatchRequest(msgspec.Struct):
@@ -348,6 +352,6 @@ def _event(event: KeyEvent) -> dict[str, Any]:
 
 def _decode(body: bytes, kind: type[Request]) -> Request:
     try:
-        return msgspec.json.decode(body, type=kind, strict=False)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return decode_json(body, kind, strict=False)
+    except UnreadableError as error:
         raise BadRequestError(f"the request cannot be read: {error}") from error

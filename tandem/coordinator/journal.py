@@ -24,6 +24,7 @@ import msgspec
 
 from tandem.coordinator.interface import CoordinatorError
 from tandem.coordinator.kv_records import Change, KeyValueError, StoreImage
+from tandem.wire.untrusted import UnreadableError, decode_msgpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -155,18 +156,19 @@ class Journal:
                 )
             self._file.cut(end)
         self._size = end
-        if records:
-            store.restore(_decode(records[0], StoreImage), now)
-        else:
+        if not records:
             self._start_file(store.image())
-        for record in records[1:]:
-            try:
+            return
+        try:
+            store.restore(_decode(records[0], StoreImage), now)
+            for record in records[1:]:
                 for change in _decode(record, list[Change]):
                     store.apply(change, now)
-            except (KeyValueError, KeyError) as error:
-                raise JournalError(
-                    f"a change in the coordinator's journal does not fit: {error}"
-                ) from error
+        except (KeyValueError, KeyError) as error:
+            raise JournalError(
+                f"a change in the coordinator's journal does not fit ({error}): bring it back from"
+                " a copy; or remove it, and have an operator recover each fenced group"
+            ) from error
 
     def record(self, change: Change) -> None:
         """Keep a change until it is taken."""
@@ -226,10 +228,12 @@ def _encode(record: StoreImage | list[Change]) -> bytes:
 
 def _decode(payload: bytes, kind: type[Record]) -> Record:
     try:
-        return msgspec.msgpack.decode(payload, type=kind)
-    except msgspec.DecodeError as error:
+        return decode_msgpack(payload, kind)
+    except UnreadableError as error:
         raise JournalError(
-            f"the coordinator's journal was written by another version: {error}"
+            f"the coordinator's journal was written by another version, or is damaged: {error};"
+            " run the version that wrote it; or remove it, and have an operator recover each"
+            " fenced group"
         ) from error
 
 

@@ -15,6 +15,7 @@ second, every lease gets that time back, for nobody could have renewed it.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from tandem.coordinator.journal import Journal
+
+_log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 512
 """More are closed at once. A local cluster has a handful per node."""
@@ -180,6 +183,8 @@ class CoordinatorServer:
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError):
             # The client's affair: it went away, or was too slow.
             return
+        except Exception:  # noqa: BLE001 - one connection must not end the elector of all groups
+            _log.exception("a connection to the coordinator failed: a bug")
         finally:
             self._connections_count -= 1
 
@@ -252,6 +257,8 @@ class _Connection:
     ) -> None:
         """Have requests answered until the client ends, or says what is no HTTP."""
         while not self.is_over:
+            # What cannot be read after a HEAD is answered like anything else that cannot be read.
+            self._wants_body = True
             try:
                 request = await self._receive_request()
                 if request is None:
@@ -308,7 +315,9 @@ class _Connection:
                         go_on = h11.InformationalResponse(status_code=100, headers=[])
                         await self._send(self._http.send(go_on))
                     self._http.receive_data(await self._stream.receive_some())
-                elif isinstance(event, h11.Data):
+                elif not isinstance(event, h11.Data):
+                    raise h11.RemoteProtocolError(f"{event} within a request")
+                else:
                     body += event.data
                     if len(body) > BODY_BYTES_MAX:
                         raise h11.RemoteProtocolError(

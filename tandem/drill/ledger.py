@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from tandem.drill.errors import LedgerError
 from tandem.drill.outcomes import UNKNOWN, SendMode
+from tandem.wire.untrusted import UnreadableError, json_decoder
 
 NO_ANSWER: Final = "the drill ended before an answer came"
 
@@ -174,14 +175,20 @@ def read_entries(path: Path) -> Iterator[LedgerEntry]:
 
     Memory is bounded by the sends that never got an answer. A torn last line is skipped: what it
     speaks of was not sent yet, or is UNKNOWN.
+
+    Raises:
+        LedgerError: a line in the middle is damaged.
     """
-    decoder = msgspec.json.Decoder(Sending | Answered)
+    decode = json_decoder(Sending | Answered)
     open_sends: dict[str, Sending] = {}
     with path.open("rb") as lines:
         for line in lines:
             if not line.endswith(b"\n"):
                 break
-            event = decoder.decode(line)
+            try:
+                event: Sending | Answered = decode(line)
+            except UnreadableError as error:
+                raise LedgerError(f"{path} is damaged: {error}; run the drill again") from error
             if isinstance(event, Sending):
                 open_sends[event.send_id] = event
             else:

@@ -26,6 +26,7 @@ from tandem.spark.log_compare import (
 )
 from tandem.spark.log_splits import plan_splits, read_split
 from tandem.spark.options import ScanOptions
+from tandem.wire.untrusted import convert
 
 _RECORD_COLUMNS = (
     "topic",
@@ -156,7 +157,7 @@ def _acknowledged(sends: Mapping[str, Send]) -> dict[str, AcknowledgedPlace]:
 
 def _read_ledger(path: str | Path) -> list[Send]:
     rows = pq.read_table(path, columns=list(Send.__struct_fields__)).to_pylist()
-    return msgspec.convert(rows, list[Send])
+    return convert(rows, list[Send])
 
 
 def _read_log(store: str) -> Iterator[Record]:

@@ -101,6 +101,8 @@ def parse_scenario(text: str, name: str, place: str) -> Scenario:
     """Check the text of a file; `place` is what errors call it."""
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except RecursionError as error:
+        raise BadScenarioError(f"{place}:1: is not YAML: it is nested too deeply") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark is not None else 1

@@ -15,7 +15,12 @@ from tandem.client import ClientError
 from tandem.coordinator.interface import CoordinatorError, Snapshot
 from tandem.drill.replication import Replication, SlaveReport
 from tandem.drill.watched_group import MASTER_ROLE, WatchedGroup
-from tandem.wire.group_state import GroupKeys, decode_leader, decode_state
+from tandem.wire.group_state import (
+    GroupKeys,
+    MalformedGroupRecordError,
+    decode_leader,
+    decode_state,
+)
 from tandem.wire.ha_status import FencedStatus
 from tandem.wire.request_headers import HARuntimeInfo
 
@@ -73,7 +78,7 @@ async def watch_records(
                     None if state is None else decode_state(state.value),
                     None if leader is None else decode_leader(leader.value),
                 )
-        except CoordinatorError:
+        except (CoordinatorError, MalformedGroupRecordError):
             # Restarting, perhaps because a scenario wants it. Nothing is known meanwhile.
             pass
         await trio.sleep(POLL_SECONDS)

@@ -28,6 +28,7 @@ from tandem.log.log_scan import LogWindow, adds_up, scan_log
 from tandem.log.store_directory import QUEUE_KINDS, QueueKind, StoreDirectory, usual_size
 from tandem.log.verify import VerifyReport, verify_store
 from tandem.wire.delay_level import MESSAGE_DELAY_LEVEL
+from tandem.wire.untrusted import UnreadableError, decode_json
 
 LOG_DAMAGE: Final = frozenset(
     {"record-corrupt", "record-crc", "log-end-damaged", "log-file-missing"}
@@ -142,7 +143,10 @@ def write_repair(plan: RepairPlan, *, now: datetime | None = None) -> RepairResu
         words = done.stderr.decode(errors="replace").strip().splitlines()
         text = words[-1] if words else f"the repair ended with {done.returncode}"
         raise RepairError(text, 2 if done.returncode == 2 else 1)
-    return msgspec.json.decode(done.stdout, type=RepairResult)
+    try:
+        return decode_json(done.stdout, RepairResult)
+    except UnreadableError as error:
+        raise RepairError(f"what the repair answered cannot be read ({error})", 1) from error
 
 
 class _Planner:

@@ -17,7 +17,6 @@ Spark 4.3 gives wrong answers with it when a table is read twice (docs/spark.md)
 """
 
 import difflib
-import json
 import re
 from collections.abc import Mapping
 from typing import Final, Literal, cast
@@ -25,6 +24,7 @@ from typing import Final, Literal, cast
 import msgspec
 
 from tandem.spark.errors import OptionError
+from tandem.wire.untrusted import UnreadableError, decode_json
 
 OnError = Literal["fail", "row"]
 
@@ -124,12 +124,19 @@ class _OptionReader:
 
     def _paths(self) -> tuple[str, ...]:
         if "paths" in self._given:
-            paths = tuple(json.loads(self._given["paths"]))
+            paths = self._listed_paths(self._given["paths"])
         else:
             paths = (self._given["path"],) if self._given.get("path") else ()
         if not paths:
             self._problems.append("no path: call load() with one or more store directories")
         return paths
+
+    def _listed_paths(self, text: str) -> tuple[str, ...]:
+        try:
+            return tuple(decode_json(text, list[str]))
+        except UnreadableError as error:
+            self._problems.append(f"paths is no JSON list of directories ({error})")
+            return ()
 
     def _topics(self) -> frozenset[str] | None:
         named = [name for name in ("topic", "subscribe", "subscribePattern") if name in self._given]

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from tandem.wire.group_state import GroupState
+from tandem.wire.group_state import EPOCH_MAX, GroupState
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -91,6 +91,8 @@ def plan_recovery(
         state.epoch if state else 0,
         *(max(node.epoch, node.promised, node.seen_epoch) for node in nodes.values()),
     )
+    if epoch > EPOCH_MAX:
+        return _refused(f"epoch {EPOCH_MAX} is the last: copy the messages to a new group")
     recovered = GroupState(
         epoch=epoch,
         master="",

@@ -14,39 +14,60 @@ Who may write what is decided by the compares of a transaction, never by the rec
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeAlias, TypeVar
 
 import msgspec
 
 from tandem.wire.errors import WireError
+from tandem.wire.untrusted import UnreadableError, decode_json, shown
 
 Record = TypeVar("Record")
 
 ROOT: Final = "/tandem"
 
+EPOCH_MAX: Final = 2**31 - 1
+"""An epoch has 4 bytes in a frame. There is no election after it."""
+
+Epoch: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=EPOCH_MAX)]
+
+Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""Of bytes, changes or nodes."""
+
+TimeMs: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+_REMEDIES: Final = {
+    "GroupState": "restore the coordinator's records from a backup, or delete this key and run"
+    " `tandem ha recover-group`",
+    "LeaderRecord": "delete this key: the group then elects a master",
+    "NodeRecord": "delete this key: the node writes it anew",
+}
+
 
 class MalformedGroupRecordError(WireError):
-    """A record of the coordinator cannot be read: another program wrote it, or a newer version."""
+    """A record of the coordinator cannot be read: another program wrote it, or a newer version.
+
+    The text names the key, if it is known, and says what to do.
+    """
 
 
 class GroupState(msgspec.Struct, frozen=True, kw_only=True):
     """The one record that decides: who is master of which epoch, and who must have everything."""
 
-    epoch: int
+    epoch: Epoch
     """Rises by one per election; each number has one master for ever."""
     master: str
     """Node that won `epoch`; "" after a recovery that has not elected yet."""
     isr: dict[str, str]
     """The in-sync replicas, by node name: the incarnation that holds everything acknowledged."""
-    min_isr: int
+    min_isr: Count
     preferred: str = ""
     """Node an operator wants to win the next election; others hold back for a second."""
     reason: str = ""
     """Why the last change of master happened, in words."""
-    switched_at_ms: int = 0
+    switched_at_ms: TimeMs = 0
     """Wall clock of the master that won, milliseconds since 1970."""
     previous_master: str = ""
-    version: int = 0
+    version: Count = 0
     """Rises by one with each change of the in-sync set within an epoch."""
 
     @property
@@ -60,7 +81,7 @@ class LeaderRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     node: str
     session: str
-    epoch: int
+    epoch: Epoch
 
 
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,15 +91,15 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     session: str
     """Random, new for each life of the process: two processes of one node cannot be one."""
     incarnation: str
-    epoch: int
+    epoch: Epoch
     """Of the last entry of its epoch file; 0 for an empty log."""
-    end: int
+    end: Count
     """Where its log ended when this was written, in bytes."""
-    confirm: int = 0
-    promised: int = 0
+    confirm: Count = 0
+    promised: Epoch = 0
     """No link or frame of a lower epoch is taken by it any more."""
-    seen_epoch: int = 0
-    seen_version: int = 0
+    seen_epoch: Epoch = 0
+    seen_version: Count = 0
     """The newest `state` that it has ever read, by epoch and version."""
     trouble: str = ""
     """Why it must not become master (disk, quarantine), in words; empty if it may."""
@@ -107,29 +128,31 @@ def encode_record(record: GroupState | LeaderRecord | NodeRecord) -> bytes:
     return msgspec.json.encode(record)
 
 
-def decode_state(value: bytes) -> GroupState:
-    """Read a `state` record.
+def decode_state(value: bytes, key: str = "") -> GroupState:
+    """Read a `state` record; `key` is for the text of an error.
 
     Raises:
         MalformedGroupRecordError: it is not one.
     """
-    return _decode(value, GroupState)
+    return _decode(value, GroupState, key)
 
 
-def decode_leader(value: bytes) -> LeaderRecord:
+def decode_leader(value: bytes, key: str = "") -> LeaderRecord:
     """Read a `leader` record; see `decode_state`."""
-    return _decode(value, LeaderRecord)
+    return _decode(value, LeaderRecord, key)
 
 
-def decode_node(value: bytes) -> NodeRecord:
+def decode_node(value: bytes, key: str = "") -> NodeRecord:
     """Read a `node/<name>` record; see `decode_state`."""
-    return _decode(value, NodeRecord)
+    return _decode(value, NodeRecord, key)
 
 
-def _decode(value: bytes, kind: type[Record]) -> Record:
+def _decode(value: bytes, kind: type[Record], key: str) -> Record:
     try:
-        return msgspec.json.decode(value, type=kind)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        return decode_json(value, kind)
+    except UnreadableError as error:
         raise MalformedGroupRecordError(
-            f"{value[:80]!r} is not a {kind.__name__} of this version: {error}"
+            f"{key or 'a record'} in the coordinator holds {shown(value)}, which is not a"
+            f" {kind.__name__} of this version ({error}): if no newer version wrote it,"
+            f" {_REMEDIES[kind.__name__]}"
         ) from error

@@ -27,12 +27,14 @@ Source: RocketMQ 5.3.3, RemotingCommand, RocketMQSerializable, RemotingSerializa
 import enum
 import re
 import struct
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Annotated, Final, TypeVar
 
 import msgspec
 
 from tandem.wire.errors import MalformedFrameError
+from tandem.wire.untrusted import UnreadableError, convert, json_decoder, msgpack_decoder
 
 RESPONSE_FLAG: Final = 1
 ONEWAY_FLAG: Final = 2
@@ -77,8 +79,8 @@ class SerializeType(enum.IntEnum):
 
 
 _Scalar = str | int | float | bool | None
-_FIELDS_JSON: Final = msgspec.json.Decoder(dict[str, _Scalar])
-_FIELDS_MSGPACK: Final = msgspec.msgpack.Decoder(dict[str, _Scalar])
+_FIELDS_JSON: Final = json_decoder(dict[str, _Scalar])
+_FIELDS_MSGPACK: Final = msgpack_decoder(dict[str, _Scalar])
 
 Ext = msgspec.Struct | dict[str, str] | msgspec.Raw | None
 
@@ -122,19 +124,19 @@ class RemotingCommand(msgspec.Struct, frozen=True, gc=False):
             if isinstance(ext, msgspec.Raw):
                 is_msgpack = self.serialize_type is SerializeType.MSGPACK
                 decoder_of = _msgpack_decoder if is_msgpack else _json_decoder
-                header: HeaderT = decoder_of(header_type).decode(ext)
+                header: HeaderT = decoder_of(header_type)(ext)
                 return header
             if isinstance(ext, header_type):
                 return ext
-            return msgspec.convert(self.ext_fields(), header_type, strict=False)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return convert(self.ext_fields(), header_type, strict=False)
+        except UnreadableError as error:
             return self._decode_as_text(header_type, error)
 
     def _decode_as_text(self, header_type: type[HeaderT], first_error: Exception) -> HeaderT:
         # The Node client sends numbers and booleans where the record declares text.
         try:
-            return msgspec.convert(self.ext_fields(), header_type, strict=False)
-        except msgspec.ValidationError as error:
+            return convert(self.ext_fields(), header_type, strict=False)
+        except UnreadableError as error:
             match = _FIELD_IN_MESSAGE.search(str(error))
             raise MalformedFrameError(
                 f"ext fields of code {self.code}: {error}",
@@ -160,13 +162,14 @@ class RemotingCommand(msgspec.Struct, frozen=True, gc=False):
         return {name: _text(value) for name, value in values.items() if value is not None}
 
     def _decode_raw_fields(self, ext: msgspec.Raw) -> dict[str, _Scalar]:
-        decoder = _FIELDS_MSGPACK if self.serialize_type is SerializeType.MSGPACK else _FIELDS_JSON
+        decode = _FIELDS_MSGPACK if self.serialize_type is SerializeType.MSGPACK else _FIELDS_JSON
         try:
-            return decoder.decode(ext)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            fields: dict[str, _Scalar] = decode(ext)
+        except UnreadableError as error:
             raise MalformedFrameError(
                 f"ext fields of code {self.code}: {error}", code=self.code
             ) from error
+        return fields
 
 
 class _JsonHeader(msgspec.Struct, gc=False):
@@ -216,8 +219,8 @@ class _MsgpackHeaderIn(msgspec.Struct, array_like=True, gc=False):
 
 _JSON_ENCODER: Final = msgspec.json.Encoder()
 _MSGPACK_ENCODER: Final = msgspec.msgpack.Encoder()
-_JSON_DECODER: Final = msgspec.json.Decoder(_JsonHeaderIn)
-_MSGPACK_DECODER: Final = msgspec.msgpack.Decoder(_MsgpackHeaderIn)
+_READ_JSON: Final = json_decoder(_JsonHeaderIn)
+_READ_MSGPACK: Final = msgpack_decoder(_MsgpackHeaderIn)
 
 _NO_EXT: Final = (msgspec.Raw(b""), msgspec.Raw(b"null"), msgspec.Raw(b"\xc0"))
 _JSON_TYPE_WORD: Final = SerializeType.JSON << 24
@@ -267,7 +270,7 @@ def decode_frame_parts(serialize_type: int, header: bytes, body: bytes) -> Remot
             return _decode_json(header, body)
         if serialize_type == 1:
             return _decode_binary(header, body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, struct.error) as error:
+    except (UnreadableError, UnicodeDecodeError, struct.error) as error:
         raise MalformedFrameError(f"frame header: {error}") from error
     raise MalformedFrameError(f"frame header: unknown encoding {serialize_type}")
 
@@ -287,7 +290,7 @@ def _encode_msgpack(command: RemotingCommand) -> bytes:
 
 
 def _decode_msgpack(data: bytes, body: bytes) -> RemotingCommand:
-    header = _MSGPACK_DECODER.decode(data)
+    header: _MsgpackHeaderIn = _READ_MSGPACK(data)
     return RemotingCommand(
         header.code,
         header.opaque,
@@ -317,7 +320,7 @@ def _encode_json(command: RemotingCommand) -> bytes:
 
 
 def _decode_json(data: bytes, body: bytes) -> RemotingCommand:
-    header = _JSON_DECODER.decode(data)
+    header: _JsonHeaderIn = _READ_JSON(data)
     return RemotingCommand(
         header.code,
         header.opaque,
@@ -429,10 +432,10 @@ def _wire_names(header_type: type[msgspec.Struct]) -> tuple[str, ...]:
 
 
 @lru_cache(maxsize=256)
-def _json_decoder(header_type: type[HeaderT]) -> msgspec.json.Decoder[HeaderT]:
-    return msgspec.json.Decoder(header_type, strict=False)
+def _json_decoder(header_type: type[HeaderT]) -> Callable[[msgspec.Raw], HeaderT]:
+    return json_decoder(header_type, strict=False)
 
 
 @lru_cache(maxsize=256)
-def _msgpack_decoder(header_type: type[HeaderT]) -> msgspec.msgpack.Decoder[HeaderT]:
-    return msgspec.msgpack.Decoder(header_type, strict=False)
+def _msgpack_decoder(header_type: type[HeaderT]) -> Callable[[msgspec.Raw], HeaderT]:
+    return msgpack_decoder(header_type, strict=False)

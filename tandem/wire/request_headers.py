@@ -299,7 +299,7 @@ class SubscriptionData(Body, frozen=True):
 
     topic: str
     sub_string: str = "*"
-    sub_version: int = 0
+    sub_version: Int64 = 0
     expression_type: str | None = "TAG"
     tags_set: list[str] = []
     code_set: list[int | str] = []
@@ -324,7 +324,7 @@ class HeartbeatData(Body, frozen=True):
     client_id: str = msgspec.field(name="clientID")
     producer_data_set: list[ProducerData] = []
     consumer_data_set: list[ConsumerData] = []
-    heartbeat_fingerprint: int = 0
+    heartbeat_fingerprint: Int64 = 0
     without_sub: bool = False
 
 
@@ -337,21 +337,21 @@ class ConsumerIdList(Body, frozen=True):
 class DataVersion(Body, frozen=True):
     """Version of a table; two are equal when all three numbers are."""
 
-    state_version: int = 0
-    timestamp: int = 0
+    state_version: Int64 = 0
+    timestamp: Int64 = 0
     """Milliseconds since 1970 of the last change."""
-    counter: int = 0
+    counter: Int64 = 0
 
 
 class TopicConfig(Body, frozen=True):
     """One topic of a broker. `perm` bits: 4 read, 2 write, 1 inherit."""
 
     topic_name: str
-    read_queue_nums: int = 8
-    write_queue_nums: int = 8
-    perm: int = 6
+    read_queue_nums: Int32 = 8
+    write_queue_nums: Int32 = 8
+    perm: Int32 = 6
     topic_filter_type: str = "SINGLE_TAG"
-    topic_sys_flag: int = 0
+    topic_sys_flag: Int32 = 0
     order: bool = False
     attributes: dict[str, str] = {}
 

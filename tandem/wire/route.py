@@ -16,6 +16,7 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 
 from tandem.wire.errors import MalformedFrameError
+from tandem.wire.untrusted import UnreadableError, decode_json
 
 PERM_READ: Final = 4
 PERM_WRITE: Final = 2
@@ -89,12 +90,12 @@ def decode_json_body(body: bytes, body_type: type[BodyT]) -> BodyT:
         MalformedFrameError: it is not such a record.
     """
     try:
-        return msgspec.json.decode(body, type=body_type)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return decode_json(body, body_type)
+    except UnreadableError:
         pass
     try:
-        return msgspec.json.decode(_quote_integer_keys(body), type=body_type)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return decode_json(_quote_integer_keys(body), body_type)
+    except UnreadableError as error:
         raise MalformedFrameError(f"{body_type.__name__} body: {error}") from error
 
 

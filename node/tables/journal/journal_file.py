@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from node.tables.journal.journal_records import ConsumerOffsets, JournalFormatError
+from node.tables.journal.journal_records import ConsumerOffsets, DelayOffsets, JournalFormatError
+from tandem.wire.remoting_command import Int64
 from tandem.wire.request_headers import TopicConfig
+from tandem.wire.untrusted import UnreadableError, decode_json
 
 if TYPE_CHECKING:
     from store.machine.disk import Disk
@@ -16,10 +18,10 @@ if TYPE_CHECKING:
 class JournalState(msgspec.Struct, frozen=True):
     """The state file. `position` is the queue offset of the first record not applied."""
 
-    position: int
+    position: Int64
     topics: list[TopicConfig]
     offsets: ConsumerOffsets
-    delay: dict[int, int]
+    delay: DelayOffsets
 
 
 class JournalFile:
@@ -39,8 +41,8 @@ class JournalFile:
         if not data:
             return None
         try:
-            return msgspec.json.decode(data, type=JournalState)
-        except (msgspec.DecodeError, msgspec.ValidationError) as error:
+            return decode_json(data, JournalState)
+        except UnreadableError as error:
             raise JournalFormatError(
                 f"{self._path} cannot be read ({error}); remove it: the node then reads the"
                 " journal in its log from the beginning"

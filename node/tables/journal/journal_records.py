@@ -13,15 +13,20 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from node.errors import NodeError
+from tandem.wire.remoting_command import Int32, Int64
 from tandem.wire.request_headers import TopicConfig
+from tandem.wire.untrusted import UnreadableError, json_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 FORMAT_VERSION: Final = 1
 
-ConsumerOffsets: TypeAlias = dict[str, dict[int, int]]
+ConsumerOffsets: TypeAlias = dict[str, dict[Int32, Int64]]
 """`topic@group` to queue id to the next offset to consume."""
+
+DelayOffsets: TypeAlias = dict[Int32, Int64]
+"""Delay level to the next offset to deliver."""
 
 
 class JournalFormatError(NodeError):
@@ -45,7 +50,7 @@ class OffsetsCommitted(msgspec.Struct, frozen=True, tag="offsets"):
 class DelayProgress(msgspec.Struct, frozen=True, tag="delay"):
     """How far the delivery of delay levels has got."""
 
-    offsets: dict[int, int]
+    offsets: DelayOffsets
     version: int = FORMAT_VERSION
 
 
@@ -56,11 +61,13 @@ class SnapshotPart(msgspec.Struct, frozen=True, tag="snapshot"):
     parts: int
     topics: list[TopicConfig]
     offsets: ConsumerOffsets
-    delay: dict[int, int]
+    delay: DelayOffsets
     version: int = FORMAT_VERSION
 
 
 JournalRecord: TypeAlias = TopicsChanged | OffsetsCommitted | DelayProgress | SnapshotPart
+
+_decode: Final = json_decoder(JournalRecord)
 
 
 def encode_journal_record(record: JournalRecord) -> bytes:
@@ -75,8 +82,8 @@ def decode_journal_record(body: bytes) -> JournalRecord:
         JournalFormatError: another version wrote it.
     """
     try:
-        record: JournalRecord = msgspec.json.decode(body, type=JournalRecord)
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        record: JournalRecord = _decode(body)
+    except UnreadableError as error:
         raise _unreadable(body, str(error)) from error
     if record.version > FORMAT_VERSION:
         raise _unreadable(body, f"version {record.version}")

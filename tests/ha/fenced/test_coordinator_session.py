@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from ha.fenced.coordinator_session import CALL_SECONDS_MAX, CoordinatorSession, limited
-from tandem.coordinator.interface import CoordinatorUnavailableError, Put
+from tandem.coordinator.interface import CoordinatorUnavailableError, Delete, Put
 from tandem.wire.group_state import (
     GroupState,
     LeaderRecord,
@@ -24,7 +24,7 @@ from tests.support.simulated_network import SimulatedNetwork
 from tests.support.virtual_clock import Timeline
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from trio.testing import MockClock
 
@@ -80,10 +80,12 @@ class Node:
 
 
 @asynccontextmanager
-async def running() -> AsyncIterator[Node]:
+async def running(before: Sequence[Put] = ()) -> AsyncIterator[Node]:
     node = Node()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(node.timeline.run)
+        if before:
+            await node.client.transact([], before)
         nursery.start_soon(node.session.run, node)
         yield node
         nursery.cancel_scope.cancel()
@@ -107,6 +109,35 @@ async def test_a_change_is_known_long_before_the_next_poll(autojump_clock: MockC
         await node.client.transact([], [Put(f"{KEYS.prefix}other", b"x")])
         await trio.sleep(0.05)
         assert len(node.views) == count + 1
+
+
+@pytest.mark.parametrize("value", [b"\xff", b"[" * 100_000, b'{"node":"\xff"}'])
+@pytest.mark.parametrize("key", [KEYS.state, KEYS.leader, KEYS.node("b")])
+async def test_a_record_that_cannot_be_read_is_named_and_read_again(
+    autojump_clock: MockClock, key: str, value: bytes
+) -> None:
+    async with running() as node:
+        await node.registered()
+        await node.client.transact([], [Put(key, value)])
+        await trio.sleep(5)
+        assert f"{key} in the coordinator holds" in node.session.trouble
+        assert "delete this key" in node.session.trouble
+        assert node.session.holds()
+        await node.client.transact([], [Delete(key)])
+        await trio.sleep(5)
+        assert node.session.trouble == ""
+        assert node.session.holds()
+
+
+async def test_a_node_waits_at_its_start_for_a_record_that_can_be_read(
+    autojump_clock: MockClock,
+) -> None:
+    async with running(before=[Put(KEYS.node("a"), b"\xff")]) as node:
+        await trio.sleep(10)
+        assert node.session.lease is None
+        assert f"{KEYS.node('a')} in the coordinator holds" in node.session.trouble
+        await node.client.transact([], [Delete(KEYS.node("a"))])
+        await node.registered()
 
 
 async def test_without_a_watch_polling_finds_it(autojump_clock: MockClock) -> None:

@@ -127,6 +127,14 @@ def test_a_member_runs_for_the_next_epoch_when_there_is_no_leader() -> None:
     assert decide(view(), own()) == Run(6)
 
 
+def test_nobody_runs_after_the_last_epoch_there_is() -> None:
+    state = msgspec.structs.replace(STATE, epoch=2**31 - 1)
+    facts = own(promised=2**31 - 1)
+    assert isinstance(decide(view(state), facts), Wait)
+    state = msgspec.structs.replace(STATE, epoch=2**31 - 2)
+    assert decide(view(state), facts) == Run(2**31 - 1)
+
+
 def test_a_candidate_that_has_promised_its_epoch_runs_again() -> None:
     assert decide(view(), own(promised=6)) == Run(6)
 
@@ -344,5 +352,6 @@ def test_no_keys_are_an_empty_view() -> None:
 
 def test_a_foreign_record_is_refused() -> None:
     keys = GroupKeys("c", "g")
-    with pytest.raises(MalformedGroupRecordError):
-        read_view(Snapshot(3, {keys.state: KeyValue(keys.state, b"[]", 1, 1, 0)}), keys)
+    for key in (keys.state, keys.leader, keys.node("a")):
+        with pytest.raises(MalformedGroupRecordError, match=f"^{key} in the coordinator holds"):
+            read_view(Snapshot(3, {key: KeyValue(key, b"[]", 1, 1, 0)}), keys)

@@ -4,6 +4,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
+import pytest
 import trio
 import trio.testing
 
@@ -163,9 +164,20 @@ async def test_an_order_is_answered_when_it_is_carried_out() -> None:
         assert client.connection.owed_count == 0
 
 
-async def test_what_is_no_order_is_refused() -> None:
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"command":"dance"}',
+        b"",
+        b"\xff",
+        b'{"command":"resign","node":"\xff"}',
+        b'{"command":"resign","other":' + b"[" * 5_000 + b"]" * 5_000 + b"}",
+        b'{"command":"resign","accept_loss":' + b"1" * 5_000 + b"}",
+    ],
+)
+async def test_what_is_no_order_is_refused(body: bytes) -> None:
     async with open_client() as client:
-        client.send(RequestCode.FENCED_COMMAND, body=b'{"command":"dance"}')
+        client.send(RequestCode.FENCED_COMMAND, body=body)
         await trio.testing.wait_all_tasks_blocked()
         (answer,) = client.answers()
         assert answer.code == ResponseCode.INVALID_PARAMETER

@@ -194,7 +194,17 @@ async def test_refusals_come_back_in_words(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "line", [b"", b"\n", b"hello\n", b'{"command": "fly"}\n', b"\xff" * 65_536]
+    "line",
+    [
+        b"",
+        b"\n",
+        b"hello\n",
+        b'{"command": "fly"}\n',
+        b"\xff" * 65_536,
+        b"[" * 65_536,
+        b'{"command":"kill","node":"\xff"}\n',
+        b'{"command":"status","other":' + b"[" * 5_000 + b"]" * 5_000 + b"}\n",
+    ],
 )
 async def test_nonsense_on_the_socket_is_refused_and_changes_nothing(
     tmp_path: Path, line: bytes

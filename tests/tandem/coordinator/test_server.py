@@ -247,12 +247,50 @@ async def test_people_can_look_at_it() -> None:
         (request("/v3/watch", b"{}"), b" 400 "),
         (b"", b""),
         (b"POST", b""),
+        (b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\ngarbage\r\n\r\n", b" 400 "),
+        (b"HEAD / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n{", b" 400 "),
+        (b"HEAD / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nx", b" 400 "),
+        (b"CONNECT / HTTP/1.1\r\nHost: x\r\n\r\nmore", b" 405 "),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nContent-Length: 0\r\n\r\nmore", b" 404 "),
     ],
 )
 async def test_what_is_no_request_is_answered_or_let_go(data: bytes, status: bytes) -> None:
     async with running_server() as (_, port), connected(port) as client:
         assert status in await say(port, data)
         assert (await client.read("/")).values == {}
+
+
+@pytest.mark.parametrize("number", [2**64, 2**63, -(2**63) - 1, 10**30])
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v3/lease/grant", '{"ID":"%d","TTL":"5"}'),
+        ("/v3/lease/grant", '{"ID":%d,"TTL":5}'),
+        ("/v3/lease/grant", '{"TTL":"%d"}'),
+        ("/v3/lease/keepalive", '{"ID":"%d"}'),
+        ("/v3/lease/revoke", '{"ID":"%d"}'),
+        ("/v3/kv/put", '{"key":"YQ==","value":"YQ==","lease":"%d"}'),
+        ("/v3/kv/compaction", '{"revision":"%d"}'),
+        ("/v3/kv/txn", '{"compare":[{"key":"YQ==","target":"MOD","mod_revision":"%d"}]}'),
+        ("/v3/watch", '{"create_request":{"key":"YQ==","start_revision":"%d"}}'),
+    ],
+)
+async def test_a_number_that_is_none_of_this_api_is_refused(
+    path: str, body: str, number: int
+) -> None:
+    async with running_server() as (_, port), connected(port) as client:
+        assert b" 400 " in await say(port, request(path, (body % number).encode()))
+        assert (await client.read("/")).revision == 1
+
+
+async def test_a_bug_in_an_answer_ends_its_connection_only(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running_server() as (server, port), connected(port) as client:
+        monkeypatch.setattr(server._gateway, "version", lambda: 1 / 0)
+        assert await say(port, request("/version", b"", "GET")) == b""
+        assert "a connection to the coordinator failed: a bug" in caplog.text
+        assert (await client.read("/")).revision == 1
 
 
 async def test_a_body_that_is_too_long_is_refused() -> None:

@@ -1,5 +1,6 @@
 """The records of a fenced group: what is written is read, and nothing else is taken for one."""
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,6 +33,34 @@ def test_keys_lie_below_the_group() -> None:
     assert keys.leader == "/tandem/c/g/leader"
     assert keys.node("a") == "/tandem/c/g/node/a"
     assert keys.node("a").startswith(keys.nodes)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        b'{"node":"\xff","session":"s","epoch":1}',
+        b"[" * 100_000,
+        b'{"node":"a","session":"s","epoch":1,"other":' + b"[" * 5_000 + b"]" * 5_000 + b"}",
+        b'{"node":"a","session":"s","epoch":-1}',
+        b'{"node":"a","session":"s","epoch":2147483648}',
+        b'{"node":"a","session":"s","epoch":18446744073709551616}',
+        b'{"node":"\\ud800","session":"s","epoch":1}',
+    ],
+)
+def test_a_record_that_would_end_a_node_is_refused_with_its_key_and_a_remedy(
+    record: bytes,
+) -> None:
+    with pytest.raises(MalformedGroupRecordError, match=r"^/k in the coordinator holds .*delete"):
+        decode_leader(record, "/k")
+
+
+@pytest.mark.parametrize("field", ["epoch", "end", "confirm", "promised", "seen_version"])
+def test_no_number_of_a_record_is_more_than_the_rest_of_a_node_takes(field: str) -> None:
+    record = NodeRecord(node="a", session="s", incarnation="i", epoch=1, end=2)
+    for number in (-1, 2**63):
+        value = encode_record(msgspec.structs.replace(record, **{field: number}))
+        with pytest.raises(MalformedGroupRecordError, match=f"at `\\$.{field}`"):
+            decode_node(value)
 
 
 @given(st.binary(max_size=60))
