@@ -193,6 +193,9 @@ class FencedMaster:
         """See `ReplicaListener`."""
         self.group_transfer_service.slave_attached(name, offset)
 
+    def replica_objected(self, name: str, parting: int, confirm: int) -> None:
+        """See `ReplicaListener`."""
+
     def replica_acked(self, name: str, written: int, flushed: int, sent: int, now: float) -> None:
         """See `ReplicaListener`."""
         self._acked = written

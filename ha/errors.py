@@ -180,6 +180,10 @@ class LinkRefusedError(RemoteHAError):
     """One side of the fenced link said why it does not serve the other, or follow it."""
 
 
+class MasterLacksConfirmedError(RemoteHAError):
+    """The master lacks what was confirmed, and was told so: it has to give up its place."""
+
+
 class MasterDeposedError(RemoteHAError):
     """The master of the link is not the one to follow: there is a newer epoch."""
 

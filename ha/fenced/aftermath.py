@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
-from ha.fenced.client import NeedsFullCopy, NeedsTruncation
+from ha.fenced.joining import NeedsFullCopy, NeedsTruncation
 
 if TYPE_CHECKING:
-    from ha.fenced.client import FollowerOutcome
+    from ha.fenced.joining import FollowerOutcome
 
 
 class CutLog(msgspec.Struct, frozen=True):

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ha.fenced.coordinator_session import is_ours
-from ha.fenced.election import Run, state_if_won, why_switched
-from ha.fenced.master import Won
+from ha.fenced.election import Run, Won, state_if_won, why_switched
 from tandem.coordinator.interface import Compare, CoordinatorUnavailableError, Put
 from tandem.wire.group_state import LeaderRecord, encode_record
 
@@ -49,8 +48,9 @@ class Candidacy:
         facts: Callable[[], OwnFacts],
         boottime: Callable[[], float],
         wall_clock_ms: Callable[[], int],
+        epoch_id: str,
     ) -> None:
-        """`facts` says what an election has to know of this node now."""
+        """`facts` says what an election has to know of this node now; `epoch_id` is new."""
         self._session = session
         self._election = election
         self._epoch = epoch
@@ -58,6 +58,7 @@ class Candidacy:
         self._facts = facts
         self._boottime = boottime
         self._wall_clock_ms = wall_clock_ms
+        self._epoch_id = epoch_id
 
     async def run(self) -> Won | None:
         """Return what was won, None if it was not.
@@ -107,6 +108,7 @@ class Candidacy:
             own,
             reason=why_switched(view.state, own.name),
             wall_clock_ms=self._wall_clock_ms(),
+            epoch_id=self._epoch_id,
         )
         leader = LeaderRecord(node=own.name, session=session.session_id, epoch=self._epoch)
         result = await session.transact(

@@ -1,19 +1,21 @@
 """The follower's half of the fenced link: a state machine with no I/O in it.
 
-            connected()               CHALLENGE               WELCOME
-    READY --------------> CHALLENGED -----------> GREETED ---------------> TRANSFER <---+
-                               |                     |  |                   |  |   |    |
-                               |                     |  |  our log has to   |  |   +----+
-                               |                     |  |  be cut, or       |  |  next_event()
-                               |                     |  v  replaced         |  |
-                               |                     | ENDED                |  |
-                               |  bad message        |         bad frame    |
-                               +-----> BROKEN <------+----------------------+
+           connected()            CHALLENGE         attach()         JOINED
+    READY -----------> CHALLENGED ---------> GREETED -------> JOINING ------> TRANSFER <--+
+                           |                 |     |           |   |            |   |     |
+                           |        WELCOME: |     v           |   |            |   +-----+
+                           |   to be cut, or |   ENDED <-------+   |            |  next_event()
+                           |     replaced, or      other bytes     |            |
+                           |   it lacks what we confirmed          |            |
+                           |                 |                     | bad        | bad frame
+                           +----> BROKEN <---+------ message ------+------------+
 
     connection_lost(): from every state but READY back to READY
 
-Before anything is taken, the two lists of epochs are compared. Nothing is ever cut here, and a log
-that must be cut is not attached.
+Before anything is taken, the two lists of epochs are compared, and then the last bytes before the
+joint. Nothing is ever cut here, and a log that must be cut is not attached. A master that lacks
+what was confirmed, and has confirmed nothing itself since the logs part, is told so: it is the one
+that has to go.
 
 In TRANSFER a frame counts once it is all there and fits its checksum; only whole, checked records
 leave (see `ha.link.whole_records`). `BeginEpoch` leaves before the first byte of an epoch: the
@@ -42,9 +44,18 @@ from ha.fenced.epochs import (
     BEFORE_ALL_EPOCHS,
     EpochEntries,
     EpochEntry,
-    adopted,
     consistent_point,
+    entry_at,
     expect_rising,
+    is_same_epoch,
+)
+from ha.fenced.joining import (
+    AttachLog,
+    Diverged,
+    FollowerOutcome,
+    OwnLog,
+    join,
+    lacking,
 )
 from ha.fenced.protocol import (
     FRAME_HEADER,
@@ -56,6 +67,8 @@ from ha.fenced.protocol import (
     FrameHeader,
     HandshakeMessage,
     Hello,
+    Joined,
+    Objection,
     Refused,
     Report,
     Welcome,
@@ -76,6 +89,7 @@ class FencedClientState(enum.Enum):
     READY = enum.auto()
     CHALLENGED = enum.auto()
     GREETED = enum.auto()
+    JOINING = enum.auto()
     TRANSFER = enum.auto()
     ENDED = enum.auto()
     BROKEN = enum.auto()
@@ -92,19 +106,11 @@ class LinkFollower(msgspec.Struct, frozen=True, kw_only=True):
     master: str
     epoch: int
     """Of the master, as the coordinator has it."""
+    epoch_id: str = ""
+    """Of that epoch; empty if it is not known."""
     file_size_bytes: int
     record_bytes_max: int
     check_crc: bool
-
-
-class OwnLog(msgspec.Struct, frozen=True, kw_only=True):
-    """Our log when a connection begins. Offsets in bytes."""
-
-    end: int
-    """0 for a log without a byte."""
-    confirm: int
-    entries: EpochEntries
-    promised: int
 
 
 class SendHello(msgspec.Struct, frozen=True):
@@ -113,39 +119,17 @@ class SendHello(msgspec.Struct, frozen=True):
     data: bytes
 
 
-class AttachLog(msgspec.Struct, frozen=True):
-    """Make `entries` our list of epochs, durably; then send `data`: we are attached."""
+class Attached(msgspec.Struct, frozen=True):
+    """The two logs are joined: what comes now belongs after `offset`."""
 
-    entries: EpochEntries
     offset: int
+
+
+class Object(msgspec.Struct, frozen=True):
+    """Send `data`, and end the connection: the master lacks what was confirmed, and has to go."""
+
     data: bytes
-
-
-class NeedsTruncation(msgspec.Struct, frozen=True, kw_only=True):
-    """Our log has a tail that the master's has not. Cut it at `cut`, then follow."""
-
-    cut: int
-    end: int
-    """Of our log: what is between the two is to be kept aside."""
-    entries: EpochEntries
-    """The list of epochs that belongs to the log when it has been cut."""
-    master: str
-    epoch: int
-
-
-class NeedsFullCopy(msgspec.Struct, frozen=True, kw_only=True):
-    """Our log and the master's cannot be joined: give ours up and copy all of the master's."""
-
     reason: str
-
-
-class Diverged(msgspec.Struct, frozen=True, kw_only=True):
-    """What must never happen: an operator has to look. Nothing may be cut, copied or served."""
-
-    reason: str
-
-
-FollowerOutcome: TypeAlias = NeedsTruncation | NeedsFullCopy | Diverged
 
 
 class BeginEpoch(msgspec.Struct, frozen=True):
@@ -153,9 +137,12 @@ class BeginEpoch(msgspec.Struct, frozen=True):
 
     epoch: int
     start: int
+    id: str = ""
 
 
-Event: TypeAlias = SendHello | AttachLog | FollowerOutcome | BeginEpoch | AppendBody
+Event: TypeAlias = (
+    SendHello | AttachLog | Attached | Object | FollowerOutcome | BeginEpoch | AppendBody
+)
 
 
 class FencedClient:
@@ -205,7 +192,10 @@ class FencedClient:
     def receive_data(self, data: bytes) -> None:
         """Keep bytes from the master. Call `next_event` until it has no more."""
         self._expect_state(
-            FencedClientState.CHALLENGED, FencedClientState.GREETED, FencedClientState.TRANSFER
+            FencedClientState.CHALLENGED,
+            FencedClientState.GREETED,
+            FencedClientState.JOINING,
+            FencedClientState.TRANSFER,
         )
         unread = self._data[self._position :]
         self._data = unread + data if unread else data
@@ -224,6 +214,8 @@ class FencedClient:
                     return self._take_challenge()
                 case FencedClientState.GREETED:
                     return self._take_welcome()
+                case FencedClientState.JOINING:
+                    return self._take_joined()
                 case FencedClientState.TRANSFER:
                     return self._take_frames()
                 case FencedClientState.ENDED:
@@ -236,7 +228,7 @@ class FencedClient:
 
     def report(self, written: int, flushed: int) -> bytes:
         """Return a report. The log is the one that knows both numbers."""
-        self._expect_state(FencedClientState.TRANSFER)
+        self._expect_state(FencedClientState.JOINING, FencedClientState.TRANSFER)
         return encode_report(Report(self._follower.epoch, written, flushed))
 
     def connection_lost(self) -> None:
@@ -256,6 +248,11 @@ class FencedClient:
         self._pieces = []
         self._fault = None
         self._entry = BEFORE_ALL_EPOCHS
+        self._theirs: EpochEntries = ()
+        self._joint: AttachLog | None = None
+        self._checksum = ""
+        self.equal_below = 0
+        """Up to where our log and the master's are known to be equal, after the WELCOME."""
         self._records.begin(0)
         self.confirm = 0
         """Of the last whole frame, or of the WELCOME."""
@@ -301,22 +298,67 @@ class FencedClient:
             encode_message(proven(hello, follower.secret, self._their_nonce, self._nonce))
         )
 
-    def _take_welcome(self) -> AttachLog | FollowerOutcome | None:
+    def _take_welcome(self) -> AttachLog | Object | FollowerOutcome | None:
         welcome = self._take_message()
         if welcome is None:
             return None
         if not isinstance(welcome, Welcome):
             raise HandshakeError(f"it said {type(welcome).__name__.upper()} instead of WELCOME")
         self._expect_master(welcome)
-        join = _join(self._own, welcome, self._follower.file_size_bytes)
-        if isinstance(join, AttachLog):
-            self._records.begin(join.offset)
-            self._entry = join.entries[-1] if join.entries else BEFORE_ALL_EPOCHS
+        self._theirs = welcome.epochs
+        own = self._own
+        try:
+            cut = consistent_point(own.entries, own.end, welcome.epochs, welcome.log_end)
+        except EpochConflictError as error:
+            self.state = FencedClientState.ENDED
+            return Diverged(reason=str(error))
+        self.equal_below = cut or 0
+        found = join(own, welcome, self._follower.file_size_bytes, cut)
+        if isinstance(found, AttachLog):
+            self._joint = found
             self.confirm = welcome.confirm
-            self.state = FencedClientState.TRANSFER
         else:
             self.state = FencedClientState.ENDED
-        return join
+        if isinstance(found, Objection):
+            nonces = self._their_nonce, self._nonce
+            said = encode_message(proven(found, self._follower.secret, *nonces))
+            return Object(said, lacking(own, welcome, self.equal_below))
+        return found
+
+    def attach(self, checksum: str) -> bytes:
+        """Return what to send after an `AttachLog`: `checksum` is of our bytes that it names."""
+        self._expect_state(FencedClientState.GREETED)
+        joint = self._joint
+        if joint is None:
+            raise LocalHAError("there was no WELCOME to attach after")
+        self._records.begin(joint.offset)
+        self._entry = joint.entries[-1] if joint.entries else BEFORE_ALL_EPOCHS
+        self._checksum = checksum
+        self.state = FencedClientState.JOINING
+        return encode_message(
+            Attach(offset=joint.offset, check_from=joint.check_from, checksum=checksum)
+        )
+
+    def _take_joined(self) -> Attached | Diverged | None:
+        joined = self._take_message()
+        if joined is None:
+            return None
+        joint = self._joint
+        assert joint is not None, "this state begins with it"
+        if not isinstance(joined, Joined):
+            raise HandshakeError(f"it said {type(joined).__name__.upper()} instead of JOINED")
+        if not is_proven(joined, self._follower.secret, self._their_nonce, self._nonce):
+            raise HandshakeError("its proof is wrong: it was started with another secret")
+        if joined.checksum != self._checksum:
+            self.state = FencedClientState.ENDED
+            self.equal_below = 0
+            return Diverged(
+                reason=f"our log and that of {self._follower.master} have the same epochs, but"
+                f" other bytes between {joint.check_from} and {joint.offset}: an epoch had two"
+                " writers (a coordinator that was set back?), or a disk has changed bytes"
+            )
+        self.state = FencedClientState.TRANSFER
+        return Attached(joint.offset)
 
     def _expect_master(self, welcome: Welcome) -> None:
         follower = self._follower
@@ -339,6 +381,11 @@ class FencedClient:
             raise HandshakeError(f"its list of epochs is damaged: {error}") from error
         if not welcome.epochs or welcome.epochs[-1].epoch != welcome.epoch:
             raise HandshakeError(f"its list of epochs does not end with {welcome.epoch}")
+        if not is_same_epoch(welcome.epochs[-1], EpochEntry(welcome.epoch, 0, follower.epoch_id)):
+            raise HandshakeError(
+                f"it is another master of epoch {welcome.epoch} than the one that the coordinator"
+                " names"
+            )
         if not welcome.epochs[-1].start <= welcome.log_end or welcome.log_start > welcome.log_end:
             raise HandshakeError("its list of epochs goes beyond the end of its log")
 
@@ -403,8 +450,10 @@ class FencedClient:
     def _begin_epoch(self, frame: FrameHeader) -> BeginEpoch:
         if self._records.held_bytes:
             raise FrameError(f"epoch {frame.epoch} begins at {frame.offset}, within a record")
-        self._entry = EpochEntry(frame.epoch, frame.epoch_start)
-        return BeginEpoch(frame.epoch, frame.epoch_start)
+        listed = entry_at(self._theirs, frame.epoch_start)
+        epoch_id = listed.id if listed and listed.epoch == frame.epoch else ""
+        self._entry = EpochEntry(frame.epoch, frame.epoch_start, epoch_id)
+        return BeginEpoch(frame.epoch, frame.epoch_start, epoch_id)
 
     def _take_body(self) -> bool:
         """Keep what is here of the frame's body. Return False if there is nothing."""
@@ -433,41 +482,3 @@ class FencedClient:
         if self.state not in states:
             names = " or ".join(state.name for state in states)
             raise LocalHAError(f"the connection is in state {self.state.name}, expected {names}")
-
-
-def _join(  # noqa: PLR0911 - one return for each way in which two logs can relate
-    own: OwnLog, welcome: Welcome, file_size_bytes: int
-) -> AttachLog | FollowerOutcome:
-    """Return how our log can become a part of the master's."""
-    if not own.end:
-        if welcome.log_start % file_size_bytes:
-            raise HandshakeError(f"its log begins at {welcome.log_start}, within a file")
-        return _attach(adopted((), welcome.epochs, welcome.log_start), welcome.log_start)
-    try:
-        cut = consistent_point(own.entries, own.end, welcome.epochs, welcome.log_end)
-    except EpochConflictError as error:
-        return Diverged(reason=str(error))
-    if cut is None:
-        return NeedsFullCopy(
-            reason=f"our log up to {own.end} has no epoch in common with that of {welcome.node}"
-        )
-    if cut < own.confirm:
-        return Diverged(
-            reason=f"our log and that of {welcome.node} (epoch {welcome.epoch}) part at {cut}, but"
-            f" everything below {own.confirm} was confirmed: it must not be cut"
-        )
-    if cut < welcome.log_start:
-        return NeedsFullCopy(
-            reason=f"our log is equal to that of {welcome.node} up to {cut}, but the latter begins"
-            f" at {welcome.log_start}"
-        )
-    entries = adopted(own.entries, welcome.epochs, cut)
-    if cut < own.end:
-        return NeedsTruncation(
-            cut=cut, end=own.end, entries=entries, master=welcome.node, epoch=welcome.epoch
-        )
-    return _attach(entries, cut)
-
-
-def _attach(entries: EpochEntries, offset: int) -> AttachLog:
-    return AttachLog(entries, offset, encode_message(Attach(offset=offset)))

@@ -5,8 +5,11 @@
     resign       to the master. Any other member may win
     rejoin       to the node itself. Its store is set aside; it copies the log under a new name
 
-With `accept_loss`, promote makes X the only member of the in-sync set, and rejoin gives up a copy
-that may be the only one.
+    count        to any node: how many messages are in a part of its log
+
+Before anything is given up it is compared with what anybody has confirmed, as far as the
+coordinator and the last comparison with the master's log tell. With `accept_loss`, promote makes
+X the only member of the in-sync set, and rejoin gives up a copy that may be the only one.
 
 Nothing is taken back halfway: until the transaction is known to have succeeded, this node is
 master and takes puts again. With `accept_loss` it steps down if that is not known.
@@ -22,6 +25,7 @@ import trio
 from ha.fenced.replica_role import ReplicaRole
 from store.machine.errors import StoreError
 from tandem.coordinator.interface import CoordinatorError
+from tandem.wire.group_state import confirmed_elsewhere
 from tandem.wire.ha_status import FencedCommandResult
 
 if TYPE_CHECKING:
@@ -32,7 +36,7 @@ if TYPE_CHECKING:
     from ha.fenced.master import FencedMaster
     from ha.fenced.replica_parts import ReplicaParts
     from ha.fenced.round_end import RoundEnd
-    from tandem.wire.group_state import GroupState
+    from tandem.wire.group_state import GroupState, LeaderRecord
     from tandem.wire.ha_status import FencedCommand
 
 HAND_OVER_SECONDS: Final = 3.0
@@ -57,6 +61,8 @@ class FencedCommands:
 
     async def carry_out(self, command: FencedCommand) -> FencedCommandResult:
         """Do it, or say why not."""
+        if command.command == "count":
+            return self._count_only(command)
         if self._is_busy:
             return _refused("another order is being carried out; ask again when it is done")
         self._is_busy = True
@@ -124,7 +130,7 @@ class FencedCommands:
         end = self._store.max_physical_offset
         reached = min(max(master.isr.acked(name), node.end), end)
         messages, lost_bytes = self._count(reached, end), end - reached
-        lacks = f"{name} lacks {messages} messages ({lost_bytes} bytes) of this log"
+        lacks = f"{name} lacks {_in_words(messages, lost_bytes)} of this log"
         if not accept_loss:
             stands = self._how_it_stands(master, name)
             return FencedCommandResult(
@@ -135,7 +141,12 @@ class FencedCommands:
                 lost_bytes=lost_bytes,
             )
         why = f"an operator promotes {name}, accepting that {lacks}"
-        state = msgspec.structs.replace(master.state, isr={name: node.incarnation}, preferred=name)
+        state = msgspec.structs.replace(
+            master.state,
+            isr={name: node.incarnation},
+            preferred=name,
+            loss_accepted=master.epoch,
+        )
         # What is put from here on would be lost, too, and is not in the count.
         master.hold_back(f"{why}: it takes no messages until that has happened")
         try:
@@ -155,6 +166,18 @@ class FencedCommands:
         if end - start > COUNTED_BYTES_MAX:
             return 0
         return self._store.count_records(start, end)
+
+    def _count_only(self, command: FencedCommand) -> FencedCommandResult:
+        low, high = self._store.min_physical_offset, self._store.max_physical_offset
+        start, end = max(command.start, low), min(command.end, high)
+        if not low <= start <= end or end - start > COUNTED_BYTES_MAX:
+            return _refused(f"{start} to {end} is not counted: it is too much, or not in this log")
+        return FencedCommandResult(
+            done=True,
+            text="counted",
+            lost_messages=self._count(start, end),
+            lost_bytes=end - start,
+        )
 
     # -- resign ----------------------------------------------------------------------------------
 
@@ -221,15 +244,14 @@ class FencedCommands:
                 f"nothing is known of the group, because the coordinator failed: {error}"
             )
         end = self._store.max_physical_offset
-        risk = self._why_not_rejoin(view)
-        lost_bytes = end - max(self._known_elsewhere(view), self._store.min_physical_offset)
-        lost_bytes = max(0, lost_bytes) if risk else 0
-        messages = self._count(end - lost_bytes, end)
+        risk, lost_from = self._risk_of_rejoin(view, end)
+        lost_bytes = end - lost_from if risk else 0
+        messages = self._count(lost_from, end) if risk else 0
         if risk and not accept_loss:
             return FencedCommandResult(
                 done=False,
-                text=f"{risk}: up to {messages} messages ({lost_bytes} bytes) may exist"
-                " nowhere else; give them up with --accept-loss",
+                text=f"{risk}: up to {_in_words(messages, lost_bytes)} may exist nowhere else;"
+                " give them up with --accept-loss",
                 lost_messages=messages,
                 lost_bytes=lost_bytes,
             )
@@ -255,15 +277,42 @@ class FencedCommands:
             return ""
         return f"{self._config.name} is {role}: have it resign first"
 
-    def _why_not_rejoin(self, view: GroupView) -> str:
-        """Return why this node's copy may be needed, in words; empty if it is not."""
+    def _risk_of_rejoin(self, view: GroupView, end: int) -> tuple[str, int]:
+        """Return why this node's copy may be needed, in words, and from where on; "" if not."""
+        low = self._store.min_physical_offset
+        needed = self._why_needed(view)
+        if view.leader is None:
+            return needed or "there is no master to copy the log from", low
+        equal_below = self._equal_below(view.leader)
+        confirm, other = confirmed_elsewhere(view.state, view.nodes, view.lives, but="")
+        confirmed = min(end, max(self._store.confirm_offset, confirm))
+        if equal_below < confirmed:
+            where = f"parts from this one at {equal_below}"
+            if equal_below < 0:
+                where = "has not been compared with this one yet"
+            return (
+                f"everything below {confirmed} was confirmed (by {other or self._config.name}), and"
+                f" the log of {view.leader.node}, the master, {where}; if that is an older copy,"
+                " stop it and run `tandem ha recover-group`"
+            ), max(low, equal_below)
+        return needed, max(low, min(end, self._known_elsewhere(view)))
+
+    def _equal_below(self, leader: LeaderRecord) -> int:
+        """Return up to where the master is known to have this log; -1 if they were not compared."""
+        follower, parting = self._standing.follower, self._standing.parting
+        if follower is not None and follower.epoch == leader.epoch:
+            return self._store.max_physical_offset if follower.link_up else follower.equal_below
+        return parting.offset if parting.epoch == leader.epoch else -1
+
+    def _why_needed(self, view: GroupView) -> str:
+        """Return why the group may need this copy to have enough of them, in words; "" if not."""
         name, state = self._config.name, view.state
         if state is None:
             return (
                 "the coordinator has no record of the group, so this log may be the best there is"
             )
         if state.isr.get(name) != self._replica.file.incarnation:
-            return "" if view.leader else "there is no master to copy the log from"
+            return ""
         others = [
             other
             for other, incarnation in sorted(state.isr.items())
@@ -272,7 +321,7 @@ class FencedCommands:
             and view.nodes[other].incarnation == incarnation
         ]
         if len(others) >= max(1, state.min_isr):
-            return "" if view.leader else "there is no master to copy the log from"
+            return ""
         return (
             f"{name} is in the in-sync set and only {len(others)} other members live"
             f" ({', '.join(others) or 'none'}), of at least {state.min_isr}"
@@ -287,6 +336,12 @@ class FencedCommands:
             if name != self._config.name and isr.get(name) == node.incarnation
         ]
         return max(ends, default=0)
+
+
+def _in_words(messages: int, size_bytes: int) -> str:
+    if size_bytes > COUNTED_BYTES_MAX:
+        return f"{size_bytes:,} bytes of messages (too many to count)"
+    return f"{messages:,} messages ({size_bytes:,} bytes)"
 
 
 def _refused(text: str) -> FencedCommandResult:

@@ -1,20 +1,19 @@
 """The master's view of one follower's connection: a state machine with no I/O in it.
 
-                HELLO             ATTACH              report
-    WAIT_HELLO -------> WAIT_ATTACH -----> TRANSFER <----------+
-        |                   |               |   |  transfer()  |
-        |                   |               |   |  heartbeat() |
-        |                   |               |   +--------------+
-        |   bad message, refused HELLO, bad report
-        +---------------> CLOSED <----------+
-                 close()   ^  |
-                           +--+ bytes that were still on their way: ignored
+                HELLO             ATTACH          join()           report
+    WAIT_HELLO -------> WAIT_ATTACH -----> JOINING ------> TRANSFER <----------+
+        |                   |                |              |   |  transfer()  |
+        |         OBJECTION |    other bytes |              |   |  heartbeat() |
+        |                   v                v              |   +--------------+
+        +---------------> CLOSED <--------------------------+
+          bad message      ^  |       bad report
+          refused HELLO    +--+ bytes that were still on their way: ignored
 
 A HELLO is taken when it comes from a member of the group that knows the secret and has promised
 nothing to a newer master. It acknowledges nothing, and neither does ATTACH. A report acknowledges
-what is below it: the follower has compared the two lists of epochs before it attached, so its log
-is a part of ours. No report may be above what was sent on this connection, be below an earlier one,
-or belong to another epoch.
+what is below it: the follower has compared the two lists of epochs before it attached, and both
+sides the bytes before the joint, so its log is a part of ours. No report may be above what was sent
+on this connection, be below an earlier one, or belong to another epoch.
 
 Every frame carries the epoch of its bytes, and is within one epoch and one file of the log.
 """
@@ -46,6 +45,8 @@ from ha.fenced.protocol import (
     Challenge,
     FrameHeader,
     Hello,
+    Joined,
+    Objection,
     Refused,
     Report,
     Welcome,
@@ -64,6 +65,7 @@ class FencedConnectionState(enum.Enum):
 
     WAIT_HELLO = enum.auto()
     WAIT_ATTACH = enum.auto()
+    JOINING = enum.auto()
     TRANSFER = enum.auto()
     CLOSED = enum.auto()
 
@@ -100,10 +102,18 @@ class Introduced(msgspec.Struct, frozen=True):
     reply: bytes
 
 
-class Attached(msgspec.Struct, frozen=True):
-    """The follower's log is equal to ours below `offset`: send from there on."""
+class WantsJoin(msgspec.Struct, frozen=True):
+    """Its log ends at `offset`, and is a part of ours by its epochs: `join` with our checksum."""
 
     offset: int
+    check_from: int
+
+
+class Objected(msgspec.Struct, frozen=True):
+    """The two logs part at `parting`, and the follower has confirmed everything below `confirm`."""
+
+    parting: int
+    confirm: int
 
 
 class Acked(msgspec.Struct, frozen=True):
@@ -140,6 +150,8 @@ class FencedConnection:
         self.sent_confirm = self.sent_flush_wanted = -1
         """What the last frame said; -1 before the first."""
         self._sent_epoch = -1
+        self._their_nonce = ""
+        self._attach: Attach | None = None
 
     def challenge(self) -> bytes:
         """Return what to send first."""
@@ -153,7 +165,7 @@ class FencedConnection:
         self._data = unread + data if unread else data
         self._position = 0
 
-    def next_event(self, log: LogBounds) -> Introduced | Attached | Acked | None:
+    def next_event(self, log: LogBounds) -> Introduced | WantsJoin | Objected | Acked | None:
         """Return what the follower said next, or None: more bytes are needed.
 
         Of reports that arrived together the last one counts, if none of them is wrong.
@@ -170,11 +182,33 @@ class FencedConnection:
                     return self._take_attach(log)
                 case FencedConnectionState.TRANSFER:
                     return self._take_reports()
-                case FencedConnectionState.CLOSED:
+                case FencedConnectionState.JOINING | FencedConnectionState.CLOSED:
                     return None
         except RemoteHAError:
             self.state = FencedConnectionState.CLOSED
             raise
+
+    def join(self, checksum: str) -> bytes:
+        """Compare the bytes before the joint; return what to answer. From here on frames may go.
+
+        Raises:
+            LinkRefusedError: they differ. Send `farewell`, and close the connection.
+        """
+        attach = self._attach
+        if self.state is not FencedConnectionState.JOINING or attach is None:
+            raise LocalHAError(f"nothing is joined in state {self.state.name}")
+        nonces = self._nonce, self._their_nonce
+        said = encode_message(proven(Joined(checksum=checksum), self._master.secret, *nonces))
+        if checksum != attach.checksum:
+            self.state = FencedConnectionState.CLOSED
+            self.farewell = said
+            raise LinkRefusedError(
+                f"has the same epochs, but other bytes between {attach.check_from} and"
+                f" {attach.offset}: an epoch had two writers, or a disk has changed bytes"
+            )
+        self.next_offset = attach.offset
+        self.state = FencedConnectionState.TRANSFER
+        return said
 
     def frame_bytes_max(self) -> int:
         """Return how many bytes from `next_offset` on may go into one frame: to the epoch's end."""
@@ -236,6 +270,7 @@ class FencedConnection:
             self.farewell = encode_message(Refused(reason=reason[:1000]))
             raise LinkRefusedError(f"calls itself {hello.node!r} and was refused: {reason}")
         self.name, self.incarnation = hello.node, hello.incarnation
+        self._their_nonce = hello.nonce
         self.state = FencedConnectionState.WAIT_ATTACH
         return Introduced(self.name, self.incarnation, self._welcome(hello.nonce, log))
 
@@ -278,21 +313,30 @@ class FencedConnection:
         )
         return encode_message(proven(welcome, master.secret, self._nonce, their_nonce))
 
-    def _take_attach(self, log: LogBounds) -> Attached | None:
+    def _take_attach(self, log: LogBounds) -> WantsJoin | Objected | None:
         self._data, self._position = self._data[self._position :], 0
         found = decode_message(self._data, STRANGER_BYTES_MAX)
         if found is None:
             return None
         attach, self._position = found
+        if isinstance(attach, Objection):
+            if not is_proven(attach, self._master.secret, self._nonce, self._their_nonce):
+                raise HandshakeError("objects without a proof that it knows the secret")
+            self.state = FencedConnectionState.CLOSED
+            return Objected(attach.parting, attach.confirm)
         if not isinstance(attach, Attach):
             raise HandshakeError(f"said {type(attach).__name__.upper()} where ATTACH was expected")
         if attach.offset > log.end:
             raise SlaveAheadError(slave_end=attach.offset, master_end=log.end)
         if attach.offset < log.start:
             raise SlaveTooOldError(reported_offset=attach.offset, master_min_offset=log.start)
-        self.next_offset = attach.offset
-        self.state = FencedConnectionState.TRANSFER
-        return Attached(attach.offset)
+        if not log.start <= attach.check_from <= attach.offset:
+            raise HandshakeError(
+                f"wants bytes from {attach.check_from} on compared; our log begins at {log.start}"
+            )
+        self._attach = attach
+        self.state = FencedConnectionState.JOINING
+        return WantsJoin(attach.offset, attach.check_from)
 
     def _take_reports(self) -> Acked | None:
         position = self._position

@@ -23,6 +23,7 @@ import trio
 
 from ha.fenced.election import GroupView, read_view
 from ha.fenced.lease import LeaseDeadline
+from store.machine.errors import StoreError
 from store.machine.signal import Signal
 from tandem.coordinator.interface import (
     Compare,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
     from ha.fenced.config import FencedConfig
     from tandem.coordinator.interface import Coordinator, Lease, TransactionResult
-    from tandem.wire.group_state import GroupState
+    from tandem.wire.group_state import GroupState, LifeRecord
 
 _log = logging.getLogger(__name__)
 
@@ -74,6 +75,22 @@ class GroupListener(Protocol):
         """The lease is gone: whatever was attached to it is gone, too."""
 
 
+class SelfKnowledge(Protocol):
+    """What a session has to know of its own node: see `OwnReplica`."""
+
+    def describe(self) -> NodeRecord:
+        """Return the node's record as it should be now."""
+
+    def judge(self, view: GroupView) -> None:
+        """Find out whether the directory, or the coordinator, is an older copy."""
+
+    def next_life(self, view: GroupView) -> LifeRecord | None:
+        """Return what is to be remembered of this node; its directory knows of it then."""
+
+    def remembered(self, life: LifeRecord) -> None:
+        """The coordinator remembers this."""
+
+
 class CoordinatorSession:
     """The session of one round of one node. `session_id` is a random name nobody else has."""
 
@@ -84,7 +101,7 @@ class CoordinatorSession:
         *,
         session_id: str,
         boottime: Callable[[], float],
-        describe: Callable[[], NodeRecord],
+        own: SelfKnowledge,
     ) -> None:
         """Nothing happens before `run`.
 
@@ -93,12 +110,12 @@ class CoordinatorSession:
             coordinator: where everything is kept.
             session_id: goes into all records of this round.
             boottime: CLOCK_BOOTTIME in seconds.
-            describe: returns the node's record as it should be now.
+            own: what the node knows of itself.
         """
         self._config = config
         self._coordinator = coordinator
         self._boottime = boottime
-        self._describe = describe
+        self._own = own
         self.keys = GroupKeys(config.cluster, config.group)
         self.session_id = session_id
         self.lease: LeaseDeadline | None = None
@@ -111,6 +128,7 @@ class CoordinatorSession:
         """Why the coordinator cannot be used at the moment, in words."""
         self._lease_id = 0
         self._published: NodeRecord | None = None
+        self._life: LifeRecord | None = None
         self._record_revision = 0
         self._read_wanted = Signal()
         self._is_read_wanted = False
@@ -192,15 +210,18 @@ class CoordinatorSession:
         Raises:
             CoordinatorError: it may not have been written.
         """
-        record = self._describe()
-        if not self._record_revision or self.lease is None:
+        record = self._own.describe()
+        if not self._record_revision or self.lease is None or self.view is None:
             raise CoordinatorUnavailableError("this node is not registered")
         key, lease_id = self.keys.node(self._config.name), self._lease_id
-        result = await self.transact(
-            [Compare(key, self._record_revision)], [Put(key, encode_record(record), lease_id)]
-        )
+        life = self._next_life(self.view)
+        operations: list[Put | Delete] = [Put(key, encode_record(record), lease_id)]
+        if life is not None and life != self._life:
+            operations.append(Put(self.keys.life(record.node), encode_record(life)))
+        result = await self.transact([Compare(key, self._record_revision)], operations)
         if result.succeeded and lease_id == self._lease_id:
             self._published, self._record_revision = record, result.revision
+            self._remembers(life)
         elif not result.succeeded:
             await self.refresh()
 
@@ -282,16 +303,24 @@ class CoordinatorSession:
         Raises:
             CoordinatorError: try again from the beginning.
         """
-        key = self.keys.node(self._config.name)
-        await self._wait_for_no_record()
+        name = self._config.name
+        key, life_key = self.keys.node(name), self.keys.life(name)
+        view = await self._wait_for_no_record()
+        try:
+            self._own.judge(view)
+        except StoreError as error:
+            raise CoordinatorUnavailableError(f"this node cannot register: {error}") from error
+        life = self._next_life(view)
         asked_at = self._boottime()
         lease = await limited(self._coordinator.grant(math.ceil(self._config.lease_ttl_ms / 1000)))
         self._lease_id = lease.lease_id
-        record = self._describe()
+        record = self._own.describe()
+        operations: list[Put | Delete] = [Put(key, encode_record(record), lease.lease_id)]
+        if life is not None:
+            operations.append(Put(life_key, encode_record(life)))
+        was = view.life_revisions.get(name, 0)
         try:
-            result = await self.transact(
-                [Compare(key, 0)], [Put(key, encode_record(record), lease.lease_id)]
-            )
+            result = await self.transact([Compare(key, 0), Compare(life_key, was)], operations)
         except CoordinatorError:
             # The record may have been written. With its lease it goes away again.
             await self.close()
@@ -299,7 +328,24 @@ class CoordinatorSession:
         if not result.succeeded:
             await self.close()
             return
+        self._remembers(life)
         self._registered(lease, asked_at, record, result.revision)
+
+    def _next_life(self, view: GroupView) -> LifeRecord | None:
+        """Return what is to be remembered of this node.
+
+        Raises:
+            CoordinatorUnavailableError: its own disk does not take it: do not register.
+        """
+        try:
+            return self._own.next_life(view)
+        except StoreError as error:
+            raise CoordinatorUnavailableError(f"this node cannot register: {error}") from error
+
+    def _remembers(self, life: LifeRecord | None) -> None:
+        if life is not None:
+            self._life = life
+            self._own.remembered(life)
 
     def _registered(self, lease: Lease, asked_at: float, record: NodeRecord, revision: int) -> None:
         self.lease = LeaseDeadline(lease.ttl_seconds, asked_at)
@@ -311,14 +357,14 @@ class CoordinatorSession:
         self.changed.notify()
         self._want_read()
 
-    async def _wait_for_no_record(self) -> None:
-        """Return when no process of this name is registered.
+    async def _wait_for_no_record(self) -> GroupView:
+        """Return what is known of the group when no process of this name is registered.
 
         Raises:
             CoordinatorError: nothing is known.
         """
         has_told = False
-        while (await self.refresh()).nodes.get(self._config.name) is not None:
+        while (view := await self.refresh()).nodes.get(self._config.name) is not None:
             if not has_told:
                 _log.warning(
                     "%s is registered already, by the process before this or by another one:"
@@ -329,6 +375,7 @@ class CoordinatorSession:
             has_told = True
             with trio.move_on_after(REGISTER_RETRY_SECONDS):
                 await self.changed.wait()
+        return view
 
     async def _keep_alive(self) -> None:
         """Renew the lease until it is lost.
@@ -416,7 +463,7 @@ class CoordinatorSession:
         while True:
             await trio.sleep(RETRY_SECONDS)
             waited_seconds += RETRY_SECONDS
-            record = self._describe()
+            record = self._own.describe()
             is_urgent = record.trouble != told_trouble
             if not is_urgent and waited_seconds < REPUBLISH_SECONDS:
                 continue

@@ -10,6 +10,7 @@ group's keys have changed or time has passed:
     no `state`: all nodes are there and empty  Bootstrap
     no `state`, but there is a log; or a
     record that is older than what is on disk  Refuse, until an operator runs recover-group
+    a node has confirmed what this one lacks   Wait: this log is an older copy, or has lost its end
     the leader record is ours, but we are
     no master (a late success)                 Disown: delete it
 
@@ -32,8 +33,11 @@ from tandem.wire.group_state import (
     EPOCH_MAX,
     GroupState,
     LeaderRecord,
+    LifeRecord,
     NodeRecord,
+    confirmed_elsewhere,
     decode_leader,
+    decode_life,
     decode_node,
     decode_state,
 )
@@ -61,6 +65,8 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     leader_revision: int = 0
     nodes: dict[str, NodeRecord] = {}
     node_revisions: dict[str, int] = {}
+    lives: dict[str, LifeRecord] = {}
+    life_revisions: dict[str, int] = {}
 
 
 def read_view(snapshot: Snapshot, keys: GroupKeys) -> GroupView:
@@ -76,6 +82,11 @@ def read_view(snapshot: Snapshot, keys: GroupKeys) -> GroupView:
         for key, entry in snapshot.values.items()
         if key.startswith(keys.nodes)
     }
+    lives = {
+        key.removeprefix(keys.lives): entry
+        for key, entry in snapshot.values.items()
+        if key.startswith(keys.lives)
+    }
     return GroupView(
         revision=snapshot.revision,
         state=decode_state(state.value, keys.state) if state else None,
@@ -84,6 +95,8 @@ def read_view(snapshot: Snapshot, keys: GroupKeys) -> GroupView:
         leader_revision=leader.mod_revision if leader else 0,
         nodes={name: decode_node(entry.value, entry.key) for name, entry in nodes.items()},
         node_revisions={name: entry.mod_revision for name, entry in nodes.items()},
+        lives={name: decode_life(entry.value, entry.key) for name, entry in lives.items()},
+        life_revisions={name: entry.mod_revision for name, entry in lives.items()},
     )
 
 
@@ -99,6 +112,8 @@ class OwnFacts(msgspec.Struct, frozen=True, kw_only=True):
     promised: int
     seen: tuple[int, int] = (0, 0)
     """The newest record of the group that it has ever read, by epoch and version."""
+    coordinator_is_old: str = ""
+    """How this node's directory shows that the coordinator was set back; empty if it does not."""
     trouble: str
     """Why it must not become master; empty if it may."""
     members: tuple[str, ...]
@@ -111,6 +126,7 @@ class Follow(msgspec.Struct, frozen=True):
 
     master: str
     epoch: int
+    epoch_id: str = ""
 
 
 class Run(msgspec.Struct, frozen=True):
@@ -145,6 +161,21 @@ class Disown(msgspec.Struct, frozen=True):
 Decision: TypeAlias = Follow | Run | Bootstrap | Wait | Refuse | Disown
 
 
+class Won(msgspec.Struct, frozen=True, kw_only=True):
+    """An election that was won. Revisions are those of the coordinator's keys."""
+
+    state: GroupState
+    state_revision: int
+    leader_revision: int
+    log_end: int
+    """Where this node's log ended when it ran; the epoch starts here."""
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that was won."""
+        return self.state.epoch
+
+
 class Election:
     """The decisions of one node that is not master."""
 
@@ -175,6 +206,7 @@ class Election:
         why_not = why_not_electable(state, own.name, own.incarnation)
         if own.trouble:
             why_not = f"this node must not become master: {own.trouble}"
+        why_not = why_not or _what_is_lacking(view, own)
         if why_not:
             return Wait(why_not)
         return self._first_come(view, state, own, now) or Run(state.epoch + 1)
@@ -242,8 +274,9 @@ def state_if_won(
     *,
     reason: str,
     wall_clock_ms: int,
+    epoch_id: str = "",
 ) -> GroupState:
-    """Return the record with which this node asks to be master.
+    """Return the record with which this node asks to be master; `epoch_id` is new and random.
 
     Members that do not live leave the set, so that nobody waits for them, but never below
     `min_isr`: those still hold everything acknowledged, and can be elected when they are back.
@@ -264,6 +297,9 @@ def state_if_won(
         reason=reason,
         switched_at_ms=wall_clock_ms,
         previous_master=state.master or state.previous_master,
+        epoch_id=epoch_id,
+        loss_accepted=state.loss_accepted,
+        recoveries=state.recoveries,
     )
 
 
@@ -278,8 +314,29 @@ def why_switched(state: GroupState, winner: str) -> str:
     return f"the lease of {state.master} ended"
 
 
+def _what_is_lacking(view: GroupView, own: OwnFacts) -> str:
+    """Return what this node lacks of what was confirmed, in words; empty if nothing.
+
+    The in-sync set has everything that was ever confirmed, so this can only be a log that went back
+    in time: a directory that was restored, a disk that has lost its end.
+    """
+    confirm, name = confirmed_elsewhere(view.state, view.nodes, view.lives, but=own.name)
+    if confirm <= own.log_end:
+        return ""
+    return (
+        f"{name} has confirmed everything below {confirm}, and this log ends at {own.log_end}: it"
+        f" is an older copy, or has lost its end. It waits for {name}; if that is gone for good,"
+        " run `tandem ha recover-group`"
+    )
+
+
 def _why_too_old(state: GroupState, own: OwnFacts) -> str:
     """Return why the coordinator's record cannot be trusted, in words; empty if it can."""
+    if own.coordinator_is_old:
+        return (
+            f"the coordinator's records are older than this node's directory:"
+            f" {own.coordinator_is_old} (restored from a backup?). Run `tandem ha recover-group`"
+        )
     if own.log_epoch <= state.epoch and own.promised <= state.epoch + 1:
         if own.seen <= state.age:
             return ""
@@ -307,7 +364,7 @@ def _with_leader(leader: LeaderRecord, state: GroupState, own: OwnFacts) -> Deci
         )
     if leader.epoch < own.promised:
         return Wait(f"epoch {leader.epoch} is over for this node, which promised {own.promised}")
-    return Follow(leader.node, leader.epoch)
+    return Follow(leader.node, leader.epoch, state.epoch_id)
 
 
 def _without_state(view: GroupView, own: OwnFacts) -> Decision:

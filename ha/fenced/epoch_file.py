@@ -14,6 +14,11 @@ Where we differ from RocketMQ on purpose:
 - an entry that begins where the new one begins, or after it, gives way: nothing was written under
   it. RocketMQ refuses the new one instead and goes on under an epoch that has another writer.
 
+The ids of the epochs have no place in there. They are in a file of the same form beside it,
+`epochIds`, with lines `epoch-start-id`. It is written first, and an id counts for an entry with the
+same epoch and start. Without the file ids are unknown: two logs are then compared by numbers,
+and by the bytes before the place where they are joined.
+
 Source: RocketMQ 5.3.3, EpochFileCache, CheckpointFile.
 """
 
@@ -43,14 +48,25 @@ _log = logging.getLogger(__name__)
 
 FILE_NAME: Final = "epochFileCheckpoint"
 BACKUP_NAME: Final = "epochFileCheckpoint.bak"
+IDS_NAME: Final = "epochIds"
 
 _ENTRY_LINE: Final = re.compile(r"(\d{1,10})-(\d{1,19})")
+_ID_LINE: Final = re.compile(r"(\d{1,10})-(\d{1,19})-([0-9a-f]{1,32})")
 
 
 def encode(entries: EpochEntries) -> bytes:
     """Return the content of the file."""
-    lines = "".join(f"{entry.epoch}-{entry.start}\n" for entry in entries).encode()
-    return b"%d\n%d\n" % (len(entries), crc32(lines)) + lines
+    return _checked([f"{entry.epoch}-{entry.start}\n" for entry in entries])
+
+
+def encode_ids(entries: EpochEntries) -> bytes:
+    """Return the content of the file of ids."""
+    return _checked([f"{e.epoch}-{e.start}-{e.id}\n" for e in entries if e.id])
+
+
+def _checked(lines: list[str]) -> bytes:
+    content = "".join(lines).encode()
+    return b"%d\n%d\n" % (len(lines), crc32(content)) + content
 
 
 def decode(data: bytes) -> EpochEntries:
@@ -59,6 +75,21 @@ def decode(data: bytes) -> EpochEntries:
     Raises:
         ValueError: it is damaged; says how.
     """
+    entries = tuple(EpochEntry(int(m[1]), int(m[2])) for m in _read_lines(data, _ENTRY_LINE))
+    expect_rising(entries)
+    return entries
+
+
+def decode_ids(data: bytes) -> dict[tuple[int, int], str]:
+    """Read the content of the file of ids: by epoch and start.
+
+    Raises:
+        ValueError: it is damaged; says how.
+    """
+    return {(int(m[1]), int(m[2])): m[3] for m in _read_lines(data, _ID_LINE)}
+
+
+def _read_lines(data: bytes, form: re.Pattern[str]) -> list[re.Match[str]]:
     if data.count(b"\n") < 2 or not data.endswith(b"\n"):
         raise ValueError("it is cut short")
     count, crc, *lines = data.decode("ascii", "replace").split("\n")[:-1]
@@ -66,12 +97,10 @@ def decode(data: bytes) -> EpochEntries:
         raise ValueError(f"{len(lines)} entries where the file says {count[:20]!r}")
     if int(crc) not in (0, crc32(data.split(b"\n", 2)[2])):
         raise ValueError(f"the entries do not fit their checksum {crc}")
-    matches = [_ENTRY_LINE.fullmatch(line) for line in lines]
+    matches = [form.fullmatch(line) for line in lines]
     if not all(matches):
         raise ValueError("a line is not of the form epoch-offset")
-    entries = tuple(EpochEntry(int(match[1]), int(match[2])) for match in matches if match)
-    expect_rising(entries)
-    return entries
+    return [match for match in matches if match]
 
 
 class EpochFile:
@@ -90,14 +119,15 @@ class EpochFile:
         self._disk = disk
         self._path = f"{directory}/{FILE_NAME}"
         self._backup = f"{directory}/{BACKUP_NAME}"
-        self.entries: EpochEntries = self._load()
+        self._ids = f"{directory}/{IDS_NAME}"
+        self.entries: EpochEntries = self._with_ids(self._load())
 
     @property
     def last_epoch(self) -> int:
         """Return the newest epoch; 0 if there is none."""
         return self.entries[-1].epoch if self.entries else 0
 
-    def append(self, epoch: int, start: int) -> None:
+    def append(self, epoch: int, start: int, epoch_id: str = "") -> None:
         """Begin `epoch` at `start`; entries under which nothing was written give way.
 
         Raises:
@@ -106,10 +136,10 @@ class EpochFile:
         if not self.last_epoch < epoch <= EPOCH_MAX or start < 0:
             raise EpochOrderError(epoch=epoch, start=start, last_epoch=self.last_epoch)
         kept = tuple(entry for entry in self.entries if entry.start < start)
-        self.replace((*kept, EpochEntry(epoch, start)))
+        self.replace((*kept, EpochEntry(epoch, start, epoch_id)))
 
     def replace(self, entries: EpochEntries) -> None:
-        """Put another list in the place of this one. Blocks for two small writes.
+        """Put another list in the place of this one. Blocks for three small writes.
 
         Raises:
             ValueError: epochs and starts do not rise.
@@ -117,6 +147,9 @@ class EpochFile:
         expect_rising(entries)
         if entries == self.entries:
             return
+        ids = encode_ids(entries)
+        if ids != encode_ids(self.entries):
+            self._disk.replace(self._ids, ids)
         content = encode(entries)
         self._disk.replace(self._path, content)
         self.entries = entries
@@ -153,6 +186,16 @@ class EpochFile:
         if failure:
             raise EpochFileError(path=self._path, reason=failure)
         return ()
+
+    def _with_ids(self, entries: EpochEntries) -> EpochEntries:
+        """Return the entries with the ids that are known."""
+        try:
+            data = self._disk.read(self._ids)
+            ids = decode_ids(data) if data else {}
+        except (ValueError, OSError) as error:
+            _log.warning("%s: %s; whose epochs these are is not known", self._ids, error)
+            ids = {}
+        return tuple(EpochEntry(e.epoch, e.start, ids.get((e.epoch, e.start), "")) for e in entries)
 
     def _mend(self, content: bytes) -> None:
         """Make both copies equal: a truncation replaces only one, a crash may part them."""

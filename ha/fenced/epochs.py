@@ -4,6 +4,10 @@ An entry says: from physical offset `start` on, up to the start of the next entr
 written by the one master of `epoch`. Lists are tuples, and what is here only computes with them;
 the file is in `ha.fenced.epoch_file`.
 
+A number has one master as long as the coordinator remembers which were given away. One that was set
+back gives a number a second time. So each master draws a random id for its epoch: two entries
+with one number and two ids are two epochs, and the logs part where the first of them begins.
+
 Source: RocketMQ 5.3.3, EpochEntry, EpochFileCache.
 """
 
@@ -24,6 +28,8 @@ class EpochEntry(msgspec.Struct, frozen=True, array_like=True):
 
     epoch: int
     start: int
+    id: str = ""
+    """Random, of that master; empty if it is not known: RocketMQ's file has no place for it."""
 
 
 EpochEntries: TypeAlias = tuple[EpochEntry, ...]
@@ -57,37 +63,48 @@ def end_of_entry(entries: EpochEntries, epoch: int, log_end: int) -> int:
     return min((entry.start for entry in entries if entry.epoch > epoch), default=log_end)
 
 
+def is_same_epoch(one: EpochEntry, other: EpochEntry) -> bool:
+    """Say whether two entries may be of one master. An id that is not known fits every other."""
+    return one.epoch == other.epoch and (one.id == other.id or not one.id or not other.id)
+
+
 def consistent_point(
     own: EpochEntries, own_end: int, theirs: EpochEntries, their_end: int
 ) -> int | None:
     """Return up to which offset two logs are known to be equal, None if nothing is known.
 
     An epoch has one writer, so two logs that both have the newest epoch they share are equal up to
-    where it ends first. Entries past the end of their own log say nothing and are ignored.
+    where it ends first. Below an epoch that was given twice, to two masters, what they share
+    counts; above it nothing does. Entries past the end of their own log are ignored.
 
     Raises:
-        EpochConflictError: an epoch begins at different places: it had two writers, or a list
-            was damaged. Nothing may be concluded from such lists.
+        EpochConflictError: an epoch begins at different places: a list was damaged. Nothing may be
+            concluded from such lists.
 
     Source: EpochFileCache.findConsistentPoint, which also wants the starts equal, but goes on to
     older entries where they are not.
     """
     own, theirs = trimmed_to_log(own, own_end), trimmed_to_log(theirs, their_end)
-    starts = {entry.epoch: entry.start for entry in theirs}
+    by_number = {entry.epoch: entry for entry in theirs}
+    newest: int | None = None
     for entry in own:
-        if starts.get(entry.epoch, entry.start) != entry.start:
+        other = by_number.get(entry.epoch)
+        if other is None:
+            continue
+        if not is_same_epoch(entry, other):
+            break
+        if other.start != entry.start:
             raise EpochConflictError(
-                epoch=entry.epoch, own_start=entry.start, their_start=starts[entry.epoch]
+                epoch=entry.epoch, own_start=entry.start, their_start=other.start
             )
-    common = [entry.epoch for entry in own if entry.epoch in starts]
-    if not common and own and theirs and own[0].start == theirs[0].start == 0:
+        newest = entry.epoch
+    if newest is not None:
+        return min(end_of_entry(own, newest, own_end), end_of_entry(theirs, newest, their_end))
+    if own and theirs and own[0].start == theirs[0].start == 0:
         # Both lists name the writer of every byte from the first on, and it was never the same: the
         # first master's log had reached no other node when one with an empty log took its place.
         return 0
-    if not common:
-        return None
-    newest = max(common)
-    return min(end_of_entry(own, newest, own_end), end_of_entry(theirs, newest, their_end))
+    return None
 
 
 def adopted(own: EpochEntries, theirs: EpochEntries, end: int) -> EpochEntries:

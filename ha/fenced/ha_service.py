@@ -80,7 +80,7 @@ class FencedHAService:
             coordinator,
             session_id=self.replica.session_id,
             boottime=machine.boottime,
-            describe=self.replica.describe,
+            own=self.replica,
         )
         self.standing = Standing()
         self._parts = ReplicaParts(

@@ -29,8 +29,7 @@ from store.machine.errors import StoreError
 from tandem.coordinator.interface import CoordinatorError
 
 if TYPE_CHECKING:
-    from ha.fenced.election import GroupView
-    from ha.fenced.master import Won
+    from ha.fenced.election import GroupView, Won
     from ha.fenced.replica_parts import ReplicaParts
     from ha.fenced.round_end import RoundEnd
     from ha.replication import ReplicationListener
@@ -99,7 +98,7 @@ class Leadership:
         """
         if self._store.max_physical_offset != won.log_end:
             raise LocalHAError(f"the log has grown past {won.log_end} during an election")
-        self._replica.epochs.append(won.epoch, won.log_end)
+        self._replica.epochs.append(won.epoch, won.log_end, won.state.epoch_id)
         self._on_event(EpochAppended(epoch=won.epoch, start=won.log_end))
         self._store.become_master()
         _log.warning(
@@ -136,8 +135,10 @@ class Leadership:
 
     def group_changed(self, view: GroupView) -> None:
         """See `GroupListener`."""
-        if view.state is not None:
-            self._replica.note_seen(view.state)
+        self._replica.saw(view)
+        if self._round_end.is_recovered(view.state):
+            self._round_end.begin_again("an operator has recovered the group")
+            return
         master = self._standing.mastership
         if master is not None:
             reason = master.group_changed(view)

@@ -33,7 +33,6 @@ from store.machine.signal import Signal
 from store.machine.tell_once import TellOnce
 from tandem.cluster_file.choices import AckLevel
 from tandem.coordinator.interface import CoordinatorError
-from tandem.wire.group_state import GroupState
 from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
@@ -42,12 +41,13 @@ if TYPE_CHECKING:
 
     from ha.fenced.config import FencedConfig
     from ha.fenced.coordinator_session import CoordinatorSession
-    from ha.fenced.election import GroupView
+    from ha.fenced.election import GroupView, Won
     from ha.fenced.epoch_file import EpochFile
     from ha.fenced.events import OnEvent
     from store import MessageStore
     from store.machine.network import Network
     from store.results import Done
+    from tandem.wire.group_state import GroupState
 
 _log = logging.getLogger(__name__)
 
@@ -56,21 +56,6 @@ ADMITTED_SECONDS: Final = 0.05
 """How long the long form of the test for a put stands, unless something happens or the lease ends.
 The short form, the lease, is tested for every put."""
 CHANGE_RETRY_SECONDS: Final = 0.5
-
-
-class Won(msgspec.Struct, frozen=True, kw_only=True):
-    """An election that was won. Revisions are those of the coordinator's keys."""
-
-    state: GroupState
-    state_revision: int
-    leader_revision: int
-    log_end: int
-    """Where this node's log ended when it ran; the epoch starts here."""
-
-    @property
-    def epoch(self) -> int:
-        """The epoch that was won."""
-        return self.state.epoch
 
 
 class MasterListener(Protocol):
@@ -296,6 +281,17 @@ class FencedMaster:
 
     def replica_attached(self, name: str, offset: int, now: float) -> None:
         """See `ReplicaListener`. What it has counts when it has said so under this epoch."""
+
+    def replica_objected(self, name: str, parting: int, confirm: int) -> None:
+        """See `ReplicaListener`. A master that lacks what was confirmed must not go on."""
+        reason = (
+            f"{name} has confirmed everything below {confirm}, and this log parts from it at"
+            f" {parting}: it is an older copy, or has lost its end"
+        )
+        if self.isr.confirm > parting:
+            _log.critical("%s; but both have confirmed messages since: an operator decides", reason)
+        elif not self.closed_because:
+            self._listener.resign(reason)
 
     def replica_acked(self, name: str, written: int, flushed: int, sent: int, now: float) -> None:
         """See `ReplicaListener`."""

@@ -10,24 +10,25 @@ import logging
 from typing import TYPE_CHECKING
 
 from ha.fenced.election import OwnFacts
-from ha.fenced.epoch_file import EpochFile, encode
+from ha.fenced.epoch_file import EpochFile, encode, encode_ids
 from ha.fenced.events import Promised, TruncationDecided
+from ha.fenced.lives import judge
 from ha.fenced.replica_file import ReplicaFile
 from store.machine.errors import StoreError
 from store.recovery.truncation import TruncationIntent, want_set_aside, write_intent
 from store.running_flags import RunningFlag
 from tandem.cluster_file.choices import AckLevel
-from tandem.wire.group_state import NodeRecord
+from tandem.wire.group_state import LifeRecord, NodeRecord
 
 if TYPE_CHECKING:
     from random import Random
 
-    from ha.fenced.client import NeedsTruncation
     from ha.fenced.config import FencedConfig
+    from ha.fenced.election import GroupView
     from ha.fenced.events import OnEvent
+    from ha.fenced.joining import NeedsTruncation
     from store import MessageStore
     from store.machine.disk import Disk
-    from tandem.wire.group_state import GroupState
 
 _log = logging.getLogger(__name__)
 
@@ -58,6 +59,12 @@ class OwnReplica:
         self.epochs = EpochFile(disk, config.directory)
         self.quarantine = ""
         """Why nothing is changed until an operator has looked; empty if there is no such reason."""
+        self.is_judged = False
+        """True once it is known whether this directory is an older copy of another one."""
+        self.coordinator_is_old = ""
+        """How this directory shows that the coordinator was set back; empty if it does not."""
+        self._seen_before = self.file.seen
+        """Of the group's record when this round began."""
 
     @property
     def trouble(self) -> str:
@@ -93,6 +100,84 @@ class OwnReplica:
             store.confirm_offset,
         )
 
+    # -- what the coordinator remembers ----------------------------------------------------------
+
+    def saw(self, view: GroupView) -> None:
+        """Note what the coordinator has, in the step in which it becomes known."""
+        state = view.state
+        try:
+            if not self.is_judged:
+                self.judge(view)
+            if state is not None:
+                self.file.note_seen(*state.age)
+        except StoreError as error:
+            _log.warning("what the coordinator has could not be noted: %s", error)
+        if state is not None and state.age > self._seen_before:
+            # Whoever wrote this has seen all that this node had, or is an operator.
+            self.coordinator_is_old = ""
+
+    def judge(self, view: GroupView) -> None:
+        """Find out whether this directory, or the coordinator, is an older copy; see `lives`.
+
+        An older directory is another replica from then on, which has to catch up before it counts.
+
+        Raises:
+            StoreError: that cannot be written down; ask again.
+        """
+        file, state, end = self.file, view.state, self.store.max_physical_offset
+        verdict = judge(
+            view.lives.get(self.config.name),
+            life=file.life,
+            tokens=file.tokens,
+            incarnation=file.incarnation,
+            log_end=end,
+            loss_accepted=state.loss_accepted if state else 0,
+        )
+        if verdict.old_directory:
+            before = file.incarnation
+            file.renew_keeping_log(end)
+            _log.error(
+                "this node is replica %s now (it was %s) and has to catch up before it counts: %s",
+                file.incarnation,
+                before,
+                verdict.old_directory,
+            )
+        is_news = state is not None and state.age > self._seen_before
+        self.coordinator_is_old = "" if is_news else verdict.old_coordinator
+        self.is_judged = True
+
+    def next_life(self, view: GroupView) -> LifeRecord | None:
+        """Return what the coordinator is to remember of this node, None while it is not believed.
+
+        The directory knows of it when this returns.
+
+        Raises:
+            StoreError: the disk did not take it; do not register.
+        """
+        if self.coordinator_is_old:
+            return None
+        record, token = view.lives.get(self.config.name), self.session_id
+        life = 1 + max(self.file.life, record.life if record else 0)
+        if record is not None and record.token == token:
+            life = record.life
+        self.file.may_register(token)
+        return LifeRecord(
+            node=self.config.name,
+            life=life,
+            token=token,
+            incarnation=self.file.incarnation,
+            epoch=self.epochs.last_epoch,
+            confirm=self.store.confirm_offset,
+        )
+
+    def remembered(self, life: LifeRecord) -> None:
+        """The coordinator remembers this."""
+        try:
+            self.file.registered(life.life, life.token)
+        except StoreError as error:
+            # The next life knows both tokens, this one and the one before.
+            _log.warning("the registration could not be noted: %s", error)
+
     def describe(self) -> NodeRecord:
         """Return the node's record in the coordinator as it should be now."""
         config, store = self.config, self.store
@@ -101,12 +186,15 @@ class OwnReplica:
             session=self.session_id,
             incarnation=self.file.incarnation,
             epoch=self.epochs.last_epoch,
+            data_epoch=self._data_epoch(),
             end=store.max_physical_offset,
             confirm=store.confirm_offset,
             promised=self.file.promised,
             seen_epoch=self.file.seen[0],
             seen_version=self.file.seen[1],
             trouble=self.trouble,
+            coordinator_is_old=bool(self.coordinator_is_old),
+            quarantined=bool(self.quarantine) and not self.store.disk_trouble,
             client_address=config.client_address,
             replication_address=f"{config.address}:{config.replication_port}",
         )
@@ -122,10 +210,16 @@ class OwnReplica:
             log_end=self.store.max_physical_offset,
             promised=self.file.promised,
             seen=self.file.seen,
+            coordinator_is_old=self.coordinator_is_old,
             trouble=self.trouble,
             members=(config.name, *(peer.name for peer in config.peers)),
             min_isr=config.min_isr,
         )
+
+    def _data_epoch(self) -> int:
+        end = self.store.max_physical_offset
+        entry = self.epochs.entry_at(end - 1) if end else None
+        return entry.epoch if entry else 0
 
     def promise(self, epoch: int) -> None:
         """Take nothing of a lower epoch any more. Durable, and an event emitted, when it returns.
@@ -145,13 +239,6 @@ class OwnReplica:
             self.file.note_acked(reached)
         except StoreError as error:
             _log.warning("the end of the log could not be noted: %s", error)
-
-    def note_seen(self, state: GroupState) -> None:
-        """Remember how new the group's record is: one from a backup would be older."""
-        try:
-            self.file.note_seen(*state.age)
-        except StoreError as error:
-            _log.warning("the version of the group's record could not be noted: %s", error)
 
     def note_failed_sync(self) -> bool:
         """Remember it if a sync of the store has failed. True if it is on disk that one has."""
@@ -195,6 +282,7 @@ class OwnReplica:
             cut=order.cut,
             reason=reason,
             files={
+                "epochIds": encode_ids(order.entries).decode(),
                 "epochFileCheckpoint": encode(order.entries).decode(),
                 "replica.json": self.file.text_after_cut(order.cut),
             },

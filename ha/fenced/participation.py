@@ -23,16 +23,16 @@ from ha.fenced.candidacy import Candidacy
 from ha.fenced.election import Bootstrap, Disown, Election, Follow, Refuse, Run, Wait
 from ha.fenced.replica_follower import ReplicaFollower
 from ha.fenced.replica_role import ReplicaRole
+from ha.fenced.standing import Parting
 from store.machine.errors import StoreError
 from store.machine.tell_once import TellOnce
 from tandem.coordinator.interface import Compare, CoordinatorError, Put
 from tandem.wire.group_state import encode_record
 
 if TYPE_CHECKING:
-    from ha.fenced.client import FollowerOutcome
-    from ha.fenced.election import Decision
+    from ha.fenced.election import Decision, Won
+    from ha.fenced.joining import FollowerOutcome
     from ha.fenced.leadership import Leadership
-    from ha.fenced.master import Won
     from ha.fenced.replica_parts import ReplicaParts
     from ha.fenced.round_end import RoundEnd
     from ha.replication import ReplicationListener
@@ -83,6 +83,8 @@ class Participation:
                 await trio.sleep(RETRY_SECONDS)
 
     def _decide(self) -> Decision:
+        if not self._replica.is_judged:
+            return Wait("the coordinator has not said yet whether this directory is the latest")
         return self._election.decide(
             self._session.view, self._replica.facts(), self._machine.boottime()
         )
@@ -156,10 +158,12 @@ class Participation:
             self._machine.network,
             master=peers[decision.master],
             epoch=decision.epoch,
+            epoch_id=decision.epoch_id,
             epochs=self._replica.epochs,
             incarnation=self._replica.file.incarnation,
             promised=lambda: self._replica.file.promised,
             random=self._machine.random,
+            may_object=self._may_object,
             on_event=self._on_event,
         )
         _log.info("follows %s, master of epoch %d", decision.master, decision.epoch)
@@ -171,6 +175,7 @@ class Participation:
                 nursery.cancel_scope.cancel()
         finally:
             self._standing.follower = None
+            self._standing.parting = Parting(decision.epoch, follower.equal_below)
         if outcome is not None:
             # Whether this replica is a member is asked anew: it may have become one just now.
             await self._session.refresh()
@@ -203,6 +208,12 @@ class Participation:
             case AskOperator(reason):
                 self._round_end.quarantine(reason)
 
+    def _may_object(self) -> bool:
+        """False if an operator has accepted that what this log has confirmed may be lost."""
+        view = self._session.view
+        accepted = view.state.loss_accepted if view and view.state else 0
+        return self._replica.epochs.last_epoch > accepted
+
     def _may_be_member(self) -> bool:
         """True unless the in-sync set is known, and is without this replica."""
         view = self._session.view
@@ -229,6 +240,7 @@ class Participation:
                 facts=self._replica.facts,
                 boottime=self._machine.boottime,
                 wall_clock_ms=self._machine.wall_clock_ms,
+                epoch_id=f"{self._machine.random.getrandbits(64):016x}",
             )
             won = await candidacy.run()
         finally:

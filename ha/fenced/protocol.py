@@ -1,4 +1,4 @@
-"""The wire of the fenced link: five handshake messages, then frames one way and reports the other.
+"""The wire of the fenced link: a handshake of messages, then frames one way, reports the other.
 
 The follower dials. Every handshake message is {size, crc32, payload}: both numbers 4 bytes
 big-endian and unsigned, the checksum of the payload, the payload JSON.
@@ -6,7 +6,9 @@ big-endian and unsigned, the checksum of the payload, the payload JSON.
     master    CHALLENGE  its name, which version, a number used once
     follower  HELLO      its name, the epoch it has promised, its own number, a proof
     master    WELCOME    epoch, all epochs, bounds of its log, a proof; or REFUSED and why
-    follower  ATTACH     where to begin
+    follower  ATTACH     where to begin, and a checksum of its last bytes before that; or
+              OBJECTION  everything below here was confirmed, and the master's log lacks some of it
+    master    JOINED     its own checksum of the same bytes
 
 A proof is an HMAC-SHA256 under the group's secret over both numbers and everything the message
 says. So neither side talks to a node that does not know the secret, and what somebody has listened
@@ -57,7 +59,7 @@ from tandem.wire.crc import raw_crc32
 from tandem.wire.untrusted import UnreadableError, json_decoder
 
 MAGIC: Final = "TandemMQ-HA"
-VERSION: Final = 1
+VERSION: Final = 2
 
 OFFSET_MAX: Final = 2**63 - 1
 STATE_TRANSFER: Final = 2
@@ -86,8 +88,12 @@ STRANGER_BYTES_MAX: Final = 4096
 EPOCHS_SENT_MAX: Final = 20_000
 """A WELCOME carries the newest of them, as many as fit into a message."""
 
+CHECKED_BYTES: Final = 64 * 1024
+"""So many bytes before the joint of two logs are compared, if both still have them."""
+
 Name: TypeAlias = Annotated[str, msgspec.Meta(max_length=255)]
 Proof: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
+Checksum: TypeAlias = Annotated[str, msgspec.Meta(max_length=64)]
 Epoch: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=EPOCH_MAX)]
 Offset: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]
 
@@ -139,11 +145,34 @@ class Attach(msgspec.Struct, frozen=True, kw_only=True, tag="ATTACH"):
     """Begin to send at `offset`: the end of the follower's log, equal to the master's below it."""
 
     offset: Offset
+    check_from: Offset
+    checksum: Checksum
+    """Of the follower's bytes from `check_from` to `offset`; see `ha.fenced.joint`."""
 
 
-Proving = TypeVar("Proving", Hello, Welcome)
+def check_from(joint: int, own_start: int, their_start: int) -> int:
+    """Return from where on the bytes before `joint` are compared. All are physical offsets."""
+    return min(joint, max(joint - CHECKED_BYTES, own_start, their_start))
 
-HandshakeMessage: TypeAlias = Challenge | Hello | Welcome | Refused | Attach
+
+class Objection(msgspec.Struct, frozen=True, kw_only=True, tag="OBJECTION"):
+    """The two logs part at `parting`, but everything below `confirm` was confirmed."""
+
+    parting: Offset
+    confirm: Offset
+    proof: Proof = ""
+
+
+class Joined(msgspec.Struct, frozen=True, kw_only=True, tag="JOINED"):
+    """The master's checksum of the bytes that the follower named. If it is another, that is all."""
+
+    checksum: Checksum
+    proof: Proof = ""
+
+
+Proving = TypeVar("Proving", Hello, Welcome, Objection, Joined)
+
+HandshakeMessage: TypeAlias = Challenge | Hello | Welcome | Refused | Attach | Objection | Joined
 
 _decode: Final = json_decoder(HandshakeMessage)
 
@@ -182,12 +211,14 @@ def proven(message: Proving, secret: str, *nonces: str) -> Proving:
     return msgspec.structs.replace(message, proof=_proof(message, secret, nonces))
 
 
-def is_proven(message: Hello | Welcome, secret: str, *nonces: str) -> bool:
+def is_proven(message: Hello | Welcome | Objection | Joined, secret: str, *nonces: str) -> bool:
     """Say whether the sender knows the secret, in a time that reveals nothing about it."""
     return hmac.compare_digest(message.proof.encode(), _proof(message, secret, nonces).encode())
 
 
-def _proof(message: Hello | Welcome, secret: str, nonces: tuple[str, ...]) -> str:
+def _proof(
+    message: Hello | Welcome | Objection | Joined, secret: str, nonces: tuple[str, ...]
+) -> str:
     said = msgspec.json.encode([nonces, msgspec.structs.replace(message, proof="")])
     return hmac.new(secret.encode(), said, hashlib.sha256).hexdigest()
 

@@ -9,7 +9,8 @@
   comes from a backup;
 - `boot_id`, `is_clean`, `has_failed`, `ack_level`: how the last run ended, and what its
   acknowledgements meant;
-- `stands_back_until`: it has resigned and leaves elections to others for a while.
+- `stands_back_until`: it has resigned and leaves elections to others for a while;
+- `life`, `tokens`: which of its registrations the coordinator has to know (see `lives`).
 
 A new incarnation is drawn when
 
@@ -20,6 +21,7 @@ A new incarnation is drawn when
     the machine was started anew after an       what was acknowledged as written was in its page
     unclean stop at the level "written"         cache only
     a sync failed at the level "written"        the kernel may have dropped it from there
+    the coordinator knows of a later life       the directory is an older copy of another one
 
 A replica that has lost its file has lost its promise, too. That is harmless: what it acknowledges
 under its new name counts for no node that does not know that name, and it is known only once
@@ -33,6 +35,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from ha.errors import LocalHAError
+from ha.fenced.lives import TOKENS_MAX
 from tandem.cluster_file.choices import AckLevel
 from tandem.wire.group_state import Count, Epoch
 from tandem.wire.untrusted import UnreadableError, decode_json
@@ -61,6 +64,8 @@ class ReplicaRecord(msgspec.Struct, frozen=True, kw_only=True):
     ack_level: AckLevel = AckLevel.WRITTEN
     stands_back_until: float = 0.0
     """CLOCK_BOOTTIME of the boot `boot_id`, in seconds; 0 if it does not stand back."""
+    life: int = 0
+    tokens: tuple[str, ...] = ()
 
 
 class ReplicaFile:
@@ -103,6 +108,16 @@ class ReplicaFile:
         """Until when it leaves elections to others, on CLOCK_BOOTTIME in seconds."""
         return self._record.stands_back_until if self._record else 0.0
 
+    @property
+    def life(self) -> int:
+        """Number of the last life that is known to be registered; 0 for none."""
+        return self._record.life if self._record else 0
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Of that life, and of all that may have been registered since."""
+        return self._record.tokens if self._record else ()
+
     def started(self, boot_id: str, level: AckLevel, log_end: int, damaged_end: str = "") -> str:
         """Begin a run on a recovered log; `damaged_end` says that a record at its end was lost.
 
@@ -123,6 +138,8 @@ class ReplicaFile:
                 is_clean=False,
                 ack_level=level,
                 stands_back_until=self._stands_back_until(boot_id),
+                life=self.life,
+                tokens=self.tokens,
             )
         )
         return reason
@@ -164,6 +181,22 @@ class ReplicaFile:
     def renew(self) -> None:
         """Draw a new incarnation: what the log holds is about to be given up."""
         self._write(msgspec.structs.replace(self._started(), incarnation=self._draw(), acked=0))
+
+    def renew_keeping_log(self, log_end: int) -> None:
+        """Draw a new incarnation for a log that may lack what was acknowledged under the old."""
+        record = self._started()
+        self._write(msgspec.structs.replace(record, incarnation=self._draw(), acked=log_end))
+
+    def may_register(self, token: str) -> None:
+        """From now on the coordinator may know a life of this directory by `token`."""
+        if token not in self.tokens:
+            tokens = (*self.tokens, token)[-TOKENS_MAX:]
+            self._write(msgspec.structs.replace(self._started(), tokens=tokens))
+
+    def registered(self, life: int, token: str) -> None:
+        """The coordinator knows this life, and no older one any more."""
+        if (self.life, self.tokens) != (life, (token,)):
+            self._write(msgspec.structs.replace(self._started(), life=life, tokens=(token,)))
 
     def text_after_cut(self, cut: int) -> str:
         """Return the file's content once the log was cut at `cut` because its epochs said so.
@@ -210,7 +243,10 @@ class ReplicaFile:
             self.trouble = f"cannot be read ({error})"
 
     def _draw(self) -> str:
-        return f"{self._random.getrandbits(64):016x}"
+        drawn = self.incarnation
+        while drawn == self.incarnation:
+            drawn = f"{self._random.getrandbits(64):016x}"
+        return drawn
 
     def _started(self) -> ReplicaRecord:
         if self._record is None:

@@ -20,21 +20,26 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ha.errors import MasterDeposedError, RemoteHAError
+from ha.errors import MasterDeposedError, MasterLacksConfirmedError, RemoteHAError
 from ha.fenced.client import (
-    AttachLog,
+    Attached,
     BeginEpoch,
-    Diverged,
     FencedClient,
     FencedClientState,
-    FollowerOutcome,
     LinkFollower,
-    NeedsFullCopy,
-    NeedsTruncation,
-    OwnLog,
+    Object,
     SendHello,
 )
 from ha.fenced.events import EpochAppended, FrameTaken, ReplicaReported, ignore
+from ha.fenced.joining import (
+    AttachLog,
+    Diverged,
+    FollowerOutcome,
+    NeedsFullCopy,
+    NeedsTruncation,
+    OwnLog,
+)
+from ha.fenced.joint import checksum
 from ha.link.dial import dial
 from ha.link.limits import RECEIVE_BYTES_MAX
 from ha.link.link_end import LinkEnd
@@ -62,6 +67,11 @@ CONNECT_SECONDS: Final = 3.0
 """More than a lost packet costs, less than people wait for a page of status."""
 
 
+def _always() -> bool:
+    """The default of `may_object`."""
+    return True
+
+
 class ReplicaFollower:
     """Follows one master of one epoch. Its owner cancels it when there is a newer one."""
 
@@ -77,19 +87,23 @@ class ReplicaFollower:
         incarnation: str,
         promised: Callable[[], int],
         random: Random,
+        epoch_id: str = "",
+        may_object: Callable[[], bool] = _always,
         on_event: OnEvent = ignore,
     ) -> None:
-        """Follow `master`, which the coordinator says is that of `epoch`.
+        """Follow `master`, which the coordinator says is that of `epoch`, with this id.
 
         `promised` returns the newest epoch this node has promised to, on disk: nothing is taken
         from the master of a lower one. `random` makes the numbers that are used once; outside of
-        tests it must be unpredictable.
+        tests it must be unpredictable. `may_object` returns False if an operator has accepted that
+        what this node has confirmed may be lost.
         """
         self._config = config
         self._store = store
         self._network = network
+        self._may_object = may_object
         self._master = master
-        self._epoch = epoch
+        self.epoch = epoch
         self._epochs = epochs
         self._promised = promised
         self._random = random
@@ -103,6 +117,7 @@ class ReplicaFollower:
                 secret=config.secret,
                 master=master.name,
                 epoch=epoch,
+                epoch_id=epoch_id,
                 file_size_bytes=store.config.mapped_file_size_commit_log_bytes,
                 record_bytes_max=store.config.max_message_size_bytes + RECORD_OVERHEAD_BYTES_MAX,
                 check_crc=config.check_crc_on_append,
@@ -116,6 +131,8 @@ class ReplicaFollower:
         self.traffic = LinkTraffic()
         self.link_up = False
         """True while the master sends us its log."""
+        self.equal_below = -1
+        """Up to where our log is known to be equal to the master's; -1 before they are compared."""
         self.trouble = ""
         """Why it does not, in words; empty if it does, or before the first try."""
 
@@ -179,10 +196,12 @@ class ReplicaFollower:
         store, silence_seconds = self._store, self._config.silence_ms / 1000
         self._unsent = b""
         own = OwnLog(
+            start=store.min_physical_offset,
             end=store.max_physical_offset,
             confirm=store.confirm_offset,
             entries=self._epochs.entries,
             promised=self._promised(),
+            may_object=self._may_object(),
         )
         self.client.connected(own, f"{self._random.getrandbits(128):032x}")
         with trio.move_on_after(silence_seconds):
@@ -190,14 +209,22 @@ class ReplicaFollower:
                 self._receive_data(
                     await self.traffic.receive(stream, RECEIVE_BYTES_MAX, "the master")
                 )
-                match self.client.next_event():
+                event = self.client.next_event()
+                if event is not None and not isinstance(event, SendHello):
+                    self.equal_below = self.client.equal_below
+                match event:
                     case SendHello(data):
                         await stream.send_all(data)
-                    case AttachLog(entries, _, data):
+                    case AttachLog(entries, offset, start):
                         self._adopt(entries)
-                        await stream.send_all(data + self._report())
+                        attach = self.client.attach(checksum(store, start, offset))
+                        await stream.send_all(attach + self._report())
+                    case Attached():
                         self._tell_following()
                         return None
+                    case Object(data, reason):
+                        await stream.send_all(data)
+                        raise MasterLacksConfirmedError(reason)
                     case NeedsTruncation() | NeedsFullCopy() | Diverged() as outcome:
                         return self._checked(outcome)
         raise ConnectionLost(f"no handshake within {silence_seconds:g} seconds")
@@ -237,6 +264,7 @@ class ReplicaFollower:
             if self._ends != self._reported:
                 self._report_now(stream)
 
+        take(b"")  # what came together with the last word of the handshake
         await self.traffic.receive_until_silent(
             stream,
             RECEIVE_BYTES_MAX,
@@ -258,7 +286,7 @@ class ReplicaFollower:
         try:
             while (event := client.next_event()) is not None:
                 if isinstance(event, BeginEpoch):
-                    self._epochs.append(event.epoch, event.start)
+                    self._epochs.append(event.epoch, event.start, event.id)
                     self._on_event(EpochAppended(event.epoch, event.start))
                 elif isinstance(event, AppendBody):
                     store.append_data(event.offset, event.body)
@@ -277,14 +305,14 @@ class ReplicaFollower:
     def _note_taken(self, event: AppendBody) -> None:
         if self._on_event is not ignore:
             size = len(event.body)
-            self._on_event(FrameTaken(self.client.data_epoch, event.offset, size, self._epoch))
+            self._on_event(FrameTaken(self.client.data_epoch, event.offset, size, self.epoch))
 
     def _expect_current(self) -> None:
         """Take nothing from a master that this node has promised to follow no longer."""
         promised = self._promised()
-        if promised > self._epoch:
+        if promised > self.epoch:
             raise MasterDeposedError(
-                f"it is the master of epoch {self._epoch}; epoch {promised} was promised"
+                f"it is the master of epoch {self.epoch}; epoch {promised} was promised"
             )
 
     # Follower to master
@@ -307,7 +335,7 @@ class ReplicaFollower:
         self._store.append_data(self._store.max_physical_offset, b"")
         written, flushed = self._reported = self._ends
         if self._on_event is not ignore:
-            self._on_event(ReplicaReported(self._epoch, written, flushed))
+            self._on_event(ReplicaReported(self.epoch, written, flushed))
         self.traffic.last_write = trio.current_time()
         return self.client.report(written, flushed)
 
@@ -355,7 +383,7 @@ class ReplicaFollower:
             _log.info(
                 "following %s, the master of epoch %d; our log ends at %d",
                 self._master.name,
-                self._epoch,
+                self.epoch,
                 self._store.max_physical_offset,
             )
 

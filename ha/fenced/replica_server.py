@@ -24,13 +24,15 @@ import trio
 from ha.errors import LinkRefusedError, RemoteHAError, SlaveTooOldError
 from ha.fenced.connection import (
     Acked,
-    Attached,
     FencedConnection,
     FencedConnectionState,
     Introduced,
     LinkMaster,
     LogBounds,
+    Objected,
+    WantsJoin,
 )
+from ha.fenced.joint import checksum
 from ha.link.limits import REPORT_BYTES_READ_MAX
 from ha.link.link_end import LinkEnd
 from ha.link.sending import say_good_bye, send_until_blocked
@@ -70,6 +72,9 @@ class ReplicaListener(Protocol):
 
     def replica_attached(self, name: str, offset: int, now: float) -> None:
         """Its log is equal to ours below `offset`, and is being sent the rest."""
+
+    def replica_objected(self, name: str, parting: int, confirm: int) -> None:
+        """Our log parts from its log at `parting`, but it has confirmed all below `confirm`."""
 
     def replica_acked(self, name: str, written: int, flushed: int, sent: int, now: float) -> None:
         """It has written and flushed so much of the `sent` bytes' end, all physical offsets."""
@@ -380,7 +385,14 @@ class ReplicaServer:
                     if written > link.attached_at or now > link.traffic.since + silence_seconds:
                         self._told.over(link.name)
                     self._listener.replica_acked(link.name, written, flushed, link.sent, now)
-                case Attached(offset):
+                case Objected(parting, confirm):
+                    self._listener.replica_objected(link.name, parting, confirm)
+                    raise LinkRefusedError(
+                        f"has confirmed everything below {confirm}, but its log parts from ours at"
+                        f" {parting}"
+                    )
+                case WantsJoin(offset, start):
+                    reply += connection.join(checksum(store, start, offset))
                     link.attached_at = offset
                     self._tell_attached(link)
                     self._listener.replica_attached(link.name, offset, now)

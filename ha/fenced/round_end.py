@@ -2,7 +2,8 @@
 
 begin_again  the store is closed and opened anew in the same process, by its owner
 begin_empty  the same, with a store that has been set aside
-quarantine   nothing is changed until an operator has looked
+quarantine   nothing is changed until an operator has looked; if that one runs recover-group, the
+             round ends, and the next one compares the log anew
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from store.running_flags import RunningFlag
 if TYPE_CHECKING:
     from ha.fenced.replica_parts import ReplicaParts
     from ha.replication import ReplicationListener
+    from tandem.wire.group_state import GroupState
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +34,8 @@ class RoundEnd:
         self._store = parts.store
         self._listener = listener
         self._on_event = parts.on_event
+        self._session = parts.session
+        self._recoveries = 0
         self.is_over = trio.Event()
 
     def begin_again(self, reason: str) -> None:
@@ -64,12 +68,19 @@ class RoundEnd:
 
     def quarantine(self, reason: str) -> None:
         """Take no part, and serve nobody, until an operator has looked."""
+        view = self._session.view
+        self._recoveries = view.state.recoveries if view and view.state else 0
         self._replica.quarantine = reason
         self._store.fence(f"{self._replica.config.name} is in quarantine: {reason}")
         self._standing.become(ReplicaRole.QUARANTINED)
         self._on_event(Quarantined(reason=reason))
         _log.critical("in quarantine, nothing is changed until an operator has looked: %s", reason)
         self._report()
+
+    def is_recovered(self, state: GroupState | None) -> bool:
+        """True if this replica is in quarantine and an operator has recovered the group since."""
+        is_in_quarantine = self._standing.role is ReplicaRole.QUARANTINED
+        return is_in_quarantine and state is not None and state.recoveries > self._recoveries
 
     def _report(self) -> None:
         self._standing.knows_master("")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
 
 from ha.errors import LocalHAError
@@ -22,6 +23,13 @@ if TYPE_CHECKING:
     from ha.fenced.election import GroupView
     from ha.fenced.master import FencedMaster
     from ha.fenced.replica_follower import ReplicaFollower
+
+
+class Parting(msgspec.Struct, frozen=True):
+    """Our log is equal to that of the master of `epoch` below `offset`; -1: not compared."""
+
+    epoch: int
+    offset: int
 
 
 class Standing:
@@ -34,6 +42,7 @@ class Standing:
         master_client_address: `host:port` of that master for clients; empty if it is not known.
         mastership: What this node has won; it stays after its end, to say why it ended.
         follower: What follows a master at the moment.
+        parting: How far the log is equal to that of the last master that was followed.
         waits_for: Why this node follows nobody, in words; empty while it does.
         over_because: Why this round is over, in words; empty before that.
         won_an_epoch: Set once this node is about to be master, or is.
@@ -46,6 +55,7 @@ class Standing:
         self.master_client_address = ""
         self.mastership: FencedMaster | None = None
         self.follower: ReplicaFollower | None = None
+        self.parting = Parting(0, -1)
         self.waits_for = "the coordinator has not answered yet"
         self.over_because = ""
         self.won_an_epoch = trio.Event()

@@ -66,6 +66,7 @@ STORE_NAMES: Final = (
     "checkpoint",
     "epochFileCheckpoint",
     "epochFileCheckpoint.bak",
+    "epochIds",
     TRUNCATION_FILE,
 )
 """The log, and all that only makes sense with it. Tables of topics, groups and offsets stay."""

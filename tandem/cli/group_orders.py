@@ -33,7 +33,7 @@ from tandem.coordinator.interface import (
     Snapshot,
     TransactionResult,
 )
-from tandem.wire.group_recovery import plan_recovery
+from tandem.wire.group_recovery import Group, Recovery, plan_recovery
 from tandem.wire.group_state import GroupKeys, MalformedGroupRecordError, encode_record
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
 
@@ -171,18 +171,18 @@ async def recover_group(
     records = await group.records()
     if isinstance(records, str) or isinstance(group.coordinator, str):
         return Outcome(COULD_NOT_ASK, f"the coordinator cannot be asked: {records}")
-    plan = plan_recovery(
-        group=group.name,
+    known = Group(
+        name=group.name,
         state=records.state,
         leader=records.leader,
         nodes=records.nodes,
+        lives=records.lives,
         members=[member.name for member in group.members],
-        min_isr=min_isr,
-        accept_loss=accept_loss,
     )
+    plan = plan_recovery(known, min_isr=min_isr, accept_loss=accept_loss)
+    loss = await _what_is_lost(group, plan)
     if plan.state is None:
-        lost = f" (up to {plan.lost_bytes:,} bytes would be lost)" if plan.lost_bytes else ""
-        return Outcome(REFUSED, f"refused: {plan.text}{lost}")
+        return Outcome(REFUSED, f"refused: {plan.text}{f'. It would lose {loss}' if loss else ''}")
     try:
         result = await group.coordinator.transact(
             _compares(group, records),
@@ -196,9 +196,23 @@ async def recover_group(
     if not result.succeeded:
         text = "refused: a node came, went or wrote while this was decided; try again"
         return Outcome(REFUSED, text)
-    old_epoch = records.state.epoch if records.state else 0
+    old_epoch = plan.state.epoch
     outcome = await _wait_for_master(group, lambda view: view.epoch > old_epoch, wait_seconds)
-    return Outcome(outcome.exit_status, f"{plan.text}; {outcome.text}")
+    words = f"{plan.text}{f' (lost: {loss})' if loss else ''}"
+    return Outcome(outcome.exit_status, f"{words}; {outcome.text}")
+
+
+async def _what_is_lost(group: FencedGroup, plan: Recovery) -> str:
+    """Ask the nodes that have them how many messages are lost, in words; empty for none."""
+    parts = []
+    for part in plan.lost:
+        size = f"{part.end - part.start:,} bytes that {part.node} has confirmed"
+        order = FencedCommand(command="count", start=part.start, end=part.end)
+        result = await _give(group, part.node, order)
+        if isinstance(result, FencedCommandResult) and result.done:
+            size = f"{result.lost_messages:,} messages, {size}"
+        parts.append(size)
+    return "; ".join(parts)
 
 
 def _compares(group: FencedGroup, records: GroupRecords) -> list[Compare]:

@@ -18,8 +18,10 @@ from tandem.wire.group_state import (
     GroupKeys,
     GroupState,
     LeaderRecord,
+    LifeRecord,
     NodeRecord,
     decode_leader,
+    decode_life,
     decode_node,
     decode_state,
 )
@@ -42,6 +44,7 @@ class GroupRecords(msgspec.Struct, frozen=True):
     state: GroupState | None = None
     leader: LeaderRecord | None = None
     nodes: Mapping[str, NodeRecord] = {}
+    lives: Mapping[str, LifeRecord] = {}
     revisions: Mapping[str, int] = {}
 
 
@@ -100,17 +103,19 @@ def decode_records(keys: GroupKeys, values: Mapping[str, tuple[bytes, int]]) -> 
     Raises:
         MalformedGroupRecordError: a record cannot be read.
     """
-    nodes = {}
+    nodes, lives = {}, {}
     for key, (value, _) in values.items():
         if key.startswith(keys.nodes):
-            node = decode_node(value, key)
-            nodes[key.removeprefix(keys.nodes)] = node
+            nodes[key.removeprefix(keys.nodes)] = decode_node(value, key)
+        elif key.startswith(keys.lives):
+            lives[key.removeprefix(keys.lives)] = decode_life(value, key)
     state = values.get(keys.state)
     leader = values.get(keys.leader)
     return GroupRecords(
         decode_state(state[0], keys.state) if state else None,
         decode_leader(leader[0], keys.leader) if leader else None,
         nodes,
+        lives,
         {key: revision for key, (_, revision) in values.items()},
     )
 

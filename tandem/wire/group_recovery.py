@@ -1,11 +1,16 @@
 """What `recover-group` writes when the coordinator's records and the logs no longer fit.
 
 It is needed when the record `state` is lost or older than the logs (a coordinator restored from a
-backup), or when no member of the in-sync set will ever come back. An operator then decides which
-log is the truth: the longest by (epoch, end) of the nodes that are registered.
+backup), when no member of the in-sync set will ever come back, or when what is left of it lacks
+what others have confirmed (a directory restored from a backup). An operator then decides which log
+is the truth: of the nodes that are registered, one that reaches all that anybody has confirmed, if
+there is one; of those the one of the newest epoch; of those the longest.
 
-    next epoch = the highest epoch anybody knows of + 1
-    in-sync set = the chosen node alone; the others join when they have copied its log
+    epoch         the highest that anybody knows of; the next master gets the number after it
+    in-sync set   the chosen node alone; the others join when they have copied its log
+
+A node in quarantine may be chosen: its log contradicts a master's, and that one may be the older.
+All nodes in quarantine look at their logs anew afterwards.
 
 It is refused while a member of the in-sync set can be elected, and, unless loss is accepted, where
 acknowledged messages may be missing from the log that is chosen.
@@ -13,16 +18,26 @@ acknowledged messages may be missing from the log that is chosen.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
 
 import msgspec
 
-from tandem.wire.group_state import EPOCH_MAX, GroupState
+from tandem.wire.group_state import (
+    EPOCH_MAX,
+    GroupState,
+    LeaderRecord,
+    LifeRecord,
+    NodeRecord,
+    confirmed_elsewhere,
+)
 
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
 
-    from tandem.wire.group_state import LeaderRecord, NodeRecord
+class LogRange(msgspec.Struct, frozen=True):
+    """Bytes of the log of `node`, from `start` to `end`."""
+
+    node: str
+    start: int
+    end: int
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,86 +48,122 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     """What it does, or why it is refused, in words and numbers."""
     lost_bytes: int = 0
-    """How many bytes of log may be lost at most; what they held cannot be known."""
+    """How many bytes of log may be lost at most."""
+    lost: tuple[LogRange, ...] = ()
+    """Where they can be looked at: of nodes that are registered."""
 
 
-def plan_recovery(
-    *,
-    group: str,
-    state: GroupState | None,
-    leader: LeaderRecord | None,
-    nodes: Mapping[str, NodeRecord],
-    members: Collection[str],
-    min_isr: int,
-    accept_loss: bool = False,
-) -> Recovery:
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is decided by."""
+
+    name: str
+    state: GroupState | None
+    """The record as it is; None if there is none."""
+    leader: LeaderRecord | None
+    """The record of the present master; there must be none."""
+    nodes: Mapping[str, NodeRecord]
+    """The records of the nodes that are registered now."""
+    lives: Mapping[str, LifeRecord] = {}
+    """What is remembered of nodes, whether they live or not."""
+    members: Collection[str]
+    """Names of all configured nodes of the group."""
+
+
+def plan_recovery(group: Group, *, min_isr: int, accept_loss: bool = False) -> Recovery:
     """Decide how a group goes on.
 
     Args:
-        group: its name, for texts.
-        state: the record as it is; None if there is none.
-        leader: the record of the present master; there must be none.
-        nodes: the records of the nodes that are registered now.
-        members: names of all configured nodes of the group.
-        min_isr: as configured; only written down.
-        accept_loss: do it although messages may be lost.
+        group: What is known of it.
+        min_isr: As configured; only written down.
+        accept_loss: Do it although messages may be lost.
     """
-    if leader is not None:
-        return _refused(
-            f"{leader.node} is master of {group} (epoch {leader.epoch}): there is nothing to"
-            " recover. If it hangs, stop it first"
-        )
-    sound = {name: node for name, node in nodes.items() if not node.trouble}
+    state, nodes = group.state, group.nodes
+    if group.leader is not None:
+        return _refused(_why_leader(group, group.leader))
+    sound = {name: node for name, node in nodes.items() if not node.trouble or node.quarantined}
     if not sound:
         troubles = "; ".join(f"{name}: {node.trouble}" for name, node in nodes.items())
         return _refused(
-            f"no node of {group} is registered and sound{f' ({troubles})' if troubles else ''}:"
-            " start the nodes first"
+            f"no node of {group.name} is registered and sound{f' ({troubles})' if troubles else ''}"
+            ": start the nodes first"
         )
     current = state if state is not None and _is_current(state, nodes) else None
-    electable = _electable(current, sound)
+    electable = _electable(group, current)
     if electable:
         return _refused(
-            f"{', '.join(electable)} can be elected in {group} without your help; see `tandem ha"
-            " status` for what they wait for"
+            f"{', '.join(electable)} can be elected in {group.name} without your help; see `tandem"
+            " ha status` for what they wait for"
         )
-    best = max(sound.values(), key=lambda node: (node.epoch, node.end, node.node))
-    absent = sorted(set(members) - set(sound))
-    doubts = _doubts(best, current, sound, absent)
+    best = max(sound.values(), key=lambda node: _rank(group, node))
+    lost = _lost_ranges(best, sound)
+    lost_bytes = max([0, *(part.end - part.start for part in lost)])
+    doubts = _doubts(group, best, current, sound)
     facts = (
-        f"{best.node} has the longest log (epoch {best.epoch}, {best.end} bytes, confirmed up to"
+        f"{best.node} has the best log (epoch {best.data_epoch}, {best.end} bytes, confirmed up to"
         f" {best.confirm})"
     )
-    lost_bytes = _missing_bytes(best, sound)
     if doubts and not accept_loss:
         text = f"{facts}, but {'; '.join(doubts)}. Start the missing nodes, or say --accept-loss"
-        return Recovery(state=None, text=text, lost_bytes=lost_bytes)
-    epoch = 1 + max(
-        state.epoch if state else 0,
-        *(max(node.epoch, node.promised, node.seen_epoch) for node in nodes.values()),
-    )
-    if epoch > EPOCH_MAX:
+        return Recovery(state=None, text=text, lost_bytes=lost_bytes, lost=lost)
+    epoch = _newest_epoch(group)
+    if epoch >= EPOCH_MAX:
         return _refused(f"epoch {EPOCH_MAX} is the last: copy the messages to a new group")
     recovered = GroupState(
         epoch=epoch,
         master="",
         isr={best.node: best.incarnation},
         min_isr=min_isr,
-        reason=f"an operator recovered {group} with the log of {best.node}",
+        reason=f"an operator recovered {group.name} with the log of {best.node}",
         previous_master=state.master if state else "",
+        version=1 + _newest_version(group, epoch),
+        loss_accepted=epoch if doubts else state.loss_accepted if state else 0,
+        recoveries=1 + (state.recoveries if state else 0),
     )
     loss = f", accepting that {'; '.join(doubts)}" if doubts else ""
-    text = f"{facts}; {group} goes on from it at epoch {epoch}{loss}"
-    return Recovery(state=recovered, text=text, lost_bytes=lost_bytes)
+    text = f"{facts}; {group.name} goes on from it, with epoch {epoch + 1}{loss}"
+    return Recovery(state=recovered, text=text, lost_bytes=lost_bytes, lost=lost)
 
 
 def _refused(why: str) -> Recovery:
     return Recovery(state=None, text=why)
 
 
-def _electable(state: GroupState | None, sound: Mapping[str, NodeRecord]) -> list[str]:
-    isr = state.isr if state else {}
-    return sorted(name for name, node in sound.items() if isr.get(name) == node.incarnation)
+def _why_leader(group: Group, leader: LeaderRecord) -> str:
+    why = (
+        f"{leader.node} is master of {group.name} (epoch {leader.epoch}): there is nothing to"
+        " recover. If it hangs, stop it first"
+    )
+    quarantined = sorted(name for name, node in group.nodes.items() if node.quarantined)
+    if not quarantined:
+        return why
+    names = ", ".join(quarantined)
+    return (
+        f"{why}. In quarantine: {names}. To go on with the log of {leader.node}, give up theirs:"
+        f" `tandem ha rejoin NODE` says what that costs. To go on with one of theirs, stop"
+        f" {leader.node} and run this again"
+    )
+
+
+def _electable(group: Group, state: GroupState | None) -> list[str]:
+    """Return who can win without help: a member that lacks nothing of what was confirmed."""
+    if state is None:
+        return []
+    return sorted(
+        name
+        for name, node in group.nodes.items()
+        if state.isr.get(name) == node.incarnation
+        and not node.trouble
+        and node.end >= _confirmed_by_others(group, name)
+    )
+
+
+def _confirmed_by_others(group: Group, name: str) -> int:
+    return confirmed_elsewhere(group.state, group.nodes, group.lives, but=name)[0]
+
+
+def _rank(group: Group, node: NodeRecord) -> tuple[bool, int, int, str]:
+    has_all = node.end >= _confirmed_by_others(group, node.node)
+    return has_all, node.data_epoch, node.end, node.node
 
 
 def _is_current(state: GroupState, nodes: Mapping[str, NodeRecord]) -> bool:
@@ -121,20 +172,39 @@ def _is_current(state: GroupState, nodes: Mapping[str, NodeRecord]) -> bool:
         n.epoch <= state.epoch
         and n.promised <= state.epoch + 1
         and (n.seen_epoch, n.seen_version) <= state.age
+        and not n.coordinator_is_old
         for n in nodes.values()
     )
 
 
-def _missing_bytes(best: NodeRecord, sound: Mapping[str, NodeRecord]) -> int:
-    """Return how many bytes were confirmed somewhere and are not in the chosen log."""
-    return max(0, max(node.confirm for node in sound.values()) - best.end)
+def _newest_epoch(group: Group) -> int:
+    """Return the newest epoch that may have had a master. A promise is of the one after it."""
+    known = [group.state.epoch if group.state else 0]
+    known += [max(n.epoch, n.promised - 1, n.seen_epoch) for n in group.nodes.values()]
+    return max(known + [life.epoch for life in group.lives.values()])
+
+
+def _newest_version(group: Group, epoch: int) -> int:
+    """Return the newest version of the group's record of this epoch that anybody has seen."""
+    seen = [(n.seen_epoch, n.seen_version) for n in group.nodes.values()]
+    seen += [group.state.age] if group.state else []
+    return max((version for of_epoch, version in seen if of_epoch == epoch), default=0)
+
+
+def _lost_ranges(best: NodeRecord, sound: Mapping[str, NodeRecord]) -> tuple[LogRange, ...]:
+    """Return what was confirmed and is, as far as offsets show, not in the chosen log."""
+    return tuple(
+        LogRange(name, best.end, node.confirm)
+        for name, node in sorted(sound.items())
+        if node.confirm > best.end
+    )
 
 
 def _doubts(
+    group: Group,
     best: NodeRecord,
     current: GroupState | None,
     sound: Mapping[str, NodeRecord],
-    absent: list[str],
 ) -> list[str]:
     """Return why acknowledged messages may be missing from the chosen log; empty if they cannot.
 
@@ -143,15 +213,26 @@ def _doubts(
     logs of one epoch contains the other.
     """
     doubts = []
+    absent = sorted(set(group.members) - set(sound))
     if absent:
         doubts.append(
             f"{', '.join(absent)} {'is' if len(absent) == 1 else 'are'} not registered, or not"
             " sound, and may hold messages that it lacks (how many cannot be known from here)"
         )
-    missing = _missing_bytes(best, sound)
-    if missing:
-        doubts.append(f"up to {missing} bytes of confirmed messages are only in other logs")
-    if current is not None:
+    confirm, name = confirmed_elsewhere(group.state, sound, group.lives, but=best.node)
+    if confirm > best.end:
+        doubts.append(
+            f"up to {confirm - best.end} bytes of confirmed messages are only in other logs"
+            f" ({name} has confirmed everything below {confirm})"
+        )
+    newer = sorted(
+        node.node for node in sound.values() if node.data_epoch > best.data_epoch and node.confirm
+    )
+    if newer:
+        doubts.append(
+            f"{', '.join(newer)} may have confirmed messages of a newer epoch that it lacks"
+        )
+    if current is not None and current.isr.get(best.node) != best.incarnation:
         doubts.append(
             f"it is not in the in-sync set ({', '.join(sorted(current.isr))}) and may lack what was"
             f" acknowledged past {best.confirm}"

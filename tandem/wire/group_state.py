@@ -1,25 +1,30 @@
-"""What a fenced group keeps in its coordinator: three kinds of records, as JSON.
+"""What a fenced group keeps in its coordinator: four kinds of records, as JSON.
 
     /tandem/<cluster>/<group>/state          GroupState     no lease; survives everybody
     /tandem/<cluster>/<group>/leader         LeaderRecord   lease of the master's node
     /tandem/<cluster>/<group>/node/<name>    NodeRecord     lease of that node; advisory
+    /tandem/<cluster>/<group>/life/<name>    LifeRecord     no lease; what its disk must have
 
 Who may write what is decided by the compares of a transaction, never by the records themselves:
 
 - `state.isr` only by the master, comparing the revision of `state` and that `leader` is its own;
 - `state.epoch` and `state.master` only by a candidate, comparing the revision of `state` and that
   there is no `leader`;
-- both by an operator's `recover-group`, comparing the revision of `state`.
+- both by an operator's `recover-group`, comparing the revision of `state`;
+- `life` only by the registered process of that node, comparing that its `node` record is its own.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias, TypeVar
 
 import msgspec
 
 from tandem.wire.errors import WireError
 from tandem.wire.untrusted import UnreadableError, decode_json, shown
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 Record = TypeVar("Record")
 
@@ -40,6 +45,7 @@ _REMEDIES: Final = {
     " `tandem ha recover-group`",
     "LeaderRecord": "delete this key: the group then elects a master",
     "NodeRecord": "delete this key: the node writes it anew",
+    "LifeRecord": "delete this key: its node then runs for master again after the next election",
 }
 
 
@@ -69,6 +75,14 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
     previous_master: str = ""
     version: Count = 0
     """Rises by one with each change of the in-sync set within an epoch."""
+    epoch_id: str = ""
+    """Random, drawn by the master that won `epoch`: two masters of one number cannot be one. A
+    coordinator that was set back gives a number a second time."""
+    loss_accepted: Epoch = 0
+    """An operator has accepted the loss of what only logs of this epoch or older have: what nodes
+    with such logs have confirmed keeps nobody from being master any more. 0: no such thing."""
+    recoveries: Count = 0
+    """Rises by one with each `recover-group`: nodes in quarantine then look at their log anew."""
 
     @property
     def age(self) -> tuple[int, int]:
@@ -93,6 +107,8 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     incarnation: str
     epoch: Epoch
     """Of the last entry of its epoch file; 0 for an empty log."""
+    data_epoch: Epoch = 0
+    """In which the last byte of its log was written; less than `epoch` if that one is idle."""
     end: Count
     """Where its log ended when this was written, in bytes."""
     confirm: Count = 0
@@ -101,12 +117,31 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     seen_epoch: Epoch = 0
     seen_version: Count = 0
     """The newest `state` that it has ever read, by epoch and version."""
+    coordinator_is_old: bool = False
+    """It has seen that the coordinator was set back."""
     trouble: str = ""
     """Why it must not become master (disk, quarantine), in words; empty if it may."""
+    quarantined: bool = False
+    """The trouble is a log that contradicts the master's, not a disk: an operator may choose it."""
     client_address: str = ""
     """`host:port` for clients."""
     replication_address: str = ""
     """`host:port` on which it serves followers when it is master."""
+
+
+class LifeRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What is remembered of a node while it does not live, to tell its disk from an older copy."""
+
+    node: str
+    life: Count
+    """How many times a process of this node has registered with a store of its own."""
+    token: str
+    """Random, of that process: two copies of a directory cannot have the same life."""
+    incarnation: str
+    epoch: Epoch
+    """Of the last entry of its epoch file when this was written."""
+    confirm: Count
+    """Everything below it was confirmed when this was written, and the node had it."""
 
 
 class GroupKeys:
@@ -117,13 +152,37 @@ class GroupKeys:
         self.state = f"{self.prefix}state"
         self.leader = f"{self.prefix}leader"
         self.nodes = f"{self.prefix}node/"
+        self.lives = f"{self.prefix}life/"
 
     def node(self, name: str) -> str:
         """Return the key of a node's record."""
         return f"{self.nodes}{name}"
 
+    def life(self, name: str) -> str:
+        """Return the key of what is remembered of a node."""
+        return f"{self.lives}{name}"
 
-def encode_record(record: GroupState | LeaderRecord | NodeRecord) -> bytes:
+
+def confirmed_elsewhere(
+    state: GroupState | None,
+    nodes: Mapping[str, NodeRecord],
+    lives: Mapping[str, LifeRecord],
+    *,
+    but: str,
+) -> tuple[int, str]:
+    """Return up to where another node than `but` has confirmed, and which; (0, "") for nobody.
+
+    A member of the in-sync set has everything that any node ever confirmed, so a log that ends
+    below this is an older copy, or a disk has lost its end. What an operator has accepted to lose
+    does not count.
+    """
+    accepted = state.loss_accepted if state else 0
+    found = [(r.confirm, n) for n, r in nodes.items() if n != but and r.epoch > accepted]
+    found += [(r.confirm, n) for n, r in lives.items() if n != but and r.epoch > accepted]
+    return max(found, default=(0, ""))
+
+
+def encode_record(record: GroupState | LeaderRecord | NodeRecord | LifeRecord) -> bytes:
     """Return the JSON of a record."""
     return msgspec.json.encode(record)
 
@@ -145,6 +204,11 @@ def decode_leader(value: bytes, key: str = "") -> LeaderRecord:
 def decode_node(value: bytes, key: str = "") -> NodeRecord:
     """Read a `node/<name>` record; see `decode_state`."""
     return _decode(value, NodeRecord, key)
+
+
+def decode_life(value: bytes, key: str = "") -> LifeRecord:
+    """Read a `life/<name>` record; see `decode_state`."""
+    return _decode(value, LifeRecord, key)
 
 
 def _decode(value: bytes, kind: type[Record], key: str) -> Record:

@@ -59,16 +59,22 @@ class FencedStatus(msgspec.Struct, frozen=True, kw_only=True):
     previous_master: str = ""
 
 
-Command = Literal["promote", "resign", "rejoin"]
+Command = Literal["promote", "resign", "rejoin", "count"]
 
 
 class FencedCommand(msgspec.Struct, frozen=True, kw_only=True):
-    """An operator's order: `promote` and `resign` go to the master, `rejoin` to the node itself."""
+    """An operator's order: `promote` and `resign` go to the master, `rejoin` to the node itself.
+
+    `count` changes nothing: it asks a node how many messages are in a part of its log.
+    """
 
     command: Command
     node: str = ""
     """`promote`: the node to be master."""
     accept_loss: bool = False
+    start: int = 0
+    end: int = 0
+    """`count`: from where to where, physical offsets."""
 
 
 class FencedCommandResult(msgspec.Struct, frozen=True, kw_only=True):

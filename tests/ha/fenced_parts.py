@@ -49,6 +49,7 @@ class Parts:
             self.config, store, world.disks["a"], random.Random(1), self.events.append
         )
         self.replica.begin("boot-1")
+        self.replica.judge(self.session.truth)
         self.standing = Standing()
         parts = ReplicaParts(
             config=self.config,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from ha.fenced.protocol import (
     FrameHeader,
     HandshakeMessage,
     Hello,
+    Joined,
     Report,
     Welcome,
     decode_frame_header,
@@ -39,8 +41,8 @@ from tests.support.virtual_clock import Timeline, WallClock
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from ha.fenced.client import FollowerOutcome
     from ha.fenced.events import HAEvent
+    from ha.fenced.joining import FollowerOutcome
     from store.machine.network import Stream
 
 FILE_SIZE_BYTES = 16 * 1024
@@ -100,6 +102,9 @@ class MasterNode:
 
     def replica_attached(self, name: str, offset: int, now: float) -> None:
         self.calls.append(("attached", name, offset))
+
+    def replica_objected(self, name: str, parting: int, confirm: int) -> None:
+        self.calls.append(("objected", name, parting, confirm))
 
     def replica_acked(self, name: str, written: int, flushed: int, sent: int, now: float) -> None:
         assert flushed <= written <= sent <= self.store.max_physical_offset
@@ -316,7 +321,11 @@ class RawFollower:
     async def attach(self, offset: int = 0) -> Welcome:
         welcome = await self.say_hello()
         assert isinstance(welcome, Welcome), welcome
-        await self.stream.send_all(encode_message(Attach(offset=offset)))
+        nothing = hashlib.blake2b(digest_size=16).hexdigest()
+        attach = Attach(offset=offset, check_from=offset, checksum=nothing)
+        await self.stream.send_all(encode_message(attach))
+        joined = await self.receive_message()
+        assert isinstance(joined, Joined), joined
         return welcome
 
     async def receive_frame(self) -> tuple[FrameHeader, bytes]:

@@ -21,6 +21,7 @@ from tandem.coordinator.interface import (
 from tandem.wire.group_state import (
     GroupState,
     LeaderRecord,
+    LifeRecord,
     NodeRecord,
     decode_leader,
     decode_state,
@@ -50,6 +51,19 @@ OWN = OwnFacts(
 )
 
 
+class _Own:
+    """A node of which nothing is remembered."""
+
+    def describe(self) -> NodeRecord:
+        return NODES["a"]
+
+    def judge(self, view: GroupView) -> None: ...
+
+    def next_life(self, view: GroupView) -> None: ...
+
+    def remembered(self, life: LifeRecord) -> None: ...
+
+
 class Desk(CoordinatorSession):
     """A session whose coordinator is a script: what becomes of each transaction, in order.
 
@@ -63,7 +77,7 @@ class Desk(CoordinatorSession):
             coordinator=None,  # type: ignore[arg-type] # nothing of it is called
             session_id="s-a",
             boottime=trio.current_time,
-            describe=lambda: NODES["a"],
+            own=_Own(),
         )
         self.script = list(script)
         self.asked_at: list[float] = []

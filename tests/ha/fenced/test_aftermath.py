@@ -3,8 +3,8 @@
 import pytest
 
 from ha.fenced.aftermath import Aftermath, AskOperator, CopyAnew, CutLog, aftermath_of
-from ha.fenced.client import Diverged, FollowerOutcome, NeedsFullCopy, NeedsTruncation
 from ha.fenced.epochs import EpochEntry
+from ha.fenced.joining import Diverged, FollowerOutcome, NeedsFullCopy, NeedsTruncation
 
 CONFIRMED = 1000
 ENTRIES = (EpochEntry(1, 0),)

@@ -28,6 +28,7 @@ def candidacy_of(desk: Desk) -> Candidacy:
         facts=lambda: OWN,
         boottime=trio.current_time,
         wall_clock_ms=lambda: 7,
+        epoch_id="e1d",
     )
 
 

@@ -19,26 +19,26 @@ from ha.errors import (
     RemoteHAError,
 )
 from ha.fenced.client import (
-    AttachLog,
+    Attached,
     BeginEpoch,
-    Diverged,
     Event,
     FencedClient,
     FencedClientState,
     LinkFollower,
-    NeedsFullCopy,
-    NeedsTruncation,
-    OwnLog,
+    Object,
     SendHello,
 )
-from ha.fenced.connection import Attached, FencedConnection, Introduced, LinkMaster, LogBounds
+from ha.fenced.connection import FencedConnection, Introduced, LinkMaster, LogBounds, WantsJoin
 from ha.fenced.epochs import EpochEntries, EpochEntry, entry_at
+from ha.fenced.joining import AttachLog, Diverged, NeedsFullCopy, NeedsTruncation, OwnLog
 from ha.fenced.protocol import (
     FRAME_HEADER,
     Attach,
     Challenge,
     FrameHeader,
     Hello,
+    Joined,
+    Objection,
     Refused,
     Report,
     Welcome,
@@ -92,6 +92,8 @@ WELCOME = Welcome(
     confirm=THIRD,
 )
 CHALLENGE = encode_message(Challenge(nonce="n-a"))
+OTHERWISE = encode_message(proven(Joined(checksum="other"), "secret", "n-a", "n-b"))
+JOINED = encode_message(proven(Joined(checksum="same"), "secret", "n-a", "n-b"))
 
 
 def own_log(
@@ -141,6 +143,8 @@ class Follower:
         self.start = 0
         self.entries = self.own.entries
         self.client = FencedClient(follower)
+        self.said = b""
+        """Our ATTACH."""
 
     @property
     def end(self) -> int:
@@ -157,10 +161,11 @@ class Follower:
             if isinstance(event, AttachLog):
                 self.entries = event.entries
                 self.start = event.offset - len(self.log)
+                self.said = self.client.attach("same")
             elif isinstance(event, BeginEpoch):
                 assert event.start == self.end
                 kept = tuple(entry for entry in self.entries if entry.start < event.start)
-                self.entries = (*kept, EpochEntry(event.epoch, event.start))
+                self.entries = (*kept, EpochEntry(event.epoch, event.start, event.id))
             elif isinstance(event, AppendBody):
                 assert event.offset == self.end
                 assert self.client.data_epoch == self.entries[-1].epoch
@@ -172,6 +177,8 @@ class Follower:
         self.connect()
         self.receive(CHALLENGE)
         (event,) = self.receive(welcome_bytes(**changes))
+        if isinstance(event, AttachLog):
+            assert self.receive(JOINED) == [Attached(event.offset)]
         return event
 
 
@@ -179,6 +186,12 @@ def greeted() -> Follower:
     follower = Follower()
     follower.connect()
     follower.receive(CHALLENGE)
+    return follower
+
+
+def joining() -> Follower:
+    follower = greeted()
+    follower.receive(welcome_bytes())
     return follower
 
 
@@ -217,6 +230,7 @@ STATES: dict[str, Callable[[], Follower]] = {
     "READY": Follower,
     "CHALLENGED": challenged,
     "GREETED": greeted,
+    "JOINING": joining,
     "TRANSFER": attached,
     "ENDED": ended,
     "BROKEN": broken,
@@ -225,6 +239,8 @@ EVENTS: dict[str, Callable[[Follower], object]] = {
     "connected": Follower.connect,
     "CHALLENGE": lambda follower: follower.receive(CHALLENGE),
     "WELCOME": lambda follower: follower.receive(welcome_bytes()),
+    "JOINED": lambda follower: follower.receive(JOINED),
+    "JOINED otherwise": lambda follower: follower.receive(OTHERWISE),
     "REFUSED": lambda follower: follower.receive(encode_message(Refused(reason="no"))),
     "frame": lambda follower: follower.receive(frame(0, LOG[: STARTS[3]])),
     "report": lambda follower: follower.client.report(0, 0),
@@ -236,14 +252,28 @@ TABLE: dict[tuple[str, str], str | type[HAError]] = {
     ("CHALLENGED", "CHALLENGE"): "GREETED",
     ("CHALLENGED", "WELCOME"): HandshakeError,
     ("CHALLENGED", "REFUSED"): LinkRefusedError,
+    ("CHALLENGED", "JOINED"): HandshakeError,
+    ("CHALLENGED", "JOINED otherwise"): HandshakeError,
     ("CHALLENGED", "frame"): HandshakeError,
     ("CHALLENGED", "connection_lost"): "READY",
     ("GREETED", "CHALLENGE"): HandshakeError,
-    ("GREETED", "WELCOME"): "TRANSFER",
+    ("GREETED", "WELCOME"): "JOINING",
+    ("GREETED", "JOINED"): HandshakeError,
+    ("GREETED", "JOINED otherwise"): HandshakeError,
     ("GREETED", "REFUSED"): LinkRefusedError,
     ("GREETED", "frame"): HandshakeError,
     ("GREETED", "connection_lost"): "READY",
+    ("JOINING", "CHALLENGE"): HandshakeError,
+    ("JOINING", "WELCOME"): HandshakeError,
+    ("JOINING", "REFUSED"): LinkRefusedError,
+    ("JOINING", "JOINED"): "TRANSFER",
+    ("JOINING", "JOINED otherwise"): "ENDED",
+    ("JOINING", "frame"): HandshakeError,
+    ("JOINING", "report"): "JOINING",
+    ("JOINING", "connection_lost"): "READY",
     ("TRANSFER", "CHALLENGE"): FrameError,
+    ("TRANSFER", "JOINED"): FrameError,
+    ("TRANSFER", "JOINED otherwise"): FrameError,
     ("TRANSFER", "WELCOME"): FrameError,
     ("TRANSFER", "REFUSED"): "TRANSFER",  # shorter than a header
     ("TRANSFER", "frame"): "TRANSFER",
@@ -324,8 +354,8 @@ def test_a_master_below_the_promise_is_not_followed() -> None:
     ("challenge", "words"),
     [
         (Challenge(magic="SSH-2.0", nonce="n"), "not a node of a fenced group"),
-        (Challenge(version=2, nonce="n"), "version 2 of the link, this node 1"),
-        (Attach(offset=1), "not a node of a fenced group"),
+        (Challenge(version=1, nonce="n"), "version 1 of the link, this node 2"),
+        (Attach(offset=1, check_from=0, checksum=""), "not a node of a fenced group"),
     ],
 )
 def test_what_is_no_master_is_not_greeted(challenge: Challenge | Attach, words: str) -> None:
@@ -359,12 +389,13 @@ def test_a_log_that_is_a_part_of_the_masters_goes_on_where_it_ends(count: int) -
     """And adopts the epochs that begin where it ends, in which it has nothing yet."""
     end = (STARTS[3], SECOND, STARTS[20], THIRD)[count]
     own = tuple(entry for entry in ENTRIES if entry.start < end)
-    event = Follower(own_log(end, own)).join()
+    follower = Follower(own_log(end, own))
+    event = follower.join()
     assert isinstance(event, AttachLog)
     assert event.offset == end
     assert event.entries == tuple(entry for entry in ENTRIES if entry.start <= end)
-    found = decode_message(event.data, 4096)
-    assert found == (Attach(offset=end), len(event.data))
+    found = decode_message(follower.said, 4096)
+    assert found == (Attach(offset=end, check_from=0, checksum="same"), len(follower.said))
 
 
 def test_an_epoch_of_our_own_in_which_nothing_was_written_gives_way() -> None:
@@ -385,8 +416,69 @@ def test_a_tail_that_the_master_has_not_must_be_cut() -> None:
 def test_what_was_confirmed_is_never_cut() -> None:
     own = (*ENTRIES[:2], EpochEntry(6, STARTS[25]))
     event = Follower(own_log(STARTS[35], own, confirm=STARTS[25] + 1)).join()
-    assert isinstance(event, Diverged)
+    assert isinstance(event, Diverged), "the master has confirmed something else since"
     assert f"part at {STARTS[25]}" in event.reason
+
+
+def test_a_master_that_lacks_what_was_confirmed_is_told_so() -> None:
+    own = (*ENTRIES[:2], EpochEntry(6, STARTS[25]))
+    log = own_log(STARTS[35], own, confirm=STARTS[25] + 1)
+    follower = Follower(log)
+    event = follower.join(confirm=STARTS[25])
+    assert isinstance(event, Object)
+    assert f"part at {STARTS[25]}" in event.reason
+    found = decode_message(event.data, 4096)
+    assert found is not None
+    objection = found[0]
+    assert isinstance(objection, Objection)
+    assert (objection.parting, objection.confirm) == (STARTS[25], STARTS[25] + 1)
+    assert is_proven(objection, "secret", "n-a", "n-b")
+    accepted = Follower(msgspec.structs.replace(log, may_object=False))
+    assert isinstance(accepted.join(confirm=STARTS[25]), Diverged)
+
+
+def test_an_epoch_that_was_given_twice_is_two_epochs() -> None:
+    """A coordinator that was set back gives a number again; where it begins may be the same."""
+    theirs = (*ENTRIES[:2], EpochEntry(7, THIRD, "a"))
+    ours = (*ENTRIES[:2], EpochEntry(7, THIRD, "b"))
+    event = Follower(own_log(STARTS[35], ours, confirm=THIRD)).join(epochs=theirs)
+    assert isinstance(event, NeedsTruncation)
+    assert (event.cut, event.entries) == (THIRD, theirs)
+    lost = Follower(own_log(STARTS[35], ours, confirm=THIRD + 1)).join(epochs=theirs)
+    assert isinstance(lost, Object)
+    unknown = Follower(own_log(STARTS[35], ENTRIES)).join(epochs=theirs)
+    assert isinstance(unknown, AttachLog), "the bytes before the joint are compared then"
+
+
+def test_another_master_of_the_same_epoch_is_not_followed() -> None:
+    follower = Follower(follower=msgspec.structs.replace(FOLLOWER, epoch_id="recorded"))
+    with pytest.raises(HandshakeError, match="another master of epoch 7"):
+        follower.join(epochs=(*ENTRIES[:2], EpochEntry(7, THIRD, "usurper")))
+
+
+def test_other_bytes_before_the_joint_are_an_alarm() -> None:
+    follower = Follower(own_log(STARTS[20], ENTRIES[:2]))
+    follower.connect()
+    follower.receive(CHALLENGE)
+    follower.receive(welcome_bytes())
+    (event,) = follower.receive(OTHERWISE)
+    assert isinstance(event, Diverged)
+    assert f"other bytes between 0 and {STARTS[20]}" in event.reason
+    assert follower.client.equal_below == 0
+
+
+def test_a_joint_that_nobody_has_vouched_for_is_not_believed() -> None:
+    follower = joining()
+    with pytest.raises(HandshakeError, match="proof"):
+        follower.receive(encode_message(Joined(checksum="same")))
+
+
+def test_ids_of_epochs_are_kept() -> None:
+    theirs = tuple(EpochEntry(e.epoch, e.start, f"{e.epoch:016x}") for e in ENTRIES)
+    follower = Follower()
+    follower.join(epochs=theirs)
+    follower.receive(frames(0, len(LOG), 500))
+    assert follower.entries == theirs
 
 
 def test_a_log_that_was_another_from_the_first_byte_on_is_cut_whole() -> None:
@@ -397,6 +489,8 @@ def test_a_log_that_was_another_from_the_first_byte_on_is_cut_whole() -> None:
     assert event.entries == ENTRIES[:1]
     confirmed = Follower(own_log(STARTS[3], (EpochEntry(1, 0),), confirm=1)).join()
     assert isinstance(confirmed, Diverged)
+    unconfirmed = Follower(own_log(STARTS[3], (EpochEntry(1, 0),), confirm=1)).join(confirm=0)
+    assert isinstance(unconfirmed, Object)
 
 
 def test_an_epoch_with_two_beginnings_is_an_alarm() -> None:
@@ -577,8 +671,9 @@ def test_the_two_engines_understand_each_other(first: int, frame_bytes: int, cut
     assert isinstance(introduced, Introduced)
     (attach,) = follower.receive(introduced.reply)
     assert isinstance(attach, AttachLog)
-    master.receive_data(attach.data)
-    assert master.next_event(bounds) == Attached(end)
+    master.receive_data(follower.said)
+    assert master.next_event(bounds) == WantsJoin(end, 0)
+    assert follower.receive(master.join("same")) == [Attached(end)]
     wire = bytearray()
     while master.next_offset < len(LOG):
         start = master.next_offset

@@ -19,12 +19,13 @@ from ha.errors import (
 )
 from ha.fenced.connection import (
     Acked,
-    Attached,
     FencedConnection,
     FencedConnectionState,
     Introduced,
     LinkMaster,
     LogBounds,
+    Objected,
+    WantsJoin,
 )
 from ha.fenced.epochs import EpochEntry
 from ha.fenced.protocol import (
@@ -34,6 +35,8 @@ from ha.fenced.protocol import (
     FrameHeader,
     HandshakeMessage,
     Hello,
+    Joined,
+    Objection,
     Refused,
     Report,
     Welcome,
@@ -86,7 +89,9 @@ def hello_bytes(secret: str = "secret", **changes: object) -> bytes:
     return encode_message(proven(hello, secret, "n-a", hello.nonce))
 
 
-def say(connection: FencedConnection, data: bytes) -> Introduced | Attached | Acked | None:
+def say(
+    connection: FencedConnection, data: bytes
+) -> Introduced | WantsJoin | Objected | Acked | None:
     connection.receive_data(data)
     return connection.next_event(LOG)
 
@@ -97,9 +102,26 @@ def introduced() -> FencedConnection:
     return connection
 
 
-def attached(offset: int = 1200) -> FencedConnection:
+def attach_bytes(offset: int = 1200) -> bytes:
+    return encode_message(Attach(offset=offset, check_from=min(offset, 60), checksum="same"))
+
+
+def objection_bytes(secret: str = "secret") -> bytes:
+    objection = Objection(parting=900, confirm=1900)
+    return encode_message(proven(objection, secret, "n-a", "n-b"))
+
+
+def joining(offset: int = 1200) -> FencedConnection:
     connection = introduced()
-    assert say(connection, encode_message(Attach(offset=offset))) == Attached(offset)
+    assert say(connection, attach_bytes(offset)) == WantsJoin(offset, min(offset, 60))
+    return connection
+
+
+def attached(offset: int = 1200) -> FencedConnection:
+    connection = joining(offset)
+    joined = read(connection.join("same"))
+    assert isinstance(joined, Joined)
+    assert is_proven(joined, "secret", "n-a", "n-b")
     return connection
 
 
@@ -118,13 +140,18 @@ def test_the_diagram_names_every_state() -> None:
 STATES: dict[str, Callable[[], FencedConnection]] = {
     "WAIT_HELLO": new_connection,
     "WAIT_ATTACH": introduced,
+    "JOINING": joining,
     "TRANSFER": attached,
     "CLOSED": closed,
 }
 EVENTS: dict[str, Callable[[FencedConnection], object]] = {
     "HELLO": lambda connection: say(connection, hello_bytes()),
     "bad HELLO": lambda connection: say(connection, hello_bytes("guess")),
-    "ATTACH": lambda connection: say(connection, encode_message(Attach(offset=1200))),
+    "ATTACH": lambda connection: say(connection, attach_bytes()),
+    "OBJECTION": lambda connection: say(connection, objection_bytes()),
+    "bad OBJECTION": lambda connection: say(connection, objection_bytes("guess")),
+    "join": lambda connection: connection.join("same"),
+    "join otherwise": lambda connection: connection.join("other"),
     "report": lambda connection: say(connection, encode_report(Report(7, 1200, 0)) * 200),
     "bad report": lambda connection: say(connection, encode_report(Report(7, 9999, 0)) * 200),
     "transfer": lambda connection: connection.transfer(b"x", confirm=0, flush_wanted=0),
@@ -135,6 +162,10 @@ TABLE: dict[tuple[str, str], str | type[HAError]] = {
     ("WAIT_HELLO", "HELLO"): "WAIT_ATTACH",
     ("WAIT_HELLO", "bad HELLO"): LinkRefusedError,
     ("WAIT_HELLO", "ATTACH"): HandshakeError,
+    ("WAIT_HELLO", "OBJECTION"): HandshakeError,
+    ("WAIT_HELLO", "bad OBJECTION"): HandshakeError,
+    ("WAIT_HELLO", "join"): LocalHAError,
+    ("WAIT_HELLO", "join otherwise"): LocalHAError,
     ("WAIT_HELLO", "report"): HandshakeError,
     ("WAIT_HELLO", "bad report"): HandshakeError,
     ("WAIT_HELLO", "transfer"): LocalHAError,
@@ -142,12 +173,36 @@ TABLE: dict[tuple[str, str], str | type[HAError]] = {
     ("WAIT_HELLO", "close"): "CLOSED",
     ("WAIT_ATTACH", "HELLO"): HandshakeError,
     ("WAIT_ATTACH", "bad HELLO"): HandshakeError,
-    ("WAIT_ATTACH", "ATTACH"): "TRANSFER",
+    ("WAIT_ATTACH", "ATTACH"): "JOINING",
+    ("WAIT_ATTACH", "OBJECTION"): "CLOSED",
+    ("WAIT_ATTACH", "bad OBJECTION"): HandshakeError,
+    ("WAIT_ATTACH", "join"): LocalHAError,
+    ("WAIT_ATTACH", "join otherwise"): LocalHAError,
     ("WAIT_ATTACH", "report"): HandshakeError,
     ("WAIT_ATTACH", "bad report"): HandshakeError,
     ("WAIT_ATTACH", "transfer"): LocalHAError,
     ("WAIT_ATTACH", "heartbeat"): LocalHAError,
     ("WAIT_ATTACH", "close"): "CLOSED",
+    ("JOINING", "HELLO"): "JOINING",
+    ("JOINING", "bad HELLO"): "JOINING",
+    ("JOINING", "ATTACH"): "JOINING",
+    ("JOINING", "OBJECTION"): "JOINING",
+    ("JOINING", "bad OBJECTION"): "JOINING",
+    ("JOINING", "join"): "TRANSFER",
+    ("JOINING", "join otherwise"): LinkRefusedError,
+    ("JOINING", "report"): "JOINING",
+    ("JOINING", "bad report"): "JOINING",
+    ("JOINING", "transfer"): LocalHAError,
+    ("JOINING", "heartbeat"): LocalHAError,
+    ("JOINING", "close"): "CLOSED",
+    ("TRANSFER", "OBJECTION"): ReportError,
+    ("TRANSFER", "bad OBJECTION"): ReportError,
+    ("TRANSFER", "join"): LocalHAError,
+    ("TRANSFER", "join otherwise"): LocalHAError,
+    ("CLOSED", "OBJECTION"): "CLOSED",
+    ("CLOSED", "bad OBJECTION"): "CLOSED",
+    ("CLOSED", "join"): LocalHAError,
+    ("CLOSED", "join otherwise"): LocalHAError,
     ("TRANSFER", "HELLO"): ReportError,
     ("TRANSFER", "bad HELLO"): ReportError,
     ("TRANSFER", "ATTACH"): ReportError,
@@ -203,7 +258,7 @@ def test_a_welcome_says_what_a_follower_needs_and_proves_it() -> None:
 @pytest.mark.parametrize(
     ("hello", "words"),
     [
-        (hello_bytes(version=0), "version of the link 0 is not that of a, 1"),
+        (hello_bytes(version=0), "version of the link 0 is not that of a, 2"),
         (hello_bytes(cluster="D"), "cluster 'D' is not that of a, 'C'"),
         (hello_bytes(group="h"), "group 'h' is not that of a, 'g'"),
         (hello_bytes("guess"), "another secret"),
@@ -255,8 +310,30 @@ def test_a_follower_attaches_within_the_log_only(offset: int, error: type[HAErro
         attached(offset)
 
 
+def test_other_bytes_before_the_joint_end_the_connection_with_a_word() -> None:
+    connection = joining()
+    with pytest.raises(LinkRefusedError, match="other bytes between 60 and 1200"):
+        connection.join("other")
+    joined = read(connection.farewell)
+    assert isinstance(joined, Joined)
+    assert joined.checksum == "other"
+    assert is_proven(joined, "secret", "n-a", "n-b")
+    assert connection.next_offset == 0
+
+
+def test_an_objection_names_what_was_confirmed() -> None:
+    assert say(introduced(), objection_bytes()) == Objected(900, 1900)
+
+
+@pytest.mark.parametrize("check_from", [49, 1201])
+def test_only_bytes_that_both_have_are_compared(check_from: int) -> None:
+    attach = Attach(offset=1200, check_from=check_from, checksum="same")
+    with pytest.raises(HandshakeError, match=f"from {check_from} on"):
+        say(introduced(), encode_message(attach))
+
+
 def test_whatever_the_cuts_a_follower_is_understood() -> None:
-    wire = hello_bytes() + encode_message(Attach(offset=1200))
+    wire = hello_bytes() + attach_bytes()
     wire += encode_report(Report(7, 1200, 1100)) + encode_report(Report(7, 1200, 1150))
     for size in (1, 3, 7, 50, 1000):
         connection = new_connection()
@@ -265,8 +342,10 @@ def test_whatever_the_cuts_a_follower_is_understood() -> None:
             connection.receive_data(wire[start : start + size])
             while (event := connection.next_event(LOG)) is not None:
                 events.append(event)
+                if isinstance(event, WantsJoin):
+                    connection.join("same")
         assert isinstance(events[0], Introduced)
-        assert events[1] == Attached(1200)
+        assert events[1] == WantsJoin(1200, 60)
         assert events[-1] == Acked(1200, 1150)
 
 

@@ -6,6 +6,7 @@ import random
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 import trio
 
@@ -14,7 +15,9 @@ from tandem.coordinator.interface import CoordinatorUnavailableError, Delete, Pu
 from tandem.wire.group_state import (
     GroupState,
     LeaderRecord,
+    LifeRecord,
     NodeRecord,
+    decode_life,
     decode_node,
     encode_record,
 )
@@ -44,12 +47,15 @@ class Node:
         self.trouble = ""
         self.views: list[GroupView] = []
         self.lost: list[str] = []
+        self.life: LifeRecord | None = None
+        self.judged: list[GroupView] = []
+        self.known: list[LifeRecord] = []
         self.session = CoordinatorSession(
             fenced_config("a"),
             self.client,
             session_id=session_name,
             boottime=trio.current_time,
-            describe=self.describe,
+            own=self,
         )
 
     def group_changed(self, view: GroupView) -> None:
@@ -57,6 +63,15 @@ class Node:
 
     def lease_lost(self, reason: str) -> None:
         self.lost.append(reason)
+
+    def judge(self, view: GroupView) -> None:
+        self.judged.append(view)
+
+    def next_life(self, view: GroupView) -> LifeRecord | None:
+        return self.life
+
+    def remembered(self, life: LifeRecord) -> None:
+        self.known.append(life)
 
     def describe(self) -> NodeRecord:
         return NodeRecord(
@@ -299,3 +314,27 @@ async def test_the_state_is_replaced_only_as_it_was_known(autojump_clock: MockCl
         assert last.succeeded
         view = await session.refresh()
         assert (view.state, view.leader) == (newer, None)
+
+
+# what is remembered of the node
+
+
+async def test_a_life_is_registered_with_the_node(autojump_clock: MockClock) -> None:
+    async with running() as node:
+        await node.registered()
+        assert node.coordinator.item(KEYS.life("a")) is None
+    async with running() as node:
+        node.life = life = LifeRecord(
+            node="a", life=1, token="t", incarnation="a1", epoch=1, confirm=5
+        )
+        await node.registered()
+        item = node.coordinator.item(KEYS.life("a"))
+        assert item is not None
+        assert decode_life(item.value) == life
+        assert node.known == [life]
+        assert node.judged, "before it has registered"
+        node.end, node.life = 10, msgspec.structs.replace(life, confirm=9)
+        await node.session.publish()
+        item = node.coordinator.item(KEYS.life("a"))
+        assert item is not None
+        assert decode_life(item.value).confirm == 9

@@ -28,6 +28,7 @@ from tandem.wire.group_state import (
     GroupKeys,
     GroupState,
     LeaderRecord,
+    LifeRecord,
     MalformedGroupRecordError,
     NodeRecord,
     encode_record,
@@ -355,3 +356,38 @@ def test_a_foreign_record_is_refused() -> None:
     for key in (keys.state, keys.leader, keys.node("a")):
         with pytest.raises(MalformedGroupRecordError, match=f"^{key} in the coordinator holds"):
             read_view(Snapshot(3, {key: KeyValue(key, b"[]", 1, 1, 0)}), keys)
+
+
+# logs and coordinators that went back in time
+
+
+def test_nobody_runs_who_lacks_what_another_has_confirmed() -> None:
+    """A directory that was put back from a backup, and started before the others."""
+    peers = (node("b", end=500), node("c", confirm=900))
+    found = decide(view(STATE, None, *peers), own(log_end=500))
+    assert isinstance(found, Wait)
+    assert "c has confirmed everything below 900, and this log ends at 500" in found.why
+    assert decide(view(STATE, None, *peers), own(log_end=900)) == Run(6)
+
+
+def test_what_a_node_that_is_down_has_confirmed_counts_as_well() -> None:
+    life = LifeRecord(node="c", life=1, token="t", incarnation="c1", epoch=5, confirm=900)
+    alone = msgspec.structs.replace(view(STATE, None, node("b", end=500)), lives={"c": life})
+    assert isinstance(decide(alone, own(log_end=500)), Wait)
+    accepted = msgspec.structs.replace(alone, state=msgspec.structs.replace(STATE, loss_accepted=5))
+    assert decide(accepted, own(log_end=500)) == Run(6)
+    own_life = msgspec.structs.replace(alone, lives={"b": life})
+    assert decide(own_life, own(log_end=500)) == Run(6), "its own is judged at its start"
+
+
+def test_a_coordinator_that_was_set_back_is_not_believed() -> None:
+    found = decide(view(STATE), own(coordinator_is_old="it knows life 3 of this node, of 5"))
+    assert isinstance(found, Refuse)
+    assert "it knows life 3" in found.why
+    assert "recover-group" in found.why
+
+
+def test_what_an_operator_has_accepted_outlives_the_election() -> None:
+    state = msgspec.structs.replace(STATE, loss_accepted=4, recoveries=2)
+    won = state_if_won(state, {}, own(), reason="r", wall_clock_ms=0, epoch_id="new")
+    assert (won.loss_accepted, won.recoveries, won.epoch_id) == (4, 2, "new")

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import random
 
 import pytest
@@ -7,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ha.errors import EpochFileError, EpochOrderError
-from ha.fenced.epoch_file import EpochEntries, EpochEntry, EpochFile, decode, encode
+from ha.fenced.epoch_file import (
+    EpochEntries,
+    EpochEntry,
+    EpochFile,
+    decode,
+    decode_ids,
+    encode,
+    encode_ids,
+)
 from ha.fenced.epochs import expect_rising
 from store.machine.errors import StoreFullError
 from tests.support.simulated_disk import SimulatedDisk
@@ -195,3 +204,41 @@ def test_a_list_that_does_not_rise_is_not_taken() -> None:
     with pytest.raises(ValueError, match="entry 1-20 after 2-10"):
         epochs.replace(listed((2, 10), (1, 20)))
     assert epochs.entries == ()
+
+
+# Ids
+
+
+def test_ids_are_kept_beside_the_file_which_stays_rocketmqs() -> None:
+    disk = SimulatedDisk()
+    epochs = opened(disk)
+    epochs.append(5, 0, "a1")
+    epochs.append(7, 81920, "b2")
+    after = disk.powered_off(random.Random(1))
+    assert after.read(PATH) == b"2\n132055803\n5-0\n7-81920\n"
+    assert opened(after).entries == (EpochEntry(5, 0, "a1"), EpochEntry(7, 81920, "b2"))
+
+
+def test_without_their_file_ids_are_unknown() -> None:
+    disk = SimulatedDisk()
+    epochs = opened(disk)
+    epochs.append(5, 0, "a1")
+    disk.replace("/store/epochIds", b"rubbish")
+    assert opened(disk).entries == listed((5, 0))
+    disk.remove("/store/epochIds")
+    assert opened(disk).entries == listed((5, 0))
+    opened(disk).append(6, 10, "c3")
+    assert opened(disk).entries == (EpochEntry(5, 0), EpochEntry(6, 10, "c3"))
+
+
+def test_an_id_counts_for_the_same_epoch_and_start_only() -> None:
+    disk = SimulatedDisk()
+    disk.replace("/store/epochIds", encode_ids((EpochEntry(5, 0, "a1"), EpochEntry(6, 9, "b2"))))
+    disk.replace(PATH, encode(listed((5, 0), (6, 10))))
+    assert opened(disk).entries == (EpochEntry(5, 0, "a1"), EpochEntry(6, 10))
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_ids_or_a_clear_error(data: bytes) -> None:
+    with contextlib.suppress(ValueError):
+        decode_ids(data)

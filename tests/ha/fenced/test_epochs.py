@@ -70,6 +70,14 @@ def test_an_epoch_with_two_beginnings_is_an_alarm() -> None:
         consistent_point(listed((4, 10), (5, 50)), 90, listed((4, 20), (5, 50)), 90)
 
 
+def test_one_number_with_two_ids_is_two_epochs() -> None:
+    ours = (*listed((4, 10)), EpochEntry(5, 50, "b"), EpochEntry(6, 70, "b"))
+    theirs = (*listed((4, 10)), EpochEntry(5, 50, "a"), EpochEntry(6, 60, "a"))
+    assert consistent_point(ours, 90, theirs, 90) == 50
+    assert consistent_point(ours[1:], 90, theirs[1:], 90) is None
+    assert consistent_point(ours, 90, listed((4, 10), (5, 50)), 90) == 70, "unknown ids fit"
+
+
 class Node:
     """A log of bytes that each know their writer, and the list of it."""
 

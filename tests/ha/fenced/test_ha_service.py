@@ -1,7 +1,10 @@
 """Whole groups of three replicas: who is master, and what happens to messages."""
 
+import json
 import random
+from typing import Final
 
+import msgspec
 import trio
 from trio.testing import MockClock
 
@@ -10,11 +13,13 @@ from ha.fenced.events import AckDecided, Elected, SteppedDown, TruncationDecided
 from ha.fenced.replica_role import ReplicaRole
 from store import PutMessageStatus
 from tandem.cluster_file.choices import AckLevel
-from tandem.coordinator.kv_records import PutOperation
-from tandem.wire.group_recovery import plan_recovery
+from tandem.coordinator.kv_records import DeleteOperation, PutOperation
+from tandem.wire.group_recovery import Group, plan_recovery
 from tandem.wire.group_state import encode_record
+from tandem.wire.ha_status import FencedCommand
 from tests.ha.fenced_world import (
     COORDINATOR_IP,
+    DIRECTORY,
     IPS,
     KEYS,
     FencedWorld,
@@ -22,6 +27,7 @@ from tests.ha.fenced_world import (
     open_world,
     refused,
 )
+from tests.support.simulated_disk import SimulatedDisk
 
 OK = PutMessageStatus.PUT_OK
 LATE = PutMessageStatus.FLUSH_SLAVE_TIMEOUT
@@ -39,18 +45,19 @@ def cut_off(world: FencedWorld, replica: Replica, *, coordinator: bool, peers: b
         world.isolate(replica.config.address, ip)
 
 
-async def recover(world: FencedWorld) -> None:
+async def recover(world: FencedWorld, *, accept_loss: bool = False) -> None:
     """Do what an operator does with recover-group."""
     snapshot = await world.coordinator.client(world.network.machine("127.0.9.9")).read(KEYS.prefix)
     view = read_view(snapshot, KEYS)
-    plan = plan_recovery(
-        group="group",
+    group = Group(
+        name="group",
         state=view.state,
         leader=view.leader,
         nodes=view.nodes,
+        lives=view.lives,
         members=tuple(IPS),
-        min_isr=2,
     )
+    plan = plan_recovery(group, min_isr=2, accept_loss=accept_loss)
     assert plan.state is not None, plan.text
     put = PutOperation(KEYS.state.encode(), encode_record(plan.state))
     world.coordinator.store.transact((), (put,), (), trio.current_time())
@@ -518,3 +525,142 @@ async def test_two_processes_of_one_name_are_not_two_nodes(autojump_clock: MockC
         assert twin.ha.session.lease is None
         await world.wait_for(lambda: twin.ha.session.lease is not None)
         assert world.masters() == [master]
+
+
+# directories and coordinators that come back from a backup
+
+
+async def with_history(world: FencedWorld) -> SimulatedDisk:
+    """A group that has confirmed 25 messages; return an older copy of c's disk, of 5."""
+    master = await world.whole_group()
+    if master.name == "c":
+        await master.ha.command(FencedCommand(command="promote", node="a"))
+        master = await world.master(but="c")
+        await world.wait_for(lambda: world.in_sync(master))
+    for number in range(5):
+        assert await master.send(b"|m%d|" % number) is OK
+    await trio.sleep(1.0)
+    copy = world.disks["c"].crashed()
+    for number in range(5, 25):
+        assert await master.send(b"|m%d|" % number) is OK
+    await trio.sleep(4.0)
+    for name in IPS:
+        world.replicas[name].kill()
+        world.reap(name)
+    return copy
+
+
+ALL: Final = [b"m%d" % number for number in range(25)]
+
+
+async def test_a_restored_directory_that_starts_first_wins_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        world.disks["c"] = await with_history(world)
+        world.start("c")
+        await trio.sleep(15)
+        assert not world.masters()
+        assert "lost what it had acknowledged" in world.replicas["c"].ha.standing.waits_for
+        world.start("a")
+        world.start("b")
+        master = await world.master(but="c")
+        await world.wait_for(lambda: world.is_back(world.replicas["c"]))
+        assert master.bodies == world.replicas["c"].bodies == ALL
+        assert all(not r.ha.replica.quarantine for r in world.replicas.values())
+
+
+async def forget_lives(world: FencedWorld) -> None:
+    """Have the coordinator know of nothing that nodes confirmed: the worst case."""
+    for name in IPS:
+        operation = DeleteOperation(KEYS.life(name).encode())
+        world.coordinator.store.transact((), (operation,), (), trio.current_time())
+
+
+async def test_a_master_that_lacks_what_was_confirmed_gives_way(autojump_clock: MockClock) -> None:
+    """An older copy wins, because nothing of the others was known; nobody is quarantined for it."""
+    async with open_world() as world:
+        world.disks["c"] = await with_history(world)
+        for name in IPS:
+            record = json.loads(world.disks[name].read(f"{DIRECTORY}/replica.json") or b"")
+            record |= {"life": 0, "tokens": []}
+            world.disks[name].replace(f"{DIRECTORY}/replica.json", json.dumps(record).encode())
+        await forget_lives(world)
+        world.start("c")
+        await world.wait_for(lambda: world.leader is not None)
+        assert world.leader is not None
+        assert world.leader.node == "c"
+        world.start("a")
+        world.start("b")
+        master = await world.master(but="c")
+        await world.wait_for(lambda: world.is_back(world.replicas["c"]))
+        assert master.bodies == world.replicas["c"].bodies == ALL
+        assert all(not r.ha.replica.quarantine for r in world.replicas.values())
+
+
+async def test_rejoin_gives_up_nothing_that_was_confirmed_unasked(
+    autojump_clock: MockClock,
+) -> None:
+    """The older copy is master, has confirmed on its own, and an operator does as he was told."""
+    async with open_world() as world:
+        copy = await with_history(world)
+        for name in ("a", "b"):
+            world.coordinator.store.transact(
+                (), (DeleteOperation(KEYS.life(name).encode()),), (), trio.current_time()
+            )
+        world.disks["c"] = copy
+        state = world.state
+        assert state is not None
+        alone = msgspec.structs.replace(state, isr={"c": state.isr["c"]}, version=99)
+        put = PutOperation(KEYS.state.encode(), encode_record(alone))
+        life = DeleteOperation(KEYS.life("c").encode())
+        world.coordinator.store.transact((), (put, life), (), trio.current_time())
+        record = json.loads(copy.read(f"{DIRECTORY}/replica.json") or b"")
+        record |= {"life": 0, "tokens": []}
+        copy.replace(f"{DIRECTORY}/replica.json", json.dumps(record).encode())
+        world.start("c", min_isr=1)
+        master = await world.master()
+        assert await master.send(b"|mine|") is OK
+        a = world.start("a")
+        await world.wait_for(lambda: a.serves and a.ha.replica.quarantine)
+        refused = await a.ha.command(FencedCommand(command="rejoin"))
+        assert not refused.done
+        assert refused.lost_messages >= 20
+        assert "--accept-loss" in refused.text
+        assert "recover-group" in refused.text
+        assert a.ha.replica.quarantine
+        accepted = await a.ha.command(FencedCommand(command="rejoin", accept_loss=True))
+        assert accepted.done
+        assert accepted.lost_messages == refused.lost_messages
+
+
+async def test_recover_group_takes_the_log_of_a_node_in_quarantine(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        copy = await with_history(world)
+        state = world.state
+        assert state is not None
+        await forget_lives(world)
+        alone = msgspec.structs.replace(state, isr={"c": state.isr["c"]}, version=99)
+        put = PutOperation(KEYS.state.encode(), encode_record(alone))
+        world.coordinator.store.transact((), (put,), (), trio.current_time())
+        record = json.loads(copy.read(f"{DIRECTORY}/replica.json") or b"")
+        record |= {"life": 0, "tokens": []}
+        copy.replace(f"{DIRECTORY}/replica.json", json.dumps(record).encode())
+        world.disks["c"] = copy
+        world.start("c", min_isr=1)
+        master = await world.master()
+        assert await master.send(b"|mine|") is OK
+        a, b = world.start("a"), world.start("b")
+        await world.wait_for(lambda: a.serves and a.ha.replica.quarantine)
+        await world.wait_for(lambda: b.serves and b.ha.replica.quarantine)
+        await trio.sleep(4)
+        master.kill()
+        world.reap("c")
+        await recover(world, accept_loss=True)
+        chosen = await world.master(but="c")
+        assert chosen.bodies == ALL
+        await world.wait_for(lambda: a.bodies == b.bodies == ALL)
+        assert not a.ha.replica.quarantine
+        assert not b.ha.replica.quarantine

@@ -5,9 +5,9 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from ha.errors import LocalHAError
+from ha.fenced.election import Won
 from ha.fenced.events import Elected, EpochAppended, MasterOpened, SteppedDown
 from ha.fenced.lease import LeaseDeadline
-from ha.fenced.master import Won
 from ha.fenced.replica_role import ReplicaRole
 from tandem.wire.group_state import GroupState, LeaderRecord
 from tests.ha.fenced_parts import Parts, open_parts

@@ -10,7 +10,7 @@ import msgspec
 import trio
 import trio.testing
 
-from ha.fenced.election import GroupView
+from ha.fenced.election import GroupView, Won
 from ha.fenced.epoch_file import EpochFile
 from ha.fenced.events import (
     AckDecided,
@@ -21,7 +21,7 @@ from ha.fenced.events import (
     ignore,
 )
 from ha.fenced.lease import LeaseDeadline
-from ha.fenced.master import FencedMaster, Won
+from ha.fenced.master import FencedMaster
 from store import PutMessage, PutMessageStatus
 from tandem.cluster_file.choices import AckLevel
 from tandem.coordinator.interface import CoordinatorUnavailableError, Put, TransactionResult

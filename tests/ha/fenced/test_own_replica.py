@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from ha.fenced.client import NeedsTruncation
 from ha.fenced.epochs import EpochEntry
 from ha.fenced.events import HAEvent, Promised, TruncationDecided
+from ha.fenced.joining import NeedsTruncation
 from ha.fenced.own_replica import OwnReplica
 from store import MessageStore, PutMessage
 from store.machine.errors import StoreFullError

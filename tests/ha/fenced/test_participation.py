@@ -6,9 +6,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ha.fenced.client import Diverged, NeedsFullCopy, NeedsTruncation
 from ha.fenced.election import Follow, Refuse, Wait
 from ha.fenced.epochs import EpochEntry
+from ha.fenced.joining import Diverged, NeedsFullCopy, NeedsTruncation
 from ha.fenced.replica_role import ReplicaRole
 from store import PutMessage
 from store.machine.errors import StoreFullError

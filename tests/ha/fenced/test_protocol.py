@@ -1,4 +1,5 @@
 import contextlib
+import zlib
 
 import msgspec
 import pytest
@@ -20,6 +21,8 @@ from ha.fenced.protocol import (
     FrameHeader,
     HandshakeMessage,
     Hello,
+    Joined,
+    Objection,
     Refused,
     Report,
     Welcome,
@@ -58,7 +61,9 @@ MESSAGES: list[HandshakeMessage] = [
     HELLO,
     WELCOME,
     Refused(reason="no"),
-    Attach(offset=7),
+    Attach(offset=7, check_from=3, checksum="c0de"),
+    Objection(parting=5, confirm=7, proof="p"),
+    Joined(checksum="c0de", proof="p"),
 ]
 
 
@@ -71,9 +76,9 @@ def test_a_message_is_read_as_it_was_written_whatever_follows(message: Handshake
 
 
 def test_the_payload_is_json_behind_size_and_checksum() -> None:
-    assert encode_message(Attach(offset=7)) == bytes.fromhex("0000001c e7d07ad6") + (
-        b'{"type":"ATTACH","offset":7}'
-    )
+    payload = b'{"type":"REFUSED","reason":"no"}'
+    envelope = len(payload).to_bytes(4, "big") + zlib.crc32(payload).to_bytes(4, "big")
+    assert encode_message(Refused(reason="no")) == envelope + payload
 
 
 @given(st.sampled_from(MESSAGES), st.data())

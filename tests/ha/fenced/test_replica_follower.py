@@ -6,9 +6,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ha.fenced.client import Diverged, NeedsFullCopy, NeedsTruncation
 from ha.fenced.epoch_file import EpochEntry, EpochFile
 from ha.fenced.events import EpochAppended, FrameTaken, ReplicaReported
+from ha.fenced.joining import Diverged, NeedsFullCopy, NeedsTruncation
 from store.machine.errors import ConnectionLost
 from tests.ha.link_world import (
     BODIES,
@@ -178,13 +178,45 @@ async def test_a_tail_that_the_master_has_not_ends_in_a_cut_and_nothing_was_touc
             assert master.acks == {}
 
 
-async def test_a_tail_below_confirm_is_an_alarm(autojump_clock: MockClock) -> None:
+async def test_a_master_that_lacks_what_was_confirmed_hears_it_until_it_is_gone(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        cut, end = await parted(world, confirm=1 << 40)
+        async with world.master() as master, world.follower(epoch=3) as b:
+            before = b.log
+            await trio.sleep(1)
+            assert master.calls.count(("objected", "b", cut, end)) > 2
+            assert master.acks == {}
+            assert b.log == before
+            assert f"part at {cut}" in b.follower.trouble
+            assert not b.follower.link_up
+
+
+async def test_a_tail_below_confirm_is_an_alarm_where_the_master_has_confirmed_something_else(
+    autojump_clock: MockClock,
+) -> None:
     async with open_world() as world:
         cut, _ = await parted(world, confirm=1 << 40)
-        async with world.master(), world.follower(epoch=3) as b:
+        async with world.master() as master, world.follower(epoch=3) as b:
+            master.confirm_offset = cut + 1
             outcome = await b.wait_ended()
             assert isinstance(outcome, Diverged)
             assert f"part at {cut}" in outcome.reason
+
+
+async def test_other_bytes_under_the_same_epochs_are_an_alarm_on_both_sides(
+    autojump_clock: MockClock,
+) -> None:
+    """What is left when a coordinator was set back: numbers and starts agree, bytes do not."""
+    async with open_world() as world:
+        world.fill("a", BODIES[:10], epoch=1)
+        world.fill("b", [bytes(reversed(body)) for body in BODIES[:10]], epoch=1)
+        async with world.master() as master, world.follower() as b:
+            outcome = await b.wait_ended()
+            assert isinstance(outcome, Diverged)
+            assert "other bytes between" in outcome.reason
+            assert master.acks == {}
 
 
 async def test_a_cut_where_no_record_begins_is_an_alarm(autojump_clock: MockClock) -> None:

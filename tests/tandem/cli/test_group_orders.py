@@ -174,7 +174,7 @@ async def test_recover_group_writes_the_longest_log_and_waits(autojump_clock: Mo
         nursery.start_soon(take_over)
         outcome = await recover_group(group, min_isr=2, accept_loss=True, wait_seconds=5)
     assert outcome.exit_status == DONE
-    assert "b has the longest log" in outcome.text
+    assert "b has the best log" in outcome.text
     assert "b is master of g, epoch 9" in outcome.text
 
 

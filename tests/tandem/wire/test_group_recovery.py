@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from tandem.wire.group_recovery import Recovery, plan_recovery
-from tandem.wire.group_state import GroupState, LeaderRecord, NodeRecord
+from tandem.wire.group_recovery import Group, LogRange, Recovery, plan_recovery
+from tandem.wire.group_state import GroupState, LeaderRecord, LifeRecord, NodeRecord
 
 NAMES = ("a", "b", "c")
 STATE = GroupState(epoch=5, master="a", isr={"a": "a1", "b": "b1"}, min_isr=2)
@@ -16,6 +16,7 @@ def node(name: str, *, epoch: int = 5, end: int = 1000, confirm: int = 900) -> N
         session=f"s-{name}",
         incarnation=f"{name}1",
         epoch=epoch,
+        data_epoch=epoch,
         end=end,
         confirm=confirm,
         promised=epoch,
@@ -26,27 +27,36 @@ def plan(
     state: GroupState | None,
     *nodes: NodeRecord,
     leader: LeaderRecord | None = None,
+    lives: tuple[LifeRecord, ...] = (),
     accept_loss: bool = False,
 ) -> Recovery:
-    return plan_recovery(
-        group="g",
+    group = Group(
+        name="g",
         state=state,
         leader=leader,
         nodes={record.node: record for record in nodes},
+        lives={record.node: record for record in lives},
         members=NAMES,
-        min_isr=2,
-        accept_loss=accept_loss,
+    )
+    return plan_recovery(group, min_isr=2, accept_loss=accept_loss)
+
+
+def life(name: str, *, epoch: int = 5, confirm: int = 900) -> LifeRecord:
+    return LifeRecord(
+        node=name, life=3, token="t", incarnation=f"{name}1", epoch=epoch, confirm=confirm
     )
 
 
 def test_a_lost_record_is_made_anew_from_the_longest_log_of_all() -> None:
     result = plan(None, node("a", epoch=4, end=9000), node("b", end=1100), node("c"))
     assert result.state == GroupState(
-        epoch=6,
+        epoch=5,
         master="",
         isr={"b": "b1"},
         min_isr=2,
         reason="an operator recovered g with the log of b",
+        version=1,
+        recoveries=1,
     )
     assert "1100 bytes" in result.text
     assert result.lost_bytes == 0
@@ -58,14 +68,14 @@ def test_a_record_that_a_node_has_seen_a_newer_one_of_is_no_reason_to_wait() -> 
     nodes[2] = msgspec.structs.replace(nodes[2], seen_epoch=5, seen_version=1)
     result = plan(STATE, *nodes)
     assert result.state is not None
-    assert result.state.epoch == 6
+    assert result.state.age == (5, 2), "newer than what c has seen"
 
 
-def test_the_next_epoch_is_above_everything_anybody_knows_of() -> None:
+def test_the_next_epoch_is_the_one_after_all_that_may_have_had_a_master() -> None:
     promised = msgspec.structs.replace(node("c"), promised=9)
     result = plan(None, node("a"), node("b"), promised)
     assert result.state is not None
-    assert result.state.epoch == 10
+    assert result.state.epoch == 8, "9 was promised to a candidate, and is the next"
 
 
 def test_a_missing_node_may_have_more() -> None:
@@ -78,11 +88,74 @@ def test_a_missing_node_may_have_more() -> None:
     assert "accepting that c is not registered" in accepted.text
 
 
-def test_what_was_confirmed_elsewhere_is_counted() -> None:
-    result = plan(None, node("a", epoch=6, end=500), node("b", confirm=800), node("c"))
+def test_a_log_that_has_all_that_was_confirmed_is_preferred_to_one_of_a_newer_epoch() -> None:
+    restored = msgspec.structs.replace(node("a", epoch=6, end=500, confirm=400), data_epoch=4)
+    result = plan(None, restored, node("b"), node("c", end=1001))
+    assert result.state is not None
+    assert result.state.isr == {"c": "c1"}
+    assert result.state.epoch == 6
+    assert result.state.loss_accepted == 0
+
+
+def test_a_log_of_a_newer_epoch_may_have_confirmed_what_the_longer_one_lacks() -> None:
+    result = plan(None, node("a", epoch=6, end=500, confirm=450), node("b"), node("c", end=1001))
     assert result.state is None
-    assert result.lost_bytes == 400
+    assert "a may have confirmed messages of a newer epoch" in result.text
+
+
+def test_what_was_confirmed_elsewhere_is_counted() -> None:
+    gone = life("c", confirm=1400)
+    result = plan(None, node("a", end=500, confirm=400), node("b"), lives=(gone,))
+    assert result.state is None
     assert "up to 400 bytes" in result.text
+    assert "c has confirmed everything below 1400" in result.text
+    accepted = plan(None, node("a"), node("b"), lives=(gone,), accept_loss=True)
+    assert accepted.state is not None
+    assert accepted.state.loss_accepted == accepted.state.epoch == 5
+
+
+def test_what_can_be_counted_is_named() -> None:
+    short = node("a", end=500, confirm=400)
+    shorter = node("b", end=450, confirm=430)
+    result = plan(None, short, shorter, lives=(life("c", confirm=1400),))
+    assert result.lost == ()
+    elsewhere = msgspec.structs.replace(node("b", end=700, confirm=650), epoch=4, data_epoch=4)
+    result = plan(None, short, elsewhere, lives=(life("c", confirm=1400),), accept_loss=True)
+    assert result.lost == (LogRange("b", 500, 650),)
+    assert result.lost_bytes == 150
+
+
+def test_a_node_in_quarantine_may_be_chosen() -> None:
+    contradicted = msgspec.structs.replace(
+        node("b", end=9000, confirm=8900), trouble="its log says otherwise", quarantined=True
+    )
+    state = msgspec.structs.replace(STATE, epoch=6, isr={"a": "a1"}, recoveries=2)
+    restored = msgspec.structs.replace(node("a", epoch=6, end=500, confirm=400), data_epoch=4)
+    result = plan(state, restored, contradicted, node("c"), accept_loss=True)
+    assert result.state is not None, result.text
+    assert result.state.isr == {"b": "b1"}
+    assert result.state.recoveries == 3
+
+
+def test_an_older_copy_that_is_master_is_named_beside_those_in_quarantine() -> None:
+    contradicted = msgspec.structs.replace(node("b"), trouble="says otherwise", quarantined=True)
+    leader = LeaderRecord(node="a", session="s", epoch=5)
+    result = plan(STATE, node("a"), contradicted, leader=leader)
+    assert result.state is None
+    assert "In quarantine: b" in result.text
+    assert "stop a and run this again" in result.text
+
+
+def test_a_member_that_lacks_what_was_confirmed_is_no_reason_to_wait() -> None:
+    result = plan(STATE, node("b", end=500, confirm=400), node("c"), lives=(life("a"),))
+    assert "can be elected" not in result.text
+    assert "c has the best log" in result.text
+
+
+def test_a_coordinator_that_was_set_back_is_no_reason_to_wait() -> None:
+    seen = msgspec.structs.replace(node("b"), coordinator_is_old=True)
+    result = plan(STATE, node("a"), seen, node("c"))
+    assert result.state is not None, result.text
 
 
 def test_a_group_that_can_elect_is_left_alone() -> None:
@@ -101,7 +174,7 @@ def test_a_group_with_a_master_is_left_alone() -> None:
 def test_a_record_older_than_the_logs_is_replaced() -> None:
     result = plan(STATE, node("a", epoch=8), node("b", epoch=8, end=1001), node("c"))
     assert result.state is not None
-    assert (result.state.epoch, result.state.isr) == (9, {"b": "b1"})
+    assert (result.state.epoch, result.state.isr) == (8, {"b": "b1"})
     assert result.state.previous_master == "a"
 
 
@@ -118,7 +191,7 @@ def test_a_member_that_has_lost_its_log_is_outside_the_set() -> None:
     lost = msgspec.structs.replace(node("b", epoch=0, end=0, confirm=0), incarnation="b2")
     result = plan(STATE, lost, node("c"))
     assert result.state is None
-    assert "c has the longest log" in result.text
+    assert "c has the best log" in result.text
 
 
 @pytest.mark.parametrize("state", [None, STATE])

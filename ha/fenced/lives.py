@@ -1,0 +1,83 @@
+"""Is this directory the one that ran last under this name, or an older copy of it?
+
+A directory that was put back from a backup has forgotten what the node acknowledged since, and its
+own files cannot say so: they are all equally old. So each process of a node that registers begins a
+new *life*, with a number and a random token that stand both in its directory and in the
+coordinator, in a record without a lease; and that record says, every few seconds, how far the
+node has confirmed.
+
+    coordinator            directory        verdict
+    none, and no life      any              first life
+    one of our tokens      log reaches      the same directory
+    one of our tokens      log too short    an older copy, of the same life
+    another token          life not higher  an older copy, or the node's disk was replaced
+    another, or none       life is higher   the *coordinator* is the older one
+
+An older copy goes on under a new incarnation: nothing it acknowledged counts until it has caught
+up. An older coordinator is believed nothing until an operator has recovered the group.
+
+The directory is written before the record and again after it, so between the two it knows several
+tokens: the last one that is certain, and those that may have been written.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tandem.wire.group_state import LifeRecord
+
+TOKENS_MAX: Final = 32
+"""So many registrations without a known outcome are remembered; more cost the incarnation."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Why one of the two is older than the other, in words; both empty if neither is."""
+
+    old_directory: str = ""
+    old_coordinator: str = ""
+
+
+def judge(
+    record: LifeRecord | None,
+    *,
+    life: int,
+    tokens: Sequence[str],
+    incarnation: str,
+    log_end: int,
+    loss_accepted: int,
+) -> Verdict:
+    """Compare what the coordinator remembers of this node with what its directory says.
+
+    Args:
+        record: What the coordinator remembers; None for nothing.
+        life: Number of the last life that this directory knows to be registered; 0 for none.
+        tokens: Of that life, and of those that may have been registered since.
+        incarnation: Of this directory.
+        log_end: In bytes.
+        loss_accepted: Epoch up to which an operator has accepted losses, see `GroupState`.
+    """
+    if record is None:
+        if not life:
+            return Verdict()
+        return Verdict(old_coordinator=f"it does not know this node, which has had {life} lives")
+    if record.token not in tokens:
+        if record.life < life:
+            return Verdict(
+                old_coordinator=f"it knows life {record.life} of this node, which has had {life}"
+            )
+        return Verdict(
+            old_directory=f"the coordinator knows life {record.life} of {record.node}, this"
+            f" directory only life {life}: it is an older copy, or a new disk"
+        )
+    is_short = log_end < record.confirm and record.epoch > loss_accepted
+    if is_short and record.incarnation == incarnation:
+        return Verdict(
+            old_directory=f"the log ends at {log_end}, but {record.node} has confirmed everything"
+            f" below {record.confirm}: it is an older copy, or has lost its end"
+        )
+    return Verdict()
