@@ -72,7 +72,7 @@ def main(
         return _check(_parse_check(arguments[1:]).config)
     options = _parse_run(arguments)
     try:
-        config = load_config(options.config).node(options.name)
+        config = load_config(options.config).with_secret().node(options.name)
     except ClusterConfigError as error:
         return _fail(EXIT_CONFIG, str(error))
     try:
@@ -171,7 +171,8 @@ async def _coordinator(config: NodeConfig) -> AsyncIterator[EtcdClient | None]:
         yield None
         return
     reach = config.node.reach.get(COORDINATOR, "")
-    client = connect(config.cluster.coordinator, reach=reach)
+    secret = config.cluster.secret
+    client = connect(config.cluster.coordinator, secret=secret, reach=reach)
     try:
         yield client
     finally:

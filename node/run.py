@@ -22,6 +22,8 @@ from node.broker.classic_round import run_classic_round
 from node.broker.fenced_rounds import run_fenced_rounds
 from node.errors import ConfigError
 from node.name_server.name_server import NameServer
+from node.security.exposure import check_exposure
+from node.security.guard import Guard
 
 if TYPE_CHECKING:
     from store.machine.machine import Machine
@@ -44,7 +46,8 @@ async def run_node(
     `coordinator` keeps the record of the master of a fenced group; a classic one needs none.
 
     Raises:
-        ConfigError: The node is of a fenced group, and there is no coordinator.
+        ConfigError: The node is of a fenced group, and there is no coordinator; or it would be open
+            to more than its cluster file allows.
         StoreError: The store cannot be opened, or turned out to be corrupt. In a fenced group a
             disk that gets full later ends a round and not the node.
         TableFileError: A table file is damaged, or cannot be written.
@@ -61,7 +64,8 @@ async def run_node(
     )
     if config.is_fenced and coordinator is None:
         raise ConfigError([f"group {config.node.group} is fenced: it needs a coordinator"])
-    names = NameServer(config)
+    check_exposure(config)
+    names = NameServer(config, Guard(config, machine.random))
     started = _Once(task_status)
     async with trio.open_nursery() as nursery:
         await nursery.start(names.run, machine.network)

@@ -81,6 +81,11 @@ class RunningCluster:
         """What clients take: every node's `host:port`."""
         return self.spec.name_servers
 
+    @property
+    def secret(self) -> str:
+        """What `tandem.Admin` has to know to give orders."""
+        return self.spec.read_secret()
+
     def store_directory(self, node: str) -> Path:
         """Where a node keeps its store."""
         return self.spec.node(node).directory

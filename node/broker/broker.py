@@ -95,7 +95,8 @@ class Broker:
         )
         self._ended = trio.Event()
         self.ended_because = ""
-        self._served_always: dict[int, Handler] = names.handlers()
+        self._guard = names.guard
+        self._served_always: dict[int, Handler] = {}
         self._dispatcher = Dispatcher(self._served_always)
         tables.topics.on_change = self._registration.topics_changed
         names.on_registered = self._registration.peer_registered
@@ -123,8 +124,10 @@ class Broker:
             NodeError: the tables cannot be read by this version.
             AddressInUseError: a port is taken.
         """
-        self._served_always = {**self._names.handlers(), **(own_handlers or {})}
-        self._dispatcher = Dispatcher(self._handlers())
+        guard = self._guard
+        always = {**self._names.handlers(), **(own_handlers or {})}
+        self._served_always = guard.guarded(always) | guard.handlers()
+        self._dispatcher = Dispatcher(self._served_always | guard.guarded(self._handlers()))
         node = self._config.node
         async with trio.open_nursery() as services:
             self._services = services
@@ -226,19 +229,16 @@ class Broker:
     def _handlers(self) -> dict[int, Handler]:
         store, tables, replication = self._store, self._tables, self._replication
         timeout_seconds = self._config.cluster.replication.slave_timeout_ms / 1000
-        return {
-            **self._served_always,
-            **request_table(
-                Handlers(
-                    send=self._sender(),
-                    pull=PullMessage(store, tables, self._clients, self._holds),
-                    offset=ConsumerOffset(store, tables, timeout_seconds=timeout_seconds),
-                    queue=QueueOffset(store),
-                    clients=self._heartbeats,
-                    admin=Admin(tables, replication.runtime_info, timeout_seconds=timeout_seconds),
-                )
-            ),
-        }
+        return request_table(
+            Handlers(
+                send=self._sender(),
+                pull=PullMessage(store, tables, self._clients, self._holds),
+                offset=ConsumerOffset(store, tables, timeout_seconds=timeout_seconds),
+                queue=QueueOffset(store),
+                clients=self._heartbeats,
+                admin=Admin(tables, replication.runtime_info, timeout_seconds=timeout_seconds),
+            )
+        )
 
     def _sender(self) -> SendMessage:
         machine, store, settings = self._machine, self._store, self._config.cluster

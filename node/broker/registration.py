@@ -14,6 +14,7 @@ Source: RocketMQ 5.3.3, BrokerController.registerBrokerAll.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,6 +32,7 @@ from tandem.wire.request_headers import (
     UnregisterBrokerRequestHeader,
 )
 from tandem.wire.route import MASTER_ID, encode_json_body
+from tandem.wire.secret_keys import Purpose, key_of
 
 if TYPE_CHECKING:
     from node.name_server.route_table import RouteTable
@@ -65,6 +67,7 @@ class Registration:
             # Present, so that name servers take a lone slave's topics; see RouteTable.
             enable_acting_master=False,
         )
+        self._key = key_of(config.cluster.secret, Purpose.REQUEST)
         self._epoch = 0
         self._told: TellOnce[str] = TellOnce()
         self._scope = trio.CancelScope()
@@ -74,7 +77,7 @@ class Registration:
                 node.address,
                 peer,
                 "registration",
-                self._register_with,
+                partial(self._register_with, peer.broker_address),
                 address=config.address_of(peer),
                 port=_name_server_port(config, peer),
             )
@@ -141,10 +144,10 @@ class Registration:
         version = msgspec.structs.replace(configs.data_version, state_version=self._epoch)
         return msgspec.structs.replace(configs, data_version=version)
 
-    async def _register_with(self, client: RemotingClient) -> None:
-        body = RegisterBrokerBody(self._configs())
-        await client.request(
-            RequestCode.REGISTER_BROKER, ext=self._header, body=encode_json_body(body)
+    async def _register_with(self, target: str, client: RemotingClient) -> None:
+        body = encode_json_body(RegisterBrokerBody(self._configs()))
+        await client.request_signed(
+            RequestCode.REGISTER_BROKER, ext=self._header, body=body, key=self._key, target=target
         )
 
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from node.remoting.connection import Connection
     from node.remoting.dispatcher import Handler
+    from node.security.guard import Guard
     from store.machine.network import Network
     from tandem.cluster_file.cluster_config import NodeConfig
 
@@ -34,9 +35,11 @@ SCAN_SECONDS: Final = 1.0
 class NameServer:
     """Routes, and the port of their own on which they are served."""
 
-    def __init__(self, config: NodeConfig) -> None:
+    def __init__(self, config: NodeConfig, guard: Guard) -> None:
         broker = config.cluster.broker
         self.routes = RouteTable(broker.broker_expired_timeout_ms / 1000)
+        self.guard = guard
+        """Asks who may send a request; the same for the client port."""
         self.on_registered: Callable[[str], None] | None = None
         """Called with the address of each broker that is new here."""
         self._node = config.node
@@ -70,7 +73,8 @@ class NameServer:
         node = self._node
         listener = await network.listen(node.address, node.name_server_port)
         async with trio.open_nursery() as nursery:
-            dispatcher = Dispatcher(self.handlers())
+            handlers = self.guard.guarded(self.handlers()) | self.guard.handlers()
+            dispatcher = Dispatcher(handlers)
             nursery.start_soon(self._server.listen, listener, dispatcher, nursery)
             nursery.start_soon(self._server.close_idle)
             nursery.start_soon(self._forget_the_silent)

@@ -65,6 +65,7 @@ class Connection:
         last_active: When bytes last moved, in trio's time.
         owed_count: How many requests of this connection are waiting for their answer; see `owe`.
         reading: Cancel it to take no more requests; answers owed are still sent.
+        challenges: Numbers given to this peer for signatures, not used up yet; see `Guard`.
     """
 
     def __init__(self, stream: Stream, outbox: Outbox) -> None:
@@ -74,6 +75,7 @@ class Connection:
         self.last_active = trio.current_time()
         self.owed_count = 0
         self.reading = trio.CancelScope()
+        self.challenges: list[str] = []
         self.is_closed = False
         self._outbox = outbox
         self._out = bytearray()

@@ -10,6 +10,9 @@ import trio
 from store.machine.network import ConnectionLost
 from tandem.wire.frame_buffer import FrameBuffer
 from tandem.wire.remoting_command import RemotingCommand, SerializeType, encode_frame
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_signature import ChallengeBody, signed
+from tandem.wire.route import decode_json_body
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -57,6 +60,19 @@ class RemotingClient:
         if answer.code:
             raise RequestFailedError(answer)
         return answer
+
+    async def request_signed(
+        self, code: int, *, ext: Ext = None, body: bytes = b"", key: bytes, target: str
+    ) -> RemotingCommand:
+        """Send a request that shows that we know the secret; see `tandem.wire.request_signature`.
+
+        `target` is the client address of the node that is meant. Raises as `request` does.
+        """
+        answer = await self.request(RequestCode.NODE_CHALLENGE)
+        challenge = decode_json_body(answer.body, ChallengeBody).challenge
+        fields = RemotingCommand(code, ext=ext).ext_fields()
+        own = signed(key, code, fields, body, challenge=challenge, target=target)
+        return await self.request(code, ext=own, body=body)
 
     async def _receive(self, opaque: int) -> RemotingCommand:
         while True:

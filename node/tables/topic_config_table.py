@@ -21,7 +21,7 @@ from tandem.wire.delay_level import SCHEDULE_TOPIC
 from tandem.wire.request_headers import TopicConfig, TopicConfigSerializeWrapper
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import PERM_INHERIT, PERM_READ, PERM_WRITE
-from tandem.wire.system_topics import JOURNAL_TOPIC, TIMER_TOPIC
+from tandem.wire.system_topics import JOURNAL_TOPIC, SYSTEM_TOPIC_PREFIX, TIMER_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,10 +151,17 @@ class TopicConfigTable:
         Source: TopicConfigManager.createTopicInSendMessageMethod.
 
         Raises:
-            RequestError: The default topic is missing or does not inherit (TOPIC_NOT_EXIST).
+            RequestError: The default topic is missing or does not inherit, or a topic of the system
+                is not there (TOPIC_NOT_EXIST).
         """
         if topic.startswith(RETRY_TOPIC_PREFIX):
             return TopicConfig(topic_name=topic, read_queue_nums=1, write_queue_nums=1)
+        if topic.startswith(SYSTEM_TOPIC_PREFIX):
+            raise RequestError(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{topic}] not exist, and brokers alone create those that begin with"
+                f" {SYSTEM_TOPIC_PREFIX}",
+            )
         return self._inherited(topic, default_topic, queue_nums)
 
     def replace_all(self, configs: TopicConfigSerializeWrapper) -> None:

@@ -229,7 +229,11 @@ async def _give_order(
 ) -> "Outcome":
     from tandem.client import Admin
 
-    async with Admin(spec.name_servers) as admin, _coordinator_of(spec) as coordinator:
+    secret = spec.read_secret()
+    async with (
+        Admin(spec.name_servers, secret=secret) as admin,
+        _coordinator_of(spec) as coordinator,
+    ):
         return await order(_group_of(spec, group, admin, coordinator))
 
 
@@ -245,12 +249,13 @@ def _group_of(
 @asynccontextmanager
 async def _coordinator_of(spec: "ClusterSpec") -> "AsyncIterator[RecordStore | str]":
     """Have a client of the cluster's coordinator, or why there is none."""
+    from tandem.cluster_file.secret_file import SecretFileError
     from tandem.coordinator.client import connect
     from tandem.coordinator.interface import CoordinatorError
 
     try:
-        client = connect(spec.coordinator)
-    except CoordinatorError as error:
+        client = connect(spec.coordinator, secret=spec.read_secret())
+    except (CoordinatorError, SecretFileError) as error:
         trouble = str(error)
     else:
         try:

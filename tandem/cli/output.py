@@ -118,6 +118,22 @@ def name_servers_of(name_servers: list[str] | None, config: Path | None) -> list
     return read_spec(config or default_config()).name_servers
 
 
+def secret_of(config: Path | None) -> str:
+    """The secret of the cluster, if this user may read it; "" is enough for all but orders.
+
+    Raises:
+        ClusterConfigError: The cluster file is wrong or missing.
+    """
+    from tandem.cluster.spec import default_config, read_spec
+    from tandem.cluster_file.secret_file import SecretFileError
+
+    spec = read_spec(config or default_config())
+    try:
+        return spec.read_secret()
+    except SecretFileError:
+        return ""
+
+
 def run(function: Callable[[*ArgumentTs], Awaitable[ReturnT]], *arguments: *ArgumentTs) -> ReturnT:
     """`trio.run`, with the one error that matters in place of the groups around it.
 

@@ -4,7 +4,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tandem.cli.output import ConfigOption, NameServersOption, name_servers_of, run, stdout
+from tandem.cli.output import (
+    ConfigOption,
+    NameServersOption,
+    name_servers_of,
+    run,
+    secret_of,
+    stdout,
+)
 
 if TYPE_CHECKING:
     from tandem.wire.route import TopicRouteData
@@ -21,11 +28,12 @@ def create(
 ) -> None:
     """Create a topic at every master, or change its number of queues."""
     name_servers = name_servers_of(name_server, config)
+    secret = "" if name_server and config is None else secret_of(config)
 
     async def ask() -> None:
         from tandem.client import Admin
 
-        async with Admin(name_servers) as admin:
+        async with Admin(name_servers, secret=secret) as admin:
             await admin.create_topic(topic, queue_nums=queues)
 
     run(ask)

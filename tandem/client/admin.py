@@ -24,6 +24,10 @@ COMMAND_SECONDS_DEFAULT: Final = 10.0
 class Admin:
     """Asks name servers and brokers; use it as an async context manager.
 
+    Orders (`fenced_command`, topics of the system) are taken only from those who give the secret of
+    the cluster, `tandem.cluster.read_spec(file).read_secret()`, and under the address that the
+    cluster file has.
+
     Every method raises `ClientError`: `RouteNotFoundError` if no name server or master can be
     asked, `BrokerError` if a broker refuses, `ConnectionLostError` or `RequestTimeoutError`.
     """
@@ -34,13 +38,15 @@ class Admin:
         *,
         open_stream: StreamOpener = open_tcp,
         identity: ClientIdentity | None = None,
+        secret: str = "",
     ) -> None:
+        """Ask these name servers. `secret` is the cluster's: orders need it, questions do not."""
         core = ClientCore(
             name_servers,
             identity=identity or local_identity(parse_addresses(name_servers)[0]),
             clock=trio.current_time,
         )
-        self._administration = Administration(core)
+        self._administration = Administration(core, secret)
         self._shell = TrioShell(core, open_stream)
 
     async def __aenter__(self) -> Self:
@@ -121,13 +127,15 @@ class BlockingAdmin:
         *,
         opener: SocketOpener = open_socket,
         identity: ClientIdentity | None = None,
+        secret: str = "",
     ) -> None:
+        """Ask these name servers. `secret` is the cluster's: orders need it, questions do not."""
         core = ClientCore(
             name_servers,
             identity=identity or local_identity(parse_addresses(name_servers)[0]),
             clock=time.monotonic,
         )
-        self._administration = Administration(core)
+        self._administration = Administration(core, secret)
         self._shell = BlockingShell(core, opener)
 
     def __enter__(self) -> Self:

@@ -5,7 +5,7 @@ from typing import Final
 import msgspec
 
 from tandem.client.core import REQUEST_TIMEOUT_SECONDS, ClientCore
-from tandem.client.errors import ConnectionLostError, RouteNotFoundError
+from tandem.client.errors import BrokerError, ConnectionLostError, RouteNotFoundError
 from tandem.client.flow import Call, Flow, call_successfully
 from tandem.client.routes import AUTO_CREATE_TOPIC
 from tandem.wire.errors import MalformedFrameError
@@ -18,6 +18,7 @@ from tandem.wire.request_headers import (
     OffsetResponseHeader,
     QueueRequestHeader,
 )
+from tandem.wire.request_signature import ChallengeBody, signed
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import (
     MASTER_ID,
@@ -29,6 +30,7 @@ from tandem.wire.route import (
     TopicRouteData,
     decode_json_body,
 )
+from tandem.wire.secret_keys import Purpose, key_of
 
 DEFAULT_QUEUE_NUMS: Final = 8
 """RocketMQ's `mqadmin updateTopic`."""
@@ -37,8 +39,10 @@ DEFAULT_QUEUE_NUMS: Final = 8
 class Administration:
     """Asks for one administrator. Flows only; the shell does the rest."""
 
-    def __init__(self, core: ClientCore) -> None:
+    def __init__(self, core: ClientCore, secret: str = "") -> None:
+        """Ask for one administrator; with the secret of a cluster it can give orders to it."""
         self._core = core
+        self._key = key_of(secret, Purpose.REQUEST) if secret else None
 
     def cluster_info(self) -> Flow[ClusterInfo]:
         """Return all brokers that the name servers know."""
@@ -79,9 +83,14 @@ class Administration:
             order=False,
         )
         for address in masters:
-            yield from call_successfully(
-                Call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, ext, self._deadline())
-            )
+            call = Call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, ext, self._deadline())
+            try:
+                yield from call_successfully(call)
+            except BrokerError as error:
+                # A topic of the system: whether it is one, the broker knows.
+                if error.code != ResponseCode.NO_PERMISSION or self._key is None:
+                    raise
+                yield from self._call_signed(call)
 
     def ha_runtime_info(self, address: str) -> Flow[HARuntimeInfo]:
         """Return what the broker at `address` knows of its slaves or of its master."""
@@ -102,7 +111,7 @@ class Administration:
         body = msgspec.json.encode(command)
         deadline = self._core.clock() + timeout_seconds
         call = Call(address, RequestCode.FENCED_COMMAND, None, deadline, body)
-        answer = yield from call_successfully(call)
+        answer = yield from self._call_signed(call)
         return _decode_body(answer, FencedCommandResult, address)
 
     def queue_offset(self, address: str, topic: str, queue_id: int, code: RequestCode) -> Flow[int]:
@@ -113,6 +122,20 @@ class Administration:
             return answer.decode_header(OffsetResponseHeader).offset
         except MalformedFrameError as error:
             raise _illegible(address, error) from error
+
+    def _call_signed(self, call: Call) -> Flow[RemotingCommand]:
+        """Send a request with a signature, if we have the secret; see `request_signature`."""
+        if self._key is None:
+            return (yield from call_successfully(call))
+        ask = Call(call.address, RequestCode.NODE_CHALLENGE, None, call.deadline)
+        answer = yield from call_successfully(ask)
+        challenge = _decode_body(answer, ChallengeBody, call.address).challenge
+        fields = RemotingCommand(call.code, ext=call.ext).ext_fields()
+        ext = signed(
+            self._key, call.code, fields, call.body, challenge=challenge, target=call.address
+        )
+        own = Call(call.address, call.code, ext, call.deadline, call.body)
+        return (yield from call_successfully(own))
 
     def _ask_name_server(self, code: RequestCode, body_type: type[BodyT]) -> Flow[BodyT]:
         answer = yield from self._core.ask_name_server(code, None, "*")

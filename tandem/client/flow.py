@@ -28,7 +28,7 @@ class Call(msgspec.Struct, frozen=True, gc=False):
 
     address: str
     code: int
-    ext: msgspec.Struct | None
+    ext: msgspec.Struct | dict[str, str] | None
     deadline: float
     """On the shell's clock, in seconds; connecting counts too."""
     body: bytes = b""

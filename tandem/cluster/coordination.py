@@ -20,7 +20,7 @@ import trio
 from tandem.cluster.errors import CoordinatorStartError
 from tandem.cluster_file.choices import CoordinatorKind, GroupKind
 from tandem.cluster_file.errors import ClusterConfigError, ClusterError
-from tandem.coordinator.client import EtcdClient, connect
+from tandem.coordinator.client import EtcdClient, connect, embedded_password
 from tandem.coordinator.interface import (
     CoordinatorError,
     CoordinatorRefusedError,
@@ -75,12 +75,12 @@ class Coordination:
 
         Raises:
             CoordinatorStartError: The embedded one cannot be served.
-            ClusterConfigError: A file that the settings of etcd name cannot be used.
+            ClusterConfigError: The secret, or a file that etcd's settings name, cannot be used.
         """
         if not self._groups:
             return
         try:
-            client = connect(self._spec.coordinator)
+            client = connect(self._spec.coordinator, secret=self._spec.read_secret())
         except CoordinatorRefusedError as error:
             raise ClusterConfigError(str(error)) from error
         # Before the first await: a call that comes meanwhile finds it open.
@@ -110,7 +110,10 @@ class Coordination:
             raise CoordinatorStartError("the coordinator runs already")
         settings = self._spec.coordinator
         try:
-            server = CoordinatorServer(Journal(DiskFile(self._spec.coordinator_directory)))
+            journal = Journal(DiskFile(self._spec.coordinator_directory))
+            server = CoordinatorServer(
+                journal, password=embedded_password(self._spec.read_secret())
+            )
             await server.listen(settings.address, settings.port)
         except OSError as error:
             raise CoordinatorStartError(
@@ -140,7 +143,7 @@ class Coordination:
         """Return a client for the caller to use and to close."""
         if not self._groups:
             raise ClusterError("no group of this cluster is fenced: there is no coordinator")
-        return connect(self._spec.coordinator)
+        return connect(self._spec.coordinator, secret=self._spec.read_secret())
 
     async def release(self, node: NodeSpec) -> None:
         """End the lease of a node that has no process, if the coordinator answers in time."""

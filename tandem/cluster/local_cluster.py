@@ -22,6 +22,7 @@ from tandem.cluster.coordination import Coordination
 from tandem.cluster.errors import NodeStartError
 from tandem.cluster.node_lifecycle import NodeExit, NodeLifecycle, NodeState, NodeStatus
 from tandem.cluster.spec import ClusterSpec, NodeSpec, node_command, node_environment, read_spec
+from tandem.cluster_file.secret_file import make_secret
 from tandem.coordinator.client import EtcdClient
 from tandem.process_log import LogPlace, last_line
 
@@ -97,6 +98,7 @@ class LocalCluster:
 
     async def __aenter__(self) -> Self:
         self.spec.log_directory.mkdir(parents=True, exist_ok=True)
+        make_secret(self.spec.secret_file)
         self._nursery = await self._nursery_manager.__aenter__()
         return self
 

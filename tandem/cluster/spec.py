@@ -17,6 +17,7 @@ from tandem.cluster_file.cluster_config import ClusterConfig
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings
 from tandem.cluster_file.errors import UnknownNodeError
 from tandem.cluster_file.load import load_config
+from tandem.cluster_file.secret_file import read_secret
 from tandem.cluster_file.settings import (
     BrokerSettings,
     GroupSettings,
@@ -83,6 +84,7 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     file: Path
     data_directory: Path
+    secret_file: Path
     fingerprint: str
     groups: dict[str, GroupSpec]
     nodes: list[NodeSpec]
@@ -111,6 +113,14 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
         """Every node's `host:port`; any of them knows the whole route."""
         return [node.client_address for node in self.nodes]
 
+    def read_secret(self) -> str:
+        """Read what one has to know to give orders to this cluster.
+
+        Raises:
+            SecretFileError: There is none yet, or it is not for us.
+        """
+        return read_secret(self.secret_file)
+
     def node(self, name: str) -> NodeSpec:
         """Find a node by name.
 
@@ -138,6 +148,7 @@ def spec_of(config: ClusterConfig) -> ClusterSpec:
         name=config.cluster.name,
         file=config.file,
         data_directory=config.data_directory,
+        secret_file=config.secret_file,
         fingerprint=config.fingerprint,
         groups={name: GroupSpec.of(group, config.store) for name, group in config.groups.items()},
         nodes=[_node_spec(config, node) for node in config.nodes],

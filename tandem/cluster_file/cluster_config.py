@@ -12,6 +12,7 @@ from msgspec import Struct
 from tandem.cluster_file.choices import BrokerRole, GroupKind
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings
 from tandem.cluster_file.errors import ClusterConfigError
+from tandem.cluster_file.secret_file import SECRET_NAME, make_secret, read_secret
 from tandem.cluster_file.settings import (
     BrokerSettings,
     ClusterSettings,
@@ -19,6 +20,7 @@ from tandem.cluster_file.settings import (
     LoggingSettings,
     NodeSettings,
     ReplicationSettings,
+    SecuritySettings,
 )
 from tandem.cluster_file.store_settings import StoreSettings
 
@@ -39,13 +41,33 @@ class ClusterConfig(Struct, frozen=True):
     coordinator: CoordinatorSettings = CoordinatorSettings()
     """With absolute paths."""
     logging: LoggingSettings = LoggingSettings()
+    security: SecuritySettings = SecuritySettings()
     secret: str = ""
-    """Content of `secret_file`; peers of a fenced group prove that they know it."""
+    """Content of a `secret_file` that the cluster file names; see `with_secret` for all others."""
 
     @property
     def data_directory(self) -> Path:
         """Where the nodes keep their directories; a relative one counts from the file."""
         return self.file.parent / self.cluster.data_directory
+
+    @property
+    def secret_file(self) -> Path:
+        """The file with the secret: the one that is named, or that in the data directory."""
+        if self.cluster.secret_file is None:
+            return self.data_directory / SECRET_NAME
+        return self.file.parent / self.cluster.secret_file
+
+    def with_secret(self) -> ClusterConfig:
+        """Return the same with its secret, which is made if there is none.
+
+        Raises:
+            SecretFileError: It cannot be read, or is open to others.
+        """
+        if self.secret:
+            return self
+        if self.cluster.secret_file is None:
+            make_secret(self.secret_file)
+        return msgspec.structs.replace(self, secret=read_secret(self.secret_file))
 
     @property
     def fingerprint(self) -> str:
@@ -63,6 +85,7 @@ class ClusterConfig(Struct, frozen=True):
             nodes,
             self.coordinator.kind,
             self.coordinator.lease_ttl_ms,
+            self.security,
         )
         return hashlib.sha256(msgspec.json.encode(agreed, order="sorted")).hexdigest()[:12]
 

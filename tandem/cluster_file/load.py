@@ -1,8 +1,8 @@
 """From `cluster.yaml` to frozen records, checked.
 
-The file has two parts. `cluster`, `store`, `replication`, `broker`, `coordinator` and `groups` must
-be the same for every node (their fingerprint is logged at start); `nodes` says who lives where, and
-`logging` how each process logs.
+The file has two parts. `cluster`, `store`, `replication`, `broker`, `coordinator`, `security` and
+`groups` must be the same for every node (their fingerprint is logged at start); `nodes` says who
+lives where, and `logging` how each process logs.
 
 All problems are reported at once, each as
 
@@ -26,6 +26,8 @@ from tandem.cluster_file.coordinator_settings import CoordinatorSettings, check_
 from tandem.cluster_file.group_checks import check_groups
 from tandem.cluster_file.node_checks import check_nodes, check_reach
 from tandem.cluster_file.ranges import Name
+from tandem.cluster_file.secret_file import SecretFileError, read_secret
+from tandem.cluster_file.security_checks import check_security
 from tandem.cluster_file.settings import (
     BrokerSettings,
     ClusterSettings,
@@ -33,15 +35,13 @@ from tandem.cluster_file.settings import (
     LoggingSettings,
     NodeSettings,
     ReplicationSettings,
+    SecuritySettings,
 )
 from tandem.cluster_file.store_settings import StoreSettings, check_store
 from tandem.cluster_file.yaml_reader import MISSING, Reader, compose, is_null, text_node
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-SECRET_BYTES_MIN: Final = 16
-SECRET_FILE_BYTES_MAX: Final = 65_536
 
 _SECTIONS: Final = (
     "cluster",
@@ -50,6 +50,7 @@ _SECTIONS: Final = (
     "broker",
     "coordinator",
     "logging",
+    "security",
     "groups",
     "nodes",
 )
@@ -70,6 +71,7 @@ def load_config(file: Path) -> ClusterConfig:
     broker = reader.record(BrokerSettings, root.get("broker"), "broker")
     coordinator = reader.record(CoordinatorSettings, root.get("coordinator"), "coordinator")
     logs = reader.record(LoggingSettings, root.get("logging"), "logging")
+    security = reader.record(SecuritySettings, root.get("security"), "security")
     # Only a record with a required field can be None, and these have none.
     assert cluster is not None
     assert store is not None
@@ -77,6 +79,7 @@ def load_config(file: Path) -> ClusterConfig:
     assert broker is not None
     assert coordinator is not None
     assert logs is not None
+    assert security is not None
     config = ClusterConfig(
         file=file.absolute(),
         cluster=cluster,
@@ -87,10 +90,12 @@ def load_config(file: Path) -> ClusterConfig:
         nodes=_read_nodes(reader, root.get("nodes")),
         coordinator=coordinator.counted_from(file.absolute().parent),
         logging=logs,
+        security=security,
         secret=_read_secret(reader, file, cluster.secret_file),
     )
     check_store(reader, config.store)
     check_coordinator(reader, config.coordinator)
+    check_security(reader, config.security)
     _check_intervals(reader, config)
     if reader.all_nodes_read:
         check_groups(reader, config)
@@ -102,32 +107,14 @@ def load_config(file: Path) -> ClusterConfig:
 
 
 def _read_secret(reader: Reader, file: Path, secret_file: str | None) -> str:
+    """The secret in a file that is named; see `ClusterConfig.with_secret` for all others."""
     if secret_file is None:
         return ""
     try:
-        with (file.absolute().parent / secret_file).open("rb") as source:
-            data = source.read(SECRET_FILE_BYTES_MAX + 1)
-        secret = data.decode().strip()
-    except (OSError, UnicodeDecodeError) as error:
-        reader.complain(
-            "cluster.secret_file",
-            f"{secret_file} cannot be read: {error}; give a file of text, or null for no secret",
-        )
+        return read_secret(file.absolute().parent / secret_file, called=secret_file)
+    except SecretFileError as error:
+        reader.complain("cluster.secret_file", str(error))
         return ""
-    if len(data) > SECRET_FILE_BYTES_MAX:
-        reader.complain(
-            "cluster.secret_file",
-            f"{secret_file} holds more than {SECRET_FILE_BYTES_MAX} bytes: that is no secret;"
-            " `openssl rand -hex 32` makes a good one",
-        )
-        return ""
-    if len(secret.encode()) < SECRET_BYTES_MIN:
-        reader.complain(
-            "cluster.secret_file",
-            f"{secret_file} holds less than {SECRET_BYTES_MIN} bytes: too easy to guess;"
-            " `openssl rand -hex 32` makes a good one",
-        )
-    return secret
 
 
 def _read_groups(reader: Reader, node: yaml.Node | None) -> dict[str, GroupSettings]:

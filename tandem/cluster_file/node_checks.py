@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tandem.cluster_file.choices import GroupKind
 from tandem.cluster_file.cluster_config import MULTI_PATH_SPLITTER
 from tandem.cluster_file.coordinator_settings import COORDINATOR
+from tandem.cluster_file.secret_file import SECRET_NAME
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,8 +17,8 @@ if TYPE_CHECKING:
     from tandem.cluster_file.settings import NodeSettings
     from tandem.cluster_file.yaml_reader import Reader
 
-RESERVED_NAMES: Final = (COORDINATOR, "logs")
-"""Directories that a supervisor has beside those of the nodes; `reach` names the first, too."""
+RESERVED_NAMES: Final = (COORDINATOR, "logs", SECRET_NAME)
+"""What a supervisor has beside those of the nodes; `reach` names the first, too."""
 
 
 def check_nodes(reader: Reader, config: ClusterConfig) -> None:

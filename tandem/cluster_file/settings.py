@@ -66,6 +66,21 @@ class LoggingSettings(Struct, frozen=True):
     rotate_count: Annotated[int, whole_number(1, 1_000, "older files")] = 4
 
 
+class SecuritySettings(Struct, frozen=True):
+    """`security:` of the file."""
+
+    allow_unauthenticated: bool = False
+    """Whether a node may listen beyond this machine though it does not ask clients who they are."""
+    rocketmq_brokers: list[str] = []
+    """RocketMQ's own brokers that may register, as NAME@ADDRESS; learners need no entry."""
+
+    @property
+    def admitted_brokers(self) -> frozenset[tuple[str, str]]:
+        """Their names and addresses."""
+        pairs = (entry.rpartition("@") for entry in self.rocketmq_brokers)
+        return frozenset((name, address) for name, _, address in pairs)
+
+
 class GroupSettings(Struct, frozen=True):
     """One entry of `groups:`; its key is the broker name that clients see."""
 

@@ -34,8 +34,10 @@ from tandem.coordinator.interface import (
     Snapshot,
     TransactionResult,
 )
+from tandem.coordinator.tokens import USER
 from tandem.coordinator.troubles import NotSentError, broken_in_words
 from tandem.coordinator.watch import Lines, batches_of
+from tandem.wire.secret_keys import Purpose, key_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -200,7 +202,11 @@ class EtcdClient:
             except etcd_v3.InvalidTokenError:
                 self._token = ""
         request = etcd_v3.authenticate_request(self._user, self._password)
-        reply = await self._post(endpoint, etcd_v3.AUTHENTICATE, request, "")
+        try:
+            reply = await self._post(endpoint, etcd_v3.AUTHENTICATE, request, "")
+        except CoordinatorUnavailableError as error:
+            # Whatever became of that: what the caller asks for was not sent.
+            raise NotSentError(str(error)) from error
         self._token = etcd_v3.decode_token(reply)
         return await send(endpoint, self._token)
 
@@ -274,11 +280,13 @@ class _Body:
 def connect(
     settings: CoordinatorSettings,
     *,
+    secret: str,
     reach: str = "",
     network_backend: httpcore.AsyncNetworkBackend | None = None,
 ) -> EtcdClient:
     """Return a client of the coordinator of a cluster file. Connects when it is first used.
 
+    `secret`: of the cluster; the embedded coordinator asks for what is derived from it.
     `reach`: the address to dial instead of those of the settings, at the same ports (NAT, proxies).
 
     Raises:
@@ -286,15 +294,23 @@ def connect(
     """
     if settings.kind is CoordinatorKind.EMBEDDED:
         endpoints = [f"{reach or settings.address}:{settings.port}"]
+        user, password = USER, embedded_password(secret)
     else:
         endpoints = [_redirected(endpoint, reach) for endpoint in settings.endpoints]
+        user = settings.user
+        password = _password(settings.password_file) if user else ""
     return EtcdClient(
         endpoints,
-        user=settings.user,
-        password=_password(settings.password_file) if settings.user else "",
+        user=user,
+        password=password,
         ssl_context=_ssl_context(settings),
         network_backend=network_backend,
     )
+
+
+def embedded_password(secret: str) -> str:
+    """What the embedded coordinator of a cluster with this secret asks for."""
+    return key_of(secret, Purpose.COORDINATOR).hex()
 
 
 def _redirected(endpoint: str, reach: str) -> str:

@@ -57,6 +57,7 @@ _TOKEN_TROUBLES: Final = (
     "revision of auth store is old",
 )
 _REMEDIES: Final = {
+    "started with another secret": "give all of this cluster the same secret file",
     "authentication failed": "correct the user and the password of the coordinator",
     "authentication is not enabled": "take the user out of the coordinator's settings",
     "user name is empty": "it wants a user: set user and password_file of the coordinator",

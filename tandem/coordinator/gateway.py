@@ -31,6 +31,7 @@ from tandem.coordinator.kv_records import (
     Relation,
     Target,
 )
+from tandem.coordinator.tokens import InvalidTokenError
 from tandem.wire.untrusted import UnreadableError, decode_json
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from tandem.coordinator.kv import KeyValueStore
     from tandem.coordinator.kv_records import Answer
+    from tandem.coordinator.tokens import Tokens
 
 Request = TypeVar("Request")
 
@@ -51,7 +53,11 @@ SERVER: Final = "tandem-embedded"
 
 WATCH: Final = "/v3/watch"
 
-_HTTP_STATUSES: Final = {3: 400, 5: 404, 9: 412, 11: 400, 12: 501, 14: 503}
+KEEP_ALIVE: Final = "/v3/lease/keepalive"
+AUTHENTICATE: Final = "/v3/auth/authenticate"
+"""The one path that takes no token."""
+
+_HTTP_STATUSES: Final = {3: 400, 5: 404, 9: 412, 11: 400, 12: 501, 14: 503, 16: 401}
 """HTTP status of a gRPC code. Source: grpc-gateway 1.9, runtime/errors.go."""
 
 
@@ -148,6 +154,11 @@ class _WatchRequest(msgspec.Struct):
     create_request: _Create
 
 
+class _Authenticate(msgspec.Struct):
+    name: str = ""
+    password: str = ""
+
+
 class _Empty(msgspec.Struct):
     pass
 
@@ -159,12 +170,13 @@ class Gateway:
     would keep the lease of another alive.
     """
 
-    def __init__(self, store: KeyValueStore, lease_id: Callable[[], int]) -> None:
+    def __init__(self, store: KeyValueStore, lease_id: Callable[[], int], tokens: Tokens) -> None:
+        self._tokens = tokens
         self._store = store
         self._lease_id = lease_id
         self._paths: dict[str, Callable[[bytes, float], dict[str, Any]]] = {
             "/v3/lease/grant": self._grant,
-            "/v3/lease/keepalive": self._keep_alive,
+            KEEP_ALIVE: self._keep_alive,
             "/v3/lease/revoke": self._revoke,
             "/v3/kv/range": self._range,
             "/v3/kv/put": self._put,
@@ -172,7 +184,7 @@ class Gateway:
             "/v3/kv/txn": self._transact,
             "/v3/kv/compaction": self._compact,
             "/v3/maintenance/status": self._status,
-            "/v3/auth/authenticate": self._authenticate,
+            AUTHENTICATE: self._authenticate,
         }
 
     def answer(self, path: str, body: bytes, now: float) -> Reply:
@@ -280,8 +292,9 @@ class Gateway:
         _decode(body, _Empty)
         return self._reply(version=VERSION, server=SERVER)
 
-    def _authenticate(self, _body: bytes, _now: float) -> dict[str, Any]:
-        raise AuthenticationNotEnabledError("etcdserver: authentication is not enabled")
+    def _authenticate(self, body: bytes, now: float) -> dict[str, Any]:
+        request = _decode(body, _Authenticate)
+        return self._reply(token=self._tokens.authenticate(request.name, request.password, now))
 
     def _reply(self, **fields: Any) -> dict[str, Any]:  # noqa: ANN401 - the body of a reply
         return {"header": {"revision": str(self._store.revision), "raft_term": "1"}, **fields}
@@ -290,19 +303,17 @@ class Gateway:
         return msgspec.json.encode({"result": self._reply(**fields)}) + b"\n"
 
 
-class AuthenticationNotEnabledError(KeyValueError):
-    """The embedded coordinator has no users; it listens on this machine only."""
-
-
 def error_reply(error: KeyValueError) -> Reply:
     """Say an error as etcd's gateway says it."""
     match error:
         case LeaseNotFoundError():
             code = 5
-        case LeaseExistsError() | AuthenticationNotEnabledError():
+        case LeaseExistsError():
             code = 9
         case CompactedError():
             code = 11
+        case InvalidTokenError():
+            code = 16
         case _:
             code = 3
     return refusal(code, str(error))

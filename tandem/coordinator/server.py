@@ -24,6 +24,8 @@ import h11
 import trio
 
 from tandem.coordinator.gateway import (
+    AUTHENTICATE,
+    KEEP_ALIVE,
     WATCH,
     Gateway,
     Reply,
@@ -33,6 +35,7 @@ from tandem.coordinator.gateway import (
 )
 from tandem.coordinator.kv import KeyValueStore
 from tandem.coordinator.kv_records import Change, CompactedError, KeyValueError
+from tandem.coordinator.tokens import Tokens
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -54,6 +57,8 @@ IDLE_SECONDS_MAX: Final = 300.0
 REQUEST_SECONDS_MAX: Final = 10.0
 """How long a request may take to arrive, and an answer to leave."""
 
+TOKEN_BYTES: Final = 16
+
 SWEEP_SECONDS: Final = 0.1
 """How often to look for leases whose time is up."""
 
@@ -72,15 +77,23 @@ def random_lease_id() -> int:
 class CoordinatorServer:
     """One coordinator, for one life: `listen`, then `serve`.
 
+    Every request but `GET /version` and that for a token needs a token, and so the password.
     `pause` makes it accept connections and answer nothing, as a frozen process does.
     """
 
-    def __init__(self, journal: Journal, *, lease_id: Callable[[], int] = random_lease_id) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        *,
+        password: str,
+        lease_id: Callable[[], int] = random_lease_id,
+    ) -> None:
         self.failure = ""
         """Why every request is refused, in words; empty if they are not."""
         self._journal = journal
         self._store = KeyValueStore(on_change=self._changed)
-        self._gateway = Gateway(self._store, lease_id)
+        self._tokens = Tokens(password, lambda: secrets.token_hex(TOKEN_BYTES))
+        self._gateway = Gateway(self._store, lease_id, self._tokens)
         self._synced_count = 0
         self._synced_revision = 0
         self._progress = trio.Event()
@@ -195,16 +208,27 @@ class CoordinatorServer:
             await connection.send_reply(Reply(200, self._gateway.version()))
         elif method != b"POST":
             await connection.send_reply(Reply(405, b"Method Not Allowed\n"))
+        elif path != AUTHENTICATE and (reply := self._unauthenticated(request)) is not None:
+            await connection.send_reply(reply)
         elif path == WATCH:
             await self._watch(connection, body)
         else:
             await connection.send_reply(await self._answer(path, body))
 
+    def _unauthenticated(self, request: h11.Request) -> Reply | None:
+        """What to answer to a request without a good token; None if its token is good."""
+        tokens = [value for name, value in request.headers if name == b"authorization"]
+        try:
+            self._tokens.check(tokens[0].decode("latin-1") if tokens else "", trio.current_time())
+        except KeyValueError as error:
+            return error_reply(error)
+        return None
+
     async def _answer(self, path: str, body: bytes) -> Reply:
         reply = self._gateway.answer(path, body, self._tick())
         # A range waits too: it may have seen what is not on the disk yet. A lease that was renewed
-        # has been there since it was granted.
-        if not path.endswith("/keepalive"):
+        # has been there since it was granted, and tokens are on no disk.
+        if path not in (KEEP_ALIVE, AUTHENTICATE):
             await self._wait_synced()
         return refusal(_UNAVAILABLE, self.failure) if self.failure else reply
 

@@ -126,10 +126,11 @@ async def _cluster_under_load(
         await outer.start(proxy.run)
         async with LocalCluster(plan.config) as cluster, AsyncExitStack() as stack:
             await cluster.start()
-            admin = await stack.enter_async_context(Admin(plan.name_servers))
+            secret = cluster.spec.read_secret()
+            admin = await stack.enter_async_context(Admin(plan.name_servers, secret=secret))
             await _create_topic(admin, plan, workload)
             tasks = [
-                *await _watchers(stack, admin, plan, recording),
+                *await _watchers(stack, admin, plan, recording, secret),
                 *await _clients(stack, plan, workload),
             ]
             # Inside of the clients: a nursery around them would be left before them.
@@ -176,14 +177,14 @@ Task = Callable[[], Awaitable[None]]
 
 
 async def _watchers(
-    stack: AsyncExitStack, admin: Admin, plan: Plan, recording: Recording
+    stack: AsyncExitStack, admin: Admin, plan: Plan, recording: Recording, secret: str
 ) -> list[Task]:
     """What looks at the cluster while it is drilled."""
     watched, clock = recording.watched, recording.clock
     if watched is None:
         master = plan.group.nodes[0].client_address
         return [partial(watch_classic_master, admin, master, recording.replication, clock)]
-    coordinator = connect(plan.coordinator)
+    coordinator = connect(plan.coordinator, secret=secret)
     stack.push_async_callback(coordinator.aclose)
     keys = GroupKeys(plan.cluster, plan.group.name)
     found: list[Task] = [partial(watch_records, coordinator, keys, watched, clock)]

@@ -37,3 +37,5 @@ class RequestCode(enum.IntEnum):
     """Ours: how a node of a fenced group sees it; answered with a FencedStatus."""
     FENCED_COMMAND = 20002
     """Ours: an operator's FencedCommand, answered with a FencedCommandResult."""
+    NODE_CHALLENGE = 20003
+    """Ours: a number for one signature on this connection; answered with a ChallengeBody."""

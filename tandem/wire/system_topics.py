@@ -18,6 +18,24 @@ JOURNAL_TOPIC: Final = "rmq_sys_TANDEM_JOURNAL"
 CID_RMQ_SYS_TRANS: Final = "CID_RMQ_SYS_TRANS"
 """The consumer group under which the check of transactions keeps its progress."""
 
+SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
+"""Source: TopicValidator.SYSTEM_TOPIC_PREFIX."""
+
+SYSTEM_TOPICS: Final = frozenset(
+    {
+        "TBW102",
+        "SCHEDULE_TOPIC_XXXX",
+        "BenchmarkTest",
+        RMQ_SYS_TRANS_HALF_TOPIC,
+        "RMQ_SYS_TRACE_TOPIC",
+        RMQ_SYS_TRANS_OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+    }
+)
+"""Source: TopicValidator.SYSTEM_TOPIC_SET. Its brokers add their own name and their cluster's."""
+
 RETRY_GROUP_TOPIC_PREFIX: Final = "%RETRY%"
 DLQ_GROUP_TOPIC_PREFIX: Final = "%DLQ%"
 
@@ -58,3 +76,8 @@ def retry_topic(group: str) -> str:
 def dlq_topic(group: str) -> str:
     """Return the topic where a consumer group's given-up messages end."""
     return DLQ_GROUP_TOPIC_PREFIX + group
+
+
+def is_system_topic(topic: str) -> bool:
+    """Say whether brokers keep a topic for themselves. Source: TopicValidator.isSystemTopic."""
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)

@@ -16,6 +16,7 @@ from tandem.cluster_file.load import load_config
 from tandem.wire.ha_status import FencedStatus
 from tandem.wire.request_code import RequestCode
 from tests.node.world import World
+from tests.support.secret import write_secret
 from tests.support.simulated_coordinator import SimulatedCoordinator
 
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ COORDINATOR = "10.0.0.8"
 CLUSTER = """\
 cluster:
   secret_file: secret
+security:
+  allow_unauthenticated: true
 store:
   mapped_file_size_commit_log_bytes: 1048576
   mapped_file_size_consume_queue_bytes: 6000
@@ -52,7 +55,7 @@ NAMES = ("a1", "a2", "a3")
 
 
 def fenced_cluster(directory: Path, *, learners: str = "") -> ClusterConfig:
-    (directory / "secret").write_text("0123456789abcdef0123456789abcdef", encoding="utf-8")
+    write_secret(directory / "secret")
     file = directory / "cluster.yaml"
     file.write_text(CLUSTER.format(learners=learners), encoding="utf-8")
     return load_config(file)

@@ -14,6 +14,7 @@ from tandem.cluster import LocalCluster
 from tandem.cluster.spec import ClusterSpec, read_spec
 from tests.support.loopback import own_network
 from tests.support.patience import PATIENCE_SECONDS
+from tests.support.secret import write_secret
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +26,7 @@ NAMES = [f"broker-a-{index}" for index in (1, 2, 3)]
 
 def fenced_spec(directory: Path) -> ClusterSpec:
     network = own_network()
-    (directory / "secret").write_text(secrets.token_hex(16), encoding="utf-8")
+    write_secret(directory / "secret", secrets.token_hex(16))
     content = {
         "cluster": {"secret_file": "secret"},
         "store": {

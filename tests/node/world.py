@@ -25,6 +25,8 @@ from tandem.wire.request_headers import (
     TimestampResponseHeader,
 )
 from tandem.wire.route import TopicRouteData, decode_json_body
+from tandem.wire.secret_keys import Purpose, key_of
+from tests.support.secret import SECRET, write_secret
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.simulated_network import SimulatedNetwork
 from tests.support.virtual_clock import Timeline, WallClock
@@ -44,6 +46,10 @@ MASTER, SLAVE_1, SLAVE_2 = "10.0.0.1", "10.0.0.2", "10.0.0.3"
 CLIENT = "10.0.0.9"
 
 CLUSTER = """\
+cluster:
+  secret_file: secret
+security:
+  allow_unauthenticated: true
 store:
   mapped_file_size_commit_log_bytes: 1048576
   mapped_file_size_consume_queue_bytes: 6000
@@ -64,6 +70,7 @@ nodes:
 def cluster_config(
     directory: Path, role: str = "SYNC_MASTER", flush: str = "ASYNC_FLUSH"
 ) -> ClusterConfig:
+    write_secret(directory / "secret")
     file = directory / "cluster.yaml"
     file.write_text(CLUSTER.format(role=role, flush=flush), encoding="utf-8")
     return load_config(file)
@@ -144,6 +151,18 @@ class Caller:
     async def call(self, code: int, ext: Ext = None, body: bytes = b"") -> RemotingCommand:
         try:
             return await self._client.request(code, ext=ext, body=body)
+        except RequestFailedError as error:
+            return error.answer
+
+    async def call_signed(
+        self, code: int, ext: Ext = None, body: bytes = b"", *, target: str
+    ) -> RemotingCommand:
+        """As a node or an operator, who knows the secret."""
+        key = key_of(SECRET, Purpose.REQUEST)
+        try:
+            return await self._client.request_signed(
+                code, ext=ext, body=body, key=key, target=target
+            )
         except RequestFailedError as error:
             return error.answer
 

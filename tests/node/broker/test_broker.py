@@ -13,6 +13,7 @@ from ha.results import Ack, PutWait
 from node.broker.broker import Broker
 from node.config.part_configs import store_config
 from node.name_server.name_server import NameServer
+from node.security.guard import Guard
 from node.tables.plain_tables import PlainTables
 from node.tables.topic_config_table import AUTO_CREATE_TOPIC
 from store import MessageStore, PutMessageStatus
@@ -48,7 +49,7 @@ class Served:
             boot_id="b",
             random=random.Random(2),
         )
-        self.names = NameServer(self.config)
+        self.names = NameServer(self.config, Guard(self.config, self.machine.random))
         self.replication = FakeReplication()
         self.tables = PlainTables(self.machine.disk, "/s", self.machine.wall_clock_ms)
         self.stop = trio.Event()

@@ -256,7 +256,11 @@ async def test_a_delivery_that_was_cut_off_is_done_again(
 
 async def order(world: FencedWorld, name: str, command: FencedCommand) -> FencedCommandResult:
     async with world.client(world.address(name)) as client:
-        answer = await client.call(RequestCode.FENCED_COMMAND, body=msgspec.json.encode(command))
+        answer = await client.call_signed(
+            RequestCode.FENCED_COMMAND,
+            body=msgspec.json.encode(command),
+            target=f"{world.address(name)}:10911",
+        )
         assert answer.code == 0, answer.remark
         return msgspec.json.decode(answer.body, type=FencedCommandResult)
 
@@ -433,9 +437,7 @@ async def test_a_node_whose_disk_is_full_comes_back_when_there_is_room(
         first = await world.master()
         disk = world.disks[first]
         disk.capacity_bytes = disk.used_bytes
-        async with world.client(world.address(first)) as client:
-            order = FencedCommand(command="resign")
-            await client.call(RequestCode.FENCED_COMMAND, body=msgspec.json.encode(order))
+        await order(world, first, FencedCommand(command="resign"))
         assert await world.master(*others(first)) != first
         await trio.sleep(12)
         disk.capacity_bytes = 1 << 40

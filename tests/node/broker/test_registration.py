@@ -8,6 +8,7 @@ import trio
 from node.broker.registration import Registration
 from node.name_server.name_server import NameServer
 from node.name_server.route_table import RouteTable
+from node.security.guard import Guard
 from node.tables.topic_config_table import TopicConfigTable
 from store.machine.table_file import TableFile
 from tandem.wire.request_headers import TopicConfig
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from trio.testing import MockClock
+
+    from tandem.cluster_file.cluster_config import NodeConfig
 
 
 def topic(name: str) -> TopicConfig:
@@ -76,7 +79,7 @@ async def test_a_change_of_role_is_known_to_all_name_servers_at_once(
     config = fenced_cluster(tmp_path)
     timeline = Timeline()
     network = SimulatedNetwork(timeline, random.Random(1))
-    peers = {name: NameServer(config.node(name)) for name in ("a2", "a3")}
+    peers = {name: name_server(config.node(name)) for name in ("a2", "a3")}
     topics = TopicConfigTable(TableFile(SimulatedDisk(), "t.json"), lambda: 1)
     topics.update(topic("T"), topic("U"))
     here = RouteTable(20)
@@ -111,7 +114,7 @@ async def test_a_peer_that_was_down_is_dialled_when_it_registers_itself(
     topics = TopicConfigTable(TableFile(SimulatedDisk(), "t.json"), lambda: 1)
     topics.update(topic("T"), topic("U"))
     registration = Registration(config.node("a1"), network.machine(MASTER), RouteTable(20), topics)
-    peer = NameServer(config.node("a2"))
+    peer = name_server(config.node("a2"))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(timeline.run)
         nursery.start_soon(registration.run)
@@ -121,6 +124,10 @@ async def test_a_peer_that_was_down_is_dialled_when_it_registers_itself(
         await trio.sleep(0.05)
         assert addresses_of(peer.routes) == {1: "10.0.0.1:10911"}
         nursery.cancel_scope.cancel()
+
+
+def name_server(config: NodeConfig) -> NameServer:
+    return NameServer(config, Guard(config, random.Random(3)))
 
 
 def addresses_of(table: RouteTable) -> dict[int, str]:

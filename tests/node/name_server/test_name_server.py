@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from node.name_server.name_server import NameServer
+from node.security.guard import Guard
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     RegisterBrokerBody,
@@ -34,14 +35,16 @@ async def register(caller: Caller) -> None:
     header = RegisterBrokerRequestHeader("broker-a", BROKER, "C", "10.0.0.2:10912", 2)
     topics = {name: TopicConfig(topic_name=name) for name in ("T", "U")}
     body = encode_json_body(RegisterBrokerBody(TopicConfigSerializeWrapper(topics)))
-    assert (await caller.call(RequestCode.REGISTER_BROKER, header, body)).code == 0
+    code = RequestCode.REGISTER_BROKER
+    assert (await caller.call_signed(code, header, body, target=f"{SERVER}:10911")).code == 0
 
 
 @asynccontextmanager
 async def open_name_server(directory: Path) -> AsyncIterator[tuple[NameServer, Machine]]:
     timeline = Timeline()
     network = SimulatedNetwork(timeline, random.Random(1))
-    names = NameServer(fenced_cluster(directory).node("a1"))
+    config = fenced_cluster(directory).node("a1")
+    names = NameServer(config, Guard(config, random.Random(2)))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(timeline.run)
         await nursery.start(names.run, network.machine(SERVER))

@@ -24,7 +24,7 @@ from tests.sim.classic.history import ClassicHistory
 from tests.sim.classic.settings import ClassicSettings, classic_producer
 from tests.sim.engine.history import Contract, Finding
 from tests.sim.engine.node import SimulatedNode, read_log
-from tests.sim.engine.settings import GROUP
+from tests.sim.engine.settings import GROUP, SECRET
 from tests.sim.engine.simulation import Simulation
 from tests.sim.engine.trace import Trace
 from tests.sim.engine.walked_log import walk_log
@@ -156,4 +156,5 @@ def cluster_config(settings: ClassicSettings) -> ClusterConfig:
             NodeSettings(name=name, group=GROUP, broker_id=index, address=f"127.0.0.{index + 1}")
             for index, name in enumerate(settings.node_names)
         ),
+        secret=SECRET,
     )

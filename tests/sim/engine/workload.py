@@ -32,6 +32,7 @@ from tests.sim.engine.history import (
     Read,
     Send,
 )
+from tests.sim.engine.settings import SECRET
 from tests.sim.engine.trace import Trace
 from tests.support.simulated_network import Machine
 from tests.support.trio_stream import TrioStream
@@ -130,7 +131,9 @@ class ClientMachine:
 
     def admin(self) -> Admin:
         """Return an administrator's client, not open yet."""
-        return Admin(self.name_servers, open_stream=self.open_stream, identity=self.identity)
+        return Admin(
+            self.name_servers, open_stream=self.open_stream, identity=self.identity, secret=SECRET
+        )
 
 
 class SendingProducer:

@@ -19,7 +19,7 @@ from tandem.cluster_file.settings import (
     NodeSettings,
 )
 from tests.sim.engine.history import Contract, Finding
-from tests.sim.engine.settings import GROUP
+from tests.sim.engine.settings import GROUP, SECRET
 from tests.sim.engine.simulation import LOOK_SECONDS_MAX, Result, Simulation
 from tests.sim.engine.trace import Trace
 from tests.sim.engine.workload import ProducerProfile, ReaderProfile
@@ -185,5 +185,5 @@ def cluster_config(settings: FencedSettings) -> ClusterConfig:
             for index, name in enumerate(settings.node_names)
         ),
         coordinator=CoordinatorSettings(lease_ttl_ms=settings.lease_ttl_ms),
-        secret="the nodes of the simulation know it",
+        secret=SECRET,
     )

@@ -5,13 +5,23 @@ from tandem.client.admin_flow import Administration
 from tandem.client.core import ClientCore
 from tandem.client.errors import BrokerError, ConnectionLostError, RouteNotFoundError
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     CreateTopicRequestHeader,
     HARuntimeInfo,
     OffsetResponseHeader,
 )
+from tandem.wire.request_signature import (
+    CHALLENGE_FIELD,
+    SIGNATURE_FIELD,
+    TARGET_FIELD,
+    ChallengeBody,
+    is_rightly_signed,
+)
 from tandem.wire.route import BrokerData, ClusterInfo, TopicList, encode_json_body
+from tandem.wire.secret_keys import Purpose, key_of
+from tests.support.secret import SECRET
 from tests.tandem.client.fake_broker import (
     IDENTITY,
     MASTER,
@@ -36,13 +46,13 @@ INFO = ClusterInfo(
 
 
 class Bench:
-    def __init__(self) -> None:
+    def __init__(self, secret: str = "") -> None:
         self.broker = FakeBroker()
         self.shell = HandShell(
             dict.fromkeys((NAME_SERVER, MASTER, SLAVE, OTHER_MASTER), self.broker)
         )
         core = ClientCore(NAME_SERVER, identity=IDENTITY, clock=self.shell.clock)
-        self.administration = Administration(core)
+        self.administration = Administration(core, secret)
         self.answer(RequestCode.GET_BROKER_CLUSTER_INFO, encode_json_body(INFO))
 
     def answer(self, code: int, body: bytes = b"", response_code: int = 0) -> None:
@@ -139,3 +149,37 @@ def test_an_order_is_given_and_a_refusal_is_a_result() -> None:
     assert bench.shell.run(bench.administration.fenced_command(MASTER, order, 5.0)) == refusal
     assert msgspec.json.decode(bench.broker.requests[-1].body, type=FencedCommand) == order
     assert bench.shell.calls_to(RequestCode.FENCED_COMMAND) == [MASTER]
+
+
+def test_with_the_secret_an_order_is_signed_for_the_node_it_is_for() -> None:
+    bench = Bench(SECRET)
+    number = msgspec.json.encode(ChallengeBody("n1"))
+    bench.answer(RequestCode.NODE_CHALLENGE, number)
+    done = FencedCommandResult(done=True, text="")
+    bench.answer(RequestCode.FENCED_COMMAND, msgspec.json.encode(done))
+    order = FencedCommand(command="resign")
+    assert bench.shell.run(bench.administration.fenced_command(MASTER, order, 5.0)) == done
+    assert bench.shell.calls_to(RequestCode.NODE_CHALLENGE) == [MASTER]
+    request = bench.broker.requests[-1]
+    fields = request.ext_fields()
+    assert (fields[CHALLENGE_FIELD], fields[TARGET_FIELD]) == ("n1", MASTER)
+    key = key_of(SECRET, Purpose.REQUEST)
+    assert is_rightly_signed(key, RequestCode.FENCED_COMMAND, fields, request.body)
+
+
+def test_a_topic_of_the_system_is_signed_for_if_the_broker_wants_it() -> None:
+    """RocketMQ's brokers know no signatures: they are asked without one first."""
+    bench = Bench(SECRET)
+    bench.answer(RequestCode.NODE_CHALLENGE, msgspec.json.encode(ChallengeBody("n1")))
+    wants = RequestCode.UPDATE_AND_CREATE_TOPIC
+
+    def create(request: RemotingCommand) -> RemotingCommand:
+        return answer_to(request, 0 if SIGNATURE_FIELD in request.ext_fields() else 16)
+
+    bench.broker.handlers[wants] = create
+    bench.shell.run(bench.administration.create_topic("TBW102", 3, 6, "broker-b"))
+    assert bench.shell.calls_to(wants) == [OTHER_MASTER, OTHER_MASTER]
+    unknowing = Bench()
+    unknowing.broker.handlers[wants] = create
+    with pytest.raises(BrokerError):
+        unknowing.shell.run(unknowing.administration.create_topic("TBW102", 3, 6, "broker-b"))

@@ -36,6 +36,7 @@ def fake_spec(directory: Path, *names: str) -> ClusterSpec:
         name="FakeCluster",
         file=directory / "cluster.yaml",
         data_directory=directory / "data",
+        secret_file=directory / "secret",
         fingerprint="0123456789ab",
         groups={},
         nodes=nodes,

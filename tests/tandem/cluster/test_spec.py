@@ -137,7 +137,8 @@ def test_a_node_prints_the_same_as_is_read_here(tmp_path: Path) -> None:
     printed = json.loads(check_by_a_node(config))
     assert printed == json.loads(msgspec.json.encode(read_spec(config), enc_hook=str))
     assert list(printed) == [
-        *["name", "file", "data_directory", "fingerprint", "groups", "nodes"],
+        *["name", "file", "data_directory", "secret_file", "fingerprint"],
+        *["groups", "nodes"],
         *["store", "replication", "broker", "coordinator", "logging"],
     ]
     assert printed["groups"]["broker-a"] == {

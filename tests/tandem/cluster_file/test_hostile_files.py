@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from tandem.cluster_file.errors import ClusterConfigError
 from tandem.cluster_file.load import load_config
+from tests.support.secret import write_secret
 from tests.tandem.cluster_file.files import MINIMAL
 
 if TYPE_CHECKING:
@@ -250,7 +251,7 @@ def test_others_are_not_unknown_because_they_cannot_be_read(tmp_path: Path) -> N
 
 
 def test_a_secret_is_not_read_without_end(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_bytes(b"x" * 100_000)
+    write_secret(tmp_path / "secret", "x" * 100_000)
     (found,) = problems_of(tmp_path, f"cluster: {{secret_file: secret}}\n{MINIMAL}")
     assert found.startswith(
         "cluster.yaml:1: cluster.secret_file: secret holds more than 65536 bytes"

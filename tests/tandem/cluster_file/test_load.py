@@ -25,6 +25,7 @@ from tandem.cluster_file.settings import (
 )
 from tandem.cluster_file.store_settings import StoreSettings
 from tests.support.paths import ROOT
+from tests.support.secret import write_secret
 from tests.tandem.cluster_file.files import FENCED, MINIMAL, load, problems
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def test_a_wrong_setting_is_named_with_a_remedy(tmp_path: Path, text: str, expec
 
 
 def test_the_secret_is_read_from_its_file(tmp_path: Path) -> None:
-    (tmp_path / "secret").write_text("0123456789abcdef\n")
+    write_secret(tmp_path / "secret", "0123456789abcdef\n")
     text = "cluster: {secret_file: secret}\n" + FENCED
     assert load(tmp_path, text).secret == "0123456789abcdef"
     (tmp_path / "secret").write_text("short\n")

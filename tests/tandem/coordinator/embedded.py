@@ -2,12 +2,16 @@
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
+from typing import Final
 
 import trio
 
-from tandem.coordinator.client import EtcdClient
+from tandem.coordinator.client import REQUEST_SECONDS_MAX, EtcdClient
 from tandem.coordinator.journal import Journal, JournalFile
 from tandem.coordinator.server import CoordinatorServer
+from tandem.coordinator.tokens import USER
+
+PASSWORD: Final = "the password of the tests"
 
 
 class MemoryFile:
@@ -48,7 +52,7 @@ async def running_server(
     file: JournalFile | None = None, port: int = 0
 ) -> AsyncIterator[tuple[CoordinatorServer, int]]:
     """A coordinator that lives as long as the block, and its port."""
-    server = CoordinatorServer(Journal(file or MemoryFile()))
+    server = CoordinatorServer(Journal(file or MemoryFile()), password=PASSWORD)
     port = await server.listen("127.0.0.1", port)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(server.serve)
@@ -108,4 +112,11 @@ async def proxied(port: int) -> AsyncIterator[Proxy]:
 
 def connected(port: int) -> aclosing[EtcdClient]:
     """A client that lives as long as the block: `async with`."""
-    return aclosing(EtcdClient([f"127.0.0.1:{port}"]))
+    return aclosing(client_of(f"127.0.0.1:{port}"))
+
+
+def client_of(*endpoints: str, request_seconds_max: float = REQUEST_SECONDS_MAX) -> EtcdClient:
+    """A client that knows the password."""
+    return EtcdClient(
+        endpoints, user=USER, password=PASSWORD, request_seconds_max=request_seconds_max
+    )

@@ -24,7 +24,10 @@ import httpcore
 import pytest
 import trio
 
+from tandem.coordinator.client import EtcdClient
+from tandem.coordinator.tokens import USER
 from tests.support.patience import PATIENCE_SECONDS
+from tests.tandem.coordinator.embedded import PASSWORD
 
 FETCH_SECONDS_MAX: Final = 60.0
 
@@ -86,6 +89,7 @@ class Server:
         self.endpoint = endpoint
         self.ca_file = ""
         """Who signed the certificate of an `https` endpoint."""
+        self.user = self.password = ""
         self._command = command
         self._log = log
         self._process: subprocess.Popen[bytes] | None = None
@@ -122,11 +126,22 @@ class Server:
         with trio.fail_after(PATIENCE_SECONDS):
             while True:
                 try:
-                    await self.post("/v3/kv/range", b'{"key":"YQ=="}')
+                    await self._ask_something()
                 except (httpcore.NetworkError, httpcore.RemoteProtocolError, AssertionError):
                     await trio.sleep(0.02)
                 else:
                     return
+
+    async def _ask_something(self) -> None:
+        if self.user:
+            asked = {"name": self.user, "password": self.password}
+            await self.post("/v3/auth/authenticate", json.dumps(asked).encode())
+        else:
+            await self.post("/v3/kv/range", b'{"key":"YQ=="}')
+
+    def client(self) -> EtcdClient:
+        """A client of it that may do everything, for the caller to close."""
+        return EtcdClient([self.endpoint], user=self.user, password=self.password)
 
 
 def embedded_process(directory: Path) -> Server:
@@ -134,7 +149,9 @@ def embedded_process(directory: Path) -> Server:
     (port,) = free_ports(1)
     program = Path(__file__).with_name("serve_embedded.py")
     command = [sys.executable, str(program), str(directory / "journal"), str(port)]
-    return Server(command, f"http://127.0.0.1:{port}", directory / "embedded.log")
+    server = Server(command, f"http://127.0.0.1:{port}", directory / "embedded.log")
+    server.user, server.password = USER, PASSWORD
+    return server
 
 
 class Etcd(Server):

@@ -8,9 +8,11 @@ import trio
 from tandem.coordinator.journal import DiskFile, Journal
 from tandem.coordinator.server import CoordinatorServer
 
+PASSWORD = "the password of the tests"
+
 
 async def main(directory: Path, port: int) -> None:
-    server = CoordinatorServer(Journal(DiskFile(directory)))
+    server = CoordinatorServer(Journal(DiskFile(directory)), password=PASSWORD)
     await server.listen("127.0.0.1", port)
     await server.serve()
 

@@ -19,12 +19,13 @@ from tandem.coordinator.interface import (
     Put,
 )
 from tests.support.patience import PATIENCE_SECONDS, until
+from tests.support.secret import SECRET
 from tests.tandem.coordinator.contract import (
     COORDINATOR_CONTRACTS,
     put,
     watch_is_ended_by_compaction,
 )
-from tests.tandem.coordinator.embedded import Proxy, connected, proxied, running_server
+from tests.tandem.coordinator.embedded import Proxy, client_of, connected, proxied, running_server
 from tests.tandem.coordinator.real_etcd import (
     Etcd,
     Server,
@@ -105,33 +106,38 @@ def etcd_at(*endpoints: str, **others: str) -> CoordinatorSettings:
 
 
 def test_settings_say_where_and_reach_says_how() -> None:
-    assert connect(CoordinatorSettings())._endpoints == ["http://127.0.0.1:10920"]
-    assert connect(CoordinatorSettings(), reach="10.0.0.9")._endpoints == ["http://10.0.0.9:10920"]
+    assert connect(CoordinatorSettings(), secret=SECRET)._endpoints == ["http://127.0.0.1:10920"]
+    assert connect(CoordinatorSettings(), reach="10.0.0.9", secret=SECRET)._endpoints == [
+        "http://10.0.0.9:10920"
+    ]
     etcd = etcd_at("http://10.0.0.1:2379", "10.0.0.2:2380")
-    assert connect(etcd)._endpoints == ["http://10.0.0.1:2379", "http://10.0.0.2:2380"]
-    there = connect(etcd, reach="10.0.0.9")._endpoints
+    assert connect(etcd, secret=SECRET)._endpoints == [
+        "http://10.0.0.1:2379",
+        "http://10.0.0.2:2380",
+    ]
+    there = connect(etcd, reach="10.0.0.9", secret=SECRET)._endpoints
     assert there == ["http://10.0.0.9:2379", "http://10.0.0.9:2380"]
-    assert connect(etcd_at("https://a:1"))._endpoints == ["https://a:1"]
+    assert connect(etcd_at("https://a:1"), secret=SECRET)._endpoints == ["https://a:1"]
 
 
 def test_files_of_the_settings_that_cannot_be_used_are_told(tmp_path: Path) -> None:
     absent = str(tmp_path / "absent")
     with pytest.raises(CoordinatorRefusedError, match=f"password_file '{absent}' cannot be read"):
-        connect(etcd_at("a:1", user="u", password_file=absent))
+        connect(etcd_at("a:1", user="u", password_file=absent), secret=SECRET)
     with pytest.raises(CoordinatorRefusedError, match=f"ca_file '{absent}'.*cannot be used"):
-        connect(etcd_at("a:1", ca_file=absent))
+        connect(etcd_at("a:1", ca_file=absent), secret=SECRET)
 
 
 async def test_an_endpoint_where_nobody_is_is_passed_over_and_asked_last_from_then_on() -> None:
     (nobody,) = free_ports(1)
     async with running_server() as (_, port), proxied(port) as proxy:
         endpoints = [f"127.0.0.1:{nobody}", f"127.0.0.1:{proxy.port}"]
-        async with aclosing(EtcdClient(endpoints)) as client:
+        async with aclosing(client_of(*endpoints)) as client:
             await put(client, "/a")
             assert client._first == 1
             async with client.watch("/", 1) as batches:
                 assert len(await anext(batches)) == 1
-        async with aclosing(EtcdClient([f"127.0.0.1:{nobody}"] * 2)) as client:
+        async with aclosing(client_of(*[f"127.0.0.1:{nobody}"] * 2)) as client:
             with pytest.raises(
                 CoordinatorUnavailableError,
                 match=r"^(no connection to \S+: Connection refused(; )?){2}$",
@@ -144,7 +150,7 @@ async def proxied_and_plain() -> AsyncIterator[tuple[Proxy, EtcdClient]]:
     """A client with two ways to one coordinator, the first through a proxy."""
     async with running_server() as (_, port), proxied(port) as proxy:
         endpoints = [f"127.0.0.1:{proxy.port}", f"127.0.0.1:{port}"]
-        async with aclosing(EtcdClient(endpoints)) as client:
+        async with aclosing(client_of(*endpoints)) as client:
             yield proxy, client
 
 
@@ -163,6 +169,7 @@ async def test_what_does_no_harm_twice_is_sent_to_the_next_endpoint() -> None:
 
 async def test_a_lost_reply_leaves_the_outcome_open_and_a_read_settles_it() -> None:
     async with proxied_and_plain() as (proxy, client):
+        await client.read("/")  # for its token
         proxy.loses_replies = True
         with pytest.raises(CoordinatorUnavailableError, match="broke"):
             await client.transact([Compare("/a", 0)], [Put("/a", b"mine")])
@@ -183,7 +190,10 @@ async def test_a_silent_endpoint_costs_one_call_whoever_gives_up() -> None:
         with trio.fail_after(PATIENCE_SECONDS):
             await put(client, "/a")
         endpoints = client._endpoints
-        async with aclosing(EtcdClient(endpoints, request_seconds_max=0.1)) as impatient:
+        async with aclosing(client_of(*endpoints, request_seconds_max=0.1)) as impatient:
+            impatient._first = 1
+            await impatient.read("/")  # for its token
+            impatient._first = 0
             with pytest.raises(CoordinatorUnavailableError, match=r"did not answer in 0\.1 s"):
                 await impatient.transact([], [Put("/a", b"")])
             assert impatient._first == 1
@@ -305,7 +315,7 @@ def killable(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]
 @pytest.mark.fault
 async def test_a_coordinator_killed_under_load_loses_no_answer(killable: Server) -> None:
     await killable.wait_healthy()
-    async with aclosing(EtcdClient([killable.endpoint])) as client, trio.open_nursery() as nursery:
+    async with aclosing(killable.client()) as client, trio.open_nursery() as nursery:
         lease = await client.grant(60)
         counter = Counter(client, "/count")
         nursery.start_soon(counter.run)
@@ -400,7 +410,7 @@ async def test_etcd_is_spoken_to_over_tls_by_certificate(tmp_path: Path) -> None
             cert_file=f"{node}.crt",
             key_file=f"{node}.key",
         )
-        async with aclosing(connect(settings)) as client:
+        async with aclosing(connect(settings, secret=SECRET)) as client:
             with trio.fail_after(PATIENCE_SECONDS):
                 while True:
                     with suppress(CoordinatorUnavailableError):
@@ -424,7 +434,7 @@ async def test_etcd_is_spoken_to_over_tls_by_certificate(tmp_path: Path) -> None
 
 async def refused(settings: CoordinatorSettings, words: str) -> None:
     """Expect that a client with these settings cannot read, and says why in these words."""
-    async with aclosing(connect(settings)) as client:
+    async with aclosing(connect(settings, secret=SECRET)) as client:
         with pytest.raises(CoordinatorUnavailableError, match=words):
             await client.read("/")
 

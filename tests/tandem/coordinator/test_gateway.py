@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tandem.coordinator.gateway import Gateway, WatchOrder
 from tandem.coordinator.kv import KeyValueStore
 from tandem.coordinator.kv_records import BadRequestError, CompactedError
+from tandem.coordinator.tokens import Tokens
 
 PATHS = [
     "/v3/lease/grant",
@@ -23,11 +24,15 @@ PATHS = [
 ]
 
 
+def some_tokens() -> Tokens:
+    return Tokens("right", itertools.count(1).__next__().__str__)
+
+
 class Asked:
     """A gateway, asked in JSON."""
 
     def __init__(self) -> None:
-        self.gateway = Gateway(KeyValueStore(), itertools.count(100).__next__)
+        self.gateway = Gateway(KeyValueStore(), itertools.count(100).__next__, some_tokens())
 
     def __call__(self, path: str, request: object, *, status: int = 200) -> Any:  # noqa: ANN401
         reply = self.gateway.answer(f"/v3/{path}", json.dumps(request).encode(), 0.0)
@@ -111,9 +116,9 @@ def test_replies_are_those_that_etcd_was_seen_to_give() -> None:
         (
             "auth/authenticate",
             {"name": "root", "password": "x"},
-            412,
-            9,
-            "etcdserver: authentication is not enabled",
+            400,
+            3,
+            "etcdserver: authentication failed, invalid user ID or password",
         ),
         ("kv/compaction", {"revision": "9"}, 400, 3, "etcdserver: mvcc: required revision is a"),
         ("lease/grant", {"TTL": "99999999999"}, 400, 3, "etcdserver: too large lease TTL"),
@@ -144,7 +149,10 @@ def test_every_target_has_its_field(target: str) -> None:
 
 
 def test_a_path_that_is_not_served_is_told() -> None:
-    assert Gateway(KeyValueStore(), lambda: 1).answer("/v3/nope", b"{}", 0.0).status == 404
+    assert (
+        Gateway(KeyValueStore(), lambda: 1, some_tokens()).answer("/v3/nope", b"{}", 0.0).status
+        == 404
+    )
 
 
 def test_a_watch_begins_where_it_asks_or_now() -> None:
@@ -169,7 +177,7 @@ def test_a_watch_begins_where_it_asks_or_now() -> None:
 @pytest.mark.parametrize("body", [b"", b"{}", b'{"create_request":{}}', b"[1"])
 def test_a_watch_of_nothing_is_refused(body: bytes) -> None:
     with pytest.raises(BadRequestError):
-        Gateway(KeyValueStore(), lambda: 1).watch_order(body)
+        Gateway(KeyValueStore(), lambda: 1, some_tokens()).watch_order(body)
 
 
 JSON = st.recursive(
@@ -187,4 +195,8 @@ JSON = st.recursive(
 
 @given(st.sampled_from(PATHS), st.binary(max_size=40) | JSON.map(lambda v: json.dumps(v).encode()))
 def test_nonsense_is_answered(path: str, body: bytes) -> None:
-    assert Gateway(KeyValueStore(), lambda: 1).answer(path, body, 0.0).status in (200, 400, 404)
+    assert Gateway(KeyValueStore(), lambda: 1, some_tokens()).answer(path, body, 0.0).status in (
+        200,
+        400,
+        404,
+    )

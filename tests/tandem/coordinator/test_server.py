@@ -3,7 +3,9 @@ import json
 import socket
 import time
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
+from typing import Final
 
 import pytest
 import trio
@@ -11,21 +13,26 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tandem.coordinator.client import EtcdClient
+from tandem.coordinator.gateway import AUTHENTICATE
 from tandem.coordinator.interface import (
     Compare,
+    CoordinatorRefusedError,
     CoordinatorUnavailableError,
     LeaseLostError,
     Put,
 )
 from tandem.coordinator.journal import DiskFile, Journal, JournalError
 from tandem.coordinator.server import BODY_BYTES_MAX, CONNECTIONS_MAX, CoordinatorServer
+from tandem.coordinator.tokens import USER
 from tests.support.patience import PATIENCE_SECONDS
 from tests.tandem.coordinator.contract import (
     COORDINATOR_CONTRACTS,
     put,
     watch_is_ended_by_compaction,
 )
-from tests.tandem.coordinator.embedded import MemoryFile, connected, running_server
+from tests.tandem.coordinator.embedded import PASSWORD, MemoryFile, connected, running_server
+
+TOKEN: Final = b"@token@"
 
 
 @pytest.fixture
@@ -35,7 +42,15 @@ async def client() -> AsyncIterator[EtcdClient]:
 
 
 async def say(port: int, data: bytes) -> bytes:
-    """Send bytes, and that there will be no more; return all that is answered."""
+    """Send bytes, and that there will be no more; return all that is answered.
+
+    TOKEN in them becomes a good one.
+    """
+    if TOKEN in data:
+        asked = {"name": USER, "password": PASSWORD}
+        reply = await say(port, request(AUTHENTICATE, json.dumps(asked).encode(), token=b""))
+        token = json.loads(reply.partition(b"\r\n\r\n")[2])["token"]
+        data = data.replace(TOKEN, token.encode())
     async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
         await stream.send_all(data)
         await stream.send_eof()
@@ -46,9 +61,10 @@ async def say(port: int, data: bytes) -> bytes:
     return answer
 
 
-def request(path: str, body: bytes, method: str = "POST") -> bytes:
-    head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-    return head.encode() + body
+def request(path: str, body: bytes, method: str = "POST", *, token: bytes = TOKEN) -> bytes:
+    head = f"{method} {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n"
+    authorization = b"Authorization: %b\r\n" % token if token else b""
+    return head.encode() + authorization + b"\r\n" + body
 
 
 @pytest.mark.parametrize("name", COORDINATOR_CONTRACTS)
@@ -167,9 +183,11 @@ async def test_a_client_goes_on_with_the_next_life(tmp_path: Path) -> None:
 
 async def test_a_damaged_journal_or_a_taken_port_is_told_and_lets_go(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="damaged"):
-        await CoordinatorServer(Journal(MemoryFile(b"what is this"))).listen("127.0.0.1", 0)
+        await CoordinatorServer(Journal(MemoryFile(b"what is this")), password=PASSWORD).listen(
+            "127.0.0.1", 0
+        )
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        server = CoordinatorServer(Journal(DiskFile(tmp_path)))
+        server = CoordinatorServer(Journal(DiskFile(tmp_path)), password=PASSWORD)
         with pytest.raises(OSError, match="in use"):
             await server.listen("127.0.0.1", taken.getsockname()[1])
     DiskFile(tmp_path).close()
@@ -197,7 +215,7 @@ async def test_a_pause_takes_nothing_from_a_lease() -> None:
 @pytest.mark.slow
 async def test_standing_still_takes_nothing_from_a_lease_but_time_does() -> None:
     file = MemoryFile()
-    server = CoordinatorServer(Journal(file))
+    server = CoordinatorServer(Journal(file), password=PASSWORD)
     port = await server.listen("127.0.0.1", 0)
     # Not served for longer than the lease that comes out of the journal has.
     server._store.grant(7, 2, trio.current_time())
@@ -305,14 +323,15 @@ async def test_a_body_that_is_too_long_is_refused() -> None:
 
 
 async def test_a_client_may_ask_before_it_sends_much() -> None:
+    asked = json.dumps({"name": USER, "password": PASSWORD}).encode()
     async with running_server() as (_, port):
         stream = await trio.open_tcp_stream("127.0.0.1", port)
         async with stream:
-            head = "POST /v3/kv/range HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n"
-            await stream.send_all(f"{head}Content-Length: 14\r\n\r\n".encode())
+            head = "POST /v3/auth/authenticate HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\n"
+            await stream.send_all(f"{head}Content-Length: {len(asked)}\r\n\r\n".encode())
             with trio.fail_after(PATIENCE_SECONDS):
                 assert b" 100 " in await stream.receive_some()
-                await stream.send_all(b'{"key":"YQ=="}')
+                await stream.send_all(asked)
                 assert b" 200 " in await stream.receive_some()
 
 
@@ -350,3 +369,45 @@ def test_no_bytes_end_it(lines: list[bytes]) -> None:
             assert (await client.read("/")).values == {}
 
     trio.run(main)
+
+
+# --- strangers ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("lease/grant", "lease/keepalive", "lease/revoke", "kv/range", "kv/put"),
+        *("kv/deleterange", "kv/txn", "kv/compaction", "maintenance/status", "watch", "nope"),
+    ],
+)
+async def test_who_has_no_token_is_answered_nothing(path: str) -> None:
+    async with running_server() as (server, port), connected(port) as client:
+        await put(client, "/a")
+        before = server._store.revision
+        body = b'{"key":"L2E=","value":"eA==","create_request":{"key":"L2E="},"TTL":"60"}'
+        for token, said in ((b"", b"user name is empty"), (b"guess", b"invalid auth token")):
+            answer = await say(port, request(f"/v3/{path}", body, token=token))
+            assert said in answer
+            assert b"header" not in answer
+        assert server._store.revision == before
+        assert (await client.read("/")).values["/a"].value == b"v"
+
+
+async def test_a_client_with_another_secret_is_told_what_to_do() -> None:
+    async with running_server() as (_, port):
+        other = EtcdClient([f"127.0.0.1:{port}"], user=USER, password="another")
+        async with aclosing(other) as client:
+            with pytest.raises(CoordinatorRefusedError, match="the same secret file"):
+                await client.read("/")
+
+
+async def test_a_client_gets_another_token_when_its_own_was_forgotten() -> None:
+    file = MemoryFile()
+    async with running_server(file) as (_, port), connected(port) as client:
+        await put(client, "/a")
+        client._token = "of an earlier life"
+        assert list((await client.read("/")).values) == ["/a"]
+        client._token = "of an earlier life"
+        async with client.watch("/", 1) as batches:
+            assert await anext(batches)

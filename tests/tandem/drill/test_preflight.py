@@ -58,6 +58,7 @@ def spec(
         name="c",
         file=Path("cluster.yaml"),
         data_directory=Path("data"),
+        secret_file=Path("data/secret"),
         fingerprint="",
         groups={name: GroupSpec.of(group, StoreSettings()) for name in sorted(names)},
         nodes=list(nodes),

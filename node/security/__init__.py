@@ -1,0 +1,1 @@
+"""Who has sent a request, and what they may."""

@@ -1,0 +1,89 @@
+"""What each request does to what, and who has to be trusted for it: one line a request code.
+
+A code without a line here is not served; see `Guard.guarded`.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+from tandem.wire.request_code import RequestCode
+
+
+class Standing(enum.IntEnum):
+    """Who sends a request; who stands higher may all that the others may."""
+
+    STRANGER = 0
+    """Anybody who reaches the port: nothing is known of clients yet."""
+    ADMITTED = 1
+    """A RocketMQ broker that the cluster file names, known by its address."""
+    NODE = 2
+    """Knows the secret of the cluster: a node, or an operator who has the file."""
+
+
+class Resource(enum.Enum):
+    """What a request is about."""
+
+    MESSAGES = "messages"
+    TOPICS = "topics"
+    SYSTEM_TOPICS = "topics of the system"
+    OFFSETS = "consumer offsets"
+    CLIENTS = "clients"
+    ROUTES = "routes"
+    REPLICATION = "replication"
+
+
+class Action(enum.Enum):
+    """What a request does to it."""
+
+    READ = "read"
+    WRITE = "write"
+    ORDER = "order"
+
+
+Access = tuple[Resource, Action]
+
+ACCESS: Final[dict[int, Access]] = {
+    RequestCode.SEND_MESSAGE: (Resource.MESSAGES, Action.WRITE),
+    RequestCode.SEND_MESSAGE_V2: (Resource.MESSAGES, Action.WRITE),
+    RequestCode.SEND_BATCH_MESSAGE: (Resource.MESSAGES, Action.WRITE),
+    RequestCode.PULL_MESSAGE: (Resource.MESSAGES, Action.READ),
+    RequestCode.LITE_PULL_MESSAGE: (Resource.MESSAGES, Action.READ),
+    RequestCode.QUERY_MESSAGE: (Resource.MESSAGES, Action.READ),
+    RequestCode.VIEW_MESSAGE_BY_ID: (Resource.MESSAGES, Action.READ),
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: (Resource.MESSAGES, Action.READ),
+    RequestCode.GET_MAX_OFFSET: (Resource.MESSAGES, Action.READ),
+    RequestCode.GET_MIN_OFFSET: (Resource.MESSAGES, Action.READ),
+    RequestCode.GET_EARLIEST_MSG_STORETIME: (Resource.MESSAGES, Action.READ),
+    RequestCode.QUERY_CONSUMER_OFFSET: (Resource.OFFSETS, Action.READ),
+    RequestCode.GET_ALL_CONSUMER_OFFSET: (Resource.OFFSETS, Action.READ),
+    RequestCode.UPDATE_CONSUMER_OFFSET: (Resource.OFFSETS, Action.WRITE),
+    RequestCode.HEART_BEAT: (Resource.CLIENTS, Action.WRITE),
+    RequestCode.UNREGISTER_CLIENT: (Resource.CLIENTS, Action.WRITE),
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP: (Resource.CLIENTS, Action.READ),
+    RequestCode.CHECK_CLIENT_CONFIG: (Resource.CLIENTS, Action.READ),
+    RequestCode.GET_ALL_TOPIC_CONFIG: (Resource.TOPICS, Action.READ),
+    # Of a topic of the system: see `Guard`.
+    RequestCode.UPDATE_AND_CREATE_TOPIC: (Resource.TOPICS, Action.WRITE),
+    RequestCode.REGISTER_BROKER: (Resource.ROUTES, Action.WRITE),
+    RequestCode.UNREGISTER_BROKER: (Resource.ROUTES, Action.WRITE),
+    RequestCode.GET_ROUTEINFO_BY_TOPIC: (Resource.ROUTES, Action.READ),
+    RequestCode.GET_BROKER_CLUSTER_INFO: (Resource.ROUTES, Action.READ),
+    RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: (Resource.ROUTES, Action.READ),
+    RequestCode.GET_BROKER_HA_STATUS: (Resource.REPLICATION, Action.READ),
+    RequestCode.FENCED_STATUS: (Resource.REPLICATION, Action.READ),
+    RequestCode.FENCED_COMMAND: (Resource.REPLICATION, Action.ORDER),
+}
+
+NEEDED: Final[dict[Access, Standing]] = {
+    (Resource.ROUTES, Action.WRITE): Standing.ADMITTED,
+    (Resource.SYSTEM_TOPICS, Action.WRITE): Standing.NODE,
+    (Resource.REPLICATION, Action.ORDER): Standing.NODE,
+}
+"""Who has to be trusted, where not everybody is."""
+
+
+def needed(access: Access) -> Standing:
+    """Return the least standing that is enough."""
+    return NEEDED.get(access, Standing.STRANGER)

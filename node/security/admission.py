@@ -1,0 +1,93 @@
+"""RocketMQ's own brokers: known by their addresses, for they cannot sign.
+
+An address on a network is weaker than a secret. So an admitted broker may register and unregister
+itself, and nothing else: under no id and no address of a node of ours, in the group of ours whose
+log it copies without topics, for those are what our nodes say.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import RegisterBrokerRequestHeader, UnregisterBrokerRequestHeader
+
+if TYPE_CHECKING:
+    from tandem.cluster_file.cluster_config import ClusterConfig
+    from tandem.wire.remoting_command import RemotingCommand
+
+    Registered = RegisterBrokerRequestHeader | UnregisterBrokerRequestHeader
+
+REGISTRATIONS = (RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER)
+
+_BODY_FIELDS = ("bodyCrc32", "compressed")
+
+
+class NotAdmittedError(Exception):
+    """A registration without a signature is not taken; the text says why and what to do."""
+
+
+class Admission:
+    """Which brokers a cluster file admits, and as what."""
+
+    def __init__(self, config: ClusterConfig) -> None:
+        self._config = config
+        self._admitted = config.security.admitted_brokers | {
+            (name, address) for name, group in config.groups.items() for address in group.learners
+        }
+        self._node_addresses = frozenset(node.broker_address for node in config.nodes)
+
+    def own_registration(self, command: RemotingCommand, ip: str) -> RemotingCommand:
+        """Return what a broker at `ip` may say of itself out of what it does say.
+
+        Raises:
+            NotAdmittedError: It says something of others, or is not admitted.
+            WireError: The header is malformed.
+        """
+        header: Registered
+        if command.code == RequestCode.REGISTER_BROKER:
+            header = command.decode_header(RegisterBrokerRequestHeader)
+        else:
+            header = command.decode_header(UnregisterBrokerRequestHeader)
+        if (header.broker_name, ip) not in self._admitted:
+            raise NotAdmittedError(
+                f"broker {header.broker_name!r} at {ip} is not admitted: a node has to know the"
+                " secret of the cluster; a RocketMQ broker has to be in the cluster file, under"
+                " security.rocketmq_brokers as NAME@ADDRESS or as a learner"
+            )
+        complaint = self._complaint(header, ip)
+        if complaint:
+            raise NotAdmittedError(
+                f"broker {header.broker_name!r} at {ip} may register itself only: {complaint}"
+            )
+        if header.broker_name in self._config.groups:
+            return _without_topics(command)
+        return command
+
+    def _complaint(self, header: Registered, ip: str) -> str:
+        """What of a registration is not the broker's own, in words; "" if nothing is."""
+        if header.broker_addr.rpartition(":")[0] != ip:
+            return f"its address {header.broker_addr!r} is not the one that it dials from"
+        if header.broker_addr in self._node_addresses:
+            return f"{header.broker_addr} is the address of a node of this cluster"
+        group = self._config.groups.get(header.broker_name)
+        if group is None:
+            return ""
+        if header.cluster_name != self._config.cluster.name:
+            return f"cluster {header.cluster_name!r} is not this one, {self._config.cluster.name}"
+        taken = {node.broker_id for node in self._config.nodes if node.group == header.broker_name}
+        if header.broker_id in taken | {0}:
+            return (
+                f"broker id {header.broker_id} belongs to a node of group {header.broker_name};"
+                " give it a brokerId that no node has"
+            )
+        return ""
+
+
+def _without_topics(command: RemotingCommand) -> RemotingCommand:
+    fields = command.ext_fields()
+    for name in _BODY_FIELDS:
+        fields.pop(name, None)
+    return msgspec.structs.replace(command, ext=fields, body=b"")

@@ -1,0 +1,169 @@
+"""The one place where a request is attributed to somebody, and refused if they may not do it.
+
+    request --> what does it do to what? --+--> anybody may: the handler itself, nothing is asked
+                (access_table)             +--> who is it? --+--> signed: NODE
+                                                             +--> RocketMQ's, admitted: ADMITTED
+                                                             +--> else: STRANGER
+
+A code that anybody may use goes to its handler directly, so messages pay nothing for this.
+
+Signatures are described in `tandem.wire.request_signature`. The numbers they need are kept with the
+connection, a few at most, and are unknown to strangers beforehand.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import logging
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from node.errors import RequestError
+from node.remoting.dispatcher import response_to
+from node.security.access_table import ACCESS, Access, Action, Resource, Standing, needed
+from node.security.admission import REGISTRATIONS, Admission, NotAdmittedError
+from store.machine.tell_once import TellOnce
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import CreateTopicRequestHeader
+from tandem.wire.request_signature import (
+    CHALLENGE_FIELD,
+    SIGNATURE_FIELD,
+    TARGET_FIELD,
+    ChallengeBody,
+    is_rightly_signed,
+)
+from tandem.wire.response_code import ResponseCode
+from tandem.wire.secret_keys import Purpose, key_of
+from tandem.wire.system_topics import is_system_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from random import Random
+
+    from node.remoting.connection import Connection
+    from node.remoting.dispatcher import Handler
+    from tandem.cluster_file.cluster_config import NodeConfig
+    from tandem.wire.remoting_command import RemotingCommand
+
+_log = logging.getLogger(__name__)
+
+CHALLENGES_MAX: Final = 16
+"""Of one connection; more make it forget the oldest."""
+
+_CHALLENGE_BITS: Final = 128
+
+_REMEDY: Final = (
+    "it is taken only from those who know the secret of the cluster: give the cluster file with"
+    " --config, on a machine and as a user that may read its secret file"
+)
+
+
+class Guard:
+    """Asks of every request of one node who may send it.
+
+    Raises, from guarded handlers:
+        RequestError: NO_PERMISSION, with what is missing and what to do.
+    """
+
+    def __init__(self, config: NodeConfig, random: Random) -> None:
+        """Guard a node. `config` has the secret; `random` makes numbers that do not come again."""
+        cluster = config.cluster
+        self._key = key_of(cluster.secret, Purpose.REQUEST)
+        self._random = random
+        self._target = config.node.broker_address
+        self._name = config.node.name
+        self._admission = Admission(cluster)
+        self._names_of_the_system = frozenset({cluster.cluster.name, *cluster.groups})
+        self._told: TellOnce[str] = TellOnce()
+
+    def handlers(self) -> dict[int, Handler]:
+        """What is answered for the sake of signatures."""
+        return {RequestCode.NODE_CHALLENGE: self._challenge}
+
+    def guarded(self, handlers: Mapping[int, Handler]) -> dict[int, Handler]:
+        """Return the handlers with the question before those that not everybody may use.
+
+        Every code must have its line in the table of access: KeyError.
+        """
+        return {code: self._guarded(ACCESS[code], handler) for code, handler in handlers.items()}
+
+    def _guarded(self, access: Access, handler: Handler) -> Handler:
+        if access == (Resource.TOPICS, Action.WRITE):
+            return partial(self._ask_for_topic, handler)
+        if needed(access) is Standing.STRANGER:
+            return handler
+        return partial(self._ask, access, handler)
+
+    def _ask_for_topic(
+        self, handler: Handler, connection: Connection, command: RemotingCommand
+    ) -> RemotingCommand | None:
+        topic = command.decode_header(CreateTopicRequestHeader).topic
+        if is_system_topic(topic) or topic in self._names_of_the_system:
+            access = (Resource.SYSTEM_TOPICS, Action.WRITE)
+            return self._ask(access, handler, connection, command)
+        return handler(connection, command)
+
+    def _ask(
+        self, access: Access, handler: Handler, connection: Connection, command: RemotingCommand
+    ) -> RemotingCommand | None:
+        standing, command = self._attributed(connection, command)
+        if standing < needed(access):
+            resource, action = access
+            reason = f"this would {action.value} {resource.value} of {self._name}: {_REMEDY}"
+            raise self._refusal(connection, command, reason)
+        return handler(connection, command)
+
+    def _attributed(
+        self, connection: Connection, command: RemotingCommand
+    ) -> tuple[Standing, RemotingCommand]:
+        """Say who sends a request, and what of it is theirs to say."""
+        fields = command.ext_fields()
+        if SIGNATURE_FIELD in fields:
+            complaint = self._complaint(connection, command, fields)
+            if complaint:
+                raise self._refusal(connection, command, complaint)
+            return Standing.NODE, command
+        if command.code in REGISTRATIONS:
+            try:
+                own = self._admission.own_registration(command, connection.peer.ip)
+            except NotAdmittedError as error:
+                raise self._refusal(connection, command, str(error)) from error
+            return Standing.ADMITTED, own
+        return Standing.STRANGER, command
+
+    def _complaint(
+        self, connection: Connection, command: RemotingCommand, fields: Mapping[str, str]
+    ) -> str:
+        """Why a signature is not good, in words; "" if it is. Its number is used up."""
+        challenge = fields.get(CHALLENGE_FIELD, "")
+        if challenge not in connection.challenges:
+            return "its signature has a number that is used up or of another connection: sign again"
+        connection.challenges.remove(challenge)
+        if not is_rightly_signed(self._key, command.code, fields, command.body):
+            return (
+                f"its signature is wrong: {self._name} was started with another secret; all"
+                " machines need the same secret file, see cluster.secret_file"
+            )
+        target = fields.get(TARGET_FIELD, "")
+        if target != self._target:
+            return f"it is signed for {target!r}, and this is {self._name} at {self._target}"
+        return ""
+
+    def _refusal(
+        self, connection: Connection, command: RemotingCommand, reason: str
+    ) -> RequestError:
+        if self._told.is_news(reason, about=(connection.peer.ip, command.code)):
+            _log.warning("request %d of %s is refused: %s", command.code, connection.peer, reason)
+        return RequestError(ResponseCode.NO_PERMISSION, f"no permission: {reason}")
+
+    def _challenge(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """NODE_CHALLENGE."""
+        # With the key, so that nobody who has seen many of them knows the next.
+        number = self._random.getrandbits(_CHALLENGE_BITS).to_bytes(_CHALLENGE_BITS // 8, "big")
+        challenge = hmac.new(self._key, number, hashlib.sha256).hexdigest()[:32]
+        connection.challenges.append(challenge)
+        del connection.challenges[:-CHALLENGES_MAX]
+        return response_to(command, body=msgspec.json.encode(ChallengeBody(challenge)))

@@ -1,0 +1,102 @@
+"""The file with the secret that everybody who may give orders to a cluster knows.
+
+A cluster file that names none has one all the same: `secret` in the data directory, made by
+whichever process of the cluster starts first there. It is for its owner alone: the nodes, the
+supervisor and the command line of one user.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from tandem.cluster_file.errors import ClusterConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECRET_NAME: Final = "secret"
+"""Of the file in the data directory that is made where the cluster file names none."""
+
+SECRET_BYTES_MIN: Final = 16
+SECRET_FILE_BYTES_MAX: Final = 65_536
+
+_RANDOM_BYTES: Final = 32
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+class SecretFileError(ClusterConfigError):
+    """A secret cannot be used; the text names the file, and what to do."""
+
+
+def read_secret(file: Path, *, called: str = "") -> str:
+    """Return the secret in a file; `called` is how a person calls the file.
+
+    Raises:
+        SecretFileError: It is not there, not a regular file, open to others, too short or too long.
+    """
+    name = called or str(file)
+    try:
+        # Not blocking: a pipe that nobody writes to would otherwise hold us up for ever.
+        descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise SecretFileError(f"{name} cannot be read: {error}; give a file of text") from error
+    try:
+        _check(os.fstat(descriptor), name)
+        with os.fdopen(descriptor, "rb", closefd=False) as source:
+            data = source.read(SECRET_FILE_BYTES_MAX + 1)
+        secret = data.decode().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SecretFileError(f"{name} cannot be read: {error}; give a file of text") from error
+    finally:
+        os.close(descriptor)
+    if len(data) > SECRET_FILE_BYTES_MAX:
+        raise SecretFileError(
+            f"{name} holds more than {SECRET_FILE_BYTES_MAX} bytes: that is no secret;"
+            " `openssl rand -hex 32` makes a good one"
+        )
+    if len(secret.encode()) < SECRET_BYTES_MIN:
+        raise SecretFileError(
+            f"{name} holds less than {SECRET_BYTES_MIN} bytes: too easy to guess;"
+            " `openssl rand -hex 32` makes a good one"
+        )
+    return secret
+
+
+def _check(status: os.stat_result, name: str) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise SecretFileError(f"{name} is not a regular file; give a file of text")
+    if status.st_mode & _OTHERS:
+        raise SecretFileError(
+            f"{name} has mode {stat.S_IMODE(status.st_mode):04o}: others may read or change it;"
+            f" `chmod 600 {name}`, and take a new secret if somebody may have read it"
+        )
+
+
+def make_secret(file: Path) -> None:
+    """Make a file with a random secret, unless there is one. It appears whole or not at all.
+
+    Raises:
+        SecretFileError: It cannot be written.
+    """
+    if file.exists():
+        return
+    draft = file.with_name(f"{file.name}.{os.getpid()}-{secrets.token_hex(4)}")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            with os.fdopen(descriptor, "w", encoding="ascii") as target:
+                target.write(secrets.token_hex(_RANDOM_BYTES) + "\n")
+                target.flush()
+                os.fsync(descriptor)
+            # Another process of this cluster may have been faster: then its secret is the one.
+            with suppress(FileExistsError):
+                os.link(draft, file)
+        finally:
+            draft.unlink()
+    except OSError as error:
+        raise SecretFileError(f"{file} cannot be made: {error}") from error

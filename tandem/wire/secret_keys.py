@@ -1,0 +1,27 @@
+"""One key for each purpose, out of the one secret of a cluster.
+
+Who learns one of them, from a heap or a log, knows neither the others nor the secret.
+
+Source: RFC 5869, HKDF: one block of its expansion. Extraction is left out: a secret that we make
+has 256 random bits.
+"""
+
+from __future__ import annotations
+
+import enum
+import hashlib
+import hmac
+
+
+class Purpose(enum.Enum):
+    """What a key is for."""
+
+    LINK = "replication link"
+    COORDINATOR = "coordinator"
+    REQUEST = "signed request"
+
+
+def key_of(secret: str, purpose: Purpose) -> bytes:
+    """Return the key of 32 bytes for a purpose."""
+    label = f"TandemMQ {purpose.value}".encode() + b"\x01"
+    return hmac.digest(secret.encode(), label, hashlib.sha256)

@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from node.errors import ConfigError
+from node.security.exposure import check_exposure
+from tandem.cluster_file.settings import SecuritySettings
+from tests.node.fenced_world import fenced_cluster
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_node_beyond_this_machine_has_to_be_allowed(tmp_path: Path) -> None:
+    open_to_all = fenced_cluster(tmp_path)
+    check_exposure(open_to_all.node("a1"))
+    closed = msgspec.structs.replace(open_to_all, security=SecuritySettings())
+    with pytest.raises(ConfigError, match=r"at 10\.0\.0\.1, beyond .*allow_unauthenticated: true"):
+        check_exposure(closed.node("a1"))
+    here = msgspec.structs.replace(closed.nodes[0], address="127.9.9.9")
+    check_exposure(msgspec.structs.replace(closed, nodes=(here,)).node("a1"))
+
+
+def test_a_node_without_a_secret_does_not_start(tmp_path: Path) -> None:
+    config = msgspec.structs.replace(fenced_cluster(tmp_path), secret="")
+    with pytest.raises(ConfigError, match="would take orders from anybody"):
+        check_exposure(config.node("a1"))

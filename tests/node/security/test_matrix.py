@@ -1,0 +1,205 @@
+"""Every request code, by a stranger and by somebody who knows the secret, at whole nodes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import pytest
+import trio
+
+from node.security.access_table import ACCESS, Resource, Standing, needed
+from tandem.wire.ha_status import FencedCommand, FencedCommandResult
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import (
+    CreateTopicRequestHeader,
+    DataVersion,
+    RegisterBrokerBody,
+    RegisterBrokerRequestHeader,
+    SendMessageRequestHeaderV2,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    UnregisterBrokerRequestHeader,
+)
+from tandem.wire.response_code import ResponseCode
+from tandem.wire.route import ClusterInfo, decode_json_body, encode_json_body
+from tandem.wire.system_topics import JOURNAL_TOPIC, is_system_topic
+from tests.node.fenced_world import NAMES, FencedWorld, fenced_cluster, open_fenced_world
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tandem.wire.remoting_command import Ext, RemotingCommand
+    from tests.node.world import Caller
+
+HOSTILE: Final = "10.0.0.9:6666"
+CLIENT_PORT, NAME_SERVER_PORT = 10911, 9876
+
+Request = tuple["Ext", bytes]
+
+
+def registration(broker_id: int) -> Request:
+    """All messages to us: a version that no node will ever have."""
+    header = RegisterBrokerRequestHeader(
+        "broker-a", HOSTILE, "DefaultCluster", HOSTILE, broker_id, enable_acting_master=False
+    )
+    topics = TopicConfigSerializeWrapper(
+        {name: TopicConfig(topic_name=name) for name in ("T", "TBW102", "mine")},
+        DataVersion(state_version=10**9, counter=10**9, timestamp=10**9),
+    )
+    return header, encode_json_body(RegisterBrokerBody(topics))
+
+
+def creation(topic: str) -> Request:
+    header = CreateTopicRequestHeader(topic, "TBW102", 1, 1, 0, "SINGLE_TAG", 0, order=False)
+    return header, b""
+
+
+def message(topic: str) -> Request:
+    return SendMessageRequestHeaderV2(
+        "PG", topic, "TBW102", 1, 0, 0, 1, 0, "WAIT\x01true\x02"
+    ), b"x"
+
+
+def order(command: str, node: str, *, accept_loss: bool) -> Request:
+    body: dict[str, Any] = {"command": command, "node": node, "accept_loss": accept_loss}
+    return None, msgspec.json.encode(body)
+
+
+def worst(code: int, master: str, other: str) -> Iterator[Request]:
+    """The worst that can be asked by a code; of most codes there is nothing worse than nothing."""
+    match code:
+        case RequestCode.REGISTER_BROKER:
+            yield from map(registration, (0, 1, 2, 3, 9))
+        case RequestCode.UNREGISTER_BROKER:
+            for broker_id in range(4):
+                for node in (master, other):
+                    address = f"{node}:{CLIENT_PORT}"
+                    yield (
+                        UnregisterBrokerRequestHeader(
+                            "broker-a", address, "DefaultCluster", broker_id
+                        ),
+                        b"",
+                    )
+        case RequestCode.FENCED_COMMAND:
+            for accept_loss in (False, True):
+                for command in ("promote", "resign", "rejoin"):
+                    yield order(command, "a1", accept_loss=accept_loss)
+                    yield order(command, "a2", accept_loss=accept_loss)
+        case RequestCode.UPDATE_AND_CREATE_TOPIC:
+            names = ("TBW102", "DefaultCluster", "broker-a", JOURNAL_TOPIC, "rmq_sys_mine")
+            yield from map(creation, names)
+        case RequestCode.SEND_MESSAGE_V2:
+            yield from map(message, (JOURNAL_TOPIC, "SCHEDULE_TOPIC_XXXX", "rmq_sys_mine"))
+    yield None, b""
+
+
+async def seen(world: FencedWorld) -> list[object]:
+    """Routes, epochs, replicas and topics of the system, as every node has them."""
+    found: list[object] = []
+    for name in NAMES:
+        status = await world.status(name)
+        found += [status.role, status.epoch, status.isr, status.incarnation, status.master]
+        for port in (CLIENT_PORT, NAME_SERVER_PORT):
+            async with world.client(world.address(name), port) as client:
+                answer = await client.call(RequestCode.GET_BROKER_CLUSTER_INFO)
+                found.append(decode_json_body(answer.body, ClusterInfo))
+                found.append(await client.route("T"))
+        async with world.client(world.address(name)) as client:
+            answer = await client.call(RequestCode.GET_ALL_TOPIC_CONFIG)
+            topics = decode_json_body(answer.body, TopicConfigSerializeWrapper).topic_config_table
+            system = {"DefaultCluster", "broker-a"}
+            found.append(
+                {n: each for n, each in topics.items() if is_system_topic(n) or n in system}
+            )
+    return found
+
+
+async def settled(world: FencedWorld) -> list[object]:
+    """Wait until nothing of it moves any more."""
+    before: list[object] = []
+    while before != (before := await seen(world)):
+        await trio.sleep(8)
+    return before
+
+
+async def ask(client: Caller, code: int, request: Request) -> RemotingCommand | None:
+    with trio.move_on_after(5):
+        return await client.call(code, *request)
+    return None
+
+
+async def test_a_stranger_changes_no_route_epoch_replica_or_topic_of_the_system(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+        await world.start(*NAMES)
+        master = await world.master()
+        async with world.client(world.address(master)) as client:
+            assert (await client.send(b"x")).code == 0
+        before = await settled(world)
+        other = next(name for name in NAMES if name != master)
+        for name in NAMES:
+            for port in (CLIENT_PORT, NAME_SERVER_PORT):
+                for code in ACCESS:
+                    async with world.client(world.address(name), port) as client:
+                        for request in worst(code, world.address(master), world.address(other)):
+                            answer = await ask(client, code, request)
+                            if needed(ACCESS[code]) is Standing.NODE and port == CLIENT_PORT:
+                                assert answer is not None
+                                assert answer.code == ResponseCode.NO_PERMISSION
+                                assert "--config" in (answer.remark or "")
+            assert await seen(world) == before, name
+        assert await settled(world) == before
+
+
+async def test_who_knows_the_secret_is_obeyed(tmp_path: Path, autojump_clock: object) -> None:
+    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+        await world.start(*NAMES)
+        master = await world.master()
+        target = f"{world.address(master)}:{CLIENT_PORT}"
+        async with world.client(world.address(master)) as client:
+            assert (await client.send(b"x")).code == 0
+            answer = await client.call_signed(
+                RequestCode.UPDATE_AND_CREATE_TOPIC, *creation("TBW102"), target=target
+            )
+            assert answer.code == 0, answer.remark
+            answer = await client.call_signed(
+                RequestCode.REGISTER_BROKER, *registration(9), target=target
+            )
+            assert answer.code == 0, answer.remark
+            assert (await client.route("T"))[9] == HOSTILE
+            answer = await client.call_signed(
+                RequestCode.UNREGISTER_BROKER,
+                UnregisterBrokerRequestHeader("broker-a", HOSTILE, "DefaultCluster", 9),
+                target=target,
+            )
+            assert answer.code == 0
+            assert 9 not in await client.route("T")
+        before = (await world.status(master)).epoch
+        async with world.client(world.address(master)) as client:
+            body = msgspec.json.encode(FencedCommand(command="resign"))
+            answer = await client.call_signed(RequestCode.FENCED_COMMAND, body=body, target=target)
+            assert msgspec.json.decode(answer.body, type=FencedCommandResult).done
+        await world.master(*(name for name in NAMES if name != master), after=before)
+
+
+async def test_a_new_request_code_needs_its_line(tmp_path: Path, autojump_clock: object) -> None:
+    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+        await world.start("a1")
+        async with world.client("10.0.0.1") as client:
+            for code in RequestCode:
+                if code in ACCESS or code in (
+                    RequestCode.NODE_CHALLENGE,
+                    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+                ):
+                    continue
+                answer = await client.call(code)
+                assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED, code
+
+
+@pytest.mark.parametrize("resource", list(Resource))
+def test_every_resource_is_one_that_a_request_is_about(resource: Resource) -> None:
+    known = {each for each, _ in ACCESS.values()}
+    assert resource in known | {Resource.SYSTEM_TOPICS}

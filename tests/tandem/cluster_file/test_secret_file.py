@@ -1,0 +1,63 @@
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from tandem.cluster_file.secret_file import SecretFileError, make_secret, read_secret
+from tests.support.secret import SECRET, write_secret
+from tests.tandem.cluster_file.files import FENCED, load
+
+
+def test_whoever_starts_first_makes_a_secret_for_its_owner_alone(tmp_path: Path) -> None:
+    config = load(tmp_path, FENCED)
+    assert config.secret == ""
+    first = config.with_secret()
+    file = tmp_path / "data" / "secret"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert [path.name for path in file.parent.iterdir()] == ["secret"]
+    assert len(first.secret) == 64
+    assert load(tmp_path, FENCED).with_secret().secret == first.secret
+
+
+def test_all_who_start_at_once_know_the_same_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "data" / "secret"
+    # Each of them has looked before one of them had made it.
+    monkeypatch.setattr(Path, "exists", lambda _: False)
+    make_secret(file)
+    first = read_secret(file)
+    make_secret(file)
+    assert read_secret(file) == first
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_a_secret_that_is_named_is_not_made(tmp_path: Path) -> None:
+    write_secret(tmp_path / "own")
+    text = "cluster: {secret_file: own}\n" + FENCED
+    assert load(tmp_path, text).with_secret().secret == SECRET
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o601])
+def test_a_secret_that_others_may_read_or_change_is_refused(tmp_path: Path, mode: int) -> None:
+    file = tmp_path / "secret"
+    write_secret(file)
+    file.chmod(mode)
+    with pytest.raises(SecretFileError, match=f"has mode {mode:04o}.*chmod 600"):
+        read_secret(file)
+
+
+def test_a_secret_is_in_a_regular_file(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe, 0o600)
+    for what in (pipe, tmp_path, Path("/dev/null")):
+        with pytest.raises(SecretFileError, match="not a regular file"):
+            read_secret(what)
+
+
+def test_a_directory_that_takes_no_secret_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SecretFileError, match="file/secret cannot be made"):
+        make_secret(tmp_path / "file" / "secret")
