@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import os
 import socket
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,9 @@ from tandem.wire.untrusted import UnreadableError, decode_json
 
 SOCKET_PATH_BYTES_MAX: Final = 107
 """Source: unix(7), `sun_path` has 108 bytes with its final zero."""
+
+PRIVATE: Final = 0o700
+"""The mode of a directory that only its user may enter."""
 
 REQUEST_BYTES_MAX: Final = 65_536
 
@@ -59,9 +63,12 @@ def socket_path(config: Path) -> Path:
     directory = Path(tempfile.gettempdir()) / f"tandem-{os.getuid()}"
     if len(os.fsencode(directory / f"{digest}.sock")) > SOCKET_PATH_BYTES_MAX:
         directory = Path("/tmp") / directory.name
-    directory.mkdir(mode=0o700, exist_ok=True)
-    if directory.stat().st_uid != os.getuid():
+    directory.mkdir(mode=PRIVATE, exist_ok=True)
+    status = directory.lstat()
+    if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode):
         raise ControlError(f"{directory} belongs to somebody else; set TMPDIR to another directory")
+    if stat.S_IMODE(status.st_mode) != PRIVATE:
+        directory.chmod(PRIVATE)
     return directory / f"{digest}.sock"
 
 

@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import socket
+import struct
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -35,6 +36,8 @@ ANSWER_SECONDS_MAX: Final = 1.0
 MASTERS_SECONDS_MAX: Final = 3.0
 """How long the report that the cluster is up waits for the first election. An election takes half
 a second once all nodes are there; if there is none, `tandem ha status` says why."""
+
+_UCRED: Final = struct.Struct("iII")
 
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -136,6 +139,8 @@ class _Supervisor:
         """One client: read a request, carry it out, answer. A client that went away is let go."""
         try:
             async with stream:
+                if not is_of_this_user(peer_uid(stream.socket), os.geteuid()):
+                    return
                 with trio.fail_after(REQUEST_SECONDS_MAX):
                     line = await _read_line(stream)
                 reply = await self._reply(line)
@@ -194,8 +199,22 @@ def reply_of(cluster: LocalCluster, error_text: str = "") -> Reply:
 def _listen(path: Path) -> trio.SocketListener:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(path))
+    # Its directory is for this user alone already; nobody can connect before `listen`.
+    path.chmod(0o600)
     listener.listen(16)
     return trio.SocketListener(trio.socket.from_stdlib_socket(listener))
+
+
+def peer_uid(connected: trio.socket.SocketType) -> int:
+    """The user of the process at the other end of a Unix socket. Source: unix(7), SO_PEERCRED."""
+    credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+    _pid, uid, _gid = _UCRED.unpack(credentials)
+    return int(uid)
+
+
+def is_of_this_user(peer: int, own: int) -> bool:
+    """Whether a process may give orders here: one of the same user, or root's."""
+    return peer in (own, 0)
 
 
 async def _read_line(stream: trio.SocketStream) -> bytes:

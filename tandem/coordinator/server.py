@@ -219,7 +219,9 @@ class CoordinatorServer:
         """What to answer to a request without a good token; None if its token is good."""
         tokens = [value for name, value in request.headers if name == b"authorization"]
         try:
-            self._tokens.check(tokens[0].decode("latin-1") if tokens else "", trio.current_time())
+            self._tokens.check(
+                tokens[0].decode("ascii", "replace") if tokens else "", trio.current_time()
+            )
         except KeyValueError as error:
             return error_reply(error)
         return None

@@ -24,11 +24,12 @@ from tests.sim.classic.history import ClassicHistory
 from tests.sim.classic.settings import ClassicSettings, classic_producer
 from tests.sim.engine.history import Contract, Finding
 from tests.sim.engine.node import SimulatedNode, read_log
-from tests.sim.engine.settings import GROUP, SECRET
+from tests.sim.engine.settings import GROUP
 from tests.sim.engine.simulation import Simulation
 from tests.sim.engine.trace import Trace
 from tests.sim.engine.walked_log import walk_log
 from tests.sim.engine.workload import ProducerProfile, ReaderProfile
+from tests.support.secret import SECRET
 
 if TYPE_CHECKING:
     from tests.sim.engine.log_tail import LogTail

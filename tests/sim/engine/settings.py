@@ -12,7 +12,6 @@ from tests.sim.engine.faults import Instruction
 from tests.sim.engine.workload import ProducerProfile
 
 GROUP: Final = "broker-a"
-SECRET: Final = "the nodes of the simulation know it"
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):

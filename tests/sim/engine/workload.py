@@ -32,8 +32,8 @@ from tests.sim.engine.history import (
     Read,
     Send,
 )
-from tests.sim.engine.settings import SECRET
 from tests.sim.engine.trace import Trace
+from tests.support.secret import SECRET
 from tests.support.simulated_network import Machine
 from tests.support.trio_stream import TrioStream
 from tests.support.virtual_clock import WallClock

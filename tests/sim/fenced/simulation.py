@@ -19,7 +19,7 @@ from tandem.cluster_file.settings import (
     NodeSettings,
 )
 from tests.sim.engine.history import Contract, Finding
-from tests.sim.engine.settings import GROUP, SECRET
+from tests.sim.engine.settings import GROUP
 from tests.sim.engine.simulation import LOOK_SECONDS_MAX, Result, Simulation
 from tests.sim.engine.trace import Trace
 from tests.sim.engine.workload import ProducerProfile, ReaderProfile
@@ -28,6 +28,7 @@ from tests.sim.fenced.checker import FencedExpectations, Kind, check
 from tests.sim.fenced.cluster import FencedCluster
 from tests.sim.fenced.history import FencedHistory
 from tests.sim.fenced.settings import FencedSettings
+from tests.support.secret import SECRET
 
 START_SECONDS_MAX: Final = 3.0
 """From the start of the nodes to that of the load, if no master opens sooner."""

@@ -28,6 +28,17 @@ def test_each_cluster_file_has_a_socket_of_its_own_for_this_user_only(tmp_path: 
     assert stat.S_IMODE(first.parent.stat().st_mode) == 0o700
 
 
+def test_a_directory_that_others_may_enter_is_closed_to_them(tmp_path: Path) -> None:
+    directory = socket_path(tmp_path / "a.yaml").parent
+    directory.chmod(0o755)
+    assert stat.S_IMODE(socket_path(tmp_path / "a.yaml").parent.stat().st_mode) == 0o700
+    directory.rmdir()
+    (tmp_path / "elsewhere").mkdir()
+    directory.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ControlError, match="set TMPDIR"):
+        socket_path(tmp_path / "a.yaml")
+
+
 def test_the_same_file_by_another_path_has_the_same_socket(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
     assert socket_path(tmp_path / "link/a.yaml") == socket_path(tmp_path / "a.yaml")

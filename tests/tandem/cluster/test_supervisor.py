@@ -1,6 +1,7 @@
 import os
 import signal
 import socket
+import stat
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -22,7 +23,7 @@ from tandem.cluster import (
 )
 from tandem.cluster.control import Command, Reply, Request, send_request, socket_path
 from tandem.cluster.spec import ClusterSpec
-from tandem.cluster.supervisor import supervise
+from tandem.cluster.supervisor import is_of_this_user, peer_uid, supervise
 from tandem.cluster_file.choices import CoordinatorKind
 from tests.support.patience import PATIENCE_SECONDS
 from tests.tandem.cluster.fakes import fake_command, fake_spec, fenced_spec
@@ -228,4 +229,21 @@ async def test_a_client_that_goes_away_is_let_go(tmp_path: Path) -> None:
             stream = await trio.open_unix_socket(socket_path(spec.file))
             await stream.send_all(b'{"command": "status"}\n')
             await stream.aclose()
+        assert states(await ask(spec, "status")) == [NodeState.RUNNING]
+
+
+async def test_who_connects_is_known_by_the_kernel_and_has_to_be_this_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near, far = trio.socket.socketpair()
+    with near, far:
+        assert peer_uid(near) == os.getuid()
+    assert [is_of_this_user(uid, 1000) for uid in (1000, 0, 1001)] == [True, True, False]
+    spec = fake_spec(tmp_path, "a")
+    async with supervised(spec, fake_command()):
+        assert stat.S_IMODE(socket_path(spec.file).stat().st_mode) == 0o600
+        with monkeypatch.context() as other:
+            other.setattr("tandem.cluster.supervisor.is_of_this_user", lambda *_: False)
+            with pytest.raises(ControlError, match="answer"):
+                await ask(spec, "kill", "a")
         assert states(await ask(spec, "status")) == [NodeState.RUNNING]

@@ -25,7 +25,7 @@ from tests.tandem.coordinator.contract import (
     put,
     watch_is_ended_by_compaction,
 )
-from tests.tandem.coordinator.embedded import Proxy, client_of, connected, proxied, running_server
+from tests.tandem.coordinator.embedded import Proxy, client_of, proxied, running_server
 from tests.tandem.coordinator.real_etcd import (
     Etcd,
     Server,
@@ -218,7 +218,8 @@ async def scripted(*answers: bytes) -> AsyncIterator[EtcdClient]:
 
     async with trio.open_nursery() as nursery:
         (listener,) = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
-        async with connected(listener.socket.getsockname()[1]) as client:
+        endpoint = f"127.0.0.1:{listener.socket.getsockname()[1]}"
+        async with aclosing(EtcdClient([endpoint])) as client:
             yield client
         nursery.cancel_scope.cancel()
 

@@ -269,7 +269,7 @@ async def test_people_can_look_at_it() -> None:
         (b"HEAD / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\n{", b" 400 "),
         (b"HEAD / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nx", b" 400 "),
         (b"CONNECT / HTTP/1.1\r\nHost: x\r\n\r\nmore", b" 405 "),
-        (b"POST / HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nContent-Length: 0\r\n\r\nmore", b" 404 "),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nUpgrade: h2c\r\nContent-Length: 0\r\n\r\nmore", b" 400 "),
     ],
 )
 async def test_what_is_no_request_is_answered_or_let_go(data: bytes, status: bytes) -> None:
