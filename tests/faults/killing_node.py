@@ -251,7 +251,7 @@ def killing_main(arguments: list[str]) -> int:
     if point not in POINTS:
         raise SystemExit(f"no point is named {point}; there are {', '.join(POINTS)}")
     file = Path(rest[rest.index("--config") + 1])
-    config = load_config(file).node(rest[rest.index("--name") + 1])
+    config = load_config(file).with_secret().node(rest[rest.index("--name") + 1])
     trap = Trap(point, arm_file(config.directory))
     disk = TrappedDisk(trap)
     set_traps(trap)
