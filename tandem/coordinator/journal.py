@@ -72,7 +72,7 @@ class DiskFile:
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "journal"
-        directory.mkdir(parents=True, exist_ok=True)
+        _make_directories(directory)
         self._lock_fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -118,6 +118,19 @@ class DiskFile:
         """See `JournalFile`."""
         for fd in (self._fd, self._directory_fd, self._lock_fd):
             os.close(fd)
+
+
+def _make_directories(directory: Path) -> None:
+    """Create what is missing of a path, so that a power loss does not take it back."""
+    if directory.is_dir():
+        return
+    _make_directories(directory.parent)
+    directory.mkdir(exist_ok=True)
+    parent_fd = os.open(directory.parent, os.O_RDONLY)
+    try:
+        os.fsync(parent_fd)
+    finally:
+        os.close(parent_fd)
 
 
 class Journal:

@@ -1,0 +1,116 @@
+"""Syncs left out of the real disk and of the coordinator's journal, one at a time.
+
+No simulation sees them: there, another disk is in their place. Each has to fail one of the
+`OPERATIONS`, named here.
+"""
+
+from typing import Final
+
+from ha.fenced.epoch_file import EpochFile
+from store.machine import real_file
+from store.machine.real_disk import RealDisk
+from store.machine.real_file import RealFile
+from store.services.flush_service import FlushService
+from tandem.coordinator import journal
+from tandem.coordinator.journal import DiskFile
+from tandem.coordinator.server import CoordinatorServer
+from tests.support.source_mutation import SourceMutation
+
+NOTHING: Final = "None"
+
+MUTATIONS: Final[dict[str, tuple[SourceMutation, str]]] = {
+    "a file is replaced without a sync of its bytes": (
+        SourceMutation(RealDisk.replace, "os.fdatasync(file.fileno())", NOTHING),
+        "replace_a_file",
+    ),
+    "a file is replaced without a sync of its directory": (
+        SourceMutation(RealDisk.replace, "sync_directory(directory)", NOTHING),
+        "replace_a_file",
+    ),
+    "a directory is made without a sync of the one it is in": (
+        SourceMutation(real_file.make_directories, "sync_directory(parent)", NOTHING),
+        "replace_a_file",
+    ),
+    "no directory is ever synced": (
+        SourceMutation(real_file.sync_directory, "os.fsync(descriptor)", NOTHING),
+        "begin_an_epoch",
+    ),
+    "a file is created without a sync of its directory": (
+        SourceMutation(RealDisk.create, "sync_directory(os.path.dirname(path))", NOTHING),
+        "create_a_file",
+    ),
+    "a file is created beforehand without a sync of its directory": (
+        SourceMutation(
+            RealDisk.create_in_background,
+            "await run_sync(sync_directory, os.path.dirname(path), limiter=self._limiter)",
+            NOTHING,
+        ),
+        "create_a_file_beforehand",
+    ),
+    "a file is removed without a sync of its directory": (
+        SourceMutation(RealDisk.remove, "sync_directory(os.path.dirname(path))", NOTHING),
+        "remove_a_file",
+    ),
+    "a directory is removed without a sync of the one it was in": (
+        SourceMutation(RealDisk.remove_directory, "sync_directory(os.path.dirname(path))", NOTHING),
+        "remove_a_file",
+    ),
+    "a file is moved without a sync of where it is": (
+        SourceMutation(RealDisk.rename, "sync_directory(os.path.dirname(new_path))", NOTHING),
+        "move_a_file",
+    ),
+    "a file is moved without a sync of where it was": (
+        SourceMutation(RealDisk.rename, "sync_directory(os.path.dirname(path))", NOTHING),
+        "move_a_file",
+    ),
+    "a file is not synced when it is closed": (
+        SourceMutation(RealFile.sync, "os.fdatasync(self._descriptor)", NOTHING),
+        "create_a_file",
+    ),
+    "a file is not synced in the background": (
+        SourceMutation(
+            RealDisk.sync,
+            "await trio.to_thread.run_sync(os.fdatasync, descriptor, limiter=self._limiter)",
+            "await trio.lowlevel.checkpoint()",
+        ),
+        "answer_a_put",
+    ),
+    "puts are answered before the sync": (
+        SourceMutation(
+            FlushService._group_commit,
+            "await self._sync_commit_log(0)\n        self._answer_flushed()",
+            "self._commit_log.files.dirty_files(0)[-1].flushed_position = 1 << 40\n"
+            "        self._answer_flushed()",
+        ),
+        "answer_a_put",
+    ),
+    "the list of epochs has no second copy": (
+        SourceMutation(EpochFile.replace, "self._disk.replace(self._backup, content)", NOTHING),
+        "begin_an_epoch",
+    ),
+    "a change of the coordinator is appended without a sync": (
+        SourceMutation(DiskFile.append, "os.fdatasync(self._fd)", NOTHING),
+        "journal_a_change",
+    ),
+    "a torn journal is cut without a sync": (
+        SourceMutation(DiskFile.cut, "os.fsync(self._fd)", NOTHING),
+        "mend_a_torn_journal",
+    ),
+    "the journal's image is not synced": (
+        SourceMutation(DiskFile.replace, "os.fsync(fd)", NOTHING),
+        "journal_a_change",
+    ),
+    "the journal is replaced without a sync of its directory": (
+        SourceMutation(DiskFile.replace, "os.fsync(self._directory_fd)", NOTHING),
+        "journal_a_change",
+    ),
+    "the journal's directory is made without a sync of the one it is in": (
+        SourceMutation(journal._make_directories, "os.fsync(parent_fd)", NOTHING),
+        "journal_a_change",
+    ),
+    "the coordinator answers before its journal is written": (
+        SourceMutation(CoordinatorServer._answer, "await self._wait_synced()", NOTHING),
+        "answer_a_transaction",
+    ),
+}
+"""By what they do: the mistake, and who has to notice."""

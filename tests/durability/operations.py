@@ -1,0 +1,224 @@
+"""What this project promises to have on the disk, done once, and looked at when it says so.
+
+Each operation takes a directory and the machine that watches its syncs. Directly after a call
+returns, or in the step in which an answer comes, it asserts what a power loss would leave.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import trio
+
+from ha.fenced.epoch_file import EpochEntry, EpochFile
+from ha.fenced.epoch_file import decode as decode_epochs
+from ha.fenced.replica_file import ReplicaFile
+from store import FlushDiskType, PutMessageStatus
+from store.machine.real_disk import RealDisk
+from store.recovery.truncation import TRUNCATION_FILE, TruncationIntent, write_intent
+from tandem.cluster_file.choices import AckLevel
+from tandem.coordinator.client import EtcdClient
+from tandem.coordinator.interface import Put
+from tandem.coordinator.journal import DiskFile, Journal
+from tandem.coordinator.kv import KeyValueStore
+from tandem.coordinator.kv_records import PutOperation
+from tests.store.store_world import a_message, open_store
+from tests.support.strict_machine import StrictMachine
+from tests.tandem.coordinator.embedded import running_server
+
+SIZE: Final = 8192
+PUTS_COUNT: Final = 12
+TRANSACTIONS_COUNT: Final = 5
+
+Operation = Callable[[Path, StrictMachine], None]
+
+
+def replace_a_file(directory: Path, machine: StrictMachine) -> None:
+    """A small file is replaced as a whole, in directories that did not exist."""
+    path = directory / "new" / "newer" / "f"
+    for data in (b"first", b"second"):
+        RealDisk().replace(str(path), data)
+        assert machine.read(path) == data
+
+
+def create_a_file(directory: Path, machine: StrictMachine) -> None:
+    """A file of the log is made in the middle of a put, and written to."""
+    path = directory / "new" / "f"
+    file = RealDisk().create(str(path), SIZE)
+    assert machine.exists(path)
+    file.buffer[:4] = b"data"
+    file.sync()
+    file.close()
+    assert machine.read(path) == b"data".ljust(SIZE, b"\0")
+
+
+def create_a_file_beforehand(directory: Path, machine: StrictMachine) -> None:
+    """A file of the log is made before it is needed, and synced in the background."""
+    path = directory / "new" / "f"
+
+    async def create() -> None:
+        disk = RealDisk()
+        file = await disk.create_in_background(str(path), SIZE)
+        assert file is not None
+        assert machine.exists(path)
+        file.buffer[:4] = b"data"
+        await disk.sync(file)
+        file.close()
+
+    trio.run(create)
+    assert machine.read(path) == b"data".ljust(SIZE, b"\0")
+
+
+def remove_a_file(directory: Path, machine: StrictMachine) -> None:
+    """What was removed does not come back, and neither does its directory."""
+    disk, path = RealDisk(), directory / "d" / "f"
+    disk.replace(str(path), b"data")
+    disk.remove(str(path))
+    assert not machine.exists(path)
+    disk.remove_directory(str(path.parent))
+    assert not machine.exists(path.parent)
+
+
+def move_a_file(directory: Path, machine: StrictMachine) -> None:
+    """A store that is set aside is where it was moved to, and no more where it was."""
+    disk, old, new = RealDisk(), directory / "old" / "f", directory / "new" / "f"
+    disk.replace(str(old), b"data")
+    assert disk.rename(str(old), str(new))
+    assert machine.read(new) == b"data"
+    assert not machine.exists(old)
+
+
+def answer_a_put(directory: Path, machine: StrictMachine) -> None:
+    """SYNC_FLUSH: a put is answered when its record is on the disk, over several files."""
+    was_left = trio.run(_answer_puts, directory / "store", machine)
+    assert was_left == [True] * PUTS_COUNT
+
+
+async def _answer_puts(directory: Path, machine: StrictMachine) -> list[bool]:
+    """Put one after the other; return whether each was left when it was answered."""
+    store = open_store(RealDisk(), str(directory), flush_disk_type=FlushDiskType.SYNC_FLUSH)
+    was_left: list[bool] = []
+    answered = trio.Event()
+
+    def done(body: bytes, status: PutMessageStatus, _: str) -> None:
+        log = directory / "commitlog"
+        left = b"".join(machine.read(log / name) or b"" for name in machine.names(log))
+        was_left.append(status is PutMessageStatus.PUT_OK and body in left)
+        answered.set()
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(store.run)
+        for number in range(PUTS_COUNT):
+            message = a_message(number, body_bytes=2000)
+            result = store.put_message(message)
+            deadline = trio.current_time() + 10
+            store.flush_service.submit(result.end_offset, deadline, partial(done, message.body))
+            store.announce()
+            await answered.wait()
+            answered = trio.Event()
+        nursery.cancel_scope.cancel()
+    store.close()
+    return was_left
+
+
+def promise_an_epoch(directory: Path, machine: StrictMachine) -> None:
+    """replica.json: what a replica has promised, acknowledged and seen."""
+    replica = ReplicaFile(RealDisk(), str(directory), Random(1))
+    replica.started("boot", AckLevel.WRITTEN, 0)
+    assert replica.incarnation.encode() in (machine.read(replica.path) or b"")
+    replica.promise(7)
+    assert b'"promised":7,' in (machine.read(replica.path) or b"")
+    replica.note_acked(4711)
+    assert b'"acked":4711,' in (machine.read(replica.path) or b"")
+
+
+def begin_an_epoch(directory: Path, machine: StrictMachine) -> None:
+    """The list of epochs, and its second copy."""
+    epochs = EpochFile(RealDisk(), str(directory))
+    for epoch, start in ((1, 0), (2, 512)):
+        epochs.append(epoch, start)
+        data = machine.read(directory / "epochFileCheckpoint")
+        assert data
+        assert decode_epochs(data)[-1] == EpochEntry(epoch, start)
+        assert machine.read(directory / "epochFileCheckpoint.bak") == data
+
+
+def intend_a_cut(directory: Path, machine: StrictMachine) -> None:
+    """The intent to cut a log is there before anything is done about it."""
+    intent = TruncationIntent(cut=512, reason="it parts there", files={}, side_name="a")
+    write_intent(RealDisk(), str(directory), intent)
+    assert b'"cut":512,' in (machine.read(directory / TRUNCATION_FILE) or b"")
+
+
+def journal_a_change(directory: Path, machine: StrictMachine) -> None:
+    """The coordinator's journal: its first image, each change, and an image in its place."""
+    home = directory / "new" / "coordinator"
+    journal = Journal(DiskFile(home), replace_bytes_min=400)
+    store = KeyValueStore(on_change=journal.record)
+    journal.restore(store, 0.0)
+    assert machine.read(home / "journal") == (home / "journal").read_bytes() != b""
+    sizes = []
+    for number in range(20):
+        store.transact([], [PutOperation(b"key", b"value %d" % number, 0)], [], 0.0)
+        journal.take(store).to_disk()
+        left = machine.read(home / "journal") or b""
+        assert b"value %d" % number in left
+        sizes.append(len(left))
+    assert sizes != sorted(sizes), "it was never replaced"
+    journal.close()
+
+
+def mend_a_torn_journal(directory: Path, machine: StrictMachine) -> None:
+    """A torn end is cut off for good before anything is written after it."""
+    journal = Journal(DiskFile(directory))
+    store = KeyValueStore(on_change=journal.record)
+    journal.restore(store, 0.0)
+    journal.close()
+    path = directory / "journal"
+    whole = path.read_bytes()
+    file = DiskFile(directory)
+    file.append(b"\0\0\0\5")
+    file.close()
+    again = Journal(DiskFile(directory))
+    again.restore(KeyValueStore(on_change=again.record), 0.0)
+    again.close()
+    assert machine.read(path) == whole
+
+
+def answer_a_transaction(directory: Path, machine: StrictMachine) -> None:
+    """The embedded coordinator answers when its journal is on the disk."""
+    was_left = trio.run(_answer_transactions, directory, machine)
+    assert was_left == [True] * TRANSACTIONS_COUNT
+
+
+async def _answer_transactions(directory: Path, machine: StrictMachine) -> list[bool]:
+    was_left = []
+    async with running_server(DiskFile(directory)) as (_, port):
+        client = EtcdClient([f"127.0.0.1:{port}"])
+        for number in range(TRANSACTIONS_COUNT):
+            value = b"value %d" % number
+            await client.transact([], [Put("key", value)])
+            was_left.append(value in (machine.read(directory / "journal") or b""))
+        await client.aclose()
+    return was_left
+
+
+OPERATIONS: Final[dict[str, Operation]] = {
+    operation.__name__: operation
+    for operation in (
+        replace_a_file,
+        create_a_file,
+        create_a_file_beforehand,
+        remove_a_file,
+        move_a_file,
+        answer_a_put,
+        promise_an_epoch,
+        begin_an_epoch,
+        intend_a_cut,
+        journal_a_change,
+        mend_a_torn_journal,
+        answer_a_transaction,
+    )
+}

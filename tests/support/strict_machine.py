@@ -1,0 +1,87 @@
+"""What a power loss would leave of a directory on this machine, if the disk did nothing unasked.
+
+Real file systems write much that nobody has synced, so a sync that is missing goes unnoticed until
+the lights go out at the wrong moment. `StrictMachine` is under the code that runs: it sees every
+`fsync` and `fdatasync` of the process, and counts as durable what was there when one of them began:
+
+    a file        its bytes at the last sync of that file
+    a directory   the names in it, and what they named, at the last sync of that directory
+
+A file is left if every directory on the way to it was synced with its name in it. Writes through a
+mapping count like any other: nothing but a sync makes them durable.
+"""
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+class StrictMachine:
+    """Watches syncs while `watching`. `root` is there, and durable, from the start."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._contents: dict[int, bytes] = {}
+        self._names: dict[int, dict[str, int]] = {root.stat().st_ino: {}}
+        self._held: list[int] = []
+        """Descriptors that keep the numbers of files that are deleted from being used again."""
+        self.syncs_count = 0
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """See every sync of this process, of whatever thread."""
+        real = os.fsync, os.fdatasync
+        for call in real:
+            setattr(os, call.__name__, self._seeing(call))
+        try:
+            yield
+        finally:
+            for call in real:
+                setattr(os, call.__name__, call)
+            for descriptor in self._held:
+                os.close(descriptor)
+            self._held.clear()
+
+    def _seeing(self, real: Callable[[Any], None]) -> Callable[[Any], None]:
+        def sync(descriptor: int) -> None:
+            status = os.fstat(descriptor)
+            # One of our own: that of a sync may be for writing only.
+            held = os.open(f"/proc/self/fd/{descriptor}", os.O_RDONLY | os.O_CLOEXEC)
+            self._held.append(held)
+            if stat.S_ISDIR(status.st_mode):
+                names = {entry.name: entry.inode() for entry in os.scandir(held)}
+                real(descriptor)
+                self._names[status.st_ino] = names
+            else:
+                content = os.pread(held, status.st_size, 0)
+                real(descriptor)
+                self._contents[status.st_ino] = content
+            self.syncs_count += 1
+
+        return sync
+
+    def exists(self, path: Path | str) -> bool:
+        """Whether a file or a directory of this name is left after a power loss."""
+        return self._inode(path) is not None
+
+    def read(self, path: Path | str) -> bytes | None:
+        """Return what is left of a file after a power loss; None if it is gone.
+
+        A file that has its name but was never synced is empty.
+        """
+        inode = self._inode(path)
+        return None if inode is None else self._contents.get(inode, b"")
+
+    def names(self, path: Path | str) -> set[str]:
+        """Return which names are left in a directory after a power loss."""
+        inode = self._inode(path)
+        return set() if inode is None else set(self._names.get(inode, {}))
+
+    def _inode(self, path: Path | str) -> int | None:
+        inode: int | None = self._root.stat().st_ino
+        for part in Path(path).relative_to(self._root).parts:
+            inode = self._names.get(inode, {}).get(part) if inode is not None else None
+        return inode
