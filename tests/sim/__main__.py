@@ -33,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--nodes", type=int, choices=(3, 5), help="only groups of this size")
     parser.add_argument("--classic", action="store_true", help="classic groups")
-    options = parser.parse_args(arguments)
+    options = parser.parse_intermixed_args(arguments)
     kind = "classic" if options.classic else "fenced"
     if options.classic and options.nodes == 5:
         parser.error("classic groups have three nodes")

@@ -95,7 +95,7 @@ class ClassicSimulation(Simulation[ClassicSettings, ClassicCluster, ClassicHisto
             self._findings.append(Finding(Kind.DIVERGED, f"{text} at {trio.current_time():.3f}"))
         self._checked[theirs] = end
 
-    async def _mend(self) -> None:
+    async def _mend(self, healed_at: float) -> float:
         """Let everything settle, and do what alarms tell the operator to do."""
         await trio.sleep(SETTLE_SECONDS)
         for slave in self.cluster.slaves:
@@ -103,6 +103,7 @@ class ClassicSimulation(Simulation[ClassicSettings, ClassicCluster, ClassicHisto
                 self.cluster.kill(slave.name)
                 self.cluster.wipe(slave.name)
                 self.cluster.start(slave.name)
+        return healed_at
 
     def _probe_profile(self) -> ProducerProfile:
         return classic_producer(

@@ -39,6 +39,8 @@ In fenced groups as well, where FROM, TO may also be `coordinator` and `all`:
     heal-ha FROM TO
     flip-wire FROM TO       one bit of what is sent next on a replication link
     flip-tail NODE          one bit of one of the last records of a stopped node
+    blackout                all machines lose power at once; when everything is healed, an operator
+                            has the group go on with the longest log
     promote NODE            the master of the moment is ordered to hand over to it
     resign NODE             it is ordered to give up mastership
     rejoin NODE             it is ordered to set its store aside and to copy the log anew
@@ -63,6 +65,7 @@ MASTER: Final = "master"
 """The master of the moment; with `#` and a number, of the moment when it was first named."""
 ALL: Final = "all"
 COORDINATOR: Final = "coordinator"
+BLACKOUT: Final = "blackout"
 
 VERBS: Final = {
     "kill": 1,
@@ -99,6 +102,7 @@ FENCED_VERBS: Final = {
     "heal-ha": 2,
     "flip-wire": 2,
     "flip-tail": 1,
+    BLACKOUT: 0,
     "promote": 1,
     "resign": 1,
     "rejoin": 1,

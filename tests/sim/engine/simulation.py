@@ -160,8 +160,7 @@ class Simulation(Generic[S, C, H]):
         nursery.start_soon(self._read)
         self.load_started_at = trio.current_time()
         healed_at = await self._load_and_faults()
-        await self._mend()
-        await self._probe(healed_at)
+        await self._probe(await self._mend(healed_at))
         with trio.move_on_after(CATCH_UP_SECONDS):
             while not self._are_equal():
                 await trio.sleep(0.05)
@@ -297,8 +296,9 @@ class Simulation(Generic[S, C, H]):
         """Ask a node how replication is."""
         await admin.ha_runtime_info(address)
 
-    async def _mend(self) -> None:
-        """Do after healing what only a person can do."""
+    async def _mend(self, healed_at: float) -> float:
+        """Do after healing what only a person can do; return since when all is well."""
+        return healed_at
 
     def _probe_profile(self) -> ProducerProfile:
         """Return who tries sends after healing."""

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tests.sim.engine.actions import ACTIONS
-from tests.sim.engine.faults import MASTER
+from tests.sim.engine.faults import BLACKOUT, MASTER
 from tests.sim.fenced.cluster import FencedCluster
 from tests.sim.fenced.disk import lose_epochs
 
@@ -80,6 +80,7 @@ FENCED_ACTIONS: Final[dict[str, Callable[..., None]]] = {
     "freeze-at-event": _freeze_at_event,
     "kill-at-event": _kill_at_event,
     "late-vote": _late_vote,
+    BLACKOUT: lambda cluster: cluster.black_out(),
     "flip-tail": lambda cluster, name: cluster.spoil(name),
     "promote": _promote,
     "resign": lambda cluster, name: cluster.operator.order(cluster.nodes[name], "resign"),

@@ -39,6 +39,7 @@ CRASHED         a node ended by itself without cause, or logged a traceback
 """
 
 import enum
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
@@ -65,6 +66,7 @@ from tests.sim.engine.history import (
     Send,
 )
 from tests.sim.engine.walked_log import LogRecord, first_difference
+from tests.sim.fenced.blackout import parted
 from tests.sim.fenced.history import (
     AckSeen,
     EpochEntrySeen,
@@ -135,6 +137,14 @@ class FencedExpectations(msgspec.Struct, frozen=True):
 
 def check(history: FencedHistory, expected: FencedExpectations) -> list[Finding]:
     """Return every broken promise; an empty list if all were kept."""
+    if history.blackout_at == math.inf:
+        return _check(history, expected)
+    before, after = parted(history)
+    whatever_came = msgspec.structs.replace(expected, must_be_available=False)
+    return [*_check(before, whatever_came), *_check(after, expected)]
+
+
+def _check(history: FencedHistory, expected: FencedExpectations) -> list[Finding]:
     final = next((node for node in history.nodes if node.is_master), None)
     findings = [Finding(Kind.CRASHED, text) for text in history.crashes]
     findings += _check_events(history.events)

@@ -12,17 +12,20 @@ from typing import Final
 import msgspec
 import trio
 
+from ha.fenced.election import read_view
 from ha.fenced.events import HAEvent
 from store.machine.errors import CorruptLogError
 from tandem.cluster_file.cluster_config import ClusterConfig
-from tandem.coordinator.interface import Coordinator
+from tandem.coordinator.interface import Compare, Coordinator, Put
 from tandem.coordinator.kv_records import Item, StoreImage
-from tandem.wire.group_state import GroupKeys
+from tandem.wire import group_recovery
+from tandem.wire.group_state import GroupKeys, encode_record
 from tests.sim.engine.actions import HA_CHANNEL
 from tests.sim.engine.cluster import SimulatedCluster, leaves
 from tests.sim.engine.faults import COORDINATOR
 from tests.sim.engine.history import AnswerSeen, Extent
 from tests.sim.engine.node import Incarnation, SimulatedNode
+from tests.sim.engine.settings import GROUP
 from tests.sim.engine.trace import Trace
 from tests.sim.engine.workload import ClientMachine
 from tests.sim.fenced.disk import flip_bit_of_tail
@@ -66,6 +69,7 @@ class FencedCluster(SimulatedCluster):
         super().__init__(
             config, history, network=network, chance=chance, trace=trace, nursery=nursery
         )
+        self.history: FencedHistory = history
         self.group_keys = GroupKeys(config.cluster.name, next(iter(config.groups)))
         self.saved: StoreImage | None = None
         """Of the coordinator, as some plan had it saved."""
@@ -167,6 +171,47 @@ class FencedCluster(SimulatedCluster):
             )
 
     # The supervisor, and the person
+
+    def black_out(self) -> None:
+        """Cut the power of all machines at once."""
+        self.note_hit("blackout")
+        self.history.blackout_at = trio.current_time()
+        self.witness.note_blackout()
+        for name in self.nodes:
+            self.power_off(name)
+
+    async def recover_group(self) -> bool:
+        """Do as `tandem ha recover-group --accept-loss` does; return whether nothing is left to do.
+
+        All nodes have to be there: that is what the operator is told to see to.
+        """
+        coordinator = self.coordinator.client(self.network.machine_at(OPERATOR_IP))
+        view = read_view(await coordinator.read(self.group_keys.prefix), self.group_keys)
+        if set(view.nodes) != set(self.nodes) or view.leader is not None:
+            return view.leader is not None and self.witness.has_opened_since_blackout
+        assert view.state is not None
+        plan = group_recovery.plan_recovery(
+            group=GROUP,
+            state=view.state,
+            leader=view.leader,
+            nodes=view.nodes,
+            members=list(self.nodes),
+            min_isr=view.state.min_isr,
+            accept_loss=True,
+        )
+        self._trace.note("operator", f"recover-group: {plan.text}")
+        if plan.state is None:
+            return False
+        keys = self.group_keys
+        compares = [
+            Compare(keys.state, view.state_revision),
+            Compare(keys.leader, 0),
+            *(Compare(keys.node(name), view.node_revisions[name]) for name in view.nodes),
+        ]
+        result = await coordinator.transact(compares, [Put(keys.state, encode_record(plan.state))])
+        if result.succeeded:
+            self.note_hit("recover-group")
+        return result.succeeded
 
     def _was_killed(self, node: SimulatedNode) -> None:
         """Tell the coordinator soon, if there is somebody who does."""

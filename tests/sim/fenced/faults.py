@@ -26,6 +26,7 @@ FAULTS: Final = (
     *(verb for verb in FENCED_VERBS if verb not in BY_HAND | ENDINGS | {"kill-at-event"}),
     *(f"kill-at-event {name}" for name in dict.fromkeys((*MASTER_EVENTS, *SLAVE_EVENTS))),
     "store moved away",
+    "recover-group",
 )
 """Names under which a run notes the faults that did something."""
 

@@ -144,3 +144,5 @@ class FencedHistory(History):
     missing: list[NotDurableSeen] = msgspec.field(default_factory=list)
     lacking: list[LackingSeen] = msgspec.field(default_factory=list)
     nodes: list[FinalNode] = msgspec.field(default_factory=list)
+    blackout_at: float = float("inf")
+    """When all machines lost power at once."""

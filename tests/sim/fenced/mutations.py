@@ -10,6 +10,7 @@ import msgspec
 import trio
 
 import ha.fenced.election
+import tandem.wire.group_recovery
 from ha.fenced.client import FencedClient
 from ha.fenced.connection import FencedConnection
 from ha.fenced.coordinator_session import CoordinatorSession
@@ -31,7 +32,9 @@ from store.recovery.store_recovery import StoreRecovery
 from store.recovery.truncation import Truncation
 from store.services.flush_service import FlushService
 from tandem.coordinator.interface import Compare, Delete, Put
+from tandem.wire.group_state import NodeRecord
 from tandem.wire.system_topics import JOURNAL_TOPIC
+from tests.sim.engine.faults import BLACKOUT
 from tests.sim.engine.mutation import Mutation
 
 
@@ -286,6 +289,16 @@ def _needs_nothing_on_disk(_: object) -> Any:  # noqa: ANN401
     return property(lambda self: 0)
 
 
+def _takes_the_shortest_log(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def plan(*, nodes: dict[str, NodeRecord], **rest: object) -> object:
+        upside_down = {
+            name: msgspec.structs.replace(node, end=-node.end) for name, node in nodes.items()
+        }
+        return real(nodes=upside_down, **rest)
+
+    return plan
+
+
 def _shows_readers_what_was_half_a_second_ago(real: Callable[..., Any]) -> Any:  # noqa: ANN401
     shown: dict[tuple[MessageReads, str, int], tuple[float, int]] = {}
 
@@ -386,5 +399,11 @@ MUTATIONS: Final[dict[str, Mutation]] = {
     ),
     "readers are shown what was confirmed half a second ago": Mutation(
         MessageReads, "_end_of", _shows_readers_what_was_half_a_second_ago
+    ),
+    "recover-group takes the shortest log": Mutation(
+        tandem.wire.group_recovery,
+        "plan_recovery",
+        _takes_the_shortest_log,
+        shows=lambda settings: any(i.verb == BLACKOUT for i in settings.plan),
     ),
 }

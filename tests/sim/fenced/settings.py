@@ -8,7 +8,7 @@ import msgspec
 from tandem.cluster_file.choices import AckLevel
 from tandem.cluster_file.settings import ReplicationSettings
 from tandem.cluster_file.store_settings import StoreSettings
-from tests.sim.engine.faults import Instruction
+from tests.sim.engine.faults import BLACKOUT, Instruction
 from tests.sim.engine.history import Contract
 from tests.sim.engine.settings import GROUP, Settings, draw_store
 from tests.sim.engine.workload import ProducerProfile
@@ -16,6 +16,10 @@ from tests.sim.fenced.faults import FencedFaultMix, FencedPlanner
 
 LONG_CHANCE: Final = 0.1
 """Share of the seeds whose faults last as long as they want, and that are watched long after."""
+
+
+BLACKOUT_CHANCE: Final = 0.12
+"""Share of the seeds in which all machines lose power, of those where that may lose something."""
 
 
 class FencedSettings(Settings, frozen=True, kw_only=True):
@@ -62,6 +66,9 @@ def draw_settings(seed: int, node_count: int | None = None) -> FencedSettings:
     clients = [producer.ip for producer in producers]
     plan = FencedPlanner(random.Random(f"fenced plan {seed}"), names, clients, mix).plan()
     is_long = chance.random() < LONG_CHANCE
+    load_seconds = mix.duration_seconds + 1.5
+    if ack_level is AckLevel.WRITTEN:
+        plan = _with_blackout(random.Random(f"fenced blackout {seed}"), plan, names, load_seconds)
     return FencedSettings(
         name=str(seed),
         seed=seed,
@@ -78,10 +85,25 @@ def draw_settings(seed: int, node_count: int | None = None) -> FencedSettings:
             check_crc_on_append=chance.random() < 0.7,
         ),
         producers=producers,
-        load_seconds=mix.duration_seconds + 1.5,
+        load_seconds=load_seconds,
         delay_seconds_max=chance.choice((0.001, 0.005, 0.03)),
         settles_long=is_long,
     )
+
+
+def _with_blackout(
+    chance: random.Random, plan: list[Instruction], names: list[str], load_seconds: float
+) -> list[Instruction]:
+    """Let all machines lose power now and then, and half of the time have a node lag by then."""
+    if chance.random() > BLACKOUT_CHANCE:
+        return plan
+    at = round(chance.uniform(1.0, load_seconds), 3)
+    ending = [Instruction(at, BLACKOUT, ())]
+    if chance.random() < 0.5:
+        away_at = round(chance.uniform(0.1, max(0.2, at - 2.5)), 3)
+        ending.append(Instruction(away_at, "kill", (chance.choice(names),)))
+    kept = [i for i in plan if i.at_seconds < at]
+    return sorted([*kept, *ending], key=lambda instruction: instruction.at_seconds)
 
 
 def _without_late_ones(plan: list[Instruction], mix: FencedFaultMix) -> list[Instruction]:

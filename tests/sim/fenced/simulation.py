@@ -1,5 +1,6 @@
 """One run of a fenced group: nodes, coordinator, supervisor, operator. See `engine.simulation`."""
 
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from tandem.cluster_file.settings import (
     GroupSettings,
     NodeSettings,
 )
+from tests.sim.engine.faults import BLACKOUT, Instruction
 from tests.sim.engine.history import Contract, Finding
 from tests.sim.engine.settings import GROUP
 from tests.sim.engine.simulation import LOOK_SECONDS_MAX, Result, Simulation
@@ -43,6 +45,10 @@ END_SECONDS: Final = 2.0
 CONFIRMED_SECONDS: Final = 0.2
 """Slaves, from which may be read, too, know by then what is confirmed."""
 
+REGISTERED_SECONDS: Final = 4.0
+"""All nodes have started and registered by then, beside the time that their last leases live."""
+
+RECOVERY_RETRY_SECONDS: Final = 0.3
 TOPICS_MAX: Final = 4
 
 
@@ -97,6 +103,21 @@ class FencedSimulation(Simulation[FencedSettings, FencedCluster, FencedHistory])
     async def _ask_status(self, admin: Admin, address: str) -> None:
         await super()._ask_status(admin, address)
         await admin.fenced_status(address)
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        super()._carry_out(instruction)
+        if instruction.verb == BLACKOUT:
+            # What somebody read may be gone, too: readers begin anew.
+            self._readers.cancel()
+
+    async def _mend(self, healed_at: float) -> float:
+        """Have the group go on that no member of can show that it has everything."""
+        if self.history.blackout_at == math.inf:
+            return healed_at
+        deadline = trio.current_time() + self.settings.lease_ttl_ms / 1000 + REGISTERED_SECONDS
+        while trio.current_time() < deadline and not await self.cluster.recover_group():
+            await trio.sleep(RECOVERY_RETRY_SECONDS)
+        return trio.current_time()
 
     def _probe_profile(self) -> ProducerProfile:
         return ProducerProfile(

@@ -66,6 +66,31 @@ def _lost(run: Run) -> None:
     run.everywhere(log_of(*ALL[:4]))
 
 
+def _blackout(run: Run, *kept: tuple[int, int]) -> None:
+    """Have all machines lose power at 30 s; these messages are left, everywhere."""
+    run.history.blackout_at = 30.0
+    run.everywhere(log_of(*kept))
+
+
+def _lost_by_a_blackout(run: Run) -> None:
+    run.change("sends", 4, contract=Contract.FLUSHED)
+    _blackout(run, *ALL[:4])
+
+
+def _reordered_by_a_blackout(run: Run) -> None:
+    for index in (2, 4):
+        run.change("sends", index, contract=Contract.FLUSHED)
+    data = log_of(*OUT_OF_ORDER)
+    records = walk_log(data).records
+    run.history.sends = [sent_again(send, records) for send in run.history.sends]
+    _blackout(run, *OUT_OF_ORDER)
+
+
+def _unreplicated_before_a_blackout(run: Run) -> None:
+    _unreplicated(run)
+    _blackout(run, *ALL)
+
+
 def _duplicated(run: Run) -> None:
     run.everywhere(log_of(*ALL, (2, 0)))
 
@@ -339,6 +364,9 @@ def _crashed(run: Run) -> None:
 
 PLANTED: dict[Callable[[Run], None], set[Kind]] = {
     _lost: {Kind.LOST},
+    _lost_by_a_blackout: {Kind.LOST},
+    _reordered_by_a_blackout: {Kind.REORDERED},
+    _unreplicated_before_a_blackout: {Kind.UNREPLICATED},
     _duplicated: {Kind.DUPLICATED},
     _reordered: {Kind.REORDERED},
     _reordered_though_sent_again: {Kind.REORDERED},
@@ -433,6 +461,11 @@ def _stored_twice_by_a_second_try(run: Run) -> None:
     run.everywhere(log_of(*ALL, (2, 0)))
 
 
+def _blackout_takes_what_was_only_written(run: Run) -> None:
+    run.change("sends", 4, contract=Contract.FLUSHED)
+    _blackout(run, *ALL[:5])
+
+
 def _a_second_copy_came_late(run: Run) -> None:
     """The first try of message 2 was still on its way when another one was answered."""
     run.change("sends", 2, attempts_max=2)
@@ -508,6 +541,7 @@ def _nobody_is_electable(run: Run) -> None:
         _async_message_is_lost,
         _timed_out_message_is_lost,
         _stored_twice_by_a_second_try,
+        _blackout_takes_what_was_only_written,
         _a_second_copy_came_late,
         _sent_while_another_was_under_way,
         _async_was_answered_by_a_master_that_was_deposed,

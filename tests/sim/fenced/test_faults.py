@@ -2,8 +2,16 @@
 
 import random
 
-from tests.sim.engine.faults import BY_HAND, FENCED_VERBS, Instruction, parse_instruction
+from tandem.cluster_file.choices import AckLevel
+from tests.sim.engine.faults import (
+    BLACKOUT,
+    BY_HAND,
+    FENCED_VERBS,
+    Instruction,
+    parse_instruction,
+)
 from tests.sim.fenced.faults import FencedFaultMix, FencedPlanner
+from tests.sim.fenced.settings import draw_settings
 
 NODES = ["broker-a-0", "broker-a-1", "broker-a-2"]
 CLIENTS = ["127.0.1.1", "127.0.1.2"]
@@ -30,7 +38,17 @@ def test_plans_are_in_the_language_and_in_order_of_time() -> None:
 
 def test_seeds_reach_every_fault() -> None:
     seen = {instruction.verb for seed in range(1_000) for instruction in _plan(seed)}
-    assert seen == set(FENCED_VERBS) - BY_HAND
+    assert seen == set(FENCED_VERBS) - BY_HAND - {BLACKOUT}
+
+
+def test_seeds_reach_a_blackout_where_it_takes_something() -> None:
+    for seed in range(300):
+        settings = draw_settings(seed)
+        if any(instruction.verb == BLACKOUT for instruction in settings.plan):
+            assert settings.ack_level is AckLevel.WRITTEN
+            assert settings.plan[-1].verb == BLACKOUT
+            return
+    raise AssertionError("no seed has one")
 
 
 def test_only_those_lose_power_that_may() -> None:

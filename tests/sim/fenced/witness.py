@@ -72,11 +72,23 @@ class Witness:
         """Of a master that has opened: life, epoch, and when it did."""
         self._flushed_promised = 0
         """Up to where messages were answered that have to be on every member's disk."""
+        self._acks_before = self._openings_before = 0
+        """How many there were when all lost power."""
         self._hurt: set[str] = set()
         """Whose disk may have lost something, and who has not looked yet."""
         self._once_hurt: set[str] = set()
 
     # Disks
+
+    def note_blackout(self) -> None:
+        """Take note that all lose power now: what was only replicated counts no more."""
+        self._acks_before = len(self.history.acks)
+        self._openings_before = len(self.history.openings)
+
+    @property
+    def has_opened_since_blackout(self) -> bool:
+        """Whether there is a master again."""
+        return len(self.history.openings) > self._openings_before
 
     def note_hurt(self, name: str) -> None:
         """Take note that a node's disk may have lost something."""
@@ -233,7 +245,7 @@ class Witness:
 
     def _look_at_members(self, names: list[str]) -> None:
         """Whoever is recorded as a member has everything that was acknowledged."""
-        acknowledged = max((ack.end for ack in self.history.acks), default=0)
+        acknowledged = max((ack.end for ack in self.history.acks[self._acks_before :]), default=0)
         for name in names:
             extent = self.extent(self._nodes[name])
             lacks_some = extent.written < acknowledged or extent.flushed < self._flushed_promised
