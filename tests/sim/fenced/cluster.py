@@ -18,7 +18,7 @@ from store.machine.errors import CorruptLogError
 from tandem.cluster_file.cluster_config import ClusterConfig
 from tandem.coordinator.interface import Compare, Coordinator, Put
 from tandem.coordinator.kv_records import Item, StoreImage
-from tandem.wire import group_recovery
+from tandem.wire.group_recovery import Group, plan_recovery
 from tandem.wire.group_state import GroupKeys, encode_record
 from tests.sim.engine.actions import HA_CHANNEL
 from tests.sim.engine.cluster import SimulatedCluster, leaves
@@ -190,15 +190,15 @@ class FencedCluster(SimulatedCluster):
         if set(view.nodes) != set(self.nodes) or view.leader is not None:
             return view.leader is not None and self.witness.has_opened_since_blackout
         assert view.state is not None
-        plan = group_recovery.plan_recovery(
-            group=GROUP,
+        group = Group(
+            name=GROUP,
             state=view.state,
             leader=view.leader,
             nodes=view.nodes,
+            lives=view.lives,
             members=list(self.nodes),
-            min_isr=view.state.min_isr,
-            accept_loss=True,
         )
+        plan = plan_recovery(group, min_isr=view.state.min_isr, accept_loss=True)
         self._trace.note("operator", f"recover-group: {plan.text}")
         if plan.state is None:
             return False

@@ -32,6 +32,7 @@ from store.recovery.store_recovery import StoreRecovery
 from store.recovery.truncation import Truncation
 from store.services.flush_service import FlushService
 from tandem.coordinator.interface import Compare, Delete, Put
+from tandem.wire.group_recovery import Group
 from tandem.wire.group_state import NodeRecord
 from tandem.wire.system_topics import JOURNAL_TOPIC
 from tests.sim.engine.faults import BLACKOUT
@@ -290,13 +291,11 @@ def _needs_nothing_on_disk(_: object) -> Any:  # noqa: ANN401
 
 
 def _takes_the_shortest_log(real: Callable[..., Any]) -> Any:  # noqa: ANN401
-    def plan(*, nodes: dict[str, NodeRecord], **rest: object) -> object:
-        upside_down = {
-            name: msgspec.structs.replace(node, end=-node.end) for name, node in nodes.items()
-        }
-        return real(nodes=upside_down, **rest)
+    def rank(group: Group, node: NodeRecord) -> object:
+        has_all, epoch, end, name = real(group, node)
+        return not has_all, epoch, -end, name
 
-    return plan
+    return rank
 
 
 def _shows_readers_what_was_half_a_second_ago(real: Callable[..., Any]) -> Any:  # noqa: ANN401
@@ -402,7 +401,7 @@ MUTATIONS: Final[dict[str, Mutation]] = {
     ),
     "recover-group takes the shortest log": Mutation(
         tandem.wire.group_recovery,
-        "plan_recovery",
+        "_rank",
         _takes_the_shortest_log,
         shows=lambda settings: any(i.verb == BLACKOUT for i in settings.plan),
     ),
