@@ -63,12 +63,12 @@ class ClientHeartbeat:
             changed = self._clients.heartbeat(beat, connection, trio.current_time())
         except TooManyClientsError as error:
             raise RequestError(
-                ResponseCode.SYSTEM_BUSY, "too many clients are registered at this broker"
+                ResponseCode.SYSTEM_BUSY,
+                f"too many clients are registered at this broker ({error}); nothing was changed",
             ) from error
         self.notify(changed)
         if self._replication.refusal() is None:
-            for data in beat.consumer_data_set:
-                self._ensure_retry_topic(data.group_name)
+            self._ensure_retry_topics(data.group_name for data in beat.consumer_data_set)
         return response_to(command, ext=HeartbeatResponseHeader("true", "true"))
 
     def unregister(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -105,8 +105,14 @@ class ClientHeartbeat:
                 )
                 connection.write(encode_frame(notice))
 
-    def _ensure_retry_topic(self, group: str) -> None:
-        topic = f"{RETRY_TOPIC_PREFIX}{group}"
+    def _ensure_retry_topics(self, groups: Iterable[str]) -> None:
+        """Create those that are missing, all with one change."""
         topics = self._tables.topics
-        if topics.get(topic) is None and topic_complaint(topic) is None:
-            self._tables.change_topics(topics.config_for_send(topic, "", 1))
+        names = dict.fromkeys(f"{RETRY_TOPIC_PREFIX}{group}" for group in groups)
+        missing = [
+            topics.config_for_send(name, "", 1)
+            for name in names
+            if topics.get(name) is None and topic_complaint(name) is None
+        ]
+        if missing:
+            self._tables.change_topics_soon(*missing)

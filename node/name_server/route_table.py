@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from node.errors import RequestError
+from node.tables.names import check_name
 from tandem.wire.request_headers import (
     DataVersion,
     RegisterBrokerResponseHeader,
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
 
 BROKERS_MAX: Final = 4_096
 """Live brokers; any client may register, so there has to be a bound."""
+
+ENTRIES_MAX: Final = 262_144
+"""Topics of all broker names together: those of eight names that have all they may have."""
 
 
 class _Live(msgspec.Struct):
@@ -66,6 +70,8 @@ class RouteTable:
         self._live: dict[str, _Live] = {}
         self._brokers: dict[str, _Broker] = {}
         self._queues: dict[str, dict[str, QueueData]] = {}
+        self._entries = 0
+        """How many there are in the inner dictionaries."""
 
     def register(
         self,
@@ -80,9 +86,12 @@ class RouteTable:
         Source: RouteInfoManager.registerBroker.
 
         Raises:
-            RequestError: A single topic from a broker that has not registered as a whole yet, or
-                too many brokers.
+            RequestError: A single topic from a broker that has not registered as a whole yet; too
+                many brokers or topics, or too long a name. Nothing was changed.
         """
+        for name in (header.cluster_name, header.broker_name, header.broker_addr):
+            check_name("cluster, broker or address", name)
+        check_name("address", header.ha_server_addr)
         broker = self._brokers.get(header.broker_name)
         addresses = {} if broker is None else broker.addresses
         if self._is_outdated(header, topics, addresses):
@@ -97,6 +106,7 @@ class RouteTable:
             raise RequestError(
                 ResponseCode.SYSTEM_ERROR, f"register broker failed: {BROKERS_MAX} are registered"
             )
+        self._check_topics(header.broker_name, topics)
         self._take_address(header)
         self._take_topics(header, topics)
         timeout_ms = header.heartbeat_timeout_millis
@@ -171,6 +181,20 @@ class RouteTable:
             return False
         return self._live[holder].data_version.state_version > topics.data_version.state_version
 
+    def _check_topics(self, broker_name: str, topics: TopicConfigSerializeWrapper) -> None:
+        table = topics.topic_config_table
+        for name in table:
+            check_name("topic", name)
+        if self._entries + len(table) <= ENTRIES_MAX:
+            return
+        count = sum(broker_name not in self._queues.get(name, ()) for name in table)
+        if self._entries + count > ENTRIES_MAX:
+            raise RequestError(
+                ResponseCode.SYSTEM_ERROR,
+                f"register broker failed: with {count} topics more, the routes would have more than"
+                f" {ENTRIES_MAX}",
+            )
+
     def _take_address(self, header: RegisterBrokerRequestHeader) -> None:
         live = self._live.get(header.broker_addr)
         if live is not None and (live.broker_name, live.broker_id) != (
@@ -201,9 +225,9 @@ class RouteTable:
         if live is not None and live.data_version == topics.data_version:
             return
         for name, config in topics.topic_config_table.items():
-            self._queues.setdefault(name, {})[header.broker_name] = _queue_data(
-                header.broker_name, config
-            )
+            brokers = self._queues.setdefault(name, {})
+            self._entries += header.broker_name not in brokers
+            brokers[header.broker_name] = _queue_data(header.broker_name, config)
 
     def _master_of(self, header: RegisterBrokerRequestHeader) -> RegisterBrokerResponseHeader:
         master = self._brokers[header.broker_name].addresses.get(MASTER_ID)
@@ -220,7 +244,7 @@ class RouteTable:
         del self._brokers[live.broker_name]
         for topic in list(self._queues):
             queues = self._queues[topic]
-            queues.pop(live.broker_name, None)
+            self._entries -= queues.pop(live.broker_name, None) is not None
             if not queues:
                 del self._queues[topic]
 

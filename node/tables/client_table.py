@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from node.errors import RequestError
 from node.remoting.connection import Connection
+from node.tables.names import check_name
 from tandem.wire.request_headers import SubscriptionData
+from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tandem.wire.request_headers import ConsumerData, HeartbeatData
 
 CLIENT_EXPIRED_SECONDS: Final = 120.0
@@ -24,6 +25,18 @@ CLIENT_EXPIRED_SECONDS: Final = 120.0
 
 MEMBERSHIPS_MAX: Final = 65_536
 """(group, client) pairs; any client may send heartbeats, so there has to be a bound."""
+
+MEMBERSHIPS_PER_CONNECTION_MAX: Final = 8_192
+"""The same of one connection, which is one process, or a proxy for some hundreds."""
+
+GROUPS_PER_HEARTBEAT_MAX: Final = 4_096
+SUBSCRIPTIONS_PER_HEARTBEAT_MAX: Final = 16_384
+
+SUBSCRIPTION_BYTES_MAX: Final = 64 * 1024 * 1024
+"""What all groups want of all topics, in memory: some 300,000 ordinary subscriptions."""
+
+_SUBSCRIPTION_BYTES: Final = 200
+"""Of one, besides its two texts."""
 
 CLUSTERING: Final = "CLUSTERING"
 
@@ -41,10 +54,11 @@ class _Group(msgspec.Struct):
     message_model: str
     members: dict[str, _Member]
     subscriptions: dict[str, SubscriptionData]
+    subscription_bytes: int = 0
 
 
 class TooManyClientsError(Exception):
-    """The table is full."""
+    """The table is full; the text says of what."""
 
 
 class ClientTable:
@@ -56,6 +70,10 @@ class ClientTable:
 
     def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}
+        self._memberships: dict[Connection, dict[tuple[str, str], None]] = {}
+        """(group, client) of each connection that has any."""
+        self._count = 0
+        self._subscription_bytes = 0
 
     def heartbeat(
         self, beat: HeartbeatData, connection: Connection, now: float
@@ -65,8 +83,10 @@ class ClientTable:
         Source: ConsumerManager.registerConsumer.
 
         Raises:
-            TooManyClientsError: Nothing was changed for the groups that did not fit.
+            RequestError: A name is too long, or there are too many in one request.
+            TooManyClientsError: There is no room for all of it. Nothing was changed, as above.
         """
+        self._check(beat, connection)
         changed: dict[str, list[Connection]] = {}
         for data in beat.consumer_data_set:
             if self._join(data, beat.client_id, connection, now):
@@ -75,18 +95,22 @@ class ClientTable:
 
     def leave(self, group: str, client_id: str) -> list[Connection]:
         """Forget a client of a group (UNREGISTER_CLIENT)."""
-        entry = self._groups.get(group)
-        if entry is None or entry.members.pop(client_id, None) is None:
-            return []
-        return self._after_loss(group)
+        return self._to_tell(group) if self._remove(group, client_id) else []
 
     def connection_closed(self, connection: Connection) -> dict[str, list[Connection]]:
         """Forget every client on a connection; return whom to notify, by group."""
-        return self._drop(lambda member: member.connection is connection)
+        return self._drop(list(self._memberships.get(connection, ())))
 
     def expire(self, now: float) -> dict[str, list[Connection]]:
         """Forget every client without a heartbeat for too long; return whom to notify, by group."""
-        return self._drop(lambda member: now - member.last > CLIENT_EXPIRED_SECONDS)
+        return self._drop(
+            [
+                (name, client_id)
+                for name, group in self._groups.items()
+                for client_id, member in group.members.items()
+                if now - member.last > CLIENT_EXPIRED_SECONDS
+            ]
+        )
 
     def client_ids(self, group: str) -> list[str]:
         """The clients of a group; empty if there are none."""
@@ -102,44 +126,109 @@ class ClientTable:
         """Whether any client of the group is known."""
         return group in self._groups
 
+    def _check(self, beat: HeartbeatData, connection: Connection) -> None:
+        """Make sure that a heartbeat fits as a whole. What it replaces counts as well."""
+        groups = beat.consumer_data_set
+        subscriptions = [each for data in groups for each in data.subscription_data_set]
+        for what, count, most in (
+            ("consumer groups", len(groups), GROUPS_PER_HEARTBEAT_MAX),
+            ("subscriptions", len(subscriptions), SUBSCRIPTIONS_PER_HEARTBEAT_MAX),
+        ):
+            if count > most:
+                raise RequestError(
+                    ResponseCode.INVALID_PARAMETER,
+                    f"a heartbeat with {count} {what}, the most allowed are {most}",
+                )
+        check_name("client", beat.client_id)
+        for data in groups:
+            check_name("consumer group", data.group_name)
+        for subscription in subscriptions:
+            check_name("topic", subscription.topic)
+        mine = self._memberships.get(connection, {})
+        keys = {(data.group_name, beat.client_id) for data in groups}
+        for what, count, most in (
+            (
+                "clients of all groups",
+                self._count + len(keys - self._all_of(keys)),
+                MEMBERSHIPS_MAX,
+            ),
+            (
+                "clients of groups on one connection",
+                len(mine) + len(keys - mine.keys()),
+                MEMBERSHIPS_PER_CONNECTION_MAX,
+            ),
+            (
+                "bytes of subscriptions",
+                self._subscription_bytes + sum(map(_bytes_of, subscriptions)),
+                SUBSCRIPTION_BYTES_MAX,
+            ),
+        ):
+            if count > most:
+                raise TooManyClientsError(f"{count} {what}, the most allowed are {most}")
+
+    def _all_of(self, keys: set[tuple[str, str]]) -> set[tuple[str, str]]:
+        """Those of them that are known, on any connection."""
+        return {key for key in keys if key[1] in self._members(key[0])}
+
+    def _members(self, group: str) -> dict[str, _Member]:
+        entry = self._groups.get(group)
+        return {} if entry is None else entry.members
+
     def _join(self, data: ConsumerData, client_id: str, connection: Connection, now: float) -> bool:
         """Whether the group's members or topics changed."""
         group = self._groups.get(data.group_name)
         if group is None:
-            group = _Group(data.message_model, {}, {})
-        if client_id not in group.members and self._member_count() >= MEMBERSHIPS_MAX:
-            raise TooManyClientsError
-        self._groups[data.group_name] = group
+            group = self._groups[data.group_name] = _Group(data.message_model, {}, {})
         known = group.members.get(client_id)
+        is_new = known is None or known.connection is not connection
+        if is_new:
+            key = data.group_name, client_id
+            if known is None:
+                self._count += 1
+            else:
+                self._forget_membership(known.connection, key)
+            self._memberships.setdefault(connection, {})[key] = None
         group.members[client_id] = _Member(connection, now)
         group.message_model = data.message_model
-        is_new = known is None or known.connection is not connection
-        return _take_subscriptions(group, data) or is_new
+        before = group.subscription_bytes
+        topics_changed = _take_subscriptions(group, data)
+        self._subscription_bytes += group.subscription_bytes - before
+        return topics_changed or is_new
 
-    def _member_count(self) -> int:
-        return sum(len(group.members) for group in self._groups.values())
-
-    def _drop(self, is_gone: Callable[[_Member], bool]) -> dict[str, list[Connection]]:
-        changed: dict[str, list[Connection]] = {}
-        for name, group in list(self._groups.items()):
-            gone = [client_id for client_id, member in group.members.items() if is_gone(member)]
-            for client_id in gone:
-                del group.members[client_id]
-            if gone:
-                changed[name] = self._after_loss(name)
-        return changed
-
-    def _after_loss(self, name: str) -> list[Connection]:
-        if not self._groups[name].members:
+    def _remove(self, name: str, client_id: str) -> bool:
+        """Whether it was there."""
+        group = self._groups.get(name)
+        member = None if group is None else group.members.pop(client_id, None)
+        if group is None or member is None:
+            return False
+        self._count -= 1
+        self._forget_membership(member.connection, (name, client_id))
+        if not group.members:
             del self._groups[name]
-            return []
-        return self._to_tell(name)
+            self._subscription_bytes -= group.subscription_bytes
+        return True
+
+    def _forget_membership(self, connection: Connection, key: tuple[str, str]) -> None:
+        mine = self._memberships[connection]
+        del mine[key]
+        if not mine:
+            del self._memberships[connection]
+
+    def _drop(self, gone: list[tuple[str, str]]) -> dict[str, list[Connection]]:
+        for name, client_id in gone:
+            self._remove(name, client_id)
+        return {name: self._to_tell(name) for name in dict.fromkeys(name for name, _ in gone)}
 
     def _to_tell(self, name: str) -> list[Connection]:
-        group = self._groups[name]
-        if group.message_model != CLUSTERING:
+        group = self._groups.get(name)
+        if group is None or group.message_model != CLUSTERING:
             return []
-        return [member.connection for member in group.members.values()]
+        # A proxy has many clients on one connection, and passes the notice on.
+        return list(dict.fromkeys(member.connection for member in group.members.values()))
+
+
+def _bytes_of(subscription: SubscriptionData) -> int:
+    return _SUBSCRIPTION_BYTES + len(subscription.topic) + len(subscription.sub_string)
 
 
 def _take_subscriptions(group: _Group, data: ConsumerData) -> bool:
@@ -151,6 +240,10 @@ def _take_subscriptions(group: _Group, data: ConsumerData) -> bool:
         if known is not None and known.sub_version >= subscription.sub_version:
             after[subscription.topic] = known
         else:
-            after[subscription.topic] = subscription
+            # The tags are in its text; their list and their codes are not looked at again.
+            after[subscription.topic] = msgspec.structs.replace(
+                subscription, tags_set=[], code_set=[]
+            )
     group.subscriptions = after
+    group.subscription_bytes = sum(map(_bytes_of, after.values()))
     return before.keys() != after.keys()

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from node.tables.names import check_name
+from node.tables.offset_room import OffsetRoom
 from store.machine.table_file import TableFile, next_version
 from tandem.wire.request_headers import ConsumerOffsetTableBody
 from tandem.wire.route import decode_json_body, encode_json_body
@@ -36,22 +38,40 @@ class ConsumerOffsetTable:
         self._offsets = saved.offset_table
         self._commits = 0
         self._changed = False
+        self._room: OffsetRoom | None = None
+        """None until it is needed, as offsets may come from elsewhere."""
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Remember an offset. A negative one means "nothing consumed yet" and is ignored."""
+        """Remember an offset. A negative one means "nothing consumed yet" and is ignored.
+
+        Raises:
+            RequestError: The group's name is too long, or the table is full; nothing is changed.
+        """
         if offset < 0:
             return
-        queues = self._offsets.setdefault(f"{topic}{TOPIC_GROUP_SEPARATOR}{group}", {})
-        if queues.get(queue_id) != offset:
+        key = f"{topic}{TOPIC_GROUP_SEPARATOR}{group}"
+        queues = self._offsets.get(key, {})
+        known = queues.get(queue_id)
+        if known is None:
+            self._take_room(group, key)
+            self._offsets[key] = queues
+        if known != offset:
             queues[queue_id] = offset
             self._changed = True
         self._commits += 1
         if self._commits % COMMITS_PER_VERSION == 0:
             self._version = next_version(self._version, self._wall_clock_ms())
 
+    def _take_room(self, group: str, key: str) -> None:
+        check_name("consumer group", group)
+        if self._room is None:
+            self._room = OffsetRoom(self._offsets)
+        self._room.take(key, is_new_key=key not in self._offsets)
+
     def replace(self, offsets: dict[str, dict[int, int]]) -> None:
         """Have these offsets and no others, by `topic@group` and queue id."""
         self._offsets = {key: dict(queues) for key, queues in offsets.items()}
+        self._room = None
         self._version = next_version(self._version, self._wall_clock_ms())
         self._changed = True
 
@@ -59,6 +79,7 @@ class ConsumerOffsetTable:
         """Take over offsets that were decided on elsewhere, by `topic@group` and queue id."""
         for key, queues in offsets.items():
             self._offsets.setdefault(key, {}).update(queues)
+        self._room = None
         self._version = next_version(self._version, self._wall_clock_ms())
         self._changed = True
 
@@ -87,6 +108,7 @@ class ConsumerOffsetTable:
             if self._offsets.get(key) != queues:
                 self._offsets[key] = queues
                 self._changed = True
+                self._room = None
         self._version = theirs.data_version
 
     def save(self) -> None:

@@ -72,7 +72,13 @@ class PlainTables:
 
     def change_topics(self, *configs: TopicConfig) -> None:
         """See `Tables`."""
+        self.topics.check_room(*configs)
         self.topics.update(*configs)
+
+    def change_topics_soon(self, *configs: TopicConfig) -> None:
+        """See `Tables`. On disk within `FLUSH_CONSUMER_OFFSET_SECONDS`."""
+        self.topics.check_room(*configs)
+        self.topics.update_soon(*configs)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """See `Tables`."""
@@ -98,7 +104,7 @@ class PlainTables:
         """Nothing is gathered."""
 
     async def run(self, end_round: Callable[[], None]) -> None:
-        """Save offsets; copy the master's tables on a slave."""
+        """Save; copy the master's tables on a slave."""
         async with trio.open_nursery() as nursery:
             if self.synchronize is not None:
                 nursery.start_soon(self.synchronize.run)
@@ -107,12 +113,13 @@ class PlainTables:
                 self.save()
 
     def save(self) -> None:
-        """Write the offsets; a full disk costs a few repeated messages, not the node."""
+        """Write what has changed; a full disk costs a few repeated messages, not the node."""
         try:
+            self.topics.save()
             self.offsets.save()
         except StoreError as error:
             if self._told.is_news(str(error)):
-                _log.warning("consumer offsets could not be saved: %s", error)
+                _log.warning("topics and consumer offsets could not be saved: %s", error)
         else:
             self._told.over()
 

@@ -57,11 +57,25 @@ class Tables(Protocol):
         """Create or change topics; they show at once. Nothing happens if they are like that.
 
         Raises:
-            RequestError: the change could not be written; nothing is changed.
+            RequestError: there are too many topics, or the change could not be written; nothing is
+                changed.
+        """
+
+    def change_topics_soon(self, *configs: TopicConfig) -> None:
+        """Create or change topics that come back by themselves if a crash takes them.
+
+        They show at once and are written with others, soon. Nothing is changed if they do not fit.
+
+        Raises:
+            RequestError: there are too many topics, or the change could not be written.
         """
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Take in an offset. Ignored: negative ones, and all where none may be committed."""
+        """Take in an offset. Ignored: negative ones, and all where none may be committed.
+
+        Raises:
+            RequestError: the offset is a new one, and there are too many.
+        """
 
     def when_settled(self, deadline: float, done: Settled) -> None:
         """Call `done` when everything changed by now stands, or at `deadline` in trio's time.

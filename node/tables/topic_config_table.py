@@ -9,14 +9,12 @@ Of the topics that RocketMQ creates for itself, those of features that this brok
 
 from __future__ import annotations
 
-import logging
 import re
 from typing import TYPE_CHECKING, Final
 
 from node.errors import RequestError
 from store.machine.errors import StoreError
 from store.machine.table_file import next_version
-from store.machine.tell_once import TellOnce
 from tandem.wire.delay_level import SCHEDULE_TOPIC
 from tandem.wire.request_headers import TopicConfig, TopicConfigSerializeWrapper
 from tandem.wire.response_code import ResponseCode
@@ -27,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from store.machine.table_file import TableFile
-
-_log = logging.getLogger(__name__)
 
 PERM_ALL: Final = PERM_READ | PERM_WRITE | PERM_INHERIT
 
@@ -49,6 +45,10 @@ BATCH_QUEUE_TYPE: Final = "BatchCQ"
 
 QUEUES_MAX: Final = 65_535
 """Ours: RocketMQ takes any number; each queue costs a directory and a file."""
+
+TOPICS_MAX: Final = 32_768
+"""Ours, of one broker. Any client may create topics, and the whole table has to fit a frame: slaves
+and name servers get it as one."""
 
 NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
     {
@@ -84,7 +84,8 @@ def topic_complaint(topic: str) -> str | None:
 class TopicConfigTable:
     """The topics of one broker, and the file they are kept in.
 
-    A change is on disk before it shows.
+    A change by `update` is on disk before it shows; one by `update_soon` is there with the next
+    `save`. A copy for other programs is always written late.
 
     Attributes:
         on_change: Called after each change, to register it; None while nobody registers.
@@ -97,14 +98,14 @@ class TopicConfigTable:
         *,
         is_copy: bool = False,
     ) -> None:
-        """Read the file. It may be a copy for other programs: a change that cannot be saved shows.
+        """Read the file. It may be a copy for other programs: then `save` alone writes it.
 
         Raises:
             TableFileError: the file is damaged.
         """
         self.on_change: Callable[[], None] | None = None
         self._is_copy = is_copy
-        self._told: TellOnce[str] = TellOnce()
+        self._is_saved = True
         self._file = file
         self._wall_clock_ms = wall_clock_ms
         saved = file.load(TopicConfigSerializeWrapper) or TopicConfigSerializeWrapper()
@@ -134,16 +135,41 @@ class TopicConfigTable:
         """Return those that the table does not have, or has otherwise."""
         return [each for each in configs if self._topics.get(each.topic_name) != each]
 
+    def check_room(self, *configs: TopicConfig) -> None:
+        """Refuse topics that are new, if there are too many already.
+
+        Raises:
+            RequestError: The table is full (SYSTEM_ERROR).
+        """
+        count = sum(config.topic_name not in self._topics for config in configs)
+        if count and len(self._topics) + count > TOPICS_MAX:
+            raise RequestError(
+                ResponseCode.SYSTEM_ERROR,
+                f"this broker has {len(self._topics)} topics, and {count} more would be over the"
+                f" most it keeps, {TOPICS_MAX}; use topics that exist, or another group",
+            )
+
     def update(self, *configs: TopicConfig) -> None:
         """Create or change topics. Nothing happens if they are like that already.
 
         Raises:
             RequestError: The table cannot be saved; nothing is changed.
         """
-        topics = self._topics | {config.topic_name: config for config in configs}
-        if topics != self._topics:
-            version = next_version(self._version, self._wall_clock_ms())
-            self._replace(TopicConfigSerializeWrapper(topics, version))
+        changed = self.changed(*configs)
+        if changed:
+            self._replace(self._with(changed))
+
+    def update_soon(self, *configs: TopicConfig) -> None:
+        """Create or change topics, to be on disk with the next `save`."""
+        changed = self.changed(*configs)
+        if changed:
+            self._show(self._with(changed))
+            self._is_saved = False
+
+    def _with(self, changed: list[TopicConfig]) -> TopicConfigSerializeWrapper:
+        version = next_version(self._version, self._wall_clock_ms())
+        topics = self._topics | {config.topic_name: config for config in changed}
+        return TopicConfigSerializeWrapper(topics, version)
 
     def config_for_send(self, topic: str, default_topic: str, queue_nums: int) -> TopicConfig:
         """Return what `topic` is to be out of `default_topic`, with at most `queue_nums` queues.
@@ -200,21 +226,34 @@ class TopicConfigTable:
             topic_sys_flag=default.topic_sys_flag,
         )
 
+    def save(self) -> None:
+        """Write the file if anything changed since the last time.
+
+        Raises:
+            StoreError: It cannot be written. The next call tries again.
+        """
+        if not self._is_saved:
+            self._write(self.configs)
+
     def _replace(self, configs: TopicConfigSerializeWrapper) -> None:
-        try:
-            self._file.save(
-                {
-                    "dataVersion": configs.data_version,
-                    "topicConfigTable": configs.topic_config_table,
-                }
-            )
-        except StoreError as error:
-            if not self._is_copy:
+        if self._is_copy:
+            self._is_saved = False
+        else:
+            try:
+                self._write(configs)
+            except StoreError as error:
                 raise RequestError(
                     ResponseCode.SYSTEM_ERROR, f"the topic table cannot be saved: {error}"
                 ) from error
-            if self._told.is_news(str(error)):
-                _log.warning("the copy of the topic table cannot be saved: %s", error)
+        self._show(configs)
+
+    def _write(self, configs: TopicConfigSerializeWrapper) -> None:
+        self._file.save(
+            {"dataVersion": configs.data_version, "topicConfigTable": configs.topic_config_table}
+        )
+        self._is_saved = True
+
+    def _show(self, configs: TopicConfigSerializeWrapper) -> None:
         self._version = configs.data_version
         self._topics = configs.topic_config_table
         if self.on_change is not None:

@@ -28,6 +28,7 @@ import trio
 from node.errors import RequestError
 from node.tables.journal.journal_applier import JournalApplier
 from node.tables.journal.journal_file import JournalState
+from node.tables.journal.journal_records import split_topics
 from node.tables.journal.journal_writer import JournalWriter
 from store import StoreError
 from store.machine.signal import Signal
@@ -113,17 +114,35 @@ class GroupJournal:
             self._listener.show_topics(missing)
         self.writer.write_regularly(trio.current_time())
 
+    def write_topics(
+        self, topics: list[TopicConfig], show: Callable[[list[TopicConfig]], None]
+    ) -> None:
+        """Put topics, which are confirmed later; `show` those that are in the log.
+
+        They are one record, unless they are hundreds.
+
+        Raises:
+            RequestError: this node is not the master, or the store does not take a record.
+        """
+        for record in split_topics(topics, self._own_writer.record_bytes_max):
+            self.write(record)
+            show(record.topics)
+
     def write(self, record: JournalRecord) -> None:
         """Put one record, which is confirmed later.
 
         Raises:
             RequestError: this node is not the master, or the store does not take the record.
         """
+        self._own_writer.write(record)
+
+    @property
+    def _own_writer(self) -> JournalWriter:
         if self.writer is None:
             raise RequestError(
                 ResponseCode.SERVICE_NOT_AVAILABLE, "only the group's master changes tables"
             )
-        self.writer.write(record)
+        return self.writer
 
     def arrived(self) -> None:
         """A record can be read."""

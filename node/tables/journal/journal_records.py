@@ -182,6 +182,15 @@ def split_commits(offsets: ConsumerOffsets, body_bytes_max: int) -> list[Offsets
     ]
 
 
+def split_topics(topics: list[TopicConfig], body_bytes_max: int) -> list[TopicsChanged]:
+    """Return topics as records whose bodies are not larger than asked for."""
+    room = body_bytes_max - len(encode_journal_record(TopicsChanged([])))
+    return [
+        TopicsChanged([entry for entry in entries if isinstance(entry, TopicConfig)])
+        for entries in _split(topics, room)
+    ]
+
+
 _Entry: TypeAlias = "TopicConfig | tuple[str, dict[int, int]]"
 
 

@@ -15,7 +15,8 @@ from node.errors import RequestError
 from node.tables.consumer_offset_table import TOPIC_GROUP_SEPARATOR, ConsumerOffsetTable
 from node.tables.journal.group_journal import GroupJournal
 from node.tables.journal.journal_file import JournalFile, JournalState
-from node.tables.journal.journal_records import GroupTables, TopicsChanged
+from node.tables.journal.journal_records import GroupTables
+from node.tables.names import check_name
 from node.tables.topic_config_table import TopicConfigTable
 from store.delayed_delivery import delay_offset_table
 from store.machine.errors import StoreError
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 SAVE_COPY_SECONDS: Final = 5.0
-"""Between two writes of the copy of the offsets that other programs read."""
+"""Between two writes of the copies of topics and offsets that other programs read."""
 
 
 class SavedTables:
@@ -185,14 +186,19 @@ class JournalTables:
 
     def change_topics(self, *configs: TopicConfig) -> None:
         """See `Tables`. The record of a topic is in the log before its first message."""
+        self.topics.check_room(*configs)
         changed = self.topics.changed(*configs)
         if changed:
-            self.journal.write(TopicsChanged(changed))
-            self.topics.update(*changed)
+            self.journal.write_topics(changed, lambda topics: self.topics.update(*topics))
+
+    def change_topics_soon(self, *configs: TopicConfig) -> None:
+        """See `Tables`. A record of the journal costs no more than a message."""
+        self.change_topics(*configs)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """See `Tables`. Nodes that are not the master ignore it."""
         if self.journal.writer is not None:
+            check_name("consumer group", group)
             self.journal.writer.commit(f"{topic}{TOPIC_GROUP_SEPARATOR}{group}", queue_id, offset)
 
     def when_settled(self, deadline: float, done: Settled) -> None:
@@ -235,9 +241,10 @@ class JournalTables:
 
     def _save_copy(self) -> None:
         try:
+            self.topics.save()
             self.offsets.save()
         except StoreError as error:
             if self._told.is_news(str(error)):
-                _log.warning("consumer offsets could not be saved: %s", error)
+                _log.warning("topics and consumer offsets could not be saved: %s", error)
         else:
             self._told.over()

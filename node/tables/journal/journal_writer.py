@@ -22,6 +22,7 @@ from node.tables.journal.journal_records import (
     encode_journal_record,
     split_commits,
 )
+from node.tables.offset_room import OffsetRoom
 from store import PutMessage, PutMessageStatus
 from store.machine.tell_once import TellOnce
 from tandem.wire.response_code import ResponseCode
@@ -49,6 +50,7 @@ class JournalWriter:
     """The writing of one mastership. Its records are confirmed later.
 
     Attributes:
+        record_bytes_max: The largest body of a record.
         batch_deadline: When the gathered commits are due, in trio's time; infinity without any.
     """
 
@@ -81,9 +83,10 @@ class JournalWriter:
         self._wake = wake
         self._born_host = born_host
         self._wall_clock_ms = wall_clock_ms
-        self._record_bytes_max = min(RECORD_BYTES_MAX, store.config.max_message_size_bytes // 2)
+        self.record_bytes_max = min(RECORD_BYTES_MAX, store.config.max_message_size_bytes // 2)
         applier.own_from = applier.position
         self._latest = applier.tables.copy().offsets
+        self._room = OffsetRoom(self._latest)
         self._batch: ConsumerOffsets = {}
         self.batch_deadline = math.inf
         self._snapshot_at = 0
@@ -130,7 +133,7 @@ class JournalWriter:
         missing = self.missing_topics()
         if missing:
             self.write(TopicsChanged(missing))
-        for part in self._applier.as_written().snapshot(self._record_bytes_max):
+        for part in self._applier.as_written().snapshot(self.record_bytes_max):
             self.write(part)
         self._snapshot_deadline = trio.current_time() + SNAPSHOT_SECONDS
 
@@ -141,10 +144,17 @@ class JournalWriter:
             key: `topic@group`.
             queue_id: The queue.
             offset: The next one to consume; a negative one says nothing.
+
+        Raises:
+            RequestError: the group keeps no more offsets; nothing is changed.
         """
-        queues = self._latest.setdefault(key, {})
-        if offset < 0 or queues.get(queue_id) == offset:
+        queues = self._latest.get(key, {})
+        known = queues.get(queue_id)
+        if offset < 0 or known == offset:
             return
+        if known is None:
+            self._room.take(key, is_new_key=key not in self._latest)
+            self._latest[key] = queues
         queues[queue_id] = offset
         self._batch.setdefault(key, {})[queue_id] = offset
         if self.batch_deadline == math.inf:
@@ -162,11 +172,12 @@ class JournalWriter:
         batch, self._batch = self._batch, {}
         self.batch_deadline = math.inf
         try:
-            for record in split_commits(batch, self._record_bytes_max):
+            for record in split_commits(batch, self.record_bytes_max):
                 self.write(record)
         except RequestError as error:
             _log.warning("consumer offsets were not committed: %s", error.remark)
             self._latest = self._applier.as_written().offsets
+            self._room = OffsetRoom(self._latest)
             raise
 
     def write_regularly(self, now: float) -> None:

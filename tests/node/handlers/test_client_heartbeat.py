@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 import node.tables.client_table
+import node.tables.topic_config_table
 from node.handlers.client_heartbeat import ClientHeartbeat
 from tandem.wire.remoting_command import ONEWAY_FLAG, PROTOCOL_VERSION
 from tandem.wire.request_code import RequestCode
@@ -96,8 +97,82 @@ async def test_a_full_disk_does_not_keep_consumers_from_sharing_their_queues() -
     broker = Broker()
     (client,) = clients_of(broker)
     broker.disk.capacity_bytes = broker.disk.used_bytes
-    assert client.call(BEAT, {}, beat("c1")).code == ResponseCode.SYSTEM_ERROR
+    assert client.call(BEAT, {}, beat("c1")).code == 0
     assert broker.clients.client_ids("g") == ["c1"]
+    assert broker.topics.get("%RETRY%g") is not None
+
+
+async def test_a_full_table_of_topics_does_not_either(monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker()
+    (client,) = clients_of(broker)
+    monkeypatch.setattr(node.tables.topic_config_table, "TOPICS_MAX", 1)
+    answer = client.call(BEAT, {}, beat("c1"))
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert "more would be over the most" in (answer.remark or "")
+    assert broker.clients.client_ids("g") == ["c1"]
+
+
+async def test_a_thousand_groups_in_one_heartbeat_are_one_change_and_no_write() -> None:
+    """Each of them used to be a copy of the table and two files replaced."""
+    broker = Broker()
+    (client,) = clients_of(broker)
+    events: list[str] = []
+    broker.disk.on_event = events.append
+    changes = broker.topic_changes
+    groups = [ConsumerData(f"g{number}") for number in range(1000)]
+    body = encode_json_body(HeartbeatData("c1", consumer_data_set=groups))
+    assert client.call(BEAT, {}, body).code == 0
+    assert broker.topics.get("%RETRY%g999") is not None
+    assert (broker.topic_changes - changes, events) == (1, [])
+    broker.tables.save()
+    assert len([event for event in events if event.startswith("replace")]) == 2
+
+
+@pytest.mark.parametrize(
+    ("data", "complaint"),
+    [
+        (HeartbeatData("c" * 256), "the name of the client has 256 bytes"),
+        (
+            HeartbeatData("c", consumer_data_set=[ConsumerData("\u4e2d" * 86)]),
+            "the name of the consumer group has 258 bytes",
+        ),
+        (
+            HeartbeatData(
+                "c",
+                consumer_data_set=[
+                    ConsumerData("g", subscription_data_set=[SubscriptionData("t" * 256)])
+                ],
+            ),
+            "the name of the topic has 256 bytes",
+        ),
+        (
+            HeartbeatData("c", consumer_data_set=[ConsumerData(str(n)) for n in range(4_097)]),
+            "4097 consumer groups, the most allowed are 4096",
+        ),
+        (
+            HeartbeatData(
+                "c",
+                consumer_data_set=[
+                    ConsumerData("g", subscription_data_set=[SubscriptionData("t")] * 16_385)
+                ],
+            ),
+            "16385 subscriptions, the most allowed are 16384",
+        ),
+    ],
+)
+async def test_what_is_too_much_for_one_heartbeat_is_refused_as_a_whole(
+    data: HeartbeatData, complaint: str
+) -> None:
+    broker = Broker()
+    (client,) = clients_of(broker)
+    first = HeartbeatData(data.client_id, consumer_data_set=[ConsumerData("first")])
+    whole = msgspec.structs.replace(
+        first, consumer_data_set=[*first.consumer_data_set, *data.consumer_data_set]
+    )
+    answer = client.call(BEAT, {}, encode_json_body(data if "4097" in complaint else whole))
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert complaint in (answer.remark or "")
+    assert not broker.clients.has_group("first")
 
 
 async def test_the_whole_group_is_told_of_a_new_member() -> None:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+import node.name_server.route_table
 from node.errors import RequestError
 from node.name_server.route_table import RouteTable
 from tandem.wire.request_headers import (
@@ -244,3 +245,27 @@ def test_a_route_without_a_master_tells_no_epoch() -> None:
     table = RouteTable(20)
     table.register(header(1, SLAVE), topics("T", "U", state_version=4), connection=None, now=0.0)
     assert epoch_of(table) is msgspec.UNSET
+
+
+def test_topics_have_a_bound_and_give_back_their_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node.name_server.route_table, "ENTRIES_MAX", 5)
+    table = RouteTable(20)
+    register(table, 0, MASTER, "A B C")
+    register(table, 0, MASTER, "A B C D", counter=2)
+    other = header(0, SLAVE, name="broker-b")
+    with pytest.raises(RequestError, match="with 2 topics more, the routes would have more than 5"):
+        table.register(other, topics("A", "B"), connection=None, now=0)
+    assert not table.is_live(SLAVE)
+    register(table, 0, MASTER, "A B C D", counter=3)
+    table.unregister(UnregisterBrokerRequestHeader("broker-a", MASTER, "C", 0))
+    table.register(other, topics("A", "B", "C", "D", "E"), connection=None, now=0)
+    assert len(table.topics()) == 5
+
+
+@pytest.mark.parametrize("field", ["broker_name", "broker_addr", "cluster_name", "ha_server_addr"])
+def test_names_have_a_bound(field: str) -> None:
+    table = RouteTable(20)
+    long = msgspec.structs.replace(header(0, MASTER), **{field: "x" * 256})
+    with pytest.raises(RequestError, match="has 256 bytes"):
+        table.register(long, topics("A", "B"), connection=None, now=0)
+    assert table.topics() == []

@@ -108,7 +108,54 @@ async def test_the_table_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     table = ClientTable()
     table.heartbeat(beat("c1"), connection(), 0)
     table.heartbeat(beat("c2"), connection(), 0)
-    with pytest.raises(TooManyClientsError):
+    with pytest.raises(TooManyClientsError, match="3 clients of all groups"):
         table.heartbeat(beat("c3", group="h"), connection(), 0)
     assert not table.has_group("h")
     table.heartbeat(beat("c1"), connection(), 1)
+    table.leave("g", "c2")
+    table.heartbeat(beat("c3", group="h"), connection(), 1)
+
+
+async def test_a_heartbeat_that_does_not_fit_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(node.tables.client_table, "MEMBERSHIPS_MAX", 2)
+    table = ClientTable()
+    groups = [ConsumerData(name) for name in ("a", "b", "c")]
+    with pytest.raises(TooManyClientsError):
+        table.heartbeat(HeartbeatData("c1", consumer_data_set=groups), connection(), 0)
+    assert not any(table.has_group(name) for name in "abc")
+
+
+async def test_one_connection_cannot_take_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node.tables.client_table, "MEMBERSHIPS_PER_CONNECTION_MAX", 2)
+    table = ClientTable()
+    greedy = connection()
+    table.heartbeat(beat("c1"), greedy, 0)
+    table.heartbeat(beat("c2"), greedy, 0)
+    with pytest.raises(TooManyClientsError, match="on one connection, the most allowed are 2"):
+        table.heartbeat(beat("c3"), greedy, 0)
+    table.heartbeat(beat("c2"), greedy, 1)
+    table.heartbeat(beat("c3"), connection(), 1)
+    assert table.connection_closed(greedy).keys() == {"g"}
+    assert table.client_ids("g") == ["c3"]
+
+
+async def test_subscriptions_have_a_bound_in_bytes_and_give_back_their_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(node.tables.client_table, "SUBSCRIPTION_BYTES_MAX", 1000)
+    table = ClientTable()
+    one, other = connection(), connection()
+    table.heartbeat(beat("c1", "T", "U"), one, 0)
+    with pytest.raises(TooManyClientsError, match="bytes of subscriptions"):
+        table.heartbeat(beat("c2", "T", "U", "V", group="h"), other, 0)
+    table.connection_closed(one)
+    table.heartbeat(beat("c2", "T", "U", "V", group="h"), other, 0)
+
+
+async def test_a_connection_with_many_clients_is_told_once() -> None:
+    table = ClientTable()
+    proxy = connection()
+    table.heartbeat(beat("c1"), proxy, 0)
+    assert table.heartbeat(beat("c2"), proxy, 0) == {"g": [proxy]}

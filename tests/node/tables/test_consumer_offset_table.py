@@ -5,12 +5,15 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import node.tables.offset_room
+from node.errors import RequestError
 from node.tables.consumer_offset_table import COMMITS_PER_VERSION, ConsumerOffsetTable
 from store.machine.errors import TableFileError
 from store.machine.real_disk import RealDisk
 from store.machine.table_file import TableFile
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.request_headers import ConsumerOffsetTableBody, DataVersion
+from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import decode_json_body
 from tests.support.paths import GOLDEN
 
@@ -134,3 +137,28 @@ def test_a_copy_of_the_offsets_changes_on_its_own(tmp_path: Path) -> None:
     offsets.commit("g", "T", 0, 1)
     offsets.offsets()["T@g"][0] = 9
     assert offsets.query("g", "T", 0) == 1
+
+
+def test_a_group_with_a_name_too_long_gets_no_offset(tmp_path: Path) -> None:
+    offsets = table(tmp_path)
+    with pytest.raises(RequestError, match="has 20000 bytes, the most allowed are 255") as caught:
+        offsets.commit("g" * 20_000, "T", 0, 5)
+    assert caught.value.code == ResponseCode.INVALID_PARAMETER
+    assert offsets.offsets() == {}
+
+
+def test_a_full_table_takes_changes_and_nothing_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offsets = table(tmp_path)
+    monkeypatch.setattr(node.tables.offset_room, "OFFSET_BYTES_MAX", 100)
+    offsets.commit("g", "T", 0, 5)
+    offsets.commit("g", "T", 1, 5)
+    for group, queue_id in (("g", 2), ("h", 0)):
+        with pytest.raises(RequestError, match="keeps no more consumer offsets") as caught:
+            offsets.commit(group, "T", queue_id, 5)
+        assert caught.value.code == ResponseCode.SYSTEM_BUSY
+    offsets.commit("g", "T", 1, 6)
+    assert offsets.offsets() == {"T@g": {0: 5, 1: 6}}
+    offsets.replace({})
+    offsets.commit("h", "T", 0, 5)

@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+import node.tables.topic_config_table
 from node.errors import RequestError
-from node.tables.topic_config_table import TopicConfigTable, system_topics, topic_complaint
+from node.tables.topic_config_table import (
+    TopicConfigTable,
+    system_topics,
+    topic_complaint,
+)
 from store.machine.errors import StoreFullError, TableFileError
 from store.machine.real_disk import RealDisk
 from store.machine.table_file import TableFile
@@ -182,11 +187,60 @@ def test_all_topics_can_be_replaced(tmp_path: Path) -> None:
     assert list(table(tmp_path).configs.topic_config_table) == ["U"]
 
 
-def test_a_copy_for_other_programs_shows_what_cannot_be_saved(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_copy_for_other_programs_shows_what_cannot_be_saved(tmp_path: Path) -> None:
     file = TableFile(FullDisk(), str(tmp_path / "topics.json"))
     topics = TopicConfigTable(file, lambda: 1000, is_copy=True)
     topics.update(TopicConfig(topic_name="T"))
     assert topics.get("T") is not None
-    assert "cannot be saved" in caplog.text
+    with pytest.raises(StoreFullError):
+        topics.save()
+
+
+class CountingDisk(RealDisk):
+    def __init__(self) -> None:
+        super().__init__()
+        self.replaced = 0
+
+    def replace(self, path: str, data: bytes) -> None:
+        self.replaced += 1
+        super().replace(path, data)
+
+
+def test_a_copy_for_other_programs_is_written_once_for_many_changes(tmp_path: Path) -> None:
+    disk = CountingDisk()
+    topics = TopicConfigTable(
+        TableFile(disk, str(tmp_path / "topics.json")), lambda: 1000, is_copy=True
+    )
+    for number in range(100):
+        topics.update(TopicConfig(topic_name=f"T{number}"))
+    assert disk.replaced == 0
+    topics.save()
+    topics.save()
+    assert disk.replaced == 1
+    assert table(tmp_path).get("T99") is not None
+
+
+def test_what_may_be_written_late_shows_at_once_and_is_there_after_the_next_save(
+    tmp_path: Path,
+) -> None:
+    disk = CountingDisk()
+    topics = table(tmp_path, disk)
+    for number in range(100):
+        topics.update_soon(TopicConfig(topic_name=f"%RETRY%{number}"))
+    assert topics.get("%RETRY%99") is not None
+    assert disk.replaced == 0
+    topics.save()
+    assert disk.replaced == 1
+    assert table(tmp_path).get("%RETRY%99") is not None
+
+
+def test_a_full_table_takes_changes_and_nothing_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = table(tmp_path)
+    topics.update(TopicConfig(topic_name="A"), TopicConfig(topic_name="B"))
+    monkeypatch.setattr(node.tables.topic_config_table, "TOPICS_MAX", 3)
+    topics.check_room(TopicConfig(topic_name="A", perm=4), TopicConfig(topic_name="C"))
+    with pytest.raises(RequestError, match="2 topics, and 2 more would be over the most") as caught:
+        topics.check_room(TopicConfig(topic_name="C"), TopicConfig(topic_name="D"))
+    assert caught.value.code == ResponseCode.SYSTEM_ERROR

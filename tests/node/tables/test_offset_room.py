@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import pytest
+
+import node.tables.offset_room
+from node.errors import RequestError
+from node.tables.offset_room import OFFSET_BYTES_MAX, OffsetRoom
+from tandem.wire.frame_buffer import FRAME_BYTES_MAX
+from tandem.wire.request_headers import ConsumerOffsetTableBody
+from tandem.wire.response_code import ResponseCode
+from tandem.wire.route import encode_json_body
+
+
+def test_a_full_table_fits_a_frame() -> None:
+    largest = {f"{number:08d}@g": {2**31 - 1: 2**63 - 1} for number in range(1000)}
+    sample_bytes = len(encode_json_body(ConsumerOffsetTableBody(largest)))
+    assert sample_bytes / OffsetRoom(largest).used_bytes * OFFSET_BYTES_MAX < FRAME_BYTES_MAX
+
+
+def test_a_refused_offset_takes_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node.tables.offset_room, "OFFSET_BYTES_MAX", 90)
+    room = OffsetRoom({"T@g": {0: 1}})
+    with pytest.raises(RequestError, match="keeps no more consumer offsets") as caught:
+        room.take("T@h", is_new_key=True)
+    assert caught.value.code == ResponseCode.SYSTEM_BUSY
+    room.take("T@g", is_new_key=False)
+    with pytest.raises(RequestError):
+        room.take("T@g", is_new_key=False)
