@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from store.machine.disk import Buffer, Disk, DiskFile
 
 OS_PAGE_SIZE: Final = 4096
+
+ALLOCATE_STEP_MAX: Final = 1 << 20
+"""A file that grows gets as much again as it has, but no more than this."""
 _ZEROS: Final = bytes(128 << 10)
 
 _OVERRIDDEN: Final = -1000
@@ -49,6 +52,7 @@ class MappedFile:
         "_first_shutdown_ms",
         "_pool",
         "_references",
+        "allocated_position",
         "buffer",
         "file",
         "file_from_offset",
@@ -80,6 +84,8 @@ class MappedFile:
         """What appends write to: the mapping, or a buffer of the pool."""
         self.wrote_position = 0
         self.flushed_position = 0
+        self.allocated_position = file.allocated
+        """Up to where it can be written; its size, unless it grows. After that there are zeros."""
         self.is_read_only = is_read_only
         """True for a file that may be neither changed nor deleted."""
         self.is_available = True
@@ -127,6 +133,20 @@ class MappedFile:
         if position < 0 or size < 0 or position + size > self.read_position:
             return None
         return memoryview(self.buffer)[position : position + size] if self.is_available else None
+
+    def allocate(self, end: int) -> None:
+        """Make sure that it can be written up to `end`, at most its size.
+
+        Raises:
+            StoreFullError: no room; nothing has changed.
+        """
+        if end <= self.allocated_position:
+            return
+        step = min(self.allocated_position, ALLOCATE_STEP_MAX)
+        end = max(end, self.allocated_position + step)
+        end += -end % OS_PAGE_SIZE
+        self.file.allocate(min(end, self.size))
+        self.allocated_position = self.file.allocated
 
     # -- commit and flush ------------------------------------------------------------------------
 
@@ -256,7 +276,7 @@ class MappedFile:
 
         Looks no further down than `above`, and returns that if there is nothing but zeros.
         """
-        end = self.size
+        end = self.allocated_position
         while end > above:
             start = max(above, end - len(_ZEROS))
             part = bytes(self.buffer[start:end])

@@ -50,6 +50,7 @@ class MappedFileQueue:
         pool: where the files that are written borrow their buffers.
         remedy: what to do about a file that is missing or has a wrong length.
         warm: keep the file that is prepared, and so the one being written, locked in memory.
+        grows: a file gets its blocks as it is written (`MappedFile.allocate`), and not as a whole.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class MappedFileQueue:
         is_directory_full: Callable[[str], bool] = _never_full,
         pool: TransientStorePool | None = None,
         warm: bool = False,
+        grows: bool = False,
         remedy: str = "restore it from another node",
     ) -> None:
         paths = [directories] if isinstance(directories, str) else directories
@@ -88,7 +90,9 @@ class MappedFileQueue:
             disk,
             is_directory_full=is_directory_full,
             warm=warm,
+            grows=grows,
         )
+        self._grows = grows
 
     def load(self) -> None:
         """Open what is there, every file taken as full; recovery finds the real end.
@@ -114,7 +118,7 @@ class MappedFileQueue:
                     self._disk.remove(path)
                 continue
             self._check(path, name, size)
-            file = self._disk.open(path, read_only=read_only)
+            file = self._disk.open(path, read_only=read_only, grows=self._grows)
             mapped = MappedFile(file, int(name), is_read_only=read_only)
             mapped.set_positions(mapped.size)
             self.files.append(mapped)

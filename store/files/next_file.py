@@ -32,6 +32,7 @@ class NextFile:
         disk: where all of this is.
         is_directory_full: asked for each directory before a file is made.
         warm: keep the file that is prepared, and so the one being written, locked in memory.
+        grows: files are not allocated whole; such a file is never prepared.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class NextFile:
         *,
         is_directory_full: Callable[[str], bool],
         warm: bool,
+        grows: bool = False,
     ) -> None:
         self._files = files
         self._mapped_file_size = mapped_file_size
@@ -50,6 +52,7 @@ class NextFile:
         self._disk = disk
         self._is_directory_full = is_directory_full
         self._warm = warm
+        self._grows = grows
         self._prepared: MappedFile | None = None
         self._preparing = (-1, "")
         self._locked: list[DiskFile] = []
@@ -124,15 +127,19 @@ class NextFile:
             self._locked.remove(locked)
             await self._disk.unlock_memory(locked)
 
-    def reserve(self) -> None:
-        """Create the file now, if it is not prepared.
+    def reserve(self, size: int) -> None:
+        """Create the file now, if it is not prepared, with room for `size` bytes.
 
         Raises:
             StoreFullError: no room.
         """
         if self._prepared is None:
-            file = self._disk.create(self.path_for(self.offset), self._mapped_file_size)
+            file = self._create(self.path_for(self.offset))
             self._prepared = MappedFile(file, self.offset)
+        self._prepared.allocate(size)
+
+    def _create(self, path: str) -> DiskFile:
+        return self._disk.create(path, self._mapped_file_size, grows=self._grows)
 
     def take(self, offset: int, path: str) -> DiskFile:
         """Return the file that was prepared for `offset`, or make one.
@@ -145,7 +152,7 @@ class NextFile:
         prepared, self._prepared = self._prepared, None
         if prepared is not None:
             return prepared.file
-        return self._disk.create(path, self._mapped_file_size)
+        return self._create(path)
 
     def discard(self) -> None:
         """Delete the file if it is there and nobody has taken it."""

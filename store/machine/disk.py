@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 Buffer: TypeAlias = "mmap.mmap | bytearray"
 """Memory that can be sliced and written to, of a file or of nobody."""
 
+PAGE_BYTES: Final = 4096
+"""What a file that grows begins with."""
+
 TEMPORARY_SUFFIX: Final = ".tmp"
 """Of a file that is not finished. `create` and `replace` overwrite what a crash left of one."""
 
@@ -44,6 +47,21 @@ class DiskFile(Protocol):
         """Its length in bytes, all of it mapped."""
 
     @property
+    def allocated(self) -> int:
+        """Up to where it has blocks on the disk; what comes after reads as zeros.
+
+        Of a file that grows that is less than its length; elsewhere a write can end in SIGBUS.
+        """
+
+    def allocate(self, end: int) -> None:
+        """Give it blocks up to `end`, at most its length. Nothing happens if it has them.
+
+        Raises:
+            StoreFullError: no room; what it has stays.
+            DiskFailedError: anything else.
+        """
+
+    @property
     def buffer(self) -> Buffer:
         """The bytes; a write is in the page cache when it returns."""
 
@@ -68,16 +86,21 @@ class DiskFile(Protocol):
 class Disk(Protocol):
     """What the store needs of a file system. Paths are absolute or relative to the process."""
 
-    def create(self, path: str, size: int) -> DiskFile:
+    def create(self, path: str, size: int, *, grows: bool = False) -> DiskFile:
         """Create a zero-filled file whose blocks are allocated, and its parent directories.
+
+        If it `grows`, it has its length, and blocks for its first page only: see
+        `DiskFile.allocate`.
 
         Raises:
             StoreFullError: no room; no file is left behind.
             DiskFailedError: anything else; no file is left behind.
         """
 
-    def open(self, path: str, *, read_only: bool = False) -> DiskFile:
+    def open(self, path: str, *, read_only: bool = False, grows: bool = False) -> DiskFile:
         """Map an existing file. Its modification time stays as it is.
+
+        It has blocks for all of its length then; if it `grows`, up to the end of what is in it.
 
         If `read_only`, the file is not touched in any way, and writing to its buffer is a
         TypeError.

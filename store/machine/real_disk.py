@@ -23,11 +23,12 @@ from typing import Final, cast
 
 import trio
 
-from store.machine.disk import TEMPORARY_SUFFIX, DiskFile, DiskSpace
+from store.machine.disk import PAGE_BYTES, TEMPORARY_SUFFIX, DiskFile, DiskSpace
 from store.machine.errors import CorruptLogError, StoreFullError, StoreLockedError
 from store.machine.real_file import (
     RealFile,
     allocate,
+    end_of_data,
     link,
     make_directories,
     make_file,
@@ -50,9 +51,10 @@ class RealDisk:
         self._limiter = trio.CapacityLimiter(4)
         self._has_warned = False
 
-    def create(self, path: str, size: int) -> RealFile:
+    def create(self, path: str, size: int, *, grows: bool = False) -> RealFile:
         """See `Disk.create`."""
-        descriptor, unfinished = make_file(path, size)
+        allocated = min(size, PAGE_BYTES) if grows else None
+        descriptor, unfinished = make_file(path, size, allocated=allocated)
         if unfinished:
             os.rename(unfinished, path)
         else:
@@ -60,11 +62,11 @@ class RealDisk:
             # By its name, so that the mapping goes by it too, wherever mappings are listed.
             os.close(descriptor)
             descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        file = mapped(path, descriptor, size, path)
+        file = mapped(path, descriptor, size, path, allocated)
         sync_directory(os.path.dirname(path))
         return file
 
-    def open(self, path: str, *, read_only: bool = False) -> RealFile:
+    def open(self, path: str, *, read_only: bool = False, grows: bool = False) -> RealFile:
         """See `Disk.open`."""
         mode = os.O_RDONLY if read_only else os.O_RDWR
         descriptor = os.open(path, mode | os.O_CLOEXEC)
@@ -76,9 +78,10 @@ class RealDisk:
         try:
             # A file copied with holes in it must not run into a full disk later. Only then: the
             # call sets the modification time, by which old files are found.
-            if not read_only and status.st_blocks * 512 < size:
-                allocate(descriptor, size)
-            return RealFile(path, descriptor, size, read_only=read_only)
+            allocated = end_of_data(descriptor, size) if grows else size
+            if not read_only and status.st_blocks * 512 < allocated:
+                allocate(descriptor, allocated)
+            return RealFile(path, descriptor, size, read_only=read_only, allocated=allocated)
         except OSError as error:
             os.close(descriptor)
             raise translated(error, path, size) from error

@@ -2,8 +2,9 @@
 
 Facts that decide this:
 
-- A file is allocated with `posix_fallocate` before it is mapped. A sparse mapping on a full disk
-  kills the process with SIGBUS, which Python cannot catch.
+- Blocks are allocated with `posix_fallocate` before they are written to through the mapping: of
+  most files all before it is mapped, of one that grows in steps. A write to a hole of a mapping on
+  a full disk kills the process with SIGBUS, which Python cannot catch; on a tmpfs a read does, too.
 - A crash while a file is made must leave neither a short file, which would keep the store from
   opening, nor a name that is no number, which would keep RocketMQ from opening it. So a file has
   no name as long as it is not finished, where Linux and the file system can do that.
@@ -26,9 +27,18 @@ from store.machine.errors import DiskFailedError, StoreError, StoreFullError
 class RealFile:
     """A file of this machine, mapped with MAP_SHARED."""
 
-    def __init__(self, path: str, descriptor: int, size: int, *, read_only: bool = False) -> None:
+    def __init__(
+        self,
+        path: str,
+        descriptor: int,
+        size: int,
+        *,
+        read_only: bool = False,
+        allocated: int | None = None,
+    ) -> None:
         self.path = path
         self.size = size
+        self.allocated = size if allocated is None else allocated
         self._descriptor = descriptor
         self._calls = 0
         self.is_closed = False
@@ -47,6 +57,16 @@ class RealFile:
         finally:
             self._calls -= 1
             self._close_descriptor()
+
+    def allocate(self, end: int) -> None:
+        """See `DiskFile.allocate`."""
+        if end <= self.allocated:
+            return
+        try:
+            allocate(self._descriptor, end - self.allocated, start=self.allocated)
+        except OSError as error:
+            raise translated(error, self.path, end - self.allocated) from error
+        self.allocated = end
 
     def write(self, position: int, data: memoryview) -> None:
         """See `DiskFile.write`."""
@@ -83,8 +103,12 @@ _O_TMPFILE: Final = getattr(os, "O_TMPFILE", 0)
 _DESCRIPTORS: Final = "/proc/self/fd"
 
 
-def make_file(path: str, size: int, *, unfinished_name: str = "") -> tuple[int, str]:
+def make_file(
+    path: str, size: int, *, unfinished_name: str = "", allocated: int | None = None
+) -> tuple[int, str]:
     """Make a file of zeros that is to be `path`; return its descriptor and its passing name or "".
+
+    It has blocks up to `allocated`, or for all of it.
 
     Raises:
         StoreFullError: no room; nothing is left.
@@ -103,7 +127,9 @@ def make_file(path: str, size: int, *, unfinished_name: str = "") -> tuple[int, 
     except OSError as error:
         raise translated(error, path, size) from error
     try:
-        allocate(descriptor, size)
+        if allocated is not None:
+            os.ftruncate(descriptor, size)
+        allocate(descriptor, size if allocated is None else allocated)
     except OSError as error:
         os.close(descriptor)
         if unfinished:
@@ -124,10 +150,12 @@ def link(descriptor: int, path: str, *, replace: bool = False) -> None:
     os.link(f"{_DESCRIPTORS}/{descriptor}", path, src_dir_fd=descriptor)
 
 
-def mapped(path: str, descriptor: int, size: int, name: str) -> RealFile:
+def mapped(
+    path: str, descriptor: int, size: int, name: str, allocated: int | None = None
+) -> RealFile:
     """Map a file that was just made; if that fails, close it and delete its `name`."""
     try:
-        return RealFile(path, descriptor, size)
+        return RealFile(path, descriptor, size, allocated=allocated)
     except OSError as error:
         os.close(descriptor)
         if name:
@@ -147,17 +175,28 @@ def _open_nameless(directory: str) -> int:
         raise
 
 
-def allocate(descriptor: int, size: int) -> None:
-    """Give a file its length, and blocks for all of it.
+def allocate(descriptor: int, size: int, *, start: int = 0) -> None:
+    """Give a file blocks for `size` bytes from `start` on, and at least that length.
 
     Raises:
         OSError: no room, or the disk failed.
     """
     # macOS has no posix_fallocate; there a full disk can still end in SIGBUS.
     if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(descriptor, 0, size)
-    else:
-        os.ftruncate(descriptor, size)
+        os.posix_fallocate(descriptor, start, size)
+    elif os.fstat(descriptor).st_size < start + size:
+        os.ftruncate(descriptor, start + size)
+
+
+def end_of_data(descriptor: int, size: int) -> int:
+    """Return the offset after the last byte of a file that is not in a hole; `size` if unknown."""
+    end = 0
+    try:
+        while end < size:
+            end = os.lseek(descriptor, os.lseek(descriptor, end, os.SEEK_DATA), os.SEEK_HOLE)
+    except OSError as error:
+        return end if error.errno == errno.ENXIO else size
+    return end
 
 
 def make_directories(directory: str) -> None:

@@ -174,7 +174,7 @@ class ConsumeQueue(UnitQueue):
         while done < len(units):
             self.ensure_room()
             last = self._files.files[-1]
-            room = (last.size - last.wrote_position) // CQ_STORE_UNIT_SIZE
+            room = (last.allocated_position - last.wrote_position) // CQ_STORE_UNIT_SIZE
             some = units[done : done + 3 * room]
             count = len(some) // 3
             if self._ext is not None:
@@ -283,7 +283,7 @@ class ConsumeQueue(UnitQueue):
         while done < len(offsets):
             self.ensure_room()
             last = self._files.files[-1]
-            room = (last.size - last.wrote_position) // CQ_STORE_UNIT_SIZE
+            room = (last.allocated_position - last.wrote_position) // CQ_STORE_UNIT_SIZE
             some = slice(done, min(len(offsets), done + room))
             codes = tags_codes[some]
             if self._ext is not None:
@@ -362,6 +362,8 @@ class ConsumeQueue(UnitQueue):
         logic_offset = queue_offset * CQ_STORE_UNIT_SIZE
         file = self._files.last_or_create(logic_offset)
         count = (logic_offset - file.file_from_offset) // CQ_STORE_UNIT_SIZE
+        # One unit more: the first message, or a filler of `start_at`.
+        file.allocate(min(file.size, (count + 1) * CQ_STORE_UNIT_SIZE))
         fillers = CQ_STORE_UNIT.pack(0, FILLER_SIZE, 0) * count
         file.buffer[: len(fillers)] = fillers
         file.wrote_position = len(fillers)

@@ -65,7 +65,8 @@ class QueueGapError(Exception):
 
 def units_of(file: MappedFile, columns: np.dtype[np.void]) -> Units:
     """Return the units written to `file` as they are there. Do not keep: it keeps the mapping."""
-    return np.ndarray(file.wrote_position // columns.itemsize, columns, file.buffer)
+    end = min(file.wrote_position, file.allocated_position)
+    return np.ndarray(end // columns.itemsize, columns, file.buffer)
 
 
 def end_of_units_below(

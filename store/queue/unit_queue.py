@@ -2,7 +2,7 @@
 
     recover    finds the end of the units, and cuts what follows
     dispatch   meets the records of the log again; `confirm` says that it met the right ones
-    append     adds units at the end
+    ensure_room, append   adds units at the end, where the file has blocks
     correct_min_offset, delete_expired_files   let go of what has left the log
 
 A kind adds what a unit of it holds, how records enter it and how messages are found in it:
@@ -72,7 +72,9 @@ class UnitQueue(ABC):
         self._confirmed = ConfirmedUnits()
         self._kind = kind
         self._unit_bytes = kind.columns.itemsize
-        self._files = MappedFileQueue(directory, mapped_file_size, disk, remedy=QUEUE_REMEDY)
+        self._files = MappedFileQueue(
+            directory, mapped_file_size, disk, remedy=QUEUE_REMEDY, grows=True
+        )
 
     @property
     def name(self) -> str:
@@ -187,14 +189,20 @@ class UnitQueue(ABC):
         """Make sure that the next `count` units, at most a file full, can be written.
 
         Raises:
-            StoreFullError: no room for the next file.
+            StoreFullError: no room for them.
         """
-        files = self._files.files
-        last = files[-1] if files else None
+        files, size = self._files.files, count * self._unit_bytes
+        if not files or files[-1].wrote_position + size > files[-1].allocated_position:
+            self._make_room(size)
+
+    def _make_room(self, size: int) -> None:
+        last = self._files.last
         if last is None or last.wrote_position == last.size:
             last = self._files.last_or_create(self._next_logic_offset)
-        if last.size - last.wrote_position < count * self._unit_bytes:
-            self._files.next_file.reserve()
+        end = last.wrote_position + size
+        last.allocate(min(end, last.size))
+        if end > last.size:
+            self._files.next_file.reserve(end - last.size)
 
     @property
     def _next_logic_offset(self) -> int:

@@ -189,10 +189,10 @@ class FullDisk(RealDisk):
 
     full = False
 
-    def create(self, path: str, size: int) -> RealFile:
+    def create(self, path: str, size: int, *, grows: bool = False) -> RealFile:
         if self.full and "/commitlog/" in path:
             raise StoreFullError(f"{path}: no room", path=path)
-        return super().create(path, size)
+        return super().create(path, size, grows=grows)
 
 
 def test_rocketmq_opens_a_store_whose_disk_was_full_at_a_new_queue_file(

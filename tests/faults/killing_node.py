@@ -139,14 +139,14 @@ class TrappedDisk(RealDisk):
             self._cut_steps = 0
         return data
 
-    def create(self, path: str, size: int) -> RealFile:
+    def create(self, path: str, size: int, *, grows: bool = False) -> RealFile:
         """See `RealDisk.create`."""
         self._step()
-        return super().create(path, size)
+        return super().create(path, size, grows=grows)
 
-    def open(self, path: str, *, read_only: bool = False) -> RealFile:
+    def open(self, path: str, *, read_only: bool = False, grows: bool = False) -> RealFile:
         """See `RealDisk.open`."""
-        file = super().open(path, read_only=read_only)
+        file = super().open(path, read_only=read_only, grows=grows)
         self._watch(file)
         return file
 

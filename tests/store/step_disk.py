@@ -37,6 +37,8 @@ class StepFile(SimulatedFile):
     def __init__(self, disk: "StepDisk", file: SimulatedFile) -> None:
         super().__init__(file.path, b"")
         self.size = file.size
+        self.allocated = file.allocated
+        self.expect_room = disk._expect_room
         self.durable = file.durable
         self.modified_ms = file.modified_ms
         self._now_ms = disk.now_ms
@@ -92,9 +94,9 @@ class StepDisk(SimulatedDisk):
         self.steps += 1
         self.on_step(name)
 
-    def create(self, path: str, size: int) -> SimulatedFile:
+    def create(self, path: str, size: int, *, grows: bool = False) -> SimulatedFile:
         self.step(f"create {path}")
-        file = self._files[path] = StepFile(self, super().create(path, size))
+        file = self._files[path] = StepFile(self, super().create(path, size, grows=grows))
         return file
 
     def _twin(self) -> SimulatedDisk:

@@ -225,10 +225,10 @@ def test_a_file_in_the_place_of_the_index_costs_nothing_but_the_index(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class NoIndex(SimulatedDisk):
-        def create(self, path: str, size: int):  # type: ignore[no-untyped-def] # noqa: ANN202
+        def create(self, path: str, size: int, *, grows: bool = False):  # type: ignore[no-untyped-def] # noqa: ANN202
             if "/index/" in path:
                 raise DiskFailedError(f"{path}: Not a directory; check the disk")
-            return super().create(path, size)
+            return super().create(path, size, grows=grows)
 
     disk = NoIndex()
     store = open_store(disk)
@@ -246,7 +246,7 @@ async def test_a_disk_that_refuses_files_holds_dispatch_up_until_it_takes_them(
     class Grudging(SimulatedDisk):
         refuses = False
 
-        def create(self, path: str, size: int):  # type: ignore[no-untyped-def] # noqa: ANN202
+        def create(self, path: str, size: int, *, grows: bool = False):  # type: ignore[no-untyped-def] # noqa: ANN202
             if self.refuses:
                 raise DiskFailedError(f"{path}: Permission denied; check who may write there")
             return super().create(path, size)

@@ -168,10 +168,10 @@ class FailingDisk(SimulatedDisk):
 
     failing: Exception | None = None
 
-    def create(self, path: str, size: int) -> SimulatedFile:
+    def create(self, path: str, size: int, *, grows: bool = False) -> SimulatedFile:
         if self.failing is not None and "/commitlog/" in path:
             raise self.failing
-        return super().create(path, size)
+        return super().create(path, size, grows=grows)
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,43 @@ def _created_file_is_zeros_and_writable(disk: Disk, root: str) -> None:
     file.close()
 
 
+def _growing_file_has_its_length_and_gets_blocks_as_it_is_asked_to(disk: Disk, root: str) -> None:
+    disk.create(f"{root}/first", 4096).close()
+    before = disk.free_bytes(root)
+    file = disk.create(f"{root}/f", 1 << 20, grows=True)
+    assert (file.size, len(file.buffer), file.allocated) == (1 << 20, 1 << 20, 4096)
+    assert disk.list_files(root) == [("f", 1 << 20), ("first", 4096)]
+    # Others write to a real disk meanwhile.
+    assert disk.free_bytes(root) > before - (1 << 19)
+    file.buffer[0:4] = b"head"
+    file.allocate(12_288)
+    file.allocate(8192)
+    assert file.allocated == 12_288
+    file.buffer[12_284:12_288] = b"tail"
+    file.sync()
+    file.close()
+    again = disk.open(f"{root}/f", grows=True)
+    assert again.allocated >= 12_288
+    assert again.buffer[:4] + again.buffer[12_284:12_290] == b"headtail\0\0"
+    again.allocate(1 << 20)
+    assert again.allocated == 1 << 20
+    again.buffer[-4:] = b"last"
+    again.close()
+    assert disk.free_bytes(root) < before - (1 << 19)
+
+
+def _file_that_grew_has_all_blocks_when_it_is_opened_as_a_whole(disk: Disk, root: str) -> None:
+    disk.create(f"{root}/f", 1 << 20, grows=True).close()
+    whole = disk.open(f"{root}/f")
+    assert whole.allocated == whole.size == 1 << 20
+    whole.buffer[-4:] = b"last"
+    whole.close()
+    again = disk.open(f"{root}/f", grows=True)
+    assert again.buffer[-4:] == b"last"
+    assert again.allocated == 1 << 20
+    again.close()
+
+
 def _slices_are_bytes_and_the_size_is_fixed(disk: Disk, root: str) -> None:
     file = disk.create(f"{root}/f", 4096)
     assert type(file.buffer[1:3]) is bytes
@@ -219,6 +256,8 @@ SYNC_DISK_CONTRACTS: Final = {
     function.__name__.strip("_"): function
     for function in (
         _created_file_is_zeros_and_writable,
+        _growing_file_has_its_length_and_gets_blocks_as_it_is_asked_to,
+        _file_that_grew_has_all_blocks_when_it_is_opened_as_a_whole,
         _slices_are_bytes_and_the_size_is_fixed,
         _opened_file_shows_what_was_written,
         _empty_file_is_corrupt_and_a_missing_one_is_missing,

@@ -53,6 +53,8 @@ class SimulatedFile:
         self._now_ms = now_ms
         self.modified_ms = now_ms()
         self.size = len(content)
+        self.allocated = self.size
+        self.expect_room: Callable[[str, int], None] = lambda _path, _size: None
         # The same type as on a real disk, of memory that belongs to nobody else. An empty
         # mapping cannot be had; one byte stands in for it.
         self._pages = mmap.mmap(-1, max(1, self.size))
@@ -66,6 +68,16 @@ class SimulatedFile:
     def content(self) -> bytes:
         """The page cache as it is now."""
         return self._pages[: self.size]
+
+    def allocate(self, end: int) -> None:
+        """See `DiskFile.allocate`."""
+        if end > self.allocated:
+            self.expect_room(self.path, end - self.allocated)
+            self.allocated = end
+
+    def expect_no_bus_error(self) -> None:
+        """Make sure that nothing was written where the file has no blocks."""
+        assert not any(self._pages[self.allocated : self.size]), f"SIGBUS: {self.path}"
 
     def write(self, position: int, data: memoryview) -> None:
         """See `DiskFile.write`."""
@@ -122,7 +134,7 @@ class ReadOnlyFile(SimulatedFile):
     def __init__(self, file: SimulatedFile) -> None:
         super().__init__(file.path, b"")
         self.modified_ms = file.modified_ms
-        self.size = file.size
+        self.size = self.allocated = file.size
         with TemporaryFile() as unnamed:
             unnamed.write(file.content)
             unnamed.flush()
@@ -167,20 +179,24 @@ class SimulatedDisk:
     @property
     def used_bytes(self) -> int:
         """Bytes taken by all files."""
-        return sum(file.size for file in self._files.values())
+        return sum(file.allocated for file in self._files.values())
 
-    def create(self, path: str, size: int) -> SimulatedFile:
+    def create(self, path: str, size: int, *, grows: bool = False) -> SimulatedFile:
         """See `Disk.create`."""
-        self._expect_room(path, size)
+        allocated = min(size, PAGE_BYTES) if grows else size
+        self._expect_room(path, allocated)
         self.on_event(f"create {path} {size}")
         file = self._files[path] = self._file(path, bytes(size))
+        file.allocated = allocated
         return file
 
-    def open(self, path: str, *, read_only: bool = False) -> SimulatedFile:
+    def open(self, path: str, *, read_only: bool = False, grows: bool = False) -> SimulatedFile:
         """See `Disk.open`. One object per file: two mappings share the page cache."""
         file = self._existing(path)
         if file.size == 0:
             raise CorruptLogError(f"{path}: the file is empty", path=path)
+        if not read_only and not grows:
+            file.allocate(file.size)
         return ReadOnlyFile(file) if read_only else file
 
     def _existing(self, path: str) -> SimulatedFile:
@@ -272,7 +288,7 @@ class SimulatedDisk:
     def _usage(self, path: str) -> tuple[int, int]:
         """Return used bytes and capacity of the file system that holds `path`."""
         volume = self._volume(path)
-        used = sum(f.size for name, f in self._files.items() if self._volume(name) == volume)
+        used = sum(f.allocated for name, f in self._files.items() if self._volume(name) == volume)
         return used, self.volumes.get(volume, self.capacity_bytes)
 
     def _volume(self, path: str) -> str:
@@ -319,6 +335,7 @@ class SimulatedDisk:
         """See `Disk.sync`. What was in the file when the call began is durable when it ends."""
         if not isinstance(file, SimulatedFile):
             raise TypeError(f"{file!r} does not belong to this disk")
+        file.expect_no_bus_error()
         written = file.content
         failed = self.sync_fails
         with trio.CancelScope(shield=True):
@@ -333,7 +350,9 @@ class SimulatedDisk:
         """Return the disk as the next process finds it after kill -9 of this one."""
         twin = self._twin()
         for path, file in self._files.items():
+            file.expect_no_bus_error()
             twin._files[path] = twin._file(path, file.content)
+            twin._files[path].allocated = file.allocated
             twin._files[path].durable = file.durable
             twin._files[path].given_up = dict(file.given_up)
             twin._files[path].modified_ms = file.modified_ms
@@ -344,12 +363,16 @@ class SimulatedDisk:
         twin = self._twin()
         for path, file in self._files.items():
             kept = _after_power_loss(file.content, file.durable, chance)
+            file.expect_no_bus_error()
             twin._files[path] = twin._file(path, kept)
+            twin._files[path].allocated = file.allocated
             twin._files[path].modified_ms = file.modified_ms
         return twin
 
     def _file(self, path: str, content: bytes) -> SimulatedFile:
-        return SimulatedFile(path, content, lambda: self.sync_fails, self.now_ms)
+        file = SimulatedFile(path, content, lambda: self.sync_fails, self.now_ms)
+        file.expect_room = self._expect_room
+        return file
 
     def _twin(self) -> "SimulatedDisk":
         twin = SimulatedDisk(

@@ -129,8 +129,8 @@ async def test_without_room_nothing_is_prepared() -> None:
 def test_a_reserved_file_is_the_next_one() -> None:
     disk = SimulatedDisk()
     queue = a_queue(disk, 1, wrote=3000)
-    queue.next_file.reserve()
-    queue.next_file.reserve()
+    queue.next_file.reserve(1)
+    queue.next_file.reserve(1)
     assert names(disk) == ["0", "4096"]
     disk.capacity_bytes = disk.used_bytes
     assert queue.last_or_create(0).file_from_offset == 0
@@ -172,7 +172,7 @@ async def test_a_file_prepared_twice_is_there_once(autojump_clock: MockClock) ->
     async with trio.open_nursery() as nursery:
         nursery.start_soon(queue.next_file.prepare)
         await trio.sleep(1.5)
-        queue.next_file.reserve()
+        queue.next_file.reserve(1)
     assert names(disk) == ["0", "4096"]
     following = queue.create_next()
     assert following.file_from_offset == SIZE

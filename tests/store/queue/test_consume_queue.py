@@ -1,6 +1,7 @@
 """One queue: units, their recovery, and what happens when they do not fit the log."""
 
 import struct
+from random import Random
 
 import msgspec
 import numpy as np
@@ -456,3 +457,116 @@ def test_units_are_read_from_one_file_at_a_time() -> None:
     assert list(queue.units(20, 100)) == [unit(n) for n in range(20, 25)]
     assert list(queue.units(25, 1)) == []
     assert list(queue.units(30, 1)) == []
+
+
+# --- files that grow ---------------------------------------------------------------------------
+
+PAGE_BYTES = 4096
+UNITS_OF_A_PAGE = PAGE_BYTES // 20
+BIG = 30_000
+"""Seven pages and a bit: 1,500 units."""
+
+
+def a_big_queue(disk: SimulatedDisk) -> ConsumeQueue:
+    return ConsumeQueue(DIRECTORY, "T", 3, BIG, disk)
+
+
+def test_a_queue_takes_a_page_of_the_disk_and_more_as_it_grows() -> None:
+    disk = SimulatedDisk()
+    queue = a_big_queue(disk)
+    taken = []
+    for number in range(1600):
+        queue.ensure_room()
+        queue.append(*unit(number))
+        taken.append(disk.used_bytes)
+    assert disk.list_files(DIRECTORY) == [(f"{0:020d}", BIG), (f"{BIG:020d}", BIG)]
+    assert taken[0] == taken[UNITS_OF_A_PAGE - 1] == PAGE_BYTES
+    assert taken[UNITS_OF_A_PAGE] == 2 * PAGE_BYTES
+    assert taken[1499] == BIG
+    assert taken[1500] == BIG + PAGE_BYTES
+    queue.close()
+    again = a_big_queue(disk.crashed())
+    again.load()
+    again.recover()
+    assert units_of(again) == [unit(number) for number in range(1600)]
+
+
+@given(st.lists(st.integers(1, 700), max_size=6), st.randoms(use_true_random=False))
+def test_units_in_files_that_grow_are_the_same_however_they_come(
+    runs: list[int], chance: Random
+) -> None:
+    disk = SimulatedDisk()
+    queue, number = a_big_queue(disk), 0
+    for count in runs:
+        numbers = range(number, number + count)
+        if chance.random() < 0.5:
+            queue.ensure_room(count)
+            used_bytes = disk.used_bytes
+            queue.append_many([value for each in numbers for value in unit(each)])
+            # So a batch is stored as a whole or not at all.
+            assert disk.used_bytes == used_bytes
+        else:
+            rows = np.array([unit(each) for each in numbers])
+            queue.dispatch_many(rows[:, 0], rows[:, 1], rows[:, 2], np.array(numbers))
+        number += count
+    assert units_of(queue) == [unit(each) for each in range(number)]
+    again = a_big_queue(disk.crashed())
+    again.load()
+    again.recover()
+    assert units_of(again) == [unit(each) for each in range(number)]
+
+
+@pytest.mark.parametrize("start", [1, UNITS_OF_A_PAGE, 1000, 1499, 1500])
+def test_a_queue_that_starts_late_has_room_for_its_fillers(start: int) -> None:
+    disk = SimulatedDisk()
+    queue = a_big_queue(disk)
+    assert queue.dispatch(a_request(start))
+    assert queue.unit(start) == unit(start)
+    other = ConsumeQueue("/cq/T/4", "T", 4, BIG, disk)
+    other.start_at(start)
+    assert other.next_offset == start
+    disk.crashed()  # sees whether anything was written where there are no blocks
+
+
+def test_on_a_full_disk_a_queue_takes_what_its_blocks_hold_and_then_refuses() -> None:
+    disk = SimulatedDisk()
+    queue = a_big_queue(disk)
+    queue.ensure_room()
+    disk.capacity_bytes = disk.used_bytes
+    for number in range(UNITS_OF_A_PAGE):
+        queue.ensure_room()
+        queue.append(*unit(number))
+    for count in (1, 500):
+        with pytest.raises(StoreFullError, match="no room for"):
+            queue.ensure_room(count)
+    assert queue.next_offset == UNITS_OF_A_PAGE
+    disk.capacity_bytes = 1 << 30
+    queue.ensure_room(500)
+    queue.append(*unit(UNITS_OF_A_PAGE))
+    assert queue.next_offset == UNITS_OF_A_PAGE + 1
+
+
+def test_a_batch_across_two_files_has_room_in_both_before_it_is_written() -> None:
+    disk = SimulatedDisk()
+    queue = a_big_queue(disk)
+    queue.ensure_room(1400)
+    queue.append_many([value for each in range(1400) for value in unit(each)])
+    queue.ensure_room(1000)
+    disk.capacity_bytes = disk.used_bytes
+    queue.append_many([value for each in range(1400, 2400) for value in unit(each)])
+    assert units_of(queue) == [unit(each) for each in range(2400)]
+    disk.crashed()
+
+
+def test_cutting_a_queue_leaves_its_blocks_and_it_goes_on() -> None:
+    disk = SimulatedDisk()
+    queue = a_big_queue(disk)
+    queue.ensure_room(900)
+    queue.append_many([value for each in range(900) for value in unit(each)])
+    queue.truncate_dirty_logic_files(unit(100)[0])
+    assert queue.next_offset == 100
+    for number in range(100, 1000):
+        queue.ensure_room()
+        queue.append(*unit(number))
+    assert units_of(queue) == [unit(each) for each in range(1000)]
+    disk.crashed()
