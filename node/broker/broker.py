@@ -264,6 +264,7 @@ class Broker:
 
     def _connection_closed(self, connection: Connection) -> None:
         self._names.connection_closed(connection)
+        self._holds.connection_closed(connection)
         self._heartbeats.notify(self._clients.connection_closed(connection))
         self._outbox.flush()
 

@@ -9,6 +9,7 @@ Source: RocketMQ 5.3.3, PullMessageProcessor; filters by tag only.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
@@ -85,7 +86,11 @@ class PullMessage:
         self._check_queue(header)
         tags_codes = self._tags_codes(header)
         if header.sys_flag & PULL_FLAG_COMMIT_OFFSET:
-            self._commit(header.consumer_group, header.topic, header.queue_id, header.commit_offset)
+            # Nobody is told about it: it comes again with the next pull, or is committed by itself.
+            with suppress(RequestError):
+                self._commit(
+                    header.consumer_group, header.topic, header.queue_id, header.commit_offset
+                )
         result = self._read(header, tags_codes)
         code = self._code(header, result)
         may_wait = header.sys_flag & PULL_FLAG_SUSPEND and header.suspend_timeout_millis > 0
@@ -113,7 +118,7 @@ class PullMessage:
 
         wait_ms = min(header.suspend_timeout_millis, SUSPEND_MS_MAX)
         deadline = trio.current_time() + wait_ms / 1000
-        return HeldPull(header.queue_offset, tags_codes, deadline, run_again)
+        return HeldPull(header.queue_offset, tags_codes, deadline, run_again, connection)
 
     def _check_queue(self, header: PullMessageRequestHeader) -> None:
         config = self._topics.get(header.topic)

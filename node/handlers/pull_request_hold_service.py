@@ -7,28 +7,40 @@
 
 Messages arrive in the middle of somebody's round of puts. So an arrival only moves pulls to the
 ready list; the service task runs them when the round is over, and a consumer gets the whole round
-in one answer instead of its first message alone.
+in one answer instead of its first message alone. It runs them in turns as long as those of a
+connection: one message may be what thousands wait for.
+
+Pulls of a connection that ends are forgotten. No connection and no address has all the room.
 
 Source: RocketMQ 5.3.3, PullRequestHoldService; its sweep every 5 s is a deadline here.
 """
 
 from __future__ import annotations
 
+import heapq
 import math
+from collections import Counter, deque
 from typing import TYPE_CHECKING, Final
 
 import trio
 
+from node.remoting.turns import TURN_SECONDS
 from store.machine.signal import Signal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    from node.remoting.connection import Connection
 
 HELD_MAX: Final = 65_536
 """Pulls held at any time. Beyond it a pull is answered at once, empty."""
 
+HELD_PER_ADDRESS_MAX: Final = 32_768
+HELD_PER_CONNECTION_MAX: Final = 8_192
+"""One client holds one for each queue it consumes, and a proxy those of some hundreds."""
+
 SWEEP_SECONDS_MIN: Final = 0.05
-"""Between two looks at all deadlines: many deadlines cost one look."""
+"""Between two looks at deadlines: those between two are met by the second."""
 
 
 class HeldPull:
@@ -38,10 +50,12 @@ class HeldPull:
         offset: The queue offset it wants to read from.
         tags_codes: Codes it is interested in; None for all.
         deadline: In trio's time.
-        run: Reads again and answers; called exactly once.
+        run: Reads again and answers; called at most once.
+        owner: The connection it came by.
+        key: Topic and queue, once it is held.
     """
 
-    __slots__ = ("deadline", "offset", "run", "tags_codes")
+    __slots__ = ("deadline", "key", "offset", "owner", "run", "tags_codes")
 
     def __init__(
         self,
@@ -49,11 +63,19 @@ class HeldPull:
         tags_codes: frozenset[int] | None,
         deadline: float,
         run: Callable[[], None],
+        owner: Connection,
     ) -> None:
         self.offset = offset
         self.tags_codes = tags_codes
         self.deadline = deadline
         self.run = run
+        self.owner = owner
+        self.key = ("", 0)
+
+    @property
+    def sweep(self) -> int:
+        """The number of the first sweep after its deadline."""
+        return math.ceil(self.deadline / SWEEP_SECONDS_MIN)
 
     def wants(self, max_queue_offset: int, tags_code: int | None) -> bool:
         """Whether a message makes it worth running again.
@@ -72,10 +94,14 @@ class PullRequestHoldService:
 
     def __init__(self, after_run: Callable[[], None]) -> None:
         self._after_run = after_run
-        self._held: dict[tuple[str, int], list[HeldPull]] = {}
+        self._held: dict[tuple[str, int], dict[HeldPull, None]] = {}
+        self._by_sweep: dict[int, dict[HeldPull, None]] = {}
+        self._by_owner: dict[Connection, dict[HeldPull, None]] = {}
+        self._by_address: Counter[str] = Counter()
         self._held_count = 0
-        self._ready: list[HeldPull] = []
-        self._next_deadline = math.inf
+        self._ready: deque[HeldPull] = deque()
+        self._sweeps: list[int] = []
+        """The numbers in `_by_sweep`, as a heap."""
         self._wake = Signal()
 
     @property
@@ -85,13 +111,27 @@ class PullRequestHoldService:
 
     def hold(self, topic: str, queue_id: int, pull: HeldPull) -> bool:
         """Take in a pull; False if there are too many."""
-        if self._held_count >= HELD_MAX:
+        owner, address = pull.owner, pull.owner.peer.ip
+        of_owner = self._by_owner.get(owner, {})
+        if (
+            self._held_count >= HELD_MAX
+            or len(of_owner) >= HELD_PER_CONNECTION_MAX
+            or self._by_address[address] >= HELD_PER_ADDRESS_MAX
+        ):
             return False
-        self._held.setdefault((topic, queue_id), []).append(pull)
+        pull.key = topic, queue_id
+        self._held.setdefault(pull.key, {})[pull] = None
+        self._by_owner[owner] = of_owner
+        of_owner[pull] = None
+        self._by_address[address] += 1
         self._held_count += 1
-        if pull.deadline < self._next_deadline:
-            self._next_deadline = pull.deadline
-            self._wake.notify()
+        sweep = pull.sweep
+        if sweep not in self._by_sweep:
+            self._by_sweep[sweep] = {}
+            heapq.heappush(self._sweeps, sweep)
+            if self._sweeps[0] == sweep:
+                self._wake.notify()
+        self._by_sweep[sweep][pull] = None
         return True
 
     def message_arrived(
@@ -103,42 +143,59 @@ class PullRequestHoldService:
         pulls = self._held.get((topic, queue_id))
         if pulls is None:
             return
-        waiting = [pull for pull in pulls if not pull.wants(max_queue_offset, tags_code)]
-        if len(waiting) < len(pulls):
-            self._ready += [pull for pull in pulls if pull.wants(max_queue_offset, tags_code)]
-            self._keep((topic, queue_id), waiting, before=len(pulls))
+        wanting = [pull for pull in pulls if pull.wants(max_queue_offset, tags_code)]
+        if wanting:
+            self._make_ready(wanting)
             self._wake.notify()
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Forget the pulls that came by a connection: nobody would get the answers."""
+        for pull in list(self._by_owner.get(connection, ())):
+            self._forget(pull)
 
     async def run(self) -> None:
         """Run pulls as they become ready, until cancelled. Held pulls are then never answered."""
         while True:
             if not self._ready:
-                with trio.move_on_at(self._next_deadline):
+                deadline = self._sweeps[0] * SWEEP_SECONDS_MIN if self._sweeps else math.inf
+                with trio.move_on_at(deadline):
                     await self._wake.wait()
             self._expire(trio.current_time())
-            ready, self._ready = self._ready, []
-            for pull in ready:
-                pull.run()
-            if ready:
+            if self._ready:
+                self._run_for_a_turn()
                 self._after_run()
             await trio.lowlevel.checkpoint()
 
-    def _expire(self, now: float) -> None:
-        if now < self._next_deadline:
-            return
-        earliest = math.inf
-        for key, pulls in list(self._held.items()):
-            waiting = [pull for pull in pulls if pull.deadline > now]
-            if len(waiting) < len(pulls):
-                self._ready += [pull for pull in pulls if pull.deadline <= now]
-                self._keep(key, waiting, before=len(pulls))
-            for pull in waiting:
-                earliest = min(earliest, pull.deadline)
-        self._next_deadline = max(earliest, now + SWEEP_SECONDS_MIN)
+    def _run_for_a_turn(self) -> None:
+        end = trio.current_time() + TURN_SECONDS
+        while self._ready:
+            self._ready.popleft().run()
+            if trio.current_time() >= end:
+                return
 
-    def _keep(self, key: tuple[str, int], waiting: list[HeldPull], *, before: int) -> None:
-        self._held_count -= before - len(waiting)
-        if waiting:
-            self._held[key] = waiting
-        else:
-            del self._held[key]
+    def _expire(self, now: float) -> None:
+        while self._sweeps and self._sweeps[0] * SWEEP_SECONDS_MIN <= now:
+            sweep = heapq.heappop(self._sweeps)
+            self._make_ready(list(self._by_sweep[sweep]))
+            del self._by_sweep[sweep]
+
+    def _make_ready(self, pulls: Iterable[HeldPull]) -> None:
+        for pull in pulls:
+            self._forget(pull)
+            self._ready.append(pull)
+
+    def _forget(self, pull: HeldPull) -> None:
+        """Hold a pull no longer. Its sweep stays, even if that has nothing to do."""
+        self._held_count -= 1
+        del self._by_sweep[pull.sweep][pull]
+        held, owner, address = self._held[pull.key], pull.owner, pull.owner.peer.ip
+        del held[pull]
+        if not held:
+            del self._held[pull.key]
+        of_owner = self._by_owner[owner]
+        del of_owner[pull]
+        if not of_owner:
+            del self._by_owner[owner]
+        self._by_address[address] -= 1
+        if not self._by_address[address]:
+            del self._by_address[address]

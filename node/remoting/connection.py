@@ -1,6 +1,6 @@
 """One client connection: requests in, answers out, in rounds.
 
-    READING --+--> read what is there, handle every whole frame, announce once, send once
+    READING --+--> read what is there; in turns: handle whole frames, announce once, send once
       ^       |
       |       +--> CONGESTED   the peer takes no more answers, or too many are owed:
       +------------------+     no reading until both are low again
@@ -34,8 +34,15 @@ if TYPE_CHECKING:
 OUT_BYTES_MAX: Final = 4 * 1024 * 1024
 """Answers that wait for the peer. Beyond it no request is read and no held pull is run."""
 
+SEND_BYTES_MAX: Final = 256 * 1024
+"""What the writer hands over in one piece: after each it is known that the peer takes some."""
+
 OWED_ANSWERS_MAX: Final = 16_384
 """Answers of one connection that wait for a disk or a replica. Beyond it no request is read."""
+
+
+def _nothing(_connection: Connection, _kept_bytes: int) -> None:
+    pass
 
 
 class Outbox:
@@ -63,22 +70,31 @@ class Connection:
     Attributes:
         born_host: The client's address and port, packed as records hold it.
         last_active: When bytes last moved, in trio's time.
+        has_asked: Whether a request has come: nobody knows what a connection without one is for.
+        unfinished_bytes: Of a frame that is not whole yet; see `note_kept`.
         owed_count: How many requests of this connection are waiting for their answer; see `owe`.
         reading: Cancel it to take no more requests; answers owed are still sent.
         challenges: Numbers given to this peer for signatures, not used up yet; see `Guard`.
     """
 
-    def __init__(self, stream: Stream, outbox: Outbox) -> None:
+    def __init__(
+        self, stream: Stream, outbox: Outbox, on_kept: Callable[[Connection, int], None] = _nothing
+    ) -> None:
+        """Serve a stream; `on_kept` hears how many bytes are kept in memory for it."""
         self.stream = stream
         self.peer = stream.peer
         self.born_host = stream.peer.packed
         self.last_active = trio.current_time()
+        self.has_asked = False
+        self.unfinished_bytes = 0
         self.owed_count = 0
         self.reading = trio.CancelScope()
         self.challenges: list[str] = []
         self.is_closed = False
         self._outbox = outbox
         self._out = bytearray()
+        self._sending_bytes = 0
+        self._on_kept = on_kept
         self._in_outbox = False
         self._writing = False
         self._changed = Signal()
@@ -89,17 +105,21 @@ class Connection:
     @property
     def may_read(self) -> bool:
         """Whether the peer may be given more work: answers taken, answers owed given."""
-        return len(self._out) <= OUT_BYTES_MAX and self.owed_count < OWED_ANSWERS_MAX
+        return not self.is_congested and self.owed_count < OWED_ANSWERS_MAX
 
     @property
     def is_congested(self) -> bool:
         """Whether the peer is too slow to be given more."""
-        return len(self._out) > OUT_BYTES_MAX
+        return len(self._out) + self._sending_bytes > OUT_BYTES_MAX
 
     @property
     def is_busy(self) -> bool:
         """Whether an answer is still owed, or on its way to the kernel."""
-        return bool(self._out) or self.owed_count > 0
+        return bool(self._out) or self._sending_bytes > 0 or self.owed_count > 0
+
+    def note_kept(self) -> None:
+        """Say how much is kept in memory for this connection, which may end it."""
+        self._on_kept(self, self.unfinished_bytes + len(self._out) + self._sending_bytes)
 
     def write(self, frame: bytes | memoryview) -> None:
         """Add a frame, or the next part of one, to what will be sent.
@@ -166,7 +186,11 @@ class Connection:
         except ConnectionLost:
             self.close()
             return
+        if sent:
+            self.last_active = trio.current_time()
         del self._out[:sent]
+        if self._out:
+            self.note_kept()
         if self._out or self._when_drained:
             self._writing = True
             self._writer_needed.notify()
@@ -177,6 +201,8 @@ class Connection:
         if not self.is_closed:
             self.is_closed = True
             self._out.clear()
+            self.unfinished_bytes = self._sending_bytes = 0
+            self.note_kept()
             self._when_drained.clear()
             self.stream.close_nowait()
             self._wake()
@@ -205,13 +231,21 @@ class Connection:
     async def _send_rest(self) -> None:
         while self._out or self._when_drained:
             batch, self._out = self._out, bytearray()
-            await self.stream.send_all(batch)
-            self.last_active = trio.current_time()
+            self._sending_bytes = len(batch)
+            with memoryview(batch) as view:
+                await self._send_pieces(view)
             calls, self._when_drained = self._when_drained, []
             for call in calls:
                 call()
             self._wake()
         self._writing = False
+
+    async def _send_pieces(self, batch: memoryview) -> None:
+        for start in range(0, len(batch), SEND_BYTES_MAX):
+            await self.stream.send_all(batch[start : start + SEND_BYTES_MAX])
+            self.last_active = trio.current_time()
+            self._sending_bytes = max(0, len(batch) - start - SEND_BYTES_MAX)
+        self.note_kept()
 
     def _wake(self) -> None:
         self._changed.notify()

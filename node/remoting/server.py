@@ -1,8 +1,8 @@
 """Listeners, and one task per connection, which handles requests in rounds.
 
 One connection's failure never reaches another: what a peer breaks ends its own connection with one
-line in the log. The number of connections is limited before they are accepted, so that a crowd
-waits in the kernel's queue instead of in our memory.
+line in the log. What connections may take of a node is bounded, for each address and in all: places
+(`Places`), memory (`ClientMemory`), and time (`Turns`).
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from node.remoting.client_memory import ClientMemory
 from node.remoting.connection import Connection, Outbox
+from node.remoting.places import Places
+from node.remoting.turns import TURN_SECONDS, Turns
 from store.machine.network import ConnectionLost
 from store.machine.signal import Signal
 from tandem.wire.errors import WireError
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from node.remoting.dispatcher import Dispatcher
-    from store.machine.network import Listener, Stream
+    from store.machine.network import Listener
 
 _log = logging.getLogger(__name__)
 
@@ -33,6 +36,9 @@ IDLE_SECONDS_MAX: Final = 120.0
 """A connection on which nothing moved for this long is closed. Source: NettyServerConfig."""
 
 IDLE_SCAN_SECONDS: Final = 10.0
+
+PLACE_SECONDS: Final = 1.0
+"""Between two looks for a connection that may give way, while there is no place."""
 
 CLOSE_SECONDS_MAX: Final = 1.0
 """Closing a listener is a promise to the next user of the port, so it is shielded this long."""
@@ -56,10 +62,10 @@ class Server:
         self._outbox = outbox
         self._after_round = after_round
         self._on_closed = on_closed
-        self._connections_max = connections_max
-        self._accepted = 0
+        self._places = Places(connections_max)
         self._place_free = Signal()
-        self._connections: set[Connection] = set()
+        self._memory = ClientMemory()
+        self._turns = Turns()
 
     async def listen(
         self, listener: Listener, dispatcher: Dispatcher, connections: trio.Nursery
@@ -69,15 +75,18 @@ class Server:
             while True:
                 await self._wait_for_place()
                 stream = await listener.accept()
-                self._accepted += 1
-                connections.start_soon(self._serve, stream, dispatcher)
+                connection = Connection(stream, self._outbox, self._memory.note)
+                if self._places.take(connection):
+                    connections.start_soon(self._serve, connection, dispatcher)
+                else:
+                    connection.close()
         finally:
             with trio.move_on_after(CLOSE_SECONDS_MAX, shield=True):
                 await listener.aclose()
 
     def stop_reading(self) -> None:
         """Take no more requests. Each connection ends once its answers are out."""
-        for connection in self._connections:
+        for connection in self._places:
             connection.reading.cancel()
 
     async def close_idle(self) -> None:
@@ -85,22 +94,20 @@ class Server:
         while True:
             await trio.sleep(IDLE_SCAN_SECONDS)
             oldest = trio.current_time() - IDLE_SECONDS_MAX
-            for connection in list(self._connections):
+            for connection in self._places:
                 if connection.last_active < oldest:
                     connection.close()
 
     async def _wait_for_place(self) -> None:
         """Each listener may then accept one more, so the limit is kept up to their number."""
-        if self._accepted >= self._connections_max:
-            _log.warning(
-                "%d connections are open, the most allowed; new ones wait", self._connections_max
-            )
-        while self._accepted >= self._connections_max:
-            await self._place_free.wait()
+        if self._places.make_room():
+            return
+        _log.warning("all places are taken by connections that are in use; new ones wait")
+        while not self._places.make_room():
+            with trio.move_on_after(PLACE_SECONDS):
+                await self._place_free.wait()
 
-    async def _serve(self, stream: Stream, dispatcher: Dispatcher) -> None:
-        connection = Connection(stream, self._outbox)
-        self._connections.add(connection)
+    async def _serve(self, connection: Connection, dispatcher: Dispatcher) -> None:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(connection.run_writer)
@@ -109,15 +116,16 @@ class Server:
                 nursery.cancel_scope.cancel()
         finally:
             connection.close()
-            self._connections.discard(connection)
+            self._places.leave(connection)
             self._on_closed(connection)
-            self._accepted -= 1
             self._place_free.notify()
 
     async def _read_until_stopped(self, connection: Connection, dispatcher: Dispatcher) -> None:
         with connection.reading:
             try:
-                await serve_requests(connection, dispatcher, self._after_round, FrameBuffer())
+                await serve_requests(
+                    connection, dispatcher, self._after_round, FrameBuffer(), self._turns
+                )
             except ConnectionLost:
                 connection.close()
             except WireError as error:
@@ -129,15 +137,17 @@ async def serve_requests(
     dispatcher: Dispatcher,
     after_round: Callable[[], None],
     frames: FrameBuffer,
+    turns: Turns,
 ) -> None:
     """Handle the requests of one connection until the peer ends it.
 
     Args:
         connection: Where requests come from and answers go.
         dispatcher: Finds the handler of each request.
-        after_round: Called once when all requests that were there are handled: replication
-            learns of the puts, and the answers are sent.
+        after_round: Called once when all requests of a turn are handled: replication learns of the
+            puts, and the answers are sent.
         frames: Splits the bytes; carries the limits.
+        turns: Whose turn it is.
 
     Raises:
         ConnectionLost: The stream broke.
@@ -146,24 +156,30 @@ async def serve_requests(
     while data := await connection.stream.receive_some(RECEIVE_BYTES_MAX):
         connection.last_active = trio.current_time()
         frames.receive_data(data)
-        try:
-            await _handle_all(connection, dispatcher, after_round, frames)
-        finally:
-            # Also after a bad frame: the good ones before it get their answers.
-            connection.end_round()
-            after_round()
-        await connection.wait_ready()
+        may_have_more, again = True, False
+        while may_have_more and not connection.is_closed:
+            await turns.take(again=again)
+            started = trio.current_time()
+            try:
+                may_have_more = again = _handle_some(connection, dispatcher, frames, started)
+            finally:
+                # Also after a bad frame: the good ones before it get their answers.
+                connection.end_round()
+                after_round()
+                turns.give(trio.current_time() - started)
+            connection.unfinished_bytes = frames.unfinished_bytes
+            connection.note_kept()
+            await connection.wait_ready()
 
 
-async def _handle_all(
-    connection: Connection,
-    dispatcher: Dispatcher,
-    after_round: Callable[[], None],
-    frames: FrameBuffer,
-) -> None:
+def _handle_some(
+    connection: Connection, dispatcher: Dispatcher, frames: FrameBuffer, started: float
+) -> bool:
+    """Handle requests for one turn; return whether there may be more."""
+    end = started + TURN_SECONDS
     while (command := frames.next_command()) is not None:
         dispatcher.dispatch(connection, command)
-        if not connection.may_read:
-            connection.end_round()
-            after_round()
-            await connection.wait_ready()
+        connection.has_asked = True
+        if not connection.may_read or trio.current_time() >= end:
+            return True
+    return False

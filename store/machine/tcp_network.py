@@ -25,6 +25,9 @@ READS_PER_CHECKPOINT: Final = 8
 """Successful reads in a row before other tasks get a turn. A read takes what is there (up to
 hundreds of requests), so this bounds a turn to some milliseconds. Chosen without measuring."""
 
+ACCEPTS_PER_CHECKPOINT: Final = 8
+"""Connections accepted in a row before other tasks get a turn."""
+
 LISTEN_BACKLOG: Final = 511
 """Connections the kernel keeps for us while we are at the limit. Linux cuts it to somaxconn."""
 
@@ -113,6 +116,7 @@ class TCPListener:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._port: int = sock.getsockname()[1]
+        self._accepts_until_checkpoint = ACCEPTS_PER_CHECKPOINT
 
     @property
     def port(self) -> int:
@@ -121,10 +125,15 @@ class TCPListener:
 
     async def accept(self) -> TCPStream:
         """See `Listener.accept`."""
+        self._accepts_until_checkpoint -= 1
+        if self._accepts_until_checkpoint <= 0:
+            self._accepts_until_checkpoint = ACCEPTS_PER_CHECKPOINT
+            await trio.lowlevel.checkpoint()
         while True:
             try:
                 sock, address = self._sock.accept()
             except BlockingIOError:
+                self._accepts_until_checkpoint = ACCEPTS_PER_CHECKPOINT
                 await self._wait_for_connection()
             except OSError as error:
                 await self._after_failed_accept(error)

@@ -45,6 +45,11 @@ class FrameBuffer:
         self._tail = bytearray()
         self._needed = 0
 
+    @property
+    def unfinished_bytes(self) -> int:
+        """How much has arrived and was not handed out."""
+        return len(self._data) - self._position + len(self._tail)
+
     def receive_data(self, data: bytes) -> None:
         """Keep bytes from the peer. Call `next_command` until it has no more."""
         if self._tail:

@@ -11,9 +11,19 @@ from node.handlers.pull_request_hold_service import (
     HeldPull,
     PullRequestHoldService,
 )
+from node.remoting.connection import Connection, Outbox
+from node.remoting.turns import TURN_SECONDS
+from tandem.wire.message import Host
+from tests.node.doubles import FakeStream
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pytest
+
+
+def connection(ip: str = "10.1.2.3") -> Connection:
+    return Connection(FakeStream(Host(ip, 1)), Outbox())
 
 
 class Pulls:
@@ -22,6 +32,8 @@ class Pulls:
     def __init__(self) -> None:
         self.rounds: list[list[str]] = []
         self._round: list[str] = []
+        self.before_each: Callable[[], None] = lambda: None
+        self.owner = connection()
         self.service = PullRequestHoldService(self._end_round)
 
     def hold(
@@ -31,10 +43,15 @@ class Pulls:
         codes: frozenset[int] | None = None,
         wait_seconds: float = 15.0,
         queue_id: int = 0,
+        owner: Connection | None = None,
     ) -> bool:
         deadline = trio.current_time() + wait_seconds
-        pull = HeldPull(offset, codes, deadline, lambda: self._round.append(name))
+        pull = HeldPull(offset, codes, deadline, lambda: self._run(name), owner or self.owner)
         return self.service.hold("T", queue_id, pull)
+
+    def _run(self, name: str) -> None:
+        self.before_each()
+        self._round.append(name)
 
     def _end_round(self) -> None:
         self.rounds.append(self._round)
@@ -135,3 +152,61 @@ async def test_cancelling_answers_nobody() -> None:
         await pulls.service.run()
     assert pulls.rounds == []
     assert pulls.service.held_count == 1
+
+
+async def test_one_connection_and_one_address_have_bounds_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(node.handlers.pull_request_hold_service, "HELD_PER_CONNECTION_MAX", 2)
+    monkeypatch.setattr(node.handlers.pull_request_hold_service, "HELD_PER_ADDRESS_MAX", 3)
+    pulls = Pulls()
+    greedy, neighbour, other = connection(), connection(), connection("10.1.2.4")
+    taken = [pulls.hold(name, owner=greedy) for name in "abc"]
+    taken += [pulls.hold(name, owner=neighbour) for name in "de"]
+    taken += [pulls.hold("f", owner=other)]
+    assert taken == [True, True, False, True, False, True]
+
+
+async def test_the_pulls_of_a_closed_connection_make_room_at_once(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node.handlers.pull_request_hold_service, "HELD_PER_ADDRESS_MAX", 2)
+    pulls = Pulls()
+    nursery.start_soon(pulls.service.run)
+    gone, stays = connection(), connection()
+    pulls.hold("gone", owner=gone)
+    pulls.hold("stays", owner=stays)
+    pulls.service.connection_closed(gone)
+    pulls.service.connection_closed(gone)
+    assert pulls.service.held_count == 1
+    assert pulls.hold("new", owner=stays)
+    pulls.service.message_arrived("T", 0, 1, None)
+    await trio.sleep(60)
+    assert pulls.rounds == [["stays", "new"]]
+    nursery.cancel_scope.cancel()
+
+
+async def test_thousands_that_become_ready_at_once_are_run_in_turns(
+    nursery: trio.Nursery, mock_clock: trio.testing.MockClock
+) -> None:
+    """A node renews its lease between two of them."""
+    pulls = Pulls()
+    for number in range(40):
+        pulls.hold(str(number))
+    pulls.before_each = lambda: mock_clock.jump(TURN_SECONDS / 3.5)
+    others = 0
+
+    async def count_passes() -> None:
+        nonlocal others
+        while True:
+            others += 1
+            await trio.lowlevel.checkpoint()
+
+    nursery.start_soon(pulls.service.run)
+    nursery.start_soon(count_passes)
+    pulls.service.message_arrived("T", 0, 1, None)
+    while sum(map(len, pulls.rounds)) < 40:
+        await trio.lowlevel.checkpoint()
+    assert [len(names) for names in pulls.rounds] == [4] * 10
+    assert others >= 10
+    nursery.cancel_scope.cancel()

@@ -13,6 +13,7 @@ from node.remoting.connection import (
 )
 from node.remoting.dispatcher import Dispatcher, response_to
 from node.remoting.server import serve_requests
+from node.remoting.turns import Turns
 from tandem.wire.errors import FrameTooLargeError
 from tandem.wire.frame_buffer import FrameBuffer
 from tandem.wire.remoting_command import ONEWAY_FLAG, RemotingCommand, encode_frame
@@ -45,7 +46,7 @@ async def test_all_requests_of_one_read_are_answered_in_one_round() -> None:
     stream.arrive(request(1) + request(2) + request(3)[:5])
     stream.arrive(request(3)[5:])
     stream.end()
-    await serve_requests(connection, Dispatcher({ECHO: echo}), rounds, FrameBuffer())
+    await serve_requests(connection, Dispatcher({ECHO: echo}), rounds, FrameBuffer(), Turns())
     assert [answer.opaque for answer in stream.take_frames()] == [1, 2, 3]
     assert rounds.count == 2
 
@@ -56,7 +57,7 @@ async def test_requests_that_arrive_one_byte_at_a_time_are_answered() -> None:
     for byte in request(1, b"hello"):
         stream.arrive(bytes([byte]))
     stream.end()
-    await serve_requests(connection, Dispatcher({ECHO: echo}), outbox.flush, FrameBuffer())
+    await serve_requests(connection, Dispatcher({ECHO: echo}), outbox.flush, FrameBuffer(), Turns())
     assert [answer.body for answer in stream.take_frames()] == [b"hello"]
 
 
@@ -65,7 +66,9 @@ async def test_good_requests_before_a_bad_one_are_answered() -> None:
     connection = Connection(stream, outbox)
     stream.arrive(request(1) + b"\x7f\xff\xff\xff" + bytes(8))
     with pytest.raises(FrameTooLargeError):
-        await serve_requests(connection, Dispatcher({ECHO: echo}), outbox.flush, FrameBuffer())
+        await serve_requests(
+            connection, Dispatcher({ECHO: echo}), outbox.flush, FrameBuffer(), Turns()
+        )
     assert [answer.opaque for answer in stream.take_frames()] == [1]
 
 
@@ -74,7 +77,7 @@ async def test_a_oneway_request_is_never_answered() -> None:
     connection = Connection(stream, outbox)
     stream.arrive(request(1, flag=ONEWAY_FLAG) + request(2))
     stream.end()
-    await serve_requests(connection, Dispatcher({ECHO: echo}), outbox.flush, FrameBuffer())
+    await serve_requests(connection, Dispatcher({ECHO: echo}), outbox.flush, FrameBuffer(), Turns())
     assert [answer.opaque for answer in stream.take_frames()] == [2]
 
 
@@ -108,7 +111,7 @@ async def test_a_peer_that_takes_no_answers_is_read_no_more(nursery: trio.Nurser
     for opaque in range(8):
         stream.arrive(request(opaque, body))
     nursery.start_soon(
-        serve_requests, connection, Dispatcher({ECHO: echo}), outbox.flush, FrameBuffer()
+        serve_requests, connection, Dispatcher({ECHO: echo}), outbox.flush, FrameBuffer(), Turns()
     )
     await trio.testing.wait_all_tasks_blocked()
     assert stream.reads < 8
@@ -132,7 +135,7 @@ async def test_a_round_is_interrupted_when_its_answers_pile_up(nursery: trio.Nur
     stream.room = 0
     stream.arrive(b"".join(request(opaque) for opaque in range(20)))
     nursery.start_soon(
-        serve_requests, connection, Dispatcher({ECHO: big}), outbox.flush, FrameBuffer()
+        serve_requests, connection, Dispatcher({ECHO: big}), outbox.flush, FrameBuffer(), Turns()
     )
     await trio.testing.wait_all_tasks_blocked()
     assert handled <= 3
@@ -155,7 +158,7 @@ async def test_too_many_answers_owed_stop_the_reading(nursery: trio.Nursery) -> 
     frame = request(1)
     stream.arrive(frame * count)
     nursery.start_soon(
-        serve_requests, connection, Dispatcher({ECHO: park}), outbox.flush, FrameBuffer()
+        serve_requests, connection, Dispatcher({ECHO: park}), outbox.flush, FrameBuffer(), Turns()
     )
     await trio.testing.wait_all_tasks_blocked()
     assert connection.owed_count == OWED_ANSWERS_MAX

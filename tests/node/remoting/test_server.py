@@ -1,19 +1,24 @@
 from __future__ import annotations
 
 import logging
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import pytest
 import trio
 import trio.testing
 
-from node.remoting.connection import Connection, Outbox, OwedAnswers
+import node.remoting.client_memory
+from node.remoting.connection import OUT_BYTES_MAX, Connection, Outbox, OwedAnswers
 from node.remoting.dispatcher import Dispatcher, response_to
+from node.remoting.places import STILL_SECONDS, STRANGER_SECONDS
 from node.remoting.server import IDLE_SCAN_SECONDS, IDLE_SECONDS_MAX, Server
+from node.remoting.turns import ABREAST_MAX, TURN_SECONDS
 from store.machine.network import ConnectionLost
 from tandem.wire.frame_buffer import FRAME_BYTES_MAX
+from tandem.wire.message import Host
 from tandem.wire.remoting_command import RemotingCommand, encode_frame
-from tests.node.doubles import FakeStream
+from tests.node.doubles import CLIENT, FakeStream
 
 if TYPE_CHECKING:
     from store.machine.network import Stream
@@ -29,8 +34,8 @@ class FakeListener:
         self.closed = False
         self._offer, self._accept = trio.open_memory_channel[FakeStream](100)
 
-    def connect(self) -> FakeStream:
-        stream = FakeStream()
+    def connect(self, ip: str = CLIENT.ip) -> FakeStream:
+        stream = FakeStream(Host(ip, 1234))
         self._offer.send_nowait(stream)
         return stream
 
@@ -103,11 +108,11 @@ async def test_one_connection_too_many_waits_for_a_place(
 ) -> None:
     running = Running(connections_max=2)
     await nursery.start(running.run)
-    first, _, third = (running.listener.connect() for _ in range(3))
+    first, _, third = (running.listener.connect(f"10.0.0.{number}") for number in range(3))
     third.arrive(request())
     await settle()
     assert running.listener.waiting == 1
-    assert "2 connections are open, the most allowed" in caplog.text
+    assert "all places are taken by connections that are in use" in caplog.text
     first.end()
     await settle()
     assert running.listener.waiting == 0
@@ -235,3 +240,163 @@ async def test_a_lost_listener_ends_the_listening() -> None:
     with pytest.RaisesGroup(ConnectionLost):
         await running.run()
     assert running.listener.closed
+
+
+async def test_a_stranger_that_is_still_gives_way_when_places_run_out(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    running = Running(connections_max=4)
+    await nursery.start(running.run)
+    known = running.listener.connect("10.0.0.1")
+    known.arrive(request())
+    strangers = [running.listener.connect(f"10.0.0.{number}") for number in (2, 3, 4)]
+    await settle()
+    known.take_frames()
+    late = running.listener.connect("10.0.0.5")
+    late.arrive(request())
+    await trio.sleep(3 * STRANGER_SECONDS)
+    assert len(late.take_frames()) == 1
+    assert [stream.closed for stream in (known, *strangers)] == [False, True, True, False]
+    nursery.cancel_scope.cancel()
+
+
+async def test_who_has_asked_before_keeps_its_place_between_two_heartbeats(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    running = Running(connections_max=2)
+    await nursery.start(running.run)
+    lively, silent = (running.listener.connect(f"10.0.0.{number}") for number in (1, 2))
+    lively.arrive(request())
+    silent.arrive(request())
+    await settle()
+    late = running.listener.connect("10.0.0.3")
+    late.arrive(request())
+    await trio.sleep(STILL_SECONDS / 2)
+    lively.arrive(request())
+    assert late.sent == b""
+    await trio.sleep(STILL_SECONDS / 2 + 2)
+    assert len(late.take_frames()) == 1
+    assert (lively.closed, silent.closed) == (False, True)
+    nursery.cancel_scope.cancel()
+
+
+async def test_one_address_cannot_take_all_places(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = Running(connections_max=10)
+    await nursery.start(running.run)
+    crowd = [running.listener.connect("10.0.0.1") for _ in range(8)]
+    await settle()
+    assert [stream.closed for stream in crowd] == [False] * 5 + [True] * 3
+    assert "connections from 10.0.0.1 are refused: it has 5 that are in use" in caplog.text
+    other = running.listener.connect("10.0.0.2")
+    other.arrive(request())
+    await settle()
+    assert len(other.take_frames()) == 1
+    # Of its own, one that is still gives way.
+    await trio.sleep(2 * STRANGER_SECONDS)
+    own = running.listener.connect("10.0.0.1")
+    own.arrive(request())
+    await settle()
+    assert len(own.take_frames()) == 1
+    assert crowd[0].closed
+    nursery.cancel_scope.cancel()
+
+
+async def test_unfinished_requests_have_a_bound_in_bytes(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node.remoting.client_memory, "KEPT_BYTES_PER_ADDRESS_MAX", 300_000)
+    running = Running()
+    await nursery.start(running.run)
+    streams = [running.listener.connect() for _ in range(4)]
+    other = running.listener.connect("10.0.0.2")
+    frame = encode_frame(RemotingCommand(ECHO, 1, body=bytes(150_000)))
+    other.arrive(frame[:100_000])
+    for stream in streams:
+        stream.arrive(frame[:100_000])
+        await trio.sleep(0.01)
+    assert [stream.closed for stream in streams] == [True, False, False, False]
+    assert not other.closed
+    for stream in streams[1:]:
+        stream.arrive(frame[100_000:])
+    await settle()
+    assert [len(stream.take_frames()) for stream in streams] == [0, 1, 1, 1]
+    nursery.cancel_scope.cancel()
+
+
+async def test_clients_that_never_read_have_a_bound_in_bytes(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node.remoting.client_memory, "KEPT_BYTES_MAX", 1_000_000)
+    running = Running()
+    await nursery.start(running.run)
+    streams = [running.listener.connect(f"10.0.0.{number}") for number in range(5)]
+    frame = encode_frame(RemotingCommand(ECHO, 1, body=bytes(400_000)))
+    for stream in streams:
+        stream.room = 0
+        stream.arrive(frame)
+        await trio.sleep(0.01)
+    assert [stream.closed for stream in streams] == [True, True, True, False, False]
+    nursery.cancel_scope.cancel()
+
+
+async def test_requests_of_a_closed_connection_are_not_served_any_more(
+    nursery: trio.Nursery,
+) -> None:
+    """Every one of hundreds of pulls in a row used to be, after its client had gone."""
+    running = Running()
+    await nursery.start(running.run)
+    stream = running.listener.connect()
+    handled = 0
+
+    def big(connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        nonlocal handled
+        handled += 1
+        stream.close_nowait()  # what a reset by the peer looks like at the next send
+        return response_to(command, body=bytes(OUT_BYTES_MAX + 1))
+
+    running.dispatcher._handlers = {ECHO: big}
+    stream.arrive(b"".join(request(opaque=number) for number in range(100)))
+    await settle()
+    assert (handled, len(running.ended)) == (1, 1)
+    nursery.cancel_scope.cancel()
+
+
+async def test_one_request_waits_for_a_turn_of_others_and_not_for_all_they_ask(
+    nursery: trio.Nursery, mock_clock: trio.testing.MockClock
+) -> None:
+    running = Running(connections_max=100)
+    await nursery.start(running.run)
+    begun = trio.current_time()
+    heavy = [running.listener.connect(f"10.0.0.{number}") for number in range(20)]
+    light = running.listener.connect("10.0.1.1")
+    order: list[str] = []
+    tick_at: list[float] = []
+
+    def slow(connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        mock_clock.jump(TURN_SECONDS / 5)
+        order.append(connection.peer.ip)
+        return response_to(command)
+
+    async def renew_a_lease() -> None:
+        while True:
+            tick_at.append(trio.current_time())
+            await trio.lowlevel.checkpoint()
+
+    running.dispatcher._handlers = {ECHO: slow}
+    await settle()
+    for stream in heavy:
+        stream.arrive(b"".join(request(opaque=number) for number in range(250)))
+    await trio.lowlevel.checkpoint()
+    light.arrive(request())
+    nursery.start_soon(renew_a_lease)
+    while len(order) < 20 * 250 + 1:
+        await trio.lowlevel.checkpoint()
+    served = order.index("10.0.1.1")
+    assert served * TURN_SECONDS / 5 <= 0.2  # all of the others take 5 s
+    # Early in one pass over all tasks and late in the next: a turn may end one request late.
+    longest = max(after - before for before, after in pairwise(tick_at))
+    assert longest <= 2 * ABREAST_MAX * TURN_SECONDS * 1.21
+    assert trio.current_time() - begun >= 5
+    nursery.cancel_scope.cancel()

@@ -1,0 +1,203 @@
+"""What one client does to a real node must not keep others waiting, nor cost a master its place."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from typing import TYPE_CHECKING, Final, Self
+
+import pytest
+
+from tandem.wire.frame_buffer import FrameBuffer
+from tandem.wire.remoting_command import RemotingCommand, encode_frame
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import (
+    PULL_FLAG_SUBSCRIPTION,
+    PULL_FLAG_SUSPEND,
+    ConsumerData,
+    HeartbeatData,
+    PullMessageRequestHeader,
+    SendMessageRequestHeaderV2,
+)
+from tandem.wire.route import encode_json_body
+from tests.support.patience import PATIENCE_SECONDS, wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tandem.testing import RunningCluster
+    from tandem.wire.remoting_command import Ext
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow]
+
+CANARY_SECONDS_MAX: Final = 1.0
+QUIET_SENDS: Final = 20
+LARGE_BODY: Final = bytes(60_000)
+
+
+class Client:
+    """A blocking connection to a node."""
+
+    def __init__(self, address: str) -> None:
+        host, _, port = address.partition(":")
+        self._socket = socket.create_connection((host, int(port)), timeout=PATIENCE_SECONDS)
+        self._frames = FrameBuffer()
+
+    def write(self, *frames: bytes) -> None:
+        self._socket.sendall(b"".join(frames))
+
+    def answer(self) -> RemotingCommand:
+        """The next answer; what the node pushes is passed over."""
+        while True:
+            while (command := self._frames.next_command()) is not None:
+                if command.is_response:
+                    return command
+            data = self._socket.recv(1 << 18)
+            assert data, "the node closed the connection"
+            self._frames.receive_data(data)
+
+    def call(self, frame: bytes) -> RemotingCommand:
+        self.write(frame)
+        return self.answer()
+
+    def reset(self) -> None:
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def frame(code: int, ext: Ext = None, body: bytes = b"") -> bytes:
+    return encode_frame(RemotingCommand(code, 1, ext=ext, body=body))
+
+
+def send(topic: str, body: bytes = b"x") -> bytes:
+    header = SendMessageRequestHeaderV2("PG", topic, "TBW102", 4, 0, 0, 1, 0, "WAIT\x01false\x02")
+    return frame(RequestCode.SEND_MESSAGE_V2, header, body)
+
+
+def pull(topic: str, offset: int, *, suspend_ms: int = 0) -> bytes:
+    flags = PULL_FLAG_SUBSCRIPTION | (PULL_FLAG_SUSPEND if suspend_ms else 0)
+    header = PullMessageRequestHeader("g", topic, 0, offset, 32, flags, 0, suspend_ms, 0, "*")
+    return frame(RequestCode.PULL_MESSAGE, header)
+
+
+class Canary:
+    """An ordinary client that sends one message after the other, and how long each took."""
+
+    def __init__(self, address: str) -> None:
+        self.seconds: list[float] = []
+        self._client = Client(address)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._sing)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        wait_until(lambda: len(self.seconds) >= QUIET_SENDS)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        more = len(self.seconds) + 5
+        wait_until(lambda: len(self.seconds) >= more)
+        self._stop.set()
+        self._thread.join()
+        self._client.close()
+
+    def _sing(self) -> None:
+        while not self._stop.wait(0.01):
+            begun = time.monotonic()
+            assert self._client.call(send("Canary")).code == 0
+            self.seconds.append(time.monotonic() - begun)
+
+    @property
+    def was_kept_waiting(self) -> bool:
+        """Whether any send took long, by what this machine does when nobody is in the way."""
+        usual = max(self.seconds[1:QUIET_SENDS])
+        return max(self.seconds[QUIET_SENDS:]) > max(CANARY_SECONDS_MAX, 20 * usual)
+
+
+@pytest.fixture
+def crowd() -> Iterator[list[Client]]:
+    clients: list[Client] = []
+    yield clients
+    for client in clients:
+        client.close()
+
+
+def heartbeat_with_many_groups(address: str, crowd: list[Client]) -> None:
+    """Each new group was a copy of the table and two files replaced."""
+    groups = [ConsumerData(f"group-{number}") for number in range(1000)]
+    body = encode_json_body(HeartbeatData("client", consumer_data_set=groups))
+    crowd.append(Client(address))
+    assert crowd[-1].call(frame(RequestCode.HEART_BEAT, body=body)).code == 0
+
+
+def pulls_of_clients_that_never_read(address: str, crowd: list[Client]) -> None:
+    """Every answer was kept; and a connection that ended was served to the last request."""
+    filler = Client(address)
+    crowd.append(filler)
+    for _ in range(8):
+        assert filler.call(send("Large", LARGE_BODY)).code == 0
+    wait_until(lambda: filler.call(pull("Large", 4)).code == 0)
+    for _ in range(60):
+        crowd.append(Client(address))
+        crowd[-1].write(pull("Large", 0) * 200)
+    for client in crowd[-30:]:
+        client.reset()
+
+
+def pulls_that_wait_by_the_thousand(address: str, crowd: list[Client]) -> None:
+    """One message made all of them ready, and all were run in one step."""
+    waker = Client(address)
+    crowd.append(waker)
+    assert waker.call(send("Parked")).code == 0
+    wait_until(lambda: waker.call(pull("Parked", 0)).code == 0)
+    parking = [Client(address) for _ in range(20)]
+    crowd += parking
+    for client in parking:
+        client.write(pull("Parked", 1, suspend_ms=30_000) * 1000)
+    assert waker.call(send("Parked")).code == 0
+
+
+def test_no_client_keeps_others_waiting_or_costs_the_master_its_place(
+    tandem_fenced_cluster: RunningCluster, crowd: list[Client]
+) -> None:
+    cluster = tandem_fenced_cluster
+    master = cluster.wait_for_master()
+    address = cluster.spec.node(master).client_address
+    epochs = epoch_lines(cluster)
+    for attack in (
+        heartbeat_with_many_groups,
+        pulls_of_clients_that_never_read,
+        pulls_that_wait_by_the_thousand,
+    ):
+        with Canary(address) as canary:
+            attack(address, crowd)
+        assert not canary.was_kept_waiting, (attack.__name__, max(canary.seconds))
+    assert (cluster.master(), epoch_lines(cluster)) == (master, epochs)
+
+
+def epoch_lines(cluster: RunningCluster) -> list[str]:
+    """What the nodes say of becoming master."""
+    logs = [cluster.log_text(node.name) for node in cluster.status()]
+    return [line for log in logs for line in log.splitlines() if "master of epoch" in line.lower()]
+
+
+def test_a_queue_with_one_message_takes_a_page_of_the_disk(tandem_cluster: RunningCluster) -> None:
+    """It used to take its whole file, of 6 MB ordinarily, on every node."""
+    client = Client(tandem_cluster.name_servers[0].replace(":9876", ":10911"))
+    assert client.call(send("Small")).code == 0
+    client.close()
+    for node in ("broker-a-0", "broker-a-1"):
+        file = tandem_cluster.store_directory(node) / "consumequeue/Small/0" / f"{0:020d}"
+        wait_until(file.exists)
+        assert blocks_and_size(file) == (4096, 20_000)
+
+
+def blocks_and_size(file: Path) -> tuple[int, int]:
+    status = file.stat()
+    return status.st_blocks * 512, status.st_size
