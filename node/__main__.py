@@ -41,6 +41,7 @@ from tandem.cluster_file.choices import LogFormat
 from tandem.cluster_file.coordinator_settings import COORDINATOR
 from tandem.cluster_file.errors import ClusterConfigError
 from tandem.cluster_file.load import load_config
+from tandem.cluster_file.secret_file import SecretNotMadeError
 from tandem.coordinator.client import connect
 from tandem.coordinator.interface import CoordinatorRefusedError
 from tandem.plain_text import plain_lines
@@ -73,6 +74,8 @@ def main(
     options = _parse_run(arguments)
     try:
         config = load_config(options.config).with_secret().node(options.name)
+    except SecretNotMadeError as error:
+        return _fail(EXIT_STORE, str(error))
     except ClusterConfigError as error:
         return _fail(EXIT_CONFIG, str(error))
     try:

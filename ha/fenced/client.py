@@ -58,9 +58,10 @@ from ha.fenced.joining import (
     lacking,
 )
 from ha.fenced.protocol import (
-    FRAME_HEADER,
     HANDSHAKE_BYTES_MAX,
+    HEAD_BYTES,
     MAGIC,
+    OTHER_SECRET,
     VERSION,
     Attach,
     Challenge,
@@ -79,6 +80,7 @@ from ha.fenced.protocol import (
     is_proven,
     proven,
 )
+from ha.fenced.seal import DIGEST_BYTES, SEAL_BYTES, BodyDigest, Seal, seals
 from ha.link.whole_records import AppendBody, WholeRecords
 from tandem.wire.crc import raw_crc32
 
@@ -111,6 +113,8 @@ class LinkFollower(msgspec.Struct, frozen=True, kw_only=True):
     file_size_bytes: int
     record_bytes_max: int
     check_crc: bool
+    digests_bodies: bool = True
+    """Whether nothing is taken whose digest the master has not said."""
 
 
 class SendHello(msgspec.Struct, frozen=True):
@@ -157,7 +161,7 @@ class FencedClient:
     _position: int
     _own: OwnLog
     _nonce: str
-    _their_nonce: str
+    _nonces: tuple[str, str]
     _frame: FrameHeader | None
     _frame_left: int
     _frame_crc: int
@@ -229,7 +233,8 @@ class FencedClient:
     def report(self, written: int, flushed: int) -> bytes:
         """Return a report. The log is the one that knows both numbers."""
         self._expect_state(FencedClientState.JOINING, FencedClientState.TRANSFER)
-        return encode_report(Report(self._follower.epoch, written, flushed))
+        said = encode_report(Report(self._follower.epoch, written, flushed))
+        return said + self._reports_seal.next(said)
 
     def connection_lost(self) -> None:
         """The connection has ended. The next one fetches again what is not whole."""
@@ -241,11 +246,14 @@ class FencedClient:
     def _forget(self) -> None:
         self._data = b""
         self._position = 0
-        self._nonce = self._their_nonce = ""
+        self._nonce = ""
+        self._nonces = "", ""
         self._frame = None
         self._frame_left = 0
         self._frame_crc = self._frame_crc_expected = 0
         self._pieces = []
+        self._digest = BodyDigest(is_wanted=self._follower.digests_bodies)
+        self._frames_seal = self._reports_seal = Seal("", "")
         self._fault = None
         self._entry = BEFORE_ALL_EPOCHS
         self._theirs: EpochEntries = ()
@@ -283,7 +291,8 @@ class FencedClient:
                 f"it speaks version {challenge.version} of the link, this node {VERSION}"
             )
         follower = self._follower
-        self._their_nonce = challenge.nonce
+        self._nonces = challenge.nonce, self._nonce
+        self._frames_seal, self._reports_seal = seals(follower.secret, *self._nonces)
         hello = Hello(
             cluster=follower.cluster,
             group=follower.group,
@@ -294,9 +303,7 @@ class FencedClient:
             nonce=self._nonce,
         )
         self.state = FencedClientState.GREETED
-        return SendHello(
-            encode_message(proven(hello, follower.secret, self._their_nonce, self._nonce))
-        )
+        return SendHello(encode_message(proven(hello, follower.secret, *self._nonces)))
 
     def _take_welcome(self) -> AttachLog | Object | FollowerOutcome | None:
         welcome = self._take_message()
@@ -320,8 +327,7 @@ class FencedClient:
         else:
             self.state = FencedClientState.ENDED
         if isinstance(found, Objection):
-            nonces = self._their_nonce, self._nonce
-            said = encode_message(proven(found, self._follower.secret, *nonces))
+            said = encode_message(proven(found, self._follower.secret, *self._nonces))
             return Object(said, lacking(own, welcome, self.equal_below))
         return found
 
@@ -335,9 +341,8 @@ class FencedClient:
         self._entry = joint.entries[-1] if joint.entries else BEFORE_ALL_EPOCHS
         self._checksum = checksum
         self.state = FencedClientState.JOINING
-        return encode_message(
-            Attach(offset=joint.offset, check_from=joint.check_from, checksum=checksum)
-        )
+        said = Attach(offset=joint.offset, check_from=joint.check_from, checksum=checksum)
+        return encode_message(proven(said, self._follower.secret, *self._nonces))
 
     def _take_joined(self) -> Attached | Diverged | None:
         joined = self._take_message()
@@ -347,8 +352,8 @@ class FencedClient:
         assert joint is not None, "this state begins with it"
         if not isinstance(joined, Joined):
             raise HandshakeError(f"it said {type(joined).__name__.upper()} instead of JOINED")
-        if not is_proven(joined, self._follower.secret, self._their_nonce, self._nonce):
-            raise HandshakeError("its proof is wrong: it was started with another secret")
+        if not is_proven(joined, self._follower.secret, *self._nonces):
+            raise HandshakeError(f"its proof is wrong: it {OTHER_SECRET}")
         if joined.checksum != self._checksum:
             self.state = FencedClientState.ENDED
             self.equal_below = 0
@@ -362,8 +367,8 @@ class FencedClient:
 
     def _expect_master(self, welcome: Welcome) -> None:
         follower = self._follower
-        if not is_proven(welcome, follower.secret, self._their_nonce, self._nonce):
-            raise HandshakeError("its proof is wrong: it was started with another secret")
+        if not is_proven(welcome, follower.secret, *self._nonces):
+            raise HandshakeError(f"its proof is wrong: it {OTHER_SECRET}")
         if welcome.node != follower.master:
             raise HandshakeError(f"{welcome.node!r} answers in the place of {follower.master}")
         if welcome.epoch < max(follower.epoch, self._own.promised):
@@ -424,11 +429,15 @@ class FencedClient:
 
     def _take_header(self) -> bool:
         """Read the next header. Return False if it is not all there."""
-        if len(self._data) - self._position < FRAME_HEADER.size:
+        begin = self._position
+        sealed, end = begin + HEAD_BYTES - SEAL_BYTES, begin + HEAD_BYTES
+        if len(self._data) < end:
             return False
-        frame, self._frame_crc, self._frame_crc_expected = decode_frame_header(
-            self._data, self._position
-        )
+        frame, self._frame_crc, self._frame_crc_expected = decode_frame_header(self._data, begin)
+        # Before anything is done for it: an epoch that begins is written down before the body.
+        if not self._frames_seal.fits(self._data[begin:sealed], self._data[sealed:end]):
+            raise FrameError("a frame whose seal is wrong: somebody changes packets")
+        self._digest.expect(self._data[sealed - DIGEST_BYTES : sealed])
         expected = self._records.end
         if frame.offset != expected:
             raise OffsetMismatchError(offset=frame.offset, expected=expected)
@@ -442,7 +451,7 @@ class FencedClient:
                 f"a frame of epoch {epoch} from {start} on, at {expected} in epoch"
                 f" {self._entry.epoch} from {self._entry.start} on"
             )
-        self._position += FRAME_HEADER.size
+        self._position = end
         self._frame = frame
         self._frame_left = frame.size
         return True
@@ -460,6 +469,7 @@ class FencedClient:
         size = min(self._frame_left, len(self._data) - self._position)
         piece = memoryview(self._data)[self._position : self._position + size]
         self._frame_crc = raw_crc32(piece, self._frame_crc)
+        self._digest.add(piece)
         self._pieces.append(piece)
         self._position += size
         self._frame_left -= size
@@ -470,6 +480,11 @@ class FencedClient:
         if self._frame_crc != self._frame_crc_expected:
             raise FrameError(
                 f"a frame of {frame.size} bytes at {frame.offset} that does not fit its checksum"
+            )
+        if frame.size and not self._digest.fits():
+            raise FrameError(
+                f"a frame of {frame.size} bytes at {frame.offset} whose digest is wrong: somebody"
+                " changes packets, or security.authenticate_log_bytes is another there"
             )
         for piece in self._pieces:
             self._records.add(piece)

@@ -35,6 +35,8 @@ class FencedConfig(msgspec.Struct, frozen=True, kw_only=True):
     ack_level: AckLevel = AckLevel.WRITTEN
     secret: str = ""
     """Shared by all nodes of the group; peers prove that they know it."""
+    digests_bodies: bool = True
+    """Whether frames of the link say the digest of their bodies."""
 
     lease_ttl_ms: int = 5_000
     keepalive_interval_ms: int = 1_000

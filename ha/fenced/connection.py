@@ -38,7 +38,9 @@ from ha.fenced.epochs import BEFORE_ALL_EPOCHS, EpochEntries, EpochEntry, end_of
 from ha.fenced.protocol import (
     EPOCHS_SENT_MAX,
     OFFSET_MAX,
+    OTHER_SECRET,
     REPORT,
+    SEALED_REPORT_BYTES,
     STRANGER_BYTES_MAX,
     VERSION,
     Attach,
@@ -57,6 +59,7 @@ from ha.fenced.protocol import (
     is_proven,
     proven,
 )
+from ha.fenced.seal import NO_DIGEST, Seal, body_digest, seals
 from ha.link.limits import TRANSFER_BODY_BYTES_MAX
 
 
@@ -84,6 +87,8 @@ class LinkMaster(msgspec.Struct, frozen=True, kw_only=True):
     entries: EpochEntries
     """Of the epoch file; the last one is that of `epoch`."""
     file_size_bytes: int
+    digests_bodies: bool = True
+    """Whether frames say the digest of their bodies."""
 
 
 class LogBounds(msgspec.Struct, frozen=True):
@@ -151,6 +156,7 @@ class FencedConnection:
         """What the last frame said; -1 before the first."""
         self._sent_epoch = -1
         self._their_nonce = ""
+        self._frames_seal = self._reports_seal = Seal("", "")
         self._attach: Attach | None = None
 
     def challenge(self) -> bytes:
@@ -249,12 +255,12 @@ class FencedConnection:
         self.sent_flush_wanted = flush_wanted
         self._sent_epoch = self._entry.epoch
         entry = self._entry
-        return encode_frame_header(
-            FrameHeader(
-                len(body), self.next_offset, entry.epoch, entry.start, confirm, flush_wanted
-            ),
-            body,
+        header = FrameHeader(
+            len(body), self.next_offset, entry.epoch, entry.start, confirm, flush_wanted
         )
+        digest = body_digest(body) if self._master.digests_bodies and body else NO_DIGEST
+        head = encode_frame_header(header, body) + digest
+        return head + self._frames_seal.next(head)
 
     # What the follower says
 
@@ -271,6 +277,7 @@ class FencedConnection:
             raise LinkRefusedError(f"calls itself {hello.node!r} and was refused: {reason}")
         self.name, self.incarnation = hello.node, hello.incarnation
         self._their_nonce = hello.nonce
+        self._frames_seal, self._reports_seal = seals(self._master.secret, self._nonce, hello.nonce)
         self.state = FencedConnectionState.WAIT_ATTACH
         return Introduced(self.name, self.incarnation, self._welcome(hello.nonce, log))
 
@@ -285,7 +292,7 @@ class FencedConnection:
             if theirs != ours:
                 return f"{what} {theirs!r} is not that of {master.name}, {ours!r}"
         if not is_proven(hello, master.secret, self._nonce, hello.nonce):
-            return f"the proof is wrong: {master.name} was started with another secret"
+            return f"the proof is wrong: {master.name} {OTHER_SECRET}"
         if hello.node not in master.members:
             return f"{hello.node!r} is not another node of group {master.group}: see cluster.yaml"
         if hello.file_size_bytes != master.file_size_bytes:
@@ -326,6 +333,8 @@ class FencedConnection:
             return Objected(attach.parting, attach.confirm)
         if not isinstance(attach, Attach):
             raise HandshakeError(f"said {type(attach).__name__.upper()} where ATTACH was expected")
+        if not is_proven(attach, self._master.secret, self._nonce, self._their_nonce):
+            raise HandshakeError("attaches without a proof that it knows the secret")
         if attach.offset > log.end:
             raise SlaveAheadError(slave_end=attach.offset, master_end=log.end)
         if attach.offset < log.start:
@@ -340,9 +349,12 @@ class FencedConnection:
 
     def _take_reports(self) -> Acked | None:
         position = self._position
-        while len(self._data) - self._position >= REPORT.size:
-            report = decode_report(self._data, self._position)
-            self._position += REPORT.size
+        while len(self._data) - self._position >= SEALED_REPORT_BYTES:
+            begin, end = self._position, self._position + REPORT.size
+            report = decode_report(self._data, begin)
+            self._position = begin + SEALED_REPORT_BYTES
+            if not self._reports_seal.fits(self._data[begin:end], self._data[end : self._position]):
+                raise ReportError("a report whose seal is wrong: somebody changes packets")
             self._acknowledge(report)
         return Acked(self.written, self.flushed) if self._position > position else None
 

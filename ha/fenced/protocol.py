@@ -12,10 +12,9 @@ big-endian and unsigned, the checksum of the payload, the payload JSON.
 
 A proof is an HMAC-SHA256 under the group's secret over both numbers and everything the message
 says. So neither side talks to a node that does not know the secret, and what somebody has listened
-to cannot be repeated. The bytes that follow carry checksums, not proofs: it is up to the network,
-not to this link, that nobody changes packets on their way.
+to cannot be repeated. What follows carries seals, see `ha.fenced.seal`, beside its checksums.
 
-Frame, master to follower, 56 bytes and a body:
+Frame, master to follower, a head of 104 bytes and a body:
 
     state        4  2
     size         4  body length in bytes; 0 is a heartbeat
@@ -27,9 +26,11 @@ Frame, master to follower, 56 bytes and a body:
     flush wanted 8  the follower is asked to make its log durable up to here
     header crc   4  CRC-32 of the 48 bytes before it, so that a damaged size is not waited for
     crc          4  CRC-32 of those 48 bytes and the body
+    digest      32  SHA-256 of the body, or zeros
+    seal        16  of the 88 bytes before it
     body      size  commit log, verbatim: of one epoch, of one file, cut anywhere
 
-Report, follower to master, 32 bytes:
+Report, follower to master, 48 bytes:
 
     state     4  2
     epoch     4  of the master it follows
@@ -37,6 +38,7 @@ Report, follower to master, 32 bytes:
     flushed   8  below this it is durable
     crc       4  CRC-32 of the 24 bytes before it
     reserved  4  0
+    seal     16  of the 32 bytes before it
 
 All integers are big-endian. Frames hold what those of RocketMQ's auto-switch HA hold, and more.
 
@@ -54,12 +56,13 @@ import msgspec
 
 from ha.errors import FrameError, HandshakeError, ReportError
 from ha.fenced.epochs import EPOCH_MAX, EpochEntry
+from ha.fenced.seal import DIGEST_BYTES, SEAL_BYTES
 from ha.link.limits import TRANSFER_BODY_BYTES_MAX
 from tandem.wire.crc import raw_crc32
 from tandem.wire.untrusted import UnreadableError, json_decoder
 
 MAGIC: Final = "TandemMQ-HA"
-VERSION: Final = 2
+VERSION: Final = 3
 
 OFFSET_MAX: Final = 2**63 - 1
 STATE_TRANSFER: Final = 2
@@ -76,6 +79,16 @@ assert FRAME_HEADER.size == 56
 assert REPORT.size == 32
 assert _CHECKED_HEADER.size == CHECKED_HEADER_BYTES
 assert _CHECKED_REPORT.size == CHECKED_REPORT_BYTES
+
+HEAD_BYTES: Final = FRAME_HEADER.size + DIGEST_BYTES + SEAL_BYTES
+"""A frame's header, the digest of its body, and the seal of both."""
+
+SEALED_REPORT_BYTES: Final = REPORT.size + SEAL_BYTES
+
+OTHER_SECRET: Final = (
+    "was started with another secret; give all machines the same secret file, see"
+    " cluster.secret_file"
+)
 
 ENVELOPE: Final = struct.Struct(">II")
 
@@ -148,6 +161,7 @@ class Attach(msgspec.Struct, frozen=True, kw_only=True, tag="ATTACH"):
     check_from: Offset
     checksum: Checksum
     """Of the follower's bytes from `check_from` to `offset`; see `ha.fenced.joint`."""
+    proof: Proof = ""
 
 
 def check_from(joint: int, own_start: int, their_start: int) -> int:
@@ -170,7 +184,9 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True, tag="JOINED"):
     proof: Proof = ""
 
 
-Proving = TypeVar("Proving", Hello, Welcome, Objection, Joined)
+Proving = TypeVar("Proving", Hello, Welcome, Attach, Objection, Joined)
+
+Proven: TypeAlias = Hello | Welcome | Attach | Objection | Joined
 
 HandshakeMessage: TypeAlias = Challenge | Hello | Welcome | Refused | Attach | Objection | Joined
 
@@ -211,14 +227,12 @@ def proven(message: Proving, secret: str, *nonces: str) -> Proving:
     return msgspec.structs.replace(message, proof=_proof(message, secret, nonces))
 
 
-def is_proven(message: Hello | Welcome | Objection | Joined, secret: str, *nonces: str) -> bool:
+def is_proven(message: Proven, secret: str, *nonces: str) -> bool:
     """Say whether the sender knows the secret, in a time that reveals nothing about it."""
     return hmac.compare_digest(message.proof.encode(), _proof(message, secret, nonces).encode())
 
 
-def _proof(
-    message: Hello | Welcome | Objection | Joined, secret: str, nonces: tuple[str, ...]
-) -> str:
+def _proof(message: Proven, secret: str, nonces: tuple[str, ...]) -> str:
     said = msgspec.json.encode([nonces, msgspec.structs.replace(message, proof="")])
     return hmac.new(secret.encode(), said, hashlib.sha256).hexdigest()
 

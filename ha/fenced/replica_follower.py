@@ -121,6 +121,7 @@ class ReplicaFollower:
                 file_size_bytes=store.config.mapped_file_size_commit_log_bytes,
                 record_bytes_max=store.config.max_message_size_bytes + RECORD_OVERHEAD_BYTES_MAX,
                 check_crc=config.check_crc_on_append,
+                digests_bodies=config.digests_bodies,
             )
         )
         self._confirmed = -1

@@ -235,6 +235,7 @@ class ReplicaServer:
             epoch=self._epoch,
             entries=self._epochs.entries,
             file_size_bytes=self._store.config.mapped_file_size_commit_log_bytes,
+            digests_bodies=config.digests_bodies,
         )
         return ReplicaLink(
             stream, FencedConnection(master, f"{self._random.getrandbits(128):032x}")

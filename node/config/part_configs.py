@@ -6,6 +6,7 @@ what is written out here is what the file says in other words.
 
 from __future__ import annotations
 
+import ipaddress
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -15,6 +16,7 @@ from ha.fenced.config import FencedConfig, FencedPeer
 from store import StoreConfig
 from tandem.cluster_file.choices import BrokerRole
 from tandem.wire.message import Host
+from tandem.wire.secret_keys import Purpose, key_of
 
 if TYPE_CHECKING:
     from msgspec import Struct
@@ -84,13 +86,23 @@ def fenced_config(config: NodeConfig) -> FencedConfig:
             FencedPeer(peer.name, Host(config.address_of(peer), peer.replication_port))
             for peer in config.peers
         ),
-        secret=cluster.secret,
+        secret=key_of(cluster.secret, Purpose.LINK).hex(),
+        digests_bodies=_digests_bodies(config),
         lease_ttl_ms=lease_ttl_ms,
         reconnect_interval_ms=FENCED_RECONNECT_INTERVAL_MS,
         keepalive_interval_ms=min(KEEPALIVE_INTERVAL_MS_MAX, lease_ttl_ms // KEEPALIVES_PER_LEASE),
         **_of_same_name(config.group, FencedConfig),
         **_of_same_name(cluster.replication, FencedConfig),
     )
+
+
+def _digests_bodies(config: NodeConfig) -> bool:
+    """On loopback only root could change packets, and root could read the secret as well."""
+    wanted = config.cluster.security.authenticate_log_bytes
+    if wanted is not None:
+        return wanted
+    members = config.cluster.group_nodes(config.node.group)
+    return not all(ipaddress.ip_address(member.address).is_loopback for member in members)
 
 
 def _of_same_name(settings: Struct, kind: type[Struct]) -> dict[str, Any]:

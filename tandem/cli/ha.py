@@ -249,12 +249,14 @@ def _group_of(
 @asynccontextmanager
 async def _coordinator_of(spec: "ClusterSpec") -> "AsyncIterator[RecordStore | str]":
     """Have a client of the cluster's coordinator, or why there is none."""
+    from tandem.cluster_file.choices import CoordinatorKind
     from tandem.cluster_file.secret_file import SecretFileError
     from tandem.coordinator.client import connect
     from tandem.coordinator.interface import CoordinatorError
 
     try:
-        client = connect(spec.coordinator, secret=spec.read_secret())
+        is_ours = spec.coordinator.kind is CoordinatorKind.EMBEDDED
+        client = connect(spec.coordinator, secret=spec.read_secret() if is_ours else "")
     except (CoordinatorError, SecretFileError) as error:
         trouble = str(error)
     else:

@@ -32,6 +32,10 @@ class SecretFileError(ClusterConfigError):
     """A secret cannot be used; the text names the file, and what to do."""
 
 
+class SecretNotMadeError(SecretFileError):
+    """The directory takes no new file."""
+
+
 def read_secret(file: Path, *, called: str = "") -> str:
     """Return the secret in a file; `called` is how a person calls the file.
 
@@ -80,7 +84,7 @@ def make_secret(file: Path) -> None:
     """Make a file with a random secret, unless there is one. It appears whole or not at all.
 
     Raises:
-        SecretFileError: It cannot be written.
+        SecretNotMadeError: It cannot be written.
     """
     if file.exists():
         return
@@ -99,4 +103,6 @@ def make_secret(file: Path) -> None:
         finally:
             draft.unlink()
     except OSError as error:
-        raise SecretFileError(f"{file} cannot be made: {error}") from error
+        raise SecretNotMadeError(
+            f"{file.parent}: the secret of the cluster cannot be made there: {error}"
+        ) from error

@@ -71,6 +71,10 @@ class SecuritySettings(Struct, frozen=True):
 
     allow_unauthenticated: bool = False
     """Whether a node may listen beyond this machine though it does not ask clients who they are."""
+    authenticate_log_bytes: bool | None = None
+    """Whether links of fenced groups say the digest of the log's bytes, which costs throughput.
+
+    None: unless all nodes of the group are at loopback addresses."""
     rocketmq_brokers: list[str] = []
     """RocketMQ's own brokers that may register, as NAME@ADDRESS; learners need no entry."""
 

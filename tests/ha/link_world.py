@@ -14,7 +14,7 @@ from ha.fenced.config import FencedConfig, FencedPeer
 from ha.fenced.epoch_file import EpochEntries, EpochEntry, EpochFile
 from ha.fenced.protocol import (
     ENVELOPE,
-    FRAME_HEADER,
+    HEAD_BYTES,
     Attach,
     Challenge,
     FrameHeader,
@@ -31,6 +31,7 @@ from ha.fenced.protocol import (
 )
 from ha.fenced.replica_follower import ReplicaFollower
 from ha.fenced.replica_server import ReplicaServer
+from ha.fenced.seal import FRAMES, REPORTS, SEAL_BYTES, Seal
 from store import MessageStore, PutMessage, PutMessageStatus, StoreConfig
 from store.machine.errors import ConnectionLost
 from tandem.wire.message import Host
@@ -283,6 +284,8 @@ class RawFollower:
         self.name = name
         self.epoch = epoch
         self.data = b""
+        self.nonces = "", ""
+        self.reports_seal = self.frames_seal = Seal("", "")
 
     async def receive_exactly(self, size: int) -> bytes:
         with trio.fail_after(60):
@@ -314,7 +317,8 @@ class RawFollower:
             nonce="once",
         )
         hello = msgspec.structs.replace(hello, **changes)
-        hello = proven(hello, secret, challenge.nonce, hello.nonce)
+        self.nonces = challenge.nonce, hello.nonce
+        hello = proven(hello, secret, *self.nonces)
         await self.stream.send_all(encode_message(hello))
         return await self.receive_message()
 
@@ -323,19 +327,24 @@ class RawFollower:
         assert isinstance(welcome, Welcome), welcome
         nothing = hashlib.blake2b(digest_size=16).hexdigest()
         attach = Attach(offset=offset, check_from=offset, checksum=nothing)
-        await self.stream.send_all(encode_message(attach))
+        self.reports_seal = Seal("secret", REPORTS, *self.nonces)
+        self.frames_seal = Seal("secret", FRAMES, *self.nonces)
+        proof = proven(attach, "secret", *self.nonces)
+        await self.stream.send_all(encode_message(proof))
         joined = await self.receive_message()
         assert isinstance(joined, Joined), joined
         return welcome
 
     async def receive_frame(self) -> tuple[FrameHeader, bytes]:
-        head = await self.receive_exactly(FRAME_HEADER.size)
+        head = await self.receive_exactly(HEAD_BYTES)
         header, _, _ = decode_frame_header(head, 0)
+        assert self.frames_seal.fits(head[:-SEAL_BYTES], head[-SEAL_BYTES:])
         return header, await self.receive_exactly(header.size)
 
     async def report(self, written: int, flushed: int = 0, *, epoch: int | None = None) -> None:
         epoch = self.epoch if epoch is None else epoch
-        await self.stream.send_all(encode_report(Report(epoch, written, flushed)))
+        said = encode_report(Report(epoch, written, flushed))
+        await self.stream.send_all(said + self.reports_seal.next(said))
 
 
 async def dial(world: World, name: str = "b", *, target: str = "a") -> RawFollower:

@@ -32,7 +32,7 @@ from ha.fenced.connection import FencedConnection, Introduced, LinkMaster, LogBo
 from ha.fenced.epochs import EpochEntries, EpochEntry, entry_at
 from ha.fenced.joining import AttachLog, Diverged, NeedsFullCopy, NeedsTruncation, OwnLog
 from ha.fenced.protocol import (
-    FRAME_HEADER,
+    HEAD_BYTES,
     Attach,
     Challenge,
     FrameHeader,
@@ -44,13 +44,13 @@ from ha.fenced.protocol import (
     Welcome,
     decode_message,
     decode_report,
-    encode_frame_header,
     encode_message,
     is_proven,
     proven,
 )
 from ha.link.whole_records import AppendBody
 from tests.ha.log_builder import FILE_SIZE_BYTES, RECORD_BYTES_MAX, build_log, record_starts
+from tests.ha.sealed_wire import Frame, wire
 
 LOG = build_log([bytes([i]) * (i * 37 % 700) for i in range(60)])
 """Sixty records over several files."""
@@ -107,8 +107,8 @@ def welcome_bytes(secret: str = "secret", /, **changes: object) -> bytes:
     return encode_message(proven(welcome, secret, "n-a", "n-b"))
 
 
-def frame(offset: int, body: bytes, *, epoch: int | None = None, start: int | None = None) -> bytes:
-    """A frame as a master sends it."""
+def frame(offset: int, body: bytes, *, epoch: int | None = None, start: int | None = None) -> Frame:
+    """A frame that a master could send."""
     entry = entry_at(ENTRIES, offset)
     assert entry is not None
     header = FrameHeader(
@@ -119,19 +119,19 @@ def frame(offset: int, body: bytes, *, epoch: int | None = None, start: int | No
         confirm=SECOND,
         flush_wanted=THIRD,
     )
-    return encode_frame_header(header, body) + body
+    return Frame(header, body)
 
 
-def frames(start: int, end: int, frame_bytes: int) -> bytes:
+def frames(start: int, end: int, frame_bytes: int) -> list[Frame]:
     """Cut the log into frames as a master does: anywhere, but not across files and epochs."""
-    wire = bytearray()
+    found = []
     while start < end:
         file_end = start - start % FILE_SIZE_BYTES + FILE_SIZE_BYTES
         epoch_end = min((e.start for e in ENTRIES if e.start > start), default=end)
         stop = min(start + frame_bytes, file_end, epoch_end, end)
-        wire += frame(start, LOG[start:stop])
+        found.append(frame(start, LOG[start:stop]))
         start = stop
-    return bytes(wire)
+    return found
 
 
 class Follower:
@@ -216,7 +216,7 @@ def ended() -> Follower:
 def broken() -> Follower:
     follower = attached()
     with pytest.raises(OffsetMismatchError):
-        follower.receive(frame(5, b"x"))
+        follower.receive(wire(frame(5, b"x")))
     return follower
 
 
@@ -242,7 +242,7 @@ EVENTS: dict[str, Callable[[Follower], object]] = {
     "JOINED": lambda follower: follower.receive(JOINED),
     "JOINED otherwise": lambda follower: follower.receive(OTHERWISE),
     "REFUSED": lambda follower: follower.receive(encode_message(Refused(reason="no"))),
-    "frame": lambda follower: follower.receive(frame(0, LOG[: STARTS[3]])),
+    "frame": lambda follower: follower.receive(wire(frame(0, LOG[: STARTS[3]]))),
     "report": lambda follower: follower.client.report(0, 0),
     "connection_lost": lambda follower: follower.client.connection_lost(),
 }
@@ -271,7 +271,7 @@ TABLE: dict[tuple[str, str], str | type[HAError]] = {
     ("JOINING", "frame"): HandshakeError,
     ("JOINING", "report"): "JOINING",
     ("JOINING", "connection_lost"): "READY",
-    ("TRANSFER", "CHALLENGE"): FrameError,
+    ("TRANSFER", "CHALLENGE"): "TRANSFER",  # shorter than a head
     ("TRANSFER", "JOINED"): FrameError,
     ("TRANSFER", "JOINED otherwise"): FrameError,
     ("TRANSFER", "WELCOME"): FrameError,
@@ -354,7 +354,7 @@ def test_a_master_below_the_promise_is_not_followed() -> None:
     ("challenge", "words"),
     [
         (Challenge(magic="SSH-2.0", nonce="n"), "not a node of a fenced group"),
-        (Challenge(version=1, nonce="n"), "version 1 of the link, this node 2"),
+        (Challenge(version=1, nonce="n"), "version 1 of the link, this node 3"),
         (Attach(offset=1, check_from=0, checksum=""), "not a node of a fenced group"),
     ],
 )
@@ -379,7 +379,7 @@ def test_an_empty_log_begins_at_a_later_file_if_the_masters_first_ones_are_gone(
     assert event.offset == FILE_SIZE_BYTES
     assert event.entries == tuple(e for e in ENTRIES if e.start <= FILE_SIZE_BYTES)
     end = STARTS[40]
-    follower.receive(frames(FILE_SIZE_BYTES, end, 500))
+    follower.receive(wire(*frames(FILE_SIZE_BYTES, end, 500)))
     assert bytes(follower.log) == LOG[FILE_SIZE_BYTES:end]
     assert follower.entries == ENTRIES
 
@@ -395,7 +395,8 @@ def test_a_log_that_is_a_part_of_the_masters_goes_on_where_it_ends(count: int) -
     assert event.offset == end
     assert event.entries == tuple(entry for entry in ENTRIES if entry.start <= end)
     found = decode_message(follower.said, 4096)
-    assert found == (Attach(offset=end, check_from=0, checksum="same"), len(follower.said))
+    attach = proven(Attach(offset=end, check_from=0, checksum="same"), "secret", "n-a", "n-b")
+    assert found == (attach, len(follower.said))
 
 
 def test_an_epoch_of_our_own_in_which_nothing_was_written_gives_way() -> None:
@@ -477,7 +478,7 @@ def test_ids_of_epochs_are_kept() -> None:
     theirs = tuple(EpochEntry(e.epoch, e.start, f"{e.epoch:016x}") for e in ENTRIES)
     follower = Follower()
     follower.join(epochs=theirs)
-    follower.receive(frames(0, len(LOG), 500))
+    follower.receive(wire(*frames(0, len(LOG), 500)))
     assert follower.entries == theirs
 
 
@@ -534,12 +535,12 @@ def test_whatever_the_cuts_the_logs_become_equal(
     end = STARTS[first]
     own = own_log(end, tuple(entry for entry in ENTRIES if entry.start < end))
     follower = attached(own)
-    wire = frames(end, len(LOG), frame_bytes)
+    data = wire(*frames(end, len(LOG), frame_bytes))
     position = 0
     for size in cycle(reads):
-        if position >= len(wire):
+        if position >= len(data):
             break
-        follower.receive(wire[position : position + size])
+        follower.receive(data[position : position + size])
         position += size
         assert bytes(follower.log) == LOG[: follower.end]
         assert follower.end in (*STARTS, len(LOG))
@@ -548,7 +549,7 @@ def test_whatever_the_cuts_the_logs_become_equal(
 
 
 def test_an_epoch_is_told_before_its_first_byte_and_behind_the_last_one_before_it() -> None:
-    events = attached().receive(frames(0, len(LOG), 4096))
+    events = attached().receive(wire(*frames(0, len(LOG), 4096)))
     told = [
         (event.offset if isinstance(event, AppendBody) else event.epoch)
         for event in events
@@ -561,7 +562,7 @@ def test_an_epoch_is_told_before_its_first_byte_and_behind_the_last_one_before_i
 def test_a_heartbeat_brings_the_epoch_confirm_and_what_to_flush() -> None:
     follower = attached(own_log(STARTS[20], ENTRIES[:2]))
     assert (follower.client.confirm, follower.client.flush_wanted) == (THIRD, 0)
-    events = follower.receive(frames(STARTS[20], THIRD, 4096) + frame(THIRD, b""))
+    events = follower.receive(wire(*frames(STARTS[20], THIRD, 4096), frame(THIRD, b"")))
     assert events[-1] == BeginEpoch(7, THIRD)
     assert (follower.client.confirm, follower.client.flush_wanted) == (SECOND, THIRD)
 
@@ -581,16 +582,16 @@ def test_a_report_carries_the_epoch_of_the_master() -> None:
         (frame(STARTS[4], b"", epoch=4, start=SECOND), FrameError),
         (frame(STARTS[4], b"", epoch=8, start=STARTS[4]), FrameError),
         (frame(STARTS[4], b"", epoch=2**31 - 1, start=STARTS[4]), FrameError),
-        (b"\xff" * 56, FrameError),
+        (b"\xff" * 104, FrameError),
     ],
     ids=["gap", "again", "no record", "old", "other start", "early", "newer", "far", "noise"],
 )
 def test_good_frames_before_a_bad_one_count_and_nothing_of_the_bad_one(
-    bad: bytes, error: type[HAError]
+    bad: Frame | bytes, error: type[HAError]
 ) -> None:
     follower = attached()
     with pytest.raises(error):
-        follower.receive(frames(0, STARTS[4], 300) + bad + frames(STARTS[4], STARTS[8], 300))
+        follower.receive(wire(*frames(0, STARTS[4], 300), bad, *frames(STARTS[4], STARTS[8], 300)))
     assert follower.client.state is FencedClientState.BROKEN
     assert bytes(follower.log) == LOG[: STARTS[4]]
     assert follower.entries == ENTRIES[:1]
@@ -598,14 +599,14 @@ def test_good_frames_before_a_bad_one_count_and_nothing_of_the_bad_one(
 
 def test_an_epoch_that_begins_within_a_record_is_refused() -> None:
     follower = attached()
-    wire = frame(0, LOG[: STARTS[1] + 20])
-    wire += frame(STARTS[1] + 20, LOG[STARTS[1] + 20 : STARTS[2]], epoch=5, start=STARTS[1] + 20)
+    begin = STARTS[1] + 20
+    second = frame(begin, LOG[begin : STARTS[2]], epoch=5, start=begin)
     with pytest.raises(FrameError, match="within a record"):
-        follower.receive(wire)
+        follower.receive(wire(frame(0, LOG[:begin]), second))
     assert follower.end == STARTS[1]
 
 
-ONE_FRAME = frame(STARTS[1], LOG[STARTS[1] : STARTS[3]])
+ONE_FRAME = wire(frame(STARTS[1], LOG[STARTS[1] : STARTS[3]]), first=1)
 
 
 @pytest.mark.parametrize("position", range(0, len(ONE_FRAME), 1))
@@ -613,15 +614,15 @@ def test_a_bit_that_flips_on_the_wire_is_noticed_and_nothing_of_the_frame_counts
     position: int,
 ) -> None:
     follower = attached()
-    follower.receive(frame(0, LOG[: STARTS[1]]))
-    wire = bytearray(ONE_FRAME)
-    wire[position] ^= 1 << position % 8
+    follower.receive(wire(frame(0, LOG[: STARTS[1]])))
+    data = bytearray(ONE_FRAME)
+    data[position] ^= 1 << position % 8
     with pytest.raises(FrameError):
-        follower.receive(bytes(wire))
+        follower.receive(bytes(data))
     assert follower.end == STARTS[1]
 
 
-@given(st.binary(min_size=FRAME_HEADER.size, max_size=300))
+@given(st.binary(min_size=HEAD_BYTES, max_size=300))
 def test_random_bytes_are_no_frame(data: bytes) -> None:
     follower = attached()
     with pytest.raises(RemoteHAError):
@@ -641,7 +642,7 @@ def test_random_bytes_are_no_handshake(data: bytes, state: str) -> None:
 @given(st.integers(0, 4000))
 def test_a_connection_that_is_lost_within_a_frame_leaves_whole_records(cut: int) -> None:
     follower = attached()
-    follower.receive(frames(0, len(LOG), 1000)[:cut])
+    follower.receive(wire(*frames(0, len(LOG), 1000))[:cut])
     follower.client.connection_lost()
     end = follower.end
     assert end in STARTS
@@ -649,8 +650,51 @@ def test_a_connection_that_is_lost_within_a_frame_leaves_whole_records(cut: int)
     event = follower.join()
     assert isinstance(event, AttachLog)
     assert event.offset == end
-    follower.receive(frames(end, len(LOG), 1000))
+    follower.receive(wire(*frames(end, len(LOG), 1000)))
     assert bytes(follower.log) == LOG
+
+
+# Seals
+
+
+def test_a_frame_that_was_left_out_sent_again_or_moved_is_noticed() -> None:
+    """Heartbeats are all alike: nothing but their number tells one from another."""
+    beats = [frame(0, b"") for _ in range(3)]
+    sealed = [wire(beat, first=number) for number, beat in enumerate(beats)]
+    for order in ((1,), (0, 0), (0, 2), (1, 0)):
+        follower = attached()
+        with pytest.raises(FrameError, match="seal"):
+            follower.receive(b"".join(sealed[number] for number in order))
+    assert attached().receive(b"".join(sealed)) == []
+
+
+def test_no_epoch_is_begun_for_a_frame_that_was_forged() -> None:
+    own = own_log(STARTS[20], ENTRIES[:2])
+    (beat,) = [frame(STARTS[20], b"", epoch=7, start=STARTS[20])]
+    assert attached(own).receive(wire(beat)) == [BeginEpoch(7, STARTS[20])]
+    follower = attached(own)
+    with pytest.raises(FrameError, match="seal"):
+        follower.receive(wire(beat, first=1))
+    assert follower.entries == ENTRIES[:2]
+
+
+def test_other_bytes_with_the_right_checksum_are_noticed() -> None:
+    body = LOG[: STARTS[3]]
+    good = wire(frame(0, body))
+    forged = bytearray(body)
+    forged[60] ^= 1
+    # Whoever changes packets can make a CRC fit: here by what the master itself would have sent.
+    head = bytearray(good[:HEAD_BYTES])
+    follower = attached()
+    with pytest.raises(FrameError):
+        follower.receive(bytes(head) + bytes(forged))
+    assert not follower.log
+    without = Follower(follower=msgspec.structs.replace(FOLLOWER, digests_bodies=False))
+    without.join()
+    without.receive(wire(frame(0, body), digests=False))
+    assert bytes(without.log) == body
+    with pytest.raises(FrameError, match="authenticate_log_bytes"):
+        attached().receive(wire(frame(0, body), digests=False))
 
 
 # Both engines
@@ -674,14 +718,14 @@ def test_the_two_engines_understand_each_other(first: int, frame_bytes: int, cut
     master.receive_data(follower.said)
     assert master.next_event(bounds) == WantsJoin(end, 0)
     assert follower.receive(master.join("same")) == [Attached(end)]
-    wire = bytearray()
+    data = bytearray()
     while master.next_offset < len(LOG):
         start = master.next_offset
         file_left = FILE_SIZE_BYTES - start % FILE_SIZE_BYTES
         body = LOG[start : start + min(master.frame_bytes_max(), frame_bytes, file_left)]
-        wire += master.transfer(body, confirm=SECOND, flush_wanted=0) + body
-    for start in range(0, len(wire), cut):
-        follower.receive(bytes(wire[start : start + cut]))
+        data += master.transfer(body, confirm=SECOND, flush_wanted=0) + body
+    for start in range(0, len(data), cut):
+        follower.receive(bytes(data[start : start + cut]))
     assert bytes(follower.log) == LOG
     assert follower.entries == ENTRIES
     master.receive_data(follower.client.report(len(LOG), end))

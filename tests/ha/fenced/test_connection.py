@@ -43,11 +43,11 @@ from ha.fenced.protocol import (
     decode_frame_header,
     decode_message,
     encode_message,
-    encode_report,
     is_proven,
     proven,
 )
 from ha.link.limits import TRANSFER_BODY_BYTES_MAX
+from tests.ha.sealed_wire import reports
 
 ENTRIES = (EpochEntry(2, 100), EpochEntry(4, 1000), EpochEntry(7, 1500))
 MASTER = LinkMaster(
@@ -102,8 +102,9 @@ def introduced() -> FencedConnection:
     return connection
 
 
-def attach_bytes(offset: int = 1200) -> bytes:
-    return encode_message(Attach(offset=offset, check_from=min(offset, 60), checksum="same"))
+def attach_bytes(offset: int = 1200, secret: str = "secret") -> bytes:
+    attach = Attach(offset=offset, check_from=min(offset, 60), checksum="same")
+    return encode_message(proven(attach, secret, "n-a", "n-b"))
 
 
 def objection_bytes(secret: str = "secret") -> bytes:
@@ -152,8 +153,8 @@ EVENTS: dict[str, Callable[[FencedConnection], object]] = {
     "bad OBJECTION": lambda connection: say(connection, objection_bytes("guess")),
     "join": lambda connection: connection.join("same"),
     "join otherwise": lambda connection: connection.join("other"),
-    "report": lambda connection: say(connection, encode_report(Report(7, 1200, 0)) * 200),
-    "bad report": lambda connection: say(connection, encode_report(Report(7, 9999, 0)) * 200),
+    "report": lambda connection: say(connection, reports(*[Report(7, 1200, 0)] * 200)),
+    "bad report": lambda connection: say(connection, reports(*[Report(7, 9999, 0)] * 200)),
     "transfer": lambda connection: connection.transfer(b"x", confirm=0, flush_wanted=0),
     "heartbeat": lambda connection: connection.heartbeat(confirm=0, flush_wanted=0),
     "close": FencedConnection.close,
@@ -258,7 +259,7 @@ def test_a_welcome_says_what_a_follower_needs_and_proves_it() -> None:
 @pytest.mark.parametrize(
     ("hello", "words"),
     [
-        (hello_bytes(version=0), "version of the link 0 is not that of a, 2"),
+        (hello_bytes(version=0), "version of the link 0 is not that of a, 3"),
         (hello_bytes(cluster="D"), "cluster 'D' is not that of a, 'C'"),
         (hello_bytes(group="h"), "group 'h' is not that of a, 'g'"),
         (hello_bytes("guess"), "another secret"),
@@ -329,12 +330,12 @@ def test_an_objection_names_what_was_confirmed() -> None:
 def test_only_bytes_that_both_have_are_compared(check_from: int) -> None:
     attach = Attach(offset=1200, check_from=check_from, checksum="same")
     with pytest.raises(HandshakeError, match=f"from {check_from} on"):
-        say(introduced(), encode_message(attach))
+        say(introduced(), encode_message(proven(attach, "secret", "n-a", "n-b")))
 
 
 def test_whatever_the_cuts_a_follower_is_understood() -> None:
     wire = hello_bytes() + attach_bytes()
-    wire += encode_report(Report(7, 1200, 1100)) + encode_report(Report(7, 1200, 1150))
+    wire += reports(Report(7, 1200, 1100), Report(7, 1200, 1150))
     for size in (1, 3, 7, 50, 1000):
         connection = new_connection()
         events = []
@@ -409,7 +410,7 @@ def test_a_frame_across_an_epoch_or_without_a_body_or_too_large_is_a_bug_of_ours
 def test_of_reports_that_arrive_together_the_last_one_counts() -> None:
     connection = attached(1200)
     sent(connection, 100)
-    wire = b"".join(encode_report(Report(7, 1200 + n, 1100 + n)) for n in (0, 50, 100))
+    wire = reports(*(Report(7, 1200 + n, 1100 + n) for n in (0, 50, 100)))
     assert say(connection, wire) == Acked(1300, 1200)
     assert (connection.written, connection.flushed) == (1300, 1200)
     assert connection.next_event(LOG) is None
@@ -417,7 +418,7 @@ def test_of_reports_that_arrive_together_the_last_one_counts() -> None:
 
 def test_a_follower_with_an_empty_log_reports_nothing_yet() -> None:
     """It attaches where the master's log begins, and has not a byte before it got one."""
-    assert say(attached(50), encode_report(Report(7, 0, 0))) == Acked(0, 0)
+    assert say(attached(50), reports(Report(7, 0, 0))) == Acked(0, 0)
 
 
 @pytest.mark.parametrize(
@@ -438,13 +439,35 @@ def test_a_report_that_cannot_be_true_ends_the_connection_and_does_not_count(
 ) -> None:
     connection = attached(1200)
     sent(connection, 100)
-    assert say(connection, encode_report(Report(7, 1250, 1100))) == Acked(1250, 1100)
+    assert say(connection, reports(Report(7, 1250, 1100))) == Acked(1250, 1100)
     with pytest.raises(RemoteHAError, match=words):
-        say(connection, encode_report(report))
+        say(connection, reports(report, first=1))
     assert connection.state is FencedConnectionState.CLOSED
     assert (connection.written, connection.flushed) == (1250, 1100)
-    assert say(connection, encode_report(Report(7, 1300, 1300))) is None
+    assert say(connection, reports(Report(7, 1300, 1300), first=2)) is None
 
 
 def test_what_a_closed_connection_says_is_ignored() -> None:
-    assert say(closed(), encode_report(Report(7, 1200, 1200))) is None
+    assert say(closed(), reports(Report(7, 1200, 1200))) is None
+
+
+def test_a_report_that_was_left_out_sent_again_or_changed_ends_the_connection() -> None:
+    first, second = Report(7, 1250, 1100), Report(7, 1260, 1100)
+    changed = bytearray(reports(first))
+    changed[-1] ^= 1
+    for wire in (
+        reports(first, first=1),
+        reports(first) * 2,
+        reports(first) + reports(second, first=2),
+        bytes(changed),
+    ):
+        connection = attached(1200)
+        sent(connection, 100)
+        with pytest.raises(ReportError, match="seal"):
+            say(connection, wire)
+        assert connection.state is FencedConnectionState.CLOSED
+
+
+def test_who_attaches_without_a_proof_is_sent_away() -> None:
+    with pytest.raises(HandshakeError, match="without a proof"):
+        say(introduced(), attach_bytes(secret="guess"))

@@ -15,8 +15,10 @@ from tandem.cluster_file.cluster_config import NodeConfig
 from tandem.cluster_file.settings import GroupSettings, ReplicationSettings
 from tandem.cluster_file.store_settings import StoreSettings
 from tandem.wire.message import Host
+from tandem.wire.secret_keys import Purpose, key_of
 from tests.node.fenced_world import fenced_cluster
 from tests.node.world import cluster_config
+from tests.support.secret import SECRET
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +33,7 @@ def test_a_replica_knows_its_peers_and_how_to_reach_them(tmp_path: Path) -> None
         ("a3", Host("127.9.9.9", 10913)),
     ]
     assert config.client_address == "10.0.0.2:10911"
-    assert config.secret.startswith("0123")
+    assert config.secret == key_of(SECRET, Purpose.LINK).hex()
     assert (config.min_isr, config.ack_level) == (2, AckLevel.WRITTEN)
 
 
@@ -143,3 +145,23 @@ def store_defaults() -> dict[str, object]:
 
 def ha_defaults() -> dict[str, object]:
     return msgspec.structs.asdict(HAConfig(name="", address="", ha_port=0))
+
+
+def test_bytes_of_the_log_are_authenticated_where_others_than_root_could_change_them(
+    tmp_path: Path,
+) -> None:
+    beyond = fenced_cluster(tmp_path)
+    here = msgspec.structs.replace(
+        beyond,
+        nodes=tuple(
+            msgspec.structs.replace(node, address=f"127.0.0.{node.broker_id}")
+            for node in beyond.nodes
+        ),
+    )
+    assert fenced_config(beyond.node("a1")).digests_bodies
+    assert not fenced_config(here.node("a1")).digests_bodies
+    for config in (beyond, here):
+        for wanted in (True, False):
+            security = msgspec.structs.replace(config.security, authenticate_log_bytes=wanted)
+            told = msgspec.structs.replace(config, security=security)
+            assert fenced_config(told.node("a1")).digests_bodies is wanted

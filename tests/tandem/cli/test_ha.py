@@ -26,6 +26,7 @@ from tandem.wire.request_headers import (
     HAConnectionRuntimeInfo,
     HARuntimeInfo,
 )
+from tests.support.secret import write_secret
 from tests.tandem.cli.conftest import Tandem
 from tests.tandem.cli.fake_group import Nodes, group_of
 from tests.tandem.cluster.fakes import fake_spec
@@ -142,12 +143,17 @@ async def test_a_cluster_of_which_no_node_answers_is_silent(autojump_clock: Mock
         assert (await _look(SPEC, group.admin, [group])).is_silent
 
 
-async def test_a_coordinator_that_cannot_be_used_is_words() -> None:
+async def test_a_coordinator_that_cannot_be_used_is_words(tmp_path: Path) -> None:
     broken = CoordinatorSettings(kind=CoordinatorKind.ETCD, endpoints=["no port"])
     async with _coordinator_of(msgspec.structs.replace(SPEC, coordinator=broken)) as coordinator:
         assert isinstance(coordinator, str)
         assert "'no port' is no endpoint" in coordinator
-    async with _coordinator_of(SPEC) as coordinator:
+    spec = msgspec.structs.replace(SPEC, secret_file=tmp_path / "secret")
+    async with _coordinator_of(spec) as coordinator:
+        assert isinstance(coordinator, str)
+        assert f"{spec.secret_file} cannot be read" in coordinator
+    write_secret(spec.secret_file)
+    async with _coordinator_of(spec) as coordinator:
         assert not isinstance(coordinator, str)
 
 

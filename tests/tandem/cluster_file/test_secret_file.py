@@ -59,5 +59,5 @@ def test_a_secret_is_in_a_regular_file(tmp_path: Path) -> None:
 
 def test_a_directory_that_takes_no_secret_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(SecretFileError, match="file/secret cannot be made"):
+    with pytest.raises(SecretFileError, match="file: the secret of the cluster cannot be made"):
         make_secret(tmp_path / "file" / "secret")
