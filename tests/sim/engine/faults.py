@@ -51,6 +51,10 @@ In fenced groups as well, where FROM, TO may also be `coordinator` and `all`:
     lose-replies NODE N     the next N answers to it get lost, after the work was done
     break-watches           streams of events end
     late-watches SECONDS    ... or are late
+    keep-copy NODE          somebody copies its directory
+    put-back NODE           ... and the copy takes the place of the directory of the stopped node
+    recover-group           an operator does what `tandem ha recover-group` does, without
+                            `--accept-loss`
     lose-epochs NODE        the epoch file of a stopped node and its copy are gone
     save-coordinator        what `restore-coordinator` sets it back to
     restore-coordinator
@@ -113,6 +117,9 @@ FENCED_VERBS: Final = {
     "lose-replies": 2,
     "break-watches": 0,
     "late-watches": 1,
+    "keep-copy": 1,
+    "put-back": 1,
+    "recover-group": 0,
     "lose-epochs": 1,
     "save-coordinator": 0,
     "restore-coordinator": 0,
@@ -120,7 +127,7 @@ FENCED_VERBS: Final = {
 """The same for runs of a fenced group."""
 
 BY_HAND: Final = frozenset(
-    {"wipe", "quiet", "lose-epochs", "save-coordinator", "restore-coordinator"}
+    {"wipe", "quiet", "keep-copy", "lose-epochs", "save-coordinator", "restore-coordinator"}
 )
 """What only scenarios do."""
 

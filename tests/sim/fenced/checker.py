@@ -40,7 +40,7 @@ CRASHED         a node ended by itself without cause, or logged a traceback
 
 import enum
 import math
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
@@ -148,6 +148,7 @@ def _check(history: FencedHistory, expected: FencedExpectations) -> list[Finding
     final = next((node for node in history.nodes if node.is_master), None)
     findings = [Finding(Kind.CRASHED, text) for text in history.crashes]
     findings += _check_events(history.events)
+    findings += _check_promises(history.events, history.put_back)
     findings += [
         Finding(Kind.NOT_DURABLE, f"{seen.node} at {seen.at_seconds:.6f}: {seen.what}")
         for seen in history.missing
@@ -202,7 +203,6 @@ def _check_final_log(
 
 
 def _check_events(events: list[NodeEvent]) -> Iterator[Finding]:
-    yield from _check_promises(events)
     yield from _check_confirm(events)
     starts: dict[int, tuple[int, str]] = {}
     for seen in events:
@@ -222,9 +222,15 @@ def _where(seen: NodeEvent) -> str:
     return f"{seen.node} at {seen.at_seconds:.6f}"
 
 
-def _check_promises(events: Iterable[NodeEvent]) -> Iterator[Finding]:
+def _check_promises(
+    events: Iterable[NodeEvent], put_back: Sequence[tuple[float, str]]
+) -> Iterator[Finding]:
+    """`put_back`: whose directory has forgotten what it promised, and when."""
     promised: dict[str, int] = defaultdict(int)
+    forgotten = deque(put_back)
     for seen in events:
+        while forgotten and forgotten[0][0] <= seen.at_seconds:
+            promised.pop(forgotten.popleft()[1], None)
         before = promised[seen.node]
         match seen.event:
             case Promised(epoch):

@@ -7,7 +7,7 @@ stands still right after. What nodes and coordinator do is noted by the `Witness
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
@@ -35,8 +35,13 @@ from tests.sim.fenced.witness import Witness
 from tests.support.simulated_coordinator import SimulatedCoordinator
 from tests.support.simulated_network import SimulatedNetwork
 
+if TYPE_CHECKING:
+    from tests.support.simulated_disk import SimulatedDisk
+
 COORDINATOR_IP: Final = "127.0.3.1"
 OPERATOR_IP: Final = "127.0.2.7"
+TERMINAL_IP: Final = "127.0.2.8"
+"""From where the operator asks the coordinator."""
 
 REAP_SECONDS: Final = 0.2
 """From the death of a process to when its supervisor has ended its lease."""
@@ -89,10 +94,13 @@ class FencedCluster(SimulatedCluster):
         self.operator = Operator(
             ClientMachine(network.machine(OPERATOR_IP), self.name_servers(), salt=7),
             nursery,
+            coordinator=self.coordinator.client(network.machine(TERMINAL_IP)),
+            config=config,
             told=self.note_hit,
             note=lambda text: trace.note("operator", text),
         )
         self._is_supervised = is_supervised
+        self._copies: dict[str, SimulatedDisk] = {}
         self._spoiled: set[str] = set()
         """Nodes with a flipped bit in their log: they may refuse to start."""
         self._waiting: dict[str, list[_Waiting]] = defaultdict(list)
@@ -251,6 +259,20 @@ class FencedCluster(SimulatedCluster):
             self.note_hit("flip-tail")
             self.witness.note_hurt(name)
             self._spoiled.add(name)
+
+    def keep_copy(self, name: str) -> None:
+        """Copy a node's directory, as a backup does: what the page cache shows at this moment."""
+        self._copies[name] = self.nodes[name].disk.crashed()
+
+    def put_back(self, name: str) -> None:
+        """Let the copy take the place of a stopped node's directory."""
+        node, copy = self.nodes[name], self._copies.get(name)
+        if node.is_up or copy is None:
+            return
+        self._trace.note("fault", f"put back the copy of {name}")
+        self.note_hit("put-back")
+        node.disk = copy.crashed()
+        self.witness.note_put_back(name)
 
     def _lost_power(self, node: SimulatedNode) -> None:
         self.witness.note_hurt(node.name)

@@ -81,6 +81,8 @@ class FencedPlanner(Planner[FencedFaultMix]):
             (1, self._boottime),
             (2, self._flip_wire),
             (2 if self._mix.spoiled else 0, self._flip_tail),
+            (3 if self._mix.spoiled else 0, self._older_copy),
+            (2, self._recover),
             (2, self._promote),
             (2, self._resign),
             (3, self._rejoin),
@@ -265,6 +267,24 @@ class FencedPlanner(Planner[FencedFaultMix]):
         self._add(at, self._chance.choice(("kill", "kill", "stop")), node)
         self._add(at + down - 0.1, "flip-tail", node)
         self._add(at + down, "start", node)
+
+    def _older_copy(self, at: float) -> None:
+        """A directory comes back from a backup, and its node is perhaps the first to start."""
+        node = self._chance.choice(self._mix.spoiled)
+        self._add(max(0.0, at - self._chance.choice((0.3, 1.0, 3.0))), "keep-copy", node)
+        down = max(0.3, self._down_time())
+        everybody = self._chance.random() < 0.5
+        for other in self._nodes if everybody else (node,):
+            self._add(at, self._chance.choice(("kill", "kill", "stop")), other)
+            late = 0.0 if other == node else self._chance.choice((0.0, 0.5, 2.5))
+            self._add(at + down + late, "start", other)
+        self._add(at + down - 0.1, "put-back", node)
+        if self._chance.random() < 0.5:
+            self._add(at + down + self._chance.uniform(0.0, 2.0), "rejoin", self._any_node())
+
+    def _recover(self, at: float) -> None:
+        """At a wrong moment, as like as not."""
+        self._add(at, "recover-group")
 
     def _revoke(self, at: float) -> None:
         self._add(at, "revoke", self._node())

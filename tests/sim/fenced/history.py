@@ -143,6 +143,8 @@ class FencedHistory(History):
     """None: nobody could be asked."""
     missing: list[NotDurableSeen] = msgspec.field(default_factory=list)
     lacking: list[LackingSeen] = msgspec.field(default_factory=list)
+    put_back: list[tuple[float, str]] = msgspec.field(default_factory=list)
+    """When an older copy of a directory came back, and whose."""
     nodes: list[FinalNode] = msgspec.field(default_factory=list)
     blackout_at: float = float("inf")
     """When all machines lost power at once."""

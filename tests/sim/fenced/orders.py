@@ -9,7 +9,10 @@ from typing import Final
 
 import trio
 
+from tandem.cli.group_orders import FencedGroup, RecordStore, recover_group
+from tandem.cli.group_view import Member
 from tandem.client.errors import ClientError
+from tandem.cluster_file.cluster_config import ClusterConfig
 from tandem.wire.ha_status import Command, FencedCommand
 from tests.sim.engine.node import SimulatedNode
 from tests.sim.engine.workload import ClientMachine
@@ -27,17 +30,47 @@ class Operator:
         machine: ClientMachine,
         nursery: trio.Nursery,
         *,
+        coordinator: RecordStore,
+        config: ClusterConfig,
         told: Callable[[str], None],
         note: Callable[[str], None],
     ) -> None:
         self._machine = machine
         self._nursery = nursery
+        self._coordinator = coordinator
+        self._config = config
         self._told = told
         self._note = note
 
     def order(self, node: SimulatedNode, command: Command, name: str = "") -> None:
         """Give an order to a node, and wait for what becomes of it elsewhere."""
         self._nursery.start_soon(self._order, node.config.node.broker_address, command, name)
+
+    def recover(self) -> None:
+        """Do what `tandem ha recover-group` does, whatever the moment is like."""
+        self._nursery.start_soon(self._recover)
+
+    async def _recover(self) -> None:
+        outcome = "no answer"
+        name = next(iter(self._config.groups))
+        members = [
+            Member(node.name, node.broker_address) for node in self._config.group_nodes(name)
+        ]
+        with trio.move_on_after(ORDER_SECONDS_MAX):
+            async with self._machine.admin() as admin:
+                group = FencedGroup(
+                    self._config.cluster.name, name, members, admin, self._coordinator
+                )
+                result = await recover_group(
+                    group,
+                    min_isr=self._config.groups[name].min_isr,
+                    accept_loss=False,
+                    wait_seconds=0.0,
+                )
+            outcome = result.text
+            if "goes on from it" in outcome:
+                self._told("recover-group")
+        self._note(f"recover-group: {outcome}")
 
     async def _order(self, address: str, command: Command, name: str) -> None:
         outcome = "no answer"

@@ -77,6 +77,8 @@ class Witness:
         self._hurt: set[str] = set()
         """Whose disk may have lost something, and who has not looked yet."""
         self._once_hurt: set[str] = set()
+        self._put_back: set[str] = set()
+        """Who has an older copy of its directory, and has not caught up since."""
 
     # Disks
 
@@ -94,6 +96,12 @@ class Witness:
         """Take note that a node's disk may have lost something."""
         self._hurt.add(name)
         self._once_hurt.add(name)
+
+    def note_put_back(self, name: str) -> None:
+        """Take note that a node has an older copy of its directory: it has forgotten promises."""
+        self.note_hurt(name)
+        self._put_back.add(name)
+        self.history.put_back.append((trio.current_time(), name))
 
     @property
     def was_any_hurt(self) -> bool:
@@ -249,6 +257,12 @@ class Witness:
         for name in names:
             extent = self.extent(self._nodes[name])
             lacks_some = extent.written < acknowledged or extent.flushed < self._flushed_promised
+            if not lacks_some:
+                self._put_back.discard(name)
+            if name in self._put_back:
+                # A copy of some seconds ago, of the same life, cannot be told from the latest. It
+                # is judged by what becomes of it: it must not win, or give way.
+                continue
             if lacks_some and extent.is_certain and self._is_recorded(name):
                 now = trio.current_time()
                 lacking = LackingSeen(now, name, extent, acknowledged, self._flushed_promised)
