@@ -384,6 +384,11 @@ class FencedMaster:
         if state is None or (state.epoch, state.master) != (self.epoch, self._config.name):
             epoch = state.epoch if state else "none"
             return f"the group's record says epoch {epoch}"
+        if state.age < self.state.age:
+            return (
+                f"the coordinator says change {state.version} of the in-sync set, this master has"
+                f" made change {self.state.version}: the coordinator was set back"
+            )
         if leader is None:
             return "its leader record is gone"
         if not is_ours(leader, self._session.session_id, self.epoch):

@@ -311,6 +311,17 @@ async def test_records_that_say_otherwise_end_it(autojump_clock: MockClock) -> N
             assert master.it.group_changed(replace(view, revision=19)) == ""
 
 
+async def test_a_record_older_than_its_own_ends_it(autojump_clock: MockClock) -> None:
+    """The coordinator was set back, and has counted up to a newer revision since."""
+    async with running() as master:
+        now = master.session.truth
+        assert now.state is not None
+        master.it.state = msgspec.structs.replace(now.state, version=3)
+        older = msgspec.structs.replace(now.state, version=2)
+        why = master.it.group_changed(msgspec.structs.replace(now, state=older, revision=99))
+        assert "the coordinator was set back" in why
+
+
 async def test_short_of_members_it_resigns_if_another_may_do_better(
     autojump_clock: MockClock,
 ) -> None:

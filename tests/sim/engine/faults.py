@@ -126,9 +126,7 @@ FENCED_VERBS: Final = {
 }
 """The same for runs of a fenced group."""
 
-BY_HAND: Final = frozenset(
-    {"wipe", "quiet", "keep-copy", "lose-epochs", "save-coordinator", "restore-coordinator"}
-)
+BY_HAND: Final = frozenset({"wipe", "quiet", "keep-copy", "lose-epochs", "save-coordinator"})
 """What only scenarios do."""
 
 ENDINGS: Final = frozenset({"start", "heal", "heal-ha", "disk-ok", "coordinator-start"})

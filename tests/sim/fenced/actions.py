@@ -67,7 +67,7 @@ def _save_coordinator(cluster: FencedCluster) -> None:
 
 def _restore_coordinator(cluster: FencedCluster) -> None:
     if cluster.saved is not None:
-        cluster.coordinator.restore(cluster.saved)
+        cluster.set_back(cluster.saved)
 
 
 def _promote(cluster: FencedCluster, name: str) -> None:

@@ -100,6 +100,7 @@ class FencedCluster(SimulatedCluster):
             note=lambda text: trace.note("operator", text),
         )
         self._is_supervised = is_supervised
+        self._was_set_back = False
         self._copies: dict[str, SimulatedDisk] = {}
         self._spoiled: set[str] = set()
         """Nodes with a flipped bit in their log: they may refuse to start."""
@@ -274,6 +275,13 @@ class FencedCluster(SimulatedCluster):
         node.disk = copy.crashed()
         self.witness.note_put_back(name)
 
+    def set_back(self, image: StoreImage) -> None:
+        """Have the coordinator restored from a backup: somebody has to recover the group."""
+        self.note_hit("restore-coordinator")
+        self._was_set_back = True
+        self.coordinator.restore(image)
+        self.witness.set_back()
+
     def _lost_power(self, node: SimulatedNode) -> None:
         self.witness.note_hurt(node.name)
 
@@ -285,3 +293,5 @@ class FencedCluster(SimulatedCluster):
         self.coordinator.watch_delay_seconds = 0.0
         self.coordinator.lost_replies.clear()
         self.coordinator.start()
+        if self._was_set_back:
+            self.operator.recover_until(self.witness.has_master)

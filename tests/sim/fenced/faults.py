@@ -53,6 +53,7 @@ class FencedPlanner(Planner[FencedFaultMix]):
     clock_steps_ms = (-3_600_000, -50, 3_600_000)
 
     _master_count = 0
+    _is_set_back = False
 
     def _faults(self) -> list[WeightedFault]:
         return [
@@ -83,6 +84,7 @@ class FencedPlanner(Planner[FencedFaultMix]):
             (2 if self._mix.spoiled else 0, self._flip_tail),
             (3 if self._mix.spoiled else 0, self._older_copy),
             (2, self._recover),
+            (2 if self._mix.spoiled else 0, self._set_back),
             (2, self._promote),
             (2, self._resign),
             (3, self._rejoin),
@@ -285,6 +287,18 @@ class FencedPlanner(Planner[FencedFaultMix]):
     def _recover(self, at: float) -> None:
         """At a wrong moment, as like as not."""
         self._add(at, "recover-group")
+
+    def _set_back(self, at: float) -> None:
+        """The coordinator is restored from a backup; somebody recovers the group, sooner or later.
+
+        Once a run: the second backup would be of what nobody has recovered yet.
+        """
+        if self._is_set_back:
+            return
+        self._is_set_back = True
+        self._add(max(0.0, at - self._chance.uniform(0.3, 3.0)), "save-coordinator")
+        self._add(at, "restore-coordinator")
+        self._add(at + self._chance.uniform(0.1, 2.0), "recover-group")
 
     def _revoke(self, at: float) -> None:
         self._add(at, "revoke", self._node())

@@ -145,6 +145,8 @@ class FencedHistory(History):
     lacking: list[LackingSeen] = msgspec.field(default_factory=list)
     put_back: list[tuple[float, str]] = msgspec.field(default_factory=list)
     """When an older copy of a directory came back, and whose."""
+    set_back: list[float] = msgspec.field(default_factory=list)
+    """When the coordinator was restored from a backup."""
     nodes: list[FinalNode] = msgspec.field(default_factory=list)
     blackout_at: float = float("inf")
     """When all machines lost power at once."""

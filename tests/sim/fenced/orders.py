@@ -18,6 +18,7 @@ from tests.sim.engine.node import SimulatedNode
 from tests.sim.engine.workload import ClientMachine
 
 ORDER_SECONDS_MAX: Final = 6.0
+AGAIN_SECONDS: Final = 0.5
 REMEDY_SECONDS: Final = 0.3
 """From a node that ends because its log is damaged to when somebody has moved its store away."""
 
@@ -49,6 +50,16 @@ class Operator:
     def recover(self) -> None:
         """Do what `tandem ha recover-group` does, whatever the moment is like."""
         self._nursery.start_soon(self._recover)
+
+    def recover_until(self, is_well: Callable[[], bool]) -> None:
+        """Do it again and again until all is well, as a person does who reads the status."""
+
+        async def recover() -> None:
+            while not is_well():
+                await self._recover()
+                await trio.sleep(AGAIN_SECONDS)
+
+        self._nursery.start_soon(recover)
 
     async def _recover(self) -> None:
         outcome = "no answer"

@@ -77,6 +77,9 @@ class Witness:
         self._hurt: set[str] = set()
         """Whose disk may have lost something, and who has not looked yet."""
         self._once_hurt: set[str] = set()
+        self._are_records_old = False
+        """The coordinator was set back, and nothing has been decided since: the in-sync set that it
+        names is not the one that a master waits for until it has noticed."""
         self._put_back: set[str] = set()
         """Who has an older copy of its directory, and has not caught up since."""
 
@@ -103,6 +106,19 @@ class Witness:
         self._put_back.add(name)
         self.history.put_back.append((trio.current_time(), name))
 
+    def set_back(self) -> None:
+        """The coordinator has older records now, and all leases of then."""
+        item = self._coordinator.item(self._group_keys.state)
+        self.state = decode_state(item.value) if item is not None else None
+        self._led_by = self._leader_name()
+        self._are_records_old = self.state is not None
+        self.history.set_back.append(trio.current_time())
+
+    def has_master(self) -> bool:
+        """Whether the recorded leader lives and has opened; one from a backup has not."""
+        name = self._leader_name()
+        return bool(name) and self.has_served_since(self._nodes[name], trio.current_time())
+
     @property
     def was_any_hurt(self) -> bool:
         """Whether a disk may ever have lost something that was not synced."""
@@ -120,7 +136,8 @@ class Witness:
 
     def holders(self) -> dict[str, Extent]:
         """Return what is on the disks of the members that are what was recorded."""
-        return {name: self.extent(self._nodes[name]) for name in self.electable()}
+        names = () if self._are_records_old else self.electable()
+        return {name: self.extent(self._nodes[name]) for name in names}
 
     # What clients are answered
 
@@ -177,7 +194,7 @@ class Witness:
 
     def _ack_seen(self, node: SimulatedNode, event: AckDecided) -> AckSeen:
         state = self.state
-        isr = state.isr if state is not None else {}
+        isr = state.isr if state is not None and not self._are_records_old else {}
         return AckSeen(
             at_seconds=trio.current_time(),
             node=node.name,
@@ -226,6 +243,8 @@ class Witness:
             if key == self._group_keys.state:
                 self.state = decode_state(item.value)
                 self._trace.note("coordinator", str(self.state))
+                if self.history.states and self.state.age > self.history.states[-1].state.age:
+                    self._are_records_old = False
                 self.history.states.append(self._state_seen(change, self.state, led_by))
                 self._look_at_members(list(self.state.isr))
             elif key == self._group_keys.leader:
@@ -253,6 +272,8 @@ class Witness:
 
     def _look_at_members(self, names: list[str]) -> None:
         """Whoever is recorded as a member has everything that was acknowledged."""
+        if self._are_records_old:
+            return
         acknowledged = max((ack.end for ack in self.history.acks[self._acks_before :]), default=0)
         for name in names:
             extent = self.extent(self._nodes[name])
