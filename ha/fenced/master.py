@@ -389,10 +389,8 @@ class FencedMaster:
                 f"the coordinator says change {state.version} of the in-sync set, this master has"
                 f" made change {self.state.version}: the coordinator was set back"
             )
-        if leader is None:
-            return "its leader record is gone"
-        if not is_ours(leader, self._session.session_id, self.epoch):
-            return f"{leader.node} is master"
+        if leader is None or not is_ours(leader, self._session.session_id, self.epoch):
+            return f"{leader.node} is master" if leader else "its leader record is gone"
         if self._config.name not in state.isr:
             return "it is no longer in the in-sync set"
         self._admitted_until = 0.0

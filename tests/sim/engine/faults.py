@@ -126,11 +126,14 @@ FENCED_VERBS: Final = {
 }
 """The same for runs of a fenced group."""
 
-BY_HAND: Final = frozenset({"wipe", "quiet", "keep-copy", "lose-epochs", "save-coordinator"})
+BY_HAND: Final = frozenset({"wipe", "quiet", "lose-epochs"})
 """What only scenarios do."""
 
 ENDINGS: Final = frozenset({"start", "heal", "heal-ha", "disk-ok", "coordinator-start"})
 """What ends a fault that the plan began."""
+
+PREPARATIONS: Final = frozenset({"keep-copy", "save-coordinator"})
+"""What only makes a later fault possible."""
 
 
 class Instruction(msgspec.Struct, frozen=True):

@@ -7,7 +7,15 @@ and the same node from then on. Faults that wait for an event which only a maste
 
 from typing import Final
 
-from tests.sim.engine.faults import ALL, BY_HAND, COORDINATOR, ENDINGS, FENCED_VERBS, MASTER
+from tests.sim.engine.faults import (
+    ALL,
+    BY_HAND,
+    COORDINATOR,
+    ENDINGS,
+    FENCED_VERBS,
+    MASTER,
+    PREPARATIONS,
+)
 from tests.sim.engine.planner import FaultMix, Planner, WeightedFault
 
 MASTER_EVENTS: Final = (
@@ -23,7 +31,11 @@ MASTER_EVENTS: Final = (
 SLAVE_EVENTS: Final = ("Promised", "FrameTaken", "ReplicaReported", "TruncationDecided")
 
 FAULTS: Final = (
-    *(verb for verb in FENCED_VERBS if verb not in BY_HAND | ENDINGS | {"kill-at-event"}),
+    *(
+        verb
+        for verb in FENCED_VERBS
+        if verb not in BY_HAND | ENDINGS | PREPARATIONS | {"kill-at-event"}
+    ),
     *(f"kill-at-event {name}" for name in dict.fromkeys((*MASTER_EVENTS, *SLAVE_EVENTS))),
     "store moved away",
     "recover-group",
