@@ -38,7 +38,6 @@ FAULTS: Final = (
     ),
     *(f"kill-at-event {name}" for name in dict.fromkeys((*MASTER_EVENTS, *SLAVE_EVENTS))),
     "store moved away",
-    "recover-group",
 )
 """Names under which a run notes the faults that did something."""
 
