@@ -63,7 +63,9 @@ class ClientWatch:
         if not is_request and (node is None or not node.is_up):
             return
         ends = (source, target)
-        frames = self._frames.setdefault(ends, FrameBuffer())
+        if ends not in self._frames:
+            self._frames[ends] = FrameBuffer()
+        frames = self._frames[ends]
         if frames is None:
             return
         frames.receive_data(data)

@@ -27,7 +27,7 @@ from tandem.wire.message import Host, decode_message
 from tests.sim.engine.client_watch import AskedPull, ClientWatch
 from tests.sim.engine.faults import ALL, MASTER
 from tests.sim.engine.history import AnswerSeen, EmptyPull, Extent, History
-from tests.sim.engine.log_tail import DiskTails, LogTail
+from tests.sim.engine.log_tail import DiskTails
 from tests.sim.engine.node import (
     Crash,
     Incarnation,
@@ -315,16 +315,18 @@ class SimulatedCluster:
 
     def extent(self, node: SimulatedNode) -> Extent:
         """Return how much of the log is on a node's disk."""
+        return self._tails_of(node).extent()
+
+    def _tails_of(self, node: SimulatedNode) -> DiskTails:
         tails = self._tails.get(node.name)
         if tails is None or tails.disk is not node.disk:
             tails = self._tails[node.name] = DiskTails(node.disk, node.directory)
-        return tails.extent()
+        return tails
 
     def _was_stored(self, node: SimulatedNode, offsets: list[int]) -> None:
         """A node says SEND_OK of messages at these offsets."""
-        tail = LogTail(node.disk, node.directory)
         for offset in offsets:
-            record = tail.record_at(offset)
+            record = self._tails_of(node).written.record_at(offset)
             if record:
                 answer = AnswerSeen(
                     at_seconds=trio.current_time(),
