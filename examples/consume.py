@@ -1,4 +1,8 @@
-"""Print what produce.py sent, and remember how far we got. Usage: consume.py [NAME_SERVER]."""
+"""Print what produce.py sent, and remember how far we got. Usage: consume.py [NAME_SERVERS].
+
+NAME_SERVERS: all of them, `host:port` with `;` between. One that has just started knows less than
+the others.
+"""
 
 import sys
 
@@ -6,10 +10,12 @@ import trio
 
 import tandem
 
+NAME_SERVERS = "127.0.0.1:9876;127.0.0.2:9876;127.0.0.3:9876"  # of cluster.yaml
 
-async def main(name_server: str) -> None:
+
+async def main(name_servers: str) -> None:
     """Print the messages that are there and that this group has not seen yet."""
-    async with tandem.PullConsumer([name_server], group="examples") as consumer:
+    async with tandem.PullConsumer(name_servers, group="examples") as consumer:
         seen: dict[int, int] = {}
         messages = consumer.messages("examples", start="committed", until_end=True)
         async for message in messages:
@@ -23,4 +29,4 @@ async def main(name_server: str) -> None:
 
 
 if __name__ == "__main__":
-    trio.run(main, sys.argv[1] if sys.argv[1:] else "127.0.0.1:9876")
+    trio.run(main, sys.argv[1] if sys.argv[1:] else NAME_SERVERS)

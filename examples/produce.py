@@ -1,4 +1,8 @@
-"""Send a few messages and say what became of each. Usage: produce.py [NAME_SERVER [COUNT]]."""
+"""Send a few messages and say what became of each. Usage: produce.py [NAME_SERVERS [COUNT]].
+
+NAME_SERVERS: all of them, `host:port` with `;` between. One that has just started knows less than
+the others.
+"""
 
 import sys
 
@@ -6,10 +10,12 @@ import trio
 
 import tandem
 
+NAME_SERVERS = "127.0.0.1:9876;127.0.0.2:9876;127.0.0.3:9876"  # of cluster.yaml
 
-async def main(name_server: str, count: int) -> None:
+
+async def main(name_servers: str, count: int) -> None:
     """Send `count` messages, one after the other."""
-    async with tandem.Producer([name_server], group="examples") as producer:
+    async with tandem.Producer(name_servers, group="examples") as producer:
         for number in range(count):
             message = tandem.Message("examples", f"hello {number}".encode(), keys=f"key-{number}")
             try:
@@ -27,4 +33,4 @@ async def main(name_server: str, count: int) -> None:
 
 if __name__ == "__main__":
     given = sys.argv[1:]
-    trio.run(main, given[0] if given else "127.0.0.1:9876", int(given[1]) if given[1:] else 10)
+    trio.run(main, given[0] if given else NAME_SERVERS, int(given[1]) if given[1:] else 10)

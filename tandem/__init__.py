@@ -2,7 +2,7 @@
 
     import tandem
 
-    async with tandem.Producer(["127.0.0.1:9876"], group="orders") as producer:
+    async with tandem.Producer(name_servers, group="orders") as producer:
         result = await producer.send(tandem.Message("orders", b"hello"))
 
 The names below are loaded when first used, so that importing one codec imports no client.

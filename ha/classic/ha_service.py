@@ -86,6 +86,12 @@ class HAService:
         """Return why no put is taken: this node is a slave. None on a master."""
         return self._refusal
 
+    def why_behind(self) -> str:
+        """Return why this node may not have everything: it is a slave. "" on a master."""
+        if self._config.master is None:
+            return ""
+        return f"this broker is a slave; the master is {self._config.master_for_clients}"
+
     def waits(self, ack: Ack) -> PutWait | None:
         """Return the wait for slaves of a SYNC_MASTER, whatever `ack` says; None of others."""
         return self._wait

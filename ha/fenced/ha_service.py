@@ -173,6 +173,13 @@ class FencedHAService:
             return None
         return msgspec.structs.replace(refusal, text=f"{refusal.text}; nothing was stored")
 
+    def why_behind(self) -> str:
+        """Return why this node may not know all that was acknowledged; "" if it does."""
+        master = self.standing.mastership
+        if master is None:
+            return self._why_not_master()
+        return master.why_behind(self._parts.machine.boottime())
+
     def waits(self, ack: Ack) -> PutWait:
         """Return the wait for the in-sync set: as the group's ack level says, or for its disks."""
         return self._waits[ack]

@@ -118,7 +118,7 @@ class FencedMaster:
         """Also what earlier masters may have promised: a replica that joins has to flush it."""
         self._submitted = Signal()
         self._isr_wanted = Signal()
-        self.acknowledgements = Acknowledgements(self._why_not_answer, self._answering)
+        self.acknowledgements = Acknowledgements(lambda: self._refusal(boottime()), self._answering)
         self.isr = InSyncReplicas(
             name=config.name,
             incarnation=incarnation,
@@ -226,13 +226,10 @@ class FencedMaster:
 
         Call it only to answer in this step.
         """
-        if self._why_not_answer() is not None:
+        if self._refusal(self._boottime()) is not None:
             return -1
         self._answering(offset)
         return offset
-
-    def _why_not_answer(self) -> Refusal | None:
-        return self._refusal(self._boottime())
 
     def _answering(self, end: int) -> None:
         if self._on_event is ignore:
@@ -251,20 +248,25 @@ class FencedMaster:
 
     def _refusal(self, now: float) -> Refusal | None:
         """Return why nothing may be promised at boot time `now`."""
-        name = self._config.name
-        if self.closed_because:
-            return _not_available(f"{name} is no longer master: {self.closed_because}")
-        lease = self._session.lease
-        if lease is None or not lease.holds(now):
-            return _not_available(f"{name} cannot show that it is still master: its lease is over")
-        if not self.is_open:
-            return _not_available(
-                f"{name} is about to become master of epoch {self.epoch}: {self.why_not_open}"
-            )
+        behind = self.why_behind(now)
+        if behind:
+            return _not_available(behind)
         if self._store.disk_trouble:
             return _not_available(self._store.disk_trouble)
         short = self.isr.why_short(trio.current_time())
         return Refusal(ResponseCode.SYSTEM_ERROR, short, is_short=True) if short else None
+
+    def why_behind(self, now: float) -> str:
+        """Return why, at boot time `now`, others may know of more; "" if this is the master."""
+        name = self._config.name
+        if self.closed_because:
+            return f"{name} is no longer master: {self.closed_because}"
+        lease = self._session.lease
+        if lease is None or not lease.holds(now):
+            return f"{name} cannot show that it is still master: its lease is over"
+        if not self.is_open:
+            return f"{name} is about to become master of epoch {self.epoch}: {self.why_not_open}"
+        return ""
 
     @property
     def why_not_open(self) -> str:

@@ -234,7 +234,7 @@ class Broker:
                 send=self._sender(),
                 pull=PullMessage(store, tables, self._clients, self._holds),
                 offset=ConsumerOffset(store, tables, timeout_seconds=timeout_seconds),
-                queue=QueueOffset(store),
+                queue=QueueOffset(store, replication.why_behind),
                 clients=self._heartbeats,
                 admin=Admin(tables, replication.runtime_info, timeout_seconds=timeout_seconds),
             )

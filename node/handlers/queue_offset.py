@@ -1,4 +1,8 @@
-"""Looking around in the store: bounds of a queue, offset by time, messages by place and by key."""
+"""Looking around in the store: bounds of a queue, offset by time, messages by place and by key.
+
+Any node answers with what it has, as in RocketMQ. A reader that must not miss what was acknowledged
+says `onlyMaster`: then a node that may lack some of it refuses.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,8 @@ from tandem.wire.request_headers import (
 from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from node.remoting.connection import Connection
     from store import MessageStore
     from tandem.wire.remoting_command import RemotingCommand
@@ -37,18 +43,22 @@ DEFAULT_QUERY_MAX_NUM: Final = 32
 class QueueOffset:
     """Serves requests about places in the store. An unknown queue is an empty one."""
 
-    def __init__(self, store: MessageStore) -> None:
+    def __init__(self, store: MessageStore, why_behind: Callable[[], str]) -> None:
+        """Serve `store`; `why_behind` says why it may lack what was acknowledged, "" if not."""
         self._store = store
+        self._why_behind = why_behind
 
     def max_offset(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_MAX_OFFSET: the queue offset of the next message."""
         header = command.decode_header(QueueRequestHeader)
+        self._check_master(header)
         offset = self._store.max_offset_in_queue(header.topic, header.queue_id)
         return response_to(command, ext=OffsetResponseHeader(offset))
 
     def min_offset(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_MIN_OFFSET: the queue offset of the first message that is held."""
         header = command.decode_header(QueueRequestHeader)
+        self._check_master(header)
         offset = self._store.min_offset_in_queue(header.topic, header.queue_id)
         return response_to(command, ext=OffsetResponseHeader(offset))
 
@@ -69,6 +79,7 @@ class QueueOffset:
     def search(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """SEARCH_OFFSET_BY_TIMESTAMP: the queue offset for a store time."""
         header = command.decode_header(SearchOffsetRequestHeader)
+        self._check_master(header)
         offset = self._store.offset_in_queue_by_time(
             header.topic,
             header.queue_id,
@@ -76,6 +87,12 @@ class QueueOffset:
             upper=header.boundary_type == BOUNDARY_UPPER,
         )
         return response_to(command, ext=OffsetResponseHeader(offset))
+
+    def _check_master(self, header: QueueRequestHeader | SearchOffsetRequestHeader) -> None:
+        if header.only_master and (reason := self._why_behind()):
+            raise RequestError(
+                ResponseCode.SERVICE_NOT_AVAILABLE, f"only the master knows offsets: {reason}"
+            )
 
     def query_message(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """QUERY_MESSAGE: records by key, the newest ones, oldest first.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from node.name_server.readiness import Readiness
 from node.name_server.route_table import RouteTable
 from node.name_server.topic_route import TopicRoute
 from node.remoting.connection import Outbox
@@ -42,6 +43,11 @@ class NameServer:
         """Asks who may send a request; the same for the client port."""
         self.on_registered: Callable[[str], None] | None = None
         """Called with the address of each broker that is new here."""
+        self._groups = {
+            group: [node.broker_address for node in config.cluster.nodes if node.group == group]
+            for group in config.cluster.groups
+        }
+        self._readiness: Readiness | None = None
         self._node = config.node
         self._outbox = Outbox()
         self._server = Server(
@@ -53,7 +59,7 @@ class NameServer:
 
     def handlers(self) -> dict[int, Handler]:
         """What a name server answers."""
-        route = TopicRoute(self.routes, self._registered)
+        route = TopicRoute(self.routes, self._registered, self._why_not_ready)
         return {
             RequestCode.REGISTER_BROKER: route.register,
             RequestCode.UNREGISTER_BROKER: route.unregister,
@@ -71,6 +77,7 @@ class NameServer:
             AddressInUseError: the port is taken.
         """
         node = self._node
+        self._readiness = Readiness(self.routes, self._groups, trio.current_time())
         listener = await network.listen(node.address, node.name_server_port)
         async with trio.open_nursery() as nursery:
             handlers = self.guard.guarded(self.handlers()) | self.guard.handlers()
@@ -84,6 +91,9 @@ class NameServer:
         """Forget the brokers that registered by this connection."""
         for address in self.routes.connection_closed(connection):
             _log.info("broker at %s left: its connection closed", address)
+
+    def _why_not_ready(self) -> str:
+        return self._readiness.why_not(trio.current_time()) if self._readiness else ""
 
     def _registered(self, address: str) -> None:
         if self.on_registered is not None:

@@ -148,6 +148,11 @@ class RouteTable:
         """Whether a broker at this address is registered."""
         return address in self._live
 
+    def has_master(self, broker_name: str) -> bool:
+        """Whether a master of this name is registered."""
+        broker = self._brokers.get(broker_name)
+        return broker is not None and MASTER_ID in broker.addresses
+
     def route(self, topic: str) -> TopicRouteData | None:
         """Where a topic lives, or None if no live broker has it."""
         queues = self._queues.get(topic)

@@ -34,14 +34,26 @@ _log = logging.getLogger(__name__)
 class TopicRoute:
     """Serves one route table."""
 
-    def __init__(self, routes: RouteTable, on_registered: Callable[[str], None]) -> None:
-        """Serve `routes`; `on_registered` is called with the address of each broker that is new."""
+    def __init__(
+        self,
+        routes: RouteTable,
+        on_registered: Callable[[str], None],
+        why_not_ready: Callable[[], str],
+    ) -> None:
+        """Serve `routes`.
+
+        `on_registered` is called with the address of each broker that is new; `why_not_ready`
+        says why routes are not answered yet, "" if they are.
+        """
         self._routes = routes
+        self._why_not_ready = why_not_ready
         self._on_registered = on_registered
 
     def route(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_ROUTEINFO_BY_TOPIC."""
         topic = command.decode_header(GetRouteInfoRequestHeader).topic
+        if reason := self._why_not_ready():
+            raise RequestError(ResponseCode.SYSTEM_ERROR, f"name remoting not ready: {reason}")
         route = self._routes.route(topic)
         if route is None:
             raise RequestError(
@@ -73,6 +85,8 @@ class TopicRoute:
         answer = self._routes.register(
             header, topics, connection=connection, now=trio.current_time()
         )
+        # Asked now, too: once it is ready it stays so, also if this broker leaves again.
+        self._why_not_ready()
         if is_new:
             _log.info(
                 "broker %s id %d at %s registered, %d topics",

@@ -152,7 +152,8 @@ class _Reader:
             committed = await self._consumer.fetch_consume_offset(queue)
             if committed is not None:
                 return committed
-        return await self._consumer.min_offset(queue)
+        # A queue that begins later says so to the first pull.
+        return 0
 
     async def _step(
         self, queue: "MessageQueue", offset: int, end: int | None, suspend_ms: int
@@ -162,6 +163,8 @@ class _Reader:
         It never goes back: a queue that ends before `offset` is waited for.
         """
         import trio
+
+        from tandem.client import PullStatus
 
         result = await self._consumer.pull(
             queue,
@@ -173,6 +176,11 @@ class _Reader:
         next_offset = result.next_begin_offset
         if next_offset < offset:
             _warn(f"queue {queue.queue_id} ends at {next_offset}, before {offset}; waiting")
+            await trio.sleep(RETRY_SECONDS)
+            return offset
+        has_waited = end is None and result.status is not PullStatus.OFFSET_ILLEGAL
+        if next_offset == offset and not has_waited:
+            # A node that lags behind the master, or has deleted what the master may still have.
             await trio.sleep(RETRY_SECONDS)
             return offset
         for message in result.messages:

@@ -1,13 +1,22 @@
 """The rules of administration: topics, and what the cluster and its replication look like."""
 
-from typing import Final
+import itertools
+from typing import Final, Generic
 
 import msgspec
 
-from tandem.client.core import REQUEST_TIMEOUT_SECONDS, ClientCore
-from tandem.client.errors import BrokerError, ConnectionLostError, RouteNotFoundError
-from tandem.client.flow import Call, Flow, call_successfully
-from tandem.client.routes import AUTO_CREATE_TOPIC
+from tandem.client.backoff import retry_pause_seconds
+from tandem.client.core import SWITCH_SECONDS, ClientCore
+from tandem.client.errors import (
+    BrokerError,
+    ClientError,
+    ConnectionLostError,
+    RequestTimeoutError,
+    RouteNotFoundError,
+)
+from tandem.client.flow import Call, Flow, Pause, call_successfully
+from tandem.client.name_servers import REQUEST_TIMEOUT_SECONDS
+from tandem.client.routes import AUTO_CREATE_TOPIC, newest_cluster
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
 from tandem.wire.remoting_command import RemotingCommand
@@ -46,14 +55,14 @@ class Administration:
 
     def cluster_info(self) -> Flow[ClusterInfo]:
         """Return all brokers that the name servers know."""
-        return self._ask_name_server(RequestCode.GET_BROKER_CLUSTER_INFO, ClusterInfo)
+        code = RequestCode.GET_BROKER_CLUSTER_INFO
+        return newest_cluster((yield from self._ask_name_servers(code, ClusterInfo)))
 
     def topics(self) -> Flow[list[str]]:
         """Return the names of all topics, sorted."""
-        body = yield from self._ask_name_server(
-            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, TopicList
-        )
-        return sorted(body.topic_list)
+        code = RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER
+        lists = yield from self._ask_name_servers(code, TopicList)
+        return sorted({topic for each in lists for topic in each.topic_list})
 
     def topic_route(self, topic: str) -> Flow[TopicRouteData]:
         """Return the route of one topic, freshly asked for."""
@@ -63,15 +72,10 @@ class Administration:
     def create_topic(
         self, topic: str, queue_nums: int, perm: int, broker_name: str | None
     ) -> Flow[None]:
-        """Create a topic, or change it, at the masters of all broker names or of one."""
-        info = yield from self.cluster_info()
-        masters = [
-            broker.broker_addrs[MASTER_ID]
-            for name, broker in sorted(info.broker_addr_table.items())
-            if broker_name in (None, name) and MASTER_ID in broker.broker_addrs
-        ]
-        if not masters:
-            raise RouteNotFoundError(topic, f"no master of broker {broker_name or '*'} is known")
+        """Create a topic, or change it, at the masters of all broker names or of one.
+
+        A master that is missing is waited for, for `SWITCH_SECONDS`; then the others are enough.
+        """
         ext = CreateTopicRequestHeader(
             topic=topic,
             default_topic=AUTO_CREATE_TOPIC,
@@ -82,15 +86,46 @@ class Administration:
             topic_sys_flag=0,
             order=False,
         )
-        for address in masters:
-            call = Call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, ext, self._deadline())
+        end = self._core.clock() + SWITCH_SECONDS
+        for retries_count in itertools.count():
+            pause = retry_pause_seconds(retries_count)
+            is_last = self._core.clock() + pause >= end
             try:
-                yield from call_successfully(call)
-            except BrokerError as error:
-                # A topic of the system: whether it is one, the broker knows.
-                if error.code != ResponseCode.NO_PERMISSION or self._key is None:
+                masters = yield from self._masters(topic, broker_name, all_wanted=not is_last)
+                for address in masters:
+                    yield from self._create_topic_at(address, ext)
+            except ClientError as error:
+                if is_last or not _may_pass(error):
                     raise
-                yield from self._call_signed(call)
+                yield Pause(pause)
+            else:
+                return
+
+    def _create_topic_at(self, address: str, ext: CreateTopicRequestHeader) -> Flow[None]:
+        call = Call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, ext, self._deadline())
+        try:
+            yield from call_successfully(call)
+        except BrokerError as error:
+            # A topic of the system: whether it is one, the broker knows.
+            if error.code != ResponseCode.NO_PERMISSION or self._key is None:
+                raise
+            yield from self._call_signed(call)
+
+    def _masters(self, topic: str, broker_name: str | None, *, all_wanted: bool) -> Flow[list[str]]:
+        """Return the masters of all broker names or of one; if `all_wanted` none may be missing."""
+        info = yield from self.cluster_info()
+        brokers = {
+            name: broker.broker_addrs.get(MASTER_ID, "")
+            for name, broker in sorted(info.broker_addr_table.items())
+            if broker_name in (None, name)
+        }
+        masters = [address for address in brokers.values() if address]
+        if not masters or (all_wanted and not all(brokers.values())):
+            lacking = [name for name, address in brokers.items() if not address]
+            names = ", ".join(lacking) or broker_name or "*"
+            reason = f"no master of broker {names} is registered"
+            raise RouteNotFoundError(topic, reason, may_pass=bool(brokers))
+        return masters
 
     def ha_runtime_info(self, address: str) -> Flow[HARuntimeInfo]:
         """Return what the broker at `address` knows of its slaves or of its master."""
@@ -137,14 +172,54 @@ class Administration:
         own = Call(call.address, call.code, ext, call.deadline, call.body)
         return (yield from call_successfully(own))
 
-    def _ask_name_server(self, code: RequestCode, body_type: type[BodyT]) -> Flow[BodyT]:
-        answer = yield from self._core.ask_name_server(code, None, "*")
-        if answer.code != ResponseCode.SUCCESS:
-            raise RouteNotFoundError("*", f"name server: {answer.code} {answer.remark}")
-        return _decode_body(answer, body_type, "name server")
+    def _ask_name_servers(self, code: RequestCode, body_type: type[BodyT]) -> Flow[list[BodyT]]:
+        """Return what each name server says that answers: one that has just started knows less."""
+        search = _Bodies(body_type)
+        yield from self._core.name_servers.ask(code, None, search)
+        if not search.bodies:
+            reason = f"no name server answers ({'; '.join(search.troubles)})"
+            raise RouteNotFoundError("*", reason, may_pass=True)
+        return search.bodies
 
     def _deadline(self) -> float:
         return self._core.clock() + REQUEST_TIMEOUT_SECONDS
+
+
+class _Bodies(Generic[BodyT]):
+    """A `Search` that hears all name servers."""
+
+    is_over = False
+
+    def __init__(self, body_type: type[BodyT]) -> None:
+        self._type = body_type
+        self.bodies: list[BodyT] = []
+        self.troubles: list[str] = []
+
+    @property
+    def has_answer(self) -> bool:
+        return bool(self.bodies)
+
+    def heard(self, address: str, answer: RemotingCommand | ClientError) -> None:
+        if isinstance(answer, ClientError):
+            self.troubles.append(str(answer))
+        elif answer.code != ResponseCode.SUCCESS:
+            self.troubles.append(f"name server {address}: {answer.code} {answer.remark}")
+        else:
+            try:
+                self.bodies.append(decode_json_body(answer.body, self._type))
+            except MalformedFrameError as error:
+                self.troubles.append(f"name server {address}: {error}")
+
+
+def _may_pass(error: ClientError) -> bool:
+    """Whether creating a topic may succeed a moment later; to do it twice does no harm."""
+    match error:
+        case RouteNotFoundError():
+            return error.may_pass
+        case BrokerError():
+            return error.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        case _:
+            return isinstance(error, ConnectionLostError | RequestTimeoutError)
 
 
 def _decode_body(answer: RemotingCommand, body_type: type[BodyT], address: str) -> BodyT:

@@ -7,9 +7,9 @@ after a failure: at once, and then at the pauses of `retry_pause_seconds`, which
 topic without a route never more often than `ROUTE_RETRY_SECONDS`. An old route is kept when no name
 server answers, and when they have forgotten the topic (they do when they restart).
 
-After a failure not only one name server is asked but as many as it takes to hear of another master:
-the one asked so far may be cut off together with the old master. Of two that differ, the one with
-the higher master epoch is right, and one that is older than what is known changes nothing.
+All name servers are asked, and what they say is put together (`route_search`): one that has just
+started knows less than the others, and one may be cut off together with the old master. After a
+failure the first news of another master ends the search.
 
 Source: RocketMQ 5.3.3, MQClientInstance.updateTopicRouteInfoFromNameServer and
 sendHeartbeatToAllBroker.
@@ -21,23 +21,12 @@ from functools import partial
 from typing import Final
 
 from tandem.client.backoff import Backoff, retry_pause_seconds
-from tandem.client.errors import (
-    ClientError,
-    ConnectionLostError,
-    RequestTimeoutError,
-    RouteNotFoundError,
-)
+from tandem.client.errors import ClientError, RouteNotFoundError
 from tandem.client.flow import Call, Flow, Pause, Shared, call_successfully
 from tandem.client.identity import ClientIdentity
-from tandem.client.routes import (
-    AUTO_CREATE_TOPIC,
-    TopicRoute,
-    default_route,
-    masters_of,
-    newest_route,
-)
-from tandem.wire.errors import MalformedFrameError
-from tandem.wire.remoting_command import RemotingCommand
+from tandem.client.name_servers import REQUEST_TIMEOUT_SECONDS, NameServers
+from tandem.client.route_search import RouteSearch
+from tandem.client.routes import AUTO_CREATE_TOPIC, TopicRoute, default_route
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     ConsumerData,
@@ -47,19 +36,13 @@ from tandem.wire.request_headers import (
     SubscriptionData,
     UnregisterClientRequestHeader,
 )
-from tandem.wire.response_code import ResponseCode
-from tandem.wire.route import (
-    MASTER_ID,
-    TopicRouteData,
-    decode_json_body,
-    encode_json_body,
-)
+from tandem.wire.route import MASTER_ID, TopicRouteData, encode_json_body
 
 UPKEEP_SECONDS: Final = 30.0
 """RocketMQ's pollNameServerInterval and heartbeatBrokerInterval."""
 
-REQUEST_TIMEOUT_SECONDS: Final = 3.0
-"""RocketMQ's mqClientApiTimeout."""
+SWITCH_SECONDS: Final = 12.0
+"""How long is waited for a master by what only a master can do: a switch takes up to 8 s."""
 
 ROUTE_RETRY_SECONDS: Final = 0.25
 """Between two tries for one topic, at most: a sender must not flood the name servers. Without a
@@ -91,56 +74,13 @@ class ClientCore:
         self.identity = identity
         self.backoff = Backoff()
         self.routes: dict[str, TopicRoute] = {}
-        self._name_servers = parse_addresses(name_servers)
-        self._name_server = 0
+        self.name_servers = NameServers(parse_addresses(name_servers), self.backoff, clock)
         self._producer_group = producer_group
         self._consumer_group = consumer_group
         self._tried_at: dict[str, float] = {}
         self._tries_in_a_row: dict[str, int] = {}
         self._suspects: set[str] = set()
         self._greeted: set[str] = set()
-
-    def ask_name_server(
-        self, code: RequestCode, ext: GetRouteInfoRequestHeader | None, about: str
-    ) -> Flow[RemotingCommand]:
-        """Ask the name server that answered last, then the others in turn.
-
-        Raises:
-            RouteNotFoundError: none of them answers.
-        """
-        reasons = []
-        for address in self._name_servers_in_turn():
-            answer = yield from self._ask_one(address, code, ext, REQUEST_TIMEOUT_SECONDS)
-            if isinstance(answer, RemotingCommand):
-                self._name_server = self._name_servers.index(address)
-                return answer
-            reasons.append(str(answer))
-        reason = f"no name server answers ({'; '.join(reasons)})"
-        raise RouteNotFoundError(about, reason, may_pass=True)
-
-    def _name_servers_in_turn(self) -> list[str]:
-        """From the one that answered last on; those that fail or are silent come last."""
-        servers = self._name_servers
-        now = self.clock()
-        in_turn = servers[self._name_server :] + servers[: self._name_server]
-        return sorted(in_turn, key=lambda address: self.backoff.is_to_be_avoided(address, now))
-
-    def _ask_one(
-        self,
-        address: str,
-        code: RequestCode,
-        ext: GetRouteInfoRequestHeader | None,
-        seconds_max: float,
-    ) -> Flow[RemotingCommand | ClientError]:
-        try:
-            answer: RemotingCommand = yield Call(address, code, ext, self.clock() + seconds_max)
-        except RequestTimeoutError as error:
-            self.backoff.fell_silent(address, self.clock())
-            return error
-        except ConnectionLostError as error:
-            return error
-        self.backoff.spoke(address)
-        return answer
 
     def refresh_route(self, topic: str) -> Flow[None]:
         """Fetch the route of `topic`. A producer takes that of new topics if there is none.
@@ -152,12 +92,12 @@ class ClientCore:
         is_default = known is None or known.is_default
         suspected = topic in self._suspects
         try:
-            data = yield from self._route_of(
+            data = yield from self._search_route(
                 topic, None if known is None or is_default else known.data, suspected=suspected
             )
             is_default = is_default and data is None and self._is_producer
             if is_default:
-                data = yield from self._route_of(
+                data = yield from self._search_route(
                     AUTO_CREATE_TOPIC, known.data if known else None, suspected=suspected
                 )
         finally:
@@ -178,49 +118,13 @@ class ClientCore:
     def _is_producer(self) -> bool:
         return self._producer_group is not None
 
-    def _fetch_route(self, topic: str) -> Flow[TopicRouteData | None]:
-        answer = yield from self.ask_name_server(
-            RequestCode.GET_ROUTEINFO_BY_TOPIC,
-            GetRouteInfoRequestHeader(topic, accept_standard_json_only=True),
-            topic,
-        )
-        return _route_in(answer, topic)
-
-    def _route_of(
+    def _search_route(
         self, topic: str, known: TopicRouteData | None, *, suspected: bool
     ) -> Flow[TopicRouteData | None]:
-        """Ask for a route and join it with what is known; if suspected, ask on until it is news."""
-        first = yield from self._fetch_route(topic)
-        found = [first] if first is not None else []
-        if suspected:
-            for address in self._other_name_servers():
-                if found and (known is None or _has_news(newest_route(found, known), known)):
-                    break
-                data = yield from self._second_opinion(address, topic)
-                found += [data] if data is not None else []
-        return newest_route(found, known) if found else None
-
-    def _second_opinion(self, address: str, topic: str) -> Flow[TopicRouteData | None]:
+        search = RouteSearch(topic, known, suspected=suspected)
         ext = GetRouteInfoRequestHeader(topic, accept_standard_json_only=True)
-        answer = yield from self._ask_one(
-            address, RequestCode.GET_ROUTEINFO_BY_TOPIC, ext, SUSPECT_ROUTE_SECONDS / 2
-        )
-        if not isinstance(answer, RemotingCommand):
-            return None
-        try:
-            return _route_in(answer, topic)
-        except RouteNotFoundError:
-            return None
-
-    def _other_name_servers(self) -> list[str]:
-        """Those that are not known to be in trouble, without the one that answered last."""
-        now = self.clock()
-        return [
-            address
-            for address in self._name_servers_in_turn()
-            if address != self._name_servers[self._name_server]
-            and not self.backoff.is_to_be_avoided(address, now)
-        ]
+        yield from self.name_servers.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext, search)
+        return search.route()
 
     def suspect_route(self, topic: str) -> None:
         """A request that followed the route failed: look for a fresh one before the next."""
@@ -332,27 +236,6 @@ class ClientCore:
                 )
             except ClientError:
                 continue
-
-
-def _route_in(answer: RemotingCommand, topic: str) -> TopicRouteData | None:
-    """The route in a name server's answer, None if it knows no such topic."""
-    if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-        return None
-    if answer.code != ResponseCode.SUCCESS:
-        raise RouteNotFoundError(topic, f"name server: {answer.code} {answer.remark}")
-    try:
-        return decode_json_body(answer.body, TopicRouteData)
-    except MalformedFrameError as error:
-        raise RouteNotFoundError(topic, f"name server: {error}") from error
-
-
-def _has_news(found: TopicRouteData, known: TopicRouteData) -> bool:
-    """Whether a route has a master that the known one has not."""
-    before = masters_of(known)
-    return any(
-        address and before.get(name) != (epoch, address)
-        for name, (epoch, address) in masters_of(found).items()
-    )
 
 
 def parse_addresses(name_servers: str | Sequence[str]) -> list[str]:

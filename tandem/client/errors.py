@@ -47,13 +47,18 @@ class RouteNotFoundError(ClientError):
 
     `may_pass` is True if asking again later may help: a group is between two masters, or the name
     servers are away. It is False for a topic or a queue that does not exist.
+
+    `is_starting` is True if a name server said that it has just started: it will know in seconds.
     """
 
-    def __init__(self, topic: str, reason: str, *, may_pass: bool = False) -> None:
+    def __init__(
+        self, topic: str, reason: str, *, may_pass: bool = False, is_starting: bool = False
+    ) -> None:
         super().__init__(topic, reason)
         self.topic = topic
         self.reason = reason
         self.may_pass = may_pass
+        self.is_starting = is_starting
 
     def __str__(self) -> str:
         return f"topic {self.topic!r}: {self.reason}"

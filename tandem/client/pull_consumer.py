@@ -19,10 +19,11 @@ from typing import Final, Self
 import trio
 
 from tandem.client.blocking_shell import BlockingShell, SocketOpener, open_socket
-from tandem.client.core import ClientCore, parse_addresses
+from tandem.client.core import SWITCH_SECONDS, ClientCore, parse_addresses
 from tandem.client.errors import ClientError
 from tandem.client.identity import ClientIdentity, local_identity
-from tandem.client.pull_flow import ALL_TAGS, SWITCH_SECONDS, Cursor, Puller, Start
+from tandem.client.pull_answer import ALL_TAGS
+from tandem.client.pull_flow import Cursor, Puller, Start
 from tandem.client.results import MessageQueue, PullResult
 from tandem.client.tcp_stream import open_tcp
 from tandem.client.trio_shell import StreamOpener, TrioShell

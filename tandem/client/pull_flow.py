@@ -1,19 +1,25 @@
 """The rules of reading: what is asked of a queue, and what the answers mean.
 
-`queue_flow` chooses the broker that is asked: the master of the queue's broker name or, if that
-cannot be reached, another of its nodes. That one may lag: its max offset is lower than the
-master's, never its messages different.
+`queue_flow` chooses the broker that is asked for messages: the master of the queue's broker name
+or, if that cannot be reached, another of its nodes. That one may lag: its max offset is lower than
+the master's, never its messages different.
+
+Where a reader begins and ends is the master's word alone, and is waited for: the first and the last
+offset, an offset by time, the offset of a group. So a reader `until_end` reads at least everything
+that was acknowledged as replicated before it began, whichever node it reads from. Only "earliest"
+does not wait: without a master it is 0, and the broker corrects it (as CONSUME_FROM_FIRST_OFFSET
+does).
 
 A reader that follows a queue never goes back and never skips. "Nothing new" leaves it where it is.
 "Beyond the end" does so too: the answer comes from a node that lags, or from a new master that does
 not know yet how far its log is confirmed. Only if the master stays with it for
-`BEYOND_END_SECONDS` the reader ends with `OffsetBeyondEndError`.
+`BEYOND_END_SECONDS` the reader ends with `OffsetBeyondEndError`. "Not here any more" moves a reader
+on only by the master's word: another node may have deleted earlier than the master, or may have a
+file that is damaged.
 
 Offsets are committed at the master, and tried again while there is none. The next master may lack
 what was committed last, so what this consumer has committed is compared with the new master's
 offset when the master has changed, and raised there, never lowered.
-
-Source: RocketMQ 5.3.3, PullAPIWrapper, MQClientAPIImpl.processPullResponse.
 """
 
 import enum
@@ -23,8 +29,7 @@ from typing import Final
 import msgspec
 
 from tandem.client.backoff import retry_pause_seconds
-from tandem.client.compression import decompressed
-from tandem.client.core import REQUEST_TIMEOUT_SECONDS, ClientCore
+from tandem.client.core import SWITCH_SECONDS, ClientCore
 from tandem.client.errors import (
     BrokerError,
     ClientError,
@@ -34,6 +39,8 @@ from tandem.client.errors import (
     RouteNotFoundError,
 )
 from tandem.client.flow import Flow, Pause
+from tandem.client.name_servers import REQUEST_TIMEOUT_SECONDS
+from tandem.client.pull_answer import passes_over, pull_result
 from tandem.client.queue_flow import (
     RETRIED,
     QueueBrokers,
@@ -43,8 +50,8 @@ from tandem.client.queue_flow import (
     may_pass,
 )
 from tandem.client.results import MessageQueue, PullResult, PullStatus
-from tandem.wire.errors import MalformedMessageError
-from tandem.wire.message import MessageExt, decode_messages, is_inner_batch, unwrap_inner_batch
+from tandem.client.routes import lacks_masters
+from tandem.wire.message import MessageExt
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -52,7 +59,6 @@ from tandem.wire.request_headers import (
     PULL_FLAG_SUSPEND,
     OffsetResponseHeader,
     PullMessageRequestHeader,
-    PullMessageResponseHeader,
     QueryConsumerOffsetRequestHeader,
     QueueRequestHeader,
     SearchOffsetRequestHeader,
@@ -60,16 +66,6 @@ from tandem.wire.request_headers import (
 )
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import MASTER_ID
-
-PULL_STATUSES: Final = {
-    ResponseCode.SUCCESS.value: PullStatus.FOUND,
-    ResponseCode.PULL_NOT_FOUND.value: PullStatus.NO_NEW_MSG,
-    ResponseCode.PULL_RETRY_IMMEDIATELY.value: PullStatus.NO_MATCHED_MSG,
-    ResponseCode.PULL_OFFSET_MOVED.value: PullStatus.OFFSET_ILLEGAL,
-}
-
-SWITCH_SECONDS: Final = 12.0
-"""How long a commit or an opening reader waits for a master: a switch takes up to 8 s."""
 
 FENCED_SUSPEND_MS: Final = 2_000
 """Longest that a reader lets a broker of a fenced group hold a pull. A frozen one is found out when
@@ -82,7 +78,7 @@ BEYOND_END_SECONDS: Final = 15.0
 RETRY_SECONDS: Final = 1.0
 """Pause of a reader that follows a topic after a failure (RocketMQ: 3 s)."""
 
-ALL_TAGS: Final = "*"
+EARLIEST_OFFSET: Final = 0
 
 
 class Start(enum.Enum):
@@ -127,42 +123,60 @@ class Puller:
         self._group = group
         self._committed: dict[MessageQueue, Committed] = {}
 
-    def fetch_message_queues(self, topic: str) -> Flow[list[MessageQueue]]:
-        """Return the readable queues of a topic, freshly asked for."""
-        self._core.suspect_route(topic)
-        route = yield from self._core.route(topic, self._brokers.deadline())
-        return list(route.subscribe_queues)
+    def fetch_message_queues(
+        self, topic: str, timeout_seconds: float = SWITCH_SECONDS
+    ) -> Flow[list[MessageQueue]]:
+        """Return the readable queues of a topic, freshly asked for.
+
+        A route without a master may be old or lack queues, so it only counts when the time is over.
+        """
+        end = self._core.clock() + timeout_seconds
+        for retries_count in itertools.count():
+            pause = retry_pause_seconds(retries_count)
+            is_last = self._core.clock() + pause >= end
+            self._core.suspect_route(topic)
+            try:
+                deadline = min(end, self._brokers.deadline())
+                route = yield from self._core.route(topic, deadline)
+                if is_last or not lacks_masters(route.data):
+                    return list(route.subscribe_queues)
+            except RouteNotFoundError as error:
+                if is_last or not error.may_pass:
+                    raise
+            yield Pause(pause)
+        raise AssertionError
 
     def min_offset(self, queue: MessageQueue) -> Flow[int]:
-        """Return the offset of the oldest message that is still there."""
-        ext = QueueRequestHeader(queue.topic, queue.queue_id)
-        return self._ask_offset(queue, RequestCode.GET_MIN_OFFSET, ext)
+        """Return the offset of the oldest message that is still there, at the master."""
+        return (yield from self._ask_min_offset(queue, SWITCH_SECONDS))[0]
 
-    def max_offset(self, queue: MessageQueue) -> Flow[int]:
-        """Return the offset of the next message to be written."""
-        ext = QueueRequestHeader(queue.topic, queue.queue_id)
-        return self._ask_offset(queue, RequestCode.GET_MAX_OFFSET, ext)
+    def max_offset(self, queue: MessageQueue, timeout_seconds: float = SWITCH_SECONDS) -> Flow[int]:
+        """Return the offset of the next message to be written, by the master's word."""
+        ext = QueueRequestHeader(queue.topic, queue.queue_id, only_master=True)
+        code = RequestCode.GET_MAX_OFFSET
+        return (yield from self._ask_offset(queue, code, ext, timeout_seconds))[0]
 
     def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> Flow[int]:
         """Return the first offset stored at or after a time; the max offset if there is none."""
-        ext = SearchOffsetRequestHeader(queue.topic, queue.queue_id, timestamp_ms)
-        return self._ask_offset(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext)
+        keys = (queue.topic, queue.queue_id, timestamp_ms)
+        ext = SearchOffsetRequestHeader(*keys, only_master=True)
+        code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+        return (yield from self._ask_offset(queue, code, ext, SWITCH_SECONDS))[0]
 
-    def fetch_consume_offset(self, queue: MessageQueue) -> Flow[int | None]:
-        """Return the group's offset, None if the broker knows none.
+    def fetch_consume_offset(
+        self, queue: MessageQueue, timeout_seconds: float = SWITCH_SECONDS
+    ) -> Flow[int | None]:
+        """Return the group's offset, None if the master knows none.
 
-        A fenced group's master is waited for: a follower may not have the last commits yet.
+        It is waited for: another node may not have the last commits yet.
         """
         yield from self._raise_committed(queue)
         ext = QueryConsumerOffsetRequestHeader(
             self._group, queue.topic, queue.queue_id, set_zero_if_not_found=False
         )
-        route = yield from self._core.route(queue.topic, self._brokers.deadline())
-        code = RequestCode.QUERY_CONSUMER_OFFSET
-        if route.is_fenced(queue.broker_name):
-            answer, address = yield from self._brokers.ask_master(queue, code, ext, SWITCH_SECONDS)
-        else:
-            answer, address = yield from self._brokers.ask(queue, code, ext)
+        answer, address = yield from self._brokers.ask_master(
+            queue, RequestCode.QUERY_CONSUMER_OFFSET, ext, timeout_seconds
+        )
         return _offset_in(answer, address)
 
     def update_consume_offset(
@@ -246,7 +260,29 @@ class Puller:
         answer, address = yield from self._brokers.ask(
             queue, RequestCode.PULL_MESSAGE, ext, seconds
         )
-        return _pull_result(answer, address, tags, offset), address
+        result = pull_result(answer, address, tags, offset)
+        if passes_over(result, tags, offset):
+            result = yield from self._checked_by_master(queue, offset, result, address)
+        return result, address
+
+    def _checked_by_master(
+        self, queue: MessageQueue, offset: int, result: PullResult, address: str
+    ) -> Flow[PullResult]:
+        """Return an answer that passes over messages, or one that does not, if the master has them.
+
+        That says OFFSET_ILLEGAL and stays at `offset`.
+        """
+        lowest, master = offset, ""
+        try:
+            lowest, master = yield from self._ask_min_offset(queue, REQUEST_TIMEOUT_SECONDS)
+        except ClientError as error:
+            if not may_pass(error):
+                raise
+        if master == address:
+            return result
+        return msgspec.structs.replace(
+            result, status=PullStatus.OFFSET_ILLEGAL, next_begin_offset=max(offset, lowest)
+        )
 
     def open_cursors(
         self,
@@ -260,11 +296,15 @@ class Puller:
         """Return where a reader of all queues of `topic` begins, and where it ends.
 
         Tries again for `timeout_seconds` what passes, such as a group that is between two masters.
+
+        Raises:
+            ClientError: RouteNotFoundError also if there is no master to ask, by then, where to
+                begin or to end.
         """
         end = self._core.clock() + timeout_seconds
         for retries_count in itertools.count():
             try:
-                return (yield from self._cursors(topic, start, tags, until_end=until_end))
+                return (yield from self._cursors(topic, start, tags, end, until_end=until_end))
             except ClientError as error:
                 pause = retry_pause_seconds(retries_count)
                 if not may_pass(error) or self._core.clock() + pause >= end:
@@ -273,24 +313,40 @@ class Puller:
         raise AssertionError
 
     def _cursors(
-        self, topic: str, start: Start, tags: str, *, until_end: bool
+        self, topic: str, start: Start, tags: str, deadline: float, *, until_end: bool
     ) -> Flow[list[Cursor]]:
-        queues = yield from self.fetch_message_queues(topic)
+        clock = self._core.clock
+        queues = yield from self.fetch_message_queues(topic, deadline - clock())
         cursors = []
         for queue in queues:
-            offset = yield from self._start_offset(queue, start)
-            end = (yield from self.max_offset(queue)) if until_end else None
+            offset = yield from self._start_offset(queue, start, deadline)
+            end = None
+            if until_end:
+                end = yield from self.max_offset(queue, deadline - clock())
             cursors.append(Cursor(queue, offset, end, tags))
         return cursors
 
-    def _start_offset(self, queue: MessageQueue, start: Start) -> Flow[int]:
+    def _start_offset(self, queue: MessageQueue, start: Start, deadline: float) -> Flow[int]:
+        seconds = deadline - self._core.clock()
         if start is Start.LATEST:
-            return (yield from self.max_offset(queue))
+            return (yield from self.max_offset(queue, seconds))
         if start is Start.COMMITTED:
-            committed = yield from self.fetch_consume_offset(queue)
+            committed = yield from self.fetch_consume_offset(queue, seconds)
             if committed is not None:
                 return committed
-        return (yield from self.min_offset(queue))
+        return (yield from self._earliest_offset(queue))
+
+    def _earliest_offset(self, queue: MessageQueue) -> Flow[int]:
+        """Return the master's first offset; 0 while another node answers in its place.
+
+        That one may have deleted more than the master. The first pull corrects a 0.
+        """
+        ext = QueueRequestHeader(queue.topic, queue.queue_id, only_master=True)
+        answer, address = yield from self._brokers.ask(queue, RequestCode.GET_MIN_OFFSET, ext)
+        master = self._core.routes[queue.topic].addresses(queue.broker_name).get(MASTER_ID)
+        if address != master or answer.code in RETRIED:
+            return EARLIEST_OFFSET
+        return decode(expect_success(answer, address), OffsetResponseHeader, address).offset
 
     def read(
         self, cursor: Cursor, max_msg_nums: int, suspend_timeout_ms: int
@@ -317,13 +373,12 @@ class Puller:
             return []
         if result.next_begin_offset < cursor.offset:
             self._check_beyond_end(cursor, result, address)
+        else:
+            cursor.beyond_end_since = None
+        if _has_to_wait(cursor, result):
             yield Pause(RETRY_SECONDS)
             return []
-        cursor.beyond_end_since = None
         if result.status is PullStatus.NO_NEW_MSG:
-            if cursor.end is not None:
-                # Another node, which lags behind the master that we asked for the end.
-                yield Pause(RETRY_SECONDS)
             return []
         cursor.offset = result.next_begin_offset
         end = cursor.end
@@ -353,9 +408,27 @@ class Puller:
             name = f"queue {queue.queue_id} of topic {queue.topic!r} at {queue.broker_name}"
             raise OffsetBeyondEndError(name, cursor.offset, result.max_offset)
 
-    def _ask_offset(self, queue: MessageQueue, code: RequestCode, ext: QueueRequest) -> Flow[int]:
-        answer, address = yield from self._brokers.ask(queue, code, ext)
-        return decode(expect_success(answer, address), OffsetResponseHeader, address).offset
+    def _ask_min_offset(self, queue: MessageQueue, timeout_seconds: float) -> Flow[tuple[int, str]]:
+        """Return the master's first offset, and the master's address."""
+        ext = QueueRequestHeader(queue.topic, queue.queue_id, only_master=True)
+        return self._ask_offset(queue, RequestCode.GET_MIN_OFFSET, ext, timeout_seconds)
+
+    def _ask_offset(
+        self, queue: MessageQueue, code: RequestCode, ext: QueueRequest, timeout_seconds: float
+    ) -> Flow[tuple[int, str]]:
+        answer, address = yield from self._brokers.ask_master(queue, code, ext, timeout_seconds)
+        header = decode(expect_success(answer, address), OffsetResponseHeader, address)
+        return header.offset, address
+
+
+def _has_to_wait(cursor: Cursor, result: PullResult) -> bool:
+    """Whether the broker lacks what the reader wants, and did not hold the pull until it comes."""
+    if result.status is PullStatus.NO_NEW_MSG and cursor.end is not None:
+        # Another node, which lags behind the master that we asked for the end.
+        return True
+    if result.status is PullStatus.OFFSET_ILLEGAL:
+        return result.next_begin_offset <= cursor.offset
+    return result.next_begin_offset < cursor.offset
 
 
 def _offset_in(answer: RemotingCommand, address: str) -> int | None:
@@ -363,45 +436,3 @@ def _offset_in(answer: RemotingCommand, address: str) -> int | None:
     if answer.code == ResponseCode.QUERY_NOT_FOUND:
         return None
     return decode(expect_success(answer, address), OffsetResponseHeader, address).offset
-
-
-def _pull_result(answer: RemotingCommand, address: str, tags: str, offset: int) -> PullResult:
-    status = PULL_STATUSES.get(answer.code)
-    if status is None:
-        raise BrokerError(answer.code, answer.remark or "", address)
-    header = decode(answer, PullMessageResponseHeader, address)
-    try:
-        stored = decode_messages(answer.body)
-    except MalformedMessageError as error:
-        raise ConnectionLostError(address, f"the answer does not parse: {error}") from error
-    messages = [single for message in stored for single in _singles(message, tags, offset)]
-    if status is PullStatus.FOUND and not messages:
-        status = PullStatus.NO_MATCHED_MSG
-    return PullResult(
-        status, header.next_begin_offset, header.min_offset, header.max_offset, messages
-    )
-
-
-def _singles(message: MessageExt, tags: str, offset: int) -> list[MessageExt]:
-    """Return the messages of a record from queue offset `offset` on that have one of the tags.
-
-    A record that holds a whole batch comes whole, also when its middle is asked for. If it does
-    not parse it is given out as it is.
-
-    Source: PullAPIWrapper.processPullResult.
-    """
-    if not is_inner_batch(message.sys_flag):
-        return [decompressed(message)] if _has_tag(message, tags) else []
-    message = decompressed(message)
-    try:
-        singles = unwrap_inner_batch(message)
-    except MalformedMessageError:
-        return [message]
-    return [m for m in singles if m.queue_offset >= offset and _has_tag(m, tags)]
-
-
-def _has_tag(message: MessageExt, tags: str) -> bool:
-    """The broker compares hashes; the texts have to be compared here."""
-    if tags in (ALL_TAGS, ""):
-        return True
-    return message.tags in {tag.strip() for tag in tags.split("||")}

@@ -2,7 +2,8 @@
 
 Most questions go to the master of the queue's broker name; if that cannot be reached they go to its
 other nodes, in the order of their ids, and come back once the master's pause is over and it answers
-again. A few only a master may answer; those wait for one while there is none.
+again. What decides where a reader begins and ends only a master may answer: another node may lack
+what was acknowledged last. Those questions wait for a master while there is none.
 
 Source: RocketMQ 5.3.3, MQClientInstance.findBrokerAddressInSubscribe.
 """
@@ -11,7 +12,7 @@ import itertools
 from typing import Final
 
 from tandem.client.backoff import retry_pause_seconds
-from tandem.client.core import REQUEST_TIMEOUT_SECONDS, ClientCore
+from tandem.client.core import ClientCore
 from tandem.client.errors import (
     BrokerError,
     ClientError,
@@ -20,6 +21,7 @@ from tandem.client.errors import (
     RouteNotFoundError,
 )
 from tandem.client.flow import Call, Flow, Pause
+from tandem.client.name_servers import REQUEST_TIMEOUT_SECONDS
 from tandem.client.results import MessageQueue
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.remoting_command import HeaderT, RemotingCommand
@@ -130,7 +132,10 @@ class QueueBrokers:
         route = yield from self._core.route(queue.topic, min(end, self.deadline()))
         address = route.addresses(queue.broker_name).get(MASTER_ID)
         if address is None:
-            reason = f"no master of broker {queue.broker_name!r} is registered"
+            reason = (
+                f"no master of broker {queue.broker_name!r} is registered, and only a master knows"
+                " all that was acknowledged"
+            )
             raise RouteNotFoundError(queue.topic, reason, may_pass=True)
         now = self._core.clock()
         is_silent = self._core.backoff.is_silent(address, now)

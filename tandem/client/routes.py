@@ -18,6 +18,7 @@ from tandem.wire.route import (
     PERM_READ,
     PERM_WRITE,
     BrokerData,
+    ClusterInfo,
     QueueData,
     TopicRouteData,
 )
@@ -99,14 +100,16 @@ def newest_route(
     """Return what several name servers say together, and what is known; `found` must not be empty.
 
     Of a broker name that several know, the one with the highest master epoch is right: a name
-    server that was cut off goes on naming the old master. Else the first that has a master
-    wins. What is `known` wins only with a higher epoch, and only for broker names in an answer.
+    server that was cut off goes on naming the old master. Else one that has a master wins over
+    one that has none; then one with more queues, since the others have not heard of them yet; then
+    the first. What is `known` wins only with a higher epoch, and only for broker names in an
+    answer.
     """
     best: dict[str, tuple[BrokerData, TopicRouteData]] = {}
     for route in found:
         for broker in route.broker_datas:
             name = broker.broker_name
-            if name not in best or _rank(broker) > _rank(best[name][0]):
+            if name not in best or _rank(broker, route) > _rank(*best[name]):
                 best[name] = (broker, route)
     for broker in known.broker_datas if known is not None else ():
         name = broker.broker_name
@@ -124,8 +127,34 @@ def newest_route(
     )
 
 
-def _rank(broker: BrokerData) -> tuple[int, bool]:
-    return _epoch(broker), MASTER_ID in broker.broker_addrs
+def _rank(broker: BrokerData, route: TopicRouteData) -> tuple[int, bool, int]:
+    queues_count = sum(
+        queue.read_queue_nums
+        for queue in route.queue_datas
+        if queue.broker_name == broker.broker_name
+    )
+    return _epoch(broker), MASTER_ID in broker.broker_addrs, queues_count
+
+
+def lacks_masters(data: TopicRouteData) -> bool:
+    """Whether a broker name of this route has no master now, or no broker is in it at all."""
+    masters = [MASTER_ID in broker.broker_addrs for broker in data.broker_datas]
+    return not masters or not all(masters)
+
+
+def newest_cluster(found: Sequence[ClusterInfo]) -> ClusterInfo:
+    """Return what several name servers say of all brokers, by the rules of `newest_route`."""
+    best: dict[str, BrokerData] = {}
+    clusters: dict[str, list[str]] = {}
+    nothing = TopicRouteData()
+    for info in found:
+        for name, broker in info.broker_addr_table.items():
+            if name not in best or _rank(broker, nothing) > _rank(best[name], nothing):
+                best[name] = broker
+        for cluster, names in info.cluster_addr_table.items():
+            known = clusters.setdefault(cluster, [])
+            known += [name for name in names if name not in known]
+    return ClusterInfo(best, clusters)
 
 
 def masters_of(data: TopicRouteData) -> dict[str, tuple[int, str]]:

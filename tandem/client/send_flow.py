@@ -281,7 +281,7 @@ class Sender:
         self, sending: Sending, error: RouteNotFoundError
     ) -> SendResult | ClientError | None:
         """There was nobody to ask: that counts as a try, too."""
-        if sending.topic not in self._core.routes:
+        if sending.topic not in self._core.routes and not error.is_starting:
             sending.tries_left = min(sending.tries_left, FEW_TRIES)
         if error.may_pass or sending.topic not in self._core.routes:
             self._core.suspect_route(sending.topic)

@@ -110,7 +110,10 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name_servers(self) -> list[str]:
-        """Every node's `host:port`; any of them knows the whole route."""
+        """Every node's `host:port`, for a client to take all of them.
+
+        One that is down or has just started knows less than the others.
+        """
         return [node.client_address for node in self.nodes]
 
     def read_secret(self) -> str:

@@ -154,6 +154,9 @@ class QueueRequestHeader(Header, frozen=True):
 
     topic: str
     queue_id: Int32
+    only_master: bool | None = None
+    """Ours: True has every node refuse that does not know all that was acknowledged. RocketMQ's
+    brokers pass over it."""
 
 
 class SearchOffsetRequestHeader(Header, frozen=True):
@@ -164,6 +167,8 @@ class SearchOffsetRequestHeader(Header, frozen=True):
     timestamp: Int64
     """Store time in milliseconds since 1970."""
     boundary_type: str | None = None
+    only_master: bool | None = None
+    """As in `QueueRequestHeader`."""
 
 
 class OffsetResponseHeader(Header, frozen=True):

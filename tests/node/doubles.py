@@ -186,6 +186,9 @@ class FakeReplication:
     def refusal(self) -> Refusal | None:
         return self.refused
 
+    def why_behind(self) -> str:
+        return self.refused.text if self.refused is not None else ""
+
     def waits(self, ack: Ack) -> PutWait | None:
         return self.put_waits[ack]
 
@@ -255,7 +258,7 @@ def handlers_of(broker: Broker, replication: FakeReplication | None = None) -> H
         send=SendMessage(store, tables, stamp, replication, None, broker.random),
         pull=PullMessage(store, tables, broker.clients, broker.holds),
         offset=ConsumerOffset(store, tables, timeout_seconds=3),
-        queue=QueueOffset(store),
+        queue=QueueOffset(store, replication.why_behind),
         clients=ClientHeartbeat(broker.clients, tables, replication),
         admin=Admin(tables, replication.runtime_info, timeout_seconds=3),
     )

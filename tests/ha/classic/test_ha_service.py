@@ -292,6 +292,7 @@ async def test_a_master_begins_when_it_runs(autojump_clock: MockClock) -> None:
                 await service.run(nobody)
             assert nobody.epochs_opened == [0]
             assert service.refusal() is None
+            assert service.why_behind() == ""
             assert (service.is_master, service.epoch) == (True, 0)
 
 
@@ -311,6 +312,7 @@ async def test_a_slave_takes_no_messages_and_names_its_master(autojump_clock: Mo
             assert refusal.text.startswith("[REJECTREQUEST]")
             assert refusal.text.endswith("send to the master broker-a-0 at 127.0.0.1:10911")
             assert not service.is_master
+            assert "the master is broker-a-0" in service.why_behind()
 
 
 @pytest.mark.parametrize("is_sync", [True, False])

@@ -324,6 +324,14 @@ async def test_a_change_of_the_set_whose_answer_is_lost_is_settled(
         assert world.masters() == [master]
 
 
+async def test_only_the_master_knows_all_that_was_acknowledged(autojump_clock: MockClock) -> None:
+    async with open_world() as world:
+        master = await world.whole_group()
+        assert master.ha.why_behind() == ""
+        for slave in world.slaves():
+            assert f"that is {master.name}" in slave.ha.why_behind()
+
+
 async def test_too_few_members_are_refused_and_the_set_stays(autojump_clock: MockClock) -> None:
     async with open_world() as world:
         master = await world.whole_group()

@@ -220,6 +220,21 @@ async def test_the_lease_is_tested_for_every_put(autojump_clock: MockClock) -> N
         assert "lease is over" in refused(master.it)
 
 
+async def test_only_a_master_with_a_lease_knows_all_that_was_acknowledged(
+    autojump_clock: MockClock,
+) -> None:
+    async with running() as master:
+        assert "1 of at least 2" in refused(master.it)
+        assert master.it.why_behind(trio.current_time()) == ""
+        assert master.session.lease is not None
+        left = master.session.lease.left_seconds(trio.current_time())
+        assert "lease is over" in master.it.why_behind(trio.current_time() + left)
+        master.it.is_open = False
+        assert "about to become master" in master.it.why_behind(trio.current_time())
+        master.it.close("it resigned")
+        assert "no longer master: it resigned" in master.it.why_behind(trio.current_time())
+
+
 async def test_members_that_left_are_missed_at_once(autojump_clock: MockClock) -> None:
     async with running() as master:
         master.connect("b", "c")

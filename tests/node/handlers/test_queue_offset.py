@@ -2,6 +2,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+import pytest
+
 from node.handlers.queue_offset import QueueOffset
 from store import PutMessage
 from tandem.wire.message import decode_messages
@@ -22,12 +25,12 @@ if TYPE_CHECKING:
     from tandem.wire.remoting_command import RemotingCommand
 
 
-def filled() -> tuple[Broker, Client]:
+def filled(behind: str = "") -> tuple[Broker, Client]:
     broker = Broker()
     for number in range(3):
         message = PutMessage("T", 0, b"%d" % number, b"", NOW_MS, b"\x0a\1\2\3\0\0\4\xd2")
         broker.store.put_message(message)
-    queue = QueueOffset(broker.store)
+    queue = QueueOffset(broker.store, lambda: behind)
     handlers = {
         RequestCode.GET_MAX_OFFSET: queue.max_offset,
         RequestCode.GET_MIN_OFFSET: queue.min_offset,
@@ -44,6 +47,27 @@ async def test_the_bounds_of_a_queue() -> None:
     for code, offset in ((RequestCode.GET_MAX_OFFSET, 3), (RequestCode.GET_MIN_OFFSET, 0)):
         answer = client.call(code, QueueRequestHeader("T", 0))
         assert answer.decode_header(OffsetResponseHeader).offset == offset
+
+
+@pytest.mark.parametrize(
+    ("code", "header"),
+    [
+        (RequestCode.GET_MAX_OFFSET, QueueRequestHeader("T", 0)),
+        (RequestCode.GET_MIN_OFFSET, QueueRequestHeader("T", 0)),
+        (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, SearchOffsetRequestHeader("T", 0, NOW_MS)),
+    ],
+)
+async def test_a_node_that_may_lack_messages_refuses_who_wants_the_masters_word(
+    code: RequestCode, header: QueueRequestHeader | SearchOffsetRequestHeader
+) -> None:
+    wanted = msgspec.structs.replace(header, only_master=True)
+    _, master = filled()
+    assert master.call(code, wanted).code == 0
+    _, other = filled(behind="a1 is not master: that is a0")
+    assert other.call(code, header).code == 0
+    refused = other.call(code, wanted)
+    assert refused.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert refused.remark == "only the master knows offsets: a1 is not master: that is a0"
 
 
 async def test_an_unknown_queue_is_empty_and_is_not_created() -> None:

@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from tandem.client.admin_flow import Administration
-from tandem.client.core import ClientCore
+from tandem.client.core import SWITCH_SECONDS, ClientCore
 from tandem.client.errors import BrokerError, ConnectionLostError, RouteNotFoundError
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
 from tandem.wire.remoting_command import RemotingCommand
@@ -19,6 +19,7 @@ from tandem.wire.request_signature import (
     ChallengeBody,
     is_rightly_signed,
 )
+from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import BrokerData, ClusterInfo, TopicList, encode_json_body
 from tandem.wire.secret_keys import Purpose, key_of
 from tests.support.secret import SECRET
@@ -101,7 +102,7 @@ def test_topics_and_routes_are_listed() -> None:
 def test_a_name_server_that_refuses_is_an_error() -> None:
     bench = Bench()
     bench.answer(RequestCode.GET_BROKER_CLUSTER_INFO, response_code=1)
-    with pytest.raises(RouteNotFoundError, match="name server: 1"):
+    with pytest.raises(RouteNotFoundError, match=f"name server {NAME_SERVER}: 1"):
         bench.shell.run(bench.administration.cluster_info())
 
 
@@ -183,3 +184,56 @@ def test_a_topic_of_the_system_is_signed_for_if_the_broker_wants_it() -> None:
     unknowing.broker.handlers[wants] = create
     with pytest.raises(BrokerError):
         unknowing.shell.run(unknowing.administration.create_topic("TBW102", 3, 6, "broker-b"))
+
+
+SECOND_NAME_SERVER = "10.0.0.2:9876"
+
+
+def with_a_restarted_name_server(bench: Bench) -> Administration:
+    """Have a second name server, asked first, that has just started: it knows one slave."""
+    restarted = FakeBroker()
+    alone = BrokerData(broker_name="broker-a", broker_addrs={1: SLAVE})
+    bodies = {
+        int(RequestCode.GET_BROKER_CLUSTER_INFO): ClusterInfo({"broker-a": alone}, {}),
+        int(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER): TopicList(["own"]),
+    }
+    for code in bodies:
+        restarted.handlers[code] = lambda request: answer_to(
+            request, body=encode_json_body(bodies[request.code])
+        )
+    bench.shell.brokers[SECOND_NAME_SERVER] = restarted
+    servers = [SECOND_NAME_SERVER, NAME_SERVER]
+    core = ClientCore(servers, identity=IDENTITY, clock=bench.shell.clock)
+    return Administration(core)
+
+
+def test_a_name_server_that_has_just_started_hides_no_master_and_no_topic() -> None:
+    bench = Bench()
+    administration = with_a_restarted_name_server(bench)
+    bench.answer(RequestCode.UPDATE_AND_CREATE_TOPIC)
+    topics = encode_json_body(TopicList(["b", "a"]))
+    bench.answer(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, topics)
+    assert bench.shell.run(administration.topics()) == ["a", "b", "own"]
+    bench.shell.run(administration.create_topic("T", 3, 6, "broker-a"))
+    assert bench.shell.calls_to(RequestCode.UPDATE_AND_CREATE_TOPIC) == [MASTER]
+
+
+def test_a_topic_is_not_created_anywhere_before_every_master_is_there_or_time_is_over() -> None:
+    bench = Bench()
+    bench.answer(RequestCode.UPDATE_AND_CREATE_TOPIC)
+    start = bench.shell.now
+    bench.shell.run(bench.administration.create_topic("T", 3, 6, None))
+    assert SWITCH_SECONDS - 1 < bench.shell.now - start <= SWITCH_SECONDS
+
+
+def test_a_node_that_is_not_master_any_more_is_no_failure_of_a_new_topic() -> None:
+    bench = Bench()
+    refusals = iter(range(3))
+
+    def refuse_at_first(request: RemotingCommand) -> RemotingCommand:
+        is_refused = next(refusals, None) is not None
+        return answer_to(request, ResponseCode.SERVICE_NOT_AVAILABLE if is_refused else 0)
+
+    bench.broker.handlers[RequestCode.UPDATE_AND_CREATE_TOPIC] = refuse_at_first
+    bench.shell.run(bench.administration.create_topic("T", 3, 6, "broker-a"))
+    assert bench.shell.calls_to(RequestCode.UPDATE_AND_CREATE_TOPIC) == [MASTER] * 4

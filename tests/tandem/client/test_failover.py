@@ -10,6 +10,9 @@ from tandem.testing import RunningCluster, running_fenced_cluster
 from tests.support.patience import PATIENCE_SECONDS, until
 from tests.support.processes import run_example
 
+SECONDS_ALONE = 1.0
+"""Less than a lease: the frozen master is still the master when it goes on."""
+
 # One group for all of them.
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.xdist_group("failover")]
 
@@ -101,6 +104,43 @@ async def test_a_commit_outlives_the_master_that_took_it(cluster: RunningCluster
             await consumer.update_consume_offset(queue, 3)
             assert await consumer.fetch_consume_offset(queue) == 3
     cluster.start(killed)
+    cluster.wait_in_sync()
+
+
+async def test_a_fresh_reader_that_asks_a_restarted_node_first_reads_everything(
+    cluster: RunningCluster,
+) -> None:
+    """A node that has just started knows only itself: no master, and the end of its own log."""
+    cluster.wait_in_sync()
+    killed = ""
+    acknowledged: set[str] = set()
+    async with tandem.Producer(cluster.name_servers, group="PG", resend_until_ok=True) as producer:
+        for number in range(200):
+            if number == 100:
+                killed = await trio.to_thread.run_sync(cluster.kill_master)
+            result = await producer.send(tandem.Message("restarted", b"%d" % number))
+            assert result.status is tandem.SendStatus.SEND_OK
+            acknowledged.add(result.msg_id)
+    own = cluster.spec.node(killed).client_address
+    others = [node.name for node in cluster.spec.nodes if node.name != killed]
+    read: set[str] = set()
+
+    async def read_to_end(consumer: tandem.PullConsumer) -> None:
+        async for message in consumer.messages("restarted", until_end=True):
+            read.add(message.properties["UNIQ_KEY"])
+
+    # The others are frozen, so that it knows nobody else when the reader asks it.
+    for name in others:
+        cluster.pause(name)
+    cluster.start(killed)
+    name_servers = [own, *(cluster.spec.node(name).client_address for name in others)]
+    async with tandem.PullConsumer(name_servers, group="CG") as consumer, trio.open_nursery() as n:
+        n.start_soon(read_to_end, consumer)
+        await trio.sleep(SECONDS_ALONE)
+        for name in others:
+            cluster.resume(name)
+        n.cancel_scope.deadline = trio.current_time() + PATIENCE_SECONDS
+    assert acknowledged <= read
     cluster.wait_in_sync()
 
 

@@ -1,10 +1,11 @@
+import math
 import zlib
 
 import msgspec
 import pytest
 
 from tandem.client.backoff import SILENT_SECONDS
-from tandem.client.core import ClientCore
+from tandem.client.core import SWITCH_SECONDS, ClientCore
 from tandem.client.errors import (
     BrokerError,
     CompressedBodyError,
@@ -13,10 +14,11 @@ from tandem.client.errors import (
     RequestTimeoutError,
     RouteNotFoundError,
 )
-from tandem.client.flow import Call
+from tandem.client.flow import Call, Flow
 from tandem.client.pull_flow import (
     BEYOND_END_SECONDS,
     FENCED_SUSPEND_MS,
+    RETRY_SECONDS,
     Cursor,
     Puller,
     Start,
@@ -31,16 +33,19 @@ from tandem.wire.request_headers import (
     PullMessageRequestHeader,
     PullMessageResponseHeader,
     QueryConsumerOffsetRequestHeader,
+    QueueRequestHeader,
     SearchOffsetRequestHeader,
     UpdateConsumerOffsetRequestHeader,
 )
 from tandem.wire.response_code import ResponseCode
+from tandem.wire.route import encode_json_body
 from tests.tandem.client.fake_broker import (
     IDENTITY,
     MASTER,
     NAME_SERVER,
     SLAVE,
     FakeBroker,
+    Handler,
     HandShell,
     answer_to,
     message_ext,
@@ -539,3 +544,181 @@ def test_a_reader_lets_a_fenced_groups_broker_hold_its_pulls_only_shortly() -> N
         if request.code == PULL
     ]
     assert (holds[0], holds[-1]) == (15_000, FENCED_SUSPEND_MS)
+
+
+SECOND_NAME_SERVER = "10.0.0.3:9876"
+
+
+def answers_offset(offset: int) -> Handler:
+    return lambda request: answer_to(request, ext=OffsetResponseHeader(offset))
+
+
+class Restarted:
+    """A master with three messages, and a node that has just started: it has one of them.
+
+    Each is a name server, too. The one that has started is asked first and, for two seconds, knows
+    nobody but itself.
+    """
+
+    def __init__(self) -> None:
+        self.master, self.slave = FakeBroker(), FakeBroker()
+        self.master.store("orders", 0, b"0", b"1", b"2")
+        self.slave.store("orders", 0, b"0")
+        self.shell = HandShell({MASTER: self.master, SLAVE: self.slave})
+        self.shell.brokers[NAME_SERVER] = self.slave
+        self.shell.brokers[SECOND_NAME_SERVER] = self.master
+        self.knows_more_at = self.shell.now + 2
+        self.slave.handlers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = self._route
+        for broker, offset in ((self.master, 3), (self.slave, 1)):
+            broker.handlers[RequestCode.SEARCH_OFFSET_BY_TIMESTAMP] = answers_offset(offset)
+            keeps_offsets(broker, offset)
+
+    def _route(self, request: RemotingCommand) -> RemotingCommand:
+        route = route_of(("broker-a", {1: SLAVE}))
+        if self.shell.now >= self.knows_more_at:
+            route = route_of(("broker-a", {0: MASTER, 1: SLAVE}))
+        return answer_to(request, body=encode_json_body(route))
+
+    def puller(self, *name_servers: str) -> Puller:
+        core = ClientCore(
+            name_servers, identity=IDENTITY, clock=self.shell.clock, consumer_group="CG"
+        )
+        return Puller(core, "CG")
+
+
+@pytest.mark.parametrize(
+    "name_servers", [[NAME_SERVER], [NAME_SERVER, SECOND_NAME_SERVER]], ids=["alone", "both"]
+)
+def test_a_reader_until_the_end_does_not_believe_a_node_that_has_just_started(
+    name_servers: list[str],
+) -> None:
+    world = Restarted()
+    puller = world.puller(*name_servers)
+    start = world.shell.now
+    cursors = world.shell.run(puller.open_cursors("orders", Start.EARLIEST, "*", until_end=True))
+    assert [cursor.end for cursor in cursors] == [3, 0]
+    waited = world.shell.now - start
+    assert waited == 0 if len(name_servers) == 2 else 2 <= waited < 3
+    assert len(world.shell.run(puller.read(cursors[0], 32, 0))) == 3
+
+
+@pytest.mark.parametrize("ask", ["max", "search", "group", "latest"])
+def test_what_decides_where_a_reader_begins_is_the_masters_word_or_an_error(ask: str) -> None:
+    def question(puller: Puller) -> Flow[object]:
+        match ask:
+            case "max":
+                return puller.max_offset(QUEUE)
+            case "search":
+                return puller.search_offset(QUEUE, 17)
+            case "group":
+                return puller.fetch_consume_offset(QUEUE)
+        return _first_offset(puller, Start.LATEST)
+
+    world = Restarted()
+    assert world.shell.run(question(world.puller(NAME_SERVER))) == 3
+    world.knows_more_at = math.inf
+    start = world.shell.now
+    with pytest.raises(RouteNotFoundError, match="no master of broker 'broker-a' is registered"):
+        world.shell.run(question(world.puller(NAME_SERVER)))
+    assert SWITCH_SECONDS - 1 < world.shell.now - start <= SWITCH_SECONDS
+
+
+def _first_offset(puller: Puller, start: Start) -> Flow[int]:
+    cursors = yield from puller.open_cursors("orders", start, "*", until_end=False)
+    return cursors[0].offset
+
+
+def test_a_node_that_is_no_master_any_more_is_not_believed_either() -> None:
+    bench = Bench()
+    fence(bench)
+
+    def no_master(request: RemotingCommand) -> RemotingCommand:
+        assert request.decode_header(QueueRequestHeader).only_master
+        fence(bench, SLAVE, epoch=2)
+        return answer_to(request, ResponseCode.SERVICE_NOT_AVAILABLE, remark="a follower")
+
+    bench.master.handlers[RequestCode.GET_MAX_OFFSET] = no_master
+    bench.slave.store("orders", 0, b"3")
+    assert bench.shell.run(bench.puller.max_offset(QUEUE)) == 4
+
+
+def test_queues_are_those_of_a_route_with_a_master_if_there_is_one_in_time() -> None:
+    world = Restarted()
+    world.slave.handlers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = lambda request: answer_to(
+        request,
+        body=encode_json_body(
+            route_of(("broker-a", {1: SLAVE}), queue_nums=1)
+            if world.shell.now < world.knows_more_at
+            else route_of(("broker-a", {0: MASTER}), queue_nums=5)
+        ),
+    )
+    queues = world.shell.run(world.puller(NAME_SERVER).fetch_message_queues("orders"))
+    assert len(queues) == 5
+
+
+def test_opening_waits_for_a_name_server_that_has_just_started() -> None:
+    bench = Bench()
+    route = bench.master.handlers[RequestCode.GET_ROUTEINFO_BY_TOPIC]
+    ready_at = bench.shell.now + 4
+
+    def not_ready(request: RemotingCommand) -> RemotingCommand | None:
+        if bench.shell.now < ready_at:
+            return answer_to(request, ResponseCode.SYSTEM_ERROR, remark="name remoting not ready")
+        return route(request)
+
+    bench.master.handlers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = not_ready
+    cursors = bench.shell.run(
+        bench.puller.open_cursors("orders", Start.LATEST, "*", until_end=True)
+    )
+    assert [cursor.end for cursor in cursors] == [3, 0]
+    assert 4 <= bench.shell.now + 4 - ready_at < 5
+
+
+def deleted_at_slave(bench: Bench, status: int) -> None:
+    """Have the slave say that the messages from 0 to 2 are gone; the master cannot be reached."""
+    bench.slave.handlers[PULL] = lambda request: answer_to(
+        request, status, PullMessageResponseHeader(0, 2, 2, 3)
+    )
+    bench.shell.failures[MASTER] = [LOST]
+
+
+@pytest.mark.parametrize(
+    "status", [ResponseCode.PULL_OFFSET_MOVED, ResponseCode.PULL_RETRY_IMMEDIATELY]
+)
+def test_what_another_node_has_deleted_is_waited_for_and_read_from_the_master(status: int) -> None:
+    bench = Bench()
+    cursor = cursor_at(bench, 0)
+    deleted_at_slave(bench, status)
+    start = bench.shell.now
+    assert bench.shell.run(bench.puller.read(cursor, 32, 0)) == []
+    assert (cursor.offset, bench.shell.now - start) == (0, RETRY_SECONDS)
+    messages = bench.shell.run(bench.puller.read(cursor, 32, 0))
+    assert [message.body for message in messages] == [b"0", b"1", b"2"]
+
+
+def test_without_a_master_nothing_is_passed_over() -> None:
+    bench = Bench()
+    cursor = cursor_at(bench, 0)
+    deleted_at_slave(bench, ResponseCode.PULL_OFFSET_MOVED)
+    bench.shell.failures[MASTER] = [LOST] * 1000
+    for _ in range(5):
+        assert bench.shell.run(bench.puller.read(cursor, 32, 0)) == []
+    assert cursor.offset == 0
+
+
+def test_what_the_master_has_deleted_as_well_is_passed_over() -> None:
+    bench = Bench()
+    cursor = cursor_at(bench, 0)
+    deleted_at_slave(bench, ResponseCode.PULL_OFFSET_MOVED)
+    bench.master.handlers[RequestCode.GET_MIN_OFFSET] = answers_offset(1)
+    assert bench.shell.run(bench.puller.read(cursor, 32, 0)) == []
+    assert cursor.offset == 1
+
+
+def test_earliest_is_what_the_master_has_and_without_one_the_very_first() -> None:
+    bench = Bench()
+    for broker, offset in ((bench.master, 2), (bench.slave, 7)):
+        broker.handlers[RequestCode.GET_MIN_OFFSET] = answers_offset(offset)
+    assert bench.shell.run(_first_offset(bench.puller, Start.EARLIEST)) == 2
+    bench.shell.failures[MASTER] = [LOST] * 2
+    assert bench.shell.run(_first_offset(bench.puller, Start.EARLIEST)) == 0

@@ -3,8 +3,15 @@ from collections import Counter
 import msgspec
 
 from tandem.client.results import MessageQueue
-from tandem.client.routes import TopicRoute, default_route, masters_of, newest_route
-from tandem.wire.route import TopicRouteData
+from tandem.client.routes import (
+    TopicRoute,
+    default_route,
+    lacks_masters,
+    masters_of,
+    newest_cluster,
+    newest_route,
+)
+from tandem.wire.route import BrokerData, ClusterInfo, TopicRouteData
 from tests.tandem.client.fake_broker import MASTER, OTHER_MASTER, SLAVE, route_of
 
 TWO = route_of(("broker-b", {0: OTHER_MASTER}), ("broker-a", {0: MASTER, 1: SLAVE}), queue_nums=2)
@@ -125,3 +132,29 @@ def test_what_is_known_wins_only_with_a_higher_epoch() -> None:
     assert newest_route([classic], route_of(("broker-a", {0: MASTER}))) == classic
     gone = route_of(("broker-b", {0: MASTER}))
     assert newest_route([classic], gone) == classic
+
+
+def test_of_two_that_know_the_master_the_one_with_more_queues_has_heard_more() -> None:
+    few, many = (route_of(("broker-a", {0: MASTER}), queue_nums=count) for count in (2, 8))
+    assert newest_route([few, many]) == newest_route([many, few]) == many
+    alone = route_of(("broker-a", {1: SLAVE}), queue_nums=16)
+    assert newest_route([alone, few]) == few
+
+
+def test_a_route_that_lacks_a_master_is_known_by_it() -> None:
+    assert not lacks_masters(TWO)
+    assert lacks_masters(route_of(("broker-a", {0: MASTER}), ("broker-b", {1: SLAVE})))
+    assert lacks_masters(route_of())
+
+
+def test_what_name_servers_know_of_a_cluster_is_put_together() -> None:
+    def info(name: str, addresses: dict[int, str]) -> ClusterInfo:
+        return ClusterInfo(
+            {name: BrokerData(broker_name=name, broker_addrs=addresses)}, {"C": [name]}
+        )
+
+    restarted, other = info("a", {1: SLAVE}), info("b", {0: OTHER_MASTER})
+    whole = newest_cluster([restarted, other, info("a", {0: MASTER, 1: SLAVE})])
+    assert whole.broker_addr_table["a"].broker_addrs == {0: MASTER, 1: SLAVE}
+    assert whole.broker_addr_table["b"].broker_addrs == {0: OTHER_MASTER}
+    assert whole.cluster_addr_table == {"C": ["a", "b"]}

@@ -1,0 +1,58 @@
+"""Whether a name server that has just started knows enough to answer for the whole cluster. Pure.
+
+    NEW --+-- every group has a master here, or all of its nodes --+--> READY, until it ends
+          +-- NOT_READY_SECONDS_MAX have passed -------------------+
+
+Nothing of a route is on disk: a name server that starts knows nobody, and the node beside it is the
+first to register. What it would say then is true and still misleads: a route without a master, or
+without another group's queues. The other nodes register within a moment if they are up. If they are
+down, the bound ends the wait, and what is here is served.
+
+Source: RocketMQ 5.3.3, ClientRequestProcessor.getRouteInfoByTopic, with needWaitForService and
+waitSecondsForService (45 s): a name server that has just started answers SYSTEM_ERROR, "name
+remoting not ready", and clients keep the route they have.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from node.name_server.route_table import RouteTable
+
+NOT_READY_SECONDS_MAX: Final = 5.0
+"""A node that is up registers with one that has just started at once, or after a second if it did
+not hear of the start."""
+
+
+class Readiness:
+    """What one name server waits for. Time is that of the route table."""
+
+    def __init__(self, routes: RouteTable, groups: Mapping[str, Sequence[str]], now: float) -> None:
+        """Wait for the `groups` of the cluster: their names, and the addresses of their nodes."""
+        self._routes = routes
+        self._groups = groups
+        self._until = now + NOT_READY_SECONDS_MAX
+        self._is_ready = False
+
+    def why_not(self, now: float) -> str:
+        """Return whom this name server has not heard of yet, in words; "" once it is ready."""
+        if self._is_ready:
+            return ""
+        missing = [
+            f"{group} (not heard of: {', '.join(silent)})"
+            for group, addresses in self._groups.items()
+            if not self._routes.has_master(group) and (silent := self._silent(addresses))
+        ]
+        self._is_ready = not missing or now >= self._until
+        if self._is_ready:
+            return ""
+        return (
+            f"this name server has just started and knows no master of {'; '.join(missing)};"
+            f" ask another, or again in {self._until - now:.1f} s"
+        )
+
+    def _silent(self, addresses: Sequence[str]) -> list[str]:
+        return [address for address in addresses if not self._routes.is_live(address)]

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from node.name_server.readiness import NOT_READY_SECONDS_MAX, Readiness
+from node.name_server.route_table import RouteTable
+from tandem.wire.request_headers import (
+    RegisterBrokerRequestHeader,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
+
+TOPICS = TopicConfigSerializeWrapper({name: TopicConfig(topic_name=name) for name in "TU"})
+OWN, PEER, OTHER = "10.0.0.1:10911", "10.0.0.2:10911", "10.0.0.3:10911"
+
+
+def register(routes: RouteTable, address: str, broker_id: int, group: str = "a") -> None:
+    header = RegisterBrokerRequestHeader(group, address, "C", "10.0.0.1:10912", broker_id)
+    routes.register(header, TOPICS, connection=address, now=0.0)
+
+
+def started(**groups: list[str]) -> tuple[RouteTable, Readiness]:
+    routes = RouteTable(20)
+    return routes, Readiness(routes, groups or {"a": [OWN, PEER]}, 100.0)
+
+
+def test_a_name_server_that_knows_only_itself_is_not_ready_and_says_whom_it_misses() -> None:
+    routes, readiness = started()
+    register(routes, OWN, 1)
+    reason = readiness.why_not(101.5)
+    assert f"master of a (not heard of: {PEER})" in reason
+    assert "again in 3.5 s" in reason
+
+
+def test_a_master_makes_it_ready_and_it_stays_so() -> None:
+    routes, readiness = started()
+    register(routes, OWN, 1)
+    register(routes, PEER, 0)
+    assert readiness.why_not(100.0) == ""
+    routes.connection_closed(PEER)
+    assert readiness.why_not(100.0) == ""
+
+
+def test_all_nodes_of_a_group_without_a_master_are_all_there_is() -> None:
+    routes, readiness = started()
+    register(routes, OWN, 1)
+    assert readiness.why_not(100.0)
+    register(routes, PEER, 2)
+    assert readiness.why_not(100.0) == ""
+
+
+def test_every_group_is_waited_for_or_its_queues_would_be_missing() -> None:
+    routes, readiness = started(a=[OWN, PEER], b=[OTHER])
+    register(routes, OWN, 0)
+    assert readiness.why_not(100.0) == (
+        "this name server has just started and knows no master of b (not heard of:"
+        f" {OTHER}); ask another, or again in 5.0 s"
+    )
+    register(routes, OTHER, 0, "b")
+    assert readiness.why_not(100.0) == ""
+
+
+def test_nodes_that_are_down_are_waited_for_only_for_a_while() -> None:
+    routes, readiness = started()
+    register(routes, OWN, 1)
+    assert readiness.why_not(100.0 + NOT_READY_SECONDS_MAX - 0.1)
+    assert readiness.why_not(100.0 + NOT_READY_SECONDS_MAX) == ""
+
+
+def test_a_cluster_of_one_node_is_ready_when_that_is_there() -> None:
+    routes, readiness = started(a=[OWN])
+    assert readiness.why_not(100.0)
+    register(routes, OWN, 0)
+    assert readiness.why_not(100.0) == ""
