@@ -33,6 +33,7 @@ class EpochAppended(msgspec.Struct, frozen=True):
 
     epoch: int
     start: int
+    epoch_id: str = ""
 
 
 class MasterOpened(msgspec.Struct, frozen=True):

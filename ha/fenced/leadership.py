@@ -99,7 +99,7 @@ class Leadership:
         if self._store.max_physical_offset != won.log_end:
             raise LocalHAError(f"the log has grown past {won.log_end} during an election")
         self._replica.epochs.append(won.epoch, won.log_end, won.state.epoch_id)
-        self._on_event(EpochAppended(epoch=won.epoch, start=won.log_end))
+        self._on_event(EpochAppended(won.epoch, won.log_end, won.state.epoch_id))
         self._store.become_master()
         _log.warning(
             "won epoch %d (%s): the log ends at %d, confirmed up to %d, in-sync set %s",

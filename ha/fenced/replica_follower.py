@@ -236,7 +236,7 @@ class ReplicaFollower:
         self._epochs.replace(entries)
         for entry in entries:
             if entry not in before:
-                self._on_event(EpochAppended(entry.epoch, entry.start))
+                self._on_event(EpochAppended(entry.epoch, entry.start, entry.id))
 
     def _checked(self, outcome: FollowerOutcome) -> FollowerOutcome:
         """Return the outcome, unless our log is to be cut where none of its records begins."""
@@ -288,7 +288,7 @@ class ReplicaFollower:
             while (event := client.next_event()) is not None:
                 if isinstance(event, BeginEpoch):
                     self._epochs.append(event.epoch, event.start, event.id)
-                    self._on_event(EpochAppended(event.epoch, event.start))
+                    self._on_event(EpochAppended(event.epoch, event.start, event.id))
                 elif isinstance(event, AppendBody):
                     store.append_data(event.offset, event.body)
                     self._told.over()

@@ -165,7 +165,7 @@ def _check(history: FencedHistory, expected: FencedExpectations) -> list[Finding
     findings += _check_acks(history.acks, expected)
     findings += _check_answers(history, expected)
     findings += _check_masters(history.acks, history.openings)
-    findings += _check_states(history.states)
+    findings += _check_states(history.states, history.set_back)
     findings += _check_reports(history.reports)
     findings += _check_openings(history.openings, final)
     findings += _check_cuts(history, final)
@@ -204,11 +204,12 @@ def _check_final_log(
 
 def _check_events(events: list[NodeEvent]) -> Iterator[Finding]:
     yield from _check_confirm(events)
-    starts: dict[int, tuple[int, str]] = {}
+    # By id, too: a coordinator that was set back gives a number twice.
+    starts: dict[tuple[int, str], tuple[int, str]] = {}
     for seen in events:
         match seen.event:
-            case EpochAppended(epoch, start):
-                first = starts.setdefault(epoch, (start, seen.node))
+            case EpochAppended(epoch, start, epoch_id):
+                first = starts.setdefault((epoch, epoch_id), (start, seen.node))
                 if first[0] != start:
                     text = f"epoch {epoch} starts at {first[0]} for {first[1]}, at {start} for"
                     yield Finding(Kind.DIVERGED, f"{text} {_where(seen)}")
@@ -320,8 +321,10 @@ def _check_masters(acks: Iterable[AckSeen], openings: Iterable[OpeningSeen]) -> 
             yield Finding(Kind.UNELECTED, text)
 
 
-def _check_states(states: list[StateSeen]) -> Iterator[Finding]:
+def _check_states(states: list[StateSeen], set_back: Sequence[float]) -> Iterator[Finding]:
     for before, after in pairwise(states):
+        if any(before.at_seconds < at <= after.at_seconds for at in set_back):
+            continue  # the record before this one was forgotten
         old, new = before.state, after.state
         where = f"revision {after.revision} at {after.at_seconds:.6f}"
         rise = new.epoch - old.epoch

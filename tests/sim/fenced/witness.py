@@ -78,8 +78,8 @@ class Witness:
         """Whose disk may have lost something, and who has not looked yet."""
         self._once_hurt: set[str] = set()
         self._are_records_old = False
-        """The coordinator was set back, and nothing has been decided since: the in-sync set that it
-        names is not the one that a master waits for until it has noticed."""
+        """The coordinator was set back, and no master has opened since: the in-sync set that it
+        names is not the one that an earlier master waits for until it has noticed."""
         self._put_back: set[str] = set()
         """Who has an older copy of its directory, and has not caught up since."""
 
@@ -173,6 +173,8 @@ class Witness:
             case MasterOpened(epoch, confirm):
                 self._serving[node.name] = (node.life, epoch, now)
                 log = walk_log(read_log(node))
+                # All members of its set have its log now: the records are worth something again.
+                self._are_records_old = False
                 is_elected = self._was_elected(epoch, node.name)
                 opening = OpeningSeen(now, node.name, epoch, confirm, log, is_elected)
                 self.history.openings.append(opening)
@@ -243,8 +245,6 @@ class Witness:
             if key == self._group_keys.state:
                 self.state = decode_state(item.value)
                 self._trace.note("coordinator", str(self.state))
-                if self.history.states and self.state.age > self.history.states[-1].state.age:
-                    self._are_records_old = False
                 self.history.states.append(self._state_seen(change, self.state, led_by))
                 self._look_at_members(list(self.state.isr))
             elif key == self._group_keys.leader:
