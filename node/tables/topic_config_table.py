@@ -58,10 +58,12 @@ NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
         "TRANS_CHECK_MAX_TIME_TOPIC",
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
+        # Not in RocketMQ's set: there the wheel delivers to whatever topic anybody names.
+        TIMER_TOPIC,
         JOURNAL_TOPIC,
     }
 )
-"""Source: TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET; the last one is ours."""
+"""Source: TopicValidator.NOT_ALLOWED_SEND_TOPIC_SET; the last two are ours."""
 
 TOPIC_OR_GROUP: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 """Source: TopicValidator.isTopicOrGroupIllegal."""

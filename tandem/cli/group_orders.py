@@ -23,7 +23,7 @@ from tandem.cli.group_view import (
     decode_records,
     group_view,
 )
-from tandem.client.errors import ClientError, ConnectionLostError, RequestTimeoutError
+from tandem.client.errors import BrokerError, ClientError, ConnectionLostError, RequestTimeoutError
 from tandem.coordinator.interface import (
     Compare,
     CoordinatorError,
@@ -36,6 +36,7 @@ from tandem.coordinator.interface import (
 from tandem.wire.group_recovery import Group, Recovery, plan_recovery
 from tandem.wire.group_state import GroupKeys, MalformedGroupRecordError, encode_record
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
+from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
     from tandem.client import Admin
@@ -247,6 +248,10 @@ async def _give(
 ) -> FencedCommandResult | Outcome:
     try:
         return await group.admin.fenced_command(group.address(node), command)
+    except BrokerError as error:
+        if error.code == ResponseCode.NO_PERMISSION:
+            return Outcome(REFUSED, f"{node} refuses: {error.remark}")
+        return Outcome(COULD_NOT_ASK, f"{node} could not be asked: {error}")
     except ClientError as error:
         doubt = "; see `tandem ha status` for what came of it" if error.outcome_unknown else ""
         return Outcome(COULD_NOT_ASK, f"{node} could not be reached: {error}{doubt}")

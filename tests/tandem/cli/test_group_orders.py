@@ -1,3 +1,5 @@
+from functools import partial
+
 import trio
 from trio.testing import MockClock
 
@@ -20,8 +22,10 @@ from tandem.wire.group_state import (
 )
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
 from tandem.wire.request_code import RequestCode
+from tandem.wire.response_code import ResponseCode
 from tests.tandem.cli.fake_group import KEYS, Nodes, group_of
 from tests.tandem.cli.group_samples import MEMBERS
+from tests.tandem.client.fake_broker import answer_to
 
 
 async def test_everybody_is_asked_and_silence_is_an_answer(autojump_clock: MockClock) -> None:
@@ -149,6 +153,15 @@ async def test_rejoin_goes_to_the_node_itself(autojump_clock: MockClock) -> None
         outcome = await rejoin(group, "c", accept_loss=False)
     assert outcome.exit_status == COULD_NOT_ASK
     assert "for what came of it" in outcome.text
+
+
+async def test_a_node_that_does_not_believe_us_refuses(autojump_clock: MockClock) -> None:
+    nodes = Nodes()
+    broker = nodes.brokers[MEMBERS[2].address]
+    async with group_of(nodes) as group:
+        for code, status in ((ResponseCode.NO_PERMISSION, REFUSED), (1, COULD_NOT_ASK)):
+            broker.handlers[RequestCode.FENCED_COMMAND] = partial(answer_to, code=code)
+            assert (await rejoin(group, "c", accept_loss=False)).exit_status == status
 
 
 def lost_group() -> Nodes:
