@@ -12,6 +12,7 @@ import trio
 from ha.fenced.config import FencedConfig, FencedPeer
 from ha.fenced.ha_service import FencedHAService
 from ha.fenced.replica_role import ReplicaRole
+from ha.results import Ack
 from store import MessageStore, PutMessage, PutMessageStatus, StoreConfig
 from store.machine.machine import Machine as NodeMachine
 from tandem.wire.group_state import GroupKeys, GroupState, LeaderRecord, decode_leader, decode_state
@@ -124,8 +125,7 @@ class Replica:
     def submit(self, end: int, *, flushed: bool = False) -> list[tuple[PutMessageStatus, str]]:
         """Have a put waited for; return the list its answer will be in."""
         answers: list[tuple[PutMessageStatus, str]] = []
-        submit = self.ha.submit_flushed if flushed else self.ha.submit
-        submit(
+        self.ha.waits(Ack.FLUSHED if flushed else Ack.REPLICATED).submit(
             end,
             trio.current_time() + 3.0,
             lambda status, reason: answers.append((status, reason)),

@@ -229,6 +229,20 @@ async def test_without_answers_the_lease_cannot_be_relied_on(autojump_clock: Moc
         assert node.session.holds()
 
 
+async def test_a_lease_runs_from_when_it_was_asked_for_however_late_the_answer(
+    autojump_clock: MockClock,
+) -> None:
+    async with running() as node:
+        await node.registered()
+        node.network.slow(COORDINATOR_IP, IPS["a"], delay_seconds=1.0, bytes_per_second=1e6)
+        for _ in range(200):
+            await trio.sleep(0.1)
+            now = trio.current_time()
+            assert node.session.lease is not None
+            left_seconds = node.session.lease.left_seconds(now)
+            assert left_seconds <= node.coordinator.store.time_left(node.session.lease_id, now)
+
+
 async def test_one_lost_keep_alive_does_no_harm(autojump_clock: MockClock) -> None:
     async with running() as node:
         await node.registered()

@@ -89,6 +89,17 @@ def test_at_the_level_written_the_disks_are_counted_apart() -> None:
     assert (isr.confirm, isr.flushed_everywhere) == (200, 110)
 
 
+def test_our_own_disk_counts_too() -> None:
+    isr = healthy()
+    isr.own_log(200, 150)
+    connected(isr, "a", "b", end=200, flushed=200)
+    assert (isr.confirm, isr.flushed_everywhere) == (200, 150)
+    by_disks = replicas(level=AckLevel.FLUSHED)
+    by_disks.own_log(100, 40)
+    connected(by_disks, "a", "b", end=100, flushed=100)
+    assert by_disks.confirm == 40
+
+
 def test_a_lost_connection_takes_its_acknowledgements_along() -> None:
     isr = healthy()
     isr.own_log(200, 0)
