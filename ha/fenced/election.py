@@ -206,7 +206,7 @@ class Election:
         why_not = why_not_electable(state, own.name, own.incarnation)
         if own.trouble:
             why_not = f"this node must not become master: {own.trouble}"
-        why_not = why_not or _what_is_lacking(view, own)
+        why_not = why_not or _why_lacking(view, own)
         if why_not:
             return Wait(why_not)
         return self._first_come(view, state, own, now) or Run(state.epoch + 1)
@@ -314,20 +314,29 @@ def why_switched(state: GroupState, winner: str) -> str:
     return f"the lease of {state.master} ended"
 
 
-def _what_is_lacking(view: GroupView, own: OwnFacts) -> str:
-    """Return what this node lacks of what was confirmed, in words; empty if nothing.
+def what_is_lacking(view: GroupView | None, name: str, log_end: int) -> str:
+    """Return what the log of `name`, which ends at `log_end`, lacks of what others have confirmed.
 
-    The in-sync set has everything that was ever confirmed, so this can only be a log that went back
-    in time: a directory that was restored, a disk that has lost its end.
+    In words; empty if nothing is known of. The in-sync set has everything that was ever confirmed,
+    so this can only be a log that went back in time: a directory that was restored, a disk that has
+    lost its end.
     """
-    confirm, name = confirmed_elsewhere(view.state, view.nodes, view.lives, but=own.name)
-    if confirm <= own.log_end:
+    if view is None:
+        return ""
+    confirm, other = confirmed_elsewhere(view.state, view.nodes, view.lives, but=name)
+    if confirm <= log_end:
         return ""
     return (
-        f"{name} has confirmed everything below {confirm}, and this log ends at {own.log_end}: it"
-        f" is an older copy, or has lost its end. It waits for {name}; if that is gone for good,"
-        " run `tandem ha recover-group`"
+        f"{other} has confirmed everything below {confirm}, and this log ends at {log_end}: it is"
+        " an older copy, or has lost its end"
     )
+
+
+def _why_lacking(view: GroupView, own: OwnFacts) -> str:
+    """Return why this node must wait for another, in words; empty if it need not."""
+    lacking = what_is_lacking(view, own.name, own.log_end)
+    remedy = "if the other node is gone for good, run `tandem ha recover-group`"
+    return f"{lacking}; {remedy}" if lacking else ""
 
 
 def _why_too_old(state: GroupState, own: OwnFacts) -> str:

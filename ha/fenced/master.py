@@ -24,6 +24,7 @@ import trio
 
 from ha.fenced.acknowledgements import Acknowledgements
 from ha.fenced.coordinator_session import is_ours
+from ha.fenced.election import what_is_lacking
 from ha.fenced.events import AckDecided, ConfirmAdvanced, IsrChanged, IsrChanging, ignore
 from ha.fenced.in_sync_replicas import InSyncReplicas
 from ha.fenced.replica_server import ReplicaServer
@@ -286,10 +287,8 @@ class FencedMaster:
 
     def replica_objected(self, name: str, parting: int, confirm: int) -> None:
         """See `ReplicaListener`. A master that lacks what was confirmed must not go on."""
-        reason = (
-            f"{name} has confirmed everything below {confirm}, and this log parts from it at"
-            f" {parting}: it is an older copy, or has lost its end"
-        )
+        has = f"{name} has confirmed everything below {confirm}"
+        reason = f"{has}, and this log parts from it at {parting}: it is an older copy"
         if self.isr.confirm > parting:
             _log.critical("%s; but both have confirmed messages since: an operator decides", reason)
         elif not self.closed_because:
@@ -462,7 +461,9 @@ class FencedMaster:
             if not self._session.holds():
                 self._listener.step_down("its lease is over")
                 return
-            reason = self._why_resign()
+            # A node that does not follow, because it does not believe the records, cannot object.
+            view, end = self._session.view, self._store.max_physical_offset
+            reason = what_is_lacking(view, self._config.name, end) or self._why_resign()
             if reason:
                 self._listener.resign(reason)
                 return

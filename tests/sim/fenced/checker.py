@@ -41,7 +41,7 @@ CRASHED         a node ended by itself without cause, or logged a traceback
 import enum
 import math
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -149,6 +149,7 @@ def _check(history: FencedHistory, expected: FencedExpectations) -> list[Finding
     findings = [Finding(Kind.CRASHED, text) for text in history.crashes]
     findings += _check_events(history.events)
     findings += _check_promises(history.events, history.put_back)
+    findings += _check_confirm(history.events, history.older_openings)
     findings += [
         Finding(Kind.NOT_DURABLE, f"{seen.node} at {seen.at_seconds:.6f}: {seen.what}")
         for seen in history.missing
@@ -203,7 +204,6 @@ def _check_final_log(
 
 
 def _check_events(events: list[NodeEvent]) -> Iterator[Finding]:
-    yield from _check_confirm(events)
     # By id, too: a coordinator that was set back gives a number twice.
     starts: dict[tuple[int, str], tuple[int, str]] = {}
     for seen in events:
@@ -247,14 +247,16 @@ def _check_promises(
                 pass
 
 
-def _check_confirm(events: Iterable[NodeEvent]) -> Iterator[Finding]:
+def _check_confirm(
+    events: Iterable[NodeEvent], older: Container[tuple[str, int]]
+) -> Iterator[Finding]:
     own: dict[tuple[str, int], int] = defaultdict(int)
     highest = 0
     for seen in events:
         life = (seen.node, seen.life)
         match seen.event:
             case MasterOpened(epoch, confirm):
-                if confirm < highest:
+                if confirm < highest and (seen.node, epoch) not in older:
                     text = f"{_where(seen)}: opened epoch {epoch} with confirm {confirm}"
                     yield Finding(Kind.CONFIRM_FELL, f"{text}, {highest} was before")
             case ConfirmAdvanced(epoch, confirm):

@@ -145,6 +145,9 @@ class FencedHistory(History):
     lacking: list[LackingSeen] = msgspec.field(default_factory=list)
     put_back: list[tuple[float, str]] = msgspec.field(default_factory=list)
     """When an older copy of a directory came back, and whose."""
+    older_openings: list[tuple[str, int]] = msgspec.field(default_factory=list)
+    """Who opened which epoch by records from a backup, without all that was acknowledged: it takes
+    nothing, because nobody follows it, and has to give way."""
     set_back: list[float] = msgspec.field(default_factory=list)
     """When the coordinator was restored from a backup."""
     nodes: list[FinalNode] = msgspec.field(default_factory=list)

@@ -173,7 +173,10 @@ class Witness:
             case MasterOpened(epoch, confirm):
                 self._serving[node.name] = (node.life, epoch, now)
                 log = walk_log(read_log(node))
-                # All members of its set have its log now: the records are worth something again.
+                acknowledged = max((ack.end for ack in self.history.acks), default=0)
+                if self._are_records_old and self.extent(node).written < acknowledged:
+                    self.history.older_openings.append((node.name, epoch))
+                    return
                 self._are_records_old = False
                 is_elected = self._was_elected(epoch, node.name)
                 opening = OpeningSeen(now, node.name, epoch, confirm, log, is_elected)
