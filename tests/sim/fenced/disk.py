@@ -3,6 +3,7 @@
 import json
 import random
 from contextlib import suppress
+from functools import lru_cache
 from typing import Final
 
 from ha.fenced.epoch_file import EpochFile
@@ -18,9 +19,14 @@ FLIPPED_MAX: Final = 6
 
 def incarnation_of(node: SimulatedNode) -> str:
     """Return the name under which a replica's acknowledgements count; empty if it has none."""
-    data = node.disk.read(f"{node.directory}/replica.json")
+    return _incarnation_in(node.disk.read(f"{node.directory}/replica.json") or b"{}")
+
+
+@lru_cache
+def _incarnation_in(data: bytes) -> str:
+    """Asked for at every answer, and nearly always of the same bytes."""
     with suppress(ValueError):
-        return str(json.loads(data or b"{}").get("incarnation", ""))
+        return str(json.loads(data).get("incarnation", ""))
     return ""
 
 
