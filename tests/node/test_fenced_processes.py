@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,8 +11,13 @@ import pytest
 import trio
 
 import tandem
+from tandem.client.errors import BrokerError
 from tandem.cluster import LocalCluster
 from tandem.cluster.spec import ClusterSpec, read_spec
+from tandem.coordinator.client import EtcdClient, connect
+from tandem.coordinator.interface import CoordinatorRefusedError
+from tandem.wire.ha_status import FencedCommand
+from tandem.wire.response_code import ResponseCode
 from tests.support.loopback import own_network
 from tests.support.patience import PATIENCE_SECONDS
 from tests.support.secret import write_secret
@@ -81,6 +87,26 @@ async def everything(consumer: tandem.PullConsumer) -> set[bytes]:
     return {message.body async for message in consumer.messages("T", until_end=True)}
 
 
+async def expect_no_orders_from_strangers(
+    spec: ClusterSpec, admin: tandem.Admin, master: str
+) -> None:
+    """Neither at a node, nor at the coordinator, nor with the secret of another cluster."""
+    async with tandem.Admin(spec.name_servers, secret="of another cluster") as other:
+        for asking in (admin, other):
+            with pytest.raises(BrokerError) as caught:
+                await asking.fenced_command(master, FencedCommand(command="resign"))
+            assert caught.value.code == ResponseCode.NO_PERMISSION
+            with pytest.raises(BrokerError) as caught:
+                await asking.create_topic("TBW102")
+            assert caught.value.code == ResponseCode.NO_PERMISSION
+    settings = spec.coordinator
+    nobody = EtcdClient([f"{settings.address}:{settings.port}"])
+    for client in (nobody, connect(settings, secret="of another cluster")):
+        async with aclosing(client):
+            with pytest.raises(CoordinatorRefusedError):
+                await client.read("/")
+
+
 async def test_sends_go_on_when_the_master_is_killed_and_tables_survive(tmp_path: Path) -> None:
     spec = fenced_spec(tmp_path)
     with trio.fail_after(5 * PATIENCE_SECONDS):
@@ -97,6 +123,8 @@ async def test_sends_go_on_when_the_master_is_killed_and_tables_survive(tmp_path
                 await consumer.update_consume_offset(queue, 1)
                 master = await master_of(admin)
                 name = next(node.name for node in spec.nodes if node.client_address == master)
+                await expect_no_orders_from_strangers(spec, admin, master)
+                assert await master_of(admin) == master
                 await cluster.kill(name)
                 with trio.fail_after(PATIENCE_SECONDS):
                     await send(producer, "after")

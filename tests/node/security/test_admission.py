@@ -2,10 +2,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+import pytest
+
+from node.security.admission import Admission, NotAdmittedError
+from tandem.cluster_file.settings import SecuritySettings
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import UnregisterBrokerRequestHeader
 from tandem.wire.response_code import ResponseCode
 from tests.node.security.guarded_server import LEARNER, call, open_server, registration
+from tests.node.world import cluster_config
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,3 +49,30 @@ async def test_a_learner_registers_itself_and_nothing_else(
             )
             assert (await call(learner, RequestCode.UNREGISTER_BROKER, leaving)).code == 0
             assert not routes.is_live(f"{LEARNER}:10911")
+
+
+def registered(address: str, broker_id: int, name: str = "broker-a") -> RemotingCommand:
+    header, body = registration(address, broker_id)
+    header = msgspec.structs.replace(header, broker_name=name)
+    return RemotingCommand(RequestCode.REGISTER_BROKER, ext=header, body=body)
+
+
+def test_in_a_classic_group_a_broker_takes_the_place_of_the_node_at_its_address(
+    tmp_path: Path,
+) -> None:
+    config = cluster_config(tmp_path)
+    security = SecuritySettings(rocketmq_brokers=["broker-a@10.0.0.2", "broker-b@10.0.0.5"])
+    admission = Admission(msgspec.structs.replace(config, security=security))
+    slave = registered("10.0.0.2:10911", 1)
+    assert admission.own_registration(slave, "10.0.0.2") is slave
+    for wrong, ip, words in (
+        (registered("10.0.0.2:10911", 0), "10.0.0.2", "is a1, with broker id 1"),
+        (registered("10.0.0.3:10911", 2), "10.0.0.2", "not the one that it dials from"),
+        (registered("10.0.0.3:10911", 2), "10.0.0.3", "not admitted"),
+        (registered("10.0.0.2:10911", 1, "broker-b"), "10.0.0.2", "not admitted"),
+    ):
+        with pytest.raises(NotAdmittedError, match=words):
+            admission.own_registration(wrong, ip)
+    # A broker of a name of its own brings its own topics, and is its own master.
+    foreign = registered("10.0.0.5:10911", 0, "broker-b")
+    assert admission.own_registration(foreign, "10.0.0.5") is foreign
