@@ -1,12 +1,13 @@
 """Whether a name server that has just started knows enough to answer for the whole cluster. Pure.
 
-    NEW --+-- every group has a master here, or all of its nodes --+--> READY, until it ends
-          +-- NOT_READY_SECONDS_MAX have passed -------------------+
+    NEW --+-- every group has a master here, or all of its nodes ----> READY, until it ends
+          +-- NOT_READY_SECONDS_MAX have passed --> ALONE --+-- the same --^
 
 Nothing of a route is on disk: a name server that starts knows nobody, and the node beside it is the
 first to register. What it would say then is true and still misleads: a route without a master, or
 without another group's queues. The other nodes register within a moment if they are up. If they are
-down, the bound ends the wait, and what is here is served.
+down, the bound ends the wait, and what is here is served. But while it knows no master at all it
+never says that there is no such topic: the node beside it may not know it yet.
 
 Source: RocketMQ 5.3.3, ClientRequestProcessor.getRouteInfoByTopic, with needWaitForService and
 waitSecondsForService (45 s): a name server that has just started answers SYSTEM_ERROR, "name
@@ -37,8 +38,11 @@ class Readiness:
         self._until = now + NOT_READY_SECONDS_MAX
         self._is_ready = False
 
-    def why_not(self, now: float) -> str:
-        """Return whom this name server has not heard of yet, in words; "" once it is ready."""
+    def why_not(self, now: float, *, is_known: bool) -> str:
+        """Return whom this name server has not heard of yet, in words; "" if it may answer.
+
+        `is_known`: whether what it would answer is a route, and not that there is none.
+        """
         if self._is_ready:
             return ""
         missing = [
@@ -46,12 +50,15 @@ class Readiness:
             for group, addresses in self._groups.items()
             if not self._routes.has_master(group) and (silent := self._silent(addresses))
         ]
-        self._is_ready = not missing or now >= self._until
-        if self._is_ready:
+        self._is_ready = not missing
+        has_a_master = any(self._routes.has_master(group) for group in self._groups)
+        left_seconds = self._until - now
+        if not missing or (left_seconds <= 0 and (is_known or has_a_master)):
             return ""
+        remedy = f"again in {left_seconds:.1f} s" if left_seconds > 0 else "start them"
         return (
-            f"this name server has just started and knows no master of {'; '.join(missing)};"
-            f" ask another, or again in {self._until - now:.1f} s"
+            "this name server has not been up for long enough to know a master of"
+            f" {'; '.join(missing)}; ask another, or {remedy}"
         )
 
     def _silent(self, addresses: Sequence[str]) -> list[str]:

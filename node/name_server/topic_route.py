@@ -38,12 +38,12 @@ class TopicRoute:
         self,
         routes: RouteTable,
         on_registered: Callable[[str], None],
-        why_not_ready: Callable[[], str],
+        why_not_ready: Callable[[bool], str],
     ) -> None:
         """Serve `routes`.
 
         `on_registered` is called with the address of each broker that is new; `why_not_ready`
-        says why routes are not answered yet, "" if they are.
+        says why that a route is known, or is not, cannot be answered yet; "" if it can.
         """
         self._routes = routes
         self._why_not_ready = why_not_ready
@@ -52,9 +52,9 @@ class TopicRoute:
     def route(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_ROUTEINFO_BY_TOPIC."""
         topic = command.decode_header(GetRouteInfoRequestHeader).topic
-        if reason := self._why_not_ready():
-            raise RequestError(ResponseCode.SYSTEM_ERROR, f"name remoting not ready: {reason}")
         route = self._routes.route(topic)
+        if reason := self._why_not_ready(route is not None):
+            raise RequestError(ResponseCode.SYSTEM_ERROR, f"name remoting not ready: {reason}")
         if route is None:
             raise RequestError(
                 ResponseCode.TOPIC_NOT_EXIST,
@@ -86,7 +86,7 @@ class TopicRoute:
             header, topics, connection=connection, now=trio.current_time()
         )
         # Asked now, too: once it is ready it stays so, also if this broker leaves again.
-        self._why_not_ready()
+        self._why_not_ready(True)  # noqa: FBT003  by position, as every callable
         if is_new:
             _log.info(
                 "broker %s id %d at %s registered, %d topics",

@@ -76,7 +76,7 @@ BODIES = st.sampled_from(
 
 
 def everything(broker: Broker) -> dict[int, Handler]:
-    route = TopicRoute(RouteTable(20), lambda _: None, lambda: "")
+    route = TopicRoute(RouteTable(20), lambda _: None, lambda _: "")
     return {
         **request_table(handlers_of(broker)),
         RequestCode.REGISTER_BROKER: route.register,
