@@ -43,6 +43,21 @@ def read_secret(file: Path, *, called: str = "") -> str:
         SecretFileError: It is not there, not a regular file, open to others, too short or too long.
     """
     name = called or str(file)
+    secret = read_private(file, name).strip()
+    if len(secret.encode()) < SECRET_BYTES_MIN:
+        raise SecretFileError(
+            f"{name} holds less than {SECRET_BYTES_MIN} bytes: too easy to guess;"
+            " `openssl rand -hex 32` makes a good one"
+        )
+    return secret
+
+
+def read_private(file: Path, name: str) -> str:
+    """Return the text of a file that is for its owner alone; `name` is what errors call it.
+
+    Raises:
+        SecretFileError: It is not there, not a regular file, open to others or too long.
+    """
     try:
         # Not blocking: a pipe that nobody writes to would otherwise hold us up for ever.
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -52,7 +67,7 @@ def read_secret(file: Path, *, called: str = "") -> str:
         _check(os.fstat(descriptor), name)
         with os.fdopen(descriptor, "rb", closefd=False) as source:
             data = source.read(SECRET_FILE_BYTES_MAX + 1)
-        secret = data.decode().strip()
+        text = data.decode()
     except (OSError, UnicodeDecodeError) as error:
         raise SecretFileError(f"{name} cannot be read: {error}; give a file of text") from error
     finally:
@@ -62,12 +77,7 @@ def read_secret(file: Path, *, called: str = "") -> str:
             f"{name} holds more than {SECRET_FILE_BYTES_MAX} bytes: that is no secret;"
             " `openssl rand -hex 32` makes a good one"
         )
-    if len(secret.encode()) < SECRET_BYTES_MIN:
-        raise SecretFileError(
-            f"{name} holds less than {SECRET_BYTES_MIN} bytes: too easy to guess;"
-            " `openssl rand -hex 32` makes a good one"
-        )
-    return secret
+    return text
 
 
 def _check(status: os.stat_result, name: str) -> None:

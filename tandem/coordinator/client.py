@@ -21,6 +21,7 @@ import httpcore
 import trio
 
 from tandem.cluster_file.choices import CoordinatorKind
+from tandem.cluster_file.secret_file import SecretFileError, read_private
 from tandem.coordinator import etcd_v3
 from tandem.coordinator.interface import (
     Compare,
@@ -346,11 +347,9 @@ def endpoint_url(endpoint: str, scheme: str) -> str:
 
 def _password(file: str) -> str:
     try:
-        return Path(file).read_text().rstrip("\r\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CoordinatorRefusedError(
-            f"the coordinator's password_file {file!r} cannot be read: {error}"
-        ) from error
+        return read_private(Path(file), repr(file)).rstrip("\r\n")
+    except SecretFileError as error:
+        raise CoordinatorRefusedError(f"the coordinator's password_file {error}") from error
 
 
 def _ssl_context(settings: CoordinatorSettings) -> ssl.SSLContext | None:

@@ -31,6 +31,7 @@ from tests.faults.etcd_world import (
     switch,
 )
 from tests.faults.real_group import KEYS, NODES, PRODUCERS, under_load, write_group
+from tests.support.secret import write_secret
 from tests.tandem.coordinator.real_etcd import (
     add_user,
     find_leader,
@@ -51,7 +52,7 @@ pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
 async def test_a_killed_master_is_replaced_over_tls_and_with_a_password(tmp_path: Path) -> None:
     ca, server, _ = make_certificates(tmp_path)
-    (tmp_path / "password").write_text("s3cret\n")
+    write_secret(tmp_path / "password", "s3cret\n")
     arguments = [f"--cert-file={server}.crt", f"--key-file={server}.key", "--auth-token-ttl=2"]
     with running_etcd(tmp_path, scheme="https", arguments=arguments) as members:
         members[0].ca_file = f"{ca}.crt"

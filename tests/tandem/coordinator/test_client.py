@@ -124,6 +124,13 @@ def test_files_of_the_settings_that_cannot_be_used_are_told(tmp_path: Path) -> N
     absent = str(tmp_path / "absent")
     with pytest.raises(CoordinatorRefusedError, match=f"password_file '{absent}' cannot be read"):
         connect(etcd_at("a:1", user="u", password_file=absent), secret=SECRET)
+    readable = tmp_path / "password"
+    readable.write_text("secret\n")
+    readable.chmod(0o644)
+    with pytest.raises(CoordinatorRefusedError, match="has mode 0644: others may read"):
+        connect(etcd_at("a:1", user="u", password_file=str(readable)), secret=SECRET)
+    readable.chmod(0o600)
+    connect(etcd_at("a:1", user="u", password_file=str(readable)), secret=SECRET)
     with pytest.raises(CoordinatorRefusedError, match=f"ca_file '{absent}'.*cannot be used"):
         connect(etcd_at("a:1", ca_file=absent), secret=SECRET)
 
