@@ -30,7 +30,7 @@ NameServersOption = Annotated[
         "--name-server",
         "-n",
         metavar="HOST:PORT",
-        help="Ask these instead of the nodes of the cluster file. Repeatable.",
+        help="Ask these instead of the nodes of the cluster file. Repeat it, for all of them.",
         show_default=False,
     ),
 ]

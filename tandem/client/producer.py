@@ -1,6 +1,6 @@
 """Producers: `Producer` for trio, `BlockingProducer` for plain code. One set of rules (send_flow).
 
-    async with Producer(["127.0.0.1:9876"], group="orders") as producer:
+    async with Producer(name_servers, group="orders") as producer:
         result = await producer.send(Message("orders", b"hello"))
         if result.status is not SendStatus.SEND_OK:
             ...     # stored in the master's log, outcome of flush or replication unknown
@@ -56,7 +56,7 @@ class Producer:
     sends still under way then end with `ConnectionLostError`.
 
     Args:
-        name_servers: addresses, "host:port".
+        name_servers: the addresses of all of them, "host:port"; each knows who registered there.
         group: the producer group.
         wait_store_msg_ok: RocketMQ's word for the first two contracts: False is `Ack.ASYNC`, True
             `Ack.REPLICATED`. A message or a send may say otherwise (the WAIT property).

@@ -1,6 +1,6 @@
 """Consumers that pull: `PullConsumer` for trio, `BlockingPullConsumer` for plain code.
 
-    async with PullConsumer(["127.0.0.1:9876"], group="readers") as consumer:
+    async with PullConsumer(name_servers, group="readers") as consumer:
         async for message in consumer.messages("orders"):
             ...
 
@@ -8,8 +8,8 @@ There is no group rebalance: a consumer reads the queues that it is given. Offse
 committed by the user (`update_consume_offset`), who alone knows when a message has been dealt with.
 A message that its producer had to send twice is read twice: see `DuplicateFilter`.
 
-Reads go to the master, and to another node while it cannot be reached (see
-`tandem.client.pull_flow`).
+Reads go to the master, and to another node while it cannot be reached. Offsets of a queue and of a
+group are the master's word, which is waited for up to `SWITCH_MS` (see `tandem.client.pull_flow`).
 """
 
 import time
@@ -46,7 +46,7 @@ class PullConsumer:
     """Reads queues; any number of tasks may share one.
 
     Args:
-        name_servers: addresses, "host:port".
+        name_servers: the addresses of all of them, "host:port"; each knows who registered there.
         group: the consumer group, under which offsets are kept.
         open_stream: opens connections; tests put another network here.
         identity: who this client is; default: this process, with a random number.
@@ -81,15 +81,18 @@ class PullConsumer:
         await self._shell.close(politely=error_type is None)
 
     async def fetch_message_queues(self, topic: str) -> list[MessageQueue]:
-        """Return the readable queues of a topic, sorted."""
+        """Return the readable queues of a topic, sorted; a master's are waited for."""
         return await self._shell.run(self._puller.fetch_message_queues(topic))
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """Return the offset of the oldest message that is still there."""
+        """Return the offset of the oldest message that the master still has."""
         return await self._shell.run(self._puller.min_offset(queue))
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """Return the offset of the next message to be written."""
+        """Return the offset of the next message to be written.
+
+        In a fenced group everything that was acknowledged as replicated is before it.
+        """
         return await self._shell.run(self._puller.max_offset(queue))
 
     async def search_offset(self, queue: MessageQueue, timestamp_ms: int) -> int:
@@ -104,7 +107,9 @@ class PullConsumer:
         tags: str = ALL_TAGS,
         suspend_timeout_ms: int = 0,
     ) -> PullResult:
-        """Ask once for messages from `offset` on.
+        """Ask once for messages from `offset` on; the bounds in the answer are the asked node's.
+
+        The answer passes over messages only if the master has deleted them as well.
 
         Args:
             queue: where.
@@ -122,7 +127,7 @@ class PullConsumer:
         )
 
     async def fetch_consume_offset(self, queue: MessageQueue) -> int | None:
-        """Return the group's offset in a queue, None if the broker knows none."""
+        """Return the group's offset in a queue, None if the master knows none."""
         return await self._shell.run(self._puller.fetch_consume_offset(queue))
 
     async def update_consume_offset(
@@ -156,11 +161,13 @@ class PullConsumer:
             topic: what to read. Queues that are added later are not seen.
             start: "earliest", "latest", or "committed" (else the earliest).
             tags: as for `pull`.
-            until_end: stop at the messages that are there now; else follow for ever.
+            until_end: stop at the messages that are there now, which are at least all that were
+                acknowledged as replicated; else follow for ever.
             max_msg_nums: messages per pull.
-            open_timeout_ms: how long to go on looking for brokers that say where to begin.
+            open_timeout_ms: how long to go on looking for masters that say where to begin and end.
 
         Raises:
+            RouteNotFoundError: there is no such topic, or no master in time.
             OffsetBeyondEndError: the queue has become shorter than what was read from it, which no
                 change of master does.
         """

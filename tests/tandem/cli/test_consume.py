@@ -87,6 +87,35 @@ async def test_a_follower_lives_through_a_switch_and_does_not_go_back(
     assert b"ends at 1, before 2; waiting" in written.err
 
 
+@pytest.mark.parametrize("code", [ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED])
+async def test_a_node_that_lacks_messages_is_asked_again_in_a_while_and_none_is_passed_over(
+    autojump_clock: MockClock,
+    nursery: trio.Nursery,
+    capfdbinary: pytest.CaptureFixture[bytes],
+    code: ResponseCode,
+) -> None:
+    """While the master cannot be reached, the messages may be gone elsewhere, or not there yet."""
+    master, slave = FakeBroker(), FakeBroker()
+    master.store("orders", 0, b"one", b"two")
+    stays = 0 if code is ResponseCode.PULL_NOT_FOUND else 2
+    lacking = PullMessageResponseHeader(0, stays, stays, 2)
+    slave.handlers[RequestCode.PULL_MESSAGE] = lambda request: answer_to(request, code, lacking)
+    network = FakeNetwork(nursery, {NAME_SERVER: master, MASTER: master, SLAVE: slave})
+    async with PullConsumer(NAME_SERVER, "CG", open_stream=network.open_stream) as consumer:
+        queue = MessageQueue("orders", "broker-a", 0)
+        assert await consumer.max_offset(queue) == 2
+        answer, answers = master.handlers[RequestCode.PULL_MESSAGE], iter(range(1))
+
+        def lose_the_first(request: RemotingCommand) -> RemotingCommand | None:
+            return None if next(answers, None) is not None else answer(request)
+
+        master.handlers[RequestCode.PULL_MESSAGE] = lose_the_first
+        with trio.fail_after(60):
+            await _Reader(consumer, choices(follow=False)).read_to_end(queue)
+    assert capfdbinary.readouterr().out == b"one\ntwo\n"
+    assert 1 <= len([each for each in slave.codes() if each == RequestCode.PULL_MESSAGE]) < 20
+
+
 async def test_a_follower_ends_with_a_refusal_that_does_not_pass(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:

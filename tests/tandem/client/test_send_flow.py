@@ -577,3 +577,18 @@ def test_a_message_may_ask_for_its_contract_itself() -> None:
     first, second = map(properties_of, bench.headers())
     assert first["TANDEM_ACK"] == "flushed"
     assert "TANDEM_ACK" not in second
+
+
+def test_a_send_waits_out_a_name_server_that_has_just_started() -> None:
+    bench = Bench(retries=None, timeout_ms=10_000)
+    route = bench.broker.handlers[RequestCode.GET_ROUTEINFO_BY_TOPIC]
+    ready_at = bench.shell.now + 4
+
+    def not_ready(request: RemotingCommand) -> RemotingCommand | None:
+        if bench.shell.now < ready_at:
+            return answer_to(request, ResponseCode.SYSTEM_ERROR, remark="name remoting not ready")
+        return route(request)
+
+    bench.broker.handlers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = not_ready
+    assert bench.send().status is SendStatus.SEND_OK
+    assert 4 <= bench.shell.now + 4 - ready_at < 5
