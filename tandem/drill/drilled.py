@@ -1,6 +1,7 @@
 """A running cluster as scenarios see it: nodes to be hurt, links to be cut."""
 
 import random
+import sys
 from typing import Final, Protocol
 
 import trio
@@ -51,12 +52,14 @@ class DrilledNodes:
         watched: WatchedGroup | None = None,
         orders: Orders | None = None,
         coordinator: CoordinatorProcess | None = None,
+        group: str = "",
         now: "Clock" = trio.current_time,
     ) -> None:
         self._cluster = cluster
         self._watched = watched
         self._orders = orders
         self._coordinator = coordinator
+        self._group = group
         self._now = now
 
     async def start(self, node: str) -> None:
@@ -114,6 +117,22 @@ class DrilledNodes:
         if not master:
             raise NodeFailedError("there is no master to ask")
         await self._order(master, FencedCommand(command="promote", node=node))
+
+    async def by_hand(self, *order: str) -> str:
+        """Run `tandem ha ORDER` on this cluster; return what it said, in one line.
+
+        Refusals are answers: an operator may ask for the wrong thing.
+        """
+        command = [sys.executable, "-P", "-c", "from tandem.cli import main; main()", "ha", *order]
+        command += ["--config", str(self._cluster.spec.file)]
+        if order[0] == "recover-group":
+            command.insert(-2, self._group)
+        with trio.move_on_after(COMMAND_SECONDS_MAX):
+            done = await trio.run_process(
+                command, capture_stdout=True, capture_stderr=True, check=False
+            )
+            return " ".join((done.stdout + done.stderr).decode(errors="replace").split())[:500]
+        return f"no answer in {COMMAND_SECONDS_MAX:.0f} s"
 
     def runs(self, node: str) -> bool:
         """Whether a node has a process."""

@@ -158,6 +158,7 @@ def _stage(
             watched=recording.watched,
             orders=admin if plan.is_fenced else None,
             coordinator=cluster if plan.is_fenced else None,
+            group=plan.group.name,
             now=recording.clock.now,
         ),
         network=DrilledNetwork(proxy, plan.group) if plan.pairs else None,

@@ -117,6 +117,10 @@ class Cluster(Protocol):
         """Ask the master to hand over to this node."""
         ...
 
+    async def by_hand(self, *order: str) -> str:
+        """Run `tandem ha ORDER` on this cluster, as an operator does; return what it said."""
+        ...
+
     def runs(self, node: str) -> bool:
         """Whether a node has a process."""
         ...
@@ -161,6 +165,14 @@ class Disks(Protocol):
 
     def free(self, node: str) -> None:
         """Make room again."""
+        ...
+
+    def keep_copy(self, who: str) -> None:
+        """Copy a directory as it is, of a node that may run. Blocks for as long as that takes."""
+        ...
+
+    def put_back(self, who: str) -> None:
+        """Let the copy take the directory's place. Raises NodeFailedError without one."""
         ...
 
     def damage_tail(self, node: str, size_bytes: int, *, cut: bool) -> None:

@@ -111,6 +111,7 @@ def _prepared(options: DrillOptions, stack: ExitStack) -> "_Drill":
         stores=stores,
     )
     disks = stack.enter_context(small_disks(stores)) if "disks" in needs else Disks(stores)
+    disks.add_coordinator(own.coordinator_directory)
     return _Drill(plan, source, disks)
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tandem.data_file import opened, read_into
-from tandem.drill.scenario import NodeFailedError, NotPossibleError
+from tandem.drill.scenario import COORDINATOR, NodeFailedError, NotPossibleError
 from tandem.spark.log_compare import open_extent
 
 DISK_MIB: Final = 96
@@ -31,7 +31,12 @@ class Disks:
     def __init__(self, stores: Mapping[str, Path], why_not: str = "not asked for") -> None:
         """Take where each store is; `why_not`: why they are on no small file systems, or ""."""
         self._stores = dict(stores)
+        self._directories = dict(stores)
         self._why_not = why_not
+
+    def add_coordinator(self, directory: Path) -> None:
+        """Say where the embedded coordinator keeps its journal, so that it can be copied, too."""
+        self._directories[COORDINATOR] = directory
 
     def fill(self, node: str) -> None:
         """Write until there is no room left.
@@ -53,6 +58,31 @@ class Disks:
         """Make room again."""
         (self._stores[node] / _BALLAST).unlink(missing_ok=True)
 
+    def keep_copy(self, who: str) -> None:
+        """Copy a directory as it is, of a node that may run. Blocks for as long as that takes."""
+        copy = self._copy_of(who)
+        shutil.rmtree(copy, ignore_errors=True)
+        _copy(self._directories[who], copy)
+
+    def put_back(self, who: str) -> None:
+        """Let the copy take the place of the directory of a node that is down.
+
+        Raises:
+            NodeFailedError: nobody has made a copy.
+        """
+        copy, directory = self._copy_of(who), self._directories[who]
+        if not copy.exists():
+            raise NodeFailedError(f"there is no copy of the directory of {who}")
+        for entry in directory.iterdir():
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+        _copy(copy, directory)
+
+    def _copy_of(self, who: str) -> Path:
+        return self._directories[who].with_name(f"{self._directories[who].name}.copy")
+
     def damage_tail(self, node: str, size_bytes: int, *, cut: bool) -> None:
         """Zero or garble the last bytes of the log of a node that is down.
 
@@ -73,6 +103,13 @@ class Disks:
         with Path(file.path).open("r+b") as log_file:
             log_file.seek(start - file.offset)
             log_file.write(damaged)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy files with their holes; what goes away meanwhile is left out, as in a backup."""
+    target.mkdir(parents=True, exist_ok=True)
+    command = ["cp", "-a", "--sparse=always", f"{source}/.", str(target)]
+    subprocess.run(command, check=False, capture_output=True)
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+import trio
+
 from tandem.drill.scenario import Stage
 from tandem.drill.sentences.sentence import Sentence, Words
 
@@ -32,7 +34,21 @@ async def _garble_tail(stage: Stage, words: Words) -> None:
         stage.fault(f"garble the last {words['number']} bytes of the log of {node}")
 
 
+async def _copy(stage: Stage, words: Words) -> None:
+    for who in stage.find(words["who"]):
+        await trio.to_thread.run_sync(stage.disks.keep_copy, who)
+        stage.mark(f"copy the directory of {who}")
+
+
+async def _put_back(stage: Stage, words: Words) -> None:
+    for who in stage.find(words["who"]):
+        await trio.to_thread.run_sync(stage.disks.put_back, who)
+        stage.fault(f"put the copy of the directory of {who} back")
+
+
 DISKS: Final = (
+    Sentence("copy the directory of {who}", _copy),
+    Sentence("put the copy of the directory of {who} back", _put_back),
     Sentence("fill the disk of {who}", _fill, "disks"),
     Sentence("free the disk of {who}", _free, "disks"),
     Sentence("cut the last {number} bytes of the log of {who}", _cut_tail),

@@ -63,7 +63,20 @@ async def _promote(stage: Stage, words: Words) -> None:
     await stage.for_each(stage.cluster.promote, [node], "was asked to take over")
 
 
+async def _rejoin(stage: Stage, words: Words) -> None:
+    for node in stage.find(words["who"]):
+        said = await stage.cluster.by_hand("rejoin", node)
+        stage.mark(f"tandem ha rejoin {node}: {said}")
+
+
+async def _recover(stage: Stage, words: Words) -> None:
+    said = await stage.cluster.by_hand("recover-group")
+    stage.mark(f"tandem ha recover-group: {said}")
+
+
 NODES: Final = (
+    Sentence("have {who} rejoin", _rejoin, fenced_only=True),
+    Sentence("recover the group", _recover, fenced_only=True),
     Sentence("kill {who}", _kill),
     Sentence("stop {who}", _stop),
     Sentence("start whoever is down", _start_down),

@@ -211,6 +211,17 @@ class World:
     def free(self, node: str) -> None:
         self.full.discard(node)
 
+    def keep_copy(self, who: str) -> None:
+        self.done.append(f"copy {who}")
+
+    def put_back(self, who: str) -> None:
+        self.done.append(f"put back {who}")
+
+    async def by_hand(self, *order: str) -> str:
+        await trio.lowlevel.checkpoint()
+        self.done.append(" ".join(order))
+        return "refused"
+
     def damage_tail(self, node: str, size_bytes: int, *, cut: bool) -> None:
         self.done.append(f"{'cut' if cut else 'garble'} {size_bytes} {node}")
 
