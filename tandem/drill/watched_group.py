@@ -47,6 +47,7 @@ class WatchedGroup:
         """The last confirm offset that each node reported."""
         self.coordinator_asked_at = float("-inf")
         self._open_epochs: dict[str, int] = {}
+        self._newest_epoch = 0
 
     @property
     def epoch(self) -> int:
@@ -82,11 +83,13 @@ class WatchedGroup:
     ) -> None:
         """Take the records of the group as they are."""
         self.coordinator_asked_at = asked_at
-        before, leader_before = self.state, self.leader
+        leader_before = self.leader
         self.state, self.leader = state, leader
         if leader_before is not None and (leader is None or leader.epoch != leader_before.epoch):
             self._note(now, "leader-gone", leader_before.node, leader_before.epoch)
-        if state is not None and (before is None or before.epoch != state.epoch):
+        # Not an epoch from a backup, nor that of a recovery, which nobody has won yet.
+        if state is not None and state.master and state.epoch > self._newest_epoch:
+            self._newest_epoch = state.epoch
             self._note(now, "epoch", state.master, state.epoch, state.reason)
 
     def node_said(self, asked_at: float, now: float, node: str, status: FencedStatus) -> None:
