@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tandem.cli.output import ConfigOption, run, stdout
+from tandem.cli.output import ConfigOption, run, say, shown, stdout
 
 if TYPE_CHECKING:
     from tandem.cluster.control import Command, Reply
@@ -28,12 +28,13 @@ def up(
 ) -> None:
     """Start all nodes of the cluster and keep them up until Ctrl-C or `tandem cluster down`."""
     from tandem.cluster.detached import up_detached
-    from tandem.cluster.spec import default_config, read_spec
+    from tandem.cluster.spec import config_to_start, read_spec
     from tandem.cluster.supervisor import reply_of, supervise
 
-    spec = read_spec(config or default_config())
+    spec = read_spec(config or config_to_start())
     console = stdout()
-    console.print(f"cluster {spec.name} of {spec.file}, data in {spec.data_directory}")
+    say(f"cluster {spec.name} of {spec.file}")
+    say(f"data in {spec.data_directory}, logs in {spec.log_directory}")
     if detach:
         reply = up_detached(spec)
         _print_reply(reply)
@@ -116,22 +117,21 @@ def _send(command: "Command", node: str | None, config: Path | None) -> "Reply":
 def _print_change(node: "NodeStatus") -> None:
     style = _STYLES.get(node.state.value, "yellow")
     pid = f" pid {node.pid}" if node.pid else ""
-    stdout().print(f"{node.name} [{style}]{node.state.value}[/]{pid} {node.last_exit}".rstrip())
+    end = shown(node.last_exit)
+    stdout().print(f"{node.name} [{style}]{node.state.value}[/]{pid} {end}".rstrip())
 
 
 def _print_reply(reply: "Reply") -> None:
-    from rich.markup import escape
 
     _print_table(reply.nodes)
     if reply.coordinator_trouble:
         stdout().print(
             "[bold red]the coordinator does not say who is master[/]:"
-            f" {escape(reply.coordinator_trouble)}"
+            f" {shown(reply.coordinator_trouble)}"
         )
 
 
 def _print_table(nodes: "list[NodeStatus]") -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table("node", "role", "address", "state", "pid", "starts", "last exit")
@@ -144,6 +144,6 @@ def _print_table(nodes: "list[NodeStatus]") -> None:
             f"[{style}]{node.state.value}[/]",
             str(node.pid or ""),
             str(node.starts_count),
-            escape(node.last_exit),
+            shown(node.last_exit),
         )
     stdout().print(table)

@@ -77,7 +77,7 @@ def up_for_block(spec: ClusterSpec) -> Iterator[Reply]:
 def _start_supervisor(
     spec: ClusterSpec, *, lifeline: bool
 ) -> "tuple[subprocess.Popen[bytes], Reply]":
-    spec.log_directory.mkdir(parents=True, exist_ok=True)
+    spec.make_directories()
     news_read, news_write = os.pipe()
     command = [sys.executable, "-P", "-m", "tandem.cluster", str(spec.file), str(news_write)]
     with os.fdopen(news_read, "rb") as news, supervisor_log(spec).open("ab") as log:

@@ -97,7 +97,7 @@ class LocalCluster:
         self._nursery: trio.Nursery | None = None
 
     async def __aenter__(self) -> Self:
-        self.spec.log_directory.mkdir(parents=True, exist_ok=True)
+        self.spec.make_directories()
         make_secret(self.spec.secret_file)
         self._nursery = await self._nursery_manager.__aenter__()
         return self
@@ -323,7 +323,7 @@ class LocalCluster:
 
     async def _spawn(self, node: _Node) -> None:
         nursery = self._entered()
-        log, log_start = _open_log(node.log_file)
+        log, log_start = _open_log(node.spec.name, node.log_file)
         command = self._command(self.spec.file, node.spec.name)
         # Shielded, and with no other await before the watcher runs: a process that was started is
         # always watched.
@@ -393,7 +393,11 @@ class LocalCluster:
             await node.changed.wait()
 
 
-def _open_log(log_file: Path) -> tuple[IO[bytes], LogPlace]:
+def _open_log(name: str, log_file: Path) -> tuple[IO[bytes], LogPlace]:
     """Open a log to append to; return also where it ends."""
-    log = log_file.open("ab")
+    try:
+        log = log_file.open("ab")
+    except OSError as error:
+        reason = f"its log cannot be written: {error.strerror}; let this user write there"
+        raise NodeStartError(name, None, reason, log_file) from error
     return log, LogPlace(os.fstat(log.fileno()).st_ino, log.seek(0, os.SEEK_END))

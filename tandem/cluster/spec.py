@@ -5,6 +5,7 @@ the role of each node. `python -m node check` prints a `ClusterSpec` as JSON.
 """
 
 import os
+import re
 import site
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ import msgspec
 from tandem.cluster_file.choices import AckLevel, BrokerRole, FlushDiskType, GroupKind
 from tandem.cluster_file.cluster_config import ClusterConfig
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings
-from tandem.cluster_file.errors import UnknownNodeError
+from tandem.cluster_file.errors import ClusterError, UnknownNodeError
 from tandem.cluster_file.load import load_config
 from tandem.cluster_file.secret_file import read_secret
 from tandem.cluster_file.settings import (
@@ -29,6 +30,13 @@ from tandem.cluster_file.store_settings import StoreSettings
 
 _CODE_ROOT: Final = Path(__file__).resolve().parents[2]
 """Where `tandem` was imported from; `node` is beside it."""
+
+CLUSTER_FILE: Final = "cluster.yaml"
+
+EXAMPLE_DIRECTORY: Final = "tandem-data"
+"""Where the example is copied to when it is started in a directory without a cluster file."""
+
+_DATA_DIRECTORY: Final = re.compile(r"^(  data_directory: )data\b", re.MULTILINE)
 
 Role = Literal["MASTER", "SLAVE", "NODE"]
 """NODE: of a fenced group, which elects its master."""
@@ -108,6 +116,20 @@ class ClusterSpec(msgspec.Struct, frozen=True, kw_only=True):
         """Where a node of a local cluster logs, or its `supervisor` in the background."""
         return self.log_directory / f"{process}.log"
 
+    def make_directories(self) -> None:
+        """Make what a supervisor writes to before a node is there.
+
+        Raises:
+            ClusterError: The system refuses.
+        """
+        try:
+            self.log_directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ClusterError(
+                f"{self.log_directory} cannot be made: {error.strerror}; let this user write there,"
+                f" or set cluster.data_directory in {self.file}"
+            ) from error
+
     @property
     def name_servers(self) -> list[str]:
         """Every node's `host:port`, for a client to take all of them.
@@ -186,13 +208,47 @@ def _role(config: ClusterConfig, node: NodeSettings) -> Role:
 
 
 def default_config() -> Path:
-    """`cluster.yaml` of the current directory, else the example that comes with the package."""
-    here = Path("cluster.yaml")
-    if here.exists():
-        return here
-    packaged = Path(__file__).with_name("cluster.yaml")
+    """The cluster file of the current directory, else the example that comes with the package.
+
+    In a directory it is `cluster.yaml`, or `tandem-data/cluster.yaml` if `config_to_start` has
+    written that one. The example is good for its addresses; nothing is ever kept beside it.
+    """
+    for here in (Path(CLUSTER_FILE), Path(EXAMPLE_DIRECTORY, CLUSTER_FILE)):
+        if here.exists():
+            return here
+    return _example()
+
+
+def config_to_start() -> Path:
+    """The cluster file of the current directory; without one, the example is copied here.
+
+    It goes to `tandem-data`, and so does all that its nodes keep.
+
+    Raises:
+        ClusterError: It cannot be written.
+    """
+    found = default_config()
+    if found != _example():
+        return found
+    text = _example().read_text(encoding="utf-8")
+    directory = Path(EXAMPLE_DIRECTORY)
+    file = directory / CLUSTER_FILE
+    try:
+        directory.mkdir(exist_ok=True)
+        with file.open("x", encoding="utf-8") as target:
+            target.write(_DATA_DIRECTORY.sub(r"\g<1>.   ", text, count=1))
+    except OSError as error:
+        raise ClusterError(
+            f"there is no {CLUSTER_FILE} in {Path.cwd()}, and the example cannot be copied to"
+            f" {file}: {error.strerror}; go to a directory that you may write to, or give --config"
+        ) from error
+    return file
+
+
+def _example() -> Path:
+    packaged = Path(__file__).with_name(CLUSTER_FILE)
     # In a checkout the example is at the top; only a wheel has a copy beside this file.
-    return packaged if packaged.exists() else _CODE_ROOT / "cluster.yaml"
+    return packaged if packaged.exists() else _CODE_ROOT / CLUSTER_FILE
 
 
 def node_command(config: Path, name: str) -> list[str]:

@@ -10,12 +10,13 @@ import pytest
 
 from tandem.cluster import (
     ClusterConfigError,
+    ClusterError,
     CoordinatorSettings,
     UnknownNodeError,
     default_config,
     read_spec,
 )
-from tandem.cluster.spec import node_command, node_environment
+from tandem.cluster.spec import config_to_start, node_command, node_environment
 from tandem.cluster_file.choices import AckLevel, CoordinatorKind, GroupKind
 from tandem.testing import write_cluster_file
 from tests.support.paths import ROOT
@@ -97,8 +98,49 @@ def test_the_file_of_the_current_directory_comes_first_then_the_example(
     monkeypatch.chdir(tmp_path)
     assert default_config().is_absolute()
     assert default_config().exists()
+    (tmp_path / "tandem-data").mkdir()
+    (tmp_path / "tandem-data/cluster.yaml").touch()
+    assert default_config() == Path("tandem-data/cluster.yaml")
     (tmp_path / "cluster.yaml").touch()
     assert default_config() == Path("cluster.yaml")
+
+
+def test_what_is_started_in_an_empty_directory_keeps_its_data_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    example = read_spec(default_config())
+    file = config_to_start()
+    assert file == Path("tandem-data/cluster.yaml")
+    spec = read_spec(file)
+    assert spec.fingerprint == example.fingerprint
+    kept = [spec.log_directory, spec.secret_file, spec.coordinator_directory]
+    kept += [path for node in spec.nodes for path in (node.directory, *node.commit_log_directories)]
+    assert all(path.is_relative_to(tmp_path / "tandem-data") for path in kept)
+    # Once more, and from all other commands: the same file.
+    assert config_to_start() == default_config() == file
+
+
+def test_a_cluster_file_of_ones_own_is_started_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cluster.yaml").touch()
+    assert config_to_start() == Path("cluster.yaml")
+    assert [path.name for path in tmp_path.iterdir()] == ["cluster.yaml"]
+
+
+def test_where_nothing_can_be_written_the_remedy_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "tandem-data").touch()
+    with pytest.raises(ClusterError, match="go to a directory that you may write to, or give"):
+        config_to_start()
+    (tmp_path / "data").touch()
+    spec = read_spec(write_cluster_file(tmp_path, 1, {}))
+    with pytest.raises(ClusterError, match="data/logs cannot be made: Not a directory; let this"):
+        spec.make_directories()
 
 
 def test_the_example_is_a_valid_cluster_file() -> None:
