@@ -37,6 +37,11 @@ KINDS: Final[dict[str, Kind]] = {
     "log-file-length": Kind(
         "damage", "the file is not as long as the others; RocketMQ refuses to load it", _RESTORE
     ),
+    "log-file-too-long": Kind(
+        "damage",
+        "no store makes files of its log as long as this: something else wrote it",
+        "if it holds records, " + _RESTORE + "; else " + _LOOK,
+    ),
     "log-file-missing": Kind(
         "damage", "the log has a hole; a recovery loses everything after it", _RESTORE
     ),

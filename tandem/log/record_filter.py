@@ -119,10 +119,10 @@ def parse_range(text: str | None, name: str) -> Range:
     found = _RANGE.fullmatch(text)
     if found is None or not text:
         raise BadRequestError(f"{name} {text!r}: write one number, or START:END without END")
-    start = min(int(found[1] or 0), OFFSET_MAX)
+    start = _offset(found[1])
     if not found[2]:
         return Range(start, start + 1)
-    end = min(int(found[3]), OFFSET_MAX) if found[3] else OFFSET_MAX
+    end = _offset(found[3]) if found[3] else OFFSET_MAX
     if end <= start:
         raise BadRequestError(f"{name} {text!r} is empty: {end} is not after {start}")
     return Range(start, end)
@@ -139,16 +139,21 @@ def parse_time_ms(text: str | None, name: str) -> int | None:
     if text is None:
         return None
     if text.isascii() and text.isdecimal() and len(text) > 8:
-        return min(int(text), OFFSET_MAX)
+        return _offset(text)
     try:
         moment = datetime.fromisoformat(text)
-    except ValueError as error:
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return round(moment.timestamp() * 1000)
+    except (ValueError, OverflowError) as error:
         raise BadRequestError(
             f"{name} {text!r}: write milliseconds since 1970, or a time such as"
             " 2026-11-20T23:54:18.001 (UTC unless it says otherwise)"
         ) from error
-    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    return round(moment.timestamp() * 1000)
+
+
+def _offset(digits: str) -> int:
+    """Return what decimal digits say, however many there are; at most `OFFSET_MAX`."""
+    return min(int(digits.lstrip("0")[:20] or 0), OFFSET_MAX)
 
 
 def time_text(timestamp_ms: int) -> str:

@@ -221,7 +221,7 @@ class _Planner:
     def _refusal(self, end: int | None, lost: int, *, is_given: bool, accept_loss: bool) -> str:
         if self._store.is_live:
             return f"{self._store.path} is open in a running node; stop the node first"
-        lengths = self._of(frozenset({"log-file-length"}))
+        lengths = self._of(frozenset({"log-file-length", "log-file-too-long"}))
         if lengths:
             return (
                 f"{lengths[0].file}: {lengths[0].what}; restore it from another node, or move it"

@@ -33,6 +33,10 @@ from tandem.wire.store_layout import (
 
 NAME_DIGITS: Final = 20
 TOPICS_BYTES_MAX: Final = 64 << 20
+
+OFFSET_MAX: Final = 2**63 - 1
+"""RocketMQ's offsets are Java's `long`."""
+
 QueueKind = Literal["consumequeue", "batchconsumequeue"]
 QUEUE_KINDS: Final[tuple[QueueKind, ...]] = ("consumequeue", "batchconsumequeue")
 
@@ -153,6 +157,10 @@ def _open(root: Path, log_directories: list[Path]) -> StoreDirectory:
     if not root.is_dir():
         what = "is not a directory" if root.exists() else "does not exist"
         raise NotAStoreError(f"{root} {what}; give a store root, or its commitlog")
+    for directory in log_directories:
+        if not directory.is_dir():
+            what = "is not a directory" if directory.exists() else "does not exist"
+            raise NotAStoreError(f"--commit-log {directory} {what}; give one with files of the log")
     strays: list[StrayFile] = []
     only_log = not _looks_like_root(root, log_directories)
     if only_log:
@@ -215,7 +223,9 @@ def _numbered(directory: Path, strays: list[StrayFile]) -> list[DataFile]:
         return []
     files = []
     for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
-        if _is_offset(entry.name) and entry.is_file():
+        if _is_offset(entry.name) and entry.is_file() and int(entry.name) > OFFSET_MAX:
+            strays.append(StrayFile(entry.path, f"its name is an offset past {OFFSET_MAX}"))
+        elif _is_offset(entry.name) and entry.is_file():
             files.append(DataFile(entry.path, int(entry.name), entry.stat().st_size))
         elif entry.is_file() and not entry.name.endswith(_EXPECTED_BESIDE):
             strays.append(StrayFile(entry.path, "its name is not an offset of 20 digits"))
@@ -224,6 +234,10 @@ def _numbered(directory: Path, strays: list[StrayFile]) -> list[DataFile]:
 
 def _is_offset(name: str) -> bool:
     return len(name) == NAME_DIGITS and name.isascii() and name.isdecimal()
+
+
+def _is_time(name: str) -> bool:
+    return name.isascii() and name.isdecimal() and len(name) < NAME_DIGITS
 
 
 def _queues(root: Path, kind: QueueKind, strays: list[StrayFile]) -> Iterator[QueueFiles]:
@@ -255,7 +269,7 @@ def _index_files(directory: Path, strays: list[StrayFile]) -> tuple[DataFile, ..
     files = []
     for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
         name = entry.name
-        if entry.is_file() and name.isascii() and name.isdecimal() and len(name) <= NAME_DIGITS:
+        if entry.is_file() and _is_time(name):
             files.append(DataFile(entry.path, int(name), entry.stat().st_size))
         elif entry.is_file() and not name.endswith(_EXPECTED_BESIDE):
             strays.append(StrayFile(entry.path, "its name is not a time of 17 digits"))

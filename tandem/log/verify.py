@@ -37,6 +37,9 @@ from tandem.log.workers import Workers
 from tandem.wire.delay_level import MESSAGE_DELAY_LEVEL
 from tandem.wire.store_layout import CHECKPOINT_BYTES, INDEX_HEADER_BYTES, INDEX_UNIT_BYTES
 
+LOG_FILE_BYTES_MAX: Final = 1 << 31
+"""Of a setting of ours; RocketMQ's lengths are Java's `int`, one byte less."""
+
 BATCHES_A_JOB: Final = 32
 """Enough to share out evenly and to show progress."""
 
@@ -213,6 +216,9 @@ class _Verifier:
             if file.size != usual and not is_empty_last:
                 what = f"has {file.size} bytes, others have {usual}"
                 self._found.add("log-file-length", file.path, -1, what)
+            if file.size > LOG_FILE_BYTES_MAX:
+                what = f"has {file.size} bytes, the most are {LOG_FILE_BYTES_MAX}"
+                self._found.add("log-file-too-long", file.path, -1, what)
             before = store.commit_log[at - 1].end_offset if at else file.offset
             if before != file.offset:
                 what = f"begins at {file.offset}, the file before it ends at {before}"

@@ -37,6 +37,7 @@ WINDOW_BYTES: Final = 4 * 1024 * 1024
 
 _LOOKS_MAX: Final = 10
 _LOOK_INTERVAL_SECONDS: Final = 0.02
+_OFFSET_MAX: Final = 2**63 - 1
 _FILE_NAME_DIGITS: Final = 20
 _SPLIT_SLOP: Final = 1.1  # as Hadoop: no split is cut for less than a tenth
 
@@ -88,7 +89,8 @@ def commit_log_folder(path: Path) -> Path:
 
 def _is_log_file(entry: Path) -> bool:
     name = entry.name
-    return len(name) == _FILE_NAME_DIGITS and name.isdecimal() and entry.is_file()
+    is_number = len(name) == _FILE_NAME_DIGITS and name.isascii() and name.isdecimal()
+    return is_number and int(name) <= _OFFSET_MAX and entry.is_file()
 
 
 def list_log_files(folder: Path) -> list[DataFile]:

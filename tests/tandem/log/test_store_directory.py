@@ -8,9 +8,29 @@ import pytest
 from store.machine.real_disk import RealDisk
 from tandem.log.errors import NotAStoreError, UnreadableFileError
 from tandem.log.store_directory import is_locked, open_store_directory
+from tandem.log.verify import verify_store
 from tests.store.store_world import open_store
 from tests.support.paths import GOLDEN
 from tests.tandem.log.vectors import NAMES, copy_of, our_store
+
+
+def test_a_name_that_is_no_offset_is_a_stray_file(tmp_path: Path) -> None:
+    root = copy_of("basic", tmp_path)
+    (root / "commitlog" / ("9" * 20)).write_bytes(b"x" * 8192)
+    (root / "index" / ("9" * 20)).touch()
+    store = open_store_directory(root)
+    assert [Path(stray.path).name for stray in store.strays] == ["9" * 20] * 2
+    assert "past 9223372036854775807" in store.strays[0].reason
+    assert all(file.offset < 8192 * 3 for file in store.commit_log)
+    assert verify_store(store, jobs=1).damage_count == 0
+
+
+@pytest.mark.parametrize("name", ["none", "config"])
+def test_a_directory_of_the_log_that_is_named_must_be_there(tmp_path: Path, name: str) -> None:
+    root = copy_of("basic", tmp_path)
+    (root / "config").write_text("")
+    with pytest.raises(NotAStoreError, match=f"--commit-log .*{name} (does not|is not)"):
+        open_store_directory(root, commit_log_directories=[root / name])
 
 
 @pytest.mark.parametrize("name", NAMES)
