@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import msgspec
 import typer
 
-from tandem.cli.output import ConfigOption, NameServersOption, name_servers_of, run, stderr
+from tandem.cli.output import (
+    ConfigOption,
+    NameServersOption,
+    name_servers_of,
+    print_json,
+    run,
+    shown,
+    stderr,
+)
+from tandem.plain_text import plain
 
 if TYPE_CHECKING:
     from tandem.client import MessageQueue, PullConsumer
@@ -197,9 +206,7 @@ class _Reader:
 
 
 def _warn(text: str) -> None:
-    from rich.markup import escape
-
-    stderr().print(escape(text), style="yellow")
+    stderr().print(shown(text), style="yellow")
 
 
 async def _consume(choices: Choices, name_servers: list[str]) -> None:
@@ -220,11 +227,15 @@ async def _consume(choices: Choices, name_servers: list[str]) -> None:
 
 
 def _print_text(message: "MessageExt") -> None:
-    sys.stdout.buffer.write(message.body + b"\n")
+    """The body as it was sent; on a terminal, with what would move it spelled out."""
+    body = message.body
+    if sys.stdout.isatty():
+        body = plain(body.decode(errors="backslashreplace")).encode()
+    sys.stdout.buffer.write(body + b"\n")
 
 
 def _print_json(message: "MessageExt") -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(_as_record(message)) + b"\n")
+    print_json(_as_record(message))
 
 
 def _as_record(message: "MessageExt") -> dict[str, Any]:

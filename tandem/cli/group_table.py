@@ -4,7 +4,8 @@ import datetime as dt
 from typing import TYPE_CHECKING, Final
 
 from tandem.cli.group_view import DOWN, MASTER, GroupView, NodeView
-from tandem.cli.output import human_bytes
+from tandem.cli.output import human_bytes, shown
+from tandem.plain_text import plain
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -93,7 +94,6 @@ def node_cells(node: NodeView) -> list[str]:
 
 def group_table(view: GroupView) -> "Table":
     """The table of a group's nodes."""
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table("node", "role", "in sync", "log epoch", "incarnation")
@@ -102,7 +102,7 @@ def group_table(view: GroupView) -> "Table":
     table.add_column("trouble", overflow="fold")
     for node in view.nodes:
         style = {MASTER: "green", DOWN: "bold red"}.get(node.role)
-        table.add_row(*map(escape, node_cells(node)), style=style)
+        table.add_row(*map(shown, node_cells(node)), style=style)
     return table
 
 
@@ -114,7 +114,7 @@ def group_text(view: GroupView, now_ms: int) -> "Group":
     style = "bold" if view.takes_messages else "bold red"
     lines = [f"  {line}" for line in (*facts(view, now_ms), *view.reasons)]
     return Group(
-        Text(f"{view.group}: {headline(view)}", style=style),
-        *map(Text, lines),
+        Text(plain(f"{view.group}: {headline(view)}"), style=style),
+        *(Text(plain(line)) for line in lines),
         group_table(view),
     )

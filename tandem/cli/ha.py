@@ -9,7 +9,18 @@ import msgspec
 import typer
 
 from tandem.cli.group_view import GroupView, Member
-from tandem.cli.output import ConfigOption, human_bytes, run, say_error, stdout
+from tandem.cli.output import (
+    ConfigOption,
+    finite,
+    human_bytes,
+    print_json,
+    run,
+    say,
+    say_error,
+    shown,
+    stdout,
+)
+from tandem.plain_text import plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -38,7 +49,14 @@ AcceptLossOption = Annotated[
 ]
 
 WaitOption = Annotated[
-    float, typer.Option("--wait", min=0.0, help="Seconds to wait for the next master.")
+    float,
+    typer.Option(
+        "--wait",
+        min=0.0,
+        max=86_400,
+        callback=finite,
+        help="Seconds to wait for the next master.",
+    ),
 ]
 
 
@@ -93,7 +111,7 @@ def status(
         run(_watch, spec)
     seen = run(_look_once, spec)
     if as_json:
-        typer.echo(msgspec.json.encode(seen if seen.groups else seen.classic_nodes))
+        print_json(seen if seen.groups else seen.classic_nodes)
     else:
         stdout().print(_as_text(seen))
     if seen.is_silent:
@@ -218,9 +236,9 @@ def _carry_out(
 ) -> None:
     outcome = run(_give_order, spec, group, order)
     if outcome.exit_status == 0:
-        typer.echo(outcome.text)
+        say(outcome.text)
         return
-    say_error(outcome.text)
+    say_error(plain(outcome.text))
     raise typer.Exit(outcome.exit_status)
 
 
@@ -273,7 +291,12 @@ async def _watch(spec: "ClusterSpec") -> None:
     from rich.live import Live
 
     async with _looker(spec) as look:
-        with Live(console=stdout(), auto_refresh=False) as live:
+        console = stdout()
+        if not console.is_terminal:  # one after the other: there is nothing to draw over
+            while True:
+                console.print(_as_text(await look()))
+                await trio.sleep(WATCH_SECONDS)
+        with Live(console=console, auto_refresh=False) as live:
             while True:
                 live.update(_as_text(await look()), refresh=True)
                 await trio.sleep(WATCH_SECONDS)
@@ -403,7 +426,6 @@ def _row(
 
 
 def _table(rows: list[NodeReplication]) -> "Table":
-    from rich.markup import escape
     from rich.table import Table
 
     styles = {"in sync": "green", "master": "green", "down": "bold red"}
@@ -419,7 +441,7 @@ def _table(rows: list[NodeReplication]) -> "Table":
             f"[{styles.get(row.state, 'yellow')}]{row.state}[/]",
             f"{row.log_end:,}" if row.log_end >= 0 else "?",
             _lag(row),
-            escape(row.reason),
+            shown(row.reason),
         )
     return table
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 from typer.core import TyperGroup
 
@@ -37,7 +36,8 @@ from tandem.cli.log_options import (
     jobs_or_cores,
     record_filter,
 )
-from tandem.cli.output import human_bytes, progress, say_error, stderr, stdout
+from tandem.cli.output import human_bytes, print_json, progress, say, say_error, stderr, stdout
+from tandem.plain_text import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -177,11 +177,11 @@ def diff(
 
     found = diff_logs(_opened(a, None), _opened(b, None))
     if output_format is Format.JSON:
-        typer.echo(msgspec.json.encode(found))
+        print_json(found)
     else:
-        typer.echo(found.text)
+        say(found.text)
         for field in found.fields:
-            typer.echo(f"  {field}")
+            say(f"  {field}")
     raise typer.Exit(0 if found.is_equal else 1)
 
 
@@ -227,17 +227,15 @@ def _verified(
     from tandem.log.verify import verify_store
 
     started = time.monotonic()
+    levels = delay_levels(message_delay_level)
     with progress("verify") as on_progress:
-        try:
-            report = verify_store(
-                store,
-                jobs=jobs_or_cores(jobs),
-                index_settings=settings,
-                message_delay_level=delay_levels(message_delay_level),
-                on_progress=on_progress,
-            )
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--message-delay-level") from error
+        report = verify_store(
+            store,
+            jobs=jobs_or_cores(jobs),
+            index_settings=settings,
+            message_delay_level=levels,
+            on_progress=on_progress,
+        )
     return report, time.monotonic() - started
 
 
@@ -282,7 +280,7 @@ def export(
         done = export_parquet(
             store, output, wanted, columns=names, replace=force, on_progress=on_progress
         )
-    typer.echo(f"{done.path}: {done.record_count} records, {human_bytes(done.size)}")
+    say(f"{done.path}: {done.record_count} records, {human_bytes(done.size)}")
     for damage in done.damages:
         _say_damage(damage, store)
     _exit_if_corrupt(done.damages)
@@ -326,15 +324,15 @@ def repair(
             on_progress=on_progress,
         )
     if plan.is_needless:
-        typer.echo("nothing to repair")
+        say("nothing to repair")
         return
     for step in plan.steps:
-        typer.echo(f"{'' if write else 'would '}{step}")
+        say(f"{'' if write else 'would '}{step}")
     if plan.refusal:
         say_error(plan.refusal)
         raise typer.Exit(1)
     if not write:
-        typer.echo("dry run: nothing was changed; add --write to do it")
+        say("dry run: nothing was changed; add --write to do it")
         return
     _repair(plan)
     verify(directory, jobs=jobs, message_delay_level=message_delay_level, commit_log=commit_log)
@@ -344,11 +342,11 @@ def _repair(plan: "RepairPlan") -> None:
     from tandem.log.repair import write_repair
 
     done = write_repair(plan)
-    typer.echo(f"done: the log holds offsets {done.log_start} to {done.log_end}")
+    say(f"done: the log holds offsets {done.log_start} to {done.log_end}")
     for path in done.kept:
-        typer.echo(f"kept: {path}")
+        say(f"kept: {path}")
     for name in done.restored:
-        typer.echo(f"left as it was, because the log holds no message of it: {name}")
+        say(f"left as it was, because the log holds no message of it: {name}")
 
 
 def _opened(directory: Path, commit_log: list[Path] | None) -> "StoreDirectory":
@@ -357,8 +355,10 @@ def _opened(directory: Path, commit_log: list[Path] | None) -> "StoreDirectory":
     store = open_store_directory(directory, commit_log_directories=commit_log or ())
     if store.is_live:
         stderr().print(
-            f"{directory} is open in a running node: what is shown was there when it was read",
+            f"{plain(str(directory))} is open in a running node:"
+            " what is shown was there when it was read",
             style="yellow",
+            markup=False,
             soft_wrap=True,
         )
     return store
@@ -366,7 +366,7 @@ def _opened(directory: Path, commit_log: list[Path] | None) -> "StoreDirectory":
 
 def _show(output_format: Format, result: object, as_table: "Callable[[Console], None]") -> None:
     if output_format is Format.JSON:
-        typer.echo(msgspec.json.encode(result))
+        print_json(result)
     else:
         as_table(stdout())
 
@@ -374,7 +374,7 @@ def _show(output_format: Format, result: object, as_table: "Callable[[Console], 
 def _say_damage(damage: "LogDamage", store: "StoreDirectory") -> None:
     being_written = damage.kind == "torn" and store.is_live
     words = f"{damage} (it is being written)" if being_written else str(damage)
-    stderr().print(words, style="yellow", markup=False, soft_wrap=True)
+    stderr().print(plain(words), style="yellow", markup=False, soft_wrap=True)
 
 
 def _exit_if_corrupt(damages: "Iterable[LogDamage]") -> None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tandem.plain_text import one_line
+
 if TYPE_CHECKING:
     from tandem.log import RecordFilter
     from tandem.log.index_file import IndexSettings
@@ -159,7 +161,19 @@ def jobs_or_cores(jobs: int | None) -> int:
 
 
 def delay_levels(levels: str | None) -> str:
-    """Return messageDelayLevel of the store: as given, else RocketMQ's."""
-    from tandem.wire.delay_level import MESSAGE_DELAY_LEVEL
+    """Return messageDelayLevel of the store: as given, else RocketMQ's.
 
-    return levels or MESSAGE_DELAY_LEVEL
+    Raises:
+        typer.BadParameter: they are no delays.
+    """
+    from tandem.wire.delay_level import MESSAGE_DELAY_LEVEL, DelayLevels
+
+    if levels is None:
+        return MESSAGE_DELAY_LEVEL
+    try:
+        DelayLevels(levels)
+    except ValueError as error:
+        raise typer.BadParameter(
+            one_line(str(error)), param_hint="--message-delay-level"
+        ) from error
+    return levels

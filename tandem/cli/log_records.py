@@ -1,6 +1,5 @@
 """How `tandem log` prints records and findings: in columns for people, as JSON for programs."""
 
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -8,6 +7,7 @@ import msgspec
 import typer
 
 from tandem.cli.log_options import BodyFormat, RecordFormat
+from tandem.cli.output import print_json
 
 if TYPE_CHECKING:
     from tandem.log import DumpedRecord
@@ -34,7 +34,7 @@ def _body_text(data: bytes, body: BodyFormat) -> str:
 
 
 def _print_json(record: "DumpedRecord", body: BodyFormat) -> None:
-    sys.stdout.buffer.write(msgspec.json.encode(record_json(record, body)) + b"\n")
+    print_json(record_json(record, body))
 
 
 def record_json(record: "DumpedRecord", body: BodyFormat) -> dict[str, Any]:

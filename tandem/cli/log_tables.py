@@ -4,11 +4,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rich.markup import escape
 from rich.table import Table
 
-from tandem.cli.output import human_bytes
+from tandem.cli.output import human_bytes, shown
 from tandem.log.record_filter import time_text
+from tandem.plain_text import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,14 +20,13 @@ if TYPE_CHECKING:
 
 BODY_CHARACTERS_MAX: Final = 60
 _COLOURS: Final = {"damage": "bold red", "warning": "yellow", "note": "dim"}
-_CONTROLS: Final = {number: f"\\x{number:02x}" for number in (*range(32), 127)}
 
 
 def print_listing(console: "Console", listing: "Listing") -> None:
     """Print what `tandem log ls` found."""
     state = "open in a running node" if listing.is_live else "not open in any node"
     stop = "abort is there: the last stop was a crash" if listing.has_abort else "stopped cleanly"
-    console.print(f"{escape(listing.path)}: {state}{'' if listing.is_live else f', {stop}'}")
+    console.print(f"{shown(listing.path)}: {state}{'' if listing.is_live else f', {stop}'}")
     _print_log(console, listing)
     _print_topics(console, listing)
     _print_index(console, listing)
@@ -43,7 +42,7 @@ def print_listing(console: "Console", listing: "Listing") -> None:
             f" confirm offset {checkpoint.confirm_physical_offset}"
         )
     for stray in listing.strays:
-        console.print(f"not a file of a store: {escape(stray.path)} ({stray.reason})")
+        console.print(f"not a file of a store: {shown(stray.path)} ({shown(stray.reason)})")
 
 
 def _print_log(console: "Console", listing: "Listing") -> None:
@@ -52,7 +51,7 @@ def _print_log(console: "Console", listing: "Listing") -> None:
     _columns(table, "first stored", "last stored")
     for row in listing.commit_log:
         table.add_row(
-            escape(Path(row.path).name),
+            shown(Path(row.path).name),
             f"{row.offset}",
             f"{row.offset + row.used_bytes}",
             human_bytes(row.size),
@@ -69,7 +68,7 @@ def _print_topics(console: "Console", listing: "Listing") -> None:
     _columns(table, "kind")
     for row in listing.topics:
         table.add_row(
-            escape(row.topic),
+            shown(row.topic),
             f"{row.queue_count}",
             f"{row.file_count}",
             human_bytes(row.size),
@@ -87,7 +86,7 @@ def _print_index(console: "Console", listing: "Listing") -> None:
     _columns(table, "first stored", "last stored")
     for row in listing.index_files:
         table.add_row(
-            escape(Path(row.path).name),
+            shown(Path(row.path).name),
             human_bytes(row.size),
             f"{row.key_count}",
             f"{row.begin_physical_offset}",
@@ -116,7 +115,7 @@ def print_stat(console: "Console", stat: "StoreStat") -> None:
     _columns(table, right=("size p50", "p99", "max"))
     _columns(table, "first stored", "last stored")
     for queue in stat.queues:
-        table.add_row(escape(queue.topic), f"{queue.queue_id}", *_stat_cells(queue))
+        table.add_row(shown(queue.topic), f"{queue.queue_id}", *_stat_cells(queue))
     if len(stat.queues) != 1:
         table.add_section()
         table.add_row("all", "", *_stat_cells(stat.total))
@@ -166,7 +165,7 @@ def print_report(console: "Console", report: "VerifyReport", seconds: float) -> 
 
 
 def _say(console: "Console", text: str, style: str | None = None) -> None:
-    console.print(text, style=style, markup=False, soft_wrap=True)
+    console.print(plain(text), style=style, markup=False, soft_wrap=True)
 
 
 class RecordTable:
@@ -206,7 +205,7 @@ class RecordTable:
             message.keys,
             _shortened(text) + notes if self._shows_body else notes.strip(),
         )
-        self._write(self._ROW.format(*(cell.translate(_CONTROLS) for cell in cells)).rstrip())
+        self._write(self._ROW.format(*(plain(cell) for cell in cells)).rstrip())
 
 
 def _shortened(text: str) -> str:

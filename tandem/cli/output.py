@@ -1,11 +1,22 @@
-"""What all commands share: where words go, how numbers look, how errors end a command."""
+"""What all commands share: where words go, how numbers look, how errors end a command.
 
+Names, remarks, reasons, keys and bodies come from clusters and stores of others: what is printed of
+them goes through `shown`, `say` or `print_json`, so that nothing in them moves the terminal.
+"""
+
+import errno
+import math
+import os
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar, TypeVarTuple
 
+import msgspec
 import typer
+
+from tandem.plain_text import one_line, plain, plain_json, plain_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,13 +49,21 @@ NameServersOption = Annotated[
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 
 
+class CommandError(Exception):
+    """A command cannot do what was asked for; the text says why and what to do."""
+
+    def __init__(self, text: str, exit_status: int) -> None:
+        super().__init__(text)
+        self.exit_status = exit_status
+
+
 def expected_errors() -> tuple[type[Exception], ...]:
     """The errors whose text is for the user. Imported here, where one has already happened."""
     from tandem.client.errors import ClientError
     from tandem.cluster_file.errors import ClusterError
     from tandem.drill.errors import DrillError
 
-    return (ClusterError, ClientError, DrillError)
+    return (ClusterError, ClientError, DrillError, CommandError)
 
 
 def exit_status(error: Exception) -> int:
@@ -52,12 +71,76 @@ def exit_status(error: Exception) -> int:
     from tandem.cluster_file.errors import ClusterConfigError, UnknownNodeError
     from tandem.drill.errors import BadOptionsError
 
+    if isinstance(error, CommandError):
+        return error.exit_status
     return 2 if isinstance(error, (ClusterConfigError, UnknownNodeError, BadOptionsError)) else 1
 
 
 def say_error(text: str) -> None:
     """Write an error to standard error; the lines of a long one stay together."""
-    typer.secho(f"error: {text}", err=True, fg=typer.colors.RED)
+    words = "\n".join(map(one_line, text.split("\n")))
+    typer.secho(f"error: {words}", err=True, fg=typer.colors.RED)
+
+
+def words_of(error: Exception) -> str:
+    """What to say of an error that was expected. The remark of a broker makes one line of it."""
+    from tandem.client.errors import ClientError
+
+    return plain(str(error)) if isinstance(error, ClientError) else str(error)
+
+
+def words_of_system(error: OSError) -> str:
+    """What to say where the system refused something: what, why, and what may help."""
+    names = [os.fsdecode(name) for name in (error.filename, error.filename2) if name is not None]
+    reason = error.strerror or str(error)
+    remedy = _SYSTEM_REMEDIES.get(error.errno or 0, "")
+    return "".join((f"{', '.join(map(str, names))}: " if names else "", reason, remedy))
+
+
+_SYSTEM_REMEDIES: Final = {
+    errno.EACCES: "; run as a user who may, or name another place",
+    errno.EPERM: "; run as a user who may, or name another place",
+    errno.EROFS: "; name a place that can be written",
+    errno.EEXIST: "; it is something else already: move it away, or name another place",
+    errno.ENOSPC: "; free some room on that disk, or name another place",
+    errno.EDQUOT: "; free some room, or name another place",
+    errno.EMFILE: "; allow more open files, with `ulimit -n`",
+    errno.ENFILE: "; end other programs: the machine has no more open files",
+    errno.ENOMEM: "; end other programs: the machine has no more memory",
+    errno.ENAMETOOLONG: "; name a shorter path",
+    errno.ENOENT: "; look whether the path is right",
+    errno.ENOTDIR: "; a part of the path is a file: name another place",
+    errno.EISDIR: "; that is a directory: name a file",
+    errno.ELOOP: "; look at the symbolic links of the path",
+}
+
+
+def finite(seconds: float | None) -> float | None:
+    """Return the value of an option, which is a number that can be waited for.
+
+    Raises:
+        typer.BadParameter: It is `nan` or `inf`.
+    """
+    if seconds is not None and not math.isfinite(seconds):
+        raise typer.BadParameter(f"{seconds} is no number to count with")
+    return seconds
+
+
+def shown(text: str) -> str:
+    """Return text of foreign origin for a table or `print` of a console, with markup."""
+    from rich.markup import escape
+
+    return escape(plain(text))
+
+
+def say(text: str) -> None:
+    """Write text of ours to standard output, with foreign words in it; its lines stay lines."""
+    typer.echo(plain_lines(text))
+
+
+def print_json(value: object) -> None:
+    """Write a value to standard output as one line of JSON."""
+    sys.stdout.buffer.write(plain_json(msgspec.json.encode(value)) + b"\n")
 
 
 def stdout() -> "Console":
@@ -110,8 +193,11 @@ def name_servers_of(name_servers: list[str] | None, config: Path | None) -> list
 
     Raises:
         ClusterConfigError: The file is wrong or missing.
+        typer.BadParameter: The user named what is no address.
     """
     if name_servers:
+        for address in name_servers:
+            _check_address(address)
         return name_servers
     from tandem.cluster.spec import default_config, read_spec
 
@@ -134,11 +220,23 @@ def secret_of(config: Path | None) -> str:
         return ""
 
 
+def _check_address(address: str) -> None:
+    host, _, port = address.rpartition(":")
+    is_port = port.isascii() and port.isdecimal() and len(port) <= 5 and 0 < int(port) < 65_536
+    if not host or not is_port:
+        raise typer.BadParameter(
+            f"{one_line(address, 100)!r} is no address; give HOST:PORT, such as 127.0.0.1:9876",
+            param_hint="--name-server",
+        )
+
+
 def run(function: Callable[[*ArgumentTs], Awaitable[ReturnT]], *arguments: *ArgumentTs) -> ReturnT:
     """`trio.run`, with the one error that matters in place of the groups around it.
 
     Raises:
         KeyboardInterrupt: Ctrl-C, even if other errors came with it.
+        BrokenPipeError: Nobody reads our output any more.
+        UnicodeEncodeError: A word of the command line is no UTF-8.
     """
     import trio
 
@@ -146,9 +244,14 @@ def run(function: Callable[[*ArgumentTs], Awaitable[ReturnT]], *arguments: *Argu
         return trio.run(function, *arguments)
     except BaseExceptionGroup as group:
         errors = _leaves(group)
-        interrupts = (error for error in errors if isinstance(error, KeyboardInterrupt))
-        expected = (error for error in errors if isinstance(error, expected_errors()))
-        chosen = next(interrupts, None) or next(expected, None)
+        kinds: tuple[tuple[type[BaseException], ...], ...] = (
+            (KeyboardInterrupt,),
+            (BrokenPipeError,),
+            expected_errors(),
+            (OSError, UnicodeEncodeError),
+        )
+        found = (error for kind in kinds for error in errors if isinstance(error, kind))
+        chosen = next(found, None)
         if chosen is None:
             raise
         raise chosen from group

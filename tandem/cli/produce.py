@@ -11,7 +11,18 @@ from typing import IO, TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
-from tandem.cli.output import ConfigOption, NameServersOption, name_servers_of, run, stderr, stdout
+from tandem.cli.output import (
+    CommandError,
+    ConfigOption,
+    NameServersOption,
+    finite,
+    name_servers_of,
+    run,
+    shown,
+    stderr,
+    stdout,
+)
+from tandem.plain_text import one_line
 
 if TYPE_CHECKING:
     from tandem.client import Producer, SendResult
@@ -27,6 +38,13 @@ PACE_SECONDS: Final = 0.05
 
 TIMEOUT_SECONDS_DEFAULT: Final = 12.0
 """A switch takes up to 8 s with the default lease of 5 s."""
+
+LINE_BYTES_MAX: Final = 4_194_304
+"""The largest body that a producer and a broker take unless they are told otherwise."""
+
+LINE_TOO_LONG: Final = f"the line is longer than {LINE_BYTES_MAX:,} bytes: cut it into several"
+
+_NOT_STORED: Final = "NOT_STORED"
 
 REASONS_SHOWN_MAX: Final = 5
 
@@ -68,13 +86,22 @@ class Tally:
         """Count `count` messages that share one outcome."""
         if isinstance(outcome, Exception):
             self.failed_count += count
-            status = "UNKNOWN" if outcome.outcome_unknown else "NOT_STORED"
+            status = "UNKNOWN" if outcome.outcome_unknown else _NOT_STORED
             reason = str(outcome)
         else:
             status, reason = outcome.status.value, outcome.reason
         self.by_status[status] += count
         if reason:
             self.reasons[status, reason] += count
+
+    def refuse(self, count: int, reason: str) -> None:
+        """Have `count` messages that were not sent for this reason, all in all."""
+        key = (_NOT_STORED, reason)
+        more = count - self.reasons[key]
+        if more:
+            self.failed_count += more
+            self.by_status[_NOT_STORED] += more
+            self.reasons[key] = count
 
     @property
     def total_count(self) -> int:
@@ -104,7 +131,11 @@ AckOption = Annotated[
 TimeoutOption = Annotated[
     float,
     typer.Option(
-        "--timeout", min=0.1, help="Seconds a message may take, over a change of master too."
+        "--timeout",
+        min=0.1,
+        max=86_400,
+        callback=finite,
+        help="Seconds a message may take, over a change of master too.",
     ),
 ]
 ResendOption = Annotated[
@@ -125,7 +156,9 @@ InFlightOption = Annotated[
 ]
 RateOption = Annotated[
     float | None,
-    typer.Option(min=0.001, help="Messages a second, at most.", show_default=False),
+    typer.Option(
+        min=0.001, callback=finite, help="Messages a second, at most.", show_default=False
+    ),
 ]
 
 
@@ -167,7 +200,8 @@ def produce(
         try:
             source = stack.enter_context(file.open("rb")) if file else sys.stdin.buffer
         except OSError as error:
-            raise typer.BadParameter(f"{file}: {error.strerror}", param_hint="FILE") from error
+            words = one_line(f"{file}: {error.strerror}; give a file with a message for each line")
+            raise typer.BadParameter(words, param_hint="FILE") from error
         name_servers = name_servers_of(name_server, config)
         try:
             run(_produce, choices, source, name_servers, tally)
@@ -204,7 +238,7 @@ async def _produce(
     ):
         nursery.start_soon(_show_progress, tally)
         started = trio.current_time()
-        async for bodies in _lines(source):
+        async for bodies in _lines(source, tally):
             for portion in _portions(bodies, _portion_count(choices)):
                 await _send(producer, choices, portion, tally)
                 if choices.rate_per_second is not None:
@@ -226,32 +260,73 @@ def _portions(bodies: list[bytes], count: int) -> Iterator[list[bytes]]:
         yield bodies[start : start + count]
 
 
-async def _lines(source: IO[bytes]) -> AsyncIterator[list[bytes]]:
-    """Lines as they come, without their ends, as many at once as there are; no empty ones."""
+class LineReader:
+    """Takes lines out of bytes as they come: without their ends, and no empty ones.
+
+    A line of more than `LINE_BYTES_MAX` is no message: it is counted, and not kept in memory.
+    """
+
+    def __init__(self) -> None:
+        self._rest = b""
+        self._is_skipping = False
+        """Inside a line that is too long, and is counted already."""
+        self.too_long_count = 0
+
+    def lines(self, chunk: bytes) -> list[bytes]:
+        """Return the lines that end in `chunk`."""
+        *ended, self._rest = (self._rest + chunk).split(b"\n")
+        if ended and self._is_skipping:
+            del ended[0]
+            self._is_skipping = False
+        found = [line for raw in ended if (line := self._checked(raw.removesuffix(b"\r")))]
+        if self._is_skipping or len(self._rest) > LINE_BYTES_MAX:
+            self.too_long_count += not self._is_skipping
+            self._is_skipping = True
+            self._rest = b""
+        return found
+
+    def last(self) -> list[bytes]:
+        """Return the line without an end, at the end of all bytes, if there is one."""
+        return [line] if (line := self._checked(self._rest)) else []
+
+    def _checked(self, line: bytes) -> bytes:
+        if len(line) <= LINE_BYTES_MAX:
+            return line
+        self.too_long_count += 1
+        return b""
+
+
+async def _lines(source: IO[bytes], tally: Tally) -> AsyncIterator[list[bytes]]:
+    """Lines as they come, as many at once as there are."""
     import trio
 
     read = source.read1 if hasattr(source, "read1") else source.read
-    rest = b""
+    reader = LineReader()
     # Abandoned by Ctrl-C: a read of a terminal cannot be interrupted, and the process ends.
     while chunk := await trio.to_thread.run_sync(read, READ_BYTES_MAX, abandon_on_cancel=True):
-        *lines, rest = (rest + chunk).split(b"\n")
-        yield [line for raw in lines if (line := raw.removesuffix(b"\r"))]
-    if rest:
-        yield [rest]
+        yield reader.lines(chunk)
+        tally.refuse(reader.too_long_count, LINE_TOO_LONG)
+    yield reader.last()
+    tally.refuse(reader.too_long_count, LINE_TOO_LONG)
 
 
 async def _send(producer: "Producer", choices: Choices, bodies: list[bytes], tally: Tally) -> None:
     from tandem.client.errors import ClientError
 
     messages = [_message(choices, body) for body in bodies]
-    if choices.batch == 1:
-        for outcome in await producer.send_many(messages, queue_id=choices.queue_id):
-            tally.take(outcome, 1)
-        return
     try:
+        if choices.batch == 1:
+            for outcome in await producer.send_many(messages, queue_id=choices.queue_id):
+                tally.take(outcome, 1)
+            return
         result = await producer.send_batch(messages, queue_id=choices.queue_id)
     except ClientError as error:
         tally.take(error, len(messages))
+    except UnicodeEncodeError:  # a ValueError, too
+        raise
+    except ValueError as error:
+        # Of its options: topic, key and tags are the same in all messages.
+        raise CommandError(f"{error}; look at TOPIC, --key, --tags and --batch", 2) from error
     else:
         tally.take(result, len(messages))
 
@@ -280,7 +355,6 @@ async def _show_progress(tally: Tally) -> None:
 
 
 def _print_summary(tally: Tally) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     table = Table("status", "messages", "reason")
@@ -293,5 +367,5 @@ def _print_summary(tally: Tally) -> None:
         left_out = len(reasons) - REASONS_SHOWN_MAX
         if left_out > 0:
             reasons[REASONS_SHOWN_MAX:] = [f"... and {left_out} more"]
-        table.add_row(status, f"{count:,}", escape("\n".join(reasons)))
+        table.add_row(status, f"{count:,}", "\n".join(map(shown, reasons)))
     stdout().print(table if tally.by_status else "nothing was sent")

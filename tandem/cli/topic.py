@@ -9,9 +9,12 @@ from tandem.cli.output import (
     NameServersOption,
     name_servers_of,
     run,
+    say,
     secret_of,
+    shown,
     stdout,
 )
+from tandem.plain_text import plain
 
 if TYPE_CHECKING:
     from tandem.wire.route import TopicRouteData
@@ -37,7 +40,7 @@ def create(
             await admin.create_topic(topic, queue_nums=queues)
 
     run(ask)
-    stdout().print(f"topic {topic} has {queues} queues")
+    say(f"topic {topic} has {queues} queues")
 
 
 @app.command(name="list")
@@ -52,7 +55,7 @@ def list_topics(name_server: NameServersOption = None, config: ConfigOption = No
             return await admin.topics()
 
     for topic in run(ask):
-        typer.echo(topic)
+        typer.echo(plain(topic))
 
 
 @app.command()
@@ -78,9 +81,9 @@ def route(
     for queue in data.queue_datas:
         addresses = sorted(brokers.get(queue.broker_name, {}).items())
         table.add_row(
-            queue.broker_name,
+            shown(queue.broker_name),
             str(queue.write_queue_nums),
             str(queue.read_queue_nums),
-            ", ".join(f"{broker_id}: {address}" for broker_id, address in addresses),
+            shown(", ".join(f"{broker_id}: {address}" for broker_id, address in addresses)),
         )
     stdout().print(table)

@@ -10,6 +10,7 @@ from tandem.drill.options import DrillOptions
 from tandem.drill.preflight import check_libraries
 from tandem.drill.scenario_file import catalogue
 from tandem.drill.verdict import EXIT_INTERRUPTED, EXIT_NOT_PLAYED
+from tandem.plain_text import plain_lines
 
 __all__ = ["DrillOptions", "list_scenarios", "run_drill"]
 
@@ -36,7 +37,7 @@ def run_drill(options: DrillOptions) -> int:
 
         return hold(options)
     except (DrillError, ClusterError) as error:
-        sys.stderr.write(f"tandem drill: {error}\n")
+        sys.stderr.write(f"tandem drill: {plain_lines(str(error))}\n")
         return EXIT_NOT_PLAYED
     except KeyboardInterrupt:
         sys.stderr.write("tandem drill: interrupted; there is no report\n")

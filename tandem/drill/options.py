@@ -16,6 +16,7 @@ SHORT_RATE_PER_SECOND: Final = 300.0
 """The short form: for a machine that has other things to do."""
 
 RATE_PER_SECOND_MAX: Final = 100_000.0
+DURATION_SECONDS_MAX: Final = 604_800.0
 DURATION_SECONDS_MIN: Final = 4.0
 REPEAT_MAX: Final = 10_000
 
@@ -58,8 +59,11 @@ class DrillOptions(msgspec.Struct, frozen=True, kw_only=True):
                 f" at most {RATE_PER_SECOND_MAX:,.0f}"
             )
         seconds = self.duration_seconds
-        if seconds is not None and not seconds >= DURATION_SECONDS_MIN:
-            found.append(f"--duration {seconds:g}: give seconds, at least {DURATION_SECONDS_MIN:g}")
+        if seconds is not None and not DURATION_SECONDS_MIN <= seconds <= DURATION_SECONDS_MAX:
+            found.append(
+                f"--duration {seconds:g}: give seconds, at least {DURATION_SECONDS_MIN:g},"
+                f" at most {DURATION_SECONDS_MAX:,.0f}"
+            )
         if not 1 <= self.repeat <= REPEAT_MAX:
             found.append(f"--repeat {self.repeat}: give a number from 1 to {REPEAT_MAX:,}")
         return found

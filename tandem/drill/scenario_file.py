@@ -30,6 +30,9 @@ from tandem.drill.vocabulary import SENTENCES, match
 
 FOLDER: Final = Path(__file__).with_name("scenarios")
 SUFFIX: Final = ".yaml"
+FILE_BYTES_MAX: Final = 1 << 20
+"""A long scenario takes 2 KiB."""
+
 DEFAULT_OF_FENCED: Final = ("master-kill", "master-freeze")
 DEFAULT_OF_CLASSIC: Final = ("slave-loss", "master-loss")
 
@@ -91,9 +94,13 @@ def read_scenario(path: Path) -> Scenario:
         BadScenarioError: with the line and what to do.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as source:
+            data = source.read(FILE_BYTES_MAX + 1)
+        text = data.decode()
     except (OSError, UnicodeDecodeError) as error:
         raise BadScenarioError(f"{path}: cannot be read: {error}") from error
+    if len(data) > FILE_BYTES_MAX:
+        raise BadScenarioError(f"{path}: has more than {FILE_BYTES_MAX} bytes: that is no scenario")
     return parse_scenario(text, path.stem, str(path))
 
 

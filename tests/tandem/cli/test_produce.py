@@ -1,9 +1,18 @@
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tandem.cli.produce import AckChoice, Choices, Tally, _chosen_ack, _lines, _portion_count
+from tandem.cli.produce import (
+    LINE_BYTES_MAX,
+    AckChoice,
+    Choices,
+    Tally,
+    _chosen_ack,
+    _lines,
+    _portion_count,
+)
 from tandem.client import Ack, ConnectionLostError, MessageQueue, SendResult, SendStatus
 from tests.tandem.cli.conftest import Tandem
 
@@ -24,7 +33,7 @@ class Chunks(io.RawIOBase):
 
 
 async def lines_of(*chunks: bytes) -> list[bytes]:
-    return [line async for lines in _lines(Chunks(*chunks)) for line in lines]  # type: ignore[arg-type]  # only read1 is called
+    return [line async for lines in _lines(Chunks(*chunks), Tally()) for line in lines]  # type: ignore[arg-type]  # only read1 is called
 
 
 @pytest.mark.parametrize(
@@ -42,6 +51,27 @@ async def test_lines_are_found_however_the_bytes_arrive(
     chunks: list[bytes], lines: list[bytes]
 ) -> None:
     assert await lines_of(*chunks) == lines
+
+
+@pytest.mark.parametrize("chunk_bytes", [262_144, 1_000_000, 30_000_000])
+@pytest.mark.parametrize("end", [b"", b"\nafter", b"\r\nafter\n"])
+async def test_a_line_that_is_too_long_is_counted_and_not_kept(
+    chunk_bytes: int, end: bytes
+) -> None:
+    data = b"before\n" + b"x" * 9_000_000 + end
+    chunks = [data[at : at + chunk_bytes] for at in range(0, len(data), chunk_bytes)]
+    tally = Tally()
+    source: Any = Chunks(*chunks)
+    lines = [line async for lines in _lines(source, tally) for line in lines]
+    assert lines == [b"before", b"after"] if end else [b"before"]
+    assert (tally.failed_count, tally.total_count) == (1, 1)
+    assert str(tally) == "NOT_STORED 1"
+
+
+async def test_the_longest_line_is_a_message() -> None:
+    longest = b"x" * LINE_BYTES_MAX
+    assert await lines_of(longest + b"\n") == [longest]
+    assert await lines_of(longest, b"y\nz") == [b"z"]
 
 
 def choices(**changes: object) -> Choices:

@@ -1,0 +1,158 @@
+"""Every command with every option, and whatever may be given to it: one line, no traceback."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import typer.main
+
+import tandem.cli
+from tandem.client import Admin, PullConsumer, RouteNotFoundError
+from tests.support.paths import GOLDEN, ROOT
+
+STORE: Final = str(GOLDEN / "basic")
+
+VALUES: Final = {
+    "empty": "",
+    "space": " ",
+    "negative": "-1",
+    "zero": "0",
+    "one": "1",
+    "5,000 digits": "9" * 5_000,
+    "20 nines": "9" * 20,
+    "exponent": "1e400",
+    "nan": "nan",
+    "infinite": "inf",
+    "escape": "\x1b[31m\n",
+    "markup": "[/]",
+    "not UTF-8": "\udc80",
+    "date": "2026-01-01",
+    "first year": "0001-01-01T00:00+23:00",
+    "range": f"{'9' * 5_000}:",
+    "root": "/",
+    "directory": "DIR",
+    "missing": "DIR/none/x",
+    "empty file": "DIR/empty",
+    "bytes": "DIR/bytes",
+    "deep": "DIR/deep",
+    "null": "/dev/null",
+    "zeros": "/dev/zero",
+    "long path": "x" * 300,
+    "address without port": "127.0.0.1",
+    "port of 5,000 digits": "a:" + "9" * 5_000,
+    "port too large": "127.0.0.1:65536",
+}
+"""`DIR` is a directory of the test's."""
+
+ARGUMENTS: Final = {
+    "node": "broker-a-0",
+    "directory": STORE,
+    "a": STORE,
+    "b": STORE,
+    "topic": "T",
+    "output": "DIR/out.parquet",
+    "group": "broker-a",
+}
+"""What an argument is while another is tried."""
+
+NOT_STARTED: Final = {("cluster", "up"): {"config"}, ("drill",): {"scenarios", "config"}}
+"""Commands that start a cluster, and the parameters that keep them from it."""
+
+
+def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:  # noqa: ANN401
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*path, name))
+        else:
+            yield (*path, name), command
+
+
+APP: Final = typer.main.get_command(tandem.cli.app)
+"""Built once: that takes longer than most commands."""
+
+COMMANDS: Final = dict(commands(APP))
+
+CASES: Final = [
+    (path, parameter)
+    for path, command in COMMANDS.items()
+    for parameter in command.params
+    if not (parameter.param_type_name == "option" and parameter.is_flag)
+    and parameter.name in NOT_STARTED.get(path, {parameter.name})
+]
+
+
+async def answer_of_nobody(_client: object, topic: str = "", **_options: object) -> None:
+    """What a client says at last where nobody serves, without the seconds that it tries."""
+    raise RouteNotFoundError(topic.encode().decode(), "no name server answers")
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty place with a few strange files; no home, and no terminal to speak of."""
+    (tmp_path / "empty").touch()
+    (tmp_path / "bytes").write_bytes(bytes(range(256)) * 10)
+    (tmp_path / "deep").write_text("[" * 100_000)
+    cluster = (ROOT / "examples/classic.yaml").read_text(encoding="utf-8")
+    (tmp_path / "cluster.yaml").write_text(cluster.replace("127.0.0.", "127.91.7."))
+    for client, method in (
+        (PullConsumer, "fetch_message_queues"),
+        (Admin, "topics"),
+        (Admin, "topic_route"),
+        (Admin, "create_topic"),
+    ):
+        monkeypatch.setattr(client, method, answer_of_nobody)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TERM", "dumb")
+    monkeypatch.delenv("HOME", raising=False)
+    return tmp_path
+
+
+def line_for(path: tuple[str, ...], parameter: Any, value: str) -> list[str]:  # noqa: ANN401
+    """A command line in which only `parameter` is strange."""
+    arguments = [
+        value if argument.name == parameter.name else ARGUMENTS.get(argument.name, "x")
+        for argument in COMMANDS[path].params
+        if argument.param_type_name == "argument"
+        and (argument.required or argument.name == parameter.name)
+    ]
+    options = [] if parameter.param_type_name == "argument" else [f"{parameter.opts[0]}={value}"]
+    return [*path, *options, "--", *arguments]
+
+
+def status_of(line: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
+    """Run a command line in this process, as `main` does."""
+    monkeypatch.setattr(sys, "argv", ["tandem", *line])
+    monkeypatch.setattr(tandem.cli, "app", APP)
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    handlers = [signal.getsignal(number) for number in numbers]
+    try:
+        return tandem.cli._status()
+    finally:
+        for number, handler in zip(numbers, handlers, strict=True):
+            signal.signal(number, handler)
+
+
+@pytest.mark.parametrize(
+    ("path", "parameter"), CASES, ids=[f"{'-'.join(path)}-{each.name}" for path, each in CASES]
+)
+def test_any_value_of_any_option_is_answered_in_words(
+    path: tuple[str, ...],
+    parameter: Any,  # noqa: ANN401 - a parameter of typer
+    directory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    for name, value in VALUES.items():
+        if (name, parameter.name) == ("zeros", "file"):
+            continue  # it is read for ever, as by `cat`
+        line = line_for(path, parameter, value.replace("DIR", str(directory)))
+        line = [part.replace("DIR", str(directory)) for part in line]
+        status = status_of(line, monkeypatch)
+        out, err = capfd.readouterr()
+        assert status in (0, 1, 2), (name, err)
+        assert "Traceback" not in out + err, (name, err)
+        assert "\x1b" not in out + err, (name, err)
+        assert out + err, name

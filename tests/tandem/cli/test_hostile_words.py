@@ -1,0 +1,124 @@
+"""What clusters and stores of others say, on our terminal: no escape sequence, no forged line."""
+
+import io
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+from rich.console import Console
+
+from tandem.cli.cluster import _print_table
+from tandem.cli.consume import _print_json, _print_text
+from tandem.cli.group_table import group_text
+from tandem.cli.group_view import GroupView, NodeView, Switch
+from tandem.cli.log_options import BodyFormat, RecordFormat
+from tandem.cli.log_records import record_printer
+from tandem.cli.log_tables import print_listing, print_stat
+from tandem.cli.output import print_json, say, say_error, words_of
+from tandem.cli.produce import Tally, _print_summary
+from tandem.client.errors import BrokerError
+from tandem.cluster.node_lifecycle import NodeState, NodeStatus
+from tandem.log import RecordFilter, dump_records, list_store, open_store_directory, store_stat
+from tandem.plain_text import plain
+from tandem.wire.message import MessageExt
+from tests.support.log_builder import LogBuilder
+
+EVIL: Final = "\x1b[2J\x9b31m\u202e[red]x\x07"
+
+
+def hostile_store(root: Path) -> None:
+    """Topic, tags, keys and body of one message are as bad as they may be."""
+    log = LogBuilder(file_bytes=8192)
+    log.put(EVIL, EVIL.encode(), keys=EVIL, tags=EVIL)
+    log.write(root)
+    (root / "commitlog" / EVIL).touch()
+
+
+def print_store(root: Path) -> None:
+    console = Console(width=200)
+    store = open_store_directory(root)
+    print_listing(console, list_store(store))
+    print_stat(console, store_stat(store, RecordFilter()))
+    for output_format in RecordFormat:
+        for item in dump_records(store, RecordFilter()):
+            record_printer(output_format, BodyFormat.TEXT)(item)  # type: ignore[arg-type]
+
+
+def print_cluster(_root: Path) -> None:
+    status = NodeStatus(
+        name="a",
+        role="MASTER",
+        address="127.0.0.1:1",
+        state=NodeState.FAILED,
+        pid=None,
+        starts_count=1,
+        last_exit=EVIL,
+    )
+    _print_table([status])
+    node = NodeView(node=EVIL, address=EVIL, role=EVIL, incarnation=EVIL, trouble=EVIL)
+    view = GroupView(
+        group=EVIL,
+        epoch=1,
+        master=EVIL,
+        takes_messages=False,
+        reasons=[EVIL],
+        min_isr=1,
+        ack_level=EVIL,
+        in_sync=[EVIL],
+        preferred=EVIL,
+        last_switch=Switch(EVIL, 1, EVIL),
+        coordinator_trouble=EVIL,
+        nodes=[node],
+    )
+    Console(width=200).print(group_text(view, 2))
+    print_json(view)
+
+
+def print_answers(_root: Path) -> None:
+    error = BrokerError(1, f"{EVIL}\nerror: all is lost", EVIL)
+    tally = Tally()
+    tally.take(error, 1)
+    _print_summary(tally)
+    say_error(words_of(error))
+    say(EVIL)
+
+
+@pytest.mark.parametrize("print_it", [print_store, print_cluster, print_answers])
+def test_nothing_of_others_reaches_the_terminal_as_it_is(
+    print_it: Callable[[Path], None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile_store(tmp_path)
+    print_it(tmp_path)
+    captured = capsys.readouterr()
+    for text in (captured.out, captured.err):
+        lines = text.split("\n")
+        assert [plain(line) for line in lines] == lines
+        assert not any(line.startswith("error: all is lost") for line in lines)
+    assert "2J" in captured.out
+    assert "[red]x" in captured.out  # no markup either
+
+
+def message() -> MessageExt:
+    return LogBuilder().put(EVIL, EVIL.encode(), keys=EVIL)
+
+
+@pytest.mark.parametrize(("is_terminal", "shown"), [(True, plain(EVIL)), (False, EVIL)])
+def test_a_body_is_raw_in_a_pipe_and_spelled_out_on_a_terminal(
+    *, is_terminal: bool, shown: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = io.BytesIO()
+    stream = io.TextIOWrapper(target)
+    monkeypatch.setattr(stream, "isatty", lambda: is_terminal)
+    monkeypatch.setattr(sys, "stdout", stream)
+    _print_text(message())
+    assert target.getvalue() == f"{shown}\n".encode()
+
+
+def test_json_of_a_message_moves_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(target))
+    _print_json(message())
+    line = target.getvalue().decode().rstrip("\n")
+    assert plain(line) == line
