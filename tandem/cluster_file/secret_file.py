@@ -110,9 +110,18 @@ def make_secret(file: Path) -> None:
             # Another process of this cluster may have been faster: then its secret is the one.
             with suppress(FileExistsError):
                 os.link(draft, file)
+                _sync_names(file.parent)
         finally:
             draft.unlink()
     except OSError as error:
         raise SecretNotMadeError(
             f"{file.parent}: the secret of the cluster cannot be made there: {error}"
         ) from error
+
+
+def _sync_names(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -19,14 +19,13 @@ from store import FlushDiskType, PutMessageStatus
 from store.machine.real_disk import RealDisk
 from store.recovery.truncation import TRUNCATION_FILE, TruncationIntent, write_intent
 from tandem.cluster_file.choices import AckLevel
-from tandem.coordinator.client import EtcdClient
 from tandem.coordinator.interface import Put
 from tandem.coordinator.journal import DiskFile, Journal
 from tandem.coordinator.kv import KeyValueStore
 from tandem.coordinator.kv_records import PutOperation
 from tests.store.store_world import a_message, open_store
 from tests.support.strict_machine import StrictMachine
-from tests.tandem.coordinator.embedded import running_server
+from tests.tandem.coordinator.embedded import connected, running_server
 
 SIZE: Final = 8192
 PUTS_COUNT: Final = 12
@@ -195,13 +194,11 @@ def answer_a_transaction(directory: Path, machine: StrictMachine) -> None:
 
 async def _answer_transactions(directory: Path, machine: StrictMachine) -> list[bool]:
     was_left = []
-    async with running_server(DiskFile(directory)) as (_, port):
-        client = EtcdClient([f"127.0.0.1:{port}"])
+    async with running_server(DiskFile(directory)) as (_, port), connected(port) as client:
         for number in range(TRANSACTIONS_COUNT):
             value = b"value %d" % number
             await client.transact([], [Put("key", value)])
             was_left.append(value in (machine.read(directory / "journal") or b""))
-        await client.aclose()
     return was_left
 
 
