@@ -1,0 +1,73 @@
+"""Records of the fenced group in its coordinator, overwritten by values that mean nothing.
+
+Whoever may write there may also end a master's time, so messages wait here and that is no finding.
+What must hold: no node ends, none is stopped for good, and once the records are as they were before
+the group goes on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+import trio
+
+from tandem.coordinator.client import connect
+from tandem.coordinator.interface import CoordinatorError, Delete, Put
+from tandem.wire.group_state import GroupKeys
+from tests.fuzz import hostile
+from tests.fuzz.world import FENCED, IMPOSTOR_FENCED
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from tandem.coordinator.interface import Snapshot
+    from tests.fuzz.world import World
+
+HELD_SECONDS = 0.2
+
+
+class RecordsAttacker:
+    """Writes into the coordinator, and afterwards what was there before."""
+
+    VALUES: ClassVar = 8
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._keys = GroupKeys(world.spec.name, FENCED)
+
+    def batch(self, chance: Random, number: int) -> int:
+        """Have some records in the place of the right ones for a moment each."""
+        trio.run(self._write, chance)
+        self._world.canary.wait_well(60.0)
+        return self.VALUES
+
+    async def _write(self, chance: Random) -> None:
+        client = connect(self._world.spec.coordinator, secret=self._world.spec.read_secret())
+        keys = self._keys
+        try:
+            for _ in range(self.VALUES):
+                before = await client.read(keys.prefix)
+                key = chance.choice(
+                    (keys.state, keys.leader, *map(keys.node, ("f-1", "f-2", IMPOSTOR_FENCED, "?")))
+                )
+                await client.transact([], [Put(key, self._value(chance, before, key))])
+                await trio.sleep(HELD_SECONDS)
+                kept = before.values.get(key)
+                if key == keys.state and kept is not None:
+                    await client.transact([], [Put(key, kept.value)])
+                else:
+                    # Nobody can write a record under the lease of another: it comes back by itself.
+                    await client.transact([], [Delete(key)])
+                await trio.sleep(HELD_SECONDS)
+        except CoordinatorError:
+            pass
+        finally:
+            await client.aclose()
+
+    def _value(self, chance: Random, before: Snapshot, key: str) -> bytes:
+        if chance.random() < 0.3:
+            return chance.choice(hostile.RAW_JSON)
+        kept = before.values.get(key)
+        template = msgspec.json.decode(kept.value) if kept is not None else {"node": "f-1"}
+        return hostile.json_of(chance, template)

@@ -1,0 +1,378 @@
+"""Requests on the client ports and at name servers: valid ones, and what may be done to them."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import msgspec
+
+from tandem.wire.message import Message, encode_batch_body
+from tandem.wire.request_code import RequestCode
+from tests.fuzz import hostile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+TOPICS: Final = ("Fuzz", "Fuzz", "Fuzz", "Fuzz2", "TBW102", "%RETRY%g", "SCHEDULE_TOPIC_XXXX")
+"""Few, because each that is made has files."""
+
+GROUPS: Final = ("g", "g", "g2")
+
+_HEAD: Final = struct.Struct(">II")
+_FIXED: Final = struct.Struct(">hBhiii")
+
+_BATCH: Final = encode_batch_body([Message("Fuzz", b"a"), Message("Fuzz", b"bb", keys="k")])
+
+_HEARTBEAT: Final = {
+    "clientID": "c@1",
+    "heartbeatFingerprint": 0,
+    "producerDataSet": [{"groupName": "p"}],
+    "consumerDataSet": [
+        {
+            "groupName": "g",
+            "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": "CLUSTERING",
+            "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+            "unitMode": False,
+            "subscriptionDataSet": [
+                {
+                    "topic": "Fuzz",
+                    "subString": "a || b",
+                    "subVersion": 1,
+                    "expressionType": "TAG",
+                    "tagsSet": ["a", "b"],
+                    "codeSet": [97, "98"],
+                    "classFilterMode": False,
+                }
+            ],
+        }
+    ],
+    "withoutSub": False,
+}
+_CHECK: Final = {
+    "subscriptionData": {
+        "topic": "Fuzz",
+        "subString": "a",
+        "subVersion": 1,
+        "expressionType": "TAG",
+    }
+}
+_REGISTRATION: Final = {
+    "filterServerList": [],
+    "topicConfigSerializeWrapper": {
+        "dataVersion": {"counter": 1, "stateVersion": 0, "timestamp": 1},
+        "topicConfigTable": {
+            "Fuzz": {
+                "topicName": "Fuzz",
+                "readQueueNums": 4,
+                "writeQueueNums": 4,
+                "perm": 6,
+                "order": False,
+                "topicFilterType": "SINGLE_TAG",
+                "topicSysFlag": 0,
+                "attributes": {},
+            },
+            "Fuzz3": {"topicName": "Fuzz3"},
+        },
+    },
+}
+_ORDER: Final = {"command": "promote", "node": "nobody", "accept_loss": False}
+
+Fields = dict[str, Any]
+
+
+def _send(chance: Random) -> Fields:
+    return {
+        "producerGroup": "p",
+        "topic": chance.choice(TOPICS),
+        "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": "2",
+        "queueId": str(chance.choice((-1, 0, 1))),
+        "sysFlag": "0",
+        "bornTimestamp": "1700000000000",
+        "flag": "0",
+        "properties": chance.choice(("", "KEYS\x01k\x02", hostile.text(chance))),
+        "reconsumeTimes": "0",
+        "unitMode": "false",
+        "batch": "false",
+    }
+
+
+_SHORT_NAMES: Final = dict(
+    zip(
+        (
+            *(
+                "producerGroup",
+                "topic",
+                "defaultTopic",
+                "defaultTopicQueueNums",
+                "queueId",
+                "sysFlag",
+            ),
+            *("bornTimestamp", "flag", "properties", "reconsumeTimes", "unitMode", "batch"),
+        ),
+        "abcdefghijkm",
+        strict=True,
+    )
+)
+
+
+def _send_v2(chance: Random) -> Fields:
+    return {_SHORT_NAMES[name]: each for name, each in _send(chance).items()}
+
+
+def _pull(chance: Random) -> Fields:
+    return {
+        "consumerGroup": chance.choice(GROUPS),
+        "topic": chance.choice(TOPICS),
+        "queueId": str(chance.choice((0, 0, 1))),
+        "queueOffset": str(chance.choice((0, 1, 10**6))),
+        "maxMsgNums": str(chance.choice((1, 32, 10**9))),
+        "sysFlag": str(chance.choice((0, 1, 2, 4, 6, 7))),
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "200",
+        "subVersion": "0",
+        "subscription": chance.choice(("*", "a || b", "")),
+        "expressionType": "TAG",
+    }
+
+
+def _queue(chance: Random) -> Fields:
+    return {
+        "consumerGroup": chance.choice(GROUPS),
+        "topic": chance.choice(TOPICS),
+        "queueId": "0",
+        "commitOffset": "1",
+        "timestamp": "1700000000000",
+        "boundaryType": chance.choice(("LOWER", "UPPER")),
+        "offset": str(chance.choice((0, 1, 100, 2**40))),
+        "key": "k",
+        "maxNum": "32",
+        "beginTimestamp": "0",
+        "endTimestamp": str(2**63 - 1),
+        "setZeroIfNotFound": "true",
+    }
+
+
+def _clients(chance: Random) -> Fields:
+    return {"clientID": "c@1", "consumerGroup": chance.choice(GROUPS), "producerGroup": "p"}
+
+
+def _topic(chance: Random) -> Fields:
+    return {
+        "topic": chance.choice(("Fuzz", "Fuzz2")),
+        "defaultTopic": "TBW102",
+        "readQueueNums": "2",
+        "writeQueueNums": "2",
+        "perm": "6",
+        "topicFilterType": "SINGLE_TAG",
+        "topicSysFlag": "0",
+        "order": "false",
+    }
+
+
+def _broker(chance: Random) -> Fields:
+    # Never a broker that exists: whoever may register may also replace one.
+    return {
+        "brokerName": chance.choice(("fuzz-a", "fuzz-b")),
+        "brokerAddr": f"10.9.9.{chance.randrange(9)}:1",
+        "clusterName": "FuzzCluster",
+        "haServerAddr": "10.9.9.9:2",
+        "brokerId": str(chance.choice((0, 0, 1, 2))),
+        "compressed": "false",
+        "bodyCrc32": "0",
+        "heartbeatTimeoutMillis": str(chance.choice((1000, 5000))),
+        "enableActingMaster": "false",
+        "topic": "Fuzz",
+    }
+
+
+def _nothing(_: Random) -> Fields:
+    return {}
+
+
+_Request: TypeAlias = "tuple[int, Callable[[Random], Fields], dict[str, Any] | bytes]"
+
+_CLIENT: Final[tuple[_Request, ...]] = (
+    (RequestCode.SEND_MESSAGE, _send, b"hello"),
+    (RequestCode.SEND_MESSAGE_V2, _send_v2, b"hello" * 20),
+    (RequestCode.SEND_MESSAGE_V2, _send_v2, b""),
+    (RequestCode.SEND_BATCH_MESSAGE, _send_v2, _BATCH),
+    (RequestCode.PULL_MESSAGE, _pull, b""),
+    (RequestCode.LITE_PULL_MESSAGE, _pull, b""),
+    (RequestCode.QUERY_MESSAGE, _queue, b""),
+    (RequestCode.QUERY_CONSUMER_OFFSET, _queue, b""),
+    (RequestCode.UPDATE_CONSUMER_OFFSET, _queue, b""),
+    (RequestCode.UPDATE_AND_CREATE_TOPIC, _topic, b""),
+    (RequestCode.GET_ALL_TOPIC_CONFIG, _nothing, b""),
+    (RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, _queue, b""),
+    (RequestCode.GET_MAX_OFFSET, _queue, b""),
+    (RequestCode.GET_MIN_OFFSET, _queue, b""),
+    (RequestCode.GET_EARLIEST_MSG_STORETIME, _queue, b""),
+    (RequestCode.VIEW_MESSAGE_BY_ID, _queue, b""),
+    (RequestCode.HEART_BEAT, _nothing, _HEARTBEAT),
+    (RequestCode.UNREGISTER_CLIENT, _clients, b""),
+    (RequestCode.GET_CONSUMER_LIST_BY_GROUP, _clients, b""),
+    (RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, _clients, b""),
+    (RequestCode.GET_ALL_CONSUMER_OFFSET, _nothing, b""),
+    (RequestCode.CHECK_CLIENT_CONFIG, _nothing, _CHECK),
+    (RequestCode.GET_BROKER_HA_STATUS, _nothing, b""),
+    (RequestCode.FENCED_STATUS, _nothing, b""),
+    (RequestCode.FENCED_COMMAND, _nothing, _ORDER),
+    (9_999, _queue, b"x"),
+)
+_NAME_SERVER: Final[tuple[_Request, ...]] = (
+    (RequestCode.REGISTER_BROKER, _broker, _REGISTRATION),
+    (RequestCode.REGISTER_BROKER, _broker, b""),
+    (RequestCode.UNREGISTER_BROKER, _broker, b""),
+    (RequestCode.GET_ROUTEINFO_BY_TOPIC, _broker, b""),
+    (RequestCode.GET_BROKER_CLUSTER_INFO, _nothing, b""),
+    (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, _nothing, b""),
+)
+
+
+class Frames:
+    """Makes frames. `ends_stream` is set once one was made after which a node reads no other."""
+
+    def __init__(self, chance: Random, *, name_server: bool) -> None:
+        self._chance = chance
+        self._requests = (
+            (*_NAME_SERVER * 4, *_CLIENT[:3])
+            if name_server
+            else (
+                *_CLIENT,
+                *_NAME_SERVER[2:],
+            )
+        )
+        self.ends_stream = False
+
+    def next(self) -> bytes:
+        """One frame; mostly a request that a node answers."""
+        chance = self._chance
+        code, make, template = chance.choice(self._requests)
+        fields = make(chance)
+        for _ in range(chance.choice((0, 0, 1, 1, 2, 5))):
+            self._change(fields)
+        if isinstance(template, bytes):
+            body = hostile.broken(chance, template) if chance.random() < 0.2 else template
+        else:
+            body = hostile.json_of(chance, template)
+        if code == RequestCode.FENCED_COMMAND and b'"resign"' in body:
+            body = b"{}"
+        encode = chance.choice((_json, _json, _binary, _msgpack))
+        header = encode(chance, code, fields)
+        kind = {_json: 0, _binary: 1, _msgpack: 77}[encode]
+        if chance.random() < 0.002:
+            return self._malformed(kind, header, body)
+        return _HEAD.pack(4 + len(header) + len(body), kind << 24 | len(header)) + header + body
+
+    def _change(self, fields: Fields) -> None:
+        chance = self._chance
+        match chance.randrange(6):
+            case 0 if fields:
+                del fields[chance.choice(list(fields))]
+            case 1:
+                fields[hostile.text(chance)[:200]] = hostile.text(chance)
+            case 2 | 3 if fields:
+                fields[chance.choice(list(fields))] = str(hostile.integer(chance))
+            case 4 | 5 if fields:
+                fields[chance.choice(list(fields))] = hostile.text(chance)
+            case _:
+                pass
+        for name in ("topic", "b"):
+            # A topic that can be made is made, with files.
+            if fields.get(name, "").replace("_", "").isalnum() and len(fields[name]) < 128:
+                fields[name] = "Fuzz"
+
+    def _malformed(self, kind: int, header: bytes, body: bytes) -> bytes:
+        self.ends_stream = True
+        chance = self._chance
+        if chance.random() < 0.4:
+            header = hostile.broken(chance, header)
+        if chance.random() < 0.4:
+            kind = chance.choice((2, 7, 255))
+        total, size = 4 + len(header) + len(body), len(header)
+        match chance.randrange(6):
+            case 0:
+                total = chance.choice((0, 3, 4, 2**31, 2**32 - 1, 16_777_213, total + 1000))
+            case 1:
+                size = chance.choice((0, size + 1, total, 2**24 - 1, 262_145))
+            case 2:
+                return chance.choice((b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\0\0", b"\0" * 64))
+            case _:
+                pass
+        return _HEAD.pack(total, (kind << 24 | size) & 0xFFFFFFFF) + header + body
+
+
+def last_request(opaque: int) -> bytes:
+    """A request whose answer shows that everything before it was handled."""
+    header = _HEADER.encode(
+        {
+            "code": int(RequestCode.GET_MAX_OFFSET),
+            "opaque": opaque,
+            "flag": 0,
+            "version": 479,
+            "language": "PYTHON",
+            "extFields": {"topic": "Fuzz", "queueId": "0"},
+        }
+    )
+    return _HEAD.pack(4 + len(header), len(header)) + header
+
+
+_HEADER: Final = msgspec.json.Encoder()
+_PACK: Final = msgspec.msgpack.Encoder()
+
+
+def _flag(chance: Random) -> int:
+    return chance.choice((0, 0, 0, 0, 0, 0, 2, 1, 3)) if chance.random() < 0.3 else 0
+
+
+def _json(chance: Random, code: int, fields: Fields) -> bytes:
+    whole: dict[str, Any] = {
+        "code": code,
+        "extFields": fields,
+        "flag": _flag(chance),
+        "language": "JAVA",
+        "opaque": chance.randrange(1_000_000),
+        "serializeTypeCurrentRPC": "JSON",
+        "version": 479,
+    }
+    if chance.random() < 0.1:
+        whole["remark"] = hostile.text(chance)
+    if chance.random() < 0.1:
+        fields[hostile.text(chance)[:50]] = hostile.value(chance)
+    try:
+        data = _HEADER.encode(whole)
+    except OverflowError:
+        return b'{"code":%d,"opaque":1,"extFields":{"topic":"Fuzz","queueId":%d}}' % (code, 2**70)
+    if chance.random() < 0.004:
+        at = data.find(b'"extFields":') + len(b'"extFields":')
+        end = data.find(b"}", at) + 1
+        raw = chance.choice(hostile.RAW_JSON)
+        if raw.count(b"[") + raw.count(b"{") < 200:
+            return data[:at] + raw + data[end:]
+    return data
+
+
+def _binary(chance: Random, code: int, fields: Fields) -> bytes:
+    remark = hostile.text(chance).encode() if chance.random() < 0.05 else b""
+    ext = b"".join(
+        len(k).to_bytes(2, "big") + k + len(v).to_bytes(4, "big") + v
+        for k, v in ((name.encode()[:32_000], str(each).encode()) for name, each in fields.items())
+    )
+    head = _FIXED.pack(code, 0, 479, chance.randrange(1_000_000), _flag(chance), len(remark))
+    return head + remark + len(ext).to_bytes(4, "big") + ext
+
+
+def _msgpack(chance: Random, code: int, fields: Fields) -> bytes:
+    ext: Any = fields
+    if chance.random() < 0.2:
+        ext = {
+            name: chance.choice((each, 1, -1, 2**63, None, True, 1.5))
+            for name, each in fields.items()
+        }
+    elif chance.random() < 0.02:
+        ext = chance.choice((None, [], 7, "x", {"a": {"b": 1}}, {1: 2}))
+    return _PACK.encode([code, 3, 479, chance.randrange(1_000_000), _flag(chance), None, ext])
