@@ -174,7 +174,8 @@ class Witness:
                 self._serving[node.name] = (node.life, epoch, now)
                 log = walk_log(read_log(node))
                 acknowledged = max((ack.end for ack in self.history.acks), default=0)
-                if self._are_records_old and self.extent(node).written < acknowledged:
+                is_older = self._are_records_old or node.name in self._put_back
+                if is_older and self.extent(node).written < acknowledged:
                     self.history.older_openings.append((node.name, epoch))
                     return
                 self._are_records_old = False
