@@ -20,7 +20,7 @@ from tandem.cli.output import (
     words_of,
     words_of_system,
 )
-from tandem.plain_text import one_line
+from tandem.plain_text import one_line, plain
 
 app = typer.Typer(
     name="tandem",
@@ -94,10 +94,13 @@ def _prepare_streams() -> None:
 
 
 class _LastResort(logging.Handler):
-    """Says what libraries log, as one line of our own."""
+    """Says what is logged in a command: one line; of a bug of ours the traceback, too."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        typer.echo(one_line(record.getMessage()), err=True)
+        lines = [plain(record.getMessage())]
+        if record.exc_info:
+            lines += logging.Formatter().formatException(record.exc_info).split("\n")
+        typer.echo("\n".join(map(one_line, lines)), err=True)
 
 
 def _end_quietly() -> int:

@@ -1,6 +1,7 @@
 """What clusters and stores of others say, on our terminal: no escape sequence, no forged line."""
 
 import io
+import logging
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Final
 import pytest
 from rich.console import Console
 
+from tandem.cli import _LastResort
 from tandem.cli.cluster import _print_table
 from tandem.cli.consume import _print_json, _print_text
 from tandem.cli.group_table import group_text
@@ -102,6 +104,17 @@ def test_nothing_of_others_reaches_the_terminal_as_it_is(
 
 def message() -> MessageExt:
     return LogBuilder().put(EVIL, EVIL.encode(), keys=EVIL)
+
+
+def test_what_is_logged_in_a_command_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    words = f"{EVIL}\nerror: all is lost"
+    record = logging.LogRecord("x", logging.WARNING, "", 0, "broker %s", (words,), None)
+    handler = _LastResort()
+    handler.handle(record)
+    assert capsys.readouterr().err == f"broker {plain(words)}\n"
+    record.exc_info = (ValueError, ValueError("a bug"), None)
+    handler.handle(record)
+    assert capsys.readouterr().err.endswith("\nValueError: a bug\n")
 
 
 @pytest.mark.parametrize(("is_terminal", "shown"), [(True, plain(EVIL)), (False, EVIL)])
