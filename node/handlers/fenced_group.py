@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from node.remoting.dispatcher import response_to
+from store import StoreError
 from tandem.coordinator.interface import CoordinatorError
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
 from tandem.wire.request_code import RequestCode
@@ -81,12 +82,26 @@ class FencedGroup:
             )
         else:
             _log.warning("%s asks: %s %s", connection.peer, order.command, order.node)
-            try:
-                result = await self._ha.command(order)
-            except CoordinatorError as error:
-                result = FencedCommandResult(
-                    done=False, text=f"it is not known whether it was done: {error}"
-                )
+            result = await self._result_of(order)
             answer = response_to(command, body=msgspec.json.encode(result))
         owed.respond(command, answer)
         self._send()
+
+    async def _result_of(self, order: FencedCommand) -> FencedCommandResult:
+        """Carry out an order; what goes wrong with it ends no node.
+
+        Raises:
+            StoreError: The node's own disk: that does end it.
+        """
+        try:
+            return await self._ha.command(order)
+        except CoordinatorError as error:
+            trouble = str(error)
+        except StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001 - whoever asked must get an answer
+            _log.exception("the order %s %s failed: a bug", order.command, order.node)
+            trouble = f"{type(error).__name__}: {error}"
+        return FencedCommandResult(
+            done=False, text=f"it is not known whether it was done: {trouble}"
+        )

@@ -196,6 +196,22 @@ async def test_an_order_without_a_coordinator_is_told_as_unknown() -> None:
         assert "not known" in result.text
 
 
+async def test_a_bug_in_an_order_is_an_answer_and_ends_no_node(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    replica = FakeReplica()
+    replica.error = ZeroDivisionError("a bug of ours")
+    async with open_client(replica) as client:
+        order = FencedCommand(command="resign")
+        client.send(RequestCode.FENCED_COMMAND, body=msgspec.json.encode(order))
+        await trio.testing.wait_all_tasks_blocked()
+        (answer,) = client.answers()
+        result = msgspec.json.decode(answer.body, type=FencedCommandResult)
+        assert not result.done
+        assert "not known whether it was done: ZeroDivisionError: a bug of ours" in result.text
+        assert "the order resign  failed: a bug" in caplog.text
+
+
 async def test_the_tables_are_told_to_slaves_of_the_classic_kind() -> None:
     async with open_client() as client:
         assert b'"T"' in client.call(RequestCode.GET_ALL_TOPIC_CONFIG).body
