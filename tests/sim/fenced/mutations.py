@@ -303,6 +303,8 @@ def _shows_readers_what_was_half_a_second_ago(real: Callable[..., Any]) -> Any: 
 
     def end_of(self: MessageReads, queue: AnyConsumeQueue) -> object:
         now, end = trio.current_time(), real(self, queue)
+        if queue.topic == JOURNAL_TOPIC:
+            return end
         which = (self, queue.topic, queue.queue_id)
         since, before = shown.get(which, (-1.0, 0))
         if now - since < 0.5:

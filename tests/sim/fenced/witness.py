@@ -78,6 +78,8 @@ class Witness:
         """Whose disk may have lost something, and who has not looked yet."""
         self._once_hurt: set[str] = set()
         self._are_records_old = False
+        self._members_by_backup: set[str] = set()
+        """Who has not been seen to have everything since the coordinator was set back."""
         """The coordinator was set back, and no master has opened since: the in-sync set that it
         names is not the one that an earlier master waits for until it has noticed."""
         self._put_back: set[str] = set()
@@ -178,7 +180,8 @@ class Witness:
                 if is_older and self.extent(node).written < acknowledged:
                     self.history.older_openings.append((node.name, epoch))
                     return
-                self._are_records_old = False
+                if self._are_records_old:
+                    self._records_are_true_again()
                 is_elected = self._was_elected(epoch, node.name)
                 opening = OpeningSeen(now, node.name, epoch, confirm, log, is_elected)
                 self.history.openings.append(opening)
@@ -192,6 +195,15 @@ class Witness:
                 self.history.cuts.append(self._cut_seen(node, cut, end, confirm))
             case _:
                 pass
+
+    def _records_are_true_again(self) -> None:
+        """A master has opened that has everything. Who was a member by a backup may lack some.
+
+        It counts when it has caught up, or it has to go.
+        """
+        self._are_records_old = False
+        members = self.state.isr if self.state is not None else {}
+        self._members_by_backup = set(members)
 
     def _was_elected(self, epoch: int, name: str) -> bool:
         return any(
@@ -284,7 +296,8 @@ class Witness:
             lacks_some = extent.written < acknowledged or extent.flushed < self._flushed_promised
             if not lacks_some:
                 self._put_back.discard(name)
-            if name in self._put_back:
+                self._members_by_backup.discard(name)
+            if name in self._put_back | self._members_by_backup:
                 # A copy of some seconds ago, of the same life, cannot be told from the latest. It
                 # is judged by what becomes of it: it must not win, or give way.
                 continue
