@@ -105,7 +105,8 @@ class Connection:
     @property
     def may_read(self) -> bool:
         """Whether the peer may be given more work: answers taken, answers owed given."""
-        return not self.is_congested and self.owed_count < OWED_ANSWERS_MAX
+        unsent_bytes = len(self._out) + self._sending_bytes  # asked for after every request
+        return unsent_bytes <= OUT_BYTES_MAX and self.owed_count < OWED_ANSWERS_MAX
 
     @property
     def is_congested(self) -> bool:
@@ -186,10 +187,10 @@ class Connection:
         except ConnectionLost:
             self.close()
             return
-        if sent:
-            self.last_active = trio.current_time()
         del self._out[:sent]
         if self._out:
+            if sent:
+                self.last_active = trio.current_time()
             self.note_kept()
         if self._out or self._when_drained:
             self._writing = True

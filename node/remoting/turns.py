@@ -37,21 +37,31 @@ class Turns:
         self._new = trio.lowlevel.ParkingLot()
         self._again = trio.lowlevel.ParkingLot()
         self._is_again_next = False
+        self._row_count = 0
+
+    @property
+    def is_free(self) -> bool:
+        """Whether there is a turn at once."""
+        return self._used_seconds < PASS_SECONDS and not self._row_count and not self._is_pausing
 
     async def take(self, *, again: bool = False) -> None:
         """Wait for a turn; `again` says that the last one was not enough.
 
         After it there is to be no await before `give`.
         """
-        if self._is_pausing or self._new or self._again:
-            await (self._again if again else self._new).park()
+        if self._is_pausing or self._row_count:
+            self._row_count += 1
+            try:
+                await (self._again if again else self._new).park()
+            finally:
+                self._row_count -= 1
         elif again or self._used_seconds >= PASS_SECONDS:
             await self._pause()
 
     def give(self, used_seconds: float) -> None:
         """End a turn that took this long; the next in the row goes on in the next pass."""
         self._used_seconds += used_seconds
-        if not self._is_pausing:
+        if self._row_count and not self._is_pausing:
             self._let_go_on()
 
     async def _pause(self) -> None:

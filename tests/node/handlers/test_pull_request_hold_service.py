@@ -208,5 +208,5 @@ async def test_thousands_that_become_ready_at_once_are_run_in_turns(
     while sum(map(len, pulls.rounds)) < 40:
         await trio.lowlevel.checkpoint()
     assert [len(names) for names in pulls.rounds] == [4] * 10
-    assert others >= 10
+    assert others >= 8  # in the first and the last pass it may have been too early or too late
     nursery.cancel_scope.cancel()
