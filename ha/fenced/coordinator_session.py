@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import math
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import trio
@@ -226,15 +227,15 @@ class CoordinatorSession:
             await self.refresh()
 
     async def close(self) -> None:
-        """End the lease, and with it the records that depend on it, so that others need not wait.
-
-        It is tried for a second; after that the lease ends by itself.
-        """
+        """End the lease, and the records that depend on it; if not in time, it ends by itself."""
+        if self.lease is not None:  # an older copy of the directory shows by what is said now
+            with trio.move_on_after(FAREWELL_SECONDS, shield=True), suppress(CoordinatorError):
+                await self.publish()
         lease_id, self.lease = self._lease_id, None
         self._lease_id = 0
         if not lease_id:
             return
-        with trio.CancelScope(shield=True), trio.move_on_after(FAREWELL_SECONDS):
+        with trio.move_on_after(FAREWELL_SECONDS, shield=True):
             try:
                 await self._coordinator.revoke(lease_id)
             except CoordinatorError as error:

@@ -199,6 +199,8 @@ class Election:
         if state is None:
             return _without_state(view, own)
         too_old = _why_too_old(state, own)
+        if not too_old and view.leader is None and who_knows_more(view):
+            too_old = f"{who_knows_more(view)}. Run `tandem ha recover-group`"
         if too_old:
             return Refuse(too_old)
         if view.leader is not None:
@@ -330,6 +332,24 @@ def what_is_lacking(view: GroupView | None, name: str, log_end: int) -> str:
         f"{other} has confirmed everything below {confirm}, and this log ends at {log_end}: it is"
         " an older copy, or has lost its end"
     )
+
+
+def who_knows_more(view: GroupView) -> str:
+    """Return which node has seen a newer record than the present one, in words; "" for nobody.
+
+    All records of a view are of one revision, so only a coordinator that was set back shows that.
+    """
+    state = view.state
+    if state is None:
+        return ""
+    for name, node in sorted(view.nodes.items()):
+        if (node.seen_epoch, node.seen_version) > state.age or node.promised > state.epoch + 1:
+            newest = max(node.seen_epoch, node.promised - 1)
+            return (
+                f"the coordinator says epoch {state.epoch}, change {state.version}, but {name} has"
+                f" seen change {node.seen_version} of epoch {newest}: it was set back to a backup"
+            )
+    return ""
 
 
 def _why_lacking(view: GroupView, own: OwnFacts) -> str:

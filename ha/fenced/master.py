@@ -24,7 +24,7 @@ import trio
 
 from ha.fenced.acknowledgements import Acknowledgements
 from ha.fenced.coordinator_session import is_ours
-from ha.fenced.election import what_is_lacking
+from ha.fenced.election import what_is_lacking, who_knows_more
 from ha.fenced.events import AckDecided, ConfirmAdvanced, IsrChanged, IsrChanging, ignore
 from ha.fenced.in_sync_replicas import InSyncReplicas
 from ha.fenced.replica_server import ReplicaServer
@@ -385,8 +385,8 @@ class FencedMaster:
         if state is None or (state.epoch, state.master) != (self.epoch, self._config.name):
             epoch = state.epoch if state else "none"
             return f"the group's record says epoch {epoch}"
-        if state.age < self.state.age:
-            return (
+        if state.age < self.state.age or who_knows_more(view):
+            return who_knows_more(view) or (
                 f"the coordinator says change {state.version} of the in-sync set, this master has"
                 f" made change {self.state.version}: the coordinator was set back"
             )

@@ -142,6 +142,10 @@ class OwnReplica:
                 before,
                 verdict.old_directory,
             )
+        record = view.lives.get(self.config.name)
+        if record is not None and record.incarnation == file.incarnation:
+            # What a master said of it may not have been on our disk when the process ended.
+            self.store.confirm(min(record.confirm, end))
         is_news = state is not None and state.age > self._seen_before
         self.coordinator_is_old = "" if is_news else verdict.old_coordinator
         self.is_judged = True

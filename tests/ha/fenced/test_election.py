@@ -391,3 +391,11 @@ def test_what_an_operator_has_accepted_outlives_the_election() -> None:
     state = msgspec.structs.replace(STATE, loss_accepted=4, recoveries=2)
     won = state_if_won(state, {}, own(), reason="r", wall_clock_ms=0, epoch_id="new")
     assert (won.loss_accepted, won.recoveries, won.epoch_id) == (4, 2, "new")
+
+
+def test_a_record_older_than_what_another_has_seen_is_not_believed() -> None:
+    for changes in ({"seen_epoch": 5, "seen_version": 1}, {"seen_epoch": 6}, {"promised": 7}):
+        found = decide(view(STATE, None, node("b"), node("c", **changes)), own())
+        assert isinstance(found, Refuse)
+        assert "c has seen" in found.why
+    assert decide(view(STATE, None, node("b"), node("c", promised=6)), own()) == Run(6)

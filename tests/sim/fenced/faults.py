@@ -284,7 +284,10 @@ class FencedPlanner(Planner[FencedFaultMix]):
     def _older_copy(self, at: float) -> None:
         """A directory comes back from a backup, and its node is perhaps the first to start."""
         node = self._chance.choice(self._mix.spoiled)
-        self._add(max(0.0, at - self._chance.choice((0.3, 1.0, 3.0))), "keep-copy", node)
+        # A copy of less than a second ago need not show: see the limits in docs/replication.md.
+        age = self._chance.choice((1.5, 2.0, 3.0))
+        at = max(at, age)
+        self._add(at - age, "keep-copy", node)
         down = max(0.3, self._down_time())
         everybody = self._chance.random() < 0.5
         for other in self._nodes if everybody else (node,):
