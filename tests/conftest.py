@@ -1,12 +1,16 @@
 """What all tests share."""
 
+import logging
 import os
 import signal
+import sys
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 
+from tandem.process_log import ProcessLog
 from tests.support.lanes import TwoLanes, put_in_order
 
 if TYPE_CHECKING:
@@ -33,6 +37,19 @@ def pytest_sessionstart() -> None:
     for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "COLORTERM"):
         os.environ.pop(name, None)
     os.environ["TERM"] = "xterm-256color"
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    """Take back what the main function of a process does to logging: it begins once, and stays."""
+    root, hook, last = logging.root, sys.excepthook, logging.lastResort
+    level, disabled = root.level, root.manager.disable
+    yield
+    root.setLevel(level)
+    root.manager.disable = disabled
+    sys.excepthook, logging.lastResort = hook, last
+    for handler in [each for each in root.handlers if isinstance(each, ProcessLog)]:
+        root.removeHandler(handler)
 
 
 WAITING_SECONDS_MAX = 600

@@ -34,7 +34,12 @@ from tandem.coordinator.interface import (
     TransactionResult,
 )
 from tandem.wire.group_recovery import Group, Recovery, plan_recovery
-from tandem.wire.group_state import GroupKeys, MalformedGroupRecordError, encode_record
+from tandem.wire.group_state import (
+    GroupKeys,
+    GroupState,
+    MalformedGroupRecordError,
+    encode_record,
+)
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
 from tandem.wire.response_code import ResponseCode
 
@@ -100,7 +105,7 @@ class FencedGroup:
         records: GroupRecords | str = ""
 
         async def ask_node(member: Member) -> None:
-            answers[member.name] = await self._status(member)
+            answers[member.name] = await self.status(member)
 
         async def ask_coordinator() -> None:
             nonlocal records
@@ -112,7 +117,8 @@ class FencedGroup:
                 nursery.start_soon(ask_node, member)
         return group_view(self.name, self.members, answers, records)
 
-    async def _status(self, member: Member) -> FencedStatus | str:
+    async def status(self, member: Member) -> FencedStatus | str:
+        """Return what one node says of itself, or why it says nothing."""
         with trio.move_on_after(ANSWER_SECONDS_MAX):
             try:
                 return await self.admin.fenced_status(member.address)
@@ -172,6 +178,9 @@ async def recover_group(
     records = await group.records()
     if isinstance(records, str) or isinstance(group.coordinator, str):
         return Outcome(COULD_NOT_ASK, f"the coordinator cannot be asked: {records}")
+    stale = await _why_not_as_recorded(group, records, accept_loss=accept_loss)
+    if stale:
+        return Outcome(REFUSED, f"refused: {stale}; nothing was written")
     known = Group(
         name=group.name,
         state=records.state,
@@ -184,11 +193,21 @@ async def recover_group(
     loss = await _what_is_lost(group, plan)
     if plan.state is None:
         return Outcome(REFUSED, f"refused: {plan.text}{f'. It would lose {loss}' if loss else ''}")
+    failure = await _write(group.coordinator, group.keys, plan.state, _compares(group, records))
+    if failure is not None:
+        return failure
+    old_epoch = plan.state.epoch
+    outcome = await _wait_for_master(group, lambda view: view.epoch > old_epoch, wait_seconds)
+    words = f"{plan.text}{f' (lost: {loss})' if loss else ''}"
+    return Outcome(outcome.exit_status, f"{words}; {outcome.text}")
+
+
+async def _write(
+    coordinator: RecordStore, keys: GroupKeys, state: GroupState, compares: list[Compare]
+) -> Outcome | None:
+    """Write the record unless something has changed; return why that failed."""
     try:
-        result = await group.coordinator.transact(
-            _compares(group, records),
-            [Put(group.keys.state, encode_record(plan.state))],
-        )
+        result = await coordinator.transact(compares, [Put(keys.state, encode_record(state))])
     except CoordinatorUnavailableError as error:
         text = f"{error}; it may have been written: see `tandem ha status`"
         return Outcome(COULD_NOT_ASK, text)
@@ -197,10 +216,39 @@ async def recover_group(
     if not result.succeeded:
         text = "refused: a node came, went or wrote while this was decided; try again"
         return Outcome(REFUSED, text)
-    old_epoch = plan.state.epoch
-    outcome = await _wait_for_master(group, lambda view: view.epoch > old_epoch, wait_seconds)
-    words = f"{plan.text}{f' (lost: {loss})' if loss else ''}"
-    return Outcome(outcome.exit_status, f"{words}; {outcome.text}")
+    return None
+
+
+async def _why_not_as_recorded(
+    group: FencedGroup, records: GroupRecords, *, accept_loss: bool
+) -> str:
+    """Return which registered node says something else than its record, in words; "" for none.
+
+    A coordinator that was restored has the records of nodes from then, with leases that run once
+    more: what they say of the ends of logs must not decide anything.
+    """
+    said: dict[str, FencedStatus | str] = {}
+
+    async def ask(member: Member) -> None:
+        said[member.name] = await group.status(member)
+
+    async with trio.open_nursery() as nursery:
+        for member in group.members:
+            if member.name in records.nodes:
+                nursery.start_soon(ask, member)
+    for name, status in sorted(said.items()):
+        record = records.nodes[name]
+        if isinstance(status, str):
+            if not accept_loss:
+                return f"{name} is registered, but {status}"
+            continue
+        recorded = (record.incarnation, record.end, record.promised)
+        if recorded != (status.incarnation, status.log_end, status.promised):
+            return (
+                f"the coordinator has a log of {record.end} bytes for {name}, which says that it"
+                f" has {status.log_end}: its record is of before, ask again in some seconds"
+            )
+    return ""
 
 
 async def _what_is_lost(group: FencedGroup, plan: Recovery) -> str:

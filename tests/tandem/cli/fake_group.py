@@ -124,6 +124,9 @@ class Nodes:
         """Let a node say what it has, with an incarnation that is in no in-sync set."""
         record = NodeRecord(node=name, session="s", incarnation="new", epoch=epoch, end=end)
         self.records.write(KEYS.node(name), record)
+        self.statuses[name] = msgspec.structs.replace(
+            self.statuses[name], incarnation="new", log_end=end, promised=0
+        )
 
 
 @asynccontextmanager

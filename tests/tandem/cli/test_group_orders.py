@@ -1,5 +1,6 @@
 from functools import partial
 
+import msgspec
 import trio
 from trio.testing import MockClock
 
@@ -191,6 +192,20 @@ async def test_recover_group_writes_the_longest_log_and_waits(autojump_clock: Mo
     assert "b is master of g, epoch 9" in outcome.text
 
 
+async def test_records_of_before_a_restore_decide_nothing(autojump_clock: MockClock) -> None:
+    """A coordinator from a backup knows nodes as they were: what they say themselves counts."""
+    nodes = lost_group()
+    nodes.statuses["c"] = msgspec.structs.replace(nodes.statuses["c"], log_end=5000)
+    async with group_of(nodes) as group:
+        outcome = await recover_group(group, min_isr=2, accept_loss=True, wait_seconds=5)
+        assert outcome.exit_status == REFUSED
+        assert "200 bytes for c, which says that it has 5000" in outcome.text
+        nodes.brokers[MEMBERS[2].address].handlers[RequestCode.FENCED_STATUS] = lambda _: None
+        outcome = await recover_group(group, min_isr=2, accept_loss=False, wait_seconds=5)
+        assert outcome.exit_status == REFUSED
+        assert "c is registered, but no answer" in outcome.text
+
+
 async def test_what_changed_meanwhile_stops_a_recovery(autojump_clock: MockClock) -> None:
     nodes = lost_group()
     before = nodes.records.values[KEYS.state]
@@ -198,7 +213,7 @@ async def test_what_changed_meanwhile_stops_a_recovery(autojump_clock: MockClock
 
     async def read_and_change(prefix: str) -> Snapshot:
         snapshot = await read(prefix)
-        nodes.register("c", 7, 900)
+        nodes.register("c", 7, 200)
         return snapshot
 
     nodes.records.read = read_and_change  # type: ignore[method-assign]  # something in between
