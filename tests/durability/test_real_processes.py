@@ -96,8 +96,8 @@ def test_the_coordinator_answers_after_the_sync_of_its_journal(calls: list[Call]
 def promises(call: Call, rename: Call) -> bool:
     """Say whether what was sent may promise what the renamed file holds.
 
-    A request of our own promises nothing. What a new file of the log holds is promised by the answer
-    to a send; other answers may leave while its directory is being synced.
+    A request of our own promises nothing. What a new file of the log holds is promised by the
+    answer to a send; other answers may leave while its directory is being synced.
     """
     if call.name not in SENDS or r"\"flag\":0" in call.text:
         return False
