@@ -234,7 +234,7 @@ async def _why_not_as_recorded(
 
     async with trio.open_nursery() as nursery:
         for member in group.members:
-            if member.name in records.nodes:
+            if member.name in records.nodes and records.leader is None:
                 nursery.start_soon(ask, member)
     for name, status in sorted(said.items()):
         record = records.nodes[name]

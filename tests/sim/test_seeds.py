@@ -10,7 +10,7 @@ import pytest
 
 from tests.sim.playbooks import PLAYBOOKS
 
-SEEDS = {"classic": 60, "fenced": 120}
+SEEDS = {"classic": 40, "fenced": 80}
 """How many the ordinary suite plays."""
 SEEDS_OF_LONG = 3_000
 SEEDS_PER_TEST = 10
