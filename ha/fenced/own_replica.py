@@ -63,6 +63,8 @@ class OwnReplica:
         """True once it is known whether this directory is an older copy of another one."""
         self.coordinator_is_old = ""
         """How this directory shows that the coordinator was set back; empty if it does not."""
+        self._older_than = ""
+        """Token of the life that this directory was found to be older than."""
         self._seen_before = self.file.seen
         """Of the group's record when this round began."""
 
@@ -125,15 +127,18 @@ class OwnReplica:
             StoreError: that cannot be written down; ask again.
         """
         file, state, end = self.file, view.state, self.store.max_physical_offset
+        record = view.lives.get(self.config.name)
         verdict = judge(
-            view.lives.get(self.config.name),
+            record,
             life=file.life,
             tokens=file.tokens,
             incarnation=file.incarnation,
             log_end=end,
             loss_accepted=state.loss_accepted if state else 0,
         )
-        if verdict.old_directory:
+        token = record.token if record else ""
+        if verdict.old_directory and token != self._older_than:
+            self._older_than = token
             before = file.incarnation
             file.renew_keeping_log(end)
             _log.error(
@@ -142,7 +147,6 @@ class OwnReplica:
                 before,
                 verdict.old_directory,
             )
-        record = view.lives.get(self.config.name)
         if record is not None and record.incarnation == file.incarnation:
             # What a master said of it may not have been on our disk when the process ended.
             self.store.confirm(min(record.confirm, end))

@@ -165,7 +165,7 @@ def _check(history: FencedHistory, expected: FencedExpectations) -> list[Finding
     ]
     findings += _check_acks(history.acks, expected)
     findings += _check_answers(history, expected)
-    findings += _check_masters(history.acks, history.openings)
+    findings += _check_masters(history.acks, history.openings, history.set_back)
     findings += _check_states(history.states, history.set_back)
     findings += _check_reports(history.reports)
     findings += _check_openings(history.openings, final)
@@ -309,11 +309,15 @@ def _check_answers(history: FencedHistory, expected: FencedExpectations) -> Iter
                 yield Finding(Kind.UNFLUSHED, text)
 
 
-def _check_masters(acks: Iterable[AckSeen], openings: Iterable[OpeningSeen]) -> Iterator[Finding]:
-    masters: dict[int, str] = {}
+def _check_masters(
+    acks: Iterable[AckSeen], openings: Iterable[OpeningSeen], set_back: Sequence[float]
+) -> Iterator[Finding]:
+    masters: dict[tuple[int, int], str] = {}
     claims: list[OpeningSeen | AckSeen] = [*openings, *acks]
     for seen in claims:
-        first = masters.setdefault(seen.epoch, seen.node)
+        # A coordinator that was set back may give a number twice; ids tell the two apart.
+        restores = sum(at <= seen.at_seconds for at in set_back)
+        first = masters.setdefault((restores, seen.epoch), seen.node)
         if first != seen.node:
             text = f"{first} and, at {seen.at_seconds:.6f}, {seen.node} in epoch {seen.epoch}"
             yield Finding(Kind.TWO_MASTERS, text)

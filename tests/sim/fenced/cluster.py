@@ -287,6 +287,7 @@ class FencedCluster(SimulatedCluster):
 
     def _wiping(self, node: SimulatedNode) -> None:
         self._spoiled.discard(node.name)
+        self.history.put_back.append((trio.current_time(), node.name))  # what it promised is gone
 
     def _heal_others(self) -> None:
         self._waiting.clear()
