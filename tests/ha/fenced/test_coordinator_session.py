@@ -352,3 +352,20 @@ async def test_a_life_is_registered_with_the_node(autojump_clock: MockClock) -> 
         item = node.coordinator.item(KEYS.life("a"))
         assert item is not None
         assert decode_life(item.value).confirm == 9
+
+
+async def test_the_last_word_of_a_session_is_how_far_the_node_was(
+    autojump_clock: MockClock,
+) -> None:
+    """A copy of its directory that was made a moment before shows by that."""
+    async with running() as node:
+        node.life = life = LifeRecord(
+            node="a", life=1, token="t", incarnation="a1", epoch=1, confirm=5
+        )
+        await node.registered()
+        node.life = msgspec.structs.replace(life, confirm=900)
+        await node.session.close()
+        item = node.coordinator.item(KEYS.life("a"))
+        assert item is not None
+        assert decode_life(item.value).confirm == 900
+        assert node.record is None

@@ -337,6 +337,52 @@ async def test_a_record_older_than_its_own_ends_it(autojump_clock: MockClock) ->
         assert "the coordinator was set back" in why
 
 
+async def test_a_record_that_another_has_seen_a_newer_one_of_ends_it(
+    autojump_clock: MockClock,
+) -> None:
+    async with running() as master:
+        now = master.session.truth
+        newer = msgspec.structs.replace(now.nodes["c"], seen_epoch=7)
+        view = msgspec.structs.replace(now, nodes={**now.nodes, "c": newer}, revision=99)
+        assert "c has seen" in master.it.group_changed(view)
+
+
+async def test_a_follower_that_objects_is_given_way_to(autojump_clock: MockClock) -> None:
+    async with running() as master:
+        master.it.replica_objected("b", 0, 900)
+        assert len(master.over) == 1
+        assert master.over[0].startswith("resigns: b has confirmed everything below 900")
+
+
+async def test_where_both_have_confirmed_something_an_operator_decides(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running() as master:
+        master.connect("b", "c")
+        end = master.put()
+        master.ack("b", end)
+        master.ack("c", end)
+        master.it.replica_objected("b", 0, 900)
+        assert master.over == []
+        assert "an operator decides" in caplog.text
+
+
+async def test_it_gives_way_to_a_node_that_has_confirmed_more_and_follows_nobody(
+    autojump_clock: MockClock,
+) -> None:
+    async with running() as master:
+        now = master.session.truth
+        ahead = msgspec.structs.replace(now.nodes["c"], confirm=master.store.max_physical_offset)
+        master.session.view = msgspec.structs.replace(now, nodes={**now.nodes, "c": ahead})
+        await trio.sleep(1)
+        assert master.over == []
+        ahead = msgspec.structs.replace(ahead, confirm=ahead.confirm + 1)
+        master.session.view = msgspec.structs.replace(now, nodes={**now.nodes, "c": ahead})
+        await trio.sleep(1)
+        assert len(master.over) == 1
+        assert "c has confirmed everything below" in master.over[0]
+
+
 async def test_short_of_members_it_resigns_if_another_may_do_better(
     autojump_clock: MockClock,
 ) -> None:

@@ -2,8 +2,10 @@
 
 import random
 
+import msgspec
 import pytest
 
+from ha.fenced.election import GroupView
 from ha.fenced.epochs import EpochEntry
 from ha.fenced.events import HAEvent, Promised, TruncationDecided
 from ha.fenced.joining import NeedsTruncation
@@ -11,7 +13,10 @@ from ha.fenced.own_replica import OwnReplica
 from store import MessageStore, PutMessage
 from store.machine.errors import StoreFullError
 from store.recovery.truncation import pending_intent
+from tandem.wire.group_state import GroupState
 from tests.ha.fenced_world import DIRECTORY, FencedWorld, fenced_config
+
+STATE = GroupState(epoch=1, master="b", isr={}, min_isr=2)
 
 
 class Node:
@@ -159,3 +164,62 @@ async def test_quarantine_is_a_trouble() -> None:
     assert own.trouble == ""
     own.quarantine = "its log says otherwise"
     assert own.describe().trouble == "its log says otherwise"
+
+
+# what the coordinator remembers
+
+
+def remembered(own: OwnReplica, **changes: object) -> GroupView:
+    life = own.next_life(GroupView(revision=1))
+    assert life is not None
+    life = msgspec.structs.replace(life, **changes)
+    return GroupView(revision=2, state=STATE, lives={"a": life})
+
+
+async def test_what_the_coordinator_knows_to_be_confirmed_is_confirmed() -> None:
+    """The node's own note of it may have been too old when its process ended."""
+    node = Node()
+    store, own = node.open()
+    end = fill(store, 3)[-1]
+    own.epochs.append(1, 0)
+    store.close()
+    store, own = node.open()
+    own.saw(remembered(own, confirm=end, epoch=1))
+    assert own.is_judged
+    assert store.confirm_offset == end
+    assert own.file.incarnation == remembered(own).lives["a"].incarnation
+
+
+async def test_an_older_copy_is_another_replica_once() -> None:
+    node = Node()
+    store, own = node.open()
+    end = fill(store, 1)[-1]
+    before = own.file.incarnation
+    view = remembered(own, confirm=end + 1, epoch=1)
+    own.saw(view)
+    renewed = own.file.incarnation
+    assert renewed != before
+    own.judge(view)
+    assert own.file.incarnation == renewed
+    assert own.file.acked == end
+
+
+async def test_an_older_coordinator_is_believed_when_somebody_has_written_anew() -> None:
+    node = Node()
+    store, own = node.open()
+    own.saw(GroupView(revision=1, state=STATE))
+    life = own.next_life(GroupView(revision=1))
+    assert life is not None
+    own.remembered(life)
+    store.close()
+    _, again = node.open(seed=2)
+    again.saw(GroupView(revision=1, state=STATE))
+    assert "does not know this node" in again.coordinator_is_old
+    assert again.next_life(GroupView(revision=1)) is None
+    assert again.describe().coordinator_is_old
+    newer = msgspec.structs.replace(STATE, version=9)
+    again.saw(GroupView(revision=5, state=newer))
+    assert not again.coordinator_is_old
+    following = again.next_life(GroupView(revision=5))
+    assert following is not None
+    assert following.life == life.life + 1

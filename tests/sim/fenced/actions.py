@@ -94,7 +94,7 @@ FENCED_ACTIONS: Final[dict[str, Callable[..., None]]] = {
     "late-watches": _delay_watches,
     "keep-copy": lambda cluster, name: cluster.keep_copy(name),
     "put-back": lambda cluster, name: cluster.put_back(name),
-    "recover-group": lambda cluster: cluster.operator.recover(),
+    "recover-group": lambda cluster: cluster.operator.begin_recover(),
     "lose-epochs": lambda cluster, name: lose_epochs(cluster.nodes[name]),
     "save-coordinator": _save_coordinator,
     "restore-coordinator": _restore_coordinator,

@@ -12,20 +12,17 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
-from ha.fenced.election import read_view
 from ha.fenced.events import HAEvent
 from store.machine.errors import CorruptLogError
 from tandem.cluster_file.cluster_config import ClusterConfig
-from tandem.coordinator.interface import Compare, Coordinator, Put
+from tandem.coordinator.interface import Coordinator
 from tandem.coordinator.kv_records import Item, StoreImage
-from tandem.wire.group_recovery import Group, plan_recovery
-from tandem.wire.group_state import GroupKeys, encode_record
+from tandem.wire.group_state import GroupKeys
 from tests.sim.engine.actions import HA_CHANNEL
 from tests.sim.engine.cluster import SimulatedCluster, leaves
 from tests.sim.engine.faults import COORDINATOR
 from tests.sim.engine.history import AnswerSeen, Extent
 from tests.sim.engine.node import Incarnation, SimulatedNode
-from tests.sim.engine.settings import GROUP
 from tests.sim.engine.trace import Trace
 from tests.sim.engine.workload import ClientMachine
 from tests.sim.fenced.disk import flip_bit_of_tail
@@ -194,33 +191,11 @@ class FencedCluster(SimulatedCluster):
 
         All nodes have to be there: that is what the operator is told to see to.
         """
-        coordinator = self.coordinator.client(self.network.machine_at(OPERATOR_IP))
-        view = read_view(await coordinator.read(self.group_keys.prefix), self.group_keys)
-        if set(view.nodes) != set(self.nodes) or view.leader is not None:
-            return view.leader is not None and self.witness.has_opened_since_blackout
-        assert view.state is not None
-        group = Group(
-            name=GROUP,
-            state=view.state,
-            leader=view.leader,
-            nodes=view.nodes,
-            lives=view.lives,
-            members=list(self.nodes),
-        )
-        plan = plan_recovery(group, min_isr=view.state.min_isr, accept_loss=True)
-        self._trace.note("operator", f"recover-group: {plan.text}")
-        if plan.state is None:
-            return False
-        keys = self.group_keys
-        compares = [
-            Compare(keys.state, view.state_revision),
-            Compare(keys.leader, 0),
-            *(Compare(keys.node(name), view.node_revisions[name]) for name in view.nodes),
-        ]
-        result = await coordinator.transact(compares, [Put(keys.state, encode_record(plan.state))])
-        if result.succeeded:
-            self.note_hit("recover-group")
-        return result.succeeded
+        nodes = [self.coordinator.item(self.group_keys.node(name)) for name in self.nodes]
+        leader = self.coordinator.item(self.group_keys.leader)
+        if leader is not None:
+            return self.witness.has_opened_since_blackout
+        return all(nodes) and await self.operator.recover(accept_loss=True)
 
     def _was_killed(self, node: SimulatedNode) -> None:
         """Tell the coordinator soon, if there is somebody who does."""

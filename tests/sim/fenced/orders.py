@@ -1,7 +1,7 @@
 """What a person does while a run is under way: orders, and what alarms say.
 
 Orders go over the network to a node that may be frozen, dead or somebody else by now. None is given
-with `--accept-loss`: whatever is done, nothing acknowledged may be lost.
+with `--accept-loss`, but after a blackout: whatever is done, nothing acknowledged may be lost.
 """
 
 from collections.abc import Callable
@@ -47,21 +47,22 @@ class Operator:
         """Give an order to a node, and wait for what becomes of it elsewhere."""
         self._nursery.start_soon(self._order, node.config.node.broker_address, command, name)
 
-    def recover(self) -> None:
+    def begin_recover(self) -> None:
         """Do what `tandem ha recover-group` does, whatever the moment is like."""
-        self._nursery.start_soon(self._recover)
+        self._nursery.start_soon(self.recover)
 
     def recover_until(self, is_well: Callable[[], bool]) -> None:
         """Do it again and again until all is well, as a person does who reads the status."""
 
-        async def recover() -> None:
+        async def go_on() -> None:
             while not is_well():
-                await self._recover()
+                await self.recover()
                 await trio.sleep(AGAIN_SECONDS)
 
-        self._nursery.start_soon(recover)
+        self._nursery.start_soon(go_on)
 
-    async def _recover(self) -> None:
+    async def recover(self, *, accept_loss: bool = False) -> bool:
+        """Run `tandem ha recover-group` once; return whether the group goes on by it."""
         outcome = "no answer"
         name = next(iter(self._config.groups))
         members = [
@@ -75,13 +76,15 @@ class Operator:
                 result = await recover_group(
                     group,
                     min_isr=self._config.groups[name].min_isr,
-                    accept_loss=False,
+                    accept_loss=accept_loss,
                     wait_seconds=0.0,
                 )
             outcome = result.text
-            if "goes on from it" in outcome:
-                self._told("recover-group")
         self._note(f"recover-group: {outcome}")
+        goes_on = "goes on from it" in outcome
+        if goes_on:
+            self._told("recover-group")
+        return goes_on
 
     async def _order(self, address: str, command: Command, name: str) -> None:
         outcome = "no answer"
