@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import gc
 import logging
 import os
 import signal
@@ -71,3 +72,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> TwoLanes | None:
     """Keep tests of a group together, and have two kinds of workers, with `--dist loadgroup`."""
     return TwoLanes(config, log) if config.getoption("dist") == "loadgroup" else None
+
+
+def pytest_collection_finish() -> None:
+    """Take what has been collected out of Python's search for garbage: it never is, and is much."""
+    gc.collect()
+    gc.freeze()

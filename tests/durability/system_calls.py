@@ -19,6 +19,7 @@ _LINE: Final = re.compile(r"(\d+) +(?:<\.\.\. )?(\w+)(?: resumed>|\()(.*)")
 _DESCRIPTOR: Final = re.compile(r"\d+<([^>]*->[^>]*|[^>]*)>")
 _NAME: Final = re.compile(r'"([^"]*)"')
 UNFINISHED: Final = "<unfinished ...>"
+_FAILED: Final = re.compile(r"\)\s+= (-1 |\?$)")
 
 
 def why_no_tracing() -> str:
@@ -84,5 +85,5 @@ def _calls(lines: list[str]) -> Iterator[Call]:
             begun[thread] = number, text.removesuffix(UNFINISHED)
             continue
         start, head = begun.pop(thread, (number, "")) if "resumed>" in line else (number, "")
-        if ") = -1 " not in text and not text.endswith("= ?"):
+        if not _FAILED.search(text):
             yield Call(thread, name, head + text, start, number)

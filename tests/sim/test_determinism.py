@@ -8,7 +8,7 @@ import pytest
 
 from tests.sim.playbooks import PLAYBOOKS
 
-SEEDS = [("classic", 7), ("fenced", 7), ("fenced", 12)]
+SEEDS = [("classic", 7), ("fenced", 12)]
 
 
 @pytest.mark.sim

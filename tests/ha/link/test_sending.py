@@ -1,5 +1,7 @@
 """Sending over a link: nothing lost, nothing twice, and nobody waited for too long."""
 
+from collections import deque
+
 import pytest
 import trio
 from trio.testing import MockClock
@@ -24,11 +26,11 @@ class NarrowStream:
     peer = Host("127.0.0.2", 1)
 
     def __init__(self, *takes: int) -> None:
-        self._takes = list(takes)
+        self._takes = deque(takes)
         self.taken: list[bytes] = []
 
     def send_nowait(self, data: bytes | bytearray | memoryview) -> int:
-        self.taken.append(bytes(data)[: self._takes.pop(0)])
+        self.taken.append(bytes(data)[: self._takes.popleft()])
         return len(self.taken[-1])
 
     async def receive_some(self, bytes_max: int) -> bytes:
