@@ -210,7 +210,7 @@ def summary(
     history: list[Change] | None = None,
 ) -> Summary:
     return summarise(
-        plan(),
+        plan(kind=GroupKind.CLASSIC if history is None else GroupKind.FENCED),
         recording(expectations=expectations, disorder=disorder, runs=runs, history=history),
         audit=(found or audit()) if audited else None,
         audit_seconds=1.0 if audited else None,

@@ -23,6 +23,7 @@ def test_the_verdict_comes_first() -> None:
 
     body = page[page.index("<body>") :]
     assert body.index("PASSED: every promise held") < body.index("<svg")
+    assert "slave logs equal" in " ".join(body.split())
 
 
 @pytest.mark.slow  # with its picture
@@ -140,6 +141,11 @@ def test_failovers_and_promises_have_their_tables_and_masters_their_bands() -> N
     assert "Nothing is lost." in page
     assert "not possible here: only root can mount one" in page
     assert "broker-a-1 (2)" in page, "the band of the new master"
+
+
+def test_the_other_nodes_of_a_fenced_group_are_followers() -> None:
+    page = render(samples.summary(history=fenced_history()), samples.timeline(), fenced_history())
+    assert "follower logs equal" in " ".join(page.split())
 
 
 def test_a_drill_that_this_machine_cannot_play_has_not_passed() -> None:
