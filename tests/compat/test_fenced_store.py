@@ -24,7 +24,7 @@ from tandem.wire.request_headers import (
 )
 from tandem.wire.system_topics import JOURNAL_TOPIC
 from tests.compat.probe import Probe, Settings, differences
-from tests.node.fenced_world import NAMES, FencedWorld, fenced_cluster, open_fenced_world
+from tests.node.world import NAMES, World, fenced_cluster, open_world
 from tests.store.store_world import STORE_HOST, a_message, files_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ UNSAFE: Final = 1_000
 """Four messages from here on are async, sent when links stall; the first may be on its way then."""
 
 
-async def send(world: FencedWorld, name: str, number: int, *, wait: bool = True) -> None:
+async def send(world: World, name: str, number: int, *, wait: bool = True) -> None:
     """Send message `number` with a key of its own; it has to be taken."""
     properties = {"WAIT": str(wait).lower(), "KEYS": f"k{number}", "UNIQ_KEY": f"U{number}"}
     header = SendMessageRequestHeaderV2(
@@ -57,7 +57,7 @@ async def send(world: FencedWorld, name: str, number: int, *, wait: bool = True)
         assert answer.code == 0, answer.remark
 
 
-async def change_masters(world: FencedWorld) -> str:
+async def change_masters(world: World) -> str:
     """Kill a master that has messages nobody else has; return its name once it follows again."""
     await world.start(*NAMES)
     old = await world.master()
@@ -85,7 +85,7 @@ async def change_masters(world: FencedWorld) -> str:
     return old
 
 
-def write_down(world: FencedWorld, name: str) -> Path:
+def write_down(world: World, name: str) -> Path:
     """Copy what is on a simulated disk to the real one."""
     directory = world.config.node(name).directory
     for path, content in files_of(world.disks[name], below=str(directory)).items():
@@ -96,7 +96,7 @@ def write_down(world: FencedWorld, name: str) -> Path:
 
 async def history(config: ClusterConfig) -> dict[str, Path]:
     """Return the directories of three nodes, the one whose log was cut first."""
-    async with open_fenced_world(config) as world:
+    async with open_world(config) as world:
         old = await change_masters(world)
         names = [old, *(name for name in NAMES if name != old)]
         for name in names:

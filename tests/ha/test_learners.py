@@ -9,8 +9,7 @@ from ha.learners import ConfirmedLog, Learners
 from node.config.part_configs import learner_config
 from store import PutMessage
 from tests.node.doubles import NOW_MS, Broker
-from tests.node.fenced_doubles import ConfirmedBroker
-from tests.node.fenced_world import fenced_cluster
+from tests.node.world import fenced_cluster
 from tests.support.simulated_network import SimulatedNetwork
 from tests.support.virtual_clock import Timeline
 
@@ -30,7 +29,7 @@ def put(broker: Broker) -> int:
 
 
 async def test_a_learner_reads_what_is_confirmed_and_no_further() -> None:
-    broker = ConfirmedBroker()
+    broker = Broker(is_fenced=True)
     first = put(broker)
     put(broker)
     log = ConfirmedLog(broker.store)
@@ -43,7 +42,7 @@ async def test_a_learner_reads_what_is_confirmed_and_no_further() -> None:
 async def test_a_learner_is_sent_the_log_as_it_is_confirmed(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    broker, timeline, won = ConfirmedBroker(), Timeline(), trio.Event()
+    broker, timeline, won = Broker(is_fenced=True), Timeline(), trio.Event()
     network = SimulatedNetwork(timeline, random.Random(1))
     config = learner_config(fenced_cluster(tmp_path, learners=LEARNER).node("a1"))
     learners = Learners(config, broker.store, network.machine(MASTER), won)
@@ -68,5 +67,5 @@ async def test_a_learner_is_sent_the_log_as_it_is_confirmed(
 async def test_without_learners_nobody_listens(tmp_path: Path) -> None:
     network = SimulatedNetwork(Timeline(), random.Random(1))
     config = learner_config(fenced_cluster(tmp_path).node("a1"))
-    learners = Learners(config, ConfirmedBroker().store, network.machine(MASTER), trio.Event())
+    learners = Learners(config, Broker(is_fenced=True).store, network.machine(MASTER), trio.Event())
     await learners.run()

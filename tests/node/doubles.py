@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
 
 from ha.results import Ack, PutWait, Refusal
@@ -209,12 +210,42 @@ class FakeReplication:
         await trio.sleep_forever()
 
 
-class Broker:
-    """Store and tables of one broker, on a simulated disk."""
+def open_store(
+    disk: SimulatedDisk, *, is_slave: bool, is_fenced: bool = False, **changes: int
+) -> MessageStore:
+    """Open a small store; `changes` are fields of its config."""
+    config = StoreConfig(
+        "s",
+        mapped_file_size_commit_log_bytes=1 << 20,
+        mapped_file_size_consume_queue_bytes=6000,
+        max_message_size_bytes=100_000,
+        max_hash_slot_num=100,
+        max_index_num=1000,
+    )
+    return MessageStore.open(
+        msgspec.structs.replace(config, **changes),
+        disk=disk,
+        wall_clock_ms=lambda: NOW_MS,
+        store_host=BROKER,
+        is_slave=is_slave,
+        confirm_bounds_reads=is_fenced,
+    )
 
-    def __init__(self, *, is_slave: bool = False, topics: tuple[str, ...] = ("T",)) -> None:
+
+class Broker:
+    """Store and tables of one broker, on a simulated disk; one of a fenced group is its master."""
+
+    def __init__(
+        self,
+        *,
+        is_slave: bool = False,
+        is_fenced: bool = False,
+        topics: tuple[str, ...] = ("T",),
+    ) -> None:
         self.disk = SimulatedDisk()
-        self.store = self._open(is_slave=is_slave)
+        self.store = open_store(self.disk, is_slave=is_slave or is_fenced, is_fenced=is_fenced)
+        if is_fenced:
+            self.store.become_master()
         self.topic_changes = 0
         self.tables = PlainTables(self.disk, "s", lambda: NOW_MS)
         self.topics, self.offsets = self.tables.topics, self.tables.offsets
@@ -227,23 +258,6 @@ class Broker:
         self.holds = PullRequestHoldService(self.outbox.flush)
         self.store.on_arrival = self.holds.message_arrived
         self.random = random.Random(7)
-
-    def _open(self, *, is_slave: bool) -> MessageStore:
-        config = StoreConfig(
-            "s",
-            mapped_file_size_commit_log_bytes=1 << 20,
-            mapped_file_size_consume_queue_bytes=6000,
-            max_message_size_bytes=100_000,
-            max_hash_slot_num=100,
-            max_index_num=1000,
-        )
-        return MessageStore.open(
-            config,
-            disk=self.disk,
-            wall_clock_ms=lambda: NOW_MS,
-            store_host=BROKER,
-            is_slave=is_slave,
-        )
 
     def _topics_changed(self) -> None:
         self.topic_changes += 1

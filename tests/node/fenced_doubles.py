@@ -10,7 +10,6 @@ from node.handlers.admin import Admin
 from node.handlers.consumer_offset import ConsumerOffset
 from node.handlers.fenced_group import FencedGroup
 from node.tables.journal.journal_tables import JournalTables, SavedTables
-from store import MessageStore, StoreConfig
 from tandem.wire.delay_level import DelayLevels
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
 from tandem.wire.request_code import RequestCode
@@ -59,38 +58,14 @@ class FakeReplica(FakeReplication):
         return FencedCommandResult(done=True, text="resigned")
 
 
-class ConfirmedBroker(Broker):
-    """A broker of a fenced group that is its master; `confirm` is what replication would say."""
-
-    def _open(self, *, is_slave: bool) -> MessageStore:
-        config = StoreConfig(
-            "s",
-            mapped_file_size_commit_log_bytes=1 << 20,
-            mapped_file_size_consume_queue_bytes=6000,
-            max_message_size_bytes=100_000,
-            max_hash_slot_num=100,
-            max_index_num=1000,
-        )
-        store = MessageStore.open(
-            config,
-            disk=self.disk,
-            wall_clock_ms=lambda: NOW_MS,
-            store_host=BROKER,
-            is_slave=True,
-            confirm_bounds_reads=True,
-        )
-        if not is_slave:
-            store.become_master()
-        return store
-
-
 class FencedClient(Client):
-    """A client of the requests that fenced groups answer in ways of their own."""
+    """A client of the requests that fenced groups answer in ways of their own.
 
-    def __init__(
-        self, broker: ConfirmedBroker, replica: FakeReplica, nursery: trio.Nursery
-    ) -> None:
-        self.broker = broker
+    `confirm` is what replication would say.
+    """
+
+    def __init__(self, replica: FakeReplica, nursery: trio.Nursery) -> None:
+        broker = self.broker = Broker(is_fenced=True)
         saved = SavedTables(broker.disk, "s", DelayLevels("1s 5s"), lambda: NOW_MS)
         saved.topics.update(*broker.topics.configs.topic_config_table.values())
         self.tables = JournalTables(

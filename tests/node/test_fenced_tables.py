@@ -20,13 +20,7 @@ from tandem.wire.request_headers import (
 )
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import decode_json_body
-from tests.node.fenced_world import (
-    COORDINATOR,
-    NAMES,
-    FencedWorld,
-    fenced_cluster,
-    open_fenced_world,
-)
+from tests.node.world import COORDINATOR, NAMES, World, fenced_cluster, open_world
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -47,7 +41,7 @@ class Tables:
         asked: The highest offset that was ever asked for, by queue.
     """
 
-    def __init__(self, world: FencedWorld) -> None:
+    def __init__(self, world: World) -> None:
         self._world = world
         self.answered = dict.fromkeys(range(QUEUES), 0)
         self.asked = dict.fromkeys(range(QUEUES), 0)
@@ -98,7 +92,7 @@ class Tables:
         return True
 
 
-async def hurt(world: FencedWorld, chance: random.Random) -> None:
+async def hurt(world: World, chance: random.Random) -> None:
     """Do one thing to one node, and take it back."""
     name = chance.choice(NAMES)
     fault = chance.choice(["kill", "power", "isolate", "coordinator", "peers"])
@@ -121,7 +115,7 @@ async def test_an_answered_change_is_never_taken_back(
     tmp_path: Path, autojump_clock: MockClock, seed: int
 ) -> None:
     chance = random.Random(seed)
-    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+    async with open_world(fenced_cluster(tmp_path)) as world:
         await world.start(*NAMES)
         master = await world.master()
         async with world.client(world.address(master)) as client:

@@ -14,7 +14,7 @@ from tandem.client.pull_consumer import PullConsumer
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import GetRouteInfoRequestHeader
 from tandem.wire.response_code import ResponseCode
-from tests.node.fenced_world import NAMES, FencedWorld, fenced_cluster, open_fenced_world
+from tests.node.world import NAMES, World, fenced_cluster, open_world
 from tests.support.trio_stream import TrioStream
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.sim]
 NAME_SERVER_PORT = 9876
 
 
-async def send(world: FencedWorld, name: str, body: bytes) -> None:
+async def send(world: World, name: str, body: bytes) -> None:
     """Send until it is acknowledged."""
     with trio.fail_after(60):
         async with world.client(world.address(name)) as client:
@@ -35,7 +35,7 @@ async def send(world: FencedWorld, name: str, body: bytes) -> None:
                 await trio.sleep(0.1)
 
 
-async def restart_alone(world: FencedWorld) -> tuple[str, list[str]]:
+async def restart_alone(world: World) -> tuple[str, list[str]]:
     """Start a follower that lacks half of ten messages and reaches no other node."""
     await world.start(*NAMES)
     master = await world.master()
@@ -53,7 +53,7 @@ async def restart_alone(world: FencedWorld) -> tuple[str, list[str]]:
     return name, others
 
 
-def consumer_of(world: FencedWorld, *names: str) -> PullConsumer:
+def consumer_of(world: World, *names: str) -> PullConsumer:
     machine = world.network.machine("10.0.0.77")
 
     async def open_stream(host: str, port: int) -> TrioStream:
@@ -72,7 +72,7 @@ def consumer_of(world: FencedWorld, *names: str) -> PullConsumer:
 async def test_a_reader_that_asks_it_first_reads_all_that_was_acknowledged(
     tmp_path: Path, autojump_clock: MockClock, *, knows_others: bool
 ) -> None:
-    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+    async with open_world(fenced_cluster(tmp_path)) as world:
         alone, others = await restart_alone(world)
         read: list[bytes] = []
 
@@ -95,7 +95,7 @@ async def test_a_reader_that_asks_it_first_reads_all_that_was_acknowledged(
 async def test_its_name_server_does_not_say_that_there_is_no_such_topic(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+    async with open_world(fenced_cluster(tmp_path)) as world:
         alone, _ = await restart_alone(world)
         header = GetRouteInfoRequestHeader("T")
         async with world.client(world.address(alone), NAME_SERVER_PORT) as client:

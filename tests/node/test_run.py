@@ -8,8 +8,7 @@ import trio
 from node.errors import ConfigError
 from node.run import run_node
 from store.machine.machine import this_machine
-from tests.node.fenced_world import fenced_cluster
-from tests.node.world import MASTER, cluster_config, open_world
+from tests.node.world import MASTER, cluster_config, fenced_cluster, open_world
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,4 +1,4 @@
-"""Whole nodes on a simulated network and disk; use it with the `autojump_clock` fixture."""
+"""Whole nodes on simulated disks, network and coordinator; use it with `autojump_clock`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import random
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
 
+from node.name_server.name_server import NameServer
 from node.remoting.remoting_client import RequestFailedError, open_client
 from node.run import run_node
+from node.security.guard import Guard
 from store.machine.machine import Machine as NodeMachine
 from tandem.cluster_file.load import load_config
+from tandem.wire.ha_status import FencedStatus
 from tandem.wire.message import decode_messages
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -27,6 +31,7 @@ from tandem.wire.request_headers import (
 from tandem.wire.route import TopicRouteData, decode_json_body
 from tandem.wire.secret_keys import Purpose, key_of
 from tests.support.secret import SECRET, write_secret
+from tests.support.simulated_coordinator import SimulatedCoordinator
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.simulated_network import SimulatedNetwork
 from tests.support.virtual_clock import Timeline, WallClock
@@ -36,14 +41,17 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
     from pathlib import Path
 
+    from ha.fenced.events import HAEvent
     from node.remoting.remoting_client import RemotingClient
-    from tandem.cluster_file.cluster_config import ClusterConfig
+    from tandem.cluster_file.cluster_config import ClusterConfig, NodeConfig
     from tandem.coordinator.interface import Coordinator
     from tandem.wire.remoting_command import Ext, RemotingCommand
     from tests.support.simulated_network import Machine
 
 MASTER, SLAVE_1, SLAVE_2 = "10.0.0.1", "10.0.0.2", "10.0.0.3"
-CLIENT = "10.0.0.9"
+CLIENT, COORDINATOR = "10.0.0.9", "10.0.0.8"
+NAMES = ("a1", "a2", "a3")
+"""The nodes of a fenced group."""
 
 CLUSTER = """\
 cluster:
@@ -58,21 +66,33 @@ store:
   max_index_num: 1000
   flush_disk_type: {flush}
 groups:
-  broker-a:
-    broker_role: {role}
+  broker-a: {{{group}}}
 nodes:
-  - {{name: a0, group: broker-a, broker_id: 0, address: 10.0.0.1}}
-  - {{name: a1, group: broker-a, broker_id: 1, address: 10.0.0.2}}
-  - {{name: a2, group: broker-a, broker_id: 2, address: 10.0.0.3}}
 """
 
 
 def cluster_config(
     directory: Path, role: str = "SYNC_MASTER", flush: str = "ASYNC_FLUSH"
 ) -> ClusterConfig:
+    """A classic group: `a0` is the master."""
+    return _load(directory, f"broker_role: {role}", first_id=0, flush=flush)
+
+
+def fenced_cluster(directory: Path, *, learners: str = "") -> ClusterConfig:
+    """A fenced group of `NAMES`."""
+    return _load(directory, f"kind: fenced, learners: [{learners}]", first_id=1)
+
+
+def _load(
+    directory: Path, group: str, *, first_id: int, flush: str = "ASYNC_FLUSH"
+) -> ClusterConfig:
     write_secret(directory / "secret")
+    nodes = "".join(
+        f"  - {{name: a{node_id}, group: broker-a, broker_id: {node_id}, address: {address}}}\n"
+        for node_id, address in enumerate((MASTER, SLAVE_1, SLAVE_2), first_id)
+    )
     file = directory / "cluster.yaml"
-    file.write_text(CLUSTER.format(role=role, flush=flush), encoding="utf-8")
+    file.write_text(CLUSTER.format(group=group, flush=flush) + nodes, encoding="utf-8")
     return load_config(file)
 
 
@@ -83,7 +103,10 @@ class World:
         self.config = config
         self.timeline = Timeline()
         self.network = SimulatedNetwork(self.timeline, random.Random(1))
+        self.coordinator = SimulatedCoordinator(COORDINATOR, self.network, random.Random(2))
         self.disks = {node.name: SimulatedDisk() for node in config.nodes}
+        self.boots = {node.name: "boot-1" for node in config.nodes}
+        self.events: list[tuple[str, HAEvent]] = []
         self.stops: dict[str, trio.Event] = {}
         self._nursery = nursery
         self._scopes: dict[str, trio.CancelScope] = {}
@@ -118,12 +141,14 @@ class World:
             network=self._machines[name],
             wall_clock_ms=WallClock().now_ms,
             boottime=trio.current_time,
-            boot_id="boot-1",
-            random=random.Random(name),
+            boot_id=self.boots[name],
+            random=random.Random(f"{name} {self.boots[name]}"),
+            on_event=lambda event: self.events.append((name, event)),
         )
 
     def _coordinator(self, name: str) -> Coordinator | None:
-        return None
+        is_fenced = self.config.node(name).is_fenced
+        return self.coordinator.client(self._machines[name]) if is_fenced else None
 
     async def stop(self, name: str) -> None:
         """Stop a node in good order and wait until it is down."""
@@ -137,9 +162,35 @@ class World:
         self._machines[name].kill()
         await self._ended[name].wait()
 
+    async def power_off(self, name: str) -> None:
+        """End a node as a machine without power does: what was not synced may be gone."""
+        self.boots[name] += "+"
+        self.disks[name] = self.disks[name].powered_off(random.Random(len(self.boots[name])))
+        self._scopes[name].cancel()
+        self._machines[name].power_off()
+        await self._ended[name].wait()
+
     def client(self, host: str, port: int = 10911) -> AbstractAsyncContextManager[Caller]:
         """Connect to a node, as a client."""
         return open_caller(self._client, host, port)
+
+    def address(self, name: str) -> str:
+        return self._addresses[name]
+
+    async def status(self, name: str) -> FencedStatus:
+        async with self.client(self._addresses[name]) as client:
+            answer = await client.call(RequestCode.FENCED_STATUS)
+            return msgspec.json.decode(answer.body, type=FencedStatus)
+
+    async def master(self, *among: str, after: int = 0) -> str:
+        """Wait until a node of a fenced group takes messages under a higher epoch than `after`."""
+        with trio.fail_after(60):
+            while True:
+                for name in among or NAMES:
+                    status = await self.status(name)
+                    if status.role == "MASTER" and not status.refusal and status.epoch > after:
+                        return name
+                await trio.sleep(0.02)
 
 
 class Caller:
@@ -219,4 +270,19 @@ async def open_world(config: ClusterConfig) -> AsyncIterator[World]:
         world = World(config, nursery)
         nursery.start_soon(world.timeline.run)
         yield world
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def open_name_server(
+    config: NodeConfig,
+) -> AsyncIterator[tuple[NameServer, SimulatedNetwork]]:
+    """The name server of one node, without its broker."""
+    timeline = Timeline()
+    network = SimulatedNetwork(timeline, random.Random(1))
+    names = NameServer(config, Guard(config, random.Random(2)))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(timeline.run)
+        await nursery.start(names.run, network.machine(config.node.address))
+        yield names, network
         nursery.cancel_scope.cancel()

@@ -26,14 +26,7 @@ from tandem.wire.request_headers import (
 )
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import JOURNAL_TOPIC
-from tests.node.fenced_world import (
-    COORDINATOR,
-    NAMES,
-    FencedWorld,
-    fenced_cluster,
-    open_fenced_world,
-)
-from tests.node.world import Caller, bodies
+from tests.node.world import COORDINATOR, NAMES, Caller, World, bodies, fenced_cluster, open_world
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,12 +43,12 @@ CREATE = CreateTopicRequestHeader("Wide", "TBW102", 12, 12, 6, "SINGLE_TAG", 0, 
 pytestmark = pytest.mark.slow
 
 
-async def send(world: FencedWorld, name: str, body: bytes) -> RemotingCommand:
+async def send(world: World, name: str, body: bytes) -> RemotingCommand:
     async with world.client(world.address(name)) as client:
         return await client.send(body)
 
 
-async def send_until_taken(world: FencedWorld, body: bytes, *names: str) -> str:
+async def send_until_taken(world: World, body: bytes, *names: str) -> str:
     """As a producer does: ask one node after the other; return who took it."""
     with trio.fail_after(60):
         while True:
@@ -82,7 +75,7 @@ def others(name: str) -> list[str]:
 async def test_one_node_is_elected_and_takes_messages_that_all_serve(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+    async with open_world(fenced_cluster(tmp_path)) as world:
         await world.start(*NAMES)
         master = await world.master()
         async with world.client(world.address(master)) as client:
@@ -101,7 +94,7 @@ async def test_one_node_is_elected_and_takes_messages_that_all_serve(
 async def test_every_node_tells_when_the_first_message_was_stored(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+    async with open_world(fenced_cluster(tmp_path)) as world:
         await world.start(*NAMES)
         master = await world.master()
         assert (await send(world, master, b"one")).code == 0
@@ -117,7 +110,7 @@ async def test_every_node_tells_when_the_first_message_was_stored(
 async def test_a_node_that_is_not_the_master_refuses_and_names_it(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+    async with open_world(fenced_cluster(tmp_path)) as world:
         await world.start(*NAMES)
         master = await world.master()
         await trio.sleep(2)
@@ -132,7 +125,7 @@ async def test_a_node_that_is_not_the_master_refuses_and_names_it(
 async def test_a_killed_master_is_replaced_and_nothing_it_answered_is_missing(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+    async with open_world(fenced_cluster(tmp_path)) as world:
         await world.start(*NAMES)
         master = await world.master()
         epoch = (await world.status(master)).epoch
@@ -164,7 +157,7 @@ async def test_a_killed_master_is_replaced_and_nothing_it_answered_is_missing(
 async def test_clients_find_the_new_master_as_soon_as_it_is_one(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+    async with open_world(fenced_cluster(tmp_path)) as world:
         await world.start(*NAMES)
         master = await world.master()
         assert (await send(world, master, b"x")).code == 0
@@ -179,7 +172,7 @@ async def test_clients_find_the_new_master_as_soon_as_it_is_one(
 async def test_a_master_without_its_coordinator_begins_again_in_the_same_process(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+    async with open_world(fenced_cluster(tmp_path)) as world:
         await world.start(*NAMES)
         master = await world.master()
         assert (await send(world, master, b"kept")).code == 0
@@ -201,7 +194,7 @@ async def test_a_master_without_its_coordinator_begins_again_in_the_same_process
 async def test_a_stopped_master_leaves_the_others_to_elect(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+    async with open_world(fenced_cluster(tmp_path)) as world:
         await world.start(*NAMES)
         master = await world.master()
         assert (await send(world, master, b"kept")).code == 0
@@ -212,7 +205,7 @@ async def test_a_stopped_master_leaves_the_others_to_elect(
 async def test_delayed_messages_are_delivered_by_the_next_master(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+    async with open_world(fenced_cluster(tmp_path)) as world:
         await world.start(*NAMES)
         master = await world.master()
         header = SendMessageRequestHeaderV2(
@@ -233,7 +226,7 @@ async def test_a_delivery_that_was_cut_off_is_done_again(
 ) -> None:
     """A master without its group saves how far it has delivered; nothing of that was confirmed."""
     config = fenced_cluster(tmp_path)
-    async with open_fenced_world(config) as world:
+    async with open_world(config) as world:
         await world.start(*NAMES)
         master = await world.master()
         header = SendMessageRequestHeaderV2(
@@ -254,7 +247,7 @@ async def test_a_delivery_that_was_cut_off_is_done_again(
             assert bodies(await client.pull()) == [b"later"]
 
 
-async def order(world: FencedWorld, name: str, command: FencedCommand) -> FencedCommandResult:
+async def order(world: World, name: str, command: FencedCommand) -> FencedCommandResult:
     async with world.client(world.address(name)) as client:
         answer = await client.call_signed(
             RequestCode.FENCED_COMMAND,
@@ -266,7 +259,7 @@ async def order(world: FencedWorld, name: str, command: FencedCommand) -> Fenced
 
 
 async def test_an_operator_moves_the_master(tmp_path: Path, autojump_clock: MockClock) -> None:
-    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+    async with open_world(fenced_cluster(tmp_path)) as world:
         await world.start(*NAMES)
         master = await world.master()
         assert (await send(world, master, b"kept")).code == 0
@@ -285,7 +278,7 @@ async def test_an_operator_moves_the_master(tmp_path: Path, autojump_clock: Mock
 async def test_puts_that_wait_when_their_master_is_none_any_more_are_answered(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+    async with open_world(fenced_cluster(tmp_path)) as world:
         await world.start(*NAMES)
         master = await world.master()
         assert (await send(world, master, b"first")).code == 0
@@ -305,7 +298,7 @@ async def test_puts_that_wait_when_their_master_is_none_any_more_are_answered(
 async def test_disks_of_all_replicas_can_be_waited_for(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+    async with open_world(fenced_cluster(tmp_path)) as world:
         await world.start(*NAMES)
         master = await world.master()
         header = SendMessageRequestHeaderV2(
@@ -335,7 +328,7 @@ async def test_a_node_in_quarantine_says_so_and_is_in_no_route(
             await super().run(listener, task_status=task_status)
 
     monkeypatch.setattr(node.broker.fenced_rounds, "FencedHAService", Watched)
-    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+    async with open_world(fenced_cluster(tmp_path)) as world:
         await world.start(*NAMES)
         master = await world.master()
         assert (await send(world, master, b"x")).code == 0
@@ -358,7 +351,7 @@ async def test_a_node_in_quarantine_says_so_and_is_in_no_route(
 async def test_a_learner_copies_the_confirmed_log_of_whoever_is_master(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with open_fenced_world(fenced_cluster(tmp_path, learners="10.0.0.7")) as world:
+    async with open_world(fenced_cluster(tmp_path, learners="10.0.0.7")) as world:
         await world.start(*NAMES)
         master = await world.master()
         learner = world.network.machine("10.0.0.7")
@@ -384,7 +377,7 @@ async def test_rounds_that_end_soon_are_spaced(
         await trio.lowlevel.checkpoint()
 
     monkeypatch.setattr(node.broker.fenced_rounds, "_run_round", fail_at_once)
-    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+    async with open_world(fenced_cluster(tmp_path)) as world:
         with trio.move_on_after(60):
             await world.start("a1")
     pauses = [later - earlier for earlier, later in pairwise(starts)]
@@ -396,7 +389,7 @@ async def test_rounds_that_end_soon_are_spaced(
 async def test_tables_survive_a_restart_of_all_nodes(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+    async with open_world(fenced_cluster(tmp_path)) as world:
         await world.start(*NAMES)
         master = await world.master()
         async with world.client(world.address(master)) as client:
@@ -417,7 +410,7 @@ async def test_tables_survive_a_restart_of_all_nodes(
 async def test_a_first_message_of_a_topic_brings_the_topic_along(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+    async with open_world(fenced_cluster(tmp_path)) as world:
         await world.start(*NAMES)
         master = await world.master()
         assert (await send(world, master, b"first")).code == 0
@@ -432,7 +425,7 @@ async def test_a_first_message_of_a_topic_brings_the_topic_along(
 async def test_a_node_whose_disk_is_full_comes_back_when_there_is_room(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+    async with open_world(fenced_cluster(tmp_path)) as world:
         await world.start(*NAMES)
         first = await world.master()
         disk = world.disks[first]
@@ -450,7 +443,7 @@ TERMINALS = count(100)
 """Each order comes from a machine of its own."""
 
 
-async def recover(world: FencedWorld, *, accept_loss: bool) -> str:
+async def recover(world: World, *, accept_loss: bool) -> str:
     """Do what an operator does with recover-group; return why it was refused, "" if it was not."""
     terminal = f"10.0.0.{next(TERMINALS)}"
     coordinator = world.coordinator.client(world.network.machine(terminal))
@@ -479,7 +472,7 @@ async def test_offsets_are_not_ahead_of_a_log_that_lost_its_end(
     All nodes have confirmed more than their logs hold, so an operator has to accept that.
     """
     config = fenced_cluster(tmp_path)
-    async with open_fenced_world(config) as world:
+    async with open_world(config) as world:
         await world.start(*NAMES)
         master = await world.master()
         assert (await send(world, master, b"kept")).code == 0
@@ -517,7 +510,7 @@ async def test_offsets_are_not_ahead_of_a_log_that_lost_its_end(
 async def test_what_was_flushed_is_there_after_a_power_cut_of_all_and_a_recovery(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+    async with open_world(fenced_cluster(tmp_path)) as world:
         await world.start(*NAMES)
         first = await world.master()
         header = SendMessageRequestHeaderV2(

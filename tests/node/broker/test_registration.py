@@ -12,8 +12,7 @@ from node.security.guard import Guard
 from node.tables.topic_config_table import TopicConfigTable
 from store.machine.table_file import TableFile
 from tandem.wire.request_headers import TopicConfig
-from tests.node.fenced_world import fenced_cluster
-from tests.node.world import MASTER, SLAVE_1, cluster_config, open_world
+from tests.node.world import MASTER, SLAVE_1, cluster_config, fenced_cluster, open_world
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.simulated_network import SimulatedNetwork
 from tests.support.virtual_clock import Timeline

@@ -16,8 +16,7 @@ from tandem.cluster_file.settings import GroupSettings, ReplicationSettings
 from tandem.cluster_file.store_settings import StoreSettings
 from tandem.wire.message import Host
 from tandem.wire.secret_keys import Purpose, key_of
-from tests.node.fenced_world import fenced_cluster
-from tests.node.world import cluster_config
+from tests.node.world import cluster_config, fenced_cluster
 from tests.support.secret import SECRET
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from tandem.wire.request_headers import (
     UpdateConsumerOffsetRequestHeader,
 )
 from tandem.wire.response_code import ResponseCode
-from tests.node.fenced_doubles import STATUS, ConfirmedBroker, FakeReplica, FencedClient
+from tests.node.fenced_doubles import STATUS, FakeReplica, FencedClient
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -37,7 +37,7 @@ NEW_TOPIC = CreateTopicRequestHeader("New", "TBW102", 2, 2, 6, "SINGLE_TAG", 0, 
 @asynccontextmanager
 async def open_client(replica: FakeReplica | None = None) -> AsyncIterator[FencedClient]:
     async with trio.open_nursery() as nursery:
-        client = FencedClient(ConfirmedBroker(), replica or FakeReplica(), nursery)
+        client = FencedClient(replica or FakeReplica(), nursery)
         client.open()
         yield client
         nursery.cancel_scope.cancel()

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
-import random
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 
-from node.name_server.name_server import NameServer
 from node.name_server.readiness import NOT_READY_SECONDS_MAX
-from node.security.guard import Guard
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     GetRouteInfoRequestHeader,
@@ -20,16 +17,16 @@ from tandem.wire.request_headers import (
 )
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import encode_json_body
-from tests.node.fenced_world import fenced_cluster
-from tests.node.world import Caller, open_caller
-from tests.support.simulated_network import Machine, SimulatedNetwork
-from tests.support.virtual_clock import Timeline
+from tests.node.world import Caller, fenced_cluster, open_caller, open_name_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
     from trio.testing import MockClock
+
+    from node.name_server.name_server import NameServer
+    from tests.support.simulated_network import Machine
 
 BROKER = "10.0.0.2:10911"
 SERVER, PORT = "10.0.0.1", 9876
@@ -45,22 +42,16 @@ async def register(caller: Caller, *, address: str = BROKER, broker_id: int = 2)
 
 
 @asynccontextmanager
-async def open_name_server(directory: Path) -> AsyncIterator[tuple[NameServer, Machine]]:
-    timeline = Timeline()
-    network = SimulatedNetwork(timeline, random.Random(1))
+async def open_names(directory: Path) -> AsyncIterator[tuple[NameServer, Machine]]:
     config = fenced_cluster(directory).node("a1")
-    names = NameServer(config, Guard(config, random.Random(2)))
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(timeline.run)
-        await nursery.start(names.run, network.machine(SERVER))
+    async with open_name_server(config) as (names, network):
         yield names, network.machine("10.0.0.9")
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_broker_is_known_as_long_as_its_connection_lives(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
-    async with open_name_server(tmp_path) as (names, machine):
+    async with open_names(tmp_path) as (names, machine):
         async with open_caller(machine, SERVER, PORT) as caller:
             await register(caller)
             assert names.routes.is_live(BROKER)
@@ -70,7 +61,7 @@ async def test_a_broker_is_known_as_long_as_its_connection_lives(
 
 async def test_a_silent_broker_is_forgotten(tmp_path: Path, autojump_clock: MockClock) -> None:
     async with (
-        open_name_server(tmp_path) as (names, machine),
+        open_names(tmp_path) as (names, machine),
         open_caller(machine, SERVER, PORT) as caller,
     ):
         await register(caller)
@@ -87,7 +78,7 @@ async def test_one_that_has_just_started_waits_a_while_for_a_master(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with (
-        open_name_server(tmp_path) as (_, machine),
+        open_names(tmp_path) as (_, machine),
         open_caller(machine, SERVER, PORT) as caller,
     ):
         await register(caller)
@@ -100,7 +91,7 @@ async def test_once_a_master_was_there_it_answers_also_without_one(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     async with (
-        open_name_server(tmp_path) as (_, machine),
+        open_names(tmp_path) as (_, machine),
         open_caller(machine, SERVER, PORT) as caller,
     ):
         await register(caller)

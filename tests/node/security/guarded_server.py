@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import random
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-import trio
-
-from node.name_server.name_server import NameServer
 from node.remoting.remoting_client import open_client
-from node.security.guard import Guard
 from tandem.wire.request_headers import (
     DataVersion,
     RegisterBrokerBody,
@@ -20,18 +15,17 @@ from tandem.wire.request_headers import (
 )
 from tandem.wire.route import encode_json_body
 from tandem.wire.secret_keys import Purpose, key_of
-from tests.node.fenced_world import fenced_cluster
-from tests.node.world import Caller
+from tests.node.world import Caller, fenced_cluster, open_name_server
 from tests.support.secret import SECRET
-from tests.support.simulated_network import SimulatedNetwork
-from tests.support.virtual_clock import Timeline
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
 
+    from node.name_server.name_server import NameServer
     from node.remoting.remoting_client import RemotingClient
     from tandem.wire.remoting_command import RemotingCommand
+    from tests.support.simulated_network import SimulatedNetwork
 
 SERVER, PORT, TARGET = "10.0.0.1", 9876, "10.0.0.1:10911"
 LEARNER = "10.0.0.7"
@@ -55,15 +49,9 @@ class Server:
 
 @asynccontextmanager
 async def open_server(directory: Path) -> AsyncIterator[Server]:
-    timeline = Timeline()
-    network = SimulatedNetwork(timeline, random.Random(1))
     config = fenced_cluster(directory, learners=LEARNER).node("a1")
-    names = NameServer(config, Guard(config, random.Random(2)))
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(timeline.run)
-        await nursery.start(names.run, network.machine(SERVER))
+    async with open_name_server(config) as (names, network):
         yield Server(names, network)
-        nursery.cancel_scope.cancel()
 
 
 def registration(

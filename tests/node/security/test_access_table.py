@@ -24,7 +24,7 @@ from tandem.wire.request_headers import (
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import ClusterInfo, decode_json_body, encode_json_body
 from tandem.wire.system_topics import JOURNAL_TOPIC, is_system_topic
-from tests.node.fenced_world import NAMES, FencedWorld, fenced_cluster, open_fenced_world
+from tests.node.world import NAMES, World, fenced_cluster, open_world
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -95,7 +95,7 @@ def worst(code: int, master: str, other: str) -> Iterator[Request]:
     yield None, b""
 
 
-async def seen(world: FencedWorld) -> list[object]:
+async def seen(world: World) -> list[object]:
     """Routes, epochs, replicas and topics of the system, as every node has them."""
     found: list[object] = []
     for name in NAMES:
@@ -116,7 +116,7 @@ async def seen(world: FencedWorld) -> list[object]:
     return found
 
 
-async def settled(world: FencedWorld) -> list[object]:
+async def settled(world: World) -> list[object]:
     """Wait until nothing of it moves any more."""
     before: list[object] = []
     while before != (before := await seen(world)):
@@ -133,7 +133,7 @@ async def ask(client: Caller, code: int, request: Request) -> RemotingCommand | 
 async def test_a_stranger_changes_no_route_epoch_replica_or_topic_of_the_system(
     tmp_path: Path, autojump_clock: object
 ) -> None:
-    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+    async with open_world(fenced_cluster(tmp_path)) as world:
         await world.start(*NAMES)
         master = await world.master()
         async with world.client(world.address(master)) as client:
@@ -155,7 +155,7 @@ async def test_a_stranger_changes_no_route_epoch_replica_or_topic_of_the_system(
 
 
 async def test_who_knows_the_secret_is_obeyed(tmp_path: Path, autojump_clock: object) -> None:
-    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+    async with open_world(fenced_cluster(tmp_path)) as world:
         await world.start(*NAMES)
         master = await world.master()
         target = f"{world.address(master)}:{CLIENT_PORT}"
@@ -186,7 +186,7 @@ async def test_who_knows_the_secret_is_obeyed(tmp_path: Path, autojump_clock: ob
 
 
 async def test_a_new_request_code_needs_its_line(tmp_path: Path, autojump_clock: object) -> None:
-    async with open_fenced_world(fenced_cluster(tmp_path)) as world:
+    async with open_world(fenced_cluster(tmp_path)) as world:
         await world.start("a1")
         async with world.client("10.0.0.1") as client:
             for code in RequestCode:

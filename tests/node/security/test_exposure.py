@@ -8,7 +8,7 @@ import pytest
 from node.errors import ConfigError
 from node.security.exposure import check_exposure
 from tandem.cluster_file.settings import SecuritySettings
-from tests.node.fenced_world import fenced_cluster
+from tests.node.world import fenced_cluster
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,8 +9,8 @@ from tandem.wire.request_signature import ChallengeBody, signed
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import decode_json_body
 from tandem.wire.secret_keys import Purpose, key_of
-from tests.node.fenced_world import fenced_cluster
 from tests.node.security.guarded_server import KEY, TARGET, call, open_server, registration
+from tests.node.world import fenced_cluster
 from tests.support.secret import SECRET
 
 if TYPE_CHECKING:

@@ -11,11 +11,10 @@ from node.tables.journal.journal_records import (
     GroupTables,
     decode_journal_record,
 )
-from store import MessageStore, StoreConfig
 from tandem.wire.message import decode_messages
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.system_topics import JOURNAL_TOPIC
-from tests.node.doubles import BROKER, NOW_MS
+from tests.node.doubles import BROKER, NOW_MS, open_store
 from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
@@ -34,21 +33,12 @@ class Node:
 
     def __init__(self, disk: SimulatedDisk | None = None, *, log_file_bytes: int = 1 << 20) -> None:
         self.disk = disk or SimulatedDisk()
-        config = StoreConfig(
-            "s",
-            mapped_file_size_commit_log_bytes=log_file_bytes,
-            mapped_file_size_consume_queue_bytes=6000,
-            max_message_size_bytes=10_000,
-            max_hash_slot_num=100,
-            max_index_num=1000,
-        )
-        self.store = MessageStore.open(
-            config,
-            disk=self.disk,
-            wall_clock_ms=lambda: NOW_MS,
-            store_host=BROKER,
+        self.store = open_store(
+            self.disk,
             is_slave=True,
-            confirm_bounds_reads=True,
+            is_fenced=True,
+            mapped_file_size_commit_log_bytes=log_file_bytes,
+            max_message_size_bytes=10_000,
         )
         file = JournalFile(self.disk, "s")
         state = file.load()

@@ -9,8 +9,7 @@ from node.tables.journal.journal_tables import JournalTables, SavedTables
 from tandem.wire.delay_level import DelayLevels
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.response_code import ResponseCode
-from tests.node.doubles import BROKER, NOW_MS, FakeReplication
-from tests.node.fenced_doubles import ConfirmedBroker
+from tests.node.doubles import BROKER, NOW_MS, Broker, FakeReplication
 
 FOREVER = 1e9
 
@@ -18,8 +17,8 @@ FOREVER = 1e9
 class Tables:
     """The tables of one node and what they stand on."""
 
-    def __init__(self, broker: ConfirmedBroker | None = None) -> None:
-        self.broker = broker or ConfirmedBroker(topics=())
+    def __init__(self, broker: Broker | None = None) -> None:
+        self.broker = broker or Broker(is_fenced=True, topics=())
         self.replication = FakeReplication()
         self.saved = SavedTables(self.broker.disk, "s", DelayLevels("1s 5s"), lambda: NOW_MS)
         self.it = JournalTables(
@@ -99,7 +98,7 @@ async def test_a_master_short_of_replicas_tells_what_it_has() -> None:
 
 
 async def test_what_the_journals_file_says_wins_over_the_copies() -> None:
-    broker = ConfirmedBroker(topics=("Old",))
+    broker = Broker(is_fenced=True, topics=("Old",))
     JournalFile(broker.disk, "s").save(
         JournalState(0, [TopicConfig(topic_name="New")], {"New@g": {0: 3}}, {})
     )
@@ -110,7 +109,7 @@ async def test_what_the_journals_file_says_wins_over_the_copies() -> None:
 
 
 async def test_a_log_that_lost_records_of_the_journal_takes_offsets_back() -> None:
-    broker = ConfirmedBroker(topics=())
+    broker = Broker(is_fenced=True, topics=())
     state = JournalState(9, [TopicConfig(topic_name="T")], {"T@g": {0: 3}}, {})
     JournalFile(broker.disk, "s").save(state)
     tables = Tables(broker)
@@ -121,7 +120,7 @@ async def test_a_log_that_lost_records_of_the_journal_takes_offsets_back() -> No
 
 async def test_a_new_master_delivers_from_where_the_journal_says() -> None:
     """What its own file says beyond that was delivered by a master that was cut off."""
-    broker = ConfirmedBroker(topics=())
+    broker = Broker(is_fenced=True, topics=())
     JournalFile(broker.disk, "s").save(JournalState(0, [], {}, {1: 4}))
     tables = Tables(broker)
     tables.saved.delay.update(1, 99)
