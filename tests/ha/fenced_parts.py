@@ -15,8 +15,9 @@ from ha.fenced.replica_parts import ReplicaParts
 from ha.fenced.round_end import RoundEnd
 from ha.fenced.standing import Standing
 from store.machine.machine import Machine
-from tests.ha.fenced_world import FencedWorld, fenced_config
+from tests.ha.fenced_world import FencedWorld
 from tests.ha.scripted_session import Desk
+from tests.ha.world import fenced_config
 from tests.support.virtual_clock import WallClock
 
 if TYPE_CHECKING:

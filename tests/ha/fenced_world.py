@@ -3,52 +3,30 @@
 from __future__ import annotations
 
 import random
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-import msgspec
 import trio
 
-from ha.fenced.config import FencedConfig, FencedPeer
 from ha.fenced.ha_service import FencedHAService
 from ha.fenced.replica_role import ReplicaRole
 from ha.results import Ack
-from store import MessageStore, PutMessage, PutMessageStatus, StoreConfig
+from store import PutMessage, PutMessageStatus
 from store.machine.machine import Machine as NodeMachine
-from tandem.wire.group_state import GroupKeys, GroupState, LeaderRecord, decode_leader, decode_state
-from tandem.wire.message import Host
+from tandem.wire.group_state import GroupState, LeaderRecord, decode_leader, decode_state
+from tests.ha.world import IPS, KEYS, World, fenced_config, read_whole_log
 from tests.support.simulated_coordinator import SimulatedCoordinator
-from tests.support.simulated_disk import SimulatedDisk
-from tests.support.simulated_network import Machine, SimulatedNetwork
-from tests.support.virtual_clock import Timeline, WallClock
+from tests.support.virtual_clock import WallClock
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
+    from ha.fenced.config import FencedConfig
     from ha.fenced.events import HAEvent
     from ha.fenced.master import FencedMaster
+    from store import MessageStore
+    from tests.support.simulated_network import Machine, NetworkSettings
 
-DIRECTORY: Final = "/store"
 COORDINATOR_IP: Final = "127.0.9.1"
-IPS: Final = {"a": "127.0.0.1", "b": "127.0.0.2", "c": "127.0.0.3"}
-PORT: Final = 10913
-FILE_SIZE_BYTES: Final = 16 * 1024
-KEYS: Final = GroupKeys("cluster", "group")
-
-
-def fenced_config(name: str, **changes: Any) -> FencedConfig:  # noqa: ANN401 - its fields
-    config = FencedConfig(
-        cluster="cluster",
-        group="group",
-        name=name,
-        address=IPS[name],
-        replication_port=PORT,
-        client_address=f"{IPS[name]}:10911",
-        directory=DIRECTORY,
-        peers=tuple(FencedPeer(peer, Host(ip, PORT)) for peer, ip in IPS.items() if peer != name),
-        secret="secret",
-    )
-    return msgspec.structs.replace(config, **changes)
 
 
 class Replica:
@@ -144,12 +122,8 @@ class Replica:
     @property
     def bodies(self) -> list[bytes]:
         """What is in the log, in order; of messages of the tests only."""
-        start, end = self.store.min_physical_offset, self.store.max_physical_offset
-        data = bytearray()
-        while start + len(data) < end:
-            with self.store.read_log(start + len(data), FILE_SIZE_BYTES) as part:
-                data += part
-        return [word for word in bytes(data).split(b"|") if word.startswith(b"m")]
+        log = read_whole_log(self.store)
+        return [word for word in log.split(b"|") if word.startswith(b"m")]
 
     def kill(self) -> None:
         """Kill -9: what the process still does is seen by nobody, its disk stays."""
@@ -158,36 +132,16 @@ class Replica:
         self.scope.cancel()
 
 
-class FencedWorld:
-    """The machine room. Disks survive their nodes."""
+class FencedWorld(World):
+    """The machine room of a whole group, with its coordinator."""
 
-    def __init__(self) -> None:
-        self.timeline = Timeline()
+    def __init__(self, settings: NetworkSettings | None = None) -> None:
+        super().__init__(settings, seed=2)
         self.chance = random.Random(1)
-        self.network = SimulatedNetwork(self.timeline, random.Random(2))
         self.coordinator = SimulatedCoordinator(COORDINATOR_IP, self.network, random.Random(3))
-        self.disks: dict[str, SimulatedDisk] = {name: SimulatedDisk() for name in IPS}
         self.replicas: dict[str, Replica] = {}
-        self.nursery: trio.Nursery
 
-    def open_store(self, name: str) -> MessageStore:
-        return MessageStore.open(
-            StoreConfig(
-                directory=DIRECTORY,
-                mapped_file_size_commit_log_bytes=FILE_SIZE_BYTES,
-                mapped_file_size_consume_queue_bytes=2000,
-                max_message_size_bytes=8192,
-                max_hash_slot_num=100,
-                max_index_num=1000,
-            ),
-            disk=self.disks[name],
-            wall_clock_ms=WallClock().now_ms,
-            store_host=Host(IPS[name], 10911),
-            is_slave=True,
-            confirm_bounds_reads=True,
-        )
-
-    def start(self, name: str, **changes: Any) -> Replica:  # noqa: ANN401 - fields of the config
+    def start(self, name: str, **changes: object) -> Replica:
         replica = self.replicas[name] = Replica(self, fenced_config(name, **changes))
         self.nursery.start_soon(replica.run)
         return replica
@@ -264,14 +218,7 @@ class FencedWorld:
         self.network.stall(other_ip, ip)
 
 
-@asynccontextmanager
-async def open_world() -> AsyncIterator[FencedWorld]:
-    world = FencedWorld()
-    async with trio.open_nursery() as nursery:
-        world.nursery = nursery
-        nursery.start_soon(world.timeline.run)
-        yield world
-        nursery.cancel_scope.cancel()
+open_world = FencedWorld.open
 
 
 def refused(by: FencedHAService | FencedMaster) -> str:

@@ -26,7 +26,7 @@ from tandem.wire.group_state import (
     decode_leader,
     decode_state,
 )
-from tests.ha.fenced_world import KEYS, fenced_config
+from tests.ha.world import KEYS, fenced_config
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -6,8 +6,7 @@ from trio.testing import MockClock
 
 from ha.classic.protocol import REPORT
 from store.machine.errors import ConnectionLost
-from tests.ha.replica_world import (
-    BODIES,
+from tests.ha.classic_world import (
     HA_PORT,
     MASTER_IP,
     SLAVE_IPS,
@@ -18,6 +17,7 @@ from tests.ha.replica_world import (
     receive_frame,
     slave_config,
 )
+from tests.ha.world import BODIES
 
 
 async def test_a_stopped_master_leaves_no_stream_and_no_port(autojump_clock: MockClock) -> None:

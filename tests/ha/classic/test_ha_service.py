@@ -11,9 +11,7 @@ from ha.results import Ack
 from store import PutMessageStatus
 from store.machine.errors import AddressInUseError
 from tandem.wire.response_code import ResponseCode
-from tests.ha.replica_world import (
-    BODIES,
-    FILE_SIZE_BYTES,
+from tests.ha.classic_world import (
     HA_PORT,
     MASTER_IP,
     SLAVE_IPS,
@@ -23,6 +21,7 @@ from tests.ha.replica_world import (
     open_world,
     slave_config,
 )
+from tests.ha.world import BODIES, FILE_SIZE_BYTES
 from tests.support.simulated_network import NetworkSettings
 
 

@@ -8,10 +8,7 @@ from ha.classic.master_follower import MasterFollower
 from ha.classic.protocol import TRANSFER_HEADER
 from store.machine.errors import ConnectionLost
 from store.machine.network import Listener, Stream
-from tests.ha.log_builder import record_starts
-from tests.ha.replica_world import (
-    BODIES,
-    FILE_SIZE_BYTES,
+from tests.ha.classic_world import (
     HA_PORT,
     MASTER_IP,
     SLAVE_IPS,
@@ -19,6 +16,8 @@ from tests.ha.replica_world import (
     receive_report,
     slave_config,
 )
+from tests.ha.log_builder import record_starts
+from tests.ha.world import BODIES, FILE_SIZE_BYTES
 
 
 async def test_a_slave_reports_at_once_and_then_every_interval(autojump_clock: MockClock) -> None:

@@ -9,9 +9,7 @@ from trio.testing import MockClock
 from ha.classic.protocol import REPORT
 from store import PutMessageStatus
 from store.machine.errors import ConnectionLost
-from tests.ha.replica_world import (
-    BODIES,
-    FILE_SIZE_BYTES,
+from tests.ha.classic_world import (
     HA_PORT,
     MASTER_IP,
     SLAVE_IPS,
@@ -20,6 +18,7 @@ from tests.ha.replica_world import (
     open_world,
     receive_frame,
 )
+from tests.ha.world import BODIES, FILE_SIZE_BYTES
 
 
 async def test_two_connections_of_one_node_count_once_and_the_newer_one_stays(

@@ -21,7 +21,8 @@ from tandem.wire.group_state import (
     decode_node,
     encode_record,
 )
-from tests.ha.fenced_world import COORDINATOR_IP, IPS, KEYS, fenced_config
+from tests.ha.fenced_world import COORDINATOR_IP
+from tests.ha.world import IPS, KEYS, fenced_config
 from tests.support.simulated_coordinator import SimulatedCoordinator
 from tests.support.simulated_network import SimulatedNetwork
 from tests.support.virtual_clock import Timeline

@@ -17,16 +17,8 @@ from tandem.coordinator.kv_records import DeleteOperation, PutOperation
 from tandem.wire.group_recovery import Group, plan_recovery
 from tandem.wire.group_state import encode_record
 from tandem.wire.ha_status import FencedCommand
-from tests.ha.fenced_world import (
-    COORDINATOR_IP,
-    DIRECTORY,
-    IPS,
-    KEYS,
-    FencedWorld,
-    Replica,
-    open_world,
-    refused,
-)
+from tests.ha.fenced_world import COORDINATOR_IP, FencedWorld, Replica, open_world, refused
+from tests.ha.world import DIRECTORY, IPS, KEYS
 from tests.support.simulated_disk import SimulatedDisk
 
 OK = PutMessageStatus.PUT_OK

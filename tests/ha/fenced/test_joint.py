@@ -2,11 +2,11 @@
 
 from ha.fenced.joint import checksum
 from store import PutMessage
-from tests.ha.fenced_world import FILE_SIZE_BYTES, FencedWorld
+from tests.ha.world import FILE_SIZE_BYTES, World
 
 
 async def test_a_checksum_is_of_all_bytes_between_two_offsets() -> None:
-    world = FencedWorld()
+    world = World()
     with world.open_store("a") as store:
         store.become_master()
         for number in range(12):

@@ -26,8 +26,9 @@ from store import PutMessage, PutMessageStatus
 from tandem.cluster_file.choices import AckLevel
 from tandem.coordinator.interface import CoordinatorUnavailableError, Put, TransactionResult
 from tandem.wire.group_state import GroupState, LeaderRecord, NodeRecord, decode_state
-from tests.ha.fenced_world import FencedWorld, fenced_config, refused
+from tests.ha.fenced_world import FencedWorld, refused
 from tests.ha.scripted_session import Desk
+from tests.ha.world import fenced_config
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence

@@ -14,7 +14,7 @@ from store import MessageStore, PutMessage
 from store.machine.errors import StoreFullError
 from store.recovery.truncation import pending_intent
 from tandem.wire.group_state import GroupState
-from tests.ha.fenced_world import DIRECTORY, FencedWorld, fenced_config
+from tests.ha.world import DIRECTORY, World, fenced_config
 
 STATE = GroupState(epoch=1, master="b", isr={}, min_isr=2)
 
@@ -23,7 +23,7 @@ class Node:
     """A store of node `a`, and its replica."""
 
     def __init__(self) -> None:
-        self.world = FencedWorld()
+        self.world = World()
         self.events: list[HAEvent] = []
 
     def open(self, seed: int = 1) -> tuple[MessageStore, OwnReplica]:

@@ -14,7 +14,7 @@ from store import PutMessage
 from store.machine.errors import StoreFullError
 from store.recovery.truncation import pending_intent
 from tests.ha.fenced_parts import Parts, open_parts
-from tests.ha.fenced_world import DIRECTORY
+from tests.ha.world import DIRECTORY
 
 
 def write(parts: Parts) -> int:

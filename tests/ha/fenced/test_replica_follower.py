@@ -10,16 +10,8 @@ from ha.fenced.epoch_file import EpochEntry, EpochFile
 from ha.fenced.events import EpochAppended, FrameTaken, ReplicaReported
 from ha.fenced.joining import Diverged, NeedsFullCopy, NeedsTruncation
 from store.machine.errors import ConnectionLost
-from tests.ha.link_world import (
-    BODIES,
-    FILE_SIZE_BYTES,
-    IPS,
-    FollowerNode,
-    MasterNode,
-    World,
-    listed,
-    open_world,
-)
+from tests.ha.link_world import FollowerNode, LinkWorld, MasterNode, listed, open_world
+from tests.ha.world import BODIES, FILE_SIZE_BYTES, IPS
 from tests.support.simulated_network import NetworkSettings
 
 
@@ -61,7 +53,7 @@ async def test_what_a_follower_does_is_told_in_its_order(autojump_clock: MockClo
                         assert flushed <= written == end
             assert (end, epoch) == (len(master.log), 40)
             assert b.epochs.entries == listed(*zip((1, 11, 21, 40), starts, strict=True))
-            assert EpochFile(world.disk("b").crashed(), "/store").entries == b.epochs.entries
+            assert EpochFile(world.disks["b"].crashed(), "/store").entries == b.epochs.entries
 
 
 async def test_the_first_report_does_not_wait(autojump_clock: MockClock) -> None:
@@ -81,7 +73,7 @@ async def test_an_empty_follower_begins_where_the_masters_log_does(
 ) -> None:
     async with open_world() as world:
         world.fill("a", BODIES, epoch=1)
-        world.disk("a").remove("/store/commitlog/00000000000000000000")
+        world.disks["a"].remove("/store/commitlog/00000000000000000000")
         async with world.master() as master:
             assert master.store.min_physical_offset == FILE_SIZE_BYTES
             async with world.follower() as b:
@@ -144,7 +136,7 @@ async def test_a_flush_that_is_wanted_is_done_and_reported_at_once(
 # Logs that part
 
 
-async def parted(world: World, *, confirm: int = 0) -> tuple[int, int]:
+async def parted(world: LinkWorld, *, confirm: int = 0) -> tuple[int, int]:
     """`a` and `b` have the same beginning; then `b` was master of epoch 2, and `a` of epoch 3."""
     cut = world.fill("a", BODIES[:10], epoch=1)
     world.copy_disk("a", "b")
@@ -285,7 +277,7 @@ async def test_a_follower_that_lost_power_gets_again_what_it_lost(
         async with world.master() as master:
             async with world.follower(epoch=6):
                 await trio.sleep(chance.uniform(0, 0.05))
-                disk = world.disk("b").powered_off(chance)
+                disk = world.disks["b"].powered_off(chance)
             world.disks["b"] = disk
             with world.open_store("b", is_slave=True) as store:
                 end = store.max_physical_offset
@@ -413,7 +405,7 @@ async def test_a_full_disk_ends_the_session_and_acknowledges_nothing_more(
     autojump_clock: MockClock,
 ) -> None:
     async with open_world() as world, world.master() as master:
-        disk = world.disk("b")
+        disk = world.disks["b"]
         async with world.follower() as b:
             master.put()
             await master.wait_acked("b")
@@ -433,7 +425,7 @@ async def test_a_disk_that_failed_is_not_reported_from(autojump_clock: MockClock
     async with open_world() as world, world.master() as master, world.follower() as b:
         master.put()
         await master.wait_acked("b")
-        world.disk("b").sync_fails = True
+        world.disks["b"].sync_fails = True
         before = master.acks["b"]
         master.flush_wanted = master.put()
         master.server.flush_wanted_changed()

@@ -9,15 +9,9 @@ from trio.testing import MockClock
 from ha.fenced.protocol import Refused, Report, encode_report
 from ha.fenced.replica_server import CONFIRM_SECONDS, HANDSHAKES_MAX
 from store.machine.errors import ConnectionLost
-from tests.ha.link_world import (
-    BODIES,
-    FILE_SIZE_BYTES,
-    IPS,
-    PORT,
-    RawFollower,
-    dial,
-    open_world,
-)
+from tests.ha.link_world import open_world
+from tests.ha.raw_follower import RawFollower, dial
+from tests.ha.world import BODIES, FILE_SIZE_BYTES, IPS, PORT
 
 
 async def test_a_follower_is_served_from_where_it_attaches(autojump_clock: MockClock) -> None:

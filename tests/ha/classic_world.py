@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -12,24 +11,22 @@ import trio
 from ha.classic.config import HAConfig, SlaveNode
 from ha.classic.ha_service import HAService
 from ha.classic.protocol import REPORT, TRANSFER_HEADER
-from store import MessageStore, PutMessage, PutMessageStatus, StoreConfig
+from store import PutMessageStatus
 from store.machine.errors import ConnectionLost
 from tandem.wire.message import Host
-from tests.support.simulated_disk import SimulatedDisk
-from tests.support.simulated_network import Machine, NetworkSettings, SimulatedNetwork
-from tests.support.virtual_clock import Timeline, WallClock
+from tests.ha.world import World, put, read_whole_log
+from tests.support.virtual_clock import WallClock
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from store import MessageStore
     from store.machine.network import Stream
+    from tests.support.simulated_network import Machine, NetworkSettings
 
-FILE_SIZE_BYTES = 16 * 1024
 HA_PORT = 10912
 MASTER_IP = "127.0.0.1"
 SLAVE_IPS = {"a": "127.0.0.2", "b": "127.0.0.3"}
-BODIES = [bytes([i]) * (i * 97 % 1500) for i in range(60)]
-"""Enough for several files."""
 
 SETTINGS: dict[str, Any] = {
     "ha_transfer_batch_size_bytes": 4096,
@@ -59,14 +56,6 @@ def slave_config(name: str, **changes: object) -> HAConfig:
     return msgspec.structs.replace(config, **changes)
 
 
-def read_whole_log(store: MessageStore) -> bytes:
-    start = store.min_physical_offset
-    data = bytearray()
-    while part := store.read_log(start + len(data), FILE_SIZE_BYTES):
-        data += part
-    return bytes(data)
-
-
 class Replica:
     """One node while it runs."""
 
@@ -85,11 +74,7 @@ class Replica:
 
     def put(self, body: bytes = b"body", *, queue_id: int = 0) -> int:
         """Put one message; return its end offset."""
-        message = PutMessage("T", queue_id, body, b"", 1, bytes(8))
-        result = self.store.put_message(message)
-        assert result.status is PutMessageStatus.PUT_OK, result.reason
-        self.store.announce()
-        return result.end_offset
+        return put(self.store, body, queue_id=queue_id)
 
     async def put_and_wait(self, body: bytes = b"body") -> tuple[PutMessageStatus, str]:
         """Put one message and wait for its outcome."""
@@ -127,67 +112,33 @@ class Nobody:
     def ended(self, reason: str) -> None: ...
 
 
-class World:
-    """The machine room. Disks survive their nodes."""
+class ClassicWorld(World):
+    """The machine room of a master and its slaves."""
 
-    def __init__(self, settings: NetworkSettings | None) -> None:
-        self.timeline = Timeline()
-        self.network = SimulatedNetwork(self.timeline, random.Random(1), settings=settings)
-        self.disks: dict[str, SimulatedDisk] = {}
-
-    def open_store(self, name: str, *, is_slave: bool) -> MessageStore:
-        return MessageStore.open(
-            StoreConfig(
-                directory="/store",
-                mapped_file_size_commit_log_bytes=FILE_SIZE_BYTES,
-                mapped_file_size_consume_queue_bytes=2000,
-                max_message_size_bytes=8192,
-                max_hash_slot_num=100,
-                max_index_num=1000,
-            ),
-            disk=self.disks.setdefault(name, SimulatedDisk()),
-            wall_clock_ms=WallClock().now_ms,
-            store_host=Host(MASTER_IP, 10911),
-            is_slave=is_slave,
-        )
+    def __init__(self, settings: NetworkSettings | None = None) -> None:
+        super().__init__(settings, ips={"master": MASTER_IP, **SLAVE_IPS}, is_fenced=False)
 
     @asynccontextmanager
     async def running(self, config: HAConfig) -> AsyncIterator[Replica]:
         """Run a node; at the end its store is closed as after a clean stop."""
-        machine = self.network.machine(config.address)
-        with self.open_store(config.name, is_slave=config.master is not None) as store:
+        is_slave = config.master is not None
+        async with self.running_store(config.name, is_slave=is_slave) as (store, machine, nursery):
             service = HAService(config, store, machine, wall_clock_ms=WallClock().now_ms)
-            async with trio.open_nursery() as nursery:
-                await nursery.start(store.run)
-                await nursery.start(service.run, Nobody())
-                yield Replica(store, service, machine)
-                nursery.cancel_scope.cancel()
-            machine.kill()
+            await nursery.start(service.run, Nobody())
+            yield Replica(store, service, machine)
 
     def fill(self, name: str, bodies: list[bytes]) -> bytes:
         """Put messages into a store that is not running; return its log."""
         with self.open_store(name, is_slave=False) as store:
-            for body in bodies:
-                store.put_message(PutMessage("T", 0, body, b"", 1, bytes(8)))
-            store.announce()
+            put(store, *bodies)
             return read_whole_log(store)
 
-    def copy_disk(self, source: str, target: str) -> None:
-        """Give `target` the store that `source` has."""
-        self.disks[target] = self.disks[source].crashed()
+
+open_world = ClassicWorld.open
 
 
 @asynccontextmanager
-async def open_world(settings: NetworkSettings | None = None) -> AsyncIterator[World]:
-    world = World(settings)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(world.timeline.run)
-        yield world
-        nursery.cancel_scope.cancel()
-
-
-@asynccontextmanager
-async def open_pair() -> AsyncIterator[tuple[World, Replica, Replica]]:
+async def open_pair() -> AsyncIterator[tuple[ClassicWorld, Replica, Replica]]:
     """A master and its slave `a`, both empty and running."""
     async with (
         open_world() as world,
@@ -223,5 +174,5 @@ async def receive_report(stream: Stream) -> int:
         return report
 
 
-async def dial(world: World, ip: str = SLAVE_IPS["a"]) -> Stream:
+async def dial(world: ClassicWorld, ip: str = SLAVE_IPS["a"]) -> Stream:
     return await world.network.machine(ip).connect(MASTER_IP, HA_PORT, source=None)
