@@ -91,7 +91,7 @@ class LogBuilder:
     def roll(self) -> None:
         """Close the file with a blank record, as a broker does when the next one does not fit."""
         left = self.file_bytes - len(self.log) % self.file_bytes
-        self.log += _BLANK.pack(left, BLANK_MAGIC_CODE) + bytes(left - 8)
+        self.log += blank(left)
 
     def files(self) -> dict[str, bytes]:
         """The commit-log files by name; the last one filled up with zeros."""
@@ -124,6 +124,21 @@ class LogBuilder:
             units = written + bytes(-len(written) % file_bytes)
             for at in range(0, len(units), file_bytes):
                 (queue_folder / f"{at:020d}").write_bytes(units[at : at + file_bytes])
+
+
+def blank(size: int) -> bytes:
+    """The record that ends a file."""
+    return _BLANK.pack(size, BLANK_MAGIC_CODE) + bytes(size - 8)
+
+
+def record_starts(log: bytes | bytearray) -> list[int]:
+    """Where each record of a log begins, blank ones included."""
+    starts = []
+    position = 0
+    while position < len(log):
+        starts.append(position)
+        position += int.from_bytes(log[position : position + 4], "big")
+    return starts
 
 
 def mixed_log() -> LogBuilder:

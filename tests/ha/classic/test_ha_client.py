@@ -21,14 +21,8 @@ from ha.errors import (
 )
 from ha.link.limits import TRANSFER_BODY_BYTES_MAX
 from tandem.wire.message import Host
-from tests.ha.log_builder import (
-    FILE_SIZE_BYTES,
-    RECORD_BYTES_MAX,
-    blank,
-    build_log,
-    record,
-    record_starts,
-)
+from tests.ha.small_logs import FILE_SIZE_BYTES, RECORD_BYTES_MAX, build_log, record
+from tests.support.log_builder import blank, record_starts
 
 LOG = build_log([bytes([i]) * (i * 37 % 700) for i in range(60)])
 """Sixty records over several files."""

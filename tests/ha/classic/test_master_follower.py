@@ -16,8 +16,8 @@ from tests.ha.classic_world import (
     receive_report,
     slave_config,
 )
-from tests.ha.log_builder import record_starts
 from tests.ha.world import BODIES, FILE_SIZE_BYTES
+from tests.support.log_builder import record_starts
 
 
 async def test_a_slave_reports_at_once_and_then_every_interval(autojump_clock: MockClock) -> None:

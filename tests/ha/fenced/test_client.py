@@ -49,8 +49,9 @@ from ha.fenced.protocol import (
     proven,
 )
 from ha.link.whole_records import AppendBody
-from tests.ha.log_builder import FILE_SIZE_BYTES, RECORD_BYTES_MAX, build_log, record_starts
 from tests.ha.sealed_wire import Frame, wire
+from tests.ha.small_logs import FILE_SIZE_BYTES, RECORD_BYTES_MAX, build_log
+from tests.support.log_builder import record_starts
 
 LOG = build_log([bytes([i]) * (i * 37 % 700) for i in range(60)])
 """Sixty records over several files."""

@@ -6,14 +6,8 @@ from hypothesis import strategies as st
 
 from ha.errors import CorruptTransferError
 from ha.link.whole_records import WholeRecords
-from tests.ha.log_builder import (
-    FILE_SIZE_BYTES,
-    RECORD_BYTES_MAX,
-    blank,
-    build_log,
-    record,
-    record_starts,
-)
+from tests.ha.small_logs import FILE_SIZE_BYTES, RECORD_BYTES_MAX, build_log, record
+from tests.support.log_builder import blank, record_starts
 
 LOG = build_log([bytes([i]) * (i * 37 % 700) for i in range(40)])
 
