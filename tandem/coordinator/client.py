@@ -352,10 +352,19 @@ def _password(file: str) -> str:
         raise CoordinatorRefusedError(f"the coordinator's password_file {error}") from error
 
 
+def _check_key(file: str) -> None:
+    try:
+        read_private(Path(file), repr(file))
+    except SecretFileError as error:
+        raise CoordinatorRefusedError(f"the coordinator's key_file {error}") from error
+
+
 def _ssl_context(settings: CoordinatorSettings) -> ssl.SSLContext | None:
     secure = any(endpoint.startswith("https://") for endpoint in settings.endpoints)
     if not (settings.ca_file or settings.cert_file or secure):
         return None
+    if settings.key_file:
+        _check_key(settings.key_file)
     try:
         context = ssl.create_default_context(cafile=settings.ca_file or None)
         if settings.cert_file:

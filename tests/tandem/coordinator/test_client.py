@@ -440,6 +440,18 @@ async def test_etcd_is_spoken_to_over_tls_by_certificate(tmp_path: Path) -> None
         )
 
 
+def test_a_private_key_that_others_may_read_is_refused(tmp_path: Path) -> None:
+    _, _, node = make_certificates(tmp_path)
+    key = Path(f"{node}.key")
+    settings = etcd_at("https://a:1", cert_file=f"{node}.crt", key_file=str(key))
+    key.chmod(0o640)
+    words = f"key_file '{key}' has mode 0640: others may read.*chmod 600"
+    with pytest.raises(CoordinatorRefusedError, match=words):
+        connect(settings, secret=SECRET)
+    key.chmod(0o600)
+    connect(settings, secret=SECRET)
+
+
 async def refused(settings: CoordinatorSettings, words: str) -> None:
     """Expect that a client with these settings cannot read, and says why in these words."""
     async with aclosing(connect(settings, secret=SECRET)) as client:
