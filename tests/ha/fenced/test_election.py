@@ -89,6 +89,16 @@ def test_the_leader_of_the_recorded_epoch_is_followed() -> None:
     assert decide(view(STATE, LEADER), own()) == Follow("a", 5)
 
 
+def test_it_is_followed_as_the_master_that_has_drawn_the_recorded_id() -> None:
+    group = view(msgspec.structs.replace(STATE, epoch_id="id-5"), LEADER)
+    assert decide(group, own()) == Follow("a", 5, "id-5")
+
+
+def test_it_is_followed_until_it_has_noticed_itself_that_another_has_seen_more() -> None:
+    group = view(STATE, LEADER, node("a"), node("b"), node("c", seen_epoch=6))
+    assert decide(group, own()) == Follow("a", 5)
+
+
 def test_also_by_a_node_that_could_not_be_elected() -> None:
     group = view(STATE, LEADER)
     assert decide(group, own(incarnation="b2", trouble="disk full")) == Follow("a", 5)

@@ -355,6 +355,16 @@ async def test_a_follower_that_objects_is_given_way_to(autojump_clock: MockClock
         assert master.over[0].startswith("resigns: b has confirmed everything below 900")
 
 
+async def test_a_master_that_is_closed_gives_way_to_no_second_objection(
+    autojump_clock: MockClock,
+) -> None:
+    async with running() as master:
+        master.it.close("its lease is over")
+        master.it.replica_objected("b", 0, 900)
+        assert master.over == []
+        assert master.it.closed_because == "its lease is over"
+
+
 async def test_where_both_have_confirmed_something_an_operator_decides(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

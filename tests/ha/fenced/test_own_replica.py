@@ -26,7 +26,7 @@ class Node:
         self.world = World()
         self.events: list[HAEvent] = []
 
-    def open(self, seed: int = 1) -> tuple[MessageStore, OwnReplica]:
+    def open(self, seed: int = 1, boot_id: str = "boot-1") -> tuple[MessageStore, OwnReplica]:
         store = self.world.open_store("a")
         own = OwnReplica(
             fenced_config("a"),
@@ -35,7 +35,7 @@ class Node:
             random.Random(seed),
             self.events.append,
         )
-        own.begin("boot-1")
+        own.begin(boot_id)
         return store, own
 
 
@@ -140,8 +140,8 @@ async def test_a_stop_after_a_failed_disk_is_not_clean() -> None:
     assert "a sync failed" in own.trouble
     own.stopped_clean()
     store.close()
-    _, again = node.open(seed=2)
-    assert again.file.started("boot-2", own.config.ack_level, 0)
+    _, again = node.open(seed=2, boot_id="boot-2")
+    assert again.file.incarnation != own.file.incarnation
 
 
 async def test_a_failed_sync_is_noted_as_soon_as_the_disk_takes_it() -> None:
@@ -202,6 +202,62 @@ async def test_an_older_copy_is_another_replica_once() -> None:
     own.judge(view)
     assert own.file.incarnation == renewed
     assert own.file.acked == end
+
+
+async def test_a_directory_older_than_another_life_is_another_replica_once() -> None:
+    """A node that cannot register yet judges again and again."""
+    _, own = Node().open()
+    view = remembered(own, life=5, token="another", confirm=0)
+    own.judge(view)
+    renewed = own.file.incarnation
+    assert renewed != view.lives["a"].incarnation
+    own.judge(view)
+    assert own.file.incarnation == renewed
+
+
+async def test_what_another_replica_of_this_name_has_confirmed_is_not_confirmed_here() -> None:
+    store, own = Node().open()
+    end = fill(store, 1)[-1]
+    own.saw(remembered(own, incarnation="another", confirm=end, epoch=1))
+    assert store.confirm_offset == 0
+
+
+async def test_a_log_that_lacks_what_was_accepted_to_be_lost_is_no_older_copy() -> None:
+    store, own = Node().open()
+    end = fill(store, 1)[-1]
+    before = own.file.incarnation
+    view = remembered(own, confirm=end + 1, epoch=1)
+    state = msgspec.structs.replace(STATE, loss_accepted=1)
+    own.saw(msgspec.structs.replace(view, state=state))
+    assert own.is_judged
+    assert own.file.incarnation == before
+
+
+async def test_a_coordinator_with_a_newer_record_is_believed_at_the_first_look() -> None:
+    """It may have been recovered while this node was down; the node registers with a life then."""
+    node = Node()
+    store, own = node.open()
+    own.saw(GroupView(revision=1, state=STATE))
+    own.remembered(remembered(own).lives["a"])
+    store.close()
+    _, again = node.open(seed=2)
+    newer = GroupView(revision=5, state=msgspec.structs.replace(STATE, version=9))
+    again.judge(newer)
+    assert not again.coordinator_is_old
+    assert again.next_life(newer) is not None
+
+
+async def test_a_new_life_comes_after_all_that_the_coordinator_knows() -> None:
+    _, own = Node().open()
+    following = own.next_life(remembered(own, life=5, token="another"))
+    assert following is not None
+    assert following.life == 6
+
+
+async def test_what_is_said_again_in_one_life_is_of_the_same_life() -> None:
+    _, own = Node().open()
+    view = remembered(own)
+    assert own.next_life(view) == view.lives["a"]
 
 
 async def test_an_older_coordinator_is_believed_when_somebody_has_written_anew() -> None:

@@ -13,6 +13,7 @@ def test_a_seal_is_of_one_secret_connection_direction_place_and_content() -> Non
         Seal("secret", FRAMES, "a", "b").next(b"date"),
         Seal("secret", REPORTS, "a", "b").next(b"data"),
         Seal("secret", FRAMES, "b", "a").next(b"data"),
+        Seal("secret", FRAMES, "a", "c").next(b"data"),
         Seal("secret", FRAMES, "ab", "").next(b"data"),
         Seal("other", FRAMES, "a", "b").next(b"data"),
     ]

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import trio
 
-from node.security.access_table import ACCESS, Resource, Standing, needed
+from node.security.access_table import ACCESS, Action, Resource, Standing, needed
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -197,6 +197,17 @@ async def test_a_new_request_code_needs_its_line(tmp_path: Path, autojump_clock:
                     continue
                 answer = await client.call(code)
                 assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED, code
+
+
+def test_an_admitted_broker_may_register_itself_and_nothing_else() -> None:
+    registering = {RequestCode.REGISTER_BROKER, RequestCode.UNREGISTER_BROKER}
+    above_strangers = {
+        code for code, access in ACCESS.items() if needed(access) > Standing.STRANGER
+    }
+    assert above_strangers == registering | {RequestCode.FENCED_COMMAND}
+    assert {needed(ACCESS[code]) for code in registering} == {Standing.ADMITTED}
+    assert needed(ACCESS[RequestCode.FENCED_COMMAND]) is Standing.NODE
+    assert needed((Resource.SYSTEM_TOPICS, Action.WRITE)) is Standing.NODE
 
 
 @pytest.mark.parametrize("resource", list(Resource))

@@ -9,8 +9,12 @@ from node.security.admission import Admission, NotAdmittedError
 from tandem.cluster_file.settings import SecuritySettings
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
-from tandem.wire.request_headers import UnregisterBrokerRequestHeader
+from tandem.wire.request_headers import (
+    RegisterBrokerRequestHeader,
+    UnregisterBrokerRequestHeader,
+)
 from tandem.wire.response_code import ResponseCode
+from tests.node.fenced_world import fenced_cluster
 from tests.node.security.guarded_server import LEARNER, call, open_server, registration
 from tests.node.world import cluster_config
 
@@ -76,3 +80,34 @@ def test_in_a_classic_group_a_broker_takes_the_place_of_the_node_at_its_address(
     # A broker of a name of its own brings its own topics, and is its own master.
     foreign = registered("10.0.0.5:10911", 0, "broker-b")
     assert admission.own_registration(foreign, "10.0.0.5") is foreign
+
+
+def test_nobody_registers_the_address_of_a_node_under_a_name_of_its_own(tmp_path: Path) -> None:
+    config = cluster_config(tmp_path)
+    security = SecuritySettings(rocketmq_brokers=["broker-b@10.0.0.2"])
+    admission = Admission(msgspec.structs.replace(config, security=security))
+    with pytest.raises(NotAdmittedError, match="is the address of a node of this cluster"):
+        admission.own_registration(registered("10.0.0.2:10911", 0, "broker-b"), "10.0.0.2")
+    beside = registered("10.0.0.2:20911", 0, "broker-b")
+    assert admission.own_registration(beside, "10.0.0.2") is beside
+
+
+def test_in_a_fenced_group_no_broker_takes_the_place_of_a_node(tmp_path: Path) -> None:
+    security = SecuritySettings(rocketmq_brokers=["broker-a@10.0.0.2"])
+    config = msgspec.structs.replace(fenced_cluster(tmp_path), security=security)
+    place = next(node for node in config.nodes if node.address == "10.0.0.2")
+    command = registered(place.broker_address, place.broker_id)
+    with pytest.raises(NotAdmittedError, match="is the address of a node of this cluster"):
+        Admission(config).own_registration(command, "10.0.0.2")
+
+
+def test_what_is_left_of_a_registration_fits_its_checksum(tmp_path: Path) -> None:
+    """The checksum is of the topics, which are taken out."""
+    header, body = registration()
+    header = msgspec.structs.replace(header, body_crc32=5, compressed=True)
+    admission = Admission(fenced_cluster(tmp_path, learners=LEARNER))
+    command = RemotingCommand(RequestCode.REGISTER_BROKER, ext=header, body=body)
+    own = admission.own_registration(command, LEARNER)
+    left = own.decode_header(RegisterBrokerRequestHeader)
+    assert (left.body_crc32, left.compressed, own.body) == (None, None, b"")
+    assert left.broker_addr == header.broker_addr

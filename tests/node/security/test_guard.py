@@ -65,6 +65,23 @@ async def test_a_number_is_good_for_one_signature_on_its_connection(
         assert await give(client, others[0]) == ""
 
 
+async def test_a_number_is_used_up_by_a_wrong_signature_too(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    async with open_server(tmp_path) as server, server.client() as client:
+        number = await challenge(client)
+        assert "another secret" in await give(client, number, spoil="brokerId")
+        assert "used up" in await give(client, number)
+
+
+async def test_numbers_say_nothing_of_the_next_to_who_does_not_know_the_secret(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    drawn = {f"{random.Random(seed).getrandbits(128):032x}" for seed in range(10)}
+    async with open_server(tmp_path) as server, server.client() as client:
+        assert await challenge(client) not in drawn
+
+
 async def test_what_is_signed_cannot_be_changed_or_meant_for_another_node(
     tmp_path: Path, autojump_clock: object
 ) -> None:

@@ -1,6 +1,8 @@
 from functools import partial
+from typing import Any
 
 import msgspec
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -18,9 +20,7 @@ from tandem.coordinator.interface import (
     CoordinatorUnavailableError,
     Snapshot,
 )
-from tandem.wire.group_state import (
-    decode_state,
-)
+from tandem.wire.group_state import GroupState, LeaderRecord, decode_state
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
@@ -106,6 +106,13 @@ async def test_waiting_for_the_next_master_is_bounded(autojump_clock: MockClock)
     assert outcome.exit_status == REFUSED
     assert "no new master after 10 s: a: not in the in-sync set" in outcome.text
     assert 10 <= trio.current_time() < 11
+
+
+async def test_the_master_of_before_is_not_the_next(autojump_clock: MockClock) -> None:
+    async with group_of(Nodes()) as group:
+        outcome = await resign(group, accept_loss=False, wait_seconds=10)
+    assert outcome.exit_status == REFUSED
+    assert "no new master after 10 s: the old one is still there" in outcome.text
 
 
 async def test_resign_waits_for_whoever_wins(autojump_clock: MockClock) -> None:
@@ -204,6 +211,71 @@ async def test_records_of_before_a_restore_decide_nothing(autojump_clock: MockCl
         outcome = await recover_group(group, min_isr=2, accept_loss=False, wait_seconds=5)
         assert outcome.exit_status == REFUSED
         assert "c is registered, but no answer" in outcome.text
+
+
+@pytest.mark.parametrize("newer", [{"incarnation": "newer"}, {"promised": 9}])
+async def test_a_log_of_the_same_length_may_be_another_one(
+    autojump_clock: MockClock, newer: dict[str, Any]
+) -> None:
+    nodes = lost_group()
+    nodes.statuses["c"] = msgspec.structs.replace(nodes.statuses["c"], **newer)
+    before = nodes.records.values[KEYS.state]
+    async with group_of(nodes) as group:
+        outcome = await recover_group(group, min_isr=2, accept_loss=True, wait_seconds=5)
+    assert outcome.exit_status == REFUSED
+    assert "its record is of before" in outcome.text
+    assert nodes.records.values[KEYS.state] == before
+
+
+async def test_a_node_that_says_nothing_stops_no_recovery_with_accepted_loss(
+    autojump_clock: MockClock,
+) -> None:
+    nodes = lost_group()
+    nodes.brokers[MEMBERS[2].address].handlers[RequestCode.FENCED_STATUS] = lambda _: None
+    async with group_of(nodes) as group:
+        await recover_group(group, min_isr=2, accept_loss=True, wait_seconds=5)
+    state = decode_state(nodes.records.values[KEYS.state][0])
+    assert (state.isr, state.recoveries) == ({"b": "new"}, 1)
+
+
+@pytest.mark.parametrize("key", [KEYS.leader, KEYS.state])
+async def test_a_master_or_an_operator_that_comes_meanwhile_stops_a_recovery(
+    autojump_clock: MockClock, key: str
+) -> None:
+    nodes = lost_group()
+    read = nodes.records.read
+    between: dict[str, GroupState | LeaderRecord] = {
+        KEYS.leader: LeaderRecord(node="a", session="s", epoch=7),
+        KEYS.state: GroupState(epoch=8, master="", isr={"a": "new"}, min_isr=2),
+    }
+
+    async def read_and_write(prefix: str) -> Snapshot:
+        snapshot = await read(prefix)
+        nodes.records.write(key, between[key])
+        return snapshot
+
+    nodes.records.read = read_and_write  # type: ignore[method-assign]  # something in between
+    async with group_of(nodes) as group:
+        outcome = await recover_group(group, min_isr=2, accept_loss=True, wait_seconds=5)
+    assert outcome.exit_status == REFUSED
+    assert "try again" in outcome.text
+    assert decode_state(nodes.records.values[KEYS.state][0]).recoveries == 0
+
+
+async def test_a_master_of_an_epoch_before_the_recovery_is_not_its_outcome(
+    autojump_clock: MockClock,
+) -> None:
+    nodes = lost_group()
+
+    async def take_over() -> None:
+        await trio.sleep(1)
+        nodes.elect("b", 7)
+
+    async with group_of(nodes) as group, trio.open_nursery() as nursery:
+        nursery.start_soon(take_over)
+        outcome = await recover_group(group, min_isr=2, accept_loss=True, wait_seconds=5)
+    assert outcome.exit_status == REFUSED
+    assert "no new master after 5 s" in outcome.text
 
 
 async def test_what_changed_meanwhile_stops_a_recovery(autojump_clock: MockClock) -> None:

@@ -4,7 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tandem.cluster_file.secret_file import SecretFileError, make_secret, read_secret
+from tandem.cluster_file.secret_file import (
+    SECRET_BYTES_MIN,
+    SECRET_FILE_BYTES_MAX,
+    SecretFileError,
+    make_secret,
+    read_secret,
+)
 from tests.support.secret import SECRET, write_secret
 from tests.tandem.cluster_file.files import FENCED, load
 
@@ -55,6 +61,19 @@ def test_a_secret_is_in_a_regular_file(tmp_path: Path) -> None:
     for what in (pipe, tmp_path, Path("/dev/null")):
         with pytest.raises(SecretFileError, match="not a regular file"):
             read_secret(what)
+
+
+def test_a_secret_is_neither_guessed_nor_a_whole_file_of_something_else(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    write_secret(file)
+    file.write_text(" " * 20 + "x" * (SECRET_BYTES_MIN - 1) + "\n")
+    with pytest.raises(SecretFileError, match="too easy to guess"):
+        read_secret(file)
+    file.write_text("x" * SECRET_BYTES_MIN + "\n")
+    assert read_secret(file) == "x" * SECRET_BYTES_MIN
+    file.write_text("x" * (SECRET_FILE_BYTES_MAX + 1))
+    with pytest.raises(SecretFileError, match="that is no secret"):
+        read_secret(file)
 
 
 def test_a_directory_that_takes_no_secret_is_named(tmp_path: Path) -> None:

@@ -18,6 +18,12 @@ def some_tokens() -> Tokens:
     return Tokens("right", lambda: f"token {next(numbers)}")
 
 
+def test_a_token_is_not_remembered_itself() -> None:
+    tokens = some_tokens()
+    token = tokens.authenticate(USER, "right", 0.0)
+    assert not any(token.encode() in known for known in tokens._last_used)
+
+
 def test_a_token_is_for_who_knows_the_password() -> None:
     tokens = some_tokens()
     for user, password in ((USER, "wrong"), (USER, ""), ("root", "right"), ("tandem right", "")):

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from tandem.wire.group_recovery import Group, LogRange, Recovery, plan_recovery
-from tandem.wire.group_state import GroupState, LeaderRecord, LifeRecord, NodeRecord
+from tandem.wire.group_state import EPOCH_MAX, GroupState, LeaderRecord, LifeRecord, NodeRecord
 
 NAMES = ("a", "b", "c")
 STATE = GroupState(epoch=5, master="a", isr={"a": "a1", "b": "b1"}, min_isr=2)
@@ -78,6 +78,50 @@ def test_the_next_epoch_is_the_one_after_all_that_may_have_had_a_master() -> Non
     assert result.state.epoch == 8, "9 was promised to a candidate, and is the next"
 
 
+def test_an_epoch_that_a_node_has_only_read_of_had_a_master() -> None:
+    reader = msgspec.structs.replace(node("c"), seen_epoch=8, seen_version=2)
+    result = plan(None, node("a"), node("b"), reader)
+    assert result.state is not None
+    assert result.state.age == (8, 3)
+
+
+def test_an_epoch_that_is_remembered_of_a_node_that_is_gone_had_a_master() -> None:
+    gone = life("c", epoch=8)
+    result = plan(None, node("a"), node("b"), lives=(gone,), accept_loss=True)
+    assert result.state is not None
+    assert result.state.epoch == 8
+
+
+def test_changes_of_older_epochs_do_not_count() -> None:
+    reader = msgspec.structs.replace(node("c"), seen_epoch=4, seen_version=90)
+    result = plan(None, node("a"), node("b"), reader)
+    assert result.state is not None
+    assert result.state.age == (5, 1)
+
+
+def test_after_the_last_epoch_there_is_none() -> None:
+    nodes = [node(name, epoch=EPOCH_MAX) for name in NAMES]
+    result = plan(None, *nodes)
+    assert result.state is None
+    assert "is the last" in result.text
+    before = [node(name, epoch=EPOCH_MAX - 1) for name in NAMES]
+    assert plan(None, *before).state is not None
+
+
+def test_a_loss_that_was_accepted_before_stays_accepted() -> None:
+    state = msgspec.structs.replace(STATE, loss_accepted=3)
+    result = plan(state, *(node(name, epoch=8) for name in NAMES))
+    assert result.state is not None
+    assert result.state.loss_accepted == 3
+
+
+def test_a_promise_of_more_than_the_next_epoch_shows_that_the_record_is_older() -> None:
+    promised = msgspec.structs.replace(node("b"), promised=7)
+    result = plan(STATE, node("a"), promised, node("c"))
+    assert result.state is not None, result.text
+    assert result.state.epoch == 6
+
+
 def test_a_missing_node_may_have_more() -> None:
     result = plan(None, node("a"), node("b"))
     assert result.state is None
@@ -103,6 +147,12 @@ def test_a_log_of_a_newer_epoch_may_have_confirmed_what_the_longer_one_lacks() -
     assert "a may have confirmed messages of a newer epoch" in result.text
 
 
+def test_a_log_of_a_newer_epoch_that_has_confirmed_nothing_lacks_for_nobody() -> None:
+    result = plan(None, node("a", epoch=6, end=500, confirm=0), node("b"), node("c", end=1001))
+    assert result.state is not None, result.text
+    assert result.state.isr == {"c": "c1"}
+
+
 def test_what_was_confirmed_elsewhere_is_counted() -> None:
     gone = life("c", confirm=1400)
     result = plan(None, node("a", end=500, confirm=400), node("b"), lives=(gone,))
@@ -122,6 +172,17 @@ def test_what_can_be_counted_is_named() -> None:
     elsewhere = msgspec.structs.replace(node("b", end=700, confirm=650), epoch=4, data_epoch=4)
     result = plan(None, short, elsewhere, lives=(life("c", confirm=1400),), accept_loss=True)
     assert result.lost == (LogRange("b", 500, 650),)
+    assert result.lost_bytes == 150
+
+
+def test_what_several_nodes_have_confirmed_is_lost_once() -> None:
+    chosen = node("a", epoch=6, end=500, confirm=400)
+    others = [
+        msgspec.structs.replace(node(name, end=end, confirm=end), data_epoch=4)
+        for name, end in (("b", 650), ("c", 600))
+    ]
+    result = plan(None, chosen, *others, lives=(life("d", confirm=1400),), accept_loss=True)
+    assert result.lost == (LogRange("b", 500, 650), LogRange("c", 500, 600))
     assert result.lost_bytes == 150
 
 
@@ -200,6 +261,13 @@ def test_a_node_in_trouble_is_not_chosen(state: GroupState | None) -> None:
     result = plan(state, sick, accept_loss=True)
     assert result.state is None
     assert "a sync failed" in result.text
+
+
+def test_a_member_in_trouble_is_no_reason_to_wait() -> None:
+    sick = msgspec.structs.replace(node("b"), trouble="a sync failed")
+    result = plan(STATE, sick, node("c"), accept_loss=True)
+    assert result.state is not None, result.text
+    assert result.state.isr == {"c": "c1"}
 
 
 def test_without_nodes_there_is_nothing_to_go_on_with() -> None:
