@@ -32,6 +32,7 @@ from tests.support.source_tree import (
 pytestmark = pytest.mark.xdist_group("architecture")
 
 COVERED_ELSEWHERE = {
+    "tandem/cli/command_line.py": "tests/tandem/cli/test_every_command.py",
     "tandem/cluster/__main__.py": "tests/tandem/cluster/test_detached.py",
 }
 """Modules whose tests have another name."""
@@ -289,7 +290,7 @@ def test_importing_the_library_loads_neither_client_nor_trio_nor_numpy() -> None
 @pytest.mark.slow
 def test_the_command_line_loads_no_client_before_a_command_runs() -> None:
     code = (
-        "import sys, tandem.cli; "
+        "import sys, tandem.cli.command_line; "
         "print({'trio', 'numpy', 'pyspark', 'matplotlib', 'tandem.client'} & set(sys.modules))"
     )
     done = subprocess.run(

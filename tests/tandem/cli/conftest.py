@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from typer.testing import CliRunner, Result
 
-from tandem.cli import app
+from tandem.cli.command_line import app
 from tandem.testing import RunningCluster, running_cluster
 
 Tandem = Callable[..., Result]

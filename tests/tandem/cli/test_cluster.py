@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tandem.cli import app
+from tandem.cli.command_line import app
 from tandem.cluster import ControlError, NotRunningError
 from tandem.cluster.control import Reply, Request
 from tandem.testing import RunningCluster

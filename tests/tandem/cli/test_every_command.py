@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 import typer.main
 
-import tandem.cli
+from tandem.cli import command_line
 from tandem.client import Admin, PullConsumer, RouteNotFoundError
 from tests.support.paths import GOLDEN, ROOT
 
@@ -70,7 +70,7 @@ def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
             yield (*path, name), command
 
 
-APP: Final = typer.main.get_command(tandem.cli.app)
+APP: Final = typer.main.get_command(command_line.app)
 """Built once: that takes longer than most commands."""
 
 COMMANDS: Final = dict(commands(APP))
@@ -125,11 +125,11 @@ def line_for(path: tuple[str, ...], parameter: Any, value: str) -> list[str]:  #
 def status_of(line: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
     """Run a command line in this process, as `main` does."""
     monkeypatch.setattr(sys, "argv", ["tandem", *line])
-    monkeypatch.setattr(tandem.cli, "app", APP)
+    monkeypatch.setattr(command_line, "app", APP)
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     handlers = [signal.getsignal(number) for number in numbers]
     try:
-        return tandem.cli._status()
+        return command_line._status()
     finally:
         for number, handler in zip(numbers, handlers, strict=True):
             signal.signal(number, handler)

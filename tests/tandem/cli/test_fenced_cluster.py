@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from tandem.cli import app
+from tandem.cli.command_line import app
 from tandem.testing import RunningCluster, running_fenced_cluster
 
 pytestmark = [

@@ -10,8 +10,8 @@ from typing import Final
 import pytest
 from rich.console import Console
 
-from tandem.cli import _LastResort
 from tandem.cli.cluster import _print_table
+from tandem.cli.command_line import _LastResort
 from tandem.cli.consume import _print_json, _print_text
 from tandem.cli.group_table import group_text
 from tandem.cli.group_view import GroupView, NodeView, Switch

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from store.machine.real_disk import RealDisk
-from tandem.cli import app
+from tandem.cli.command_line import app
 from tandem.wire.message import Message, encode_batch_body
 from tests.store.store_world import open_store
 from tests.support.log_builder import LogBuilder
