@@ -284,14 +284,16 @@ class FencedCommands:
         if view.leader is None:
             return needed or "there is no master to copy the log from", low
         equal_below = self._equal_below(view.leader)
-        confirm, other = confirmed_elsewhere(view.state, view.nodes, view.lives, but="")
-        confirmed = min(end, max(self._store.confirm_offset, confirm))
+        confirm, by = confirmed_elsewhere(view.state, view.nodes, view.lives, but="")
+        if self._store.confirm_offset >= confirm:
+            confirm, by = self._store.confirm_offset, self._config.name
+        confirmed = min(end, confirm)
         if equal_below < confirmed:
             where = f"parts from this one at {equal_below}"
             if equal_below < 0:
                 where = "has not been compared with this one yet"
             return (
-                f"everything below {confirmed} was confirmed (by {other or self._config.name}), and"
+                f"everything below {confirmed} was confirmed (by {by}), and"
                 f" the log of {view.leader.node}, the master, {where}; if that is an older copy,"
                 " stop it and run `tandem ha recover-group`"
             ), max(low, equal_below)

@@ -245,7 +245,8 @@ class InSyncReplicas:
         """Return why a member is not live, in words; empty if it is."""
         replica = self.replicas.get(name)
         if replica is None or not replica.connected:
-            return (replica.trouble if replica else "") or "is not connected"
+            trouble = replica.trouble if replica else ""
+            return f"is not connected: {trouble}" if trouble else "is not connected"
         if self.recorded.get(name, replica.incarnation) != replica.incarnation:
             return "has come back without what it had acknowledged"
         if replica.written == UNKNOWN:

@@ -264,7 +264,8 @@ def _trouble(
         words.append("believes to be master, but the coordinator knows of another or of none")
     if required_incarnation != answer.incarnation:
         words.append("does not have all it once acknowledged: not counted until it has caught up")
-    if master is not None and answer.node != master.node and not seen.connected:
+    is_away = master is not None and answer.node != master.node and not seen.connected
+    if is_away and not seen.trouble:
         words.append("not connected to the master")
     words += [seen.trouble, record.trouble if record else ""]
     if answer.node == (master.node if master else "") or answer.role == "QUARANTINED":

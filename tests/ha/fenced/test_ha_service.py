@@ -5,6 +5,7 @@ import random
 from typing import Final
 
 import msgspec
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -603,8 +604,9 @@ async def test_a_master_that_lacks_what_was_confirmed_gives_way(autojump_clock: 
         assert all(not r.ha.replica.quarantine for r in world.replicas.values())
 
 
+@pytest.mark.parametrize("loss_was_accepted", [False, True])
 async def test_rejoin_gives_up_nothing_that_was_confirmed_unasked(
-    autojump_clock: MockClock,
+    autojump_clock: MockClock, *, loss_was_accepted: bool
 ) -> None:
     """The older copy is master, has confirmed on its own, and an operator does as he was told."""
     async with open_world() as world:
@@ -617,6 +619,8 @@ async def test_rejoin_gives_up_nothing_that_was_confirmed_unasked(
         state = world.state
         assert state is not None
         alone = msgspec.structs.replace(state, isr={"c": state.isr["c"]}, version=99)
+        if loss_was_accepted:
+            alone = msgspec.structs.replace(alone, loss_accepted=state.epoch)
         put = PutOperation(KEYS.state.encode(), encode_record(alone))
         life = DeleteOperation(KEYS.life("c").encode())
         world.coordinator.store.transact((), (put, life), (), trio.current_time())
@@ -628,11 +632,15 @@ async def test_rejoin_gives_up_nothing_that_was_confirmed_unasked(
         assert await master.send(b"|mine|") is OK
         a = world.start("a")
         await world.wait_for(lambda: a.serves and a.ha.replica.quarantine)
+        if loss_was_accepted:
+            # The master stays, and notes how far it has confirmed: that is not what is at stake.
+            await trio.sleep(4)
         refused = await a.ha.command(FencedCommand(command="rejoin"))
         assert not refused.done
         assert refused.lost_messages >= 20
         assert "--accept-loss" in refused.text
         assert "recover-group" in refused.text
+        assert "was confirmed (by a)" in refused.text
         assert a.ha.replica.quarantine
         accepted = await a.ha.command(FencedCommand(command="rejoin", accept_loss=True))
         assert accepted.done

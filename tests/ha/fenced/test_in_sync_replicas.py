@@ -431,7 +431,8 @@ def test_it_is_known_since_when_members_are_missing_and_who() -> None:
     assert isr.short_for(1.0) == 0.0
     assert isr.short_for(4.0) == 3.0
     assert isr.why_short(4.0) == (
-        "1 of at least 2 in-sync replicas are live (a refused: wrong secret; b is not connected)"
+        "1 of at least 2 in-sync replicas are live"
+        " (a is not connected: refused: wrong secret; b is not connected)"
     )
 
 
