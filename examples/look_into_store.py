@@ -40,6 +40,8 @@ def print_messages(store: StoreDirectory, topic: str, key: str) -> None:
 
 
 if __name__ == "__main__":
+    if not sys.argv[1:]:
+        sys.exit(__doc__)
     directory, *topic_and_key = sys.argv[1:]
     opened = open_store_directory(directory)
     print_topics(opened)

@@ -28,5 +28,7 @@ def report(spark: SparkSession, stores: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    if not sys.argv[1:]:
+        sys.exit(__doc__)
     with local_session(app_name="spark_batch") as spark:
         report(spark, sys.argv[1:])

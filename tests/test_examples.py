@@ -1,9 +1,12 @@
 """The examples that need no cluster. Those that do: tests/tandem/client/test_real_cluster.py."""
 
+import subprocess
+import sys
+
 import pytest
 
-from tests.support.paths import GOLDEN
-from tests.support.processes import run_example
+from tests.support.paths import GOLDEN, ROOT
+from tests.support.processes import ENVIRONMENT, run_example
 
 
 @pytest.mark.slow
@@ -12,3 +15,18 @@ def test_a_store_of_rocketmq_is_looked_into() -> None:
         "TopicA queue 1: 3 messages",
         "queue 1, offset 1, at byte 136: hello1",
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["look_into_store.py", "spark_batch.py"])
+def test_an_example_without_its_store_says_how_it_is_used(name: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", ROOT / "examples" / name],
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert f"python examples/{name} data/broker-a-0" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -25,6 +25,10 @@ SECRET_BYTES_MIN: Final = 16
 SECRET_FILE_BYTES_MAX: Final = 65_536
 
 _RANDOM_BYTES: Final = 32
+_IF_MISSING: Final = (
+    "copy it there from another machine of the cluster, or name the file of a cluster that has been"
+    " started here"
+)
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
@@ -43,7 +47,7 @@ def read_secret(file: Path, *, called: str = "") -> str:
         SecretFileError: It is not there, not a regular file, open to others, too short or too long.
     """
     name = called or str(file)
-    secret = read_private(file, name).strip()
+    secret = read_private(file, name, if_missing=_IF_MISSING).strip()
     if len(secret.encode()) < SECRET_BYTES_MIN:
         raise SecretFileError(
             f"{name} holds less than {SECRET_BYTES_MIN} bytes: too easy to guess;"
@@ -52,8 +56,10 @@ def read_secret(file: Path, *, called: str = "") -> str:
     return secret
 
 
-def read_private(file: Path, name: str) -> str:
+def read_private(file: Path, name: str, *, if_missing: str = "give a file of text") -> str:
     """Return the text of a file that is for its owner alone; `name` is what errors call it.
+
+    `if_missing` is what to do where there is no such file.
 
     Raises:
         SecretFileError: It is not there, not a regular file, open to others or too long.
@@ -62,7 +68,8 @@ def read_private(file: Path, name: str) -> str:
         # Not blocking: a pipe that nobody writes to would otherwise hold us up for ever.
         descriptor = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise SecretFileError(f"{name} cannot be read: {error}; give a file of text") from error
+        remedy = if_missing if isinstance(error, FileNotFoundError) else "give a file of text"
+        raise SecretFileError(f"{name} cannot be read: {error.strerror}; {remedy}") from error
     try:
         _check(os.fstat(descriptor), name)
         with os.fdopen(descriptor, "rb", closefd=False) as source:

@@ -142,7 +142,10 @@ def test_the_secret_is_read_from_its_file(tmp_path: Path) -> None:
         "cluster.yaml:1: cluster.secret_file: secret holds less than 16 bytes: too easy to guess"
     )
     (tmp_path / "secret").unlink()
-    assert "cluster.secret_file: secret cannot be read" in problems(tmp_path, text)[0]
+    assert (
+        "cluster.secret_file: secret cannot be read: No such file or directory;"
+        " copy it there from another machine of the cluster"
+    ) in problems(tmp_path, text)[0]
 
 
 def test_a_file_without_nodes_is_refused(tmp_path: Path) -> None:
