@@ -7,9 +7,11 @@ uses one core; files are read by each process itself, so only names and numbers 
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -27,10 +29,11 @@ class Workers:
         self._pool: ProcessPoolExecutor | None = None
         if jobs > 1:
             context = multiprocessing.get_context("spawn")
-            self._pool = ProcessPoolExecutor(jobs, context, _ignore_interrupts)
+            self._pool = ProcessPoolExecutor(jobs, context)
             # Processes start with the first tasks: have them ready when there is work.
-            for _ in range(jobs):
-                self._pool.submit(usable_cores)
+            with _interrupts_blocked():
+                for _ in range(jobs):
+                    self._pool.submit(usable_cores)
 
     def __enter__(self) -> Self:
         return self
@@ -80,9 +83,19 @@ class Workers:
         return [future.result() for future in futures]
 
 
-def _ignore_interrupts() -> None:
-    """Ctrl-C reaches all processes; the one that was called ends the others."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
+    """Start processes that Ctrl-C does not reach, not even while they load their modules.
+
+    It goes to all processes of a terminal; the one that was called ends the others. Processes
+    inherit which signals are blocked. A Ctrl-C of this moment is raised here afterwards.
+    """
+    resource_tracker.ensure_running()  # the process beside them: its start unblocks SIGINT again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def usable_cores() -> int:

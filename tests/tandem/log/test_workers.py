@@ -1,4 +1,5 @@
 import os
+import signal
 
 import pytest
 
@@ -40,6 +41,17 @@ def test_with_several_jobs_results_keep_their_order() -> None:
 def test_a_process_that_dies_is_an_error_with_a_remedy() -> None:
     with Workers(2) as workers, pytest.raises(WorkerError, match="--jobs 1"):
         workers.map(die, [1, 1], lambda _: None)
+
+
+def interrupts_are_blocked(_task: int) -> bool:
+    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+@pytest.mark.slow
+def test_ctrl_c_is_for_the_calling_process_alone() -> None:
+    with Workers(2) as workers:
+        assert not interrupts_are_blocked(0)
+        assert workers.map(interrupts_are_blocked, [1, 2], lambda _: None) == [True, True]
 
 
 def test_there_is_a_core_to_run_on() -> None:
