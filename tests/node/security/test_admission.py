@@ -14,9 +14,8 @@ from tandem.wire.request_headers import (
     UnregisterBrokerRequestHeader,
 )
 from tandem.wire.response_code import ResponseCode
-from tests.node.fenced_world import fenced_cluster
 from tests.node.security.guarded_server import LEARNER, call, open_server, registration
-from tests.node.world import cluster_config
+from tests.node.world import cluster_config, fenced_cluster
 
 if TYPE_CHECKING:
     from pathlib import Path
