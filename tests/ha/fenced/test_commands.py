@@ -1,12 +1,26 @@
 """promote, resign, rejoin: what is done, what is refused, and the numbers that are named."""
 
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import msgspec
 import trio
 from trio.testing import MockClock
 
+from ha.fenced.commands import FencedCommands
+from ha.fenced.election import GroupView
 from ha.fenced.replica_role import ReplicaRole
+from ha.fenced.standing import Parting
 from store import PutMessageStatus
+from tandem.wire.group_state import GroupState, LeaderRecord, LifeRecord, NodeRecord
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
-from tests.ha.fenced_world import FencedWorld, Replica, open_world, refused
+from tests.ha.fenced_world import COORDINATOR_IP, FencedWorld, Replica, open_world, refused
+from tests.ha.world import fenced_config
+
+if TYPE_CHECKING:
+    from ha.fenced.leadership import Leadership
+    from ha.fenced.replica_parts import ReplicaParts
+    from ha.fenced.round_end import RoundEnd
 
 OK = PutMessageStatus.PUT_OK
 
@@ -105,6 +119,28 @@ async def test_nothing_is_taken_beyond_the_loss_that_was_accepted(
         assert slave.name in refusals[0]
         assert master.ha.role is not ReplicaRole.MASTER
         await world.wait_for(lambda: slave.ha.role is ReplicaRole.MASTER)
+
+
+async def test_where_a_loss_may_still_be_accepted_later_nothing_is_taken_any_more(
+    autojump_clock: MockClock,
+) -> None:
+    """The order is on its way to the coordinator when the way is cut."""
+    async with open_world() as world:
+        master = await world.whole_group()
+        slave = behind(world, master)
+        await world.wait_for(lambda: slave.name not in world.isr)
+        assert await master.send(b"|m1|") is OK
+
+        def cut(ip: str, call: str) -> None:
+            if call == "transact" and ip == master.config.address:
+                world.network.stall(ip, COORDINATOR_IP)
+
+        world.coordinator.on_call = cut
+        result = await order(master, "promote", slave.name, accept_loss=True)
+        assert not result.done
+        assert "may still happen" in result.text
+        assert master.ha.role is not ReplicaRole.MASTER
+        assert refused(master.ha)
 
 
 async def test_a_member_that_does_not_follow_is_not_promoted(autojump_clock: MockClock) -> None:
@@ -208,3 +244,143 @@ async def test_a_master_does_not_rejoin(autojump_clock: MockClock) -> None:
         result = await order(master, "rejoin", accept_loss=True)
         assert "have it resign first" in result.text
         assert master.ha.role is ReplicaRole.MASTER
+
+
+# what a store that is to be set aside may hold alone
+
+END: Final = 1000
+NOT_COMPARED: Final = Parting(0, -1)
+
+
+def node(name: str, *, end: int = END, confirm: int = 0) -> NodeRecord:
+    return NodeRecord(
+        node=name, session="s", incarnation=f"{name}1", epoch=5, end=end, confirm=confirm
+    )
+
+
+def group(*nodes: NodeRecord, isr: str = "bc", **changes: Any) -> GroupView:  # noqa: ANN401
+    """Node b leads epoch 5."""
+    view = GroupView(
+        revision=9,
+        state=GroupState(epoch=5, master="b", isr={name: f"{name}1" for name in isr}, min_isr=2),
+        leader=LeaderRecord(node="b", session="s", epoch=5),
+        nodes={each.node: each for each in nodes or (node("a"), node("b"), node("c"))},
+    )
+    return msgspec.structs.replace(view, **changes)
+
+
+def follower(*, epoch: int = 5, link_up: bool = True, equal_below: int = END) -> SimpleNamespace:
+    return SimpleNamespace(epoch=epoch, link_up=link_up, equal_below=equal_below)
+
+
+def risk(
+    view: GroupView,
+    *,
+    confirm: int = 0,
+    follows: SimpleNamespace | None = None,
+    parting: Parting = NOT_COMPARED,
+) -> tuple[str, int]:
+    """Ask node a, whose log has `END` bytes."""
+    parts = SimpleNamespace(
+        config=fenced_config("a"),
+        store=SimpleNamespace(
+            min_physical_offset=100, max_physical_offset=END, confirm_offset=confirm
+        ),
+        session=None,
+        replica=SimpleNamespace(file=SimpleNamespace(incarnation="a1")),
+        standing=SimpleNamespace(follower=follows, parting=parting),
+    )
+    return commands_of(parts)._risk_of_rejoin(view, END)
+
+
+def commands_of(parts: SimpleNamespace) -> FencedCommands:
+    """What is asked about `parts` alone: nothing begins and nothing ends by it."""
+    return FencedCommands(
+        cast("ReplicaParts", parts), cast("Leadership", None), cast("RoundEnd", None)
+    )
+
+
+def test_a_log_that_the_master_has_is_not_needed() -> None:
+    assert risk(group(), confirm=800, follows=follower()) == ("", END)
+    assert risk(group(), confirm=800, parting=Parting(5, 800)) == ("", END)
+
+
+def test_without_a_master_a_log_is_needed() -> None:
+    why, start = risk(group(leader=None), follows=follower())
+    assert "there is no master" in why
+    assert start == 100
+
+
+def test_what_this_node_has_confirmed_and_the_master_lacks_is_needed() -> None:
+    why, start = risk(group(), confirm=800, parting=Parting(5, 500))
+    assert "everything below 800 was confirmed (by a)" in why
+    assert "parts from this one at 500" in why
+    assert start == 500
+
+
+def test_what_another_has_confirmed_and_the_master_lacks_is_needed() -> None:
+    gone = LifeRecord(node="c", life=1, token="t", incarnation="c1", epoch=5, confirm=800)
+    for view in (
+        group(node("a"), node("b"), node("c", confirm=800)),
+        group(node("a"), node("b"), lives={"c": gone}),
+    ):
+        why, start = risk(view, parting=Parting(5, 500))
+        assert "everything below 800 was confirmed (by c)" in why
+        assert start == 500
+
+
+def test_a_comparison_with_the_log_of_another_epoch_does_not_count() -> None:
+    older = follower(epoch=4)
+    for follows, parting in (
+        (None, Parting(4, END)),
+        (older, Parting(4, END)),
+        (None, Parting(0, -1)),
+    ):
+        why, start = risk(group(), confirm=800, follows=follows, parting=parting)
+        assert "has not been compared with this one yet" in why
+        assert start == 100
+
+
+def test_a_follower_without_a_link_knows_what_was_compared() -> None:
+    cut_off = follower(link_up=False, equal_below=500)
+    assert risk(group(), confirm=800, follows=cut_off)[1] == 500
+    assert risk(group(), confirm=500, follows=cut_off) == ("", END)
+
+
+def test_of_the_in_sync_set_as_many_have_to_be_left_as_a_put_needs() -> None:
+    follows = follower()
+    members = group(isr="abc")
+    assert risk(members, follows=follows)[0] == ""
+    two = group(node("a"), node("b", end=700), isr="abc")
+    why, start = risk(two, follows=follows)
+    assert "only 1 other members live (b), of at least 2" in why
+    assert start == 700
+    another = msgspec.structs.replace(node("c"), incarnation="c2")
+    assert risk(group(node("a"), node("b", end=700), another, isr="abc"), follows=follows) == (
+        why,
+        700,
+    )
+
+
+async def test_a_node_that_runs_for_master_meanwhile_keeps_its_store() -> None:
+    standing = SimpleNamespace(role=ReplicaRole.FOLLOWER, follower=follower(), parting=NOT_COMPARED)
+    set_aside: list[str] = []
+
+    async def refresh() -> GroupView:
+        await trio.lowlevel.checkpoint()
+        standing.role = ReplicaRole.CANDIDATE
+        return group()
+
+    parts = SimpleNamespace(
+        config=fenced_config("a"),
+        store=SimpleNamespace(min_physical_offset=0, max_physical_offset=END, confirm_offset=0),
+        session=SimpleNamespace(refresh=refresh),
+        replica=SimpleNamespace(
+            file=SimpleNamespace(incarnation="a1"), want_set_aside=set_aside.append
+        ),
+        standing=standing,
+    )
+    result = await commands_of(parts).carry_out(FencedCommand(command="rejoin"))
+    assert not result.done
+    assert "have it resign first" in result.text
+    assert set_aside == []

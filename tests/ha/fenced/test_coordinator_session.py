@@ -12,6 +12,7 @@ import trio
 
 from ha.fenced.coordinator_session import CALL_SECONDS_MAX, CoordinatorSession, limited
 from tandem.coordinator.interface import CoordinatorUnavailableError, Delete, Put
+from tandem.coordinator.kv_records import PutOperation
 from tandem.wire.group_state import (
     GroupState,
     LeaderRecord,
@@ -244,6 +245,18 @@ async def test_a_lease_runs_from_when_it_was_asked_for_however_late_the_answer(
             assert left_seconds <= node.coordinator.store.time_left(node.session.lease_id, now)
 
 
+async def test_the_first_lease_runs_from_when_it_was_asked_for_too(
+    autojump_clock: MockClock,
+) -> None:
+    async with running() as node:
+        node.network.slow(COORDINATOR_IP, IPS["a"], delay_seconds=1.0, bytes_per_second=1e6)
+        await node.registered()
+        now = trio.current_time()
+        assert node.session.lease is not None
+        left_seconds = node.session.lease.left_seconds(now)
+        assert left_seconds <= node.coordinator.store.time_left(node.session.lease_id, now)
+
+
 async def test_one_lost_keep_alive_does_no_harm(autojump_clock: MockClock) -> None:
     async with running() as node:
         await node.registered()
@@ -285,6 +298,51 @@ async def test_a_coordinator_that_was_set_back_is_believed_after_the_lease_was_g
         assert node.session.view.revision < known.revision
         assert node.session.holds()
         assert node.record == node.describe()
+
+
+async def test_a_lease_that_was_in_the_backup_is_given_up_as_well(
+    autojump_clock: MockClock,
+) -> None:
+    async with running() as node:
+        await node.registered()
+        await trio.sleep(2)
+        image = node.coordinator.store.image()
+        for number in range(5):
+            await node.client.transact([], [Put(f"{KEYS.prefix}other", b"%d" % number)])
+        await trio.sleep(2)
+        node.coordinator.restore(image)
+        await trio.sleep(2)
+        assert len(node.lost) == 1
+
+
+async def test_a_record_of_this_name_by_another_process_ends_the_lease(
+    autojump_clock: MockClock,
+) -> None:
+    async with running() as node:
+        await node.registered()
+        other = msgspec.structs.replace(node.describe(), session="s2")
+        await node.client.transact([], [Put(KEYS.node("a"), encode_record(other))])
+        await trio.sleep(1)
+        assert len(node.lost) == 1
+        assert node.record == other
+
+
+async def test_a_life_that_begins_meanwhile_is_looked_at_before_another(
+    autojump_clock: MockClock,
+) -> None:
+    """Else a copy of the directory would take the place of the one that ran last, unseen."""
+    other = LifeRecord(node="a", life=7, token="t7", incarnation="a1", epoch=1, confirm=900)
+
+    def begin_life(_ip: str, call: str) -> None:
+        if call == "grant" and node.coordinator.item(KEYS.life("a")) is None:
+            put = PutOperation(KEYS.life("a").encode(), encode_record(other))
+            node.coordinator.store.transact((), (put,), (), trio.current_time())
+
+    async with running() as node:
+        node.coordinator.on_call = begin_life
+        await node.registered()
+        assert node.judged[0].lives == {}
+        assert node.judged[-1].lives == {"a": other}
 
 
 async def test_closing_ends_what_hangs_on_the_lease(autojump_clock: MockClock) -> None:

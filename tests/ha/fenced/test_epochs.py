@@ -76,6 +76,8 @@ def test_one_number_with_two_ids_is_two_epochs() -> None:
     assert consistent_point(ours, 90, theirs, 90) == 50
     assert consistent_point(ours[1:], 90, theirs[1:], 90) is None
     assert consistent_point(ours, 90, listed((4, 10), (5, 50)), 90) == 70, "unknown ids fit"
+    later = EpochEntry(7, 80)
+    assert consistent_point((*ours, later), 90, (*theirs, later), 90) == 50, "nothing above counts"
 
 
 class Node:

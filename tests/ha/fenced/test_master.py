@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
+import pytest
 import trio
 import trio.testing
 
@@ -33,7 +34,6 @@ from tests.ha.world import fenced_config
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
-    import pytest
     from trio.testing import MockClock
 
     from tandem.coordinator.interface import Compare, Delete
@@ -320,6 +320,7 @@ async def test_records_that_say_otherwise_end_it(autojump_clock: MockClock) -> N
             (replace(now, leader=None), "its leader record is gone"),
             (replace(now, leader=other), "b is master"),
             (replace(now, state=replace(STATE, epoch=7)), "epoch 7"),
+            (replace(now, state=replace(STATE, master="b")), "the group's record says"),
             (replace(now, state=replace(STATE, isr={"b": "b1"})), "no longer in the in-sync set"),
             (replace(now, state=None), "epoch none"),
         ):
@@ -410,6 +411,23 @@ async def test_without_another_it_stays(autojump_clock: MockClock) -> None:
         alone = {"a": master.session.truth.nodes["a"]}
         master.session.view = msgspec.structs.replace(master.session.truth, nodes=alone)
         await trio.sleep(30)
+        assert master.over == []
+
+
+@pytest.mark.parametrize("changes", [{"trouble": "a sync failed"}, {"incarnation": "another"}])
+async def test_it_stays_if_no_other_could_become_master(
+    autojump_clock: MockClock, changes: dict[str, str]
+) -> None:
+    async with running() as master:
+        master.session.lease = LeaseDeadline(100, trio.current_time())
+        now = master.session.truth
+        nodes = {
+            name: msgspec.structs.replace(node, **changes) if name != "a" else node
+            for name, node in now.nodes.items()
+        }
+        master.session.view = msgspec.structs.replace(now, nodes=nodes)
+        await trio.sleep(30)
+        assert master.it.others_electable() == []
         assert master.over == []
 
 

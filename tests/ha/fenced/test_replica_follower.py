@@ -6,6 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from ha.errors import MasterDeposedError
 from ha.fenced.epoch_file import EpochEntry, EpochFile
 from ha.fenced.events import EpochAppended, FrameTaken, ReplicaReported
 from ha.fenced.joining import Diverged, NeedsFullCopy, NeedsTruncation
@@ -378,6 +379,18 @@ async def test_nothing_is_taken_from_a_master_below_the_promise(autojump_clock: 
         assert b.log == before
         assert master.acks.get("b", reported) == reported
         assert "promised epoch 2" in b.follower.trouble
+
+
+async def test_no_list_of_epochs_is_taken_from_a_master_below_the_promise(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world, world.master() as master, world.follower() as b:
+        await master.wait_acked("b")
+        before = b.epochs.entries
+        b.promised = 2
+        with pytest.raises(MasterDeposedError):
+            b.follower._adopt(listed((1, 0), (7, 5)))
+        assert b.epochs.entries == before
 
 
 async def test_a_master_below_the_promise_gets_no_report_either(
