@@ -17,6 +17,7 @@ from tandem.plain_text import one_line, plain, plain_json, plain_lines, shortene
         ("a\nb\r\tc", "a\\nb\\r\\tc"),
         ("\x1b[2J\x07\x9b31m\x7f", "\\x1b[2J\\x07\\x9b31m\\x7f"),
         ("evil\u202etxt.exe", "evil\\u202etxt.exe"),
+        ("\u2066a\u2069\u200e\u200f\u061c", "\\u2066a\\u2069\\u200e\\u200f\\u061c"),
         ("a\u2028b\u2029c\x85", "a\\u2028b\\u2029c\\x85"),
         ("\ud800\ufeff", "\\ud800\\ufeff"),
     ],
@@ -40,6 +41,10 @@ def test_the_lines_of_our_own_texts_stay_lines() -> None:
 def test_what_nobody_reads_is_cut_and_its_length_said() -> None:
     assert shortened("x" * 10, 10) == "x" * 10
     assert one_line("\n" * 3_000_000, 4) == "\\n\\n\\n\\n... (3,000,000 characters)"
+
+
+def test_json_of_ascii_alone_may_have_something_to_spell_out() -> None:
+    assert plain_json(b'"a\x7fb"') == b'"a\\u007fb"'
 
 
 @given(st.text())

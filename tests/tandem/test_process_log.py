@@ -97,6 +97,17 @@ def test_lines_of_two_loggers_are_counted_apart() -> None:
     assert limit.ended(REPEATS_SECONDS + 1) == []
 
 
+def test_an_error_is_not_left_out_for_the_sake_of_what_only_informs() -> None:
+    output = Lines()
+    log = ProcessLog(output, Clock())
+    for _ in range(REPEATS_MAX + 1):
+        log.emit(record_of("the disk"))
+    error = record_of("the disk")
+    error.levelno = logging.ERROR
+    log.emit(error)
+    assert len(output.lines) == REPEATS_MAX + 1
+
+
 def test_keys_without_end_take_no_memory() -> None:
     limit = RepeatLimit()
     admitted = sum(limit.admits(key, 0.0) for key in range(10 * KEYS_MAX))

@@ -169,6 +169,27 @@ async def test_too_many_answers_owed_stop_the_reading(nursery: trio.Nursery) -> 
     nursery.cancel_scope.cancel()
 
 
+async def test_what_the_writer_is_sending_counts_until_the_peer_has_taken_it(
+    nursery: trio.Nursery,
+) -> None:
+    kept: list[int] = []
+    stream, outbox = FakeStream(), Outbox()
+    connection = Connection(stream, outbox, lambda _, kept_bytes: kept.append(kept_bytes))
+    nursery.start_soon(connection.run_writer)
+    stream.room = 0
+    connection.write(bytes(OUT_BYTES_MAX + 1))
+    outbox.flush()
+    await trio.testing.wait_all_tasks_blocked()
+    assert (connection.is_congested, connection.may_read) == (True, False)
+    connection.note_kept()
+    assert kept[-1] == OUT_BYTES_MAX + 1
+    stream.make_room(1 << 30)
+    await trio.testing.wait_all_tasks_blocked()
+    assert (connection.is_congested, connection.may_read) == (False, True)
+    assert kept[-1] == 0
+    nursery.cancel_scope.cancel()
+
+
 async def test_a_drained_connection_calls_back_once(nursery: trio.Nursery) -> None:
     stream, outbox = FakeStream(), Outbox()
     connection = Connection(stream, outbox)

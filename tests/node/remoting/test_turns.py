@@ -74,6 +74,20 @@ async def test_new_ones_do_not_wait_for_all_who_want_more(nursery: trio.Nursery)
     assert order.index("new") <= 3 * ABREAST_MAX
 
 
+async def test_one_who_wants_more_does_not_wait_for_all_new_ones(nursery: trio.Nursery) -> None:
+    turns = Turns()
+    order: list[str] = []
+    await turns.take()
+    turns.give(PASS_SECONDS)
+    for number in range(50):
+        nursery.start_soon(take_and_give, turns, f"new{number}", order)
+    await trio.lowlevel.checkpoint()
+    nursery.start_soon(partial(take_and_give, turns, "old", order, again=True))
+    await trio.testing.wait_all_tasks_blocked()
+    assert len(order) == 51
+    assert order.index("old") <= 3 * ABREAST_MAX
+
+
 async def test_one_that_is_cancelled_in_the_row_keeps_nobody(
     nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
 ) -> None:
@@ -91,3 +105,4 @@ async def test_one_that_is_cancelled_in_the_row_keeps_nobody(
         nursery.start_soon(take_and_give, turns, str(number), order)
     await trio.sleep(1)
     assert len(order) == 10
+    assert turns.is_free

@@ -55,6 +55,12 @@ def test_a_search_for_a_first_route_hears_everybody() -> None:
         assert state(it) == (True, False)
 
 
+def test_a_master_that_was_elected_again_is_a_new_one() -> None:
+    it = search(of_epoch(3, MASTER), suspected=True)
+    it.heard(NS, said(of_epoch(4, MASTER)))
+    assert state(it) == (True, True)
+
+
 def test_a_suspected_route_is_searched_for_until_there_is_a_new_master() -> None:
     it = search(of_epoch(3, MASTER), suspected=True)
     it.heard(NS, said(of_epoch(3, MASTER)))
