@@ -13,7 +13,7 @@ import msgspec
 import trio
 
 from tandem.coordinator.client import connect
-from tandem.coordinator.interface import CoordinatorError, Delete, Put
+from tandem.coordinator.interface import Compare, CoordinatorError, Delete, Put
 from tandem.wire.group_state import GroupKeys
 from tests.fuzz import hostile
 from tests.fuzz.world import FENCED, IMPOSTOR_FENCED
@@ -51,11 +51,18 @@ class RecordsAttacker:
                 key = chance.choice(
                     (keys.state, keys.leader, *map(keys.node, ("f-1", "f-2", IMPOSTOR_FENCED, "?")))
                 )
-                await client.transact([], [Put(key, self._value(chance, before, key))])
-                await trio.sleep(HELD_SECONDS)
                 kept = before.values.get(key)
+                # Only in the place of what was read: whoever puts an older state back over a newer
+                # one has set the coordinator back, and then an operator is needed.
+                as_read = Compare(key, kept.mod_revision if kept is not None else 0)
+                broken = Put(key, self._value(chance, before, key))
+                put = await client.transact([as_read], [broken])
+                if not put.succeeded:
+                    continue
+                await trio.sleep(HELD_SECONDS)
                 if key == keys.state and kept is not None:
-                    await client.transact([], [Put(key, kept.value)])
+                    as_put = Compare(key, put.revision)
+                    await client.transact([as_put], [Put(key, kept.value)])
                 else:
                     # Nobody can write a record under the lease of another: it comes back by itself.
                     await client.transact([], [Delete(key)])
