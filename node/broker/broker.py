@@ -22,15 +22,18 @@ from node.broker.request_table import Handlers, request_table
 from node.handlers.admin import Admin
 from node.handlers.client_heartbeat import ClientHeartbeat
 from node.handlers.consumer_offset import ConsumerOffset
+from node.handlers.lock_queues import LockQueues
 from node.handlers.pull_message import PullMessage
 from node.handlers.pull_request_hold_service import PullRequestHoldService
 from node.handlers.queue_offset import QueueOffset
+from node.handlers.send_back import SendBack
 from node.handlers.send_message import SendMessage
 from node.handlers.send_properties import PropertyStamp, UniqueKeys
 from node.remoting.connection import Outbox
 from node.remoting.dispatcher import Dispatcher
 from node.remoting.server import Server
 from node.tables.client_table import ClientTable
+from node.tables.queue_locks import QueueLocks
 from node.tables.topic_config_table import system_topics
 from store.delayed_delivery import DELAYING_TOPICS, DelayedDelivery
 from tandem.cluster_file.choices import FlushDiskType
@@ -85,6 +88,7 @@ class Broker:
         self._delayed: DelayedDelivery | None = None
         self._holds = PullRequestHoldService(self._outbox.flush)
         self._clients = ClientTable()
+        self._locks = QueueLocks()
         self._heartbeats = ClientHeartbeat(self._clients, tables, replication)
         self._registration = Registration(config, machine.network, names.routes, tables.topics)
         self._server = Server(
@@ -229,13 +233,16 @@ class Broker:
     def _handlers(self) -> dict[int, Handler]:
         store, tables, replication = self._store, self._tables, self._replication
         timeout_seconds = self._config.cluster.replication.slave_timeout_ms / 1000
+        send = self._sender()
         return request_table(
             Handlers(
-                send=self._sender(),
+                send=send,
+                back=SendBack(store, tables, send, self._machine.random),
                 pull=PullMessage(store, tables, self._clients, self._holds),
                 offset=ConsumerOffset(store, tables, timeout_seconds=timeout_seconds),
                 queue=QueueOffset(store, replication.why_behind),
                 clients=self._heartbeats,
+                locks=LockQueues(self._locks, replication),
                 admin=Admin(tables, replication.runtime_info, timeout_seconds=timeout_seconds),
             )
         )
@@ -252,7 +259,9 @@ class Broker:
                 settings.store.sync_flush_timeout_ms / 1000,
             )
         stamp = PropertyStamp(settings.cluster.name, keys.new)
-        return SendMessage(store, self._tables, stamp, self._replication, flush, machine.random)
+        return SendMessage(
+            store, self._tables, stamp, self._replication, flush, machine.random, self._locks
+        )
 
     def _arrived(
         self, topic: str, queue_id: int, max_queue_offset: int, tags_code: int | None
@@ -308,4 +317,5 @@ class Broker:
         while True:
             await trio.sleep(SCAN_SECONDS)
             self._heartbeats.notify(self._clients.expire(trio.current_time()))
+            self._locks.forget_expired(trio.current_time())
             self._outbox.flush()

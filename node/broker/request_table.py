@@ -13,8 +13,10 @@ import msgspec
 from node.handlers.admin import Admin
 from node.handlers.client_heartbeat import ClientHeartbeat
 from node.handlers.consumer_offset import ConsumerOffset
+from node.handlers.lock_queues import LockQueues
 from node.handlers.pull_message import PullMessage
 from node.handlers.queue_offset import QueueOffset
+from node.handlers.send_back import SendBack
 from node.handlers.send_message import SendMessage
 from tandem.wire.request_code import RequestCode
 
@@ -26,10 +28,12 @@ class Handlers(msgspec.Struct, frozen=True, kw_only=True):
     """One object for each family of requests."""
 
     send: SendMessage
+    back: SendBack
     pull: PullMessage
     offset: ConsumerOffset
     queue: QueueOffset
     clients: ClientHeartbeat
+    locks: LockQueues
     admin: Admin
 
 
@@ -39,6 +43,7 @@ def request_table(to: Handlers) -> dict[int, Handler]:
         RequestCode.SEND_MESSAGE: to.send.handle,
         RequestCode.SEND_MESSAGE_V2: to.send.handle,
         RequestCode.SEND_BATCH_MESSAGE: to.send.handle,
+        RequestCode.CONSUMER_SEND_MSG_BACK: to.back.handle,
         RequestCode.PULL_MESSAGE: to.pull.handle,
         RequestCode.LITE_PULL_MESSAGE: to.pull.handle,
         RequestCode.QUERY_CONSUMER_OFFSET: to.offset.query,
@@ -53,6 +58,8 @@ def request_table(to: Handlers) -> dict[int, Handler]:
         RequestCode.UNREGISTER_CLIENT: to.clients.unregister,
         RequestCode.GET_CONSUMER_LIST_BY_GROUP: to.clients.consumer_list,
         RequestCode.CHECK_CLIENT_CONFIG: to.clients.check_config,
+        RequestCode.LOCK_BATCH_MQ: to.locks.lock,
+        RequestCode.UNLOCK_BATCH_MQ: to.locks.unlock,
         RequestCode.UPDATE_AND_CREATE_TOPIC: to.admin.create_topic,
         RequestCode.GET_ALL_TOPIC_CONFIG: to.admin.topic_configs,
         RequestCode.GET_ALL_CONSUMER_OFFSET: to.admin.consumer_offsets,

@@ -29,6 +29,7 @@ import trio
 
 from ha.results import Ack, PutWait
 from node.errors import RequestError
+from node.handlers.group_topics import dead_letter_topic
 from node.handlers.send_properties import (
     REGION,
     check_supported,
@@ -36,14 +37,17 @@ from node.handlers.send_properties import (
     is_waiting,
     unique_key_of,
     wants_flushed,
+    with_delay_level,
 )
 from node.remoting.dispatcher import response_to
+from node.tables.subscription_group_table import SubscriptionGroupConfig
 from node.tables.topic_config_table import (
     NOT_ALLOWED_SEND_TOPICS,
     RETRY_TOPIC_PREFIX,
     topic_complaint,
 )
 from store import PutBatch, PutMessage, PutMessageStatus
+from store.messages.send_back import DLQ_QUEUE_ID
 from tandem.wire.remoting_command import (
     ONEWAY_FLAG,
     RESPONSE_FLAG,
@@ -66,6 +70,7 @@ if TYPE_CHECKING:
     from ha.replication import Replication
     from node.handlers.send_properties import PropertyStamp
     from node.remoting.connection import Connection, OwedAnswers
+    from node.tables.queue_locks import QueueLocks
     from node.tables.tables import Tables
     from store import MessageStore, PutMessageResult
     from tandem.wire.request_headers import TopicConfig
@@ -103,6 +108,9 @@ _SUCCESS: Final = int(ResponseCode.SUCCESS)
 
 assert set(_CODES) == set(PutMessageStatus)
 
+NO_DELAY_LEVEL: Final = -1
+"""What RocketMQ writes into a message that it makes a dead letter."""
+
 SendHeader: TypeAlias = SendMessageRequestHeader | SendMessageRequestHeaderV2
 
 
@@ -130,6 +138,7 @@ class SendMessage:
         replication: Replication,
         flush: PutWait | None,
         random: Random,
+        locks: QueueLocks,
     ) -> None:
         self._store = store
         self._tables = tables
@@ -137,6 +146,7 @@ class SendMessage:
         self._properties = properties
         self._refusal = replication.refusal
         self._random = random
+        self._locks = locks
         self._replicated = WaitPolicy(flush, replication.waits(Ack.REPLICATED))
         self._flushed = WaitPolicy(flush, replication.waits(Ack.FLUSHED))
         self._policy_waits = self._replicated != WaitPolicy()
@@ -146,12 +156,19 @@ class SendMessage:
 
     def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """Put a message or a batch. This runs once per message, so it is one flat function."""
-        if command.code == _SEND_MESSAGE:
-            header: SendHeader = command.decode_header(SendMessageRequestHeader)
-        else:
-            header = command.decode_header(SendMessageRequestHeaderV2)
+        header: SendHeader = (
+            command.decode_header(SendMessageRequestHeader)
+            if command.code == _SEND_MESSAGE
+            else command.decode_header(SendMessageRequestHeaderV2)
+        )
         if refusal := self._refusal():
             raise RequestError(refusal.code, refusal.text)
+        if (
+            header.reconsume_times
+            and not header.batch
+            and header.topic.startswith(RETRY_TOPIC_PREFIX)
+        ):
+            header = self._retried(header)
         topic = header.topic
         config = self._topics.get(topic)
         if config is None or topic in NOT_ALLOWED_SEND_TOPICS:
@@ -162,10 +179,7 @@ class SendMessage:
         elif queue_id >= config.write_queue_nums and queue_id >= config.read_queue_nums:
             raise _illegal_queue(header, config)
         if self._parked_count >= PARKED_PUTS_MAX:
-            raise RequestError(
-                ResponseCode.SYSTEM_BUSY,
-                f"[OVERLOAD]{self._parked_count} puts wait for the disk or a replica; send again",
-            )
+            raise self._overloaded()
         properties = header.properties or ""
         if header.batch or command.code == _SEND_BATCH_MESSAGE:
             result = self._put_batch(connection, command, header, queue_id)
@@ -191,6 +205,60 @@ class SendMessage:
             self._park(connection, properties, result.end_offset, response)
             return None
         return response
+
+    def check_takes_puts(self) -> None:
+        """Raise unless this node stores messages, and has room for one more that waits.
+
+        Raises:
+            RequestError: with the reason.
+        """
+        if refusal := self._refusal():
+            raise RequestError(refusal.code, refusal.text)
+        if self._parked_count >= PARKED_PUTS_MAX:
+            raise self._overloaded()
+
+    def put_again(
+        self, connection: Connection, command: RemotingCommand, message: PutMessage
+    ) -> RemotingCommand | None:
+        """Put what a request has made of another record; SUCCESS when disk and replicas have it.
+
+        Its WAIT is not asked: that was about the first send.
+        """
+        result = self._store.put_message(message)
+        if result.status is not _PUT_OK:
+            return response_to(command, _CODES[result.status], _reason(result))
+        response = response_to(command)
+        if not self._policy_waits or command.flag & ONEWAY_FLAG:
+            return response
+        self._park(connection, str(message.properties, "utf-8"), result.end_offset, response)
+        return None
+
+    def _overloaded(self) -> RequestError:
+        return RequestError(
+            ResponseCode.SYSTEM_BUSY,
+            f"[OVERLOAD]{self._parked_count} puts wait for the disk or a replica; send again",
+        )
+
+    def _retried(self, header: SendHeader) -> SendHeader:
+        """Return where a message of a retry topic goes: to the dead letters, after too many tries.
+
+        A group that reads in order has tried by itself before it sends.
+
+        Source: AbstractSendMessageProcessor.handleRetryAndDLQ.
+        """
+        group = header.topic.removeprefix(RETRY_TOPIC_PREFIX)
+        most = header.max_reconsume_times
+        if most is None:
+            most = SubscriptionGroupConfig(group).retry_max_times
+        is_over = (header.reconsume_times or 0) > most
+        if not is_over and not self._locks.is_held(group, trio.current_time()):
+            return header
+        return msgspec.structs.replace(
+            header,
+            topic=dead_letter_topic(self._tables, group),
+            queue_id=DLQ_QUEUE_ID,
+            properties=with_delay_level(header.properties or "", NO_DELAY_LEVEL),
+        )
 
     def _park(
         self, connection: Connection, properties: str, end_offset: int, response: RemotingCommand

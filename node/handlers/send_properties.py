@@ -29,6 +29,7 @@ from tandem.wire.message_properties import (
     PROPERTY_WAIT_STORE_MSG_OK,
     decode_properties,
     encode_properties,
+    join_properties,
 )
 from tandem.wire.response_code import ResponseCode
 
@@ -107,6 +108,16 @@ def delay_level(properties: str) -> int:
         ) from None
 
 
+def with_delay_level(properties: str, level: int) -> str:
+    """The properties with another delay level, or with one."""
+    others = [
+        piece
+        for piece in properties.split(PROPERTY_SEPARATOR)
+        if piece and not piece.startswith(_DELAY)
+    ]
+    return PROPERTY_SEPARATOR.join([*others, f"{_DELAY}{level}", ""])
+
+
 def _is_transaction(properties: str) -> bool:
     return (_last_value(properties, _TRANSACTION) or "").lower() == "true"
 
@@ -162,7 +173,7 @@ class PropertyStamp:
         values = decode_properties(properties.encode())
         values.pop(PROPERTY_POP_CK, None)
         values.setdefault(PROPERTY_UNIQUE_KEY, self._new_unique_key())
-        return encode_properties(values | self._added)
+        return join_properties(values | self._added)
 
 
 class UniqueKeys:

@@ -48,6 +48,7 @@ ACCESS: Final[dict[int, Access]] = {
     RequestCode.SEND_MESSAGE: (Resource.MESSAGES, Action.WRITE),
     RequestCode.SEND_MESSAGE_V2: (Resource.MESSAGES, Action.WRITE),
     RequestCode.SEND_BATCH_MESSAGE: (Resource.MESSAGES, Action.WRITE),
+    RequestCode.CONSUMER_SEND_MSG_BACK: (Resource.MESSAGES, Action.WRITE),
     RequestCode.PULL_MESSAGE: (Resource.MESSAGES, Action.READ),
     RequestCode.LITE_PULL_MESSAGE: (Resource.MESSAGES, Action.READ),
     RequestCode.QUERY_MESSAGE: (Resource.MESSAGES, Action.READ),
@@ -63,6 +64,8 @@ ACCESS: Final[dict[int, Access]] = {
     RequestCode.UNREGISTER_CLIENT: (Resource.CLIENTS, Action.WRITE),
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: (Resource.CLIENTS, Action.READ),
     RequestCode.CHECK_CLIENT_CONFIG: (Resource.CLIENTS, Action.READ),
+    RequestCode.LOCK_BATCH_MQ: (Resource.CLIENTS, Action.WRITE),
+    RequestCode.UNLOCK_BATCH_MQ: (Resource.CLIENTS, Action.WRITE),
     RequestCode.GET_ALL_TOPIC_CONFIG: (Resource.TOPICS, Action.READ),
     # Of a topic of the system: see `Guard`.
     RequestCode.UPDATE_AND_CREATE_TOPIC: (Resource.TOPICS, Action.WRITE),

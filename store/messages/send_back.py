@@ -16,7 +16,11 @@ from typing import TYPE_CHECKING, Final
 
 from store.results import PutMessage
 from tandem.wire.java_map import encode_in_java_order
-from tandem.wire.message_properties import PROPERTY_DELAY_LEVEL, PROPERTY_WAIT_STORE_MSG_OK
+from tandem.wire.message_properties import (
+    PROPERTY_CRC32,
+    PROPERTY_DELAY_LEVEL,
+    PROPERTY_WAIT_STORE_MSG_OK,
+)
 from tandem.wire.system_topics import (
     PROPERTY_ORIGIN_MESSAGE_ID,
     PROPERTY_RETRY_TOPIC,
@@ -56,6 +60,7 @@ def send_back(
         retry_queue_id: A queue of the retry topic; RocketMQ takes any one at random.
     """
     properties = dict(message.properties)
+    properties.pop(PROPERTY_CRC32, None)  # of the record, not of the message
     properties.setdefault(PROPERTY_RETRY_TOPIC, message.topic)
     properties[PROPERTY_WAIT_STORE_MSG_OK] = "false"
     if is_given_up(message.reconsume_times, delay_level, max_reconsume_times):

@@ -16,7 +16,7 @@ Source: java.util.HashMap; RocketMQ 5.3.3, MessageDecoder.string2messageProperti
 from collections.abc import Mapping
 from typing import Final
 
-from tandem.wire.message_properties import encode_properties, java_string_hash
+from tandem.wire.message_properties import java_string_hash, join_properties
 
 PARSED_MAP_CAPACITY: Final = 128
 """Of a map that was parsed from a property string."""
@@ -29,14 +29,13 @@ def encode_in_java_order(
 ) -> bytes:
     """Return the property string that RocketMQ writes for a map of these entries.
 
-    Raises:
-        ValueError: as `encode_properties`.
+    They were read from a property string, so a value may hold 0x01.
     """
     while len(properties) * 4 > capacity * 3:
         capacity *= 2
     mask = capacity - 1
     names = sorted(properties, key=lambda name: _spread(name) & mask)
-    return encode_properties({name: properties[name] for name in names})
+    return join_properties({name: properties[name] for name in names})
 
 
 def _spread(name: str) -> int:

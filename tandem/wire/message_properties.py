@@ -61,10 +61,11 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
                 f"message property {name!r} cannot be stored: names must not be empty and neither"
                 " names nor values may hold the bytes 0x01 or 0x02"
             )
-    return _joined(properties)
+    return join_properties(properties)
 
 
-def _joined(properties: Mapping[str, str]) -> bytes:
+def join_properties(properties: Mapping[str, str]) -> bytes:
+    """Return the property string of what was read from one: values may hold 0x01, as there."""
     return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()]).encode()
 
 
@@ -115,7 +116,7 @@ def with_properties(data: bytes, added: Mapping[str, str]) -> bytes:
 
     Source: MessageAccessor.putProperty, then MessageDecoder.messageProperties2String.
     """
-    return _joined(java_map_order({**decode_properties(data), **added}))
+    return join_properties(java_map_order({**decode_properties(data), **added}))
 
 
 def without_property(data: bytes, name: bytes) -> bytes:

@@ -149,6 +149,21 @@ class UpdateConsumerOffsetRequestHeader(Header, frozen=True):
     commit_offset: Int64
 
 
+class ConsumerSendMsgBackRequestHeader(Header, frozen=True):
+    """CONSUMER_SEND_MSG_BACK: a consumer could not handle a message."""
+
+    offset: Int64
+    """Physical offset of its record."""
+    group: str
+    delay_level: Int32
+    """0: one more than the last time. Below 0: no more tries."""
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool | None = None
+    max_reconsume_times: Int32 | None = None
+    broker_name: str | None = msgspec.field(default=None, name="bname")
+
+
 class QueueRequestHeader(Header, frozen=True):
     """GET_MAX_OFFSET, GET_MIN_OFFSET and GET_EARLIEST_MSG_STORETIME: one queue."""
 
@@ -331,6 +346,29 @@ class HeartbeatData(Body, frozen=True):
     consumer_data_set: list[ConsumerData] = []
     heartbeat_fingerprint: Int64 = 0
     without_sub: bool = False
+
+
+class MessageQueueBody(Body, frozen=True):
+    """One queue of one broker, in JSON."""
+
+    broker_name: str
+    queue_id: Int32
+    topic: str
+
+
+class LockBatchRequestBody(Body, frozen=True):
+    """Body of LOCK_BATCH_MQ and UNLOCK_BATCH_MQ: what a client wants to read in order."""
+
+    client_id: str
+    consumer_group: str
+    mq_set: list[MessageQueueBody] = []
+    only_this_broker: bool = False
+
+
+class LockBatchResponseBody(Body, frozen=True):
+    """Answer to LOCK_BATCH_MQ: the queues that the client holds now."""
+
+    lock_ok_mq_set: list[MessageQueueBody] = msgspec.field(name="lockOKMQSet")
 
 
 class ConsumerIdList(Body, frozen=True):

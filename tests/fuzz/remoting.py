@@ -78,6 +78,12 @@ _REGISTRATION: Final = {
         },
     },
 }
+_LOCKS: Final = {
+    "clientId": "c",
+    "consumerGroup": "g",
+    "mqSet": [{"brokerName": "broker-a", "queueId": 0, "topic": "Fuzz"}],
+    "onlyThisBroker": False,
+}
 _ORDER: Final = {"command": "promote", "node": "nobody", "accept_loss": False}
 
 Fields = dict[str, Any]
@@ -121,6 +127,15 @@ _SHORT_NAMES: Final = dict(
 
 def _send_v2(chance: Random) -> Fields:
     return {_SHORT_NAMES[name]: each for name, each in _send(chance).items()}
+
+
+def _send_back(chance: Random) -> Fields:
+    return {
+        "offset": str(chance.choice((0, 0, 100, -1, 1 << 62))),
+        "group": chance.choice(GROUPS),
+        "delayLevel": str(chance.choice((-1, 0, 3, 99))),
+        "maxReconsumeTimes": str(chance.choice((-1, 0, 16))),
+    }
 
 
 def _pull(chance: Random) -> Fields:
@@ -215,6 +230,9 @@ _CLIENT: Final[tuple[_Request, ...]] = (
     (RequestCode.HEART_BEAT, _nothing, _HEARTBEAT),
     (RequestCode.UNREGISTER_CLIENT, _clients, b""),
     (RequestCode.GET_CONSUMER_LIST_BY_GROUP, _clients, b""),
+    (RequestCode.CONSUMER_SEND_MSG_BACK, _send_back, b""),
+    (RequestCode.LOCK_BATCH_MQ, _nothing, _LOCKS),
+    (RequestCode.UNLOCK_BATCH_MQ, _nothing, _LOCKS),
     (RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, _clients, b""),
     (RequestCode.GET_ALL_CONSUMER_OFFSET, _nothing, b""),
     (RequestCode.CHECK_CLIENT_CONFIG, _nothing, _CHECK),

@@ -13,15 +13,18 @@ from node.broker.request_table import Handlers
 from node.handlers.admin import Admin
 from node.handlers.client_heartbeat import ClientHeartbeat
 from node.handlers.consumer_offset import ConsumerOffset
+from node.handlers.lock_queues import LockQueues
 from node.handlers.pull_message import PullMessage
 from node.handlers.pull_request_hold_service import PullRequestHoldService
 from node.handlers.queue_offset import QueueOffset
+from node.handlers.send_back import SendBack
 from node.handlers.send_message import SendMessage
 from node.handlers.send_properties import PropertyStamp
 from node.remoting.connection import Connection, Outbox
 from node.remoting.dispatcher import Dispatcher
 from node.tables.client_table import ClientTable
 from node.tables.plain_tables import PlainTables
+from node.tables.queue_locks import QueueLocks
 from node.tables.topic_config_table import system_topics
 from store import MessageStore, StoreConfig
 from store.machine.network import ConnectionLost
@@ -254,6 +257,7 @@ class Broker:
         for topic in topics:
             self.topics.update(TopicConfig(topic_name=topic, read_queue_nums=4, write_queue_nums=4))
         self.clients = ClientTable()
+        self.locks = QueueLocks()
         self.outbox = Outbox()
         self.holds = PullRequestHoldService(self.outbox.flush)
         self.store.on_arrival = self.holds.message_arrived
@@ -268,11 +272,14 @@ def handlers_of(broker: Broker, replication: FakeReplication | None = None) -> H
     store, tables = broker.store, broker.tables
     replication = replication or FakeReplication()
     stamp = PropertyStamp("C", lambda: "U")
+    send = SendMessage(store, tables, stamp, replication, None, broker.random, broker.locks)
     return Handlers(
-        send=SendMessage(store, tables, stamp, replication, None, broker.random),
+        send=send,
+        back=SendBack(store, tables, send, broker.random),
         pull=PullMessage(store, tables, broker.clients, broker.holds),
         offset=ConsumerOffset(store, tables, timeout_seconds=3),
         queue=QueueOffset(store, replication.why_behind),
         clients=ClientHeartbeat(broker.clients, tables, replication),
+        locks=LockQueues(broker.locks, replication),
         admin=Admin(tables, replication.runtime_info, timeout_seconds=3),
     )

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import msgspec
 import pytest
 import trio
@@ -22,41 +20,10 @@ from tandem.wire.request_headers import (
 )
 from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import NOW_MS, Broker, Client, FakeReplication
+from tests.node.handlers.send_requests import HEADER, Waiters
 
 SEND = RequestCode.SEND_MESSAGE_V2
 BATCH = RequestCode.SEND_BATCH_MESSAGE
-Done = Callable[[PutMessageStatus, str], None]
-
-HEADER = SendMessageRequestHeaderV2(
-    producer_group="PG",
-    topic="T",
-    default_topic="TBW102",
-    default_topic_queue_nums=4,
-    queue_id=1,
-    sys_flag=0,
-    born_timestamp=NOW_MS - 5,
-    flag=3,
-    properties="KEYS\x01k\x02UNIQ_KEY\x01U1\x02",
-)
-
-
-class Waiters:
-    """Stands for a service that answers later. `reached` is how far it has got."""
-
-    def __init__(self) -> None:
-        self.waiting: list[tuple[int, float, Done]] = []
-        self.reached = 0
-
-    def wait(self, timeout_seconds: float = 3.0) -> PutWait:
-        return PutWait(self._submit, lambda: self.reached, timeout_seconds)
-
-    def answer(self, status: PutMessageStatus, reason: str = "") -> None:
-        waiting, self.waiting = self.waiting, []
-        for _, _, done in waiting:
-            done(status, reason)
-
-    def _submit(self, end_offset: int, deadline: float, done: Done) -> None:
-        self.waiting.append((end_offset, deadline, done))
 
 
 def answered_at_once(status: PutMessageStatus, reason: str) -> PutWait:
@@ -77,7 +44,13 @@ class Sender(Client):
         self.replication.put_waits = {Ack.REPLICATED: replication, Ack.FLUSHED: disks}
         stamp = PropertyStamp("C", lambda: "NEW")
         handler = SendMessage(
-            broker.store, broker.tables, stamp, self.replication, flush, broker.random
+            broker.store,
+            broker.tables,
+            stamp,
+            self.replication,
+            flush,
+            broker.random,
+            broker.locks,
         )
         codes = (RequestCode.SEND_MESSAGE, SEND, BATCH)
         super().__init__(dict.fromkeys(codes, handler.handle), broker.outbox)

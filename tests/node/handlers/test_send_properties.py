@@ -12,6 +12,7 @@ from node.handlers.send_properties import (
     delay_level,
     is_waiting,
     unique_key_of,
+    with_delay_level,
 )
 from tandem.wire.message_properties import decode_properties
 from tandem.wire.response_code import ResponseCode
@@ -124,3 +125,11 @@ def test_unique_keys_have_the_form_of_rocketmq_and_never_repeat() -> None:
     assert len(set(made)) == 1000
     assert {len(key) for key in made} == {32}
     assert all(key.startswith("7F000001") and key == key.upper() for key in made)
+
+
+def test_a_delay_level_takes_the_place_of_another() -> None:
+    assert with_delay_level("", 3) == "DELAY\x013\x02"
+    assert with_delay_level("k\x01v\x02DELAY\x014\x02a\x01b", -1) == (
+        "k\x01v\x02a\x01b\x02DELAY\x01-1\x02"
+    )
+    assert with_delay_level("MYDELAY\x014\x02", 1) == "MYDELAY\x014\x02DELAY\x011\x02"

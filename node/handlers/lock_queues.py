@@ -1,0 +1,51 @@
+"""LOCK_BATCH_MQ and UNLOCK_BATCH_MQ: consumers that read in order, one client a queue."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from node.errors import RequestError
+from node.remoting.dispatcher import response_to
+from tandem.wire.request_headers import LockBatchRequestBody, LockBatchResponseBody
+from tandem.wire.route import decode_json_body, encode_json_body
+
+if TYPE_CHECKING:
+    from ha.replication import Replication
+    from node.remoting.connection import Connection
+    from node.tables.queue_locks import QueueLocks
+    from tandem.wire.remoting_command import RemotingCommand
+
+
+class LockQueues:
+    """Serves the locks of a master; whoever is none refuses, as two must not grant."""
+
+    def __init__(self, locks: QueueLocks, replication: Replication) -> None:
+        self._locks = locks
+        self._replication = replication
+
+    def lock(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """LOCK_BATCH_MQ: answered with the queues that the client holds.
+
+        Source: AdminBrokerProcessor.lockBatchMQ.
+        """
+        self._check_master()
+        asked = decode_json_body(command.body, LockBatchRequestBody)
+        granted = self._locks.lock(
+            asked.consumer_group, asked.client_id, asked.mq_set, trio.current_time()
+        )
+        return response_to(command, body=encode_json_body(LockBatchResponseBody(granted)))
+
+    def unlock(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """UNLOCK_BATCH_MQ.
+
+        Source: AdminBrokerProcessor.unlockBatchMQ.
+        """
+        asked = decode_json_body(command.body, LockBatchRequestBody)
+        self._locks.unlock(asked.consumer_group, asked.client_id, asked.mq_set)
+        return response_to(command)
+
+    def _check_master(self) -> None:
+        if refusal := self._replication.refusal():
+            raise RequestError(refusal.code, refusal.text)

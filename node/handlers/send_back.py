@@ -1,0 +1,69 @@
+"""What a consumer could not handle: CONSUMER_SEND_MSG_BACK, and sends to a retry topic.
+
+    36 -----> the record, once more: %RETRY%<group> after a delay, or %DLQ%<group>
+    send to %RETRY%<group>, with more tries than the group has --> %DLQ%<group>
+
+A consumer that is answered SUCCESS goes on to the next message and never asks for this one again.
+So the answer waits for disk and replicas like that of a send, whatever WAIT says in the record;
+RocketMQ's does not.
+
+Source: RocketMQ 5.3.3, AbstractSendMessageProcessor.consumerSendMsgBack and .handleRetryAndDLQ.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from node.errors import RequestError
+from node.handlers.group_topics import ensure_topic
+from node.tables.subscription_group_table import SubscriptionGroupConfig, group_complaint
+from store.messages.send_back import send_back
+from tandem.wire.message import decode_messages
+from tandem.wire.request_headers import ConsumerSendMsgBackRequestHeader
+from tandem.wire.response_code import ResponseCode
+from tandem.wire.system_topics import retry_topic
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from node.handlers.send_message import SendMessage
+    from node.remoting.connection import Connection
+    from node.tables.tables import Tables
+    from store import MessageStore
+    from tandem.wire.remoting_command import RemotingCommand
+
+
+class SendBack:
+    """Serves messages that come back. All groups have RocketMQ's defaults."""
+
+    def __init__(
+        self, store: MessageStore, tables: Tables, send: SendMessage, random: Random
+    ) -> None:
+        self._store = store
+        self._tables = tables
+        self._send = send
+        self._random = random
+
+    def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+        """CONSUMER_SEND_MSG_BACK. The record itself stays where it is."""
+        header = command.decode_header(ConsumerSendMsgBackRequestHeader)
+        self._send.check_takes_puts()
+        config = SubscriptionGroupConfig(header.group)
+        if complaint := group_complaint(header.group):
+            raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, complaint)
+        record = self._store.look_message_by_offset(header.offset)
+        if record is None:
+            raise RequestError(
+                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
+            )
+        times = header.max_reconsume_times
+        message = send_back(
+            decode_messages(record)[0],
+            group=header.group,
+            delay_level=header.delay_level,
+            max_reconsume_times=config.retry_max_times if times is None else times,
+            retry_queue_id=self._random.randrange(config.retry_queue_nums),
+        )
+        queues = config.retry_queue_nums if message.topic == retry_topic(header.group) else 1
+        ensure_topic(self._tables, message.topic, queues)
+        return self._send.put_again(connection, command, message)

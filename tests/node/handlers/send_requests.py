@@ -1,0 +1,43 @@
+"""A send, and what stands for disk and replicas that it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ha.results import PutWait
+from store import PutMessageStatus
+from tandem.wire.request_headers import SendMessageRequestHeaderV2
+from tests.node.doubles import NOW_MS
+
+Done = Callable[[PutMessageStatus, str], None]
+
+HEADER = SendMessageRequestHeaderV2(
+    producer_group="PG",
+    topic="T",
+    default_topic="TBW102",
+    default_topic_queue_nums=4,
+    queue_id=1,
+    sys_flag=0,
+    born_timestamp=NOW_MS - 5,
+    flag=3,
+    properties="KEYS\x01k\x02UNIQ_KEY\x01U1\x02",
+)
+
+
+class Waiters:
+    """Stands for a service that answers later. `reached` is how far it has got."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[int, float, Done]] = []
+        self.reached = 0
+
+    def wait(self, timeout_seconds: float = 3.0) -> PutWait:
+        return PutWait(self._submit, lambda: self.reached, timeout_seconds)
+
+    def answer(self, status: PutMessageStatus, reason: str = "") -> None:
+        waiting, self.waiting = self.waiting, []
+        for _, _, done in waiting:
+            done(status, reason)
+
+    def _submit(self, end_offset: int, deadline: float, done: Done) -> None:
+        self.waiting.append((end_offset, deadline, done))
