@@ -1,20 +1,26 @@
 """What a replica does that is not master, a step at a time."""
 
 import logging
+from collections.abc import Sequence
 
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock
 
-from ha.fenced.election import Follow, Refuse, Wait
+from ha.fenced import participation
+from ha.fenced.election import Follow, Refuse, Wait, Won
 from ha.fenced.epochs import EpochEntry
 from ha.fenced.joining import Diverged, NeedsFullCopy, NeedsTruncation
 from ha.fenced.replica_role import ReplicaRole
+from ha.fenced.standing import Parting
 from store import PutMessage
 from store.machine.errors import StoreFullError
 from store.recovery.truncation import pending_intent
+from tandem.coordinator.interface import Compare, Delete, Put, TransactionResult
 from tests.ha.fenced_parts import Parts, open_parts
-from tests.ha.world import DIRECTORY
+from tests.ha.scripted_session import STATE
+from tests.ha.world import DIRECTORY, KEYS
 
 
 def write(parts: Parts) -> int:
@@ -113,3 +119,80 @@ async def test_an_election_that_another_won_leaves_a_follower(autojump_clock: Mo
         assert parts.standing.role is ReplicaRole.FOLLOWER
         assert parts.heard == ["CANDIDATE", "FOLLOWER"]
         assert parts.replica.file.promised == 6
+
+
+class FakeFollower:
+    """Ends at once; says what it was made with."""
+
+    made: list["FakeFollower"]
+
+    def __init__(self, *_: object, **named: object) -> None:
+        self.named = named
+        self.equal_below = 77
+        self.made.append(self)
+
+    async def run(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+
+async def test_a_master_is_followed_by_its_id_and_under_a_promise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    FakeFollower.made = []
+    monkeypatch.setattr(participation, "ReplicaFollower", FakeFollower)
+    with open_parts() as parts:
+        await parts.participation._act(Follow("b", 6, "id-6"))
+        (follower,) = FakeFollower.made
+        assert (follower.named["epoch"], follower.named["epoch_id"]) == (6, "id-6")
+        assert parts.replica.file.promised == 6
+        assert parts.standing.follower is None
+        assert parts.standing.parting == Parting(6, 77), "an order may ask how far it was equal"
+
+
+@pytest.mark.parametrize(("accepted", "may_object"), [(0, True), (4, True), (5, False)])
+async def test_nobody_objects_for_what_was_accepted_to_be_lost(
+    accepted: int, *, may_object: bool
+) -> None:
+    with open_parts() as parts:
+        parts.replica.epochs.append(5, 0)
+        state = msgspec.structs.replace(STATE, loss_accepted=accepted)
+        parts.session.view = msgspec.structs.replace(parts.session.truth, state=state)
+        assert parts.participation._may_object() is may_object
+
+
+async def test_a_group_begins_only_with_the_nodes_that_were_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[Compare] = []
+
+    async def transact(compares: Sequence[Compare], _: Sequence[Put | Delete]) -> TransactionResult:
+        compared.extend(compares)
+        await trio.lowlevel.checkpoint()
+        return TransactionResult(succeeded=False, revision=10)
+
+    with open_parts() as parts:
+        monkeypatch.setattr(parts.session, "transact", transact)
+        parts.session.view = msgspec.structs.replace(
+            parts.session.truth, node_revisions={"a": 3, "b": 4, "c": 5}
+        )
+        await parts.participation._bootstrap(STATE)
+    nodes = [Compare(KEYS.node("a"), 3), Compare(KEYS.node("b"), 4), Compare(KEYS.node("c"), 5)]
+    assert compared == [Compare(KEYS.state, 0), Compare(KEYS.leader, 0), *nodes]
+
+
+async def test_each_epoch_that_is_won_has_an_id_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    won: list[Won] = []
+
+    async def lead(what: Won) -> None:
+        await trio.lowlevel.checkpoint()
+        won.append(what)
+
+    with open_parts("take") as parts:
+        monkeypatch.setattr(parts.leadership, "lead", lead)
+        state = msgspec.structs.replace(STATE, isr={"a": parts.replica.file.incarnation})
+        parts.session.truth = msgspec.structs.replace(parts.session.truth, state=state)
+        parts.session.view = parts.session.truth
+        await parts.participation._run_for(6)
+    assert len(won[0].state.epoch_id) == 16
