@@ -3,6 +3,10 @@
 Whoever may write there may also end a master's time, so messages wait here and that is no finding.
 What must hold: no node ends, none is stopped for good, and once the records are as they were before
 the group goes on.
+
+Not written is a whole state that is newer than the one that is there. Nodes remember the newest one
+that they saw, so putting the older one back is setting the coordinator back, and then an operator
+is needed: the simulation and the drill play that.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ import trio
 
 from tandem.coordinator.client import connect
 from tandem.coordinator.interface import Compare, CoordinatorError, Delete, Put
-from tandem.wire.group_state import GroupKeys
+from tandem.wire.group_state import GroupKeys, MalformedGroupRecordError, decode_state
 from tests.fuzz import hostile
 from tests.fuzz.world import FENCED, IMPOSTOR_FENCED
 
@@ -52,11 +56,12 @@ class RecordsAttacker:
                     (keys.state, keys.leader, *map(keys.node, ("f-1", "f-2", IMPOSTOR_FENCED, "?")))
                 )
                 kept = before.values.get(key)
-                # Only in the place of what was read: whoever puts an older state back over a newer
-                # one has set the coordinator back, and then an operator is needed.
+                # Only in the place of what was read: the group may have written a newer one.
                 as_read = Compare(key, kept.mod_revision if kept is not None else 0)
-                broken = Put(key, self._value(chance, before, key))
-                put = await client.transact([as_read], [broken])
+                value = self._value(chance, before, key)
+                if key == keys.state and kept is not None and _is_newer(value, kept.value):
+                    continue
+                put = await client.transact([as_read], [Put(key, value)])
                 if not put.succeeded:
                     continue
                 await trio.sleep(HELD_SECONDS)
@@ -78,3 +83,11 @@ class RecordsAttacker:
         kept = before.values.get(key)
         template = msgspec.json.decode(kept.value) if kept is not None else {"node": "f-1"}
         return hostile.json_of(chance, template)
+
+
+def _is_newer(value: bytes, kept: bytes) -> bool:
+    """Whether a node that reads the first would take the second for a backup afterwards."""
+    try:
+        return decode_state(value).age > decode_state(kept).age
+    except MalformedGroupRecordError:
+        return False
