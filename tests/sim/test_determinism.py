@@ -23,22 +23,20 @@ def test_two_runs_of_a_seed_in_one_process_are_the_same() -> None:
 @pytest.mark.sim
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "seed"), SEEDS)
-def test_runs_of_a_seed_in_other_processes_are_the_same(kind: str, seed: int) -> None:
+def test_a_run_of_a_seed_in_another_process_is_the_same(kind: str, seed: int) -> None:
+    """There, names have other hashes."""
     program = (
         "from tests.sim.playbooks import PLAYBOOKS;"
         f"print(PLAYBOOKS[{kind!r}].run_seed({seed}).summary())"
     )
-    summaries = {
-        subprocess.run(
-            [sys.executable, "-c", program],
-            env=dict(os.environ, PYTHONHASHSEED=hash_seed),
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout.strip()
-        for hash_seed in ("1", "2")
-    }
-    assert summaries == {PLAYBOOKS[kind].run_seed(seed).summary()}
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=dict(os.environ, PYTHONHASHSEED="1"),
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.strip() == PLAYBOOKS[kind].run_seed(seed).summary()
 
 
 @pytest.mark.sim
