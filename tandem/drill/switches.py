@@ -110,6 +110,8 @@ def _switch(
     opened = next((c.at_seconds for c in history if (c.kind, c.epoch) == ("open", now.epoch)), None)
     # Records and nodes are asked in turn: the node's word may be heard before the record is read.
     elected = now.at_seconds if opened is None else min(now.at_seconds, opened)
+    if detect is not None:
+        detect = min(detect, elected)
     place = bisect_left(acks, elected)
     first_ack = acks[place] if place < len(acks) else None
     if first_ack is not None and opened is not None:

@@ -42,6 +42,14 @@ def test_a_masters_word_may_be_heard_before_the_record_is_read() -> None:
     assert switch.first_ack_seconds == 0.5
 
 
+def test_nobody_is_elected_before_the_leader_is_gone() -> None:
+    """All of it was there when the coordinator was asked; only the order of the answers differs."""
+    history = [*HISTORY[:3], Change(10.112, "open", "b", 2), *HISTORY[3:4]]
+    history[-1] = Change(10.113, "leader-gone", "a", 1)
+    (switch,) = switches_of([*history, Change(10.113, "epoch", "b", 2)], [KILL], [10.2], [(0, "x")])
+    assert switch.detect_seconds == switch.elect_seconds == switch.open_seconds == 0.112
+
+
 def test_a_frozen_master_is_fenced_when_its_lease_is_over() -> None:
     history = [change for change in HISTORY if change.kind != "ended"]
     (switch,) = switches_of(history, [KILL], [], [(0.0, "x")])
