@@ -29,6 +29,7 @@ from node.handlers.queue_offset import QueueOffset
 from node.handlers.send_back import SendBack
 from node.handlers.send_message import SendMessage
 from node.handlers.send_properties import PropertyStamp, UniqueKeys
+from node.remoting.client_requests import ClientRequests
 from node.remoting.connection import Outbox
 from node.remoting.dispatcher import Dispatcher
 from node.remoting.server import Server
@@ -89,7 +90,8 @@ class Broker:
         self._holds = PullRequestHoldService(self._outbox.flush)
         self._clients = ClientTable()
         self._locks = QueueLocks()
-        self._heartbeats = ClientHeartbeat(self._clients, tables, replication)
+        self._to_clients = ClientRequests()
+        self._heartbeats = ClientHeartbeat(self._clients, tables, replication, self._to_clients)
         self._registration = Registration(config, machine.network, names.routes, tables.topics)
         self._server = Server(
             self._outbox,
@@ -131,7 +133,9 @@ class Broker:
         guard = self._guard
         always = {**self._names.handlers(), **(own_handlers or {})}
         self._served_always = guard.guarded(always) | guard.handlers()
-        self._dispatcher = Dispatcher(self._served_always | guard.guarded(self._handlers()))
+        self._dispatcher = Dispatcher(
+            self._served_always | guard.guarded(self._handlers()), self._to_clients.answered
+        )
         node = self._config.node
         async with trio.open_nursery() as services:
             self._services = services
@@ -275,6 +279,7 @@ class Broker:
         self._names.connection_closed(connection)
         self._holds.connection_closed(connection)
         self._heartbeats.notify(self._clients.connection_closed(connection))
+        self._to_clients.connection_closed(connection)
         self._outbox.flush()
 
     # -- tasks -----------------------------------------------------------------------------------
@@ -318,4 +323,5 @@ class Broker:
             await trio.sleep(SCAN_SECONDS)
             self._heartbeats.notify(self._clients.expire(trio.current_time()))
             self._locks.forget_expired(trio.current_time())
+            self._to_clients.expire(trio.current_time())
             self._outbox.flush()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import count
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -13,7 +12,6 @@ from node.handlers.pull_message import tags_codes
 from node.remoting.dispatcher import response_to
 from node.tables.client_table import TooManyClientsError
 from node.tables.topic_config_table import RETRY_TOPIC_PREFIX, topic_complaint
-from tandem.wire.remoting_command import ONEWAY_FLAG, RemotingCommand, encode_frame
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     ConsumerIdList,
@@ -30,9 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ha.replication import Replication
+    from node.remoting.client_requests import ClientRequests
     from node.remoting.connection import Connection
     from node.tables.client_table import ClientTable
     from node.tables.tables import Tables
+    from tandem.wire.remoting_command import RemotingCommand
 
 
 class CheckClientConfig(msgspec.Struct, frozen=True, rename="camel"):
@@ -44,11 +44,17 @@ class CheckClientConfig(msgspec.Struct, frozen=True, rename="camel"):
 class ClientHeartbeat:
     """Serves the registry of clients, and notifies consumers when their group has changed."""
 
-    def __init__(self, clients: ClientTable, tables: Tables, replication: Replication) -> None:
+    def __init__(
+        self,
+        clients: ClientTable,
+        tables: Tables,
+        replication: Replication,
+        to_clients: ClientRequests,
+    ) -> None:
         self._clients = clients
         self._tables = tables
         self._replication = replication
-        self._opaques = count()
+        self._to_clients = to_clients
 
     def heartbeat(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """HEART_BEAT. A consumer group gets its retry topic, which its clients subscribe to.
@@ -97,13 +103,9 @@ class ClientHeartbeat:
         """Write NOTIFY_CONSUMER_IDS_CHANGED to the connections of each group; no answer comes."""
         for group, connections in changed.items():
             for connection in connections:
-                notice = RemotingCommand(
-                    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-                    next(self._opaques) & 0x7FFFFFFF,
-                    ONEWAY_FLAG,
-                    ext=GroupRequestHeader(group),
+                self._to_clients.tell(
+                    connection, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, GroupRequestHeader(group)
                 )
-                connection.write(encode_frame(notice))
 
     def _ensure_retry_topics(self, groups: Iterable[str]) -> None:
         """Create those that are missing, all with one change."""

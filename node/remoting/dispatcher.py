@@ -55,8 +55,14 @@ def response_to(
 class Dispatcher:
     """The handlers of one listener."""
 
-    def __init__(self, handlers: Mapping[int, Handler]) -> None:
+    def __init__(
+        self,
+        handlers: Mapping[int, Handler],
+        on_answer: Callable[[Connection, RemotingCommand], None] | None = None,
+    ) -> None:
+        """Serve these; `on_answer` gets what clients answer to requests of ours."""
         self._handlers = handlers
+        self._on_answer = on_answer
         self._why_refused: Callable[[], str] | None = None
         self._served_always: Container[int] = ()
 
@@ -70,7 +76,9 @@ class Dispatcher:
     def dispatch(self, connection: Connection, command: RemotingCommand) -> None:
         """Have a request handled and answer it on its connection."""
         if command.flag & RESPONSE_FLAG:
-            return  # the answer to something we pushed; nothing of ours waits for one
+            if self._on_answer is not None:
+                self._on_answer(connection, command)
+            return
         handler = self._handlers.get(command.code, _not_supported)
         if self._why_refused is not None and command.code not in self._served_always:
             handler = self._refuse

@@ -20,6 +20,7 @@ from node.handlers.queue_offset import QueueOffset
 from node.handlers.send_back import SendBack
 from node.handlers.send_message import SendMessage
 from node.handlers.send_properties import PropertyStamp
+from node.remoting.client_requests import ClientRequests
 from node.remoting.connection import Connection, Outbox
 from node.remoting.dispatcher import Dispatcher
 from node.tables.client_table import ClientTable
@@ -30,7 +31,12 @@ from store import MessageStore, StoreConfig
 from store.machine.network import ConnectionLost
 from tandem.wire.frame_buffer import FrameBuffer
 from tandem.wire.message import Host
-from tandem.wire.remoting_command import RemotingCommand, SerializeType, encode_frame
+from tandem.wire.remoting_command import (
+    RESPONSE_FLAG,
+    RemotingCommand,
+    SerializeType,
+    encode_frame,
+)
 from tandem.wire.request_headers import HARuntimeInfo, TopicConfig
 from tandem.wire.response_code import ResponseCode
 from tests.support.simulated_disk import SimulatedDisk
@@ -121,11 +127,16 @@ class FakeStream:
 class Client:
     """One connection with its dispatcher: requests go in as bytes, answers come out as bytes."""
 
-    def __init__(self, handlers: Mapping[int, Handler], outbox: Outbox | None = None) -> None:
+    def __init__(
+        self,
+        handlers: Mapping[int, Handler],
+        outbox: Outbox | None = None,
+        to_clients: ClientRequests | None = None,
+    ) -> None:
         self.outbox = outbox or Outbox()
         self.stream = FakeStream()
         self.connection = Connection(self.stream, self.outbox)
-        self._dispatcher = Dispatcher(handlers)
+        self._dispatcher = Dispatcher(handlers, (to_clients or ClientRequests()).answered)
         self._opaque = 100
 
     def send(
@@ -142,12 +153,19 @@ class Client:
         request = RemotingCommand(
             code, self._opaque, flag, ext=ext, body=body, serialize_type=serialize_type
         )
-        frames = FrameBuffer()
-        frames.receive_data(encode_frame(request))
-        command = frames.next_command()
-        assert command is not None
-        self._dispatcher.dispatch(self.connection, command)
+        self._receive(request)
         return self._opaque
+
+    def _receive(self, command: RemotingCommand) -> None:
+        frames = FrameBuffer()
+        frames.receive_data(encode_frame(command))
+        received = frames.next_command()
+        assert received is not None
+        self._dispatcher.dispatch(self.connection, received)
+
+    def answer(self, request: RemotingCommand, code: int = 0, body: bytes = b"") -> None:
+        """Answer what the broker has asked of this client."""
+        self._receive(RemotingCommand(code, request.opaque, RESPONSE_FLAG, body=body))
 
     def answers(self) -> list[RemotingCommand]:
         """End the round; return what has been sent to this client since the last call."""
@@ -258,6 +276,7 @@ class Broker:
             self.topics.update(TopicConfig(topic_name=topic, read_queue_nums=4, write_queue_nums=4))
         self.clients = ClientTable()
         self.locks = QueueLocks()
+        self.to_clients = ClientRequests()
         self.outbox = Outbox()
         self.holds = PullRequestHoldService(self.outbox.flush)
         self.store.on_arrival = self.holds.message_arrived
@@ -279,7 +298,7 @@ def handlers_of(broker: Broker, replication: FakeReplication | None = None) -> H
         pull=PullMessage(store, tables, broker.clients, broker.holds),
         offset=ConsumerOffset(store, tables, timeout_seconds=3),
         queue=QueueOffset(store, replication.why_behind),
-        clients=ClientHeartbeat(broker.clients, tables, replication),
+        clients=ClientHeartbeat(broker.clients, tables, replication, broker.to_clients),
         locks=LockQueues(broker.locks, replication),
         admin=Admin(tables, replication.runtime_info, timeout_seconds=3),
     )

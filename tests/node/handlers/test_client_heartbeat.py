@@ -39,7 +39,7 @@ def clients_of(broker: Broker, count: int = 1, *, is_slave: bool = False) -> lis
     replication = FakeReplication()
     if is_slave:
         replication.demote("this is a slave")
-    handler = ClientHeartbeat(broker.clients, broker.tables, replication)
+    handler = ClientHeartbeat(broker.clients, broker.tables, replication, broker.to_clients)
     handlers = {
         BEAT: handler.heartbeat,
         LEAVE: handler.unregister,
