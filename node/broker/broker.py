@@ -29,6 +29,7 @@ from node.handlers.queue_offset import QueueOffset
 from node.handlers.send_back import SendBack
 from node.handlers.send_message import SendMessage
 from node.handlers.send_properties import PropertyStamp, UniqueKeys
+from node.handlers.subscription_groups import SubscriptionGroups
 from node.remoting.client_requests import ClientRequests
 from node.remoting.connection import Outbox
 from node.remoting.dispatcher import Dispatcher
@@ -247,6 +248,7 @@ class Broker:
                 queue=QueueOffset(store, replication.why_behind),
                 clients=self._heartbeats,
                 locks=LockQueues(self._locks, replication),
+                groups=SubscriptionGroups(tables, timeout_seconds=timeout_seconds),
                 admin=Admin(tables, replication.runtime_info, timeout_seconds=timeout_seconds),
             )
         )

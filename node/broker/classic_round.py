@@ -37,10 +37,15 @@ async def run_classic_round(
         AddressInUseError: A port is taken.
     """
     # Before the store: which kind of queues a topic has, stands in its attributes.
-    tables = PlainTables(machine.disk, str(config.directory), machine.wall_clock_ms)
+    tables = PlainTables(
+        machine.disk,
+        str(config.directory),
+        machine.wall_clock_ms,
+        auto_create_groups=config.cluster.broker.auto_create_subscription_group,
+    )
     if not config.node.is_master:
         tables.synchronize = SlaveSynchronize(
-            config, machine.network, tables.topics, tables.offsets
+            config, machine.network, tables.topics, tables.groups, tables.offsets
         )
     store = MessageStore.open(
         store_config(config),

@@ -98,7 +98,13 @@ async def _run_round(
     started: Callable[[], None],
 ) -> None:
     levels = DelayLevels(config.cluster.store.message_delay_level)
-    saved = SavedTables(machine.disk, str(config.directory), levels, machine.wall_clock_ms)
+    saved = SavedTables(
+        machine.disk,
+        str(config.directory),
+        levels,
+        machine.wall_clock_ms,
+        auto_create_groups=config.cluster.broker.auto_create_subscription_group,
+    )
     host = Host(config.node.address, config.node.port)
     store = MessageStore.open(
         store_config(config),

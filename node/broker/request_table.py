@@ -18,6 +18,7 @@ from node.handlers.pull_message import PullMessage
 from node.handlers.queue_offset import QueueOffset
 from node.handlers.send_back import SendBack
 from node.handlers.send_message import SendMessage
+from node.handlers.subscription_groups import SubscriptionGroups
 from tandem.wire.request_code import RequestCode
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Handlers(msgspec.Struct, frozen=True, kw_only=True):
     queue: QueueOffset
     clients: ClientHeartbeat
     locks: LockQueues
+    groups: SubscriptionGroups
     admin: Admin
 
 
@@ -60,6 +62,12 @@ def request_table(to: Handlers) -> dict[int, Handler]:
         RequestCode.CHECK_CLIENT_CONFIG: to.clients.check_config,
         RequestCode.LOCK_BATCH_MQ: to.locks.lock,
         RequestCode.UNLOCK_BATCH_MQ: to.locks.unlock,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: to.groups.update,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: to.groups.update_list,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP: to.groups.delete,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: to.groups.all,
+        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: to.groups.one,
+        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: to.groups.forbid,
         RequestCode.UPDATE_AND_CREATE_TOPIC: to.admin.create_topic,
         RequestCode.GET_ALL_TOPIC_CONFIG: to.admin.topic_configs,
         RequestCode.GET_ALL_CONSUMER_OFFSET: to.admin.consumer_offsets,

@@ -8,10 +8,11 @@ import msgspec
 import trio
 
 from node.errors import RequestError
+from node.handlers.group_topics import group_topic
 from node.handlers.pull_message import tags_codes
 from node.remoting.dispatcher import response_to
 from node.tables.client_table import TooManyClientsError
-from node.tables.topic_config_table import RETRY_TOPIC_PREFIX, topic_complaint
+from node.tables.topic_config_table import topic_complaint
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     ConsumerIdList,
@@ -23,6 +24,7 @@ from tandem.wire.request_headers import (
 )
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import decode_json_body, encode_json_body
+from tandem.wire.system_topics import retry_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -57,10 +59,11 @@ class ClientHeartbeat:
         self._to_clients = to_clients
 
     def heartbeat(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """HEART_BEAT. A consumer group gets its retry topic, which its clients subscribe to.
+        """HEART_BEAT. A new consumer group is set up, with the retry topic its clients read.
 
         The registration comes first: a full disk, which has no room for the topic, must not keep
-        consumers from sharing their queues.
+        consumers from sharing their queues. A group that has to be set up first, and is not, gets
+        no retry topic, and its pulls are refused.
 
         Source: ClientManageProcessor.heartBeat.
         """
@@ -74,7 +77,7 @@ class ClientHeartbeat:
             ) from error
         self.notify(changed)
         if self._replication.refusal() is None:
-            self._ensure_retry_topics(data.group_name for data in beat.consumer_data_set)
+            self._ensure_groups([data.group_name for data in beat.consumer_data_set])
         return response_to(command, ext=HeartbeatResponseHeader("true", "true"))
 
     def unregister(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
@@ -107,14 +110,18 @@ class ClientHeartbeat:
                     connection, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, GroupRequestHeader(group)
                 )
 
-    def _ensure_retry_topics(self, groups: Iterable[str]) -> None:
-        """Create those that are missing, all with one change."""
-        topics = self._tables.topics
-        names = dict.fromkeys(f"{RETRY_TOPIC_PREFIX}{group}" for group in groups)
+    def _ensure_groups(self, names: list[str]) -> None:
+        """Set up the groups that nobody set up, and their retry topics: a change each for all."""
+        topics, groups = self._tables.topics, self._tables.groups
+        unknown = groups.unknown_of(names)
+        if unknown:
+            self._tables.change_groups_soon(*unknown)
+        known = [config for name in dict.fromkeys(names) if (config := groups.get(name))]
         missing = [
-            topics.config_for_send(name, "", 1)
-            for name in names
-            if topics.get(name) is None and topic_complaint(name) is None
+            group_topic(retry_topic(config.group_name), config.retry_queue_nums)
+            for config in known
+            if config.retry_queue_nums > 0 and topics.get(retry_topic(config.group_name)) is None
         ]
+        missing = [config for config in missing if topic_complaint(config.topic_name) is None]
         if missing:
             self._tables.change_topics_soon(*missing)

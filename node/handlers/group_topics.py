@@ -37,6 +37,9 @@ def ensure_topic(tables: Tables, topic: str, queue_nums: int) -> None:
         return
     if complaint := topic_complaint(topic):
         raise RequestError(ResponseCode.SYSTEM_ERROR, complaint)
-    tables.change_topics(
-        TopicConfig(topic_name=topic, read_queue_nums=queue_nums, write_queue_nums=queue_nums)
-    )
+    tables.change_topics(group_topic(topic, queue_nums))
+
+
+def group_topic(topic: str, queue_nums: int) -> TopicConfig:
+    """What a topic of a group is like."""
+    return TopicConfig(topic_name=topic, read_queue_nums=queue_nums, write_queue_nums=queue_nums)

@@ -18,6 +18,7 @@ import trio
 from node.errors import RequestError
 from node.handlers.pull_request_hold_service import HeldPull
 from node.remoting.dispatcher import response_to
+from node.tables.subscription_group_table import READING
 from store.results import GetMessageStatus
 from tandem.wire.message_properties import java_string_hash
 from tandem.wire.request_headers import (
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from node.tables.tables import Tables
     from store import GetMessageResult, MessageStore
     from tandem.wire.remoting_command import RemotingCommand
+    from tandem.wire.subscription_group import SubscriptionGroupConfig
 
 SUSPEND_MS_MAX: Final = 60_000
 """Longest wait a client gets. Ours: RocketMQ takes any; its clients ask for 15 and 20 s."""
@@ -76,6 +78,7 @@ class PullMessage:
     ) -> None:
         self._store = store
         self._topics = tables.topics
+        self._groups = tables.groups
         self._commit = tables.commit
         self._clients = clients
         self._holds = holds
@@ -83,8 +86,10 @@ class PullMessage:
     def handle(self, connection: Connection, command: RemotingCommand) -> None:
         """Answer a pull, or hold it."""
         header = command.decode_header(PullMessageRequestHeader)
+        group = self._groups.find(header.consumer_group)
+        self._check_group(header, group)
         self._check_queue(header)
-        tags_codes = self._tags_codes(header)
+        tags_codes = self._tags_codes(header, group)
         if header.sys_flag & PULL_FLAG_COMMIT_OFFSET:
             # Nobody is told about it: it comes again with the next pull, or is committed by itself.
             with suppress(RequestError):
@@ -120,6 +125,21 @@ class PullMessage:
         deadline = trio.current_time() + wait_ms / 1000
         return HeldPull(header.queue_offset, tags_codes, deadline, run_again, connection)
 
+    def _check_group(
+        self, header: PullMessageRequestHeader, config: SubscriptionGroupConfig
+    ) -> None:
+        name, topic = header.consumer_group, header.topic
+        if not config.consume_enable:
+            raise RequestError(
+                ResponseCode.NO_PERMISSION,
+                f"subscription group no permission, {name}: consumeEnable is false",
+            )
+        if self._groups.forbidden(name, topic) & READING:
+            raise RequestError(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{name}] is forbidden to read topic[{topic}]",
+            )
+
     def _check_queue(self, header: PullMessageRequestHeader) -> None:
         config = self._topics.get(header.topic)
         if config is None:
@@ -139,7 +159,9 @@ class PullMessage:
                 f" topicConfig.readQueueNums:[{config.read_queue_nums}]",
             )
 
-    def _tags_codes(self, header: PullMessageRequestHeader) -> frozenset[int] | None:
+    def _tags_codes(
+        self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
+    ) -> frozenset[int] | None:
         if header.sys_flag & PULL_FLAG_SUBSCRIPTION:
             return tags_codes(header.subscription, header.expression_type)
         if not self._clients.has_group(header.consumer_group):
@@ -147,6 +169,11 @@ class PullMessage:
                 ResponseCode.SUBSCRIPTION_NOT_EXIST,
                 f"the consumer's group info not exist: {header.consumer_group};"
                 " send a heartbeat first",
+            )
+        if not group.consume_broadcast_enable and self._clients.is_broadcasting(group.group_name):
+            raise RequestError(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{group.group_name}] can not consume by broadcast way",
             )
         subscription = self._clients.subscription(header.consumer_group, header.topic)
         if subscription is None:

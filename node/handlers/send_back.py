@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from node.errors import RequestError
 from node.handlers.group_topics import ensure_topic
-from node.tables.subscription_group_table import SubscriptionGroupConfig, group_complaint
+from node.remoting.dispatcher import response_to
 from store.messages.send_back import send_back
 from tandem.wire.message import decode_messages
 from tandem.wire.request_headers import ConsumerSendMsgBackRequestHeader
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class SendBack:
-    """Serves messages that come back. All groups have RocketMQ's defaults."""
+    """Serves messages that come back."""
 
     def __init__(
         self, store: MessageStore, tables: Tables, send: SendMessage, random: Random
@@ -48,9 +48,9 @@ class SendBack:
         """CONSUMER_SEND_MSG_BACK. The record itself stays where it is."""
         header = command.decode_header(ConsumerSendMsgBackRequestHeader)
         self._send.check_takes_puts()
-        config = SubscriptionGroupConfig(header.group)
-        if complaint := group_complaint(header.group):
-            raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, complaint)
+        config = self._tables.groups.find(header.group)
+        if config.retry_queue_nums <= 0:
+            return response_to(command)  # as it was set up: what fails is dropped
         record = self._store.look_message_by_offset(header.offset)
         if record is None:
             raise RequestError(

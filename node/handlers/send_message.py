@@ -40,7 +40,6 @@ from node.handlers.send_properties import (
     with_delay_level,
 )
 from node.remoting.dispatcher import response_to
-from node.tables.subscription_group_table import SubscriptionGroupConfig
 from node.tables.topic_config_table import (
     NOT_ALLOWED_SEND_TOPICS,
     RETRY_TOPIC_PREFIX,
@@ -249,7 +248,7 @@ class SendMessage:
         group = header.topic.removeprefix(RETRY_TOPIC_PREFIX)
         most = header.max_reconsume_times
         if most is None:
-            most = SubscriptionGroupConfig(group).retry_max_times
+            most = self._tables.groups.find(group).retry_max_times
         is_over = (header.reconsume_times or 0) > most
         if not is_over and not self._locks.is_held(group, trio.current_time()):
             return header

@@ -28,6 +28,7 @@ class Resource(enum.Enum):
     MESSAGES = "messages"
     TOPICS = "topics"
     SYSTEM_TOPICS = "topics of the system"
+    GROUPS = "consumer groups"
     OFFSETS = "consumer offsets"
     CLIENTS = "clients"
     ROUTES = "routes"
@@ -67,6 +68,12 @@ ACCESS: Final[dict[int, Access]] = {
     RequestCode.LOCK_BATCH_MQ: (Resource.CLIENTS, Action.WRITE),
     RequestCode.UNLOCK_BATCH_MQ: (Resource.CLIENTS, Action.WRITE),
     RequestCode.GET_ALL_TOPIC_CONFIG: (Resource.TOPICS, Action.READ),
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: (Resource.GROUPS, Action.WRITE),
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: (Resource.GROUPS, Action.WRITE),
+    RequestCode.DELETE_SUBSCRIPTIONGROUP: (Resource.GROUPS, Action.WRITE),
+    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: (Resource.GROUPS, Action.READ),
+    RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: (Resource.GROUPS, Action.READ),
+    RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: (Resource.GROUPS, Action.WRITE),
     # Of a topic of the system: see `Guard`.
     RequestCode.UPDATE_AND_CREATE_TOPIC: (Resource.TOPICS, Action.WRITE),
     RequestCode.REGISTER_BROKER: (Resource.ROUTES, Action.WRITE),

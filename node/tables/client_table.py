@@ -39,6 +39,7 @@ _SUBSCRIPTION_BYTES: Final = 200
 """Of one, besides its two texts."""
 
 CLUSTERING: Final = "CLUSTERING"
+BROADCASTING: Final = "BROADCASTING"
 
 
 class _Member(msgspec.Struct):
@@ -121,6 +122,11 @@ class ClientTable:
         """What a group wants of a topic, by its last heartbeat; None if nothing."""
         entry = self._groups.get(group)
         return None if entry is None else entry.subscriptions.get(topic)
+
+    def is_broadcasting(self, group: str) -> bool:
+        """Whether every client of a group reads all queues, by the last heartbeat."""
+        entry = self._groups.get(group)
+        return entry is not None and entry.message_model == BROADCASTING
 
     def has_group(self, group: str) -> bool:
         """Whether any client of the group is known."""

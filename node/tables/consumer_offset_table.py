@@ -83,6 +83,26 @@ class ConsumerOffsetTable:
         self._version = next_version(self._version, self._wall_clock_ms())
         self._changed = True
 
+    def forget(self, *, topic: str | None = None, group: str | None = None) -> None:
+        """Forget how far all groups are in a topic, or how far a group is in all topics."""
+        gone = [key for key in self._offsets if is_offset_of(key, topic=topic, group=group)]
+        for key in gone:
+            del self._offsets[key]
+        if gone:
+            self._room = None
+            self._version = next_version(self._version, self._wall_clock_ms())
+            self._changed = True
+
+    def topics_of(self, group: str) -> list[str]:
+        """The topics in which a group has committed an offset."""
+        end = f"{TOPIC_GROUP_SEPARATOR}{group}"
+        return [key.removesuffix(end) for key in self._offsets if is_offset_of(key, group=group)]
+
+    def groups_of(self, topic: str) -> list[str]:
+        """The groups that have committed an offset in a topic."""
+        start = f"{topic}{TOPIC_GROUP_SEPARATOR}"
+        return [key.removeprefix(start) for key in self._offsets if is_offset_of(key, topic=topic)]
+
     def offsets(self) -> dict[str, dict[int, int]]:
         """A copy of the whole table, by `topic@group` and queue id."""
         return {key: dict(queues) for key, queues in self._offsets.items()}
@@ -131,3 +151,9 @@ class ConsumerOffsetTable:
             "groupTopicMap": {group: sorted(topics) for group, topics in topics_by_group.items()},
             "offsetTable": self._offsets,
         }
+
+
+def is_offset_of(key: str, *, topic: str | None = None, group: str | None = None) -> bool:
+    """Whether a `topic@group` is of this topic and this group; None stands for any."""
+    of_topic, _, of_group = key.partition(TOPIC_GROUP_SEPARATOR)
+    return topic in (None, of_topic) and group in (None, of_group)

@@ -13,6 +13,7 @@ import trio
 
 from node.errors import RequestError
 from node.tables.consumer_offset_table import ConsumerOffsetTable
+from node.tables.subscription_group_table import SubscriptionGroupTable
 from node.tables.topic_config_table import TopicConfigTable
 from store.machine.errors import StoreError, TableFileError
 from store.machine.table_file import TableFile
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from node.tables.tables import Settled
     from store.machine.disk import Disk
     from tandem.wire.request_headers import TopicConfig
+    from tandem.wire.subscription_group import SubscriptionGroupConfig
 
 _log = logging.getLogger(__name__)
 
@@ -40,14 +42,26 @@ class PlainTables:
         synchronize: The copying of a slave; None on a master.
     """
 
-    def __init__(self, disk: Disk, directory: str, wall_clock_ms: Callable[[], int]) -> None:
-        """Read the files.
+    def __init__(
+        self,
+        disk: Disk,
+        directory: str,
+        wall_clock_ms: Callable[[], int],
+        *,
+        auto_create_groups: bool = True,
+    ) -> None:
+        """Read the files. A group that nobody set up has the defaults if `auto_create_groups`.
 
         Raises:
             TableFileError: a file is damaged.
         """
         self.topics = TopicConfigTable(
             TableFile(disk, f"{directory}/config/topics.json"), wall_clock_ms
+        )
+        self.groups = SubscriptionGroupTable(
+            TableFile(disk, f"{directory}/config/subscriptionGroup.json"),
+            wall_clock_ms,
+            auto_create=auto_create_groups,
         )
         self.offsets = ConsumerOffsetTable(
             TableFile(disk, f"{directory}/config/consumerOffset.json"), wall_clock_ms
@@ -79,6 +93,31 @@ class PlainTables:
         """See `Tables`. On disk within `FLUSH_CONSUMER_OFFSET_SECONDS`."""
         self.topics.check_room(*configs)
         self.topics.update_soon(*configs)
+
+    def delete_topic(self, topic: str) -> None:
+        """See `Tables`."""
+        self.topics.delete(topic)
+        self.offsets.forget(topic=topic)
+
+    def change_groups(self, *configs: SubscriptionGroupConfig) -> None:
+        """See `Tables`."""
+        self.groups.check(*configs)
+        self.groups.update(*configs)
+
+    def change_groups_soon(self, *configs: SubscriptionGroupConfig) -> None:
+        """See `Tables`. On disk within `FLUSH_CONSUMER_OFFSET_SECONDS`."""
+        self.groups.check(*configs)
+        self.groups.update_soon(*configs)
+
+    def forbid(self, group: str, topic: str, bits: int) -> None:
+        """See `Tables`."""
+        self.groups.set_forbidden(group, self.groups.with_forbidden(group, topic, bits))
+
+    def delete_group(self, group: str, *, clean_offsets: bool) -> None:
+        """See `Tables`."""
+        self.groups.delete(group)
+        if clean_offsets:
+            self.offsets.forget(group=group)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """See `Tables`."""
@@ -116,10 +155,11 @@ class PlainTables:
         """Write what has changed; a full disk costs a few repeated messages, not the node."""
         try:
             self.topics.save()
+            self.groups.save()
             self.offsets.save()
         except StoreError as error:
             if self._told.is_news(str(error)):
-                _log.warning("topics and consumer offsets could not be saved: %s", error)
+                _log.warning("topics, groups and offsets could not be saved: %s", error)
         else:
             self._told.over()
 

@@ -1,4 +1,4 @@
-"""A slave's copies of what its master keeps outside of the log: topics and consumer offsets.
+"""A slave's copies of what its master keeps outside of the log: topics, groups, their offsets.
 
 While the master is gone the slave serves what it has; the last copy is at most one interval old.
 
@@ -14,10 +14,12 @@ from node.remoting.peer_link import PeerLink
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import TopicConfigSerializeWrapper
 from tandem.wire.route import decode_json_body
+from tandem.wire.subscription_group import SubscriptionGroupWrapper
 
 if TYPE_CHECKING:
     from node.remoting.remoting_client import RemotingClient
     from node.tables.consumer_offset_table import ConsumerOffsetTable
+    from node.tables.subscription_group_table import SubscriptionGroupTable
     from node.tables.topic_config_table import TopicConfigTable
     from store.machine.network import Network
     from tandem.cluster_file.cluster_config import NodeConfig
@@ -31,10 +33,12 @@ class SlaveSynchronize:
         config: NodeConfig,
         network: Network,
         topics: TopicConfigTable,
+        groups: SubscriptionGroupTable,
         offsets: ConsumerOffsetTable,
     ) -> None:
         self._interval_seconds = config.cluster.broker.slave_synchronize_interval_ms / 1000
         self._topics = topics
+        self._groups = groups
         self._offsets = offsets
         self._link = PeerLink(
             network, config.node.address, config.master, "copying of tables", self._copy
@@ -53,3 +57,5 @@ class SlaveSynchronize:
         self._topics.replace_all(decode_json_body(answer.body, TopicConfigSerializeWrapper))
         answer = await client.request(RequestCode.GET_ALL_CONSUMER_OFFSET)
         self._offsets.merge(answer.body)
+        answer = await client.request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+        self._groups.replace_all(decode_json_body(answer.body, SubscriptionGroupWrapper))

@@ -1,6 +1,6 @@
 """The consumer groups of one broker; RocketMQ's `SubscriptionGroupManager`.
 
-A group that nobody set up gets the defaults when it is first asked for. What a newer RocketMQ has
+A group that nobody set up has the defaults, unless that is switched off. What a newer RocketMQ has
 written about a group, and we know nothing of, is written again as it was.
 
 Source: RocketMQ 5.3.3, SubscriptionGroupManager, SubscriptionGroupConfig, GroupRetryPolicy.
@@ -13,19 +13,28 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from node.errors import RequestError
-from node.tables.topic_config_table import TOPIC_OR_GROUP
+from node.tables.topic_config_table import QUEUES_MAX, TOPIC_OR_GROUP
 from store.machine.errors import StoreError, TableFileError
 from store.machine.table_file import TableFile, next_version
-from tandem.wire.remoting_command import Int32, Int64
 from tandem.wire.request_headers import DataVersion
 from tandem.wire.response_code import ResponseCode
+from tandem.wire.subscription_group import (
+    ForbiddenTable,
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+)
 from tandem.wire.untrusted import UnreadableError, decode_json
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
 GROUP_CHARACTERS_MAX: Final = 255
 """Source: Validators.CHARACTER_MAX_LENGTH."""
+
+READING: Final = 1
+"""The bit of what a group may not do with a topic: reading it.
+
+Source: SubscriptionGroupManager, PermName.INDEX_PERM_READ."""
 
 SYSTEM_GROUPS: Final = (
     "TOOLS_CONSUMER",
@@ -40,62 +49,20 @@ SYSTEM_GROUPS: Final = (
 """Groups that are always there. Source: SubscriptionGroupManager.init."""
 
 
-class ExponentialRetryPolicy(msgspec.Struct, frozen=True):
-    """Pauses that grow by a factor, in milliseconds."""
-
-    initial: Int64 = 5_000
-    max: Int64 = 7_200_000
-    multiplier: Int64 = 2
-
-
-class CustomizedRetryPolicy(msgspec.Struct, frozen=True):
-    """One pause for each attempt, in milliseconds."""
-
-    next: list[Int64] = []
-
-
-class GroupRetryPolicy(msgspec.Struct, frozen=True, rename="camel"):
-    """How long a message waits until it is delivered again."""
-
-    type: str = "CUSTOMIZED"
-    exponential_retry_policy: ExponentialRetryPolicy | None = None
-    customized_retry_policy: CustomizedRetryPolicy | None = None
-
-
-class SimpleSubscriptionData(msgspec.Struct, frozen=True, rename="camel"):
-    """What a group subscribes to, where that is set for it."""
-
-    topic: str
-    expression_type: str = "TAG"
-    expression: str = "*"
-    version: Int64 = 0
-
-
-class SubscriptionGroupConfig(msgspec.Struct, frozen=True, rename="camel"):
-    """One consumer group."""
-
-    group_name: str
-    consume_enable: bool = True
-    consume_from_min_enable: bool = True
-    consume_broadcast_enable: bool = True
-    consume_message_orderly: bool = False
-    retry_queue_nums: Int32 = 1
-    retry_max_times: Int32 = 16
-    group_retry_policy: GroupRetryPolicy = GroupRetryPolicy()
-    broker_id: Int64 = 0
-    which_broker_when_consume_slowly: Int64 = 1
-    notify_consumer_ids_changed_enable: bool = True
-    group_sys_flag: Int32 = 0
-    consume_timeout_minute: Int32 = 15
-    subscription_data_set: list[SimpleSubscriptionData] | None = None
-    attributes: dict[str, str] = {}
-
-
 class _File(msgspec.Struct, frozen=True, rename="camel"):
     data_version: DataVersion = DataVersion()
-    forbidden_table: dict[str, dict[str, Int32]] = {}
+    forbidden_table: ForbiddenTable = {}
     subscription_group_table: dict[str, msgspec.Raw] = {}
 
+
+GROUPS_MAX: Final = 32_768
+"""Ours, of one broker: any client's heartbeat sets some up, and the whole table has to fit a frame
+that slaves get."""
+
+CONFIG_BYTES_MAX: Final = 16 * 1024
+"""Of one group, as JSON. Ours: an ordinary one has 400."""
+
+_SYSTEM_CONFIGS: Final = {name: SubscriptionGroupConfig(name) for name in SYSTEM_GROUPS}
 
 _ALLOWED: Final = "^[%|a-zA-Z0-9_-]+$"
 
@@ -105,58 +72,117 @@ _KNOWN_KEYS: Final = frozenset(SubscriptionGroupConfig.__struct_encode_fields__)
 class SubscriptionGroupTable:
     """The groups, what each may not read, and the file they are kept in.
 
-    A change is on disk before it shows.
-
-    Raises:
-        TableFileError: neither the file nor its backup can be read.
+    A change by `update` is on disk before it shows; one by `update_soon` is there with the next
+    `save`. A copy for other programs is always written late.
     """
 
-    def __init__(self, file: TableFile, wall_clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        file: TableFile,
+        wall_clock_ms: Callable[[], int],
+        *,
+        is_copy: bool = False,
+        auto_create: bool = True,
+    ) -> None:
+        """Read the file. It may be a copy for other programs: then `save` alone writes it.
+
+        `auto_create` gives the defaults to a group that nobody set up, when it is asked for.
+
+        Raises:
+            TableFileError: neither the file nor its backup can be read.
+        """
         self._file = file
         self._wall_clock_ms = wall_clock_ms
+        self._is_copy = is_copy
+        self._auto_create = auto_create
+        self._is_saved = True
         saved = file.load(_File) or _File()
         self._version = saved.data_version
-        self._forbidden = saved.forbidden_table
-        self._groups = {name: SubscriptionGroupConfig(name) for name in SYSTEM_GROUPS}
+        self._forbidden: ForbiddenTable = saved.forbidden_table
+        self._groups = dict(_SYSTEM_CONFIGS)
         self._unknown: dict[str, dict[str, Any]] = {}
         for name, raw in saved.subscription_group_table.items():
             self._groups[name], self._unknown[name] = _decoded(name, raw)
 
     @property
-    def data_version(self) -> DataVersion:
-        """Moves with every change."""
-        return self._version
+    def configs(self) -> SubscriptionGroupWrapper:
+        """The whole table as it travels. The dictionaries inside are never changed again."""
+        return SubscriptionGroupWrapper(self._groups, self._forbidden, self._version)
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
-        """The group's configuration, or None if there is no such group."""
+        """The group's configuration, or None if nobody set it up."""
         return self._groups.get(group)
 
-    def find_or_create(self, group: str) -> SubscriptionGroupConfig:
-        """The group's configuration; a new group gets the defaults.
+    def find(self, group: str) -> SubscriptionGroupConfig:
+        """The group's configuration; that of a group that nobody set up has the defaults.
 
-        Source: SubscriptionGroupManager.findSubscriptionGroupConfig.
+        Source: SubscriptionGroupManager.findSubscriptionGroupConfig, which also stores it. Here
+        the heartbeat of its first consumer does that: no pull writes a table.
 
         Raises:
-            RequestError: no group can have that name, or the table cannot be saved.
+            RequestError: no group can have that name, or it has to be set up first
+                (SUBSCRIPTION_GROUP_NOT_EXIST).
         """
         config = self._groups.get(group)
-        if config is None:
-            config = SubscriptionGroupConfig(group)
-            self.update(config)
-        return config
+        if config is not None:
+            return config
+        if complaint := group_complaint(group):
+            raise RequestError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, complaint)
+        if not self._auto_create:
+            raise RequestError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{group}] does not exist, and this broker creates none by"
+                " itself (auto_create_subscription_group); set it up first",
+            )
+        return SubscriptionGroupConfig(group)
+
+    def unknown_of(self, groups: Iterable[str]) -> list[SubscriptionGroupConfig]:
+        """What groups that nobody set up get; none of those that cannot be created."""
+        if not self._auto_create:
+            return []
+        return [
+            SubscriptionGroupConfig(name)
+            for name in dict.fromkeys(groups)
+            if name not in self._groups and group_complaint(name) is None
+        ]
+
+    def changed(self, *configs: SubscriptionGroupConfig) -> list[SubscriptionGroupConfig]:
+        """Return those that the table does not have, or has otherwise."""
+        return [each for each in configs if self._groups.get(each.group_name) != each]
+
+    def check(self, *configs: SubscriptionGroupConfig) -> None:
+        """Refuse groups with impossible names, and new ones if there are too many already.
+
+        Raises:
+            RequestError: INVALID_PARAMETER, or SYSTEM_ERROR if the table is full.
+        """
+        for config in configs:
+            if (complaint := _complaint(config)) is not None:
+                raise RequestError(ResponseCode.INVALID_PARAMETER, complaint)
+        count = sum(config.group_name not in self._groups for config in configs)
+        if count and len(self._groups) + count > GROUPS_MAX:
+            raise RequestError(
+                ResponseCode.SYSTEM_ERROR,
+                f"this broker has {len(self._groups)} consumer groups, and {count} more would be"
+                f" over the most it keeps, {GROUPS_MAX}; delete some (deleteSubGroup)",
+            )
 
     def update(self, *configs: SubscriptionGroupConfig) -> None:
         """Create or change groups. Nothing happens if they are like that already.
 
         Raises:
-            RequestError: no group can have that name, or the table cannot be saved.
+            RequestError: The table cannot be saved; nothing is changed.
         """
-        for config in configs:
-            if (complaint := group_complaint(config.group_name)) is not None:
-                raise RequestError(ResponseCode.SYSTEM_ERROR, complaint)
-        groups = self._groups | {config.group_name: config for config in configs}
-        if groups != self._groups:
-            self._replace(groups, self._forbidden)
+        changed = self.changed(*configs)
+        if changed:
+            self._replace(self._with(changed), self._forbidden)
+
+    def update_soon(self, *configs: SubscriptionGroupConfig) -> None:
+        """Create or change groups, to be on disk with the next `save`."""
+        changed = self.changed(*configs)
+        if changed:
+            self._show(self._with(changed), self._forbidden)
+            self._is_saved = False
 
     def delete(self, group: str) -> None:
         """Forget a group and what it may not read. Harmless if there is none.
@@ -164,52 +190,105 @@ class SubscriptionGroupTable:
         Raises:
             RequestError: the table cannot be saved; nothing is changed.
         """
-        if group in self._groups:
+        if group in self._groups or group in self._forbidden:
             groups = {name: config for name, config in self._groups.items() if name != group}
             forbidden = {name: bits for name, bits in self._forbidden.items() if name != group}
-            self._replace(groups, forbidden)
+            self._replace(_SYSTEM_CONFIGS | groups, forbidden)
             self._unknown.pop(group, None)
 
     def forbidden(self, group: str, topic: str) -> int:
         """The bits of what `group` may not do with `topic`; bit 0 is reading."""
         return self._forbidden.get(group, {}).get(topic, 0)
 
-    def set_forbidden(self, group: str, topic: str, bits: int) -> None:
-        """Replace those bits; 0 allows everything.
+    def with_forbidden(self, group: str, topic: str, bits: int) -> dict[str, int]:
+        """What a group may not do with each topic, once these bits are set; 0 allows everything.
 
         Source: SubscriptionGroupManager.updateForbiddenValue.
+        """
+        topics = {**self._forbidden.get(group, {}), topic: bits}
+        return {name: each for name, each in topics.items() if each}
+
+    def set_forbidden(self, group: str, topics: dict[str, int]) -> None:
+        """Replace what a group may not do.
 
         Raises:
             RequestError: the table cannot be saved; nothing is changed.
         """
-        if bits == self.forbidden(group, topic):
-            return
-        topics = {**self._forbidden.get(group, {}), topic: bits}
-        if not bits:
-            del topics[topic]
         forbidden = {**self._forbidden, group: topics}
         if not topics:
             del forbidden[group]
-        self._replace(self._groups, forbidden)
+        if forbidden != self._forbidden:
+            self._replace(self._groups, forbidden)
+
+    def replace_all(self, configs: SubscriptionGroupWrapper) -> None:
+        """Take over a master's table, version included, if it differs from ours.
+
+        Raises:
+            RequestError: The table cannot be saved; nothing is changed.
+        """
+        if configs != self.configs:
+            self._replace(
+                configs.subscription_group_table, configs.forbidden_table, configs.data_version
+            )
+
+    def replace_groups(
+        self, groups: Mapping[str, SubscriptionGroupConfig], forbidden: ForbiddenTable
+    ) -> None:
+        """Have these groups and no others, under a new version if that is a change."""
+        whole = _SYSTEM_CONFIGS | dict(groups)
+        if (whole, forbidden) != (self._groups, self._forbidden):
+            self._replace(whole, {group: dict(topics) for group, topics in forbidden.items()})
+
+    def save(self) -> None:
+        """Write the file if anything changed since the last time.
+
+        Raises:
+            StoreError: It cannot be written. The next call tries again.
+        """
+        if not self._is_saved:
+            self._write(self._groups, self._forbidden, self._version)
+
+    def _with(self, changed: list[SubscriptionGroupConfig]) -> dict[str, SubscriptionGroupConfig]:
+        return self._groups | {config.group_name: config for config in changed}
 
     def _replace(
-        self, groups: dict[str, SubscriptionGroupConfig], forbidden: dict[str, dict[str, int]]
+        self,
+        groups: dict[str, SubscriptionGroupConfig],
+        forbidden: ForbiddenTable,
+        version: DataVersion | None = None,
     ) -> None:
-        version = next_version(self._version, self._wall_clock_ms())
+        version = version or next_version(self._version, self._wall_clock_ms())
+        if self._is_copy:
+            self._is_saved = False
+        else:
+            try:
+                self._write(groups, forbidden, version)
+            except StoreError as error:
+                raise RequestError(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"the table of consumer groups cannot be saved: {error}",
+                ) from error
+        self._show(groups, forbidden, version)
+
+    def _write(
+        self,
+        groups: dict[str, SubscriptionGroupConfig],
+        forbidden: ForbiddenTable,
+        version: DataVersion,
+    ) -> None:
         table = {name: self._as_object(name, config) for name, config in groups.items()}
-        try:
-            self._file.save(
-                {
-                    "dataVersion": version,
-                    "forbiddenTable": forbidden,
-                    "subscriptionGroupTable": table,
-                }
-            )
-        except StoreError as error:
-            raise RequestError(
-                ResponseCode.SYSTEM_ERROR, f"the table of consumer groups cannot be saved: {error}"
-            ) from error
-        self._version = version
+        self._file.save(
+            {"dataVersion": version, "forbiddenTable": forbidden, "subscriptionGroupTable": table}
+        )
+        self._is_saved = True
+
+    def _show(
+        self,
+        groups: dict[str, SubscriptionGroupConfig],
+        forbidden: ForbiddenTable,
+        version: DataVersion | None = None,
+    ) -> None:
+        self._version = version or next_version(self._version, self._wall_clock_ms())
         self._groups = groups
         self._forbidden = forbidden
 
@@ -217,7 +296,18 @@ class SubscriptionGroupTable:
         names = zip(config.__struct_encode_fields__, config.__struct_fields__, strict=True)
         known = {key: getattr(config, attribute) for key, attribute in names}
         whole = self._unknown.get(name, {}) | known
-        return {key: whole[key] for key in sorted(whole) if whole[key] is not None}
+        return {key: whole[key] for key in sorted(whole) if whole[key] not in (None, msgspec.UNSET)}
+
+
+def _complaint(config: SubscriptionGroupConfig) -> str | None:
+    if complaint := group_complaint(config.group_name):
+        return complaint
+    if config.retry_queue_nums > QUEUES_MAX:
+        return f"retryQueueNums {config.retry_queue_nums} must be at most {QUEUES_MAX}"
+    size = len(msgspec.json.encode(config))
+    if size > CONFIG_BYTES_MAX:
+        return f"the configuration of a group with {size} bytes, the most are {CONFIG_BYTES_MAX}"
+    return None
 
 
 def group_complaint(group: str) -> str | None:

@@ -3,7 +3,7 @@
     plain    `PlainTables`     files of this node; a slave copies those of its master
     journal  `JournalTables`   records in the log of a fenced group, which all of its nodes apply
 
-Handlers read `topics` and `offsets`, and change them through here alone.
+Handlers read `topics`, `groups` and `offsets`, and change them through here alone.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from node.tables.consumer_offset_table import ConsumerOffsetTable
+    from node.tables.subscription_group_table import SubscriptionGroupTable
     from node.tables.topic_config_table import TopicConfigTable
     from store.delayed.delay_offset_table import DelayOffsetTable
     from tandem.wire.request_headers import TopicConfig
+    from tandem.wire.subscription_group import SubscriptionGroupConfig
 
 Settled: TypeAlias = Callable[[str], None]
 """Called once: with "" if a change stands for good, else with why that is not known."""
@@ -27,6 +29,10 @@ class Tables(Protocol):
     @property
     def topics(self) -> TopicConfigTable:
         """Which topics there are. For reading."""
+
+    @property
+    def groups(self) -> SubscriptionGroupTable:
+        """What is set for consumer groups. For reading."""
 
     @property
     def offsets(self) -> ConsumerOffsetTable:
@@ -68,6 +74,42 @@ class Tables(Protocol):
 
         Raises:
             RequestError: there are too many topics, or the change could not be written.
+        """
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget a topic, and how far groups have got in it.
+
+        Raises:
+            RequestError: the change could not be written; nothing is changed.
+        """
+
+    def change_groups(self, *configs: SubscriptionGroupConfig) -> None:
+        """Set up or change consumer groups; they show at once. Nothing happens if they are so.
+
+        Raises:
+            RequestError: a configuration is impossible, there are too many groups, or the change
+                could not be written; nothing is changed.
+        """
+
+    def change_groups_soon(self, *configs: SubscriptionGroupConfig) -> None:
+        """Set up groups that come back by themselves if a crash takes them.
+
+        Raises:
+            RequestError: as above.
+        """
+
+    def forbid(self, group: str, topic: str, bits: int) -> None:
+        """Say what a group may not do with a topic: bit 0 is reading, 0 allows everything.
+
+        Raises:
+            RequestError: the change could not be written; nothing is changed.
+        """
+
+    def delete_group(self, group: str, *, clean_offsets: bool) -> None:
+        """Forget what is set for a group, and, if asked for, how far it has got everywhere.
+
+        Raises:
+            RequestError: the change could not be written; nothing is changed.
         """
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:

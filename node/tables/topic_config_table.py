@@ -168,6 +168,16 @@ class TopicConfigTable:
             self._show(self._with(changed))
             self._is_saved = False
 
+    def delete(self, topic: str) -> None:
+        """Forget a topic. Harmless if there is none.
+
+        Raises:
+            RequestError: The table cannot be saved; nothing is changed.
+        """
+        if topic in self._topics:
+            topics = {name: each for name, each in self._topics.items() if name != topic}
+            self.replace_topics(topics)
+
     def _with(self, changed: list[TopicConfig]) -> TopicConfigSerializeWrapper:
         version = next_version(self._version, self._wall_clock_ms())
         topics = self._topics | {config.topic_name: config for config in changed}

@@ -94,8 +94,8 @@ def next_version(version: DataVersion, now_ms: int) -> DataVersion:
 def encode_table(table: object) -> bytes:
     """The pretty text of a table, byte for byte as fastjson writes it.
 
-    Fields of a record come in alphabetical order, without those that are None; entries of a map in
-    the map's own order.
+    Fields of a record come in alphabetical order, without those that are None or unset; entries of
+    a map in the map's own order.
     """
     return _pretty(table, "\n").encode()
 
@@ -105,7 +105,9 @@ def _pretty(value: object, line_start: str) -> str:
     if isinstance(value, msgspec.Struct):
         names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
         fields = {name: getattr(value, attribute) for name, attribute in sorted(names)}
-        value = {name: field for name, field in fields.items() if field is not None}
+        value = {
+            name: field for name, field in fields.items() if field not in (None, msgspec.UNSET)
+        }
     if not isinstance(value, dict) or not value:
         return msgspec.json.encode(value).decode()
     if all(isinstance(key, int) for key in value):

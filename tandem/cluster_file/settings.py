@@ -49,6 +49,7 @@ class BrokerSettings(Struct, frozen=True):
     """`broker:` of the file."""
 
     auto_create_topic_enable: bool = True
+    auto_create_subscription_group: bool = True
     default_topic_queue_nums: Annotated[int, whole_number(1, 1024, "queues")] = 8
     register_broker_interval_ms: Annotated[int, milliseconds(10)] = 5_000
     broker_expired_timeout_ms: Annotated[int, milliseconds(10)] = 20_000

@@ -20,6 +20,7 @@ from node.handlers.queue_offset import QueueOffset
 from node.handlers.send_back import SendBack
 from node.handlers.send_message import SendMessage
 from node.handlers.send_properties import PropertyStamp
+from node.handlers.subscription_groups import SubscriptionGroups
 from node.remoting.client_requests import ClientRequests
 from node.remoting.connection import Connection, Outbox
 from node.remoting.dispatcher import Dispatcher
@@ -300,5 +301,6 @@ def handlers_of(broker: Broker, replication: FakeReplication | None = None) -> H
         queue=QueueOffset(store, replication.why_behind),
         clients=ClientHeartbeat(broker.clients, tables, replication, broker.to_clients),
         locks=LockQueues(broker.locks, replication),
+        groups=SubscriptionGroups(tables, timeout_seconds=3),
         admin=Admin(tables, replication.runtime_info, timeout_seconds=3),
     )

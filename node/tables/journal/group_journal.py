@@ -1,6 +1,6 @@
 """The journal of a fenced group: what has to survive a change of master and is no message.
 
-Topics, consumer offsets and the progress of delayed delivery are records of a system topic,
+Topics, groups, their offsets and the progress of delayed delivery are records of a system topic,
 `rmq_sys_TANDEM_JOURNAL`, queue 0. So they travel, are acknowledged and are cut like messages, and
 one rule holds for all: what a majority of the group has, no change of master takes back.
 
@@ -27,8 +27,8 @@ import trio
 
 from node.errors import RequestError
 from node.tables.journal.journal_applier import JournalApplier
-from node.tables.journal.journal_file import JournalState
-from node.tables.journal.journal_records import split_topics
+from node.tables.journal.journal_file import journal_state
+from node.tables.journal.journal_records import split_groups, split_topics
 from node.tables.journal.journal_writer import JournalWriter
 from store import StoreError
 from store.machine.signal import Signal
@@ -41,9 +41,10 @@ if TYPE_CHECKING:
 
     from node.tables.journal.journal_applier import JournalListener
     from node.tables.journal.journal_file import JournalFile
-    from node.tables.journal.journal_records import GroupTables, JournalRecord
+    from node.tables.journal.journal_records import Deleted, GroupTables, JournalRecord
     from store import MessageStore
     from tandem.wire.request_headers import TopicConfig
+    from tandem.wire.subscription_group import SubscriptionGroupConfig
 
 _log = logging.getLogger(__name__)
 
@@ -128,6 +129,28 @@ class GroupJournal:
             self.write(record)
             show(record.topics)
 
+    def write_groups(
+        self,
+        groups: list[SubscriptionGroupConfig],
+        show: Callable[[list[SubscriptionGroupConfig]], None],
+    ) -> None:
+        """Put what is set for groups, which is confirmed later; `show` those that are in the log.
+
+        Raises:
+            RequestError: this node is not the master, or the store does not take a record.
+        """
+        for record in split_groups(groups, self._own_writer.record_bytes_max):
+            self.write(record)
+            show(record.groups)
+
+    def delete(self, record: Deleted) -> None:
+        """Put what is no more.
+
+        Raises:
+            RequestError: this node is not the master, or the store does not take the record.
+        """
+        self._own_writer.delete(record)
+
     def write(self, record: JournalRecord) -> None:
         """Put one record, which is confirmed later.
 
@@ -197,8 +220,7 @@ class GroupJournal:
         position, tables = self.applier.safe_position, self.applier.tables
         if position == self._saved_position or tables.is_inside_snapshot:
             return
-        topics = list(tables.topics.values())
-        self._file.save(JournalState(position, topics, tables.offsets, tables.delay))
+        self._file.save(journal_state(position, tables))
         self._saved_position = position
 
     async def run(self, end_round: Callable[[], None]) -> None:

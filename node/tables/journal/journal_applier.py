@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from node.tables.journal.journal_records import (
     ConsumerOffsets,
+    Deleted,
+    GroupsChanged,
     GroupTables,
     JournalRecord,
     OffsetsCommitted,
@@ -37,6 +39,9 @@ class JournalListener(Protocol):
 
     def show_topics(self, topics: list[TopicConfig] | None) -> None:
         """Others changed these topics."""
+
+    def show_groups(self) -> None:
+        """Others changed what is set for consumer groups."""
 
     def show_offsets(self, offsets: ConsumerOffsets | None) -> None:
         """These offsets were committed."""
@@ -131,12 +136,20 @@ class JournalApplier:
             self.safe_position = queue_offset
         while self.written and self.written[0][0] < self.position:
             self.written.popleft()
-        is_own = queue_offset >= self.own_from
-        if complete:
+        self._show(record, complete=complete, is_own=queue_offset >= self.own_from)
+
+    def _show(self, record: JournalRecord, *, complete: bool, is_own: bool) -> None:
+        """A master shows its own changes of topics and groups when it writes them."""
+        is_whole = complete or isinstance(record, Deleted)
+        if is_whole:
             self._listener.show_offsets(None)
-            if not is_own:
-                self._listener.show_topics(None)
-        elif isinstance(record, TopicsChanged) and not is_own:
-            self._listener.show_topics(record.topics)
         elif isinstance(record, OffsetsCommitted):
             self._listener.show_offsets(record.offsets)
+        if is_own:
+            return
+        if is_whole:
+            self._listener.show_topics(None)
+        elif isinstance(record, TopicsChanged):
+            self._listener.show_topics(record.topics)
+        if is_whole or isinstance(record, GroupsChanged):
+            self._listener.show_groups()

@@ -6,9 +6,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from node.tables.journal.journal_records import ConsumerOffsets, DelayOffsets, JournalFormatError
+from node.tables.journal.journal_records import (
+    ConsumerOffsets,
+    DelayOffsets,
+    GroupTables,
+    JournalFormatError,
+)
 from tandem.wire.remoting_command import Int64
 from tandem.wire.request_headers import TopicConfig
+from tandem.wire.subscription_group import ForbiddenTable, SubscriptionGroupConfig
 from tandem.wire.untrusted import UnreadableError, decode_json
 
 if TYPE_CHECKING:
@@ -22,6 +28,31 @@ class JournalState(msgspec.Struct, frozen=True):
     topics: list[TopicConfig]
     offsets: ConsumerOffsets
     delay: DelayOffsets
+    groups: list[SubscriptionGroupConfig] = []
+    forbidden: ForbiddenTable = {}
+
+
+def journal_state(position: int, tables: GroupTables) -> JournalState:
+    """What the file says of these tables."""
+    return JournalState(
+        position,
+        list(tables.topics.values()),
+        tables.offsets,
+        tables.delay,
+        list(tables.groups.values()),
+        tables.forbidden,
+    )
+
+
+def group_tables(state: JournalState) -> GroupTables:
+    """The tables of which the file says this."""
+    return GroupTables(
+        {topic.topic_name: topic for topic in state.topics},
+        state.offsets,
+        state.delay,
+        {config.group_name: config for config in state.groups},
+        state.forbidden,
+    )
 
 
 class JournalFile:

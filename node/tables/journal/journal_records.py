@@ -13,14 +13,19 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import msgspec
 
 from node.errors import NodeError
+from node.tables.consumer_offset_table import is_offset_of
 from tandem.wire.remoting_command import Int32, Int64
 from tandem.wire.request_headers import TopicConfig
+from tandem.wire.subscription_group import ForbiddenTable, SubscriptionGroupConfig
 from tandem.wire.untrusted import UnreadableError, json_decoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
+"""Of the records that an older version, which knew only topics and offsets, must not pass over."""
+
+FIRST_FORMAT_VERSION: Final = 1
 
 ConsumerOffsets: TypeAlias = dict[str, dict[Int32, Int64]]
 """`topic@group` to queue id to the next offset to consume."""
@@ -37,21 +42,44 @@ class TopicsChanged(msgspec.Struct, frozen=True, tag="topics"):
     """Topics that are new or different."""
 
     topics: list[TopicConfig]
+    version: int = FIRST_FORMAT_VERSION
+
+
+class GroupsChanged(msgspec.Struct, frozen=True, tag="groups"):
+    """Consumer groups that are new or different, and what groups may not do from now on."""
+
+    groups: list[SubscriptionGroupConfig]
+    forbidden: ForbiddenTable = {}
     version: int = FORMAT_VERSION
+
+
+class Deleted(msgspec.Struct, frozen=True, tag="deleted"):
+    """Topics, with the offsets of all groups in them, and groups that are no more."""
+
+    topics: list[str] = []
+    groups: list[str] = []
+    offsets_of_groups: list[str] = []
+    version: int = FORMAT_VERSION
+
+    def is_gone(self, key: str) -> bool:
+        """Whether the offset of this `topic@group` is no more."""
+        return any(is_offset_of(key, topic=topic) for topic in self.topics) or any(
+            is_offset_of(key, group=group) for group in self.offsets_of_groups
+        )
 
 
 class OffsetsCommitted(msgspec.Struct, frozen=True, tag="offsets"):
     """How far consumer groups have got."""
 
     offsets: ConsumerOffsets
-    version: int = FORMAT_VERSION
+    version: int = FIRST_FORMAT_VERSION
 
 
 class DelayProgress(msgspec.Struct, frozen=True, tag="delay"):
     """How far the delivery of delay levels has got."""
 
     offsets: DelayOffsets
-    version: int = FORMAT_VERSION
+    version: int = FIRST_FORMAT_VERSION
 
 
 class SnapshotPart(msgspec.Struct, frozen=True, tag="snapshot"):
@@ -62,10 +90,14 @@ class SnapshotPart(msgspec.Struct, frozen=True, tag="snapshot"):
     topics: list[TopicConfig]
     offsets: ConsumerOffsets
     delay: DelayOffsets
+    groups: list[SubscriptionGroupConfig] = []
+    forbidden: ForbiddenTable = {}
     version: int = FORMAT_VERSION
 
 
-JournalRecord: TypeAlias = TopicsChanged | OffsetsCommitted | DelayProgress | SnapshotPart
+JournalRecord: TypeAlias = (
+    TopicsChanged | GroupsChanged | Deleted | OffsetsCommitted | DelayProgress | SnapshotPart
+)
 
 _decode: Final = json_decoder(JournalRecord)
 
@@ -98,17 +130,21 @@ def _unreadable(body: bytes, why: str) -> JournalFormatError:
 
 
 class GroupTables:
-    """Topics, consumer offsets and delay progress as far as the journal was applied."""
+    """Topics, groups, consumer offsets and delay progress as far as the journal was applied."""
 
     def __init__(
         self,
         topics: dict[str, TopicConfig] | None = None,
         offsets: ConsumerOffsets | None = None,
         delay: dict[int, int] | None = None,
+        groups: dict[str, SubscriptionGroupConfig] | None = None,
+        forbidden: ForbiddenTable | None = None,
     ) -> None:
         self.topics = topics or {}
         self.offsets = offsets or {}
         self.delay = delay or {}
+        self.groups = groups or {}
+        self.forbidden = forbidden or {}
         self._parts: list[SnapshotPart] = []
 
     @property
@@ -119,7 +155,9 @@ class GroupTables:
     def copy(self) -> GroupTables:
         """Return tables of the same content that change on their own."""
         offsets = {key: dict(queues) for key, queues in self.offsets.items()}
-        return GroupTables(dict(self.topics), offsets, dict(self.delay))
+        return GroupTables(
+            dict(self.topics), offsets, dict(self.delay), dict(self.groups), dict(self.forbidden)
+        )
 
     def apply(self, record: JournalRecord) -> bool:
         """Take in one record; return whether it completed a snapshot."""
@@ -131,9 +169,25 @@ class GroupTables:
         elif isinstance(record, OffsetsCommitted):
             for key, queues in record.offsets.items():
                 self.offsets.setdefault(key, {}).update(queues)
+        elif isinstance(record, GroupsChanged):
+            self.groups.update({config.group_name: config for config in record.groups})
+            self.forbidden.update(record.forbidden)
+            self.forbidden = {group: each for group, each in self.forbidden.items() if each}
+        elif isinstance(record, Deleted):
+            self._delete(record)
         else:
             self.delay.update(record.offsets)
         return False
+
+    def _delete(self, record: Deleted) -> None:
+        for topic in record.topics:
+            self.topics.pop(topic, None)
+        for group in record.groups:
+            self.groups.pop(group, None)
+            self.forbidden.pop(group, None)
+        self.offsets = {
+            key: queues for key, queues in self.offsets.items() if not record.is_gone(key)
+        }
 
     def _take_part(self, part: SnapshotPart) -> bool:
         if part.part == 0:
@@ -146,9 +200,11 @@ class GroupTables:
             return False
         parts, self._parts = self._parts, []
         self.topics = {config.topic_name: config for each in parts for config in each.topics}
-        self.offsets, self.delay = {}, {}
+        self.groups = {config.group_name: config for each in parts for config in each.groups}
+        self.offsets, self.delay, self.forbidden = {}, {}, {}
         for each in parts:
             self.delay.update(each.delay)
+            self.forbidden.update(each.forbidden)
             for key, queues in each.offsets.items():
                 self.offsets.setdefault(key, {}).update(queues)
         return True
@@ -164,13 +220,23 @@ class GroupTables:
                 [entry for entry in entries if isinstance(entry, TopicConfig)],
                 dict(entry for entry in entries if isinstance(entry, tuple)),
                 self.delay if at == 0 else {},
+                [entry for entry in entries if isinstance(entry, SubscriptionGroupConfig)],
+                dict(_forbidden(entry) for entry in entries if isinstance(entry, GroupsChanged)),
             )
             for at, entries in enumerate(rooms)
         ]
 
-    def _entries(self) -> Iterator[TopicConfig | tuple[str, dict[int, int]]]:
+    def _entries(self) -> Iterator[_Entry]:
         yield from self.topics.values()
+        yield from self.groups.values()
+        for group, topics in self.forbidden.items():
+            yield GroupsChanged([], {group: topics})
         yield from self.offsets.items()
+
+
+def _forbidden(entry: GroupsChanged) -> tuple[str, dict[str, int]]:
+    """What the only group in it may not do."""
+    return next(iter(entry.forbidden.items()))
 
 
 def split_commits(offsets: ConsumerOffsets, body_bytes_max: int) -> list[OffsetsCommitted]:
@@ -191,7 +257,18 @@ def split_topics(topics: list[TopicConfig], body_bytes_max: int) -> list[TopicsC
     ]
 
 
-_Entry: TypeAlias = "TopicConfig | tuple[str, dict[int, int]]"
+def split_groups(groups: list[SubscriptionGroupConfig], body_bytes_max: int) -> list[GroupsChanged]:
+    """Return groups as records whose bodies are not larger than asked for."""
+    room = body_bytes_max - len(encode_journal_record(GroupsChanged([])))
+    return [
+        GroupsChanged([entry for entry in entries if isinstance(entry, SubscriptionGroupConfig)])
+        for entries in _split(groups, room)
+    ]
+
+
+_Entry: TypeAlias = (
+    "TopicConfig | SubscriptionGroupConfig | GroupsChanged | tuple[str, dict[int, int]]"
+)
 
 
 def _split(entries: Iterable[_Entry], bytes_max: int) -> Iterator[list[_Entry]]:

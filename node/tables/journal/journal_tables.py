@@ -14,9 +14,10 @@ import trio
 from node.errors import RequestError
 from node.tables.consumer_offset_table import TOPIC_GROUP_SEPARATOR, ConsumerOffsetTable
 from node.tables.journal.group_journal import GroupJournal
-from node.tables.journal.journal_file import JournalFile, JournalState
-from node.tables.journal.journal_records import GroupTables
+from node.tables.journal.journal_file import JournalFile, group_tables, journal_state
+from node.tables.journal.journal_records import Deleted, GroupsChanged, GroupTables
 from node.tables.names import check_name
+from node.tables.subscription_group_table import SYSTEM_GROUPS, SubscriptionGroupTable
 from node.tables.topic_config_table import TopicConfigTable
 from store.delayed_delivery import delay_offset_table
 from store.machine.errors import StoreError
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from store.machine.disk import Disk
     from tandem.wire.delay_level import DelayLevels
     from tandem.wire.request_headers import TopicConfig
+    from tandem.wire.subscription_group import SubscriptionGroupConfig
 
 _log = logging.getLogger(__name__)
 
@@ -53,9 +55,15 @@ class SavedTables:
     """
 
     def __init__(
-        self, disk: Disk, directory: str, levels: DelayLevels, wall_clock_ms: Callable[[], int]
+        self,
+        disk: Disk,
+        directory: str,
+        levels: DelayLevels,
+        wall_clock_ms: Callable[[], int],
+        *,
+        auto_create_groups: bool = True,
     ) -> None:
-        """Read the files.
+        """Read the files. A group that nobody set up has the defaults if `auto_create_groups`.
 
         Raises:
             TableFileError: a copy is damaged.
@@ -63,6 +71,12 @@ class SavedTables:
         """
         self.topics = TopicConfigTable(
             TableFile(disk, f"{directory}/config/topics.json"), wall_clock_ms, is_copy=True
+        )
+        self.groups = SubscriptionGroupTable(
+            TableFile(disk, f"{directory}/config/subscriptionGroup.json"),
+            wall_clock_ms,
+            is_copy=True,
+            auto_create=auto_create_groups,
         )
         self.offsets = ConsumerOffsetTable(
             TableFile(disk, f"{directory}/config/consumerOffset.json"), wall_clock_ms
@@ -74,12 +88,22 @@ class SavedTables:
         self.position = 0 if state is None else state.position
         if state is None:
             topics = dict(self.topics.configs.topic_config_table)
-            self.confirmed = GroupTables(topics, self.offsets.offsets(), self.delay_progress())
+            groups = self.groups.configs
+            self.confirmed = GroupTables(
+                topics,
+                self.offsets.offsets(),
+                self.delay_progress(),
+                {
+                    name: config
+                    for name, config in groups.subscription_group_table.items()
+                    if name not in SYSTEM_GROUPS
+                },
+                dict(groups.forbidden_table),
+            )
             return
-        self.confirmed = GroupTables(
-            {topic.topic_name: topic for topic in state.topics}, state.offsets, state.delay
-        )
+        self.confirmed = group_tables(state)
         self.show_topics(None)
+        self.show_groups()
         self.show_offsets(None)
 
     def fit_to(self, store: MessageStore) -> None:
@@ -98,11 +122,12 @@ class SavedTables:
             self.position,
         )
         self.position = queue.min_offset if queue is not None else 0
-        self.confirmed = GroupTables(self.confirmed.topics)
+        self.confirmed = GroupTables(
+            self.confirmed.topics, groups=self.confirmed.groups, forbidden=self.confirmed.forbidden
+        )
         self.show_offsets(None)
-        topics = list(self.confirmed.topics.values())
         try:
-            self.file.save(JournalState(self.position, topics, {}, {}))
+            self.file.save(journal_state(self.position, self.confirmed))
         except StoreError as error:
             _log.warning("the state of the journal could not be saved: %s", error)
 
@@ -112,6 +137,10 @@ class SavedTables:
             self.topics.replace_topics(self.confirmed.topics)
         else:
             self.topics.update(*topics)
+
+    def show_groups(self) -> None:
+        """Have the node's table say what is confirmed about groups."""
+        self.groups.replace_groups(self.confirmed.groups, self.confirmed.forbidden)
 
     def show_offsets(self, offsets: ConsumerOffsets | None) -> None:
         """Have the node's table say what is confirmed: these offsets, or all of them."""
@@ -147,6 +176,7 @@ class JournalTables:
     ) -> None:
         saved.fit_to(store)
         self.topics = saved.topics
+        self.groups = saved.groups
         self.offsets = saved.offsets
         self._saved = saved
         self._replication = replication
@@ -195,6 +225,36 @@ class JournalTables:
         """See `Tables`. A record of the journal costs no more than a message."""
         self.change_topics(*configs)
 
+    def delete_topic(self, topic: str) -> None:
+        """See `Tables`."""
+        self.journal.delete(Deleted(topics=[topic]))
+        self.topics.delete(topic)
+
+    def change_groups(self, *configs: SubscriptionGroupConfig) -> None:
+        """See `Tables`."""
+        self.groups.check(*configs)
+        changed = self.groups.changed(*configs)
+        if changed:
+            self.journal.write_groups(changed, lambda groups: self.groups.update(*groups))
+
+    def change_groups_soon(self, *configs: SubscriptionGroupConfig) -> None:
+        """See `Tables`. A record of the journal costs no more than a message."""
+        self.change_groups(*configs)
+
+    def forbid(self, group: str, topic: str, bits: int) -> None:
+        """See `Tables`."""
+        check_name("consumer group", group)
+        topics = self.groups.with_forbidden(group, topic, bits)
+        self.journal.write(GroupsChanged([], {group: topics}))
+        self.groups.set_forbidden(group, topics)
+
+    def delete_group(self, group: str, *, clean_offsets: bool) -> None:
+        """See `Tables`."""
+        self.journal.delete(
+            Deleted(groups=[group], offsets_of_groups=[group] if clean_offsets else [])
+        )
+        self.groups.delete(group)
+
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """See `Tables`. Nodes that are not the master ignore it."""
         if self.journal.writer is not None:
@@ -242,9 +302,10 @@ class JournalTables:
     def _save_copy(self) -> None:
         try:
             self.topics.save()
+            self.groups.save()
             self.offsets.save()
         except StoreError as error:
             if self._told.is_news(str(error)):
-                _log.warning("topics and consumer offsets could not be saved: %s", error)
+                _log.warning("topics, groups and offsets could not be saved: %s", error)
         else:
             self._told.over()

@@ -16,6 +16,7 @@ from node.errors import RequestError
 from node.tables.journal.journal_records import (
     ConsumerOffsets,
     DelayProgress,
+    Deleted,
     JournalRecord,
     SnapshotPart,
     TopicsChanged,
@@ -136,6 +137,17 @@ class JournalWriter:
         for part in self._applier.as_written().snapshot(self.record_bytes_max):
             self.write(part)
         self._snapshot_deadline = trio.current_time() + SNAPSHOT_SECONDS
+
+    def delete(self, record: Deleted) -> None:
+        """Put what is no more. Commits that were gathered before do not bring it back.
+
+        Raises:
+            RequestError: see `write`.
+        """
+        self.write(record)
+        self._batch = {key: each for key, each in self._batch.items() if not record.is_gone(key)}
+        self._latest = {key: each for key, each in self._latest.items() if not record.is_gone(key)}
+        self._room = OffsetRoom(self._latest)
 
     def commit(self, key: str, queue_id: int, offset: int) -> None:
         """Take in a consumer's offset; it is written soon, together with others.

@@ -94,7 +94,7 @@ async def test_topics_are_not_created_on_a_slave(tmp_path: Path) -> None:
     broker = Broker()
     config, network = cluster_config(tmp_path).node("a1"), SimulatedNetwork(Timeline(), Random(1))
     broker.tables.synchronize = SlaveSynchronize(
-        config, network.machine(SLAVE_1), broker.topics, broker.offsets
+        config, network.machine(SLAVE_1), broker.topics, broker.tables.groups, broker.offsets
     )
     answer = client_of(broker).call(CREATE, HEADER)
     assert answer.code == ResponseCode.SYSTEM_ERROR

@@ -17,6 +17,7 @@ from tandem.wire.request_headers import (
 )
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import encode_json_body
+from tandem.wire.subscription_group import SubscriptionGroupConfig
 from tests.node.doubles import Broker, Client, FakeReplication
 
 BEAT = RequestCode.HEART_BEAT
@@ -112,6 +113,20 @@ async def test_a_full_table_of_topics_does_not_either(monkeypatch: pytest.Monkey
     assert broker.clients.client_ids("g") == ["c1"]
 
 
+async def test_a_new_group_is_set_up_with_its_retry_topic() -> None:
+    broker = Broker()
+    (client,) = clients_of(broker)
+    broker.tables.change_groups(SubscriptionGroupConfig("known", retry_queue_nums=3))
+    broker.tables.change_groups(SubscriptionGroupConfig("drops", retry_queue_nums=0))
+    for group in ("g", "known", "drops"):
+        assert client.call(BEAT, {}, beat("c1", group)).code == 0
+    assert broker.tables.groups.get("g") == SubscriptionGroupConfig("g")
+    retry = broker.topics.get("%RETRY%known")
+    assert retry is not None
+    assert (retry.read_queue_nums, retry.write_queue_nums) == (3, 3)
+    assert broker.topics.get("%RETRY%drops") is None
+
+
 async def test_a_thousand_groups_in_one_heartbeat_are_one_change_and_no_write() -> None:
     """Each of them used to be a copy of the table and two files replaced."""
     broker = Broker()
@@ -124,8 +139,9 @@ async def test_a_thousand_groups_in_one_heartbeat_are_one_change_and_no_write() 
     assert client.call(BEAT, {}, body).code == 0
     assert broker.topics.get("%RETRY%g999") is not None
     assert (broker.topic_changes - changes, events) == (1, [])
+    assert broker.tables.groups.get("g999") is not None
     broker.tables.save()
-    assert len([event for event in events if event.startswith("replace")]) == 2
+    assert len([event for event in events if event.startswith("replace")]) == 3
 
 
 @pytest.mark.parametrize(

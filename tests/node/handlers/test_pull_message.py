@@ -21,6 +21,7 @@ from tandem.wire.request_headers import (
     TopicConfig,
 )
 from tandem.wire.response_code import ResponseCode
+from tandem.wire.subscription_group import SubscriptionGroupConfig
 from tests.node.doubles import NOW_MS, Broker, Client
 
 PULL = RequestCode.PULL_MESSAGE
@@ -271,3 +272,36 @@ def test_tags_become_javas_hashes() -> None:
 def test_a_subscription_without_tags_is_refused() -> None:
     with pytest.raises(RequestError, match="names no tag"):
         tags_codes(" || ", "TAG")
+
+
+async def test_what_is_set_for_a_group_decides_who_reads() -> None:
+    broker = Broker()
+    put(broker, b"a")
+    client, tables = puller(broker), broker.tables
+    tables.change_groups(SubscriptionGroupConfig("g", consume_enable=False))
+    answer = client.call(PULL, header())
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert "consumeEnable is false" in str(answer.remark)
+    tables.change_groups(SubscriptionGroupConfig("g"))
+    tables.forbid("g", "T", 1)
+    answer = client.call(PULL, header())
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert "forbidden to read topic[T]" in str(answer.remark)
+    tables.forbid("g", "T", 0)
+    assert client.call(PULL, header()).code == 0
+    assert client.call(PULL, header(consumer_group="a b")).code == 26
+
+
+async def test_a_group_may_not_be_allowed_to_read_everything_everywhere() -> None:
+    broker = Broker()
+    put(broker, b"a")
+    client = puller(broker)
+    subscriptions = [SubscriptionData("T")]
+    data = ConsumerData("g", message_model="BROADCASTING", subscription_data_set=subscriptions)
+    beat = HeartbeatData("c1", consumer_data_set=[data])
+    broker.clients.heartbeat(beat, client.connection, 0)
+    assert client.call(PULL, header(sys_flag=0)).code == 0
+    broker.tables.change_groups(SubscriptionGroupConfig("g", consume_broadcast_enable=False))
+    answer = client.call(PULL, header(sys_flag=0))
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert "broadcast" in str(answer.remark)

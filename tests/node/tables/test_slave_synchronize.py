@@ -6,6 +6,7 @@ import trio
 
 from node.tables.consumer_offset_table import ConsumerOffsetTable
 from node.tables.slave_synchronize import SlaveSynchronize
+from node.tables.subscription_group_table import SubscriptionGroupTable
 from node.tables.topic_config_table import TopicConfigTable
 from store.machine.table_file import TableFile
 from tandem.wire.request_code import RequestCode
@@ -28,9 +29,14 @@ class Slave:
         disk = SimulatedDisk()
         self.disk = disk
         self.topics = TopicConfigTable(TableFile(disk, "t.json"), lambda: 1)
+        self.groups = SubscriptionGroupTable(TableFile(disk, "g.json"), lambda: 1)
         self.offsets = ConsumerOffsetTable(TableFile(disk, "o.json"), lambda: 1)
         self.synchronize = SlaveSynchronize(
-            config.node("a1"), world.network.machine(SLAVE_1), self.topics, self.offsets
+            config.node("a1"),
+            world.network.machine(SLAVE_1),
+            self.topics,
+            self.groups,
+            self.offsets,
         )
 
 

@@ -10,13 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.errors import RequestError
+from node.tables import subscription_group_table
 from node.tables.subscription_group_table import (
     SYSTEM_GROUPS,
-    CustomizedRetryPolicy,
-    ExponentialRetryPolicy,
-    GroupRetryPolicy,
-    SimpleSubscriptionData,
-    SubscriptionGroupConfig,
     SubscriptionGroupTable,
     group_complaint,
 )
@@ -24,6 +20,15 @@ from store.machine.errors import StoreFullError, TableFileError
 from store.machine.real_disk import RealDisk
 from store.machine.table_file import TableFile
 from tandem.wire.request_headers import DataVersion
+from tandem.wire.response_code import ResponseCode
+from tandem.wire.subscription_group import (
+    CustomizedRetryPolicy,
+    ExponentialRetryPolicy,
+    GroupRetryPolicy,
+    SimpleSubscriptionData,
+    SubscriptionGroupConfig,
+    SubscriptionGroupWrapper,
+)
 from tests.support.paths import GOLDEN
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -45,6 +50,10 @@ def table(directory: Path, disk: RealDisk | None = None) -> SubscriptionGroupTab
     )
 
 
+def forbid(groups: SubscriptionGroupTable, group: str, topic: str, bits: int) -> None:
+    groups.set_forbidden(group, groups.with_forbidden(group, topic, bits))
+
+
 def saved(directory: Path) -> dict[str, dict[str, Any]]:
     return msgspec.json.decode((directory / NAME).read_bytes(), type=dict[str, dict[str, Any]])
 
@@ -53,8 +62,8 @@ def test_the_groups_of_rocketmq_are_read_and_written_alike(tmp_path: Path) -> No
     shutil.copy(TABLE, tmp_path)
     groups = table(tmp_path)
     assert groups.get("TOOLS_CONSUMER") == SubscriptionGroupConfig("TOOLS_CONSUMER")
-    groups.set_forbidden("g", "T", 1)
-    groups.set_forbidden("g", "T", 0)
+    forbid(groups, "g", "T", 1)
+    forbid(groups, "g", "T", 0)
     golden = msgspec.json.decode(TABLE.read_bytes())
     ours = saved(tmp_path)
     assert list(ours) == list(golden)
@@ -74,12 +83,99 @@ def test_groups_that_are_always_there_need_no_file(tmp_path: Path) -> None:
     assert not (tmp_path / NAME).exists()
 
 
-def test_an_unknown_group_gets_the_defaults_and_survives_a_restart(tmp_path: Path) -> None:
+def test_an_unknown_group_has_the_defaults_and_is_not_written(tmp_path: Path) -> None:
     groups = table(tmp_path)
     assert groups.get("g") is None
-    assert groups.find_or_create("g") == groups.find_or_create("g") == SubscriptionGroupConfig("g")
-    assert groups.data_version == DataVersion(0, 1234, 1)
+    assert groups.find("g") == SubscriptionGroupConfig("g")
+    assert groups.unknown_of(["g", "TOOLS_CONSUMER", "g", "a b"]) == [SubscriptionGroupConfig("g")]
+    assert not (tmp_path / NAME).exists()
+
+
+def test_groups_may_have_to_be_set_up(tmp_path: Path) -> None:
+    groups = SubscriptionGroupTable(
+        TableFile(RealDisk(), str(tmp_path / NAME)), lambda: 0, auto_create=False
+    )
+    with pytest.raises(RequestError, match=r"\[g\] does not exist.*set it up first") as refused:
+        groups.find("g")
+    assert refused.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert groups.unknown_of(["g"]) == []
+    groups.update(SubscriptionGroupConfig("g"))
+    assert groups.find("g") == SubscriptionGroupConfig("g")
+
+
+def test_a_change_survives_a_restart_and_moves_the_version(tmp_path: Path) -> None:
+    groups = table(tmp_path)
+    groups.update(SubscriptionGroupConfig("g"))
+    groups.update(SubscriptionGroupConfig("g"))
+    assert groups.configs.data_version == DataVersion(0, 1234, 1)
     assert table(tmp_path).get("g") == SubscriptionGroupConfig("g")
+
+
+def test_a_change_that_may_come_late_is_on_disk_with_the_next_save(tmp_path: Path) -> None:
+    groups = table(tmp_path)
+    groups.update_soon(SubscriptionGroupConfig("g"))
+    assert groups.get("g") == SubscriptionGroupConfig("g")
+    assert not (tmp_path / NAME).exists()
+    groups.save()
+    assert table(tmp_path).configs == groups.configs
+    (tmp_path / NAME).unlink()
+    groups.save()
+    assert not (tmp_path / NAME).exists()
+
+
+def test_a_copy_is_written_by_save_alone(tmp_path: Path) -> None:
+    file = TableFile(RealDisk(), str(tmp_path / NAME))
+    groups = SubscriptionGroupTable(file, lambda: 1234, is_copy=True)
+    groups.replace_groups({"g": SubscriptionGroupConfig("g", retry_max_times=3)}, {"g": {"T": 1}})
+    assert not (tmp_path / NAME).exists()
+    groups.save()
+    again = table(tmp_path)
+    assert again.configs == groups.configs
+    assert again.find("g").retry_max_times == 3
+    assert again.forbidden("g", "T") == 1
+    groups.replace_groups({}, {})
+    assert groups.get("g") is None
+    assert groups.get("TOOLS_CONSUMER") is not None
+
+
+def test_a_slave_takes_over_the_table_of_its_master(tmp_path: Path) -> None:
+    groups = table(tmp_path)
+    theirs = SubscriptionGroupWrapper(
+        table(tmp_path / "master").configs.subscription_group_table
+        | {"g": SubscriptionGroupConfig("g")},
+        {"g": {"T": 1}},
+        DataVersion(1, 2, 3),
+    )
+    groups.replace_all(theirs)
+    assert groups.configs == theirs == table(tmp_path).configs
+
+
+def test_there_is_a_bound_to_the_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = table(tmp_path)
+    monkeypatch.setattr(subscription_group_table, "GROUPS_MAX", len(SYSTEM_GROUPS) + 1)
+    groups.check(SubscriptionGroupConfig("g"))
+    groups.update(SubscriptionGroupConfig("g"))
+    groups.check(SubscriptionGroupConfig("g", retry_max_times=1))
+    with pytest.raises(RequestError, match="1 more would be over"):
+        groups.check(SubscriptionGroupConfig("h"))
+
+
+@pytest.mark.parametrize(
+    ("config", "complaint"),
+    [
+        (SubscriptionGroupConfig("g", retry_queue_nums=65_536), "retryQueueNums 65536"),
+        (SubscriptionGroupConfig("g", attributes={"a": "x" * 20_000}), "with 20"),
+        (SubscriptionGroupConfig(" "), "blank"),
+        (SubscriptionGroupConfig("x" * 256), "max length 255"),
+        (SubscriptionGroupConfig("a b"), "illegal"),
+    ],
+)
+def test_an_impossible_configuration_is_refused(
+    tmp_path: Path, config: SubscriptionGroupConfig, complaint: str
+) -> None:
+    with pytest.raises(RequestError, match=complaint) as refused:
+        table(tmp_path).check(config)
+    assert refused.value.code == ResponseCode.INVALID_PARAMETER
 
 
 def test_every_part_of_a_group_survives_a_restart(tmp_path: Path) -> None:
@@ -121,8 +217,8 @@ def test_a_file_of_rocketmq_4_is_read(tmp_path: Path) -> None:
 
 def test_a_deleted_group_is_gone_with_what_it_may_not_read(tmp_path: Path) -> None:
     groups = table(tmp_path)
-    groups.find_or_create("g")
-    groups.set_forbidden("g", "T", 1)
+    groups.update(SubscriptionGroupConfig("g"))
+    forbid(groups, "g", "T", 1)
     groups.delete("g")
     groups.delete("g")
     assert groups.get("g") is None
@@ -131,9 +227,9 @@ def test_a_deleted_group_is_gone_with_what_it_may_not_read(tmp_path: Path) -> No
 
 def test_what_is_forbidden_survives_a_restart(tmp_path: Path) -> None:
     groups = table(tmp_path)
-    groups.set_forbidden("g", "T", 3)
-    groups.set_forbidden("g", "U", 1)
-    groups.set_forbidden("g", "U", 0)
+    forbid(groups, "g", "T", 3)
+    forbid(groups, "g", "U", 1)
+    forbid(groups, "g", "U", 0)
     again = table(tmp_path)
     assert (again.forbidden("g", "T"), again.forbidden("g", "U")) == (3, 0)
     assert saved(tmp_path)["forbiddenTable"] == {"g": {"T": 3}}
@@ -142,16 +238,16 @@ def test_what_is_forbidden_survives_a_restart(tmp_path: Path) -> None:
 def test_an_update_that_changes_nothing_is_not_written(tmp_path: Path) -> None:
     groups = table(tmp_path)
     groups.update(SubscriptionGroupConfig("TOOLS_CONSUMER"))
-    groups.set_forbidden("g", "T", 0)
+    forbid(groups, "g", "T", 0)
     assert not (tmp_path / NAME).exists()
 
 
 def test_a_full_disk_refuses_the_change_and_changes_nothing(tmp_path: Path) -> None:
     groups = table(tmp_path, FullDisk())
     with pytest.raises(RequestError, match=r"consumer groups cannot be saved: .*no room"):
-        groups.find_or_create("g")
+        groups.update(SubscriptionGroupConfig("g"))
     assert groups.get("g") is None
-    assert groups.data_version == DataVersion()
+    assert groups.configs.data_version == DataVersion()
 
 
 @pytest.mark.parametrize("group", ["g", "%RETRY%g", "CID_ONS-HTTP-PROXY", "x" * 255])
@@ -165,7 +261,7 @@ def test_a_good_name_has_no_complaint(group: str) -> None:
 )
 def test_a_bad_name_is_refused(tmp_path: Path, group: str, complaint: str) -> None:
     with pytest.raises(RequestError, match=complaint):
-        table(tmp_path).find_or_create(group)
+        table(tmp_path).find(group)
 
 
 @pytest.mark.parametrize(
@@ -205,4 +301,4 @@ def test_any_file_is_a_table_or_the_error(content: object) -> None:
     disk = SimulatedDisk()
     disk.replace("/t.json", msgspec.json.encode(content))
     with suppress(TableFileError):
-        SubscriptionGroupTable(TableFile(disk, "/t.json"), lambda: 0).find_or_create("g")
+        SubscriptionGroupTable(TableFile(disk, "/t.json"), lambda: 0).find("g")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from node.tables.journal.group_journal import GroupJournal
-from node.tables.journal.journal_file import JournalFile
+from node.tables.journal.journal_file import JournalFile, group_tables
 from node.tables.journal.journal_records import (
     ConsumerOffsets,
     GroupTables,
@@ -44,8 +44,7 @@ class Node:
         state = file.load()
         tables, position = GroupTables(), 0
         if state is not None:
-            topics = {each.topic_name: each for each in state.topics}
-            tables, position = GroupTables(topics, state.offsets, state.delay), state.position
+            tables, position = group_tables(state), state.position
         self.journal = GroupJournal(
             self.store,
             file,
@@ -67,6 +66,9 @@ class Node:
 
     def show_topics(self, topics: list[TopicConfig] | None) -> None:
         self.shown.append(("topics", topics))
+
+    def show_groups(self) -> None:
+        self.shown.append(("groups", None))
 
     def show_offsets(self, offsets: ConsumerOffsets | None) -> None:
         self.shown.append(("offsets", offsets))

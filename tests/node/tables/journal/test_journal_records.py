@@ -6,7 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.tables.journal.journal_records import (
+    FIRST_FORMAT_VERSION,
+    FORMAT_VERSION,
     DelayProgress,
+    Deleted,
+    GroupsChanged,
     GroupTables,
     JournalFormatError,
     JournalRecord,
@@ -17,14 +21,19 @@ from node.tables.journal.journal_records import (
     encode_journal_record,
 )
 from tandem.wire.request_headers import TopicConfig
+from tandem.wire.subscription_group import SubscriptionGroupConfig
 
 
 def topic(name: str, queues: int = 4) -> TopicConfig:
     return TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
 
 
-def content(tables: GroupTables) -> tuple[object, object, object]:
-    return tables.topics, tables.offsets, tables.delay
+def group(name: str, retries: int = 16) -> SubscriptionGroupConfig:
+    return SubscriptionGroupConfig(name, retry_max_times=retries)
+
+
+def content(tables: GroupTables) -> list[object]:
+    return [tables.topics, tables.offsets, tables.delay, tables.groups, tables.forbidden]
 
 
 names = st.text("abc", min_size=1, max_size=3)
@@ -34,6 +43,12 @@ records = st.one_of(
     st.lists(st.builds(topic, names, st.integers(1, 9)), max_size=3).map(TopicsChanged),
     offsets_by_key.map(OffsetsCommitted),
     st.dictionaries(st.integers(1, 18), numbers, max_size=3).map(DelayProgress),
+    st.builds(
+        GroupsChanged,
+        st.lists(st.builds(group, names, numbers), max_size=3),
+        st.dictionaries(names, st.dictionaries(names, numbers, max_size=2), max_size=2),
+    ),
+    st.builds(Deleted, *[st.lists(names, max_size=2)] * 3),
 )
 
 
@@ -49,8 +64,8 @@ def test_any_other_bytes_are_told_as_another_versions(body: bytes) -> None:
 
 
 def test_a_record_of_a_newer_version_is_not_guessed_at() -> None:
-    body = encode_journal_record(DelayProgress({1: 2}, version=2))
-    with pytest.raises(JournalFormatError, match="version 2"):
+    body = encode_journal_record(DelayProgress({1: 2}, version=3))
+    with pytest.raises(JournalFormatError, match="version 3"):
         decode_journal_record(body)
 
 
@@ -66,6 +81,38 @@ def test_records_set_what_they_name_and_leave_the_rest() -> None:
     assert tables.delay == {1: 7}
 
 
+def test_groups_and_what_they_may_not_do_are_set_by_name() -> None:
+    tables = GroupTables()
+    tables.apply(GroupsChanged([group("g"), group("h")], {"g": {"T": 1}, "h": {"T": 3}}))
+    tables.apply(GroupsChanged([group("g", 3)], {"h": {}}))
+    assert tables.groups == {"g": group("g", 3), "h": group("h")}
+    assert tables.forbidden == {"g": {"T": 1}}
+
+
+def test_what_is_deleted_takes_its_offsets_with_it() -> None:
+    tables = GroupTables()
+    tables.apply(TopicsChanged([topic("A"), topic("B")]))
+    tables.apply(GroupsChanged([group("g"), group("h")], {"g": {"T": 1}}))
+    tables.apply(OffsetsCommitted({f"{t}@{g}": {0: 1} for t in "AB" for g in "gh"}))
+    copy = tables.copy()
+    tables.apply(Deleted(topics=["A", "unknown"]))
+    assert set(tables.topics) == {"B"}
+    assert set(tables.offsets) == {"B@g", "B@h"}
+    tables.apply(Deleted(groups=["g"]))
+    assert (set(tables.groups), tables.forbidden) == ({"h"}, {})
+    assert set(tables.offsets) == {"B@g", "B@h"}
+    tables.apply(Deleted(offsets_of_groups=["g"]))
+    assert set(tables.offsets) == {"B@h"}
+    assert (len(copy.topics), len(copy.offsets), len(copy.groups)) == (2, 4, 2)
+
+
+def test_an_older_version_does_not_pass_over_what_it_does_not_know() -> None:
+    for record in (GroupsChanged([]), Deleted(), SnapshotPart(0, 1, [], {}, {})):
+        assert record.version == FORMAT_VERSION > FIRST_FORMAT_VERSION
+    for known in (TopicsChanged([]), OffsetsCommitted({}), DelayProgress({})):
+        assert known.version == FIRST_FORMAT_VERSION
+
+
 @given(st.lists(records, max_size=12), st.integers(200, 2000))
 def test_a_snapshot_in_parts_of_any_size_replaces_everything(
     history: list[JournalRecord], bytes_max: int
@@ -73,7 +120,9 @@ def test_a_snapshot_in_parts_of_any_size_replaces_everything(
     tables = GroupTables()
     for record in history:
         tables.apply(record)
-    other = GroupTables({"old": topic("old")}, {"old@g": {0: 9}}, {4: 4})
+    other = GroupTables(
+        {"old": topic("old")}, {"old@g": {0: 9}}, {4: 4}, {"old": group("old")}, {"old": {"T": 1}}
+    )
     parts = tables.snapshot(bytes_max)
     outcomes = [other.apply(part) for part in parts]
     assert outcomes == [*[False] * (len(parts) - 1), True]

@@ -9,6 +9,7 @@ from node.tables.journal.journal_tables import JournalTables, SavedTables
 from tandem.wire.delay_level import DelayLevels
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.response_code import ResponseCode
+from tandem.wire.subscription_group import SubscriptionGroupConfig
 from tests.node.doubles import BROKER, NOW_MS, Broker, FakeReplication
 
 FOREVER = 1e9
@@ -70,6 +71,58 @@ async def test_an_offset_shows_when_it_is_confirmed() -> None:
     assert tables.it.offsets.query("g", "T", 0) is None
     tables.confirm()
     assert tables.it.offsets.query("g", "T", 0) == 5
+
+
+async def test_groups_and_deletions_are_the_same_on_every_node() -> None:
+    tables = Tables()
+    tables.open()
+    tables.it.change_topics(TopicConfig(topic_name="T"), TopicConfig(topic_name="U"))
+    tables.it.change_groups(SubscriptionGroupConfig("g", retry_max_times=3))
+    tables.it.change_groups(SubscriptionGroupConfig("h"))
+    tables.it.forbid("h", "T", 1)
+    for topic in ("T", "U"):
+        for group in ("g", "h"):
+            tables.it.commit(group, topic, 0, 5)
+    tables.it.when_settled(FOREVER, lambda _: None)
+    tables.it.end_round()
+    tables.it.delete_topic("T")
+    tables.it.delete_group("g", clean_offsets=True)
+    assert (tables.it.groups.get("g"), tables.it.topics.get("T")) == (None, None)
+    tables.confirm()
+    tables.it.save()
+    other = Tables(tables.broker)
+    for it in (tables.it, other.it):
+        assert (it.groups.get("g"), it.topics.get("T")) == (None, None)
+        assert it.groups.get("h") == SubscriptionGroupConfig("h")
+        assert it.groups.forbidden("h", "T") == 1
+        assert it.offsets.offsets() == {"U@h": {0: 5}}
+    tables.it.commit("g", "U", 0, 5)
+    tables.it.when_settled(FOREVER, lambda _: None)
+    tables.it.end_round()
+    tables.confirm()
+    assert tables.it.offsets.query("g", "U", 0) == 5
+
+
+async def test_a_commit_that_was_gathered_does_not_bring_back_what_is_deleted() -> None:
+    tables = Tables()
+    tables.open()
+    tables.it.change_topics(TopicConfig(topic_name="T"))
+    tables.it.commit("g", "T", 0, 5)
+    tables.it.delete_topic("T")
+    tables.it.when_settled(FOREVER, lambda _: None)
+    tables.it.end_round()
+    tables.confirm()
+    assert tables.it.offsets.offsets() == {}
+
+
+async def test_a_group_that_is_like_that_already_is_not_written_again() -> None:
+    tables = Tables()
+    tables.open()
+    tables.it.change_groups(SubscriptionGroupConfig("g"))
+    end = tables.broker.store.max_physical_offset
+    tables.it.change_groups(SubscriptionGroupConfig("g"))
+    tables.it.change_groups_soon(SubscriptionGroupConfig("g"))
+    assert tables.broker.store.max_physical_offset == end
 
 
 async def test_a_node_that_is_not_the_master_ignores_commits_of_pulls() -> None:

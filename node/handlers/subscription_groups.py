@@ -1,0 +1,114 @@
+"""What is set for consumer groups: UPDATE_AND_CREATE_SUBSCRIPTIONGROUP and its kin.
+
+A change is answered when it stands: on this node's disk, or confirmed by the group of nodes.
+
+Source: RocketMQ 5.3.3, AdminBrokerProcessor.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+
+from node.errors import RequestError
+from node.handlers.settled import answer_when_settled
+from node.remoting.dispatcher import response_to
+from node.tables.names import check_name
+from node.tables.subscription_group_table import READING
+from tandem.wire.admin_headers import (
+    DeleteSubscriptionGroupRequestHeader,
+    GetGroupConfigRequestHeader,
+    GroupForbidden,
+    UpdateGroupForbiddenRequestHeader,
+)
+from tandem.wire.response_code import ResponseCode
+from tandem.wire.route import decode_json_body, encode_json_body
+from tandem.wire.subscription_group import SubscriptionGroupConfig, SubscriptionGroupList
+
+if TYPE_CHECKING:
+    from node.remoting.connection import Connection
+    from node.tables.tables import Tables
+    from tandem.wire.remoting_command import RemotingCommand
+
+_log = logging.getLogger(__name__)
+
+
+class SubscriptionGroups:
+    """Serves the table of consumer groups."""
+
+    def __init__(self, tables: Tables, *, timeout_seconds: float) -> None:
+        """Serve what these hold; a change has `timeout_seconds` to be settled."""
+        self._tables = tables
+        self._timeout_seconds = timeout_seconds
+
+    def update(self, connection: Connection, command: RemotingCommand) -> None:
+        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
+        config = decode_json_body(command.body, SubscriptionGroupConfig)
+        self._change(connection, command, [config])
+
+    def update_list(self, connection: Connection, command: RemotingCommand) -> None:
+        """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: all of them, or none."""
+        configs = decode_json_body(command.body, SubscriptionGroupList).group_config_list
+        self._change(connection, command, configs)
+
+    def _change(
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        configs: list[SubscriptionGroupConfig],
+    ) -> None:
+        self._tables.check_change()
+        self._tables.change_groups(*configs)
+        names = ", ".join(config.group_name for config in configs[:5])
+        _log.info("consumer groups set up by %s: %d, %s", connection.peer, len(configs), names)
+        self._answer_when_settled(connection, command)
+
+    def delete(self, connection: Connection, command: RemotingCommand) -> None:
+        """DELETE_SUBSCRIPTIONGROUP. Consumers that go on bring the group back, with the defaults.
+
+        Source: AdminBrokerProcessor.deleteSubscriptionGroup.
+        """
+        header = command.decode_header(DeleteSubscriptionGroupRequestHeader)
+        self._tables.check_change()
+        check_name("consumer group", header.group_name)
+        self._tables.delete_group(header.group_name, clean_offsets=bool(header.clean_offset))
+        _log.info("consumer group %s deleted by %s", header.group_name, connection.peer)
+        self._answer_when_settled(connection, command)
+
+    def all(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: what a slave copies."""
+        return response_to(command, body=encode_json_body(self._tables.groups.configs))
+
+    def one(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """GET_SUBSCRIPTIONGROUP_CONFIG."""
+        group = command.decode_header(GetGroupConfigRequestHeader).group
+        config = self._tables.groups.get(group)
+        if config is None:
+            raise RequestError(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker: {group}"
+            )
+        return response_to(command, body=encode_json_body(config))
+
+    def forbid(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """UPDATE_AND_GET_GROUP_FORBIDDEN: whether a group may read a topic, changed if asked for.
+
+        Source: AdminBrokerProcessor.updateAndGetGroupForbidden.
+        """
+        header = command.decode_header(UpdateGroupForbiddenRequestHeader)
+        groups = self._tables.groups
+        bits = groups.forbidden(header.group, header.topic)
+        if header.readable is not None:
+            self._tables.check_change()
+            check_name("topic", header.topic)
+            wanted = bits & ~READING if header.readable else bits | READING
+            if wanted != bits:
+                self._tables.forbid(header.group, header.topic, wanted)
+            bits = wanted
+        body = GroupForbidden(header.group, header.topic, readable=not bits & READING)
+        return response_to(command, body=encode_json_body(body))
+
+    def _answer_when_settled(self, connection: Connection, command: RemotingCommand) -> None:
+        deadline = trio.current_time() + self._timeout_seconds
+        answer_when_settled(self._tables, connection, command, deadline)

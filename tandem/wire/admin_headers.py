@@ -1,0 +1,153 @@
+"""Header records and bodies of requests of operators; see `tandem.wire.request_headers`."""
+
+from __future__ import annotations
+
+import msgspec
+
+from tandem.wire.remoting_command import Int32, Int64
+from tandem.wire.request_headers import Body, Header, SubscriptionData, TopicConfig
+
+
+class DeleteTopicRequestHeader(Header, frozen=True):
+    """DELETE_TOPIC_IN_BROKER, DELETE_TOPIC_IN_NAMESRV."""
+
+    topic: str
+    cluster_name: str | None = None
+
+
+class TopicConfigList(msgspec.Struct, frozen=True, rename="camel"):
+    """Body of UPDATE_AND_CREATE_TOPIC_LIST."""
+
+    topic_config_list: list[TopicConfig] = []
+
+
+class DeleteSubscriptionGroupRequestHeader(Header, frozen=True):
+    """DELETE_SUBSCRIPTIONGROUP."""
+
+    group_name: str
+    clean_offset: bool | None = None
+
+
+class GetGroupConfigRequestHeader(Header, frozen=True):
+    """GET_SUBSCRIPTIONGROUP_CONFIG."""
+
+    group: str
+
+
+class UpdateGroupForbiddenRequestHeader(Header, frozen=True):
+    """UPDATE_AND_GET_GROUP_FORBIDDEN."""
+
+    group: str
+    topic: str
+    readable: bool | None = None
+
+
+class GroupForbidden(Body, frozen=True):
+    """Body of the answer to it."""
+
+    group: str
+    topic: str
+    readable: bool
+
+
+class ProducerGroupRequestHeader(Header, frozen=True):
+    """GET_PRODUCER_CONNECTION_LIST."""
+
+    producer_group: str
+
+
+class ClientConnection(Body, frozen=True):
+    """One client, as operators see it. RocketMQ's `Connection`."""
+
+    client_id: str
+    client_addr: str
+    language: str
+    version: Int32
+
+
+class ProducerConnection(Body, frozen=True):
+    """Body of the answer to GET_PRODUCER_CONNECTION_LIST."""
+
+    connection_set: list[ClientConnection]
+
+
+class ConsumerConnection(Body, frozen=True):
+    """Body of the answer to GET_CONSUMER_CONNECTION_LIST."""
+
+    connection_set: list[ClientConnection]
+    subscription_table: dict[str, SubscriptionData]
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+
+
+class ProducerInfo(Body, frozen=True):
+    """One producer in the answer to GET_ALL_PRODUCER_INFO."""
+
+    client_id: str
+    remote_ip: str = msgspec.field(name="remoteIP")
+    language: str
+    version: Int32
+    last_update_timestamp: Int64
+
+
+class ProducerTableInfo(Body, frozen=True):
+    """Body of the answer to GET_ALL_PRODUCER_INFO."""
+
+    data: dict[str, list[ProducerInfo]]
+
+
+class ClientRequestHeader(Header, frozen=True):
+    """GET_CONSUMER_RUNNING_INFO and CONSUME_MESSAGE_DIRECTLY, to a broker and from it."""
+
+    consumer_group: str
+    client_id: str | None = None
+    jstack_enable: bool | None = None
+    msg_id: str | None = None
+    broker_name: str | None = None
+    topic: str | None = None
+    topic_sys_flag: Int32 | None = None
+    group_sys_flag: Int32 | None = None
+
+
+class ResetOffsetRequestHeader(Header, frozen=True):
+    """INVOKE_BROKER_TO_RESET_OFFSET; RESET_CONSUMER_CLIENT_OFFSET, from a broker."""
+
+    topic: str
+    group: str
+    timestamp: Int64
+    queue_id: Int32 | None = None
+    offset: Int64 | None = None
+    is_force: bool | None = None
+
+
+class ConsumerStatusRequestHeader(Header, frozen=True):
+    """INVOKE_BROKER_TO_GET_CONSUMER_STATUS; GET_CONSUMER_STATUS_FROM_CLIENT, from a broker."""
+
+    topic: str
+    group: str
+    client_addr: str | None = None
+
+
+class CloneGroupOffsetRequestHeader(Header, frozen=True):
+    """CLONE_GROUP_OFFSET."""
+
+    src_group: str
+    dest_group: str
+    topic: str | None = None
+    offline: bool | None = None
+
+
+class GroupTopicRequestHeader(Header, frozen=True):
+    """QUERY_TOPICS_BY_CONSUMER, QUERY_SUBSCRIPTION_BY_CONSUMER."""
+
+    group: str
+    topic: str | None = None
+
+
+class SubscriptionBody(Body, frozen=True):
+    """Body of the answer to QUERY_SUBSCRIPTION_BY_CONSUMER."""
+
+    group: str
+    topic: str
+    subscription_data: SubscriptionData | None = None
