@@ -35,6 +35,7 @@ from node.remoting.connection import Outbox
 from node.remoting.dispatcher import Dispatcher
 from node.remoting.server import Server
 from node.tables.client_table import ClientTable
+from node.tables.producer_table import ProducerTable
 from node.tables.queue_locks import QueueLocks
 from node.tables.topic_config_table import system_topics
 from store.delayed_delivery import DELAYING_TOPICS, DelayedDelivery
@@ -90,9 +91,12 @@ class Broker:
         self._delayed: DelayedDelivery | None = None
         self._holds = PullRequestHoldService(self._outbox.flush)
         self._clients = ClientTable()
+        self._producers = ProducerTable()
         self._locks = QueueLocks()
         self._to_clients = ClientRequests()
-        self._heartbeats = ClientHeartbeat(self._clients, tables, replication, self._to_clients)
+        self._heartbeats = ClientHeartbeat(
+            self._clients, self._producers, tables, replication, self._to_clients
+        )
         self._registration = Registration(config, machine.network, names.routes, tables.topics)
         self._server = Server(
             self._outbox,
@@ -281,6 +285,7 @@ class Broker:
         self._names.connection_closed(connection)
         self._holds.connection_closed(connection)
         self._heartbeats.notify(self._clients.connection_closed(connection))
+        self._producers.connection_closed(connection)
         self._to_clients.connection_closed(connection)
         self._outbox.flush()
 
@@ -324,6 +329,7 @@ class Broker:
         while True:
             await trio.sleep(SCAN_SECONDS)
             self._heartbeats.notify(self._clients.expire(trio.current_time()))
+            self._producers.expire(trio.current_time())
             self._locks.forget_expired(trio.current_time())
             self._to_clients.expire(trio.current_time())
             self._outbox.flush()

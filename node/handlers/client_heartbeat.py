@@ -12,6 +12,7 @@ from node.handlers.group_topics import group_topic
 from node.handlers.pull_message import tags_codes
 from node.remoting.dispatcher import response_to
 from node.tables.client_table import TooManyClientsError
+from node.tables.names import check_name
 from node.tables.topic_config_table import topic_complaint
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from node.remoting.client_requests import ClientRequests
     from node.remoting.connection import Connection
     from node.tables.client_table import ClientTable
+    from node.tables.producer_table import ProducerTable
     from node.tables.tables import Tables
     from tandem.wire.remoting_command import RemotingCommand
 
@@ -49,11 +51,13 @@ class ClientHeartbeat:
     def __init__(
         self,
         clients: ClientTable,
+        producers: ProducerTable,
         tables: Tables,
         replication: Replication,
         to_clients: ClientRequests,
     ) -> None:
         self._clients = clients
+        self._producers = producers
         self._tables = tables
         self._replication = replication
         self._to_clients = to_clients
@@ -68,13 +72,17 @@ class ClientHeartbeat:
         Source: ClientManageProcessor.heartBeat.
         """
         beat = decode_json_body(command.body, HeartbeatData)
+        check_name("language", command.language)
+        now = trio.current_time()
         try:
-            changed = self._clients.heartbeat(beat, connection, trio.current_time())
+            self._producers.check(beat, connection)
+            changed = self._clients.heartbeat(beat, connection, now)
         except TooManyClientsError as error:
             raise RequestError(
                 ResponseCode.SYSTEM_BUSY,
                 f"too many clients are registered at this broker ({error}); nothing was changed",
             ) from error
+        self._producers.heartbeat(beat, connection, command.language, command.version, now)
         self.notify(changed)
         if self._replication.refusal() is None:
             self._ensure_groups([data.group_name for data in beat.consumer_data_set])
@@ -83,6 +91,9 @@ class ClientHeartbeat:
     def unregister(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """UNREGISTER_CLIENT."""
         header = command.decode_header(UnregisterClientRequestHeader)
+        producer_group = header.producer_group
+        if producer_group is not None:
+            self._producers.leave(producer_group, header.client_id, connection)
         group = header.consumer_group
         if group is not None:
             self.notify({group: self._clients.leave(group, header.client_id)})

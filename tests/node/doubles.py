@@ -26,6 +26,7 @@ from node.remoting.connection import Connection, Outbox
 from node.remoting.dispatcher import Dispatcher
 from node.tables.client_table import ClientTable
 from node.tables.plain_tables import PlainTables
+from node.tables.producer_table import ProducerTable
 from node.tables.queue_locks import QueueLocks
 from node.tables.topic_config_table import system_topics
 from store import MessageStore, StoreConfig
@@ -276,6 +277,7 @@ class Broker:
         for topic in topics:
             self.topics.update(TopicConfig(topic_name=topic, read_queue_nums=4, write_queue_nums=4))
         self.clients = ClientTable()
+        self.producers = ProducerTable()
         self.locks = QueueLocks()
         self.to_clients = ClientRequests()
         self.outbox = Outbox()
@@ -299,7 +301,9 @@ def handlers_of(broker: Broker, replication: FakeReplication | None = None) -> H
         pull=PullMessage(store, tables, broker.clients, broker.holds),
         offset=ConsumerOffset(store, tables, timeout_seconds=3),
         queue=QueueOffset(store, replication.why_behind),
-        clients=ClientHeartbeat(broker.clients, tables, replication, broker.to_clients),
+        clients=ClientHeartbeat(
+            broker.clients, broker.producers, tables, replication, broker.to_clients
+        ),
         locks=LockQueues(broker.locks, replication),
         groups=SubscriptionGroups(tables, timeout_seconds=3),
         admin=Admin(tables, replication.runtime_info, timeout_seconds=3),

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 import node.tables.client_table
+import node.tables.producer_table
 import node.tables.topic_config_table
 from node.handlers.client_heartbeat import ClientHeartbeat
 from tandem.wire.remoting_command import ONEWAY_FLAG, PROTOCOL_VERSION
@@ -40,7 +41,9 @@ def clients_of(broker: Broker, count: int = 1, *, is_slave: bool = False) -> lis
     replication = FakeReplication()
     if is_slave:
         replication.demote("this is a slave")
-    handler = ClientHeartbeat(broker.clients, broker.tables, replication, broker.to_clients)
+    handler = ClientHeartbeat(
+        broker.clients, broker.producers, broker.tables, replication, broker.to_clients
+    )
     handlers = {
         BEAT: handler.heartbeat,
         LEAVE: handler.unregister,
@@ -222,6 +225,46 @@ async def test_a_client_that_leaves_is_off_the_list() -> None:
     assert client.call(LEAVE, header).code == 0
     assert client.call(LIST, GroupRequestHeader("g")).code == 1
     assert client.call(LEAVE, UnregisterClientRequestHeader("c1", "p")).code == 0
+
+
+async def test_producers_are_known_by_group_and_by_client() -> None:
+    broker = Broker()
+    (client,) = clients_of(broker)
+    client.call(BEAT, {}, JAVA)
+    (producer,) = broker.producers.producers("PG")
+    assert (producer.client_id, producer.language) == ("10.0.0.9@4711#83", "PYTHON")
+    assert producer.version == PROTOCOL_VERSION
+    assert broker.producers.connection_of("10.0.0.9@4711#83") is producer.connection
+
+
+async def test_a_producer_that_leaves_is_not_asked_any_more() -> None:
+    broker = Broker()
+    (client,) = clients_of(broker)
+    client.call(BEAT, {}, JAVA)
+    header = UnregisterClientRequestHeader("10.0.0.9@4711#83", producer_group="PG")
+    assert client.call(LEAVE, header).code == 0
+    assert broker.producers.next_connection("PG") is None
+    assert broker.clients.client_ids("CG") == ["10.0.0.9@4711#83"]
+
+
+async def test_a_heartbeat_with_too_many_producers_registers_no_consumer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(node.tables.producer_table, "MEMBERSHIPS_MAX", 0)
+    broker = Broker()
+    (client,) = clients_of(broker)
+    assert client.call(BEAT, {}, JAVA).code == ResponseCode.SYSTEM_BUSY
+    assert not broker.clients.has_group("CG")
+
+
+async def test_a_heartbeat_with_too_many_consumers_registers_no_producer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(node.tables.client_table, "MEMBERSHIPS_MAX", 0)
+    broker = Broker()
+    (client,) = clients_of(broker)
+    assert client.call(BEAT, {}, JAVA).code == ResponseCode.SYSTEM_BUSY
+    assert broker.producers.groups() == []
 
 
 async def test_too_many_clients_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
