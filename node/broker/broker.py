@@ -26,6 +26,7 @@ from node.handlers.lock_queues import LockQueues
 from node.handlers.pull_message import PullMessage
 from node.handlers.pull_request_hold_service import PullRequestHoldService
 from node.handlers.queue_offset import QueueOffset
+from node.handlers.reset_offset import ResetOffset
 from node.handlers.send_back import SendBack
 from node.handlers.send_message import SendMessage
 from node.handlers.send_properties import PropertyStamp, UniqueKeys
@@ -37,6 +38,7 @@ from node.remoting.server import Server
 from node.tables.client_table import ClientTable
 from node.tables.producer_table import ProducerTable
 from node.tables.queue_locks import QueueLocks
+from node.tables.reset_offsets import ResetOffsets
 from node.tables.topic_config_table import system_topics
 from store.delayed_delivery import DELAYING_TOPICS, DelayedDelivery
 from tandem.cluster_file.choices import FlushDiskType
@@ -243,12 +245,21 @@ class Broker:
         store, tables, replication = self._store, self._tables, self._replication
         timeout_seconds = self._config.cluster.replication.slave_timeout_ms / 1000
         send = self._sender()
+        resets = ResetOffsets()
         return request_table(
             Handlers(
                 send=send,
                 back=SendBack(store, tables, send, self._machine.random),
-                pull=PullMessage(store, tables, self._clients, self._holds),
-                offset=ConsumerOffset(store, tables, timeout_seconds=timeout_seconds),
+                pull=PullMessage(store, tables, self._clients, self._holds, resets),
+                offset=ConsumerOffset(store, tables, resets, timeout_seconds=timeout_seconds),
+                reset=ResetOffset(
+                    store,
+                    tables,
+                    resets,
+                    self._holds,
+                    self._config.node.group,
+                    timeout_seconds=timeout_seconds,
+                ),
                 queue=QueueOffset(store, replication.why_behind),
                 clients=self._heartbeats,
                 locks=LockQueues(self._locks, replication),

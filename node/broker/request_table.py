@@ -16,6 +16,7 @@ from node.handlers.consumer_offset import ConsumerOffset
 from node.handlers.lock_queues import LockQueues
 from node.handlers.pull_message import PullMessage
 from node.handlers.queue_offset import QueueOffset
+from node.handlers.reset_offset import ResetOffset
 from node.handlers.send_back import SendBack
 from node.handlers.send_message import SendMessage
 from node.handlers.subscription_groups import SubscriptionGroups
@@ -32,6 +33,7 @@ class Handlers(msgspec.Struct, frozen=True, kw_only=True):
     back: SendBack
     pull: PullMessage
     offset: ConsumerOffset
+    reset: ResetOffset
     queue: QueueOffset
     clients: ClientHeartbeat
     locks: LockQueues
@@ -68,6 +70,8 @@ def request_table(to: Handlers) -> dict[int, Handler]:
         RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: to.groups.all,
         RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: to.groups.one,
         RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: to.groups.forbid,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: to.reset.reset,
+        RequestCode.CLONE_GROUP_OFFSET: to.reset.clone,
         RequestCode.UPDATE_AND_CREATE_TOPIC: to.admin.create_topic,
         RequestCode.GET_ALL_TOPIC_CONFIG: to.admin.topic_configs,
         RequestCode.GET_ALL_CONSUMER_OFFSET: to.admin.consumer_offsets,

@@ -19,6 +19,7 @@ from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
     from node.remoting.connection import Connection
+    from node.tables.reset_offsets import ResetOffsets
     from node.tables.tables import Tables
     from store import MessageStore
     from tandem.wire.remoting_command import RemotingCommand
@@ -37,9 +38,12 @@ _PHYSICAL_OFFSET: Final = slice(28, 36)
 class ConsumerOffset:
     """Serves the offsets of consumer groups."""
 
-    def __init__(self, store: MessageStore, tables: Tables, *, timeout_seconds: float) -> None:
+    def __init__(
+        self, store: MessageStore, tables: Tables, resets: ResetOffsets, *, timeout_seconds: float
+    ) -> None:
         """Serve what these hold; a change has `timeout_seconds` to be settled."""
         self._store = store
+        self._resets = resets
         self._tables = tables
         self._timeout_seconds = timeout_seconds
 
@@ -69,6 +73,8 @@ class ConsumerOffset:
     def update(self, connection: Connection, command: RemotingCommand) -> None:
         """Remember how far a group has got; answered when that is settled.
 
+        Ignored while the consumer has not heard of a reset: it would undo that.
+
         Source: ConsumerManageProcessor.updateConsumerOffset.
         """
         self._tables.check_commit()
@@ -82,9 +88,10 @@ class ConsumerOffset:
             raise RequestError(
                 ResponseCode.INVALID_PARAMETER, f"queueId[{header.queue_id}] is illegal"
             )
-        self._tables.commit(
-            header.consumer_group, header.topic, header.queue_id, header.commit_offset
-        )
+        if not self._resets.is_pending(header.consumer_group, header.topic, header.queue_id):
+            self._tables.commit(
+                header.consumer_group, header.topic, header.queue_id, header.commit_offset
+            )
         if not command.flag & ONEWAY_FLAG:
             deadline = trio.current_time() + self._timeout_seconds
             answer_when_settled(self._tables, connection, command, deadline)

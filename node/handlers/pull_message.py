@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from node.handlers.pull_request_hold_service import PullRequestHoldService
     from node.remoting.connection import Connection
     from node.tables.client_table import ClientTable
+    from node.tables.reset_offsets import ResetOffsets
     from node.tables.tables import Tables
     from store import GetMessageResult, MessageStore
     from tandem.wire.remoting_command import RemotingCommand
@@ -75,6 +76,7 @@ class PullMessage:
         tables: Tables,
         clients: ClientTable,
         holds: PullRequestHoldService,
+        resets: ResetOffsets,
     ) -> None:
         self._store = store
         self._topics = tables.topics
@@ -82,6 +84,7 @@ class PullMessage:
         self._commit = tables.commit
         self._clients = clients
         self._holds = holds
+        self._resets = resets
 
     def handle(self, connection: Connection, command: RemotingCommand) -> None:
         """Answer a pull, or hold it."""
@@ -90,6 +93,9 @@ class PullMessage:
         self._check_group(header, group)
         self._check_queue(header)
         tags_codes = self._tags_codes(header, group)
+        if moved := self._moved(command, header):
+            connection.respond(command, moved)
+            return
         if header.sys_flag & PULL_FLAG_COMMIT_OFFSET:
             # Nobody is told about it: it comes again with the next pull, or is committed by itself.
             with suppress(RequestError):
@@ -118,12 +124,30 @@ class PullMessage:
             if connection.is_congested:
                 connection.when_drained(run_again)
                 return
+            if moved := self._moved(command, header):
+                connection.respond(command, moved)
+                return
             result = self._read(header, tags_codes)
             connection.respond(command, self._answer(command, header, result), result.body)
 
         wait_ms = min(header.suspend_timeout_millis, SUSPEND_MS_MAX)
         deadline = trio.current_time() + wait_ms / 1000
         return HeldPull(header.queue_offset, tags_codes, deadline, run_again, connection)
+
+    def _moved(
+        self, command: RemotingCommand, header: PullMessageRequestHeader
+    ) -> RemotingCommand | None:
+        """Tell the consumer of a queue, once, that an operator has moved its group."""
+        offset = self._resets.take(header.consumer_group, header.topic, header.queue_id)
+        if offset is None:
+            return None
+        ext = PullMessageResponseHeader(
+            MASTER_ID,
+            offset,
+            self._store.min_offset_in_queue(header.topic, header.queue_id),
+            self._store.max_offset_in_queue(header.topic, header.queue_id),
+        )
+        return response_to(command, ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", ext=ext)
 
     def _check_group(
         self, header: PullMessageRequestHeader, config: SubscriptionGroupConfig

@@ -148,6 +148,13 @@ class PullRequestHoldService:
             self._make_ready(wanting)
             self._wake.notify()
 
+    def run_again(self, topic: str, queue_id: int) -> None:
+        """Something other than a message has changed what the pulls of a queue are answered."""
+        pulls = self._held.get((topic, queue_id))
+        if pulls is not None:
+            self._make_ready(list(pulls))
+            self._wake.notify()
+
     def connection_closed(self, connection: Connection) -> None:
         """Forget the pulls that came by a connection: nobody would get the answers."""
         for pull in list(self._by_owner.get(connection, ())):

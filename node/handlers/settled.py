@@ -14,13 +14,19 @@ if TYPE_CHECKING:
 
 
 def answer_when_settled(
-    tables: Tables, connection: Connection, command: RemotingCommand, deadline: float
+    tables: Tables,
+    connection: Connection,
+    command: RemotingCommand,
+    deadline: float,
+    body: bytes = b"",
 ) -> None:
     """Answer with SUCCESS once what was changed stands, or with what is known at `deadline`."""
     owed = connection.owe()
 
     def settled(trouble: str) -> None:
-        code = ResponseCode.SYSTEM_ERROR if trouble else ResponseCode.SUCCESS
-        owed.respond(command, response_to(command, code, trouble or None))
+        if trouble:
+            owed.respond(command, response_to(command, ResponseCode.SYSTEM_ERROR, trouble))
+        else:
+            owed.respond(command, response_to(command, body=body))
 
     tables.when_settled(deadline, settled)

@@ -74,6 +74,8 @@ ACCESS: Final[dict[int, Access]] = {
     RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: (Resource.GROUPS, Action.READ),
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: (Resource.GROUPS, Action.READ),
     RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: (Resource.GROUPS, Action.WRITE),
+    RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: (Resource.OFFSETS, Action.WRITE),
+    RequestCode.CLONE_GROUP_OFFSET: (Resource.OFFSETS, Action.WRITE),
     # Of a topic of the system: see `Guard`.
     RequestCode.UPDATE_AND_CREATE_TOPIC: (Resource.TOPICS, Action.WRITE),
     RequestCode.REGISTER_BROKER: (Resource.ROUTES, Action.WRITE),

@@ -17,6 +17,7 @@ from node.handlers.lock_queues import LockQueues
 from node.handlers.pull_message import PullMessage
 from node.handlers.pull_request_hold_service import PullRequestHoldService
 from node.handlers.queue_offset import QueueOffset
+from node.handlers.reset_offset import ResetOffset
 from node.handlers.send_back import SendBack
 from node.handlers.send_message import SendMessage
 from node.handlers.send_properties import PropertyStamp
@@ -28,6 +29,7 @@ from node.tables.client_table import ClientTable
 from node.tables.plain_tables import PlainTables
 from node.tables.producer_table import ProducerTable
 from node.tables.queue_locks import QueueLocks
+from node.tables.reset_offsets import ResetOffsets
 from node.tables.topic_config_table import system_topics
 from store import MessageStore, StoreConfig
 from store.machine.network import ConnectionLost
@@ -280,6 +282,7 @@ class Broker:
         self.producers = ProducerTable()
         self.locks = QueueLocks()
         self.to_clients = ClientRequests()
+        self.resets = ResetOffsets()
         self.outbox = Outbox()
         self.holds = PullRequestHoldService(self.outbox.flush)
         self.store.on_arrival = self.holds.message_arrived
@@ -298,8 +301,11 @@ def handlers_of(broker: Broker, replication: FakeReplication | None = None) -> H
     return Handlers(
         send=send,
         back=SendBack(store, tables, send, broker.random),
-        pull=PullMessage(store, tables, broker.clients, broker.holds),
-        offset=ConsumerOffset(store, tables, timeout_seconds=3),
+        pull=PullMessage(store, tables, broker.clients, broker.holds, broker.resets),
+        offset=ConsumerOffset(store, tables, broker.resets, timeout_seconds=3),
+        reset=ResetOffset(
+            store, tables, broker.resets, broker.holds, "broker-a", timeout_seconds=3
+        ),
         queue=QueueOffset(store, replication.why_behind),
         clients=ClientHeartbeat(
             broker.clients, broker.producers, tables, replication, broker.to_clients

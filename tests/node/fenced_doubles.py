@@ -10,6 +10,7 @@ from node.handlers.admin import Admin
 from node.handlers.consumer_offset import ConsumerOffset
 from node.handlers.fenced_group import FencedGroup
 from node.tables.journal.journal_tables import JournalTables, SavedTables
+from node.tables.reset_offsets import ResetOffsets
 from tandem.wire.delay_level import DelayLevels
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
 from tandem.wire.request_code import RequestCode
@@ -73,7 +74,7 @@ class FencedClient(Client):
         )
         self.journal = self.tables.journal
         self.group = FencedGroup(replica, spawn=nursery.start_soon, send=broker.outbox.flush)
-        offset = ConsumerOffset(broker.store, self.tables, timeout_seconds=3)
+        offset = ConsumerOffset(broker.store, self.tables, ResetOffsets(), timeout_seconds=3)
         admin = Admin(self.tables, replica.runtime_info, timeout_seconds=3)
         handlers: dict[int, Handler] = {
             **self.group.handlers(),

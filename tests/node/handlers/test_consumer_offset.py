@@ -4,6 +4,7 @@ import pytest
 
 import node.handlers.consumer_offset
 from node.handlers.consumer_offset import ConsumerOffset
+from node.tables.reset_offsets import ResetOffsets
 from store import PutMessage
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -19,7 +20,7 @@ UPDATE = RequestCode.UPDATE_CONSUMER_OFFSET
 
 
 def client_of(broker: Broker) -> Client:
-    handler = ConsumerOffset(broker.store, broker.tables, timeout_seconds=3)
+    handler = ConsumerOffset(broker.store, broker.tables, ResetOffsets(), timeout_seconds=3)
     return Client({QUERY: handler.query, UPDATE: handler.update}, broker.outbox)
 
 

@@ -46,7 +46,7 @@ def header(**changes: object) -> PullMessageRequestHeader:
 
 
 def puller(broker: Broker) -> Client:
-    pull = PullMessage(broker.store, broker.tables, broker.clients, broker.holds)
+    pull = PullMessage(broker.store, broker.tables, broker.clients, broker.holds, broker.resets)
     codes = (PULL, RequestCode.LITE_PULL_MESSAGE)
     return Client(dict.fromkeys(codes, pull.handle), broker.outbox)
 
