@@ -21,6 +21,7 @@ from node.broker.registration import Registration
 from node.broker.request_table import Handlers, request_table
 from node.handlers.admin import Admin
 from node.handlers.client_heartbeat import ClientHeartbeat
+from node.handlers.client_info import ClientInfo
 from node.handlers.consumer_offset import ConsumerOffset
 from node.handlers.lock_queues import LockQueues
 from node.handlers.pull_message import PullMessage
@@ -262,6 +263,14 @@ class Broker:
                 ),
                 queue=QueueOffset(store, replication.why_behind),
                 clients=self._heartbeats,
+                client_info=ClientInfo(
+                    store,
+                    tables,
+                    self._clients,
+                    self._producers,
+                    self._to_clients,
+                    wall_clock_ms=self._machine.wall_clock_ms,
+                ),
                 locks=LockQueues(self._locks, replication),
                 groups=SubscriptionGroups(tables, timeout_seconds=timeout_seconds),
                 admin=Admin(tables, replication.runtime_info, timeout_seconds=timeout_seconds),

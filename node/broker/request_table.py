@@ -12,6 +12,7 @@ import msgspec
 
 from node.handlers.admin import Admin
 from node.handlers.client_heartbeat import ClientHeartbeat
+from node.handlers.client_info import ClientInfo
 from node.handlers.consumer_offset import ConsumerOffset
 from node.handlers.lock_queues import LockQueues
 from node.handlers.pull_message import PullMessage
@@ -36,6 +37,7 @@ class Handlers(msgspec.Struct, frozen=True, kw_only=True):
     reset: ResetOffset
     queue: QueueOffset
     clients: ClientHeartbeat
+    client_info: ClientInfo
     locks: LockQueues
     groups: SubscriptionGroups
     admin: Admin
@@ -72,6 +74,13 @@ def request_table(to: Handlers) -> dict[int, Handler]:
         RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: to.groups.forbid,
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: to.reset.reset,
         RequestCode.CLONE_GROUP_OFFSET: to.reset.clone,
+        RequestCode.GET_CONSUMER_CONNECTION_LIST: to.client_info.consumers,
+        RequestCode.GET_PRODUCER_CONNECTION_LIST: to.client_info.producers,
+        RequestCode.GET_ALL_PRODUCER_INFO: to.client_info.all_producers,
+        RequestCode.QUERY_TOPICS_BY_CONSUMER: to.client_info.topics,
+        RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: to.client_info.subscription,
+        RequestCode.GET_CONSUMER_RUNNING_INFO: to.client_info.running_info,
+        RequestCode.CONSUME_MESSAGE_DIRECTLY: to.client_info.consume_directly,
         RequestCode.UPDATE_AND_CREATE_TOPIC: to.admin.create_topic,
         RequestCode.GET_ALL_TOPIC_CONFIG: to.admin.topic_configs,
         RequestCode.GET_ALL_CONSUMER_OFFSET: to.admin.consumer_offsets,

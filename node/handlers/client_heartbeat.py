@@ -76,7 +76,9 @@ class ClientHeartbeat:
         now = trio.current_time()
         try:
             self._producers.check(beat, connection)
-            changed = self._clients.heartbeat(beat, connection, now)
+            changed = self._clients.heartbeat(
+                beat, connection, now, command.language, command.version
+            )
         except TooManyClientsError as error:
             raise RequestError(
                 ResponseCode.SYSTEM_BUSY,
@@ -116,6 +118,9 @@ class ClientHeartbeat:
     def notify(self, changed: Mapping[str, Iterable[Connection]]) -> None:
         """Write NOTIFY_CONSUMER_IDS_CHANGED to the connections of each group; no answer comes."""
         for group, connections in changed.items():
+            config = self._tables.groups.get(group)
+            if config is not None and not config.notify_consumer_ids_changed_enable:
+                continue
             for connection in connections:
                 self._to_clients.tell(
                     connection, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, GroupRequestHeader(group)

@@ -76,6 +76,13 @@ ACCESS: Final[dict[int, Access]] = {
     RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: (Resource.GROUPS, Action.WRITE),
     RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: (Resource.OFFSETS, Action.WRITE),
     RequestCode.CLONE_GROUP_OFFSET: (Resource.OFFSETS, Action.WRITE),
+    RequestCode.GET_CONSUMER_CONNECTION_LIST: (Resource.CLIENTS, Action.READ),
+    RequestCode.GET_PRODUCER_CONNECTION_LIST: (Resource.CLIENTS, Action.READ),
+    RequestCode.GET_ALL_PRODUCER_INFO: (Resource.CLIENTS, Action.READ),
+    RequestCode.QUERY_TOPICS_BY_CONSUMER: (Resource.OFFSETS, Action.READ),
+    RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: (Resource.CLIENTS, Action.READ),
+    RequestCode.GET_CONSUMER_RUNNING_INFO: (Resource.CLIENTS, Action.READ),
+    RequestCode.CONSUME_MESSAGE_DIRECTLY: (Resource.CLIENTS, Action.WRITE),
     # Of a topic of the system: see `Guard`.
     RequestCode.UPDATE_AND_CREATE_TOPIC: (Resource.TOPICS, Action.WRITE),
     RequestCode.REGISTER_BROKER: (Resource.ROUTES, Action.WRITE),

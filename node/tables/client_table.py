@@ -42,20 +42,39 @@ CLUSTERING: Final = "CLUSTERING"
 BROADCASTING: Final = "BROADCASTING"
 
 
-class _Member(msgspec.Struct):
-    """One client in one consumer group."""
+class Consumer(msgspec.Struct, frozen=True):
+    """One client in one consumer group, by its last heartbeat.
 
+    Attributes:
+        version: Number of its RocketMQ version, as in every frame that it sends.
+        last: When the heartbeat came, in the seconds that the table was given.
+    """
+
+    client_id: str
     connection: Connection
+    language: str
+    version: int
     last: float
+
+
+class Consumption(msgspec.Struct, frozen=True):
+    """How a group consumes, by its last heartbeat, in RocketMQ's words."""
+
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+    subscriptions: dict[str, SubscriptionData]
 
 
 class _Group(msgspec.Struct):
     """One consumer group with at least one client."""
 
     message_model: str
-    members: dict[str, _Member]
+    members: dict[str, Consumer]
     subscriptions: dict[str, SubscriptionData]
     subscription_bytes: int = 0
+    consume_type: str = ""
+    consume_from_where: str = ""
 
 
 class TooManyClientsError(Exception):
@@ -77,7 +96,12 @@ class ClientTable:
         self._subscription_bytes = 0
 
     def heartbeat(
-        self, beat: HeartbeatData, connection: Connection, now: float
+        self,
+        beat: HeartbeatData,
+        connection: Connection,
+        now: float,
+        language: str = "OTHER",
+        version: int = 0,
     ) -> dict[str, list[Connection]]:
         """Take in a client with all its groups; return whom to notify, by group.
 
@@ -89,8 +113,9 @@ class ClientTable:
         """
         self._check(beat, connection)
         changed: dict[str, list[Connection]] = {}
+        consumer = Consumer(beat.client_id, connection, language, version, now)
         for data in beat.consumer_data_set:
-            if self._join(data, beat.client_id, connection, now):
+            if self._join(data, consumer):
                 changed[data.group_name] = self._to_tell(data.group_name)
         return changed
 
@@ -127,6 +152,19 @@ class ClientTable:
         """Whether every client of a group reads all queues, by the last heartbeat."""
         entry = self._groups.get(group)
         return entry is not None and entry.message_model == BROADCASTING
+
+    def consumers(self, group: str) -> list[Consumer]:
+        """The clients of a group; empty if there are none."""
+        return list(self._members(group).values())
+
+    def consumption(self, group: str) -> Consumption | None:
+        """How a group consumes; None if none of its clients is known."""
+        entry = self._groups.get(group)
+        if entry is None:
+            return None
+        return Consumption(
+            entry.consume_type, entry.message_model, entry.consume_from_where, entry.subscriptions
+        )
 
     def has_group(self, group: str) -> bool:
         """Whether any client of the group is known."""
@@ -176,12 +214,13 @@ class ClientTable:
         """Those of them that are known, on any connection."""
         return {key for key in keys if key[1] in self._members(key[0])}
 
-    def _members(self, group: str) -> dict[str, _Member]:
+    def _members(self, group: str) -> dict[str, Consumer]:
         entry = self._groups.get(group)
         return {} if entry is None else entry.members
 
-    def _join(self, data: ConsumerData, client_id: str, connection: Connection, now: float) -> bool:
+    def _join(self, data: ConsumerData, consumer: Consumer) -> bool:
         """Whether the group's members or topics changed."""
+        client_id, connection = consumer.client_id, consumer.connection
         group = self._groups.get(data.group_name)
         if group is None:
             group = self._groups[data.group_name] = _Group(data.message_model, {}, {})
@@ -194,8 +233,10 @@ class ClientTable:
             else:
                 self._forget_membership(known.connection, key)
             self._memberships.setdefault(connection, {})[key] = None
-        group.members[client_id] = _Member(connection, now)
+        group.members[client_id] = consumer
         group.message_model = data.message_model
+        group.consume_type = data.consume_type
+        group.consume_from_where = data.consume_from_where
         before = group.subscription_bytes
         topics_changed = _take_subscriptions(group, data)
         self._subscription_bytes += group.subscription_bytes - before

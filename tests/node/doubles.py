@@ -12,6 +12,7 @@ from ha.results import Ack, PutWait, Refusal
 from node.broker.request_table import Handlers
 from node.handlers.admin import Admin
 from node.handlers.client_heartbeat import ClientHeartbeat
+from node.handlers.client_info import ClientInfo
 from node.handlers.consumer_offset import ConsumerOffset
 from node.handlers.lock_queues import LockQueues
 from node.handlers.pull_message import PullMessage
@@ -309,6 +310,14 @@ def handlers_of(broker: Broker, replication: FakeReplication | None = None) -> H
         queue=QueueOffset(store, replication.why_behind),
         clients=ClientHeartbeat(
             broker.clients, broker.producers, tables, replication, broker.to_clients
+        ),
+        client_info=ClientInfo(
+            store,
+            tables,
+            broker.clients,
+            broker.producers,
+            broker.to_clients,
+            wall_clock_ms=lambda: NOW_MS,
         ),
         locks=LockQueues(broker.locks, replication),
         groups=SubscriptionGroups(tables, timeout_seconds=3),

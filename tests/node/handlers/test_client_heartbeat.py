@@ -286,3 +286,14 @@ async def test_only_tags_can_be_filtered_by(expression_type: str, code: int) -> 
 async def test_a_body_that_is_no_heartbeat_is_an_error() -> None:
     (client,) = clients_of(Broker())
     assert client.call(BEAT, {}, b"{").code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_a_group_may_not_want_to_be_told_of_its_members() -> None:
+    broker = Broker()
+    one, two = clients_of(broker, 2)
+    broker.tables.change_groups(
+        SubscriptionGroupConfig("g", notify_consumer_ids_changed_enable=False)
+    )
+    one.call(BEAT, {}, beat("c1"))
+    two.send(BEAT, {}, beat("c2"))
+    assert [notice for notice in one.answers() if not notice.is_response] == []
