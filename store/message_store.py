@@ -103,6 +103,8 @@ class MessageStore:
             on_clock_back=self._clock_went_back,
         )
         reads = MessageReads(self.commit_log, self.queues, flags, self.index_service, self._bound)
+        self.whole_log = MessageReads(self.commit_log, self.queues, flags, None, None)
+        """What services of a master read: also what is not confirmed yet."""
         self.reput_service = self._reput_service()
         self.flush_service = self._flush_service()
         self._allocate_service = AllocateMappedFileService(
@@ -117,6 +119,7 @@ class MessageStore:
         # What clients do, under the store's own name; no method stands between, for a put's sake.
         self.put_message = self.puts.put_message
         self.put_batch = self.puts.put_batch
+        self.put_pair = self.puts.put_pair
         self.get_message = reads.get_message
         self.min_offset_in_queue = reads.min_offset_in_queue
         self.max_offset_in_queue = reads.max_offset_in_queue

@@ -61,6 +61,9 @@ _NEVER_MS: Final = sys.maxsize
 _DELAY_HINT: Final = b"DEL"
 """In the names of all properties that ask for a delay, and in hardly any others."""
 
+_RESERVED_CRC_BYTES: Final = 32
+"""More than the checksum over a record's properties takes."""
+
 _INNER_NUM: Final = b"INNER_NUM\x01"
 
 _NOT_APPENDED: Final = (IllegalMessageError, IllegalBatchError, StoreFullError, DiskFailedError)
@@ -157,6 +160,40 @@ class MessagePuts:
         return PutMessageResult(
             PutMessageStatus.PUT_OK, "", offset, size, queue_offset, 1, now_ms, self._host_hex
         )
+
+    def put_pair(self, first: PutMessage, second: PutMessage) -> PutMessageResult:
+        """Append two messages with nothing between them, both or none; return the second's result.
+
+        For the store's own services: no hooks. A log that was cut holds both, none, or ends with
+        the first.
+        """
+        if self._now_ms() > self._busy_after_ms:
+            return self._busy()
+        room_bytes = 0
+        for message in (first, second):
+            topic, queue_id = message.topic, message.queue_id
+            queue = self._queues.find(topic, queue_id) or self._new_queue(topic, queue_id)
+            if self._flags.refusal or isinstance(queue, PutMessageResult):
+                return self._refused(queue)
+            room_bytes += self._size_bound(message, queue.topic_bytes)
+            try:
+                if self._enters_queue:
+                    queue.ensure_room()
+                self._commit_log.file_with_room(min(room_bytes, self._commit_log.record_bytes_max))
+            except _NOT_APPENDED as error:
+                return self._not_appended(error, queue)
+        result = self.put_message(first, hooks=False)
+        if not result.status.is_stored:
+            return result
+        self._busy_after_ms = _NEVER_MS  # however long the first took: the second belongs to it
+        return self.put_message(second, hooks=False)
+
+    def _size_bound(self, message: PutMessage, topic: bytes) -> int:
+        """Return at least the bytes that its record takes."""
+        shape = self._commit_log.encoder.shape(
+            len(message.body), topic, len(message.properties), len(message.born_host)
+        )
+        return shape.size + _RESERVED_CRC_BYTES
 
     def _is_usual(self, message: PutMessage, queue: AnyConsumeQueue) -> bool:
         """Say whether `_put_unusual` would surely do what the plain path does.

@@ -30,6 +30,7 @@ from tandem.wire.message_properties import (
     property_value,
 )
 from tandem.wire.system_topics import (
+    PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS,
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
     PROPERTY_TRANSACTION_CHECK_TIMES,
@@ -91,9 +92,12 @@ def half_message(message: PutMessage) -> PutMessage:
     )
 
 
-def committed_message(half: MessageExt, delay: Callable[[PutMessage], PutMessage]) -> PutMessage:
+def committed_message(
+    half: MessageExt, live_physical_offset: int, delay: Callable[[PutMessage], PutMessage]
+) -> PutMessage:
     """Return the message to put, without hooks, for a half that is committed.
 
+    It names the last copy of the half, which is the half itself unless it was checked meanwhile.
     `delay` rewrites one that has a delay level.
 
     Raises:
@@ -110,7 +114,7 @@ def committed_message(half: MessageExt, delay: Callable[[PutMessage], PutMessage
     message = msgspec.structs.replace(
         message,
         sys_flag=half.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT_TYPE,
-        prepared_transaction_offset=half.physical_offset,
+        prepared_transaction_offset=live_physical_offset,
     )
     if delay_level_of(message.properties) <= 0:
         return message
@@ -182,6 +186,36 @@ def op_message(ended: Iterable[int], now_ms: int, store_host: Host) -> PutMessag
         born_timestamp_ms=now_ms,
         born_host=store_host.packed,
     )
+
+
+def identity_of(half: MessageExt) -> tuple[object, ...]:
+    """Return what all copies of one half have in common, and no other half has.
+
+    The message that is put for its commit has it as well.
+    """
+    return (
+        half.properties.get(PROPERTY_UNIQUE_KEY),
+        half.properties.get(PROPERTY_REAL_TOPIC),
+        half.properties.get(PROPERTY_REAL_QUEUE_ID),
+        half.born_timestamp_ms,
+        half.born_host,
+        half.body_crc,
+        len(half.body),
+    )
+
+
+def immunity_ms_of(half: MessageExt) -> int | None:
+    """Return how long a half asks not to be checked, in ms: negative for the usual time.
+
+    None if it does not ask.
+    """
+    value = half.properties.get(PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS)
+    if not value:
+        return None
+    try:
+        return int(value) * 1000
+    except ValueError:
+        return -1000
 
 
 def ended_halves(op: MessageExt) -> list[int]:

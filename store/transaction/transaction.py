@@ -25,8 +25,6 @@ class TransactionSettings(msgspec.Struct, frozen=True):
     """How old a half has to be before its producer is asked."""
 
     transaction_check_max: int = 15
-    transaction_op_msg_max_size: int = 4_096
-    transaction_op_batch_interval_ms: int = 3_000
     file_reserved_time_ms: int = 72 * 3_600_000
 
 
@@ -48,6 +46,9 @@ class EndTransactionStatus(enum.Enum):
     """What became of it."""
 
     ENDED = "ENDED"
+    ENDED_BEFORE = "ENDED_BEFORE"
+    """In the same way, a moment ago. Nothing was put."""
+
     UNKNOWN = "UNKNOWN"
     """The producer does not know; it will be asked again."""
 
@@ -62,7 +63,10 @@ class EndTransactionStatus(enum.Enum):
 
 
 class EndTransactionResult(msgspec.Struct, frozen=True):
-    """`put` is there after a commit; the message is in the log if the status is ENDED."""
+    """`put` is what became of the last record that was put for it, if one was.
+
+    With ENDED all of them are in the log up to its end offset.
+    """
 
     status: EndTransactionStatus
     reason: str = ""
@@ -88,7 +92,7 @@ class CheckRound(msgspec.Struct, frozen=True):
 
 
 class TransactionLog(Protocol):
-    """What is read of the store. `MessageStore` has it."""
+    """What is read of the store: all of it, confirmed or not. `MessageStore.whole_log` has it."""
 
     def look_message_by_offset(self, offset: int) -> bytes | None:
         """The record at a physical offset, None if none starts there."""

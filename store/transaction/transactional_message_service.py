@@ -1,6 +1,6 @@
 """Transactions: a message is put aside, and delivered or forgotten when its producer says so.
 
-                        +--commit----> message in the real topic, then an op
+                        +--commit----> message in the real topic, at once followed by an op
     prepare --> half ---+--rollback--> an op
                         +--nothing---> the producer is asked, again and again; in the end given up
 
@@ -9,31 +9,37 @@ CID_RMQ_SYS_TRANS: no half below it is open. A half that stays open is put again
 queue, so that the walk can go on; the *live* copy of a half is its last one, and an end of any
 of them ends that one. The op queue says which halves have ended; its progress is kept likewise.
 
+Invariant: a transaction ends once, and its end is in the log. An op stands right behind the message
+that it is about: the two are put in one step with nothing between them, both or none. So wherever
+a log was cut, at most its very last record is a message without its op, and a master that opens
+such a log puts the op before anything else (`uncovered_commit.py`). Every later master finds
+all ends in the op queue. RocketMQ writes ops in batches, three seconds later.
+
 State in memory, all of it built again from the two queues at a start:
 
-    _ended     queue offsets of ended halves that the walk has not passed, or whose op is not done
+    _ended     ended halves that the walk has not passed, or whose op is not done: queue offset ->
+               how they ended, UNKNOWN if the op was read from the log
     _live      queue offset of an earlier copy -> that of the live one
+    _copies    what a half is -> a copy of it, found at the start, of which earlier ones were passed
     _ops       op messages not done: their queue offset -> the halves in them
 
 Progress is saved only up to where the log is durable: a power loss must not take the copy of a
-half that the walk has passed.
+half that the walk has passed. In a fenced group it is in the log, behind the copies.
 
-Ops are written in batches. A crash in between forgets who has ended: a half rolled back is asked
-about again, and a *committed* one too, so its message may come a second time. That is the only way
-it can; RocketMQ also repeats it when an end crosses a check, when the walk has passed an immune
-half, and when a producer commits twice.
-
-Unlike RocketMQ, which reads op messages as it goes and sleeps for more, a check knows all ops
-before it starts; so it never waits. A half that was given up can no longer be committed.
+RocketMQ puts the message once more for each further commit, also after a rollback, and when an end
+crosses a check, or the walk has passed an immune half. Unlike RocketMQ, which reads op messages as
+it goes and sleeps for more, a check knows all ops before it starts; so it never waits. A half
+that was given up can no longer be committed.
 
 Source: RocketMQ 5.3.3, TransactionalMessageServiceImpl, EndTransactionProcessor.
 """
 
 from __future__ import annotations
 
-import enum
 import logging
+import sys
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -46,10 +52,12 @@ from store.transaction.half_message import (
     ended_halves,
     given_up_message,
     half_message,
+    identity_of,
     immune_half,
+    immunity_ms_of,
+    op_message,
     prepared_queue_offset,
 )
-from store.transaction.op_batches import OpBatches
 from store.transaction.transaction import (
     CheckRound,
     CheckTransaction,
@@ -57,6 +65,7 @@ from store.transaction.transaction import (
     EndTransactionStatus,
     TransactionSettings,
 )
+from store.transaction.verdict import Verdict, verdict_on
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.message import (
     TRANSACTION_COMMIT_TYPE,
@@ -66,7 +75,6 @@ from tandem.wire.message import (
 )
 from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY
 from tandem.wire.system_topics import (
-    PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS,
     PROPERTY_PRODUCER_GROUP,
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
@@ -87,23 +95,22 @@ _PULL_NUMS: Final = 32
 _SLICE_HALVES: Final = 200
 """Halves looked at in one call of `check`; then other tasks have their turn."""
 
+_DONE: Final = object()
+
+_OP_COPIES_MAX: Final = 64
+"""Copies of one half that its op names, the last ones. RocketMQ asks about others after a crash."""
+
+_UNKNOWN: Final = 0
+
 _TOO_LATE: Final = (
     "the half message is older than its CHECK_IMMUNITY_TIME_IN_SECONDS: wait for the check"
 )
 _NOT_OPEN: Final = "the transaction has ended, was given up, or is checked at another offset"
-
-
-class _Verdict(enum.Enum):
-    """What the check makes of an open half."""
-
-    LATER = enum.auto()
-    GIVE_UP = enum.auto()
-    IMMUNE = enum.auto()
-    ASK = enum.auto()
+_OTHER_END: Final = "the transaction has ended before, in the other way; nothing was changed"
 
 
 class TransactionalMessageService:
-    """The transactions of one master."""
+    """The transactions of one master. Nothing can be ended or checked before `recover` is done."""
 
     def __init__(
         self,
@@ -111,37 +118,41 @@ class TransactionalMessageService:
         *,
         delay: Callable[[PutMessage], PutMessage],
         put: Callable[[PutMessage], PutMessageResult],
+        put_pair: Callable[[PutMessage, PutMessage], PutMessageResult],
         query_offset: Callable[[str, int], int],
         commit_offset: Callable[[str, int, int], None],
         flushed_where: Callable[[], int],
         store_host: Host,
         settings: TransactionSettings | None = None,
     ) -> None:
-        """Take up where the saved progress says; reads both queues from there on.
+        """Take up where the saved progress says.
 
         Args:
             log: The store.
             delay: Rewrites a message with a delay level, which has to wait after its commit.
             put: Puts a message as it is, without hooks.
+            put_pair: Puts two of them with nothing between them, both or none.
             query_offset: Consumer offset of CID_RMQ_SYS_TRANS for topic and queue id; -1: none.
             commit_offset: Sets it.
-            flushed_where: The offset below which the log is durable.
+            flushed_where: The offset below which what was put is not lost any more.
             store_host: This broker.
             settings: None: RocketMQ's defaults.
         """
         self._log = log
         self._delay = delay
         self._put_message = put
+        self._put_two = put_pair
         self._query_offset = query_offset
         self._commit_offset = commit_offset
         self._flushed_where = flushed_where
+        self._store_host = store_host
         self._settings = settings or TransactionSettings()
-        self._ended: set[int] = set()
+        self._ended: dict[int, int] = {}
         self._live: dict[int, int] = {}
         self._earlier: dict[int, list[int]] = {}
         """The inverse of `_live`."""
+        self._copies: dict[tuple[object, ...], int] = {}
         self._ops: dict[int, list[int]] = {}
-        self._op_batches = OpBatches(self._put, store_host, self._settings)
         self._run: tuple[int, int] | None = None
         """Start time of a check under way, and where the half queue ended then."""
         self._put_end = 0
@@ -149,8 +160,7 @@ class TransactionalMessageService:
         """(end of the log that must be durable, half offset, op offset) after each check."""
         self.half_offset = self._saved_offset(RMQ_SYS_TRANS_HALF_TOPIC)
         self.op_offset = self._op_read_offset = self._saved_offset(RMQ_SYS_TRANS_OP_HALF_TOPIC)
-        self._read_ops()
-        self._find_copies()
+        self._recovery = self._recover()
 
     # -- the state, from the log -----------------------------------------------------------------
 
@@ -169,25 +179,43 @@ class TransactionalMessageService:
                 return
             offset = found.next_begin_offset
 
-    def _read_ops(self) -> None:
+    def recover(self, messages_max: int = sys.maxsize) -> bool:
+        """Read the two queues from the saved progress on; True when that is done."""
+        read = deque(islice(self._recovery, messages_max), maxlen=1)
+        return not read or next(self._recovery, _DONE) is _DONE
+
+    def _recover(self) -> Iterator[None]:
+        for _ in self._read_ops():
+            yield
+        last: dict[tuple[object, ...], tuple[int, int]] = {}
+        for half in self._messages(RMQ_SYS_TRANS_HALF_TOPIC, self.half_offset):
+            self._find_copy(half, last)
+            yield
+
+    def _read_ops(self) -> Iterator[None]:
         for op in self._messages(RMQ_SYS_TRANS_OP_HALF_TOPIC, self._op_read_offset):
             halves = ended_halves(op)
             self._ops[op.queue_offset] = halves
-            self._ended.update(halves)
+            for half in halves:
+                self._ended.setdefault(half, _UNKNOWN)
             self._op_read_offset = op.queue_offset + 1
+            yield
 
-    def _find_copies(self) -> None:
-        """Find out which halves were put again before the last stop."""
-        last: dict[tuple[object, ...], MessageExt] = {}
-        for half in self._messages(RMQ_SYS_TRANS_HALF_TOPIC, self.half_offset):
-            origin = prepared_queue_offset(half)
-            if origin is not None and origin != half.queue_offset:
-                self._renewed(origin, half.queue_offset)
-            identity = _identity(half)
-            before = last.get(identity)
-            if before is not None and check_times(before) < check_times(half):
-                self._renewed(before.queue_offset, half.queue_offset)
-            last[identity] = half
+    def _find_copy(self, half: MessageExt, last: dict[tuple[object, ...], tuple[int, int]]) -> None:
+        """Find out whether a half was put again before the last stop.
+
+        `last` is the queue offset and the number of checks of the last half that is the same.
+        """
+        origin = prepared_queue_offset(half)
+        if origin is not None and origin != half.queue_offset:
+            self._renewed(origin, half.queue_offset)
+        identity, checks = identity_of(half), check_times(half)
+        before = last.get(identity)
+        if before is not None and before[1] < checks:
+            self._renewed(before[0], half.queue_offset)
+        elif before is None and checks:
+            self._copies[identity] = half.queue_offset
+        last[identity] = half.queue_offset, checks
 
     def _renewed(self, old: int, new: int) -> None:
         """Remember that the half at `old`, or its live copy, goes on at `new`."""
@@ -213,33 +241,54 @@ class TransactionalMessageService:
 
         Source: EndTransactionProcessor.processRequest.
         """
-        if request.commit_or_rollback not in (TRANSACTION_COMMIT_TYPE, TRANSACTION_ROLLBACK_TYPE):
+        outcome = request.commit_or_rollback
+        if outcome not in (TRANSACTION_COMMIT_TYPE, TRANSACTION_ROLLBACK_TYPE):
             return EndTransactionResult(EndTransactionStatus.UNKNOWN)
         half = self._half_at(request.commit_log_offset)
         if half is None:
             return _refused("Find prepared transaction message failed")
         if not request.from_transaction_check and self._came_too_late(half, now_ms):
             return EndTransactionResult(EndTransactionStatus.TIMED_OUT, _TOO_LATE)
-        live = self._live.get(half.queue_offset, half.queue_offset)
-        fault = _fault(half, request)
-        if not fault and (live < self.half_offset or self._has_ended(live)):
-            fault = _NOT_OPEN
-        if fault:
+        if fault := _fault(half, request):
             return _refused(fault)
-        if request.commit_or_rollback == TRANSACTION_COMMIT_TYPE:
-            return self._commit(half, live, now_ms)
-        self._end(live, now_ms)
-        return EndTransactionResult(EndTransactionStatus.ENDED)
+        live = self._live_copy(half)
+        if live < self.half_offset or self._has_ended(live):
+            return self._ended_before(live, outcome)
+        return self._end(half, live, outcome, now_ms)
 
-    def _commit(self, half: MessageExt, live: int, now_ms: int) -> EndTransactionResult:
-        try:
-            put = self._put(committed_message(half, self._delay))
-        except ValueError as error:
-            return _refused(str(error))
+    def _live_copy(self, half: MessageExt) -> int:
+        offset = half.queue_offset
+        if offset < self.half_offset and offset not in self._live:
+            # A copy may have been passed before the last start.
+            offset = self._copies.get(identity_of(half), offset)
+        return self._live.get(offset, offset)
+
+    def _ended_before(self, live: int, outcome: int) -> EndTransactionResult:
+        known = self._ended.get(live, _UNKNOWN)
+        if known == outcome:
+            return EndTransactionResult(EndTransactionStatus.ENDED_BEFORE)
+        return _refused(_OTHER_END if known != _UNKNOWN else _NOT_OPEN)
+
+    def _end(self, half: MessageExt, live: int, outcome: int, now_ms: int) -> EndTransactionResult:
+        copies = self._copies_of(live)
+        op = op_message(copies, now_ms, self._store_host)
+        if outcome == TRANSACTION_ROLLBACK_TYPE:
+            put = self._put(op)
+        else:
+            last = half if live == half.queue_offset else self._half_in_queue(live)
+            named = (last or half).physical_offset
+            try:
+                message = committed_message(half, named, self._delay)
+            except ValueError as error:
+                return _refused(str(error))
+            put = self._put_pair(message, op)
         if not put.status.is_stored:
             return EndTransactionResult(EndTransactionStatus.NOT_STORED, put.reason, put)
-        self._end(live, now_ms)
+        self._ended.update(dict.fromkeys(copies, outcome))
         return EndTransactionResult(EndTransactionStatus.ENDED, "", put)
+
+    def _copies_of(self, live: int) -> list[int]:
+        return [*self._earlier.get(live, [])[-_OP_COPIES_MAX:], live]
 
     def _half_at(self, commit_log_offset: int) -> MessageExt | None:
         record = self._log.look_message_by_offset(commit_log_offset)
@@ -254,25 +303,22 @@ class TransactionalMessageService:
 
     def _came_too_late(self, half: MessageExt, now_ms: int) -> bool:
         """Source: EndTransactionProcessor.rejectCommitOrRollback."""
-        own_ms = _immunity_of(half)
+        own_ms = immunity_ms_of(half)
         if own_ms is None:
             return False
         timeout_ms = self._settings.transaction_timeout_ms
         return now_ms - half.born_timestamp_ms > max(own_ms, timeout_ms)
 
-    def _end(self, live: int, now_ms: int) -> None:
-        self._ended.add(live)
-        self._op_batches.add(live, now_ms)
-
     def _put(self, message: PutMessage) -> PutMessageResult:
-        result = self._put_message(message)
+        return self._noted(self._put_message(message))
+
+    def _put_pair(self, message: PutMessage, op: PutMessage) -> PutMessageResult:
+        return self._noted(self._put_two(message, op))
+
+    def _noted(self, result: PutMessageResult) -> PutMessageResult:
         if result.status.is_stored:
             self._put_end = max(self._put_end, result.end_offset)
         return result
-
-    def write_ops(self, now_ms: int, *, at_once: bool = False) -> int | None:
-        """Write what ops are due; return when to come back, None if nothing waits."""
-        return self._op_batches.write(now_ms, at_once=at_once)
 
     # -- check -----------------------------------------------------------------------------------
 
@@ -283,7 +329,8 @@ class TransactionalMessageService:
 
         Source: TransactionalMessageServiceImpl.check.
         """
-        self._read_ops()
+        for _ in self._read_ops():
+            pass
         if self._run is None:
             end = self._log.max_offset_in_queue(RMQ_SYS_TRANS_HALF_TOPIC, HALF_QUEUE_ID)
             self._run = (now_ms, end)
@@ -316,45 +363,37 @@ class TransactionalMessageService:
         half = self._read_half(offset)
         if half is None:
             return self.half_offset > offset
-        match self._verdict(half, now_ms):
-            case _Verdict.LATER:
+        assert self._run is not None
+        match verdict_on(half, self._settings, now_ms, self._run[0]):
+            case Verdict.LATER:
                 return False
-            case _Verdict.GIVE_UP:
-                return self._give_up(half)
-            case _Verdict.IMMUNE:
+            case Verdict.GIVE_UP:
+                return self._give_up(half, now_ms)
+            case Verdict.IMMUNE:
                 return self._renew(half, immune_half(half)) is not None
-            case _Verdict.ASK:
+            case Verdict.ASK:
                 return self._ask(half, questions)
+
+    def _half_in_queue(self, queue_offset: int) -> MessageExt | None:
+        found = self._log.get_message(RMQ_SYS_TRANS_HALF_TOPIC, HALF_QUEUE_ID, queue_offset, 1)
+        halves = _decoded(found.body[0]) if found.body else []
+        return halves[0] if halves else None
 
     def _read_half(self, offset: int) -> MessageExt | None:
         """Return the half; if it cannot be read, move on to the next one that can."""
+        half = self._half_in_queue(offset)
+        if half is not None:
+            return half
         found = self._log.get_message(RMQ_SYS_TRANS_HALF_TOPIC, HALF_QUEUE_ID, offset, 1)
-        halves = _decoded(found.body[0]) if found.body else []
-        if halves:
-            return halves[0]
         if found.next_begin_offset > offset:
             _log.warning("halves %d to %d are gone", offset, found.next_begin_offset - 1)
             self.half_offset = found.next_begin_offset
         return None
 
-    def _verdict(self, half: MessageExt, now_ms: int) -> _Verdict:
-        settings = self._settings
-        assert self._run is not None
-        age_ms = now_ms - half.born_timestamp_ms
-        checks = check_times(half)
-        if checks >= settings.transaction_check_max or age_ms > settings.file_reserved_time_ms:
-            return _Verdict.GIVE_UP
-        if half.store_timestamp_ms >= self._run[0]:
-            return _Verdict.LATER
-        own_ms = _immunity_of(half)
-        if own_ms is None:
-            is_young = 0 <= age_ms <= settings.transaction_timeout_ms
-            return _Verdict.LATER if is_young else _Verdict.ASK
-        immunity_ms = settings.transaction_timeout_ms if own_ms < 0 else own_ms
-        return _Verdict.IMMUNE if age_ms < immunity_ms else _Verdict.ASK
-
-    def _give_up(self, half: MessageExt) -> bool:
-        if not self._put(given_up_message(half)).status.is_stored:
+    def _give_up(self, half: MessageExt, now_ms: int) -> bool:
+        """Put it where people look; its op says that it has ended."""
+        op = op_message(self._copies_of(half.queue_offset), now_ms, self._store_host)
+        if not self._put_pair(given_up_message(half), op).status.is_stored:
             return False
         _log.error(
             "the transaction of half %d (topic %s, key %s) is given up after %d checks",
@@ -407,7 +446,8 @@ class TransactionalMessageService:
             halves = self._ops.get(self.op_offset, [])
             if any(self._live.get(half, half) >= self.half_offset for half in halves):
                 return
-            self._ended.difference_update(halves)
+            for half in halves:
+                self._ended.pop(half, None)
             self._ops.pop(self.op_offset, None)
             self.op_offset += 1
 
@@ -443,30 +483,3 @@ def _fault(half: MessageExt, request: EndTransaction) -> str:
     if half.physical_offset != request.commit_log_offset:
         return "The commit log offset wrong"
     return ""
-
-
-def _immunity_of(half: MessageExt) -> int | None:
-    """Return how long a half asks not to be checked, in ms: negative for the usual time.
-
-    None if it does not ask.
-    """
-    value = half.properties.get(PROPERTY_CHECK_IMMUNITY_TIME_IN_SECONDS)
-    if not value:
-        return None
-    try:
-        return int(value) * 1000
-    except ValueError:
-        return -1000
-
-
-def _identity(half: MessageExt) -> tuple[object, ...]:
-    """Return what all copies of one half have in common, and no other half has."""
-    return (
-        half.properties.get(PROPERTY_UNIQUE_KEY),
-        half.properties.get(PROPERTY_REAL_TOPIC),
-        half.properties.get(PROPERTY_REAL_QUEUE_ID),
-        half.born_timestamp_ms,
-        half.born_host,
-        half.body_crc,
-        len(half.body),
-    )

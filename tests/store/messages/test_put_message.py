@@ -289,3 +289,55 @@ def test_the_plain_path_does_what_the_closer_look_does(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(MessagePuts, "_is_usual", lambda *_: False)
         assert what_becomes_of(messages, capacity_bytes, variant) == plain
+
+
+def test_a_pair_stands_side_by_side_in_the_log() -> None:
+    with open_store(SimulatedDisk()) as store:
+        put(store, a_message(0))
+        result = store.put_pair(a_message(1), a_message(2, "TopicB"))
+        assert (result.status, result.queue_offset) == (PutMessageStatus.PUT_OK, 0)
+        assert result.end_offset == store.max_physical_offset
+        assert [m.topic for m in log_messages(store)] == ["TopicA", "TopicA", "TopicB"]
+        store.announce()
+        check_store(store)
+
+
+@pytest.mark.parametrize("gap", range(0, 1200, 50))
+def test_without_room_for_both_of_a_pair_neither_is_put(gap: int) -> None:
+    """The first of them may fit into the last file, and small messages after it."""
+    disk = SimulatedDisk()
+    with open_store(disk, commit_log_bytes=4096) as store:
+        put(store, a_message(0, body_bytes=2600 + gap))
+        put(store, a_message(0, "TopicB"))
+        disk.capacity_bytes = disk.used_bytes
+        before = len(log_messages(store))
+        first, second = a_message(1, body_bytes=200), a_message(2, "TopicB", body_bytes=200)
+        result = store.put_pair(first, second)
+        store.announce()
+        added = len(log_messages(store)) - before
+        assert added == (2 if result.status.is_stored else 0)
+        disk.capacity_bytes += 1 << 20
+        assert store.put_pair(first, second).status.is_stored
+        assert len(log_messages(store)) == before + added + 2
+
+
+def test_a_pair_whose_first_message_cannot_be_stored_is_not_put() -> None:
+    with open_store(SimulatedDisk(), max_message_size_bytes=100) as store:
+        result = store.put_pair(a_message(1, body_bytes=101), a_message(2))
+        assert result.status is PutMessageStatus.MESSAGE_ILLEGAL
+        assert log_messages(store) == []
+
+
+def test_the_second_of_a_pair_is_put_however_long_the_first_took() -> None:
+    clock = Clock(step_ms=2000)
+    with open_store(SimulatedDisk(), clock=clock) as store:
+        assert store.put_pair(a_message(1), a_message(2)).status.is_stored
+        result = store.put_pair(a_message(3), a_message(4))
+        assert result.status is PutMessageStatus.OS_PAGE_CACHE_BUSY
+        assert len(log_messages(store)) == 2
+
+
+def test_a_store_that_takes_no_messages_takes_no_pair() -> None:
+    with open_store(SimulatedDisk(), is_slave=True) as store:
+        result = store.put_pair(a_message(1), a_message(2))
+        assert result.status is PutMessageStatus.SERVICE_NOT_AVAILABLE

@@ -120,7 +120,7 @@ def test_a_producer_cannot_say_what_only_the_check_may() -> None:
 def test_a_committed_message_names_its_half_and_keeps_the_property_string() -> None:
     """EndTransactionProcessor.endMessageTransaction."""
     half = a_half()
-    message = committed_message(half, delay)
+    message = committed_message(half, 999, delay)
     assert (message.topic, message.queue_id) == ("T", 3)
     assert message.sys_flag == 9
     assert message.prepared_transaction_offset == 999
@@ -132,7 +132,7 @@ def test_a_committed_message_names_its_half_and_keeps_the_property_string() -> N
 
 def test_a_committed_message_with_a_delay_goes_to_the_schedule_topic() -> None:
     """The hook writes the property string again, without what the commit has taken out."""
-    message = committed_message(a_half(DELAY="2"), delay)
+    message = committed_message(a_half(DELAY="2"), 999, delay)
     assert (message.topic, message.queue_id) == (SCHEDULE_TOPIC, 1)
     assert (message.sys_flag, message.prepared_transaction_offset) == (9, 999)
     properties = decode_properties(message.properties)
@@ -144,7 +144,7 @@ def test_a_committed_message_with_a_delay_goes_to_the_schedule_topic() -> None:
 @pytest.mark.parametrize("wrong", [{"REAL_TOPIC": ""}, {"REAL_QID": "x"}, {"REAL_QID": "-1"}])
 def test_a_half_that_belongs_nowhere_is_an_error(wrong: dict[str, str]) -> None:
     with pytest.raises(ValueError, match="the half message belongs to topic"):
-        committed_message(a_half(**wrong), delay)
+        committed_message(a_half(**wrong), 999, delay)
 
 
 def test_a_checked_half_counts_the_check_and_is_the_same_otherwise() -> None:
