@@ -9,9 +9,14 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from store.delayed.delay_offset_table import DelayOffsetTable
+from store.delayed.journaled_timers import JournaledTimers
 from store.delayed.schedule_message_service import ScheduleMessageService
+from store.delayed.timer_checkpoint import classic_place
 from store.delayed.timer_message_store import TimerMessageStore
+from store.delayed.timer_place import TimerPlace
 from store.delayed.timer_request import TimerSettings
 from store.machine.errors import StoreError
 from store.machine.table_file import TableFile
@@ -33,6 +38,16 @@ DELAYING_TOPICS: Final = (SCHEDULE_TOPIC, TIMER_TOPIC)
 """Where messages wait for their time."""
 
 
+class JournaledProgress(msgspec.Struct):
+    """How far the delivery of a fenced group has got: taken from its journal, and for it.
+
+    `timers` is None if the journal says nothing of them.
+    """
+
+    delay: DelayOffsetTable
+    timers: TimerPlace | None = None
+
+
 class DelayedDelivery:
     """The two services of one master. `close` it before its store.
 
@@ -49,7 +64,7 @@ class DelayedDelivery:
         *,
         wall_clock_ms: Callable[[], int],
         random: Random,
-        journaled: DelayOffsetTable | None = None,
+        journaled: JournaledProgress | None = None,
     ) -> None:
         """Take up the delivery where its files say, or where `journaled` does.
 
@@ -57,8 +72,15 @@ class DelayedDelivery:
         messages, so no later master knows of it without them.
         """
         self._store = store
+        self._disk = disk
+        self._wall_clock_ms = wall_clock_ms
+        self._random = random
         directory = store.config.directory
-        self._offsets = journaled or delay_offset_table(disk, directory, wall_clock_ms)
+        self._offsets = (
+            delay_offset_table(disk, directory, wall_clock_ms)
+            if journaled is None
+            else journaled.delay
+        )
         self._schedule = ScheduleMessageService(
             store.delay_levels,
             self._offsets,
@@ -70,22 +92,50 @@ class DelayedDelivery:
             ),
             wall_clock_ms=wall_clock_ms,
         )
-        self._timers: TimerMessageStore | None = None
-        if store.config.timer_wheel_enable:
-            self._timers = TimerMessageStore(
-                directory,
-                TimerSettings(),
-                disk,
-                find_queue=lambda: store.queues.find(TIMER_TOPIC, 0),
-                message=store.commit_log.message,
-                put=self._put,
-                log_end=lambda: store.max_physical_offset,
-                flushed_where=lambda: store.flushed_where,
-                wall_clock_ms=wall_clock_ms,
-                chance=random,
-            )
-            self._timers.recover()
+        self._files: TimerMessageStore | None = None
+        self._timers: TimerMessageStore | JournaledTimers | None = None
+        if store.config.timer_wheel_enable and journaled is None:
+            self._timers = self._files = self._timers_of_files()
+        elif store.config.timer_wheel_enable and journaled is not None:
+            self._timers = self._timers_of_journal(journaled)
+        if self._timers is not None:
             store.puts.timer_rewrite = self._timers.rewrite
+
+    def _timers_of_files(self) -> TimerMessageStore:
+        store = self._store
+        timers = TimerMessageStore(
+            store.config.directory,
+            TimerSettings(),
+            self._disk,
+            find_queue=lambda: store.queues.find(TIMER_TOPIC, 0),
+            message=store.commit_log.message,
+            put=self._put,
+            log_end=lambda: store.max_physical_offset,
+            flushed_where=lambda: store.flushed_where,
+            wall_clock_ms=self._wall_clock_ms,
+            chance=self._random,
+        )
+        timers.recover()
+        return timers
+
+    def _timers_of_journal(self, journaled: JournaledProgress) -> JournaledTimers:
+        """Begin where the journal says, or where a classic master stopped in this directory."""
+        store = self._store
+
+        def note(place: TimerPlace) -> None:
+            journaled.timers = place
+
+        return JournaledTimers(
+            journaled.timers or classic_place(self._disk, store.config.directory),
+            TimerSettings(),
+            was_classic=journaled.timers is None,
+            note=note,
+            find_queue=lambda: store.queues.find(TIMER_TOPIC, 0),
+            message=store.commit_log.message,
+            put=self._put,
+            wall_clock_ms=self._wall_clock_ms,
+            chance=self._random,
+        )
 
     def _put(self, message: PutMessage) -> PutMessageResult:
         """Put a message whose time has come: whatever it still says, it is not delayed again."""
@@ -94,15 +144,12 @@ class DelayedDelivery:
     def start(self, services: trio.Nursery, after_delivery: Callable[[], None]) -> None:
         """Deliver until cancelled; `after_delivery` is called after each round of puts."""
         services.start_soon(self._schedule.run, after_delivery)
-        if self._timers is not None:
+        if isinstance(self._timers, JournaledTimers):
+            services.start_soon(self._timers.run, after_delivery)
+        elif self._timers is not None:
             services.start_soon(
                 self._timers.run, after_delivery, lambda: self._store.min_physical_offset
             )
-
-    def progress(self) -> dict[int, int]:
-        """How far each delay level has got; levels without a delivery are left out."""
-        levels = range(1, self._store.delay_levels.level_max + 1)
-        return {level: at for level in levels if (at := self._offsets.query(level))}
 
     def message_arrived(self, topic: str) -> None:
         """Look again, if the topic is one of those that messages wait in."""
@@ -117,13 +164,13 @@ class DelayedDelivery:
             if not self._store.refusal:
                 self._store.sync_log()
                 self._schedule.save()
-                if self._timers is not None:
-                    self._timers.flush_blocking()
+                if self._files is not None:
+                    self._files.flush_blocking()
         except (OSError, StoreError) as error:
             _log.warning("some delayed messages will be delivered again: %s", error)
         finally:
-            if self._timers is not None:
-                self._timers.close()
+            if self._files is not None:
+                self._files.close()
 
 
 def delay_offset_table(

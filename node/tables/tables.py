@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from node.tables.consumer_offset_table import ConsumerOffsetTable
     from node.tables.subscription_group_table import SubscriptionGroupTable
     from node.tables.topic_config_table import TopicConfigTable
-    from store.delayed.delay_offset_table import DelayOffsetTable
+    from store.delayed_delivery import JournaledProgress
     from tandem.wire.request_headers import TopicConfig
     from tandem.wire.subscription_group import SubscriptionGroupConfig
 
@@ -125,7 +125,7 @@ class Tables(Protocol):
         That may be before this returns, or at the end of this round at the earliest.
         """
 
-    def open(self, own_topics: list[TopicConfig]) -> DelayOffsetTable | None:
+    def open(self, own_topics: list[TopicConfig]) -> JournaledProgress | None:
         """Begin to take changes: this node is the master from now on.
 
         Args:

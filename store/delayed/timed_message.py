@@ -8,10 +8,14 @@ Source: RocketMQ 5.3.3, TimerMessageStore.convert, convertMessage.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Final
 
-from store.results import PutMessage
+from store.results import PutMessage, PutMessageStatus
+from tandem.wire.errors import MalformedMessageError
 from tandem.wire.java_map import encode_in_java_order
+from tandem.wire.message import decode_message
+from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY
 from tandem.wire.system_topics import (
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
@@ -24,6 +28,54 @@ from tandem.wire.system_topics import (
 
 if TYPE_CHECKING:
     from tandem.wire.message import MessageExt
+
+_log = logging.getLogger(__name__)
+
+RETRY_MS: Final = 100
+"""Until a put is tried again that was refused, but may succeed later."""
+
+NEVER_STORED: Final = (
+    PutMessageStatus.MESSAGE_ILLEGAL,
+    PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
+    PutMessageStatus.WHEEL_TIMER_NOT_ENABLE,
+    PutMessageStatus.WHEEL_TIMER_MSG_ILLEGAL,
+)
+"""Refusals of the message itself: another try ends the same way."""
+
+
+def read_timed_message(record: memoryview | None, offset: int) -> MessageExt | None:
+    """Return a message of the timer topic, None if there is none, or it says too little."""
+    try:
+        message = decode_message(record)[0] if record is not None else None
+    except MalformedMessageError as error:
+        _log.error("no timed message at %d: %s", offset, error)
+        return None
+    if message is None or message.topic != TIMER_TOPIC:
+        return None
+    if not says_where_and_when(message):
+        _log.error("timed message at %d of the log is passed over: it belongs nowhere", offset)
+        return None
+    return message
+
+
+def is_cancelled(message: MessageExt, cancelled: set[str]) -> bool:
+    """True if one of these keys (topic, +, UNIQ_KEY, or UNIQ_KEY alone) is this message's."""
+    key = message.properties.get(PROPERTY_UNIQUE_KEY, "")
+    topic = message.properties[PROPERTY_REAL_TOPIC]
+    return bool(key) and (key in cancelled or f"{topic}+{key}" in cancelled)
+
+
+def roll_time_ms(out_ms: int, write_ms: int, window_ms: int) -> int | None:
+    """Return when a message is taken out to be put back; None if it is to be delivered then.
+
+    Not so late that the rest would be a short roll.
+
+    Source: TimerMessageStore.doEnqueue.
+    """
+    rest_ms = out_ms - write_ms - window_ms
+    if rest_ms < 0:
+        return None
+    return write_ms + (window_ms // 2 if rest_ms < window_ms // 3 else window_ms)
 
 
 def says_where_and_when(message: MessageExt) -> bool:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from store.delayed.timer_place import TimerPlace
 from store.machine.errors import CorruptLogError
 
 if TYPE_CHECKING:
@@ -80,3 +81,19 @@ class TimerCheckpoint:
         version = (old[4], now_ms, old[6] + 1)
         _CHECKPOINT.pack_into(self.file.buffer, 0, *fields, fields[2], *version)
         return True
+
+
+def classic_place(disk: Disk, directory: str) -> TimerPlace:
+    """Return where the timers of a classic master stopped, from the files it left.
+
+    Nothing is done if there are none.
+
+    Raises:
+        CorruptLogError: the file has another length.
+    """
+    path = f"{directory}/config/timercheck"
+    if not disk.exists(path):
+        return TimerPlace()
+    checkpoint = TimerCheckpoint(path, disk)
+    checkpoint.file.close()
+    return TimerPlace(looked_at=checkpoint.queue_offset, slot_ms=checkpoint.read_time_ms)

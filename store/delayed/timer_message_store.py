@@ -29,9 +29,13 @@ import trio
 
 from store.delayed.due_slots import DueSlots
 from store.delayed.timed_message import (
+    NEVER_STORED,
+    RETRY_MS,
     delivered_message,
+    is_cancelled,
+    read_timed_message,
+    roll_time_ms,
     rolled_message,
-    says_where_and_when,
 )
 from store.delayed.timer_checkpoint import TimerCheckpoint, TimerProgress
 from store.delayed.timer_log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, TimerLog, TimerUnit
@@ -39,19 +43,12 @@ from store.delayed.timer_request import timer_rewrite
 from store.delayed.timer_wheel import TimerWheel
 from store.machine.errors import StoreFullError
 from store.machine.signal import Signal
-from store.results import PutMessage, PutMessageStatus
-from tandem.wire.errors import MalformedMessageError
-from tandem.wire.message import MessageExt, decode_message
-from tandem.wire.message_properties import (
-    PROPERTY_UNIQUE_KEY,
-    java_string_hash,
-)
+from tandem.wire.message_properties import java_string_hash
 from tandem.wire.store_layout import FILLER_SIZE
 from tandem.wire.system_topics import (
     PROPERTY_REAL_TOPIC,
     PROPERTY_TIMER_DEL_UNIQKEY,
     PROPERTY_TIMER_OUT_MS,
-    TIMER_TOPIC,
 )
 
 if TYPE_CHECKING:
@@ -60,22 +57,15 @@ if TYPE_CHECKING:
 
     from store.delayed.timer_request import Refusal, TimerSettings
     from store.machine.disk import Disk
-    from store.results import PutMessageResult, QueueOffset
+    from store.results import PutMessage, PutMessageResult, QueueOffset
+    from tandem.wire.message import MessageExt
 
 _log = logging.getLogger(__name__)
 
-RETRY_MS: Final = 100
 CLEAN_INTERVAL_SECONDS: Final = 30.0
 _SLICE: Final = 50
 _ENQUEUED_LATE_MS: Final = (1 << 63) - 1
 """What RocketMQ writes as the time of enqueueing for a message that was due by then."""
-
-_NEVER_STORED: Final = (
-    PutMessageStatus.MESSAGE_ILLEGAL,
-    PutMessageStatus.PROPERTIES_SIZE_EXCEEDED,
-    PutMessageStatus.WHEEL_TIMER_NOT_ENABLE,
-    PutMessageStatus.WHEEL_TIMER_MSG_ILLEGAL,
-)
 
 
 class TimerQueue(Protocol):
@@ -262,11 +252,9 @@ class TimerMessageStore:
         write_ms = self._write_time_ms
         window_ms = self._settings.timer_roll_window_slots * self._precision_ms
         magic = MAGIC_DEFAULT
-        if out_ms - write_ms >= window_ms:
+        if (roll_ms := roll_time_ms(out_ms, write_ms, window_ms)) is not None:
             magic |= MAGIC_ROLL
-            # Not so late that the rest would be a short roll.
-            rest_ms = out_ms - write_ms - window_ms
-            out_ms = write_ms + (window_ms // 2 if rest_ms < window_ms // 3 else window_ms)
+            out_ms = roll_ms
         if PROPERTY_TIMER_DEL_UNIQKEY in message.properties:
             magic |= MAGIC_DELETE
         slot_ms = self._tick(out_ms)
@@ -338,26 +326,11 @@ class TimerMessageStore:
         if unit.is_roll:
             self._put(rolled_message(message, unit.written_ms, now_ms))
             return
-        key = message.properties.get(PROPERTY_UNIQUE_KEY, "")
-        topic = message.properties[PROPERTY_REAL_TOPIC]
-        if key and (key in cancelled or f"{topic}+{key}" in cancelled):
-            return
-        self._put_real(message, unit.written_ms, now_ms)
+        if not is_cancelled(message, cancelled):
+            self._put_real(message, unit.written_ms, now_ms)
 
     def _read(self, offset: int, size: int) -> MessageExt | None:
-        """Return a message of the timer topic, None if there is none, or it says too little."""
-        view = self._message(offset, size)
-        try:
-            message = decode_message(view)[0] if view is not None else None
-        except MalformedMessageError as error:
-            _log.error("no timed message at %d: %s", offset, error)
-            return None
-        if message is None or message.topic != TIMER_TOPIC:
-            return None
-        if not says_where_and_when(message):
-            _log.error("timed message at %d of the log is passed over: it belongs nowhere", offset)
-            return None
-        return message
+        return read_timed_message(self._message(offset, size), offset)
 
     def _put_real(self, message: MessageExt, enqueued_ms: int, now_ms: int) -> None:
         if PROPERTY_TIMER_DEL_UNIQKEY not in message.properties:
@@ -368,7 +341,7 @@ class TimerMessageStore:
         if result.status.is_stored:
             self._puts += 1
             self._put_end = max(self._put_end, result.end_offset)
-        elif result.status in _NEVER_STORED:
+        elif result.status in NEVER_STORED:
             _log.error("a timed message for %s is passed over: %s", message.topic, result.reason)
         else:
             raise _PutLaterError

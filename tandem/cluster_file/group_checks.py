@@ -116,12 +116,6 @@ def _check_what_fenced_groups_lack(
             "a fenced group answers a put once its replicas have it; producers choose otherwise"
             " message by message (WAIT=false); take it out",
         )
-    if config.store.timer_wheel_enable:
-        reader.complain(
-            "store.timer_wheel_enable",
-            f"the wheel is not replicated, so a new master of group {group} would deliver"
-            " everything again; turn it off, or make the group classic",
-        )
     if config.store.transient_store_pool_enable:
         reader.complain(
             "store.transient_store_pool_enable",

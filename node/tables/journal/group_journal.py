@@ -106,6 +106,7 @@ class GroupJournal:
             applier,
             own_topics,
             delay_progress=self._listener.delay_progress,
+            timer_place=self._listener.timer_place,
             wake=self._wake,
             born_host=self._born_host,
             wall_clock_ms=self._wall_clock_ms,

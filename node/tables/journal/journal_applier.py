@@ -27,6 +27,7 @@ from tandem.wire.system_topics import JOURNAL_TOPIC
 
 if TYPE_CHECKING:
     from store import MessageStore
+    from store.delayed.timer_place import TimerPlace
     from tandem.wire.request_headers import TopicConfig
 
 _log = logging.getLogger(__name__)
@@ -51,6 +52,9 @@ class JournalListener(Protocol):
 
     def delay_progress(self) -> dict[int, int]:
         """Return how far this node's delivery is, by delay level."""
+
+    def timer_place(self) -> TimerPlace | None:
+        """Return how far this node's timers are, None if nothing is known of them."""
 
 
 class JournalApplier:

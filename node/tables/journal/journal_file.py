@@ -12,6 +12,7 @@ from node.tables.journal.journal_records import (
     GroupTables,
     JournalFormatError,
 )
+from store.delayed.timer_place import TimerPlace
 from tandem.wire.remoting_command import Int64
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.subscription_group import ForbiddenTable, SubscriptionGroupConfig
@@ -30,6 +31,7 @@ class JournalState(msgspec.Struct, frozen=True):
     delay: DelayOffsets
     groups: list[SubscriptionGroupConfig] = []
     forbidden: ForbiddenTable = {}
+    timers: TimerPlace | None = None
 
 
 def journal_state(position: int, tables: GroupTables) -> JournalState:
@@ -41,6 +43,7 @@ def journal_state(position: int, tables: GroupTables) -> JournalState:
         tables.delay,
         list(tables.groups.values()),
         tables.forbidden,
+        tables.timers,
     )
 
 
@@ -52,6 +55,7 @@ def group_tables(state: JournalState) -> GroupTables:
         state.delay,
         {config.group_name: config for config in state.groups},
         state.forbidden,
+        state.timers,
     )
 
 

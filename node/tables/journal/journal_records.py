@@ -14,6 +14,7 @@ import msgspec
 
 from node.errors import NodeError
 from node.tables.consumer_offset_table import is_offset_of
+from store.delayed.timer_place import TimerPlace
 from tandem.wire.remoting_command import Int32, Int64
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.subscription_group import ForbiddenTable, SubscriptionGroupConfig
@@ -82,6 +83,13 @@ class DelayProgress(msgspec.Struct, frozen=True, tag="delay"):
     version: int = FIRST_FORMAT_VERSION
 
 
+class TimerProgress(msgspec.Struct, frozen=True, tag="timers"):
+    """How far the messages with a time of their own have got."""
+
+    place: TimerPlace
+    version: int = FORMAT_VERSION
+
+
 class SnapshotPart(msgspec.Struct, frozen=True, tag="snapshot"):
     """Part `part` (from 0) of `parts` of all tables."""
 
@@ -92,11 +100,18 @@ class SnapshotPart(msgspec.Struct, frozen=True, tag="snapshot"):
     delay: DelayOffsets
     groups: list[SubscriptionGroupConfig] = []
     forbidden: ForbiddenTable = {}
+    timers: TimerPlace | None = None
     version: int = FORMAT_VERSION
 
 
 JournalRecord: TypeAlias = (
-    TopicsChanged | GroupsChanged | Deleted | OffsetsCommitted | DelayProgress | SnapshotPart
+    TopicsChanged
+    | GroupsChanged
+    | Deleted
+    | OffsetsCommitted
+    | DelayProgress
+    | TimerProgress
+    | SnapshotPart
 )
 
 _decode: Final = json_decoder(JournalRecord)
@@ -139,12 +154,14 @@ class GroupTables:
         delay: dict[int, int] | None = None,
         groups: dict[str, SubscriptionGroupConfig] | None = None,
         forbidden: ForbiddenTable | None = None,
+        timers: TimerPlace | None = None,
     ) -> None:
         self.topics = topics or {}
         self.offsets = offsets or {}
         self.delay = delay or {}
         self.groups = groups or {}
         self.forbidden = forbidden or {}
+        self.timers = timers
         self._parts: list[SnapshotPart] = []
 
     @property
@@ -156,7 +173,12 @@ class GroupTables:
         """Return tables of the same content that change on their own."""
         offsets = {key: dict(queues) for key, queues in self.offsets.items()}
         return GroupTables(
-            dict(self.topics), offsets, dict(self.delay), dict(self.groups), dict(self.forbidden)
+            dict(self.topics),
+            offsets,
+            dict(self.delay),
+            dict(self.groups),
+            dict(self.forbidden),
+            self.timers,
         )
 
     def apply(self, record: JournalRecord) -> bool:
@@ -175,6 +197,8 @@ class GroupTables:
             self.forbidden = {group: each for group, each in self.forbidden.items() if each}
         elif isinstance(record, Deleted):
             self._delete(record)
+        elif isinstance(record, TimerProgress):
+            self.timers = record.place
         else:
             self.delay.update(record.offsets)
         return False
@@ -202,6 +226,7 @@ class GroupTables:
         self.topics = {config.topic_name: config for each in parts for config in each.topics}
         self.groups = {config.group_name: config for each in parts for config in each.groups}
         self.offsets, self.delay, self.forbidden = {}, {}, {}
+        self.timers = parts[0].timers
         for each in parts:
             self.delay.update(each.delay)
             self.forbidden.update(each.forbidden)
@@ -212,7 +237,7 @@ class GroupTables:
     def snapshot(self, body_bytes_max: int) -> list[SnapshotPart]:
         """Return everything as parts whose bodies are not larger than asked for."""
         room = body_bytes_max - len(encode_journal_record(SnapshotPart(10**9, 10**9, [], {}, {})))
-        rooms = list(_split(self._entries(), room - len(msgspec.json.encode(self.delay))))
+        rooms = list(_split(self._entries(), room - len(self._in_first_part)))
         return [
             SnapshotPart(
                 at,
@@ -222,9 +247,14 @@ class GroupTables:
                 self.delay if at == 0 else {},
                 [entry for entry in entries if isinstance(entry, SubscriptionGroupConfig)],
                 dict(_forbidden(entry) for entry in entries if isinstance(entry, GroupsChanged)),
+                self.timers if at == 0 else None,
             )
             for at, entries in enumerate(rooms)
         ]
+
+    @property
+    def _in_first_part(self) -> bytes:
+        return msgspec.json.encode((self.delay, self.timers))
 
     def _entries(self) -> Iterator[_Entry]:
         yield from self.topics.values()

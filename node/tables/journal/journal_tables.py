@@ -19,7 +19,7 @@ from node.tables.journal.journal_records import Deleted, GroupsChanged, GroupTab
 from node.tables.names import check_name
 from node.tables.subscription_group_table import SYSTEM_GROUPS, SubscriptionGroupTable
 from node.tables.topic_config_table import TopicConfigTable
-from store.delayed_delivery import delay_offset_table
+from store.delayed_delivery import JournaledProgress, delay_offset_table
 from store.machine.errors import StoreError
 from store.machine.table_file import TableFile
 from store.machine.tell_once import TellOnce
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from node.tables.journal.journal_records import ConsumerOffsets
     from node.tables.tables import Settled
     from store import MessageStore
-    from store.delayed.delay_offset_table import DelayOffsetTable
+    from store.delayed.timer_place import TimerPlace
     from store.machine.disk import Disk
     from tandem.wire.delay_level import DelayLevels
     from tandem.wire.request_headers import TopicConfig
@@ -82,6 +82,7 @@ class SavedTables:
             TableFile(disk, f"{directory}/config/consumerOffset.json"), wall_clock_ms
         )
         self.delay = delay_offset_table(disk, directory, wall_clock_ms)
+        self.progress = JournaledProgress(self.delay)
         self._levels = range(1, levels.level_max + 1)
         self.file = JournalFile(disk, directory)
         state = self.file.load()
@@ -160,6 +161,11 @@ class SavedTables:
         """
         for level in self._levels:
             self.delay.update(level, self.confirmed.delay.get(level, 0))
+        self.progress.timers = self.confirmed.timers
+
+    def timer_place(self) -> TimerPlace | None:
+        """How far the timers have got, None if nothing was ever said of them."""
+        return self.progress.timers
 
 
 class JournalTables:
@@ -265,10 +271,10 @@ class JournalTables:
         """See `Tables`. At the end of this round at the earliest."""
         self.journal.when_confirmed(deadline, done)
 
-    def open(self, own_topics: list[TopicConfig]) -> DelayOffsetTable:
+    def open(self, own_topics: list[TopicConfig]) -> JournaledProgress:
         """See `Tables`. Deliveries go on where the journal says."""
         self.journal.open(own_topics)
-        return self._saved.delay
+        return self._saved.progress
 
     def arrived(self, topic: str) -> None:
         """See `Tables`."""

@@ -19,12 +19,14 @@ from node.tables.journal.journal_records import (
     Deleted,
     JournalRecord,
     SnapshotPart,
+    TimerProgress,
     TopicsChanged,
     encode_journal_record,
     split_commits,
 )
 from node.tables.offset_room import OffsetRoom
 from store import PutMessage, PutMessageStatus
+from store.delayed.timer_place import TimerPlace
 from store.machine.tell_once import TellOnce
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import JOURNAL_TOPIC
@@ -62,6 +64,7 @@ class JournalWriter:
         own_topics: list[TopicConfig],
         *,
         delay_progress: Callable[[], dict[int, int]],
+        timer_place: Callable[[], TimerPlace | None],
         wake: Signal,
         born_host: bytes,
         wall_clock_ms: Callable[[], int],
@@ -73,6 +76,7 @@ class JournalWriter:
             applier: Knows what is written and what is confirmed.
             own_topics: Those that a master creates for itself.
             delay_progress: How far this node's delayed delivery is, by delay level.
+            timer_place: How far its timers are, None if nothing is known of them.
             wake: Notified when the first commit is gathered.
             born_host: Of the records, packed.
             wall_clock_ms: For their times.
@@ -81,6 +85,7 @@ class JournalWriter:
         self._applier = applier
         self._own_topics = own_topics
         self._delay_progress = delay_progress
+        self._timer_place = timer_place
         self._wake = wake
         self._born_host = born_host
         self._wall_clock_ms = wall_clock_ms
@@ -200,6 +205,9 @@ class JournalWriter:
             changed = self._changed_progress()
             if changed:
                 self.write(DelayProgress(changed))
+            place = self._timer_place()
+            if place is not None and place != self._place_written():
+                self.write(TimerProgress(place))
             if now >= self._snapshot_deadline or self._snapshot_is_old:
                 self.write_snapshot()
         except RequestError as error:
@@ -215,6 +223,12 @@ class JournalWriter:
                 known.update(record.offsets)
         progress = self._delay_progress()
         return {level: at for level, at in progress.items() if known.get(level, 0) != at}
+
+    def _place_written(self) -> TimerPlace:
+        for _, record in reversed(self._applier.written):
+            if isinstance(record, TimerProgress):
+                return record.place
+        return self._applier.tables.timers or TimerPlace()
 
     @property
     def _snapshot_is_old(self) -> bool:

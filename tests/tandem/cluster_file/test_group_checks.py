@@ -67,10 +67,6 @@ def test_nodes_of_one_group_need_addresses_of_their_own(tmp_path: Path) -> None:
             ":2: groups.broker-a.broker_role: a fenced group answers a put once",
         ),
         (
-            "store: {timer_wheel_enable: true}\n" + FENCED,
-            ":1: store.timer_wheel_enable: the wheel is not replicated",
-        ),
-        (
             "store: {transient_store_pool_enable: true}\n" + FENCED,
             ":1: store.transient_store_pool_enable: what waits in the pool is lost",
         ),

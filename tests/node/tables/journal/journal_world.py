@@ -19,6 +19,7 @@ from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
     from node.tables.journal.journal_writer import JournalWriter
+    from store.delayed.timer_place import TimerPlace
 
 
 FOREVER = float("inf")
@@ -58,6 +59,7 @@ class Node:
         self.shown: list[tuple[str, object]] = []
         self.answers: list[str] = []
         self.progress: dict[int, int] = {}
+        self.timers: TimerPlace | None = None
 
     @property
     def writer(self) -> JournalWriter:
@@ -75,9 +77,13 @@ class Node:
 
     def take_up_delay(self) -> None:
         self.progress.update(self.journal.applier.tables.delay)
+        self.timers = self.journal.applier.tables.timers
 
     def delay_progress(self) -> dict[int, int]:
         return self.progress
+
+    def timer_place(self) -> TimerPlace | None:
+        return self.timers
 
     def _arrived(self, topic: str, _queue_id: int, _max_offset: int, _code: int | None) -> None:
         if topic == JOURNAL_TOPIC:

@@ -16,10 +16,12 @@ from node.tables.journal.journal_records import (
     JournalRecord,
     OffsetsCommitted,
     SnapshotPart,
+    TimerProgress,
     TopicsChanged,
     decode_journal_record,
     encode_journal_record,
 )
+from store.delayed.timer_place import TimerPlace
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.subscription_group import SubscriptionGroupConfig
 
@@ -33,7 +35,14 @@ def group(name: str, retries: int = 16) -> SubscriptionGroupConfig:
 
 
 def content(tables: GroupTables) -> list[object]:
-    return [tables.topics, tables.offsets, tables.delay, tables.groups, tables.forbidden]
+    return [
+        tables.topics,
+        tables.offsets,
+        tables.delay,
+        tables.groups,
+        tables.forbidden,
+        tables.timers,
+    ]
 
 
 names = st.text("abc", min_size=1, max_size=3)
@@ -49,6 +58,7 @@ records = st.one_of(
         st.dictionaries(names, st.dictionaries(names, numbers, max_size=2), max_size=2),
     ),
     st.builds(Deleted, *[st.lists(names, max_size=2)] * 3),
+    st.builds(TimerPlace, numbers, numbers, numbers, numbers).map(TimerProgress),
 )
 
 
@@ -155,6 +165,16 @@ def test_a_snapshot_begins_again_with_each_first_part() -> None:
     tables.apply(SnapshotPart(0, 2, [topic("C")], {}, {}))
     assert tables.apply(SnapshotPart(1, 2, [topic("D")], {}, {1: 1}))
     assert set(tables.topics) == {"C", "D"}
+
+
+def test_the_place_of_the_timers_is_the_last_one_written_and_part_of_a_snapshot() -> None:
+    tables = GroupTables()
+    tables.apply(TimerProgress(TimerPlace(1, 2, 3000, 0)))
+    tables.apply(TimerProgress(TimerPlace(2, 4, 5000, 1)))
+    anew = GroupTables(timers=TimerPlace(9, 9, 9, 9))
+    for part in tables.snapshot(4000):
+        anew.apply(part)
+    assert tables.timers == anew.timers == TimerPlace(2, 4, 5000, 1)
 
 
 def test_a_copy_changes_on_its_own() -> None:

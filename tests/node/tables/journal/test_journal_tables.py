@@ -178,7 +178,7 @@ async def test_a_new_master_delivers_from_where_the_journal_says() -> None:
     tables = Tables(broker)
     tables.saved.delay.update(1, 99)
     tables.saved.delay.update(2, 7)
-    delay = tables.it.open([])
+    delay = tables.it.open([]).delay
     assert (delay.query(1), delay.query(2)) == (4, 0)
     assert tables.saved.delay_progress() == {1: 4}
 

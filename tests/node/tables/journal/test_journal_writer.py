@@ -11,11 +11,13 @@ from node.tables.journal.journal_records import (
     DelayProgress,
     OffsetsCommitted,
     SnapshotPart,
+    TimerProgress,
     TopicsChanged,
     decode_journal_record,
 )
 from node.tables.journal.journal_writer import SNAPSHOT_SECONDS
 from store import PutMessage
+from store.delayed.timer_place import TimerPlace
 from tandem.wire.message import decode_messages
 from tandem.wire.system_topics import JOURNAL_TOPIC
 from tests.node.doubles import BROKER, NOW_MS
@@ -124,6 +126,21 @@ async def test_the_masters_delivery_is_told_within_a_second(autojump_clock: Mock
         node.confirm()
         nursery.cancel_scope.cancel()
     assert node.records()[-2:] == [DelayProgress({2: 5}), DelayProgress({2: 6})]
+
+
+async def test_the_place_of_the_timers_is_told_when_it_has_changed(
+    autojump_clock: MockClock,
+) -> None:
+    node = Node()
+    node.open_as_master()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(node.journal.run, node.journal.end_round)
+        for place in (TimerPlace(), TimerPlace(0, 1, 0, 0), TimerPlace(0, 1, 0, 0)):
+            node.timers = place
+            await trio.sleep(1)
+            node.confirm()
+        nursery.cancel_scope.cancel()
+    assert node.records()[1:] == [TimerProgress(TimerPlace(0, 1, 0, 0))]
 
 
 async def test_a_commit_the_store_refuses_is_refused_and_forgotten() -> None:

@@ -1,0 +1,312 @@
+"""Timers of a fenced group: nothing of them is on disk but the log that every replica has.
+
+    put with TIMER_DELAY_SEC, _MS or TIMER_DELIVER_MS --rewritten--> rmq_sys_wheel_timer, queue 0
+      --looked at--> waits in memory, in the slot of its time
+        --its time has come--> real topic; or back into the timer topic, if it has to wait longer
+          --now and then--> `TimerPlace` in the group's journal
+
+What clients see is what `TimerMessageStore` does: slots, rolls and cancelling are the same. What
+differs is what survives. A new master reads the queue again, from the first message that its
+journal does not call done, and so has every message that waits. Until it is through nothing is
+delivered: a message that cancels another may be the last of the queue.
+
+The invariant: **a message is done only if what came of it is before that in the log.** A place is
+written after the messages that it speaks of, and the log of a new master holds a beginning of what
+the last one wrote. So it cannot have the place without the messages, and
+
+- nothing is lost: what the place does not call done is delivered, maybe again;
+- what was delivered before the last confirmed place is not delivered again;
+- a message is never early, whichever clock is behind: one whose slot was emptied already by a clock
+  that was ahead waits for its time by this node's clock, and later ones with it.
+
+The slot of a message follows from its record alone: TIMER_OUT_MS, or, if that is later than the
+window, a roll that is counted from its store timestamp. So all masters agree on it.
+
+Source: RocketMQ 5.3.3, TimerMessageStore, for what a message goes through; the rest is ours.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import trio
+
+from store.delayed.timed_message import (
+    NEVER_STORED,
+    RETRY_MS,
+    delivered_message,
+    is_cancelled,
+    read_timed_message,
+    roll_time_ms,
+    rolled_message,
+)
+from store.delayed.timer_place import TimerPlace, WaitingTimers
+from store.delayed.timer_request import timer_rewrite
+from store.machine.signal import Signal
+from store.machine.tell_once import TellOnce
+from tandem.wire.message import MessageExt
+from tandem.wire.store_layout import FILLER_SIZE
+from tandem.wire.system_topics import PROPERTY_TIMER_DEL_UNIQKEY, PROPERTY_TIMER_OUT_MS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from random import Random
+
+    from store.delayed.timer_message_store import TimerQueue
+    from store.delayed.timer_request import Refusal, TimerSettings
+    from store.results import PutMessage, PutMessageResult
+
+_log = logging.getLogger(__name__)
+
+_LOOK_AT: Final = 256
+_DELIVER: Final = 50
+"""In one go: clients are served in between."""
+
+_CLOCK_CHECK_SECONDS: Final = 30.0
+"""A clock that was put forward is noticed within this time."""
+
+
+class _Timer(msgspec.Struct, frozen=True):
+    """What a record of the timer topic asks for."""
+
+    message: MessageExt
+    slot_ms: int
+    written_ms: int
+    is_roll: bool
+    cancels: bool
+
+
+class JournaledTimers:
+    """The timers of one mastership."""
+
+    def __init__(
+        self,
+        place: TimerPlace,
+        settings: TimerSettings,
+        *,
+        was_classic: bool,
+        note: Callable[[TimerPlace], None],
+        find_queue: Callable[[], TimerQueue | None],
+        message: Callable[[int, int], memoryview | None],
+        put: Callable[[PutMessage], PutMessageResult],
+        wall_clock_ms: Callable[[], int],
+        chance: Random,
+    ) -> None:
+        """Begin where the group's journal says.
+
+        Args:
+            place: What the journal says.
+            settings: See there.
+            was_classic: `place` is from a `TimerMessageStore`, which counts rolls from another
+                time: what may still be on its way through a roll is not done.
+            note: Called with what the journal is to say from now on; not before the queue was read
+                as far as the last master had looked at it.
+            find_queue: Queue 0 of the timer topic, None if there is none.
+            message: The record at a physical offset, of that size; None if it is not held.
+            put: Puts a message as it is, without hooks.
+            wall_clock_ms: The wall clock.
+            chance: Decides who is refused when a slot is nearly full.
+        """
+        self._settings = settings
+        self._precision_ms = settings.timer_precision_ms
+        self._window_ms = settings.timer_roll_window_slots * self._precision_ms
+        self._was_classic = was_classic
+        self._find_queue = find_queue
+        self._message = message
+        self._put_message = put
+        self._wall_clock_ms = wall_clock_ms
+        self._chance = chance
+        self._arrived = Signal()
+        self._told: TellOnce[int] = TellOnce()
+        queue = find_queue()
+        self._known_until = queue.next_offset if queue is not None else 0
+        """Where the queue ends when this begins: read up to there before anything is delivered."""
+        self._start = msgspec.structs.replace(
+            place, looked_at=min(place.looked_at, self._known_until)
+        )
+        self._waiting = WaitingTimers(self._start)
+        self._slot: set[str] | None = None
+        """Keys that are cancelled in the slot that is being emptied; None if none is."""
+        self._retry_ms = 0
+        self._puts = 0
+        self._has_rolled = False
+        self._note = note
+
+    # -- put -------------------------------------------------------------------------------------
+
+    def rewrite(self, message: PutMessage, now_ms: int) -> PutMessage | Refusal:
+        """Return what is put instead of a timer request, or why nothing is."""
+        return timer_rewrite(message, now_ms, self._settings, self._waiting.count_at, self._chance)
+
+    # -- delivery --------------------------------------------------------------------------------
+
+    def message_arrived(self) -> None:
+        """Look again: the timer topic has a new message."""
+        self._arrived.notify()
+
+    def deliver_due(self, now_ms: int) -> tuple[int, int | None]:
+        """Look at and deliver some messages; return how many were put and when to come back.
+
+        The time is now or earlier if there is more to do, None if nothing waits.
+        """
+        if now_ms < self._retry_ms <= now_ms + RETRY_MS:
+            return 0, self._retry_ms
+        before = self._puts
+        try:
+            next_ms = self._look_at_some(now_ms)
+            if self._waiting.looked_at >= self._known_until or (next_ms or 0) > now_ms:
+                next_ms = _earlier(next_ms, self._deliver_some(now_ms))
+            if self._has_rolled and (next_ms is None or next_ms > now_ms):
+                next_ms = now_ms  # nobody else says that the queue has grown by it
+            self._has_rolled = False
+        except _PutLaterError:
+            next_ms = self._retry_ms = now_ms + RETRY_MS
+        if self._waiting.looked_at >= self._start.looked_at:
+            self._note(self._waiting.place)
+        return self._puts - before, next_ms
+
+    def _look_at_some(self, now_ms: int) -> int | None:
+        """Let messages of the queue wait; return when to go on, None if there are no more."""
+        queue, waiting = self._find_queue(), self._waiting
+        if queue is None:
+            return None
+        waiting.looked_at = min(max(waiting.looked_at, queue.min_offset), queue.next_offset)
+        end = min(queue.next_offset, waiting.looked_at + _LOOK_AT)
+        while waiting.looked_at < end:
+            begin = waiting.looked_at
+            # Of one file of the queue, so maybe fewer; there may be others in the next.
+            for offset, size, _ in queue.units(begin, end - begin):
+                timer = self._read(offset, size)
+                wait_until_ms = self._look_at(timer, now_ms) if timer is not None else None
+                if wait_until_ms is not None:
+                    return wait_until_ms
+                waiting.looked_at += 1
+            if waiting.looked_at == begin:
+                break
+        return now_ms if waiting.looked_at < queue.next_offset else None
+
+    def _look_at(self, timer: _Timer, now_ms: int) -> int | None:
+        """Take in one message; return when to look at it again, None if that is not needed."""
+        waiting = self._waiting
+        offset, slot_ms = waiting.looked_at, timer.slot_ms
+        if self._was_done(offset, timer):
+            return None
+        if slot_ms >= waiting.slot_ms:
+            waiting.enter(offset, slot_ms, cancels=timer.cancels)
+            return None
+        # Its slot was emptied before it came.
+        if slot_ms + self._precision_ms > now_ms:
+            if self._told.is_news(offset):
+                _log.warning(
+                    "timed messages wait for %d ms more: the clock of an earlier master was ahead,"
+                    " or this node's was put back",
+                    slot_ms + self._precision_ms - now_ms,
+                )
+            return slot_ms + self._precision_ms
+        self._put_what_is_due(timer, now_ms)
+        return None
+
+    def _was_done(self, offset: int, timer: _Timer) -> bool:
+        slot_ms = timer.slot_ms
+        if self._was_classic and timer.is_roll:
+            slot_ms = self._tick(int(timer.message.properties[PROPERTY_TIMER_OUT_MS]))
+        return self._waiting.was_done(offset, slot_ms, cancels=timer.cancels)
+
+    def _deliver_some(self, now_ms: int) -> int | None:
+        """Empty slots whose tick is over; return when to go on, None if nothing waits."""
+        waiting = self._waiting
+        for _ in range(_DELIVER):
+            first_ms = waiting.first_ms
+            if first_ms is None or first_ms + self._precision_ms > now_ms:
+                return None if first_ms is None else first_ms + self._precision_ms
+            if self._slot is None:
+                self._slot = self._keys(waiting.begin_slot())
+            offset = waiting.next_in_slot()
+            if offset is None:
+                waiting.end_slot(self._precision_ms)
+                self._slot = None
+                continue
+            timer = self._find(offset)
+            if timer is not None and (timer.is_roll or not is_cancelled(timer.message, self._slot)):
+                self._put_what_is_due(timer, now_ms)
+            waiting.message_done(offset)
+        return now_ms
+
+    def _keys(self, offsets: list[int]) -> set[str]:
+        timers = [self._find(offset) for offset in offsets]
+        return {
+            timer.message.properties[PROPERTY_TIMER_DEL_UNIQKEY]
+            for timer in timers
+            if timer is not None
+        }
+
+    def _put_what_is_due(self, timer: _Timer, now_ms: int) -> None:
+        if timer.is_roll:
+            self._put(rolled_message(timer.message, timer.written_ms, now_ms))
+            self._has_rolled = True
+        elif not timer.cancels:
+            self._put(delivered_message(timer.message, timer.written_ms, now_ms))
+
+    def _put(self, message: PutMessage) -> None:
+        result = self._put_message(message)
+        if result.status.is_stored:
+            self._puts += 1
+        elif result.status in NEVER_STORED:
+            _log.error("a timed message for %s is passed over: %s", message.topic, result.reason)
+        else:
+            raise _PutLaterError
+
+    # -- records ---------------------------------------------------------------------------------
+
+    def _find(self, queue_offset: int) -> _Timer | None:
+        """Return what waits at an offset of the queue, None if it is not held any more."""
+        queue = self._find_queue()
+        units = queue.units(queue_offset, 1) if queue is not None else iter(())
+        for offset, size, _ in units:
+            return self._read(offset, size)
+        return None
+
+    def _read(self, offset: int, size: int) -> _Timer | None:
+        if size == FILLER_SIZE:
+            return None
+        message = read_timed_message(self._message(offset, size), offset)
+        if message is None:
+            return None
+        out_ms = int(message.properties[PROPERTY_TIMER_OUT_MS])
+        written_ms = self._tick(message.store_timestamp_ms)
+        roll_ms = roll_time_ms(out_ms, written_ms, self._window_ms)
+        slot_ms = self._tick(out_ms if roll_ms is None else roll_ms)
+        cancels = roll_ms is None and PROPERTY_TIMER_DEL_UNIQKEY in message.properties
+        return _Timer(message, slot_ms, written_ms, roll_ms is not None, cancels)
+
+    def _tick(self, time_ms: int) -> int:
+        return time_ms // self._precision_ms * self._precision_ms
+
+    # -- running ---------------------------------------------------------------------------------
+
+    async def run(self, after_delivery: Callable[[], None]) -> None:
+        """Deliver until cancelled; call `after_delivery` after each round of puts."""
+        while True:
+            now_ms = self._wall_clock_ms()
+            delivered, next_ms = self.deliver_due(now_ms)
+            if delivered:
+                after_delivery()
+            if next_ms is not None and next_ms <= now_ms:
+                await trio.lowlevel.checkpoint()
+                continue
+            wait_seconds = _CLOCK_CHECK_SECONDS
+            if next_ms is not None:
+                wait_seconds = min(wait_seconds, (next_ms - now_ms) / 1000)
+            with trio.move_on_after(wait_seconds):
+                await self._arrived.wait()
+
+
+def _earlier(one_ms: int | None, other_ms: int | None) -> int | None:
+    times = [each for each in (one_ms, other_ms) if each is not None]
+    return min(times) if times else None
+
+
+class _PutLaterError(Exception):
+    """A put was refused that may succeed later. Never leaves this module."""
