@@ -151,6 +151,11 @@ class DelayedDelivery:
                 self._timers.run, after_delivery, lambda: self._store.min_physical_offset
             )
 
+    def delay_progress(self) -> dict[int, int]:
+        """How far each delay level has got; levels without a delivery are left out."""
+        levels = range(1, self._store.delay_levels.level_max + 1)
+        return {level: at for level in levels if (at := self._offsets.query(level))}
+
     def message_arrived(self, topic: str) -> None:
         """Look again, if the topic is one of those that messages wait in."""
         if topic == SCHEDULE_TOPIC:

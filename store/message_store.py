@@ -124,6 +124,7 @@ class MessageStore:
         self.min_offset_in_queue = reads.min_offset_in_queue
         self.max_offset_in_queue = reads.max_offset_in_queue
         self.offset_in_queue_by_time = reads.offset_in_queue_by_time
+        self.message_store_timestamp_ms = reads.message_store_timestamp_ms
         self.look_message_by_offset = reads.look_message_by_offset
         self.query_message = reads.query_message
 

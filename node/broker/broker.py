@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import trio
 
 from ha.results import PutWait
+from node.broker.inspection import Inspection
 from node.broker.registration import Registration
 from node.broker.request_table import Handlers, request_table
 from node.handlers.admin import Admin
@@ -36,8 +37,10 @@ from node.remoting.client_requests import ClientRequests
 from node.remoting.connection import Outbox
 from node.remoting.dispatcher import Dispatcher
 from node.remoting.server import Server
+from node.tables.broker_stats import BrokerStats, local_day
 from node.tables.client_table import ClientTable
 from node.tables.producer_table import ProducerTable
+from node.tables.put_counting import PutCounting
 from node.tables.queue_locks import QueueLocks
 from node.tables.reset_offsets import ResetOffsets
 from node.tables.topic_config_table import system_topics
@@ -96,6 +99,8 @@ class Broker:
         self._clients = ClientTable()
         self._producers = ProducerTable()
         self._locks = QueueLocks()
+        self._stats = BrokerStats(config.cluster.cluster.name, local_day, machine.wall_clock_ms())
+        self._counting = PutCounting(store, self._stats, machine.wall_clock_ms)
         self._to_clients = ClientRequests()
         self._heartbeats = ClientHeartbeat(
             self._clients, self._producers, tables, replication, self._to_clients
@@ -250,8 +255,8 @@ class Broker:
         return request_table(
             Handlers(
                 send=send,
-                back=SendBack(store, tables, send, self._machine.random),
-                pull=PullMessage(store, tables, self._clients, self._holds, resets),
+                back=SendBack(store, tables, send, self._machine.random, self._stats),
+                pull=PullMessage(store, tables, self._clients, self._holds, resets, self._stats),
                 offset=ConsumerOffset(store, tables, resets, timeout_seconds=timeout_seconds),
                 reset=ResetOffset(
                     store,
@@ -274,8 +279,28 @@ class Broker:
                 locks=LockQueues(self._locks, replication),
                 groups=SubscriptionGroups(tables, timeout_seconds=timeout_seconds),
                 admin=Admin(tables, replication.runtime_info, timeout_seconds=timeout_seconds),
+                inspect=self._inspection(),
             )
         )
+
+    def _inspection(self) -> Inspection:
+        return Inspection(
+            config=self._config,
+            store=self._store,
+            tables=self._tables,
+            clients=self._clients,
+            stats=self._stats,
+            counting=self._counting,
+            replication=self._replication,
+            disk=self._machine.disk,
+            route_of=self._names.routes.route,
+            delay_progress=self._delay_progress,
+            spawn=self.spawn,
+            wall_clock_ms=self._machine.wall_clock_ms,
+        )
+
+    def _delay_progress(self) -> dict[int, int]:
+        return {} if self._delayed is None else self._delayed.delay_progress()
 
     def _sender(self) -> SendMessage:
         machine, store, settings = self._machine, self._store, self._config.cluster
@@ -319,6 +344,7 @@ class Broker:
         services.start_soon(self._holds.run)
         services.start_soon(self._tables.run, self.end_round)
         services.start_soon(self._server.close_idle)
+        services.start_soon(self._counting.run)
         services.start_soon(self._forget_the_silent)
 
     async def _until_over(self, stop: trio.Event) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from node.broker.inspection import Inspection
 from node.handlers.admin import Admin
 from node.handlers.client_heartbeat import ClientHeartbeat
 from node.handlers.client_info import ClientInfo
@@ -41,6 +42,7 @@ class Handlers(msgspec.Struct, frozen=True, kw_only=True):
     locks: LockQueues
     groups: SubscriptionGroups
     admin: Admin
+    inspect: Inspection
 
 
 def request_table(to: Handlers) -> dict[int, Handler]:
@@ -85,4 +87,30 @@ def request_table(to: Handlers) -> dict[int, Handler]:
         RequestCode.GET_ALL_TOPIC_CONFIG: to.admin.topic_configs,
         RequestCode.GET_ALL_CONSUMER_OFFSET: to.admin.consumer_offsets,
         RequestCode.GET_BROKER_HA_STATUS: to.admin.ha_status,
+        **_inspection(to.inspect),
+    }
+
+
+def _inspection(to: Inspection) -> dict[int, Handler]:
+    return {
+        RequestCode.GET_TOPIC_STATS_INFO: to.topic.topic_stats,
+        RequestCode.GET_TOPIC_CONFIG: to.topic.topic_config,
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: to.topic.consumed_by,
+        RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: to.topic.system_topics,
+        RequestCode.QUERY_CONSUME_QUEUE: to.topic.consume_queue,
+        RequestCode.GET_CONSUME_STATS: to.consume.consume_stats,
+        RequestCode.GET_BROKER_CONSUME_STATS: to.consume.broker_consume_stats,
+        RequestCode.QUERY_CONSUME_TIME_SPAN: to.consume.time_span,
+        RequestCode.QUERY_CORRECTION_OFFSET: to.consume.correction_offset,
+        RequestCode.GET_BROKER_RUNTIME_INFO: to.runtime.handle,
+        RequestCode.VIEW_BROKER_STATS_DATA: to.items.handle,
+        RequestCode.GET_BROKER_CONFIG: to.settings.get,
+        RequestCode.UPDATE_BROKER_CONFIG: to.settings.update,
+        RequestCode.GET_ALL_DELAY_OFFSET: to.delays.handle,
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: to.clean.expired_consume_queue,
+        RequestCode.CLEAN_UNUSED_TOPIC: to.clean.unused_topic,
+        RequestCode.DELETE_EXPIRED_COMMITLOG: to.clean.expired_commit_log,
+        RequestCode.QUERY_ASSIGNMENT: to.assignment.query,
+        RequestCode.SET_MESSAGE_REQUEST_MODE: to.assignment.set_mode,
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: to.assignment.modes,
     }

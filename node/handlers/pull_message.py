@@ -34,6 +34,7 @@ from tandem.wire.route import MASTER_ID, PERM_READ
 if TYPE_CHECKING:
     from node.handlers.pull_request_hold_service import PullRequestHoldService
     from node.remoting.connection import Connection
+    from node.tables.broker_stats import BrokerStats
     from node.tables.client_table import ClientTable
     from node.tables.reset_offsets import ResetOffsets
     from node.tables.tables import Tables
@@ -77,6 +78,7 @@ class PullMessage:
         clients: ClientTable,
         holds: PullRequestHoldService,
         resets: ResetOffsets,
+        stats: BrokerStats,
     ) -> None:
         self._store = store
         self._topics = tables.topics
@@ -85,6 +87,7 @@ class PullMessage:
         self._clients = clients
         self._holds = holds
         self._resets = resets
+        self._stats = stats
 
     def handle(self, connection: Connection, command: RemotingCommand) -> None:
         """Answer a pull, or hold it."""
@@ -237,6 +240,17 @@ class PullMessage:
     ) -> RemotingCommand:
         code = self._code(header, result)
         next_offset = result.next_begin_offset
+        if result.message_count:
+            self._stats.handed_out(
+                header.consumer_group,
+                header.topic,
+                header.queue_id,
+                next_offset,
+                result.message_count,
+                result.body_bytes,
+            )
+        else:
+            self._stats.missed += 1
         if result.status is GetMessageStatus.OFFSET_TOO_SMALL:
             # The one correction a slave makes as well: what it has deleted never comes back.
             next_offset = result.min_offset

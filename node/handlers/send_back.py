@@ -21,13 +21,14 @@ from store.messages.send_back import send_back
 from tandem.wire.message import decode_messages
 from tandem.wire.request_headers import ConsumerSendMsgBackRequestHeader
 from tandem.wire.response_code import ResponseCode
-from tandem.wire.system_topics import retry_topic
+from tandem.wire.system_topics import PROPERTY_RETRY_TOPIC, retry_topic
 
 if TYPE_CHECKING:
     from random import Random
 
     from node.handlers.send_message import SendMessage
     from node.remoting.connection import Connection
+    from node.tables.broker_stats import BrokerStats
     from node.tables.tables import Tables
     from store import MessageStore
     from tandem.wire.remoting_command import RemotingCommand
@@ -37,12 +38,18 @@ class SendBack:
     """Serves messages that come back."""
 
     def __init__(
-        self, store: MessageStore, tables: Tables, send: SendMessage, random: Random
+        self,
+        store: MessageStore,
+        tables: Tables,
+        send: SendMessage,
+        random: Random,
+        stats: BrokerStats,
     ) -> None:
         self._store = store
         self._tables = tables
         self._send = send
         self._random = random
+        self._stats = stats
 
     def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """CONSUMER_SEND_MSG_BACK. The record itself stays where it is."""
@@ -57,8 +64,9 @@ class SendBack:
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
             )
         times = header.max_reconsume_times
+        original = decode_messages(record)[0]
         message = send_back(
-            decode_messages(record)[0],
+            original,
             group=header.group,
             delay_level=header.delay_level,
             max_reconsume_times=config.retry_max_times if times is None else times,
@@ -66,4 +74,8 @@ class SendBack:
         )
         queues = config.retry_queue_nums if message.topic == retry_topic(header.group) else 1
         ensure_topic(self._tables, message.topic, queues)
-        return self._send.put_again(connection, command, message)
+        answer = self._send.put_again(connection, command, message)
+        if answer is None or answer.code == ResponseCode.SUCCESS:
+            topic = original.properties.get(PROPERTY_RETRY_TOPIC, original.topic)
+            self._stats.sent_back(header.group, topic)
+        return answer

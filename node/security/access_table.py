@@ -33,6 +33,7 @@ class Resource(enum.Enum):
     CLIENTS = "clients"
     ROUTES = "routes"
     REPLICATION = "replication"
+    BROKER = "the broker itself"
 
 
 class Action(enum.Enum):
@@ -85,6 +86,27 @@ ACCESS: Final[dict[int, Access]] = {
     RequestCode.CONSUME_MESSAGE_DIRECTLY: (Resource.CLIENTS, Action.WRITE),
     # Of a topic of the system: see `Guard`.
     RequestCode.UPDATE_AND_CREATE_TOPIC: (Resource.TOPICS, Action.WRITE),
+    RequestCode.GET_TOPIC_STATS_INFO: (Resource.TOPICS, Action.READ),
+    RequestCode.GET_TOPIC_CONFIG: (Resource.TOPICS, Action.READ),
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: (Resource.TOPICS, Action.READ),
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: (Resource.CLIENTS, Action.READ),
+    RequestCode.QUERY_ASSIGNMENT: (Resource.CLIENTS, Action.READ),
+    RequestCode.SET_MESSAGE_REQUEST_MODE: (Resource.CLIENTS, Action.WRITE),
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: (Resource.CLIENTS, Action.READ),
+    RequestCode.QUERY_CONSUME_QUEUE: (Resource.MESSAGES, Action.READ),
+    RequestCode.GET_CONSUME_STATS: (Resource.OFFSETS, Action.READ),
+    RequestCode.GET_BROKER_CONSUME_STATS: (Resource.OFFSETS, Action.READ),
+    RequestCode.QUERY_CONSUME_TIME_SPAN: (Resource.OFFSETS, Action.READ),
+    RequestCode.QUERY_CORRECTION_OFFSET: (Resource.OFFSETS, Action.READ),
+    RequestCode.GET_ALL_DELAY_OFFSET: (Resource.OFFSETS, Action.READ),
+    RequestCode.GET_BROKER_RUNTIME_INFO: (Resource.BROKER, Action.READ),
+    RequestCode.VIEW_BROKER_STATS_DATA: (Resource.BROKER, Action.READ),
+    RequestCode.GET_BROKER_CONFIG: (Resource.BROKER, Action.READ),
+    RequestCode.UPDATE_BROKER_CONFIG: (Resource.BROKER, Action.WRITE),
+    # These delete nothing that is not past its time.
+    RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: (Resource.BROKER, Action.WRITE),
+    RequestCode.CLEAN_UNUSED_TOPIC: (Resource.BROKER, Action.WRITE),
+    RequestCode.DELETE_EXPIRED_COMMITLOG: (Resource.BROKER, Action.WRITE),
     RequestCode.REGISTER_BROKER: (Resource.ROUTES, Action.WRITE),
     RequestCode.UNREGISTER_BROKER: (Resource.ROUTES, Action.WRITE),
     RequestCode.GET_ROUTEINFO_BY_TOPIC: (Resource.ROUTES, Action.READ),

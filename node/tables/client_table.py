@@ -166,6 +166,15 @@ class ClientTable:
             entry.consume_type, entry.message_model, entry.consume_from_where, entry.subscriptions
         )
 
+    def groups_of(self, topic: str) -> list[str]:
+        """The groups whose clients want a topic. Source: ConsumerManager.queryTopicConsumeByWho."""
+        return [name for name, group in self._groups.items() if topic in group.subscriptions]
+
+    def has_subscriptions(self, group: str) -> bool:
+        """Whether clients of a group are known, and want anything."""
+        entry = self._groups.get(group)
+        return entry is not None and bool(entry.subscriptions)
+
     def has_group(self, group: str) -> bool:
         """Whether any client of the group is known."""
         return group in self._groups

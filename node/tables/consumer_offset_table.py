@@ -16,7 +16,7 @@ from tandem.wire.request_headers import ConsumerOffsetTableBody
 from tandem.wire.route import decode_json_body, encode_json_body
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 TOPIC_GROUP_SEPARATOR: Final = "@"
 
@@ -110,6 +110,15 @@ class ConsumerOffsetTable:
     def query(self, group: str, topic: str, queue_id: int) -> int | None:
         """The committed offset, or None if the group has none in this queue."""
         return self._offsets.get(f"{topic}{TOPIC_GROUP_SEPARATOR}{group}", {}).get(queue_id)
+
+    def groups(self) -> list[str]:
+        """All groups that have offsets."""
+        return list(dict.fromkeys(group for _, group in self._pairs()))
+
+    def _pairs(self) -> Iterator[tuple[str, str]]:
+        for key in self._offsets:
+            topic, _, group = key.partition(TOPIC_GROUP_SEPARATOR)
+            yield topic, group
 
     def encode(self) -> bytes:
         """The table as a slave asks for it (GET_ALL_CONSUMER_OFFSET), standard JSON."""

@@ -127,6 +127,16 @@ class MessageReads:
             end=self._end_of(queue),
         )
 
+    def message_store_timestamp_ms(self, topic: str, queue_id: int, offset: int) -> int:
+        """Return when a message was stored, -1 if there is none to be read at this queue offset.
+
+        Source: DefaultMessageStore.getMessageStoreTimeStamp.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if queue is None or not queue.min_offset <= offset < self._end_of(queue):
+            return -1
+        return self._commit_log.store_timestamp_ms(queue.unit(offset)[0])
+
     def query_message(
         self,
         topic: str,

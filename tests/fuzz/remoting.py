@@ -208,6 +208,52 @@ def _nothing(_: Random) -> Fields:
     return {}
 
 
+def _inspect(chance: Random) -> Fields:
+    topic, group = chance.choice(TOPICS), chance.choice(GROUPS)
+    return {
+        "topic": topic,
+        "consumerGroup": group,
+        "group": group,
+        "compareGroup": group,
+        "filterGroups": "g2,g3",
+        "topicList": chance.choice(("", "Fuzz;Fuzz2;")),
+        "isOrder": "false",
+        "queueId": "0",
+        "index": str(chance.choice((0, 1, -1, 10**6))),
+        "count": str(chance.choice((1, 32, -1, 10**9))),
+        "statsName": chance.choice(("TOPIC_PUT_NUMS", "GROUP_GET_NUMS", "BROKER_PUT_NUMS")),
+        "statsKey": chance.choice((topic, f"{topic}@{group}")),
+    }
+
+
+_INSPECTING: Final = (
+    RequestCode.GET_TOPIC_STATS_INFO,
+    RequestCode.GET_TOPIC_CONFIG,
+    RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER,
+    RequestCode.QUERY_CONSUME_QUEUE,
+    RequestCode.GET_CONSUME_STATS,
+    RequestCode.GET_BROKER_CONSUME_STATS,
+    RequestCode.QUERY_CONSUME_TIME_SPAN,
+    RequestCode.QUERY_CORRECTION_OFFSET,
+    RequestCode.GET_BROKER_RUNTIME_INFO,
+    RequestCode.VIEW_BROKER_STATS_DATA,
+    RequestCode.GET_BROKER_CONFIG,
+    RequestCode.GET_ALL_DELAY_OFFSET,
+    RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+    RequestCode.CLEAN_UNUSED_TOPIC,
+    RequestCode.DELETE_EXPIRED_COMMITLOG,
+    RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+)
+_ASSIGNMENT: Final = {
+    "clientId": "c@1",
+    "consumerGroup": "g",
+    "messageModel": "CLUSTERING",
+    "strategyName": "AVG",
+    "topic": "Fuzz",
+}
+_MODE: Final = {"consumerGroup": "g", "mode": "PULL", "topic": "Fuzz", "popShareQueueNum": 0}
+
 _Request: TypeAlias = "tuple[int, Callable[[Random], Fields], dict[str, Any] | bytes]"
 
 _CLIENT: Final[tuple[_Request, ...]] = (
@@ -237,6 +283,10 @@ _CLIENT: Final[tuple[_Request, ...]] = (
     (RequestCode.GET_ALL_CONSUMER_OFFSET, _nothing, b""),
     (RequestCode.CHECK_CLIENT_CONFIG, _nothing, _CHECK),
     (RequestCode.GET_BROKER_HA_STATUS, _nothing, b""),
+    *((code, _inspect, b"") for code in _INSPECTING),
+    (RequestCode.UPDATE_BROKER_CONFIG, _nothing, b"fileReservedTime=1\n"),
+    (RequestCode.QUERY_ASSIGNMENT, _nothing, _ASSIGNMENT),
+    (RequestCode.SET_MESSAGE_REQUEST_MODE, _nothing, _MODE),
     (RequestCode.FENCED_STATUS, _nothing, b""),
     (RequestCode.FENCED_COMMAND, _nothing, _ORDER),
     (9_999, _queue, b"x"),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
 
 from ha.results import Ack, PutWait, Refusal
+from node.broker.inspection import Inspection
 from node.broker.request_table import Handlers
 from node.handlers.admin import Admin
 from node.handlers.client_heartbeat import ClientHeartbeat
@@ -23,17 +25,29 @@ from node.handlers.send_back import SendBack
 from node.handlers.send_message import SendMessage
 from node.handlers.send_properties import PropertyStamp
 from node.handlers.subscription_groups import SubscriptionGroups
+from node.name_server.route_table import RouteTable
 from node.remoting.client_requests import ClientRequests
 from node.remoting.connection import Connection, Outbox
 from node.remoting.dispatcher import Dispatcher
+from node.tables.broker_stats import BrokerStats
 from node.tables.client_table import ClientTable
 from node.tables.plain_tables import PlainTables
 from node.tables.producer_table import ProducerTable
+from node.tables.put_counting import PutCounting
 from node.tables.queue_locks import QueueLocks
 from node.tables.reset_offsets import ResetOffsets
 from node.tables.topic_config_table import system_topics
 from store import MessageStore, StoreConfig
 from store.machine.network import ConnectionLost
+from tandem.cluster_file.cluster_config import ClusterConfig, NodeConfig
+from tandem.cluster_file.settings import (
+    BrokerSettings,
+    ClusterSettings,
+    GroupSettings,
+    NodeSettings,
+    ReplicationSettings,
+)
+from tandem.cluster_file.store_settings import StoreSettings
 from tandem.wire.frame_buffer import FrameBuffer
 from tandem.wire.message import Host
 from tandem.wire.remoting_command import (
@@ -47,7 +61,7 @@ from tandem.wire.response_code import ResponseCode
 from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from ha.replication import ReplicationListener
     from node.remoting.dispatcher import Handler
@@ -288,9 +302,43 @@ class Broker:
         self.holds = PullRequestHoldService(self.outbox.flush)
         self.store.on_arrival = self.holds.message_arrived
         self.random = random.Random(7)
+        self.stats = BrokerStats("C", lambda now_ms: now_ms // 86_400_000, NOW_MS)
+        self.counting = PutCounting(self.store, self.stats, lambda: NOW_MS)
+        self.routes = RouteTable(20)
+        self.spawned: list[Callable[[], Awaitable[None]]] = []
 
     def _topics_changed(self) -> None:
         self.topic_changes += 1
+
+
+NODE: Final = NodeSettings("a0", "broker-a", 0, BROKER.ip)
+
+
+def inspection_of(broker: Broker, replication: FakeReplication | None = None) -> Inspection:
+    """The handlers that look at a broker from outside."""
+    cluster = ClusterConfig(
+        Path("cluster.yaml"),
+        ClusterSettings("C"),
+        StoreSettings(),
+        ReplicationSettings(),
+        BrokerSettings(),
+        {"broker-a": GroupSettings()},
+        (NODE,),
+    )
+    return Inspection(
+        config=NodeConfig(cluster, NODE),
+        store=broker.store,
+        tables=broker.tables,
+        clients=broker.clients,
+        stats=broker.stats,
+        counting=broker.counting,
+        replication=replication or FakeReplication(),
+        disk=broker.disk,
+        route_of=broker.routes.route,
+        delay_progress=lambda: {3: 5},
+        spawn=broker.spawned.append,
+        wall_clock_ms=lambda: NOW_MS,
+    )
 
 
 def handlers_of(broker: Broker, replication: FakeReplication | None = None) -> Handlers:
@@ -301,8 +349,8 @@ def handlers_of(broker: Broker, replication: FakeReplication | None = None) -> H
     send = SendMessage(store, tables, stamp, replication, None, broker.random, broker.locks)
     return Handlers(
         send=send,
-        back=SendBack(store, tables, send, broker.random),
-        pull=PullMessage(store, tables, broker.clients, broker.holds, broker.resets),
+        back=SendBack(store, tables, send, broker.random, broker.stats),
+        pull=PullMessage(store, tables, broker.clients, broker.holds, broker.resets, broker.stats),
         offset=ConsumerOffset(store, tables, broker.resets, timeout_seconds=3),
         reset=ResetOffset(
             store, tables, broker.resets, broker.holds, "broker-a", timeout_seconds=3
@@ -322,4 +370,5 @@ def handlers_of(broker: Broker, replication: FakeReplication | None = None) -> H
         locks=LockQueues(broker.locks, replication),
         groups=SubscriptionGroups(tables, timeout_seconds=3),
         admin=Admin(tables, replication.runtime_info, timeout_seconds=3),
+        inspect=inspection_of(broker, replication),
     )

@@ -46,7 +46,9 @@ def header(**changes: object) -> PullMessageRequestHeader:
 
 
 def puller(broker: Broker) -> Client:
-    pull = PullMessage(broker.store, broker.tables, broker.clients, broker.holds, broker.resets)
+    pull = PullMessage(
+        broker.store, broker.tables, broker.clients, broker.holds, broker.resets, broker.stats
+    )
     codes = (PULL, RequestCode.LITE_PULL_MESSAGE)
     return Client(dict.fromkeys(codes, pull.handle), broker.outbox)
 

@@ -1,0 +1,92 @@
+"""What an operator asks to have deleted now: expired files of the log and of the queues.
+
+Each node cleans up its own files. A queue is never deleted as a whole here: on the node that does,
+it would count from 0 again, and the other nodes of the group go on from where they are.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from node.errors import RequestError
+from node.remoting.dispatcher import response_to
+from tandem.wire.response_code import ResponseCode
+from tandem.wire.system_topics import is_system_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from node.remoting.connection import Connection
+    from node.tables.tables import Tables
+    from store import MessageStore
+    from tandem.wire.remoting_command import RemotingCommand
+
+_log = logging.getLogger(__name__)
+
+
+class CleanUp:
+    """Serves `cleanExpiredCQ`, `cleanUnusedTopic` and `deleteExpiredCommitLog`.
+
+    `spawn` starts a task that ends with the broker.
+    """
+
+    def __init__(
+        self,
+        store: MessageStore,
+        tables: Tables,
+        spawn: Callable[[Callable[[], Awaitable[None]]], None],
+    ) -> None:
+        self._store = store
+        self._topics = tables.topics
+        self._spawn = spawn
+        self._is_cleaning = False
+
+    def expired_consume_queue(
+        self, connection: Connection, command: RemotingCommand
+    ) -> RemotingCommand:
+        """CLEAN_EXPIRED_CONSUMEQUEUE: files of queues whose messages have left the log.
+
+        Source: AdminBrokerProcessor.cleanExpiredConsumeQueue.
+        """
+        if not self._is_cleaning:
+            self._is_cleaning = True
+            self._spawn(self._clean_queues)
+        return response_to(command)
+
+    async def _clean_queues(self) -> None:
+        try:
+            await self._store.clean_service.consume_queue.clean()
+        except OSError as error:
+            _log.warning("cannot delete: %s; check who may write there", error)
+        finally:
+            self._is_cleaning = False
+
+    def unused_topic(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        """CLEAN_UNUSED_TOPIC: there is nothing to do, as a topic's queues go with it.
+
+        Source: AdminBrokerProcessor.cleanUnusedTopic.
+        """
+        unused = {
+            topic
+            for topic, _ in self._store.list_queues()
+            if self._topics.get(topic) is None and not is_system_topic(topic)
+        }
+        if unused:
+            raise RequestError(
+                ResponseCode.SYSTEM_ERROR,
+                f"{len(unused)} topics have queues and no configuration, such as {min(unused)};"
+                " they are not deleted: create the topic, and delete it on all nodes",
+            )
+        return response_to(command)
+
+    def expired_commit_log(
+        self, connection: Connection, command: RemotingCommand
+    ) -> RemotingCommand:
+        """DELETE_EXPIRED_COMMITLOG: expired files go soon, whatever the hour.
+
+        Source: AdminBrokerProcessor.deleteExpiredCommitLog.
+        """
+        self._store.clean_service.commit_log.delete_manually()
+        _log.info("%s wants expired files of the commit log deleted now", connection.peer)
+        return response_to(command)

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from node.handlers.broker_runtime_info import in_words, readable_bytes, tps_text
+from node.tables.stats_item import TpsHistory
+from tandem.wire.request_code import RequestCode
+from tests.node.doubles import NOW_MS, Broker
+from tests.node.handlers.inspected import looking_at, put, tick
+
+INFO = RequestCode.GET_BROKER_RUNTIME_INFO
+
+READ_BY_CLUSTER_LIST = (
+    "brokerActive",
+    "brokerVersionDesc",
+    "putTps",
+    "getTransferredTps",
+    "sendThreadPoolQueueSize",
+    "pullThreadPoolQueueSize",
+    "sendThreadPoolQueueHeadWaitTimeMills",
+    "pullThreadPoolQueueHeadWaitTimeMills",
+    "pageCacheLockTimeMills",
+    "earliestMessageTimeStamp",
+    "commitLogDiskRatio",
+    "msgPutTotalYesterdayMorning",
+    "msgPutTotalTodayMorning",
+    "msgPutTotalTodayNow",
+    "msgGetTotalYesterdayMorning",
+    "msgGetTotalTodayMorning",
+    "msgGetTotalTodayNow",
+)
+
+
+def info_of(broker: Broker) -> dict[str, str]:
+    table: dict[str, str] = json.loads(looking_at(broker).call(INFO).body)["table"]
+    return table
+
+
+async def test_a_broker_with_messages() -> None:
+    broker = Broker()
+    put(broker, 4)
+    info = info_of(broker)
+    size = broker.store.max_physical_offset
+    assert set(READ_BY_CLUSTER_LIST) <= info.keys()
+    assert list(info) == sorted(info)
+    expected = {
+        "brokerActive": "true",
+        "brokerVersion": "479",
+        "brokerVersionDesc": "V5_3_3",
+        "bootTimestamp": str(NOW_MS),
+        "runtime": "[ 0 days, 0 hours, 0 minutes, 0 seconds ]",
+        "msgPutTotalTodayNow": "4",
+        "putMessageTimesTotal": "4",
+        "putMessageSizeTotal": str(size),
+        "putMessageAverageSize": str(size / 4),
+        "commitLogMinOffset": "0",
+        "commitLogMaxOffset": str(size),
+        "earliestMessageTimeStamp": str(NOW_MS),
+        "scheduleMessageOffset_3": "5,0",
+        "dispatchBehindBytes": "0",
+    }
+    assert {key: info[key] for key in expected} == expected
+    assert 0 <= float(info["commitLogDiskRatio"]) <= 1
+
+
+async def test_an_empty_broker() -> None:
+    info = info_of(Broker())
+    assert (info["earliestMessageTimeStamp"], info["putMessageTimesTotal"]) == ("-1", "1")
+    assert info["putTps"] == "  "
+
+
+async def test_a_slave_says_nothing_of_puts() -> None:
+    broker = Broker(is_slave=True)
+    broker.stats.came("T", 9, 900)
+    tick(broker)
+    info = info_of(broker)
+    assert (info["brokerActive"], info["putTps"], info["msgPutTotalTodayNow"]) == (
+        "false",
+        "0.0 0.0 0.0",
+        "0",
+    )
+
+
+async def test_no_path_is_in_it() -> None:
+    assert not any("/" in key or "/" in value for key, value in info_of(Broker()).items())
+
+
+async def test_the_log_ends_for_others_where_it_is_confirmed() -> None:
+    broker = Broker(is_fenced=True)
+    put(broker)
+    info = info_of(broker)
+    assert (info["commitLogMaxOffset"], info["earliestMessageTimeStamp"]) == ("0", "-1")
+
+
+def test_rates_are_added_up_and_unknown_ones_are_empty() -> None:
+    one, other = TpsHistory(), TpsHistory()
+    for number in range(7):
+        one.add(number * 10_000, number * 20)
+        other.add(number * 10_000, number * 5)
+    assert tps_text(one) == "2.0 2.0 "
+    assert tps_text(one, other) == "2.5 2.5 "
+
+
+@pytest.mark.parametrize(
+    ("span_ms", "words"),
+    [
+        (64_000, "[ 0 days, 0 hours, 1 minutes, 4 seconds ]"),
+        (90_061_999, "[ 1 days, 1 hours, 1 minutes, 1 seconds ]"),
+        (-5, "[ 0 days, 0 hours, 0 minutes, 0 seconds ]"),
+    ],
+)
+def test_how_long_it_has_been_running(span_ms: int, words: str) -> None:
+    assert in_words(span_ms) == words
+
+
+@pytest.mark.parametrize(
+    ("size", "words"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (2048, "2.0 KiB"),
+        (252 << 30, "252.0 GiB"),
+        (3 << 60, "3.0 EiB"),
+    ],
+)
+def test_sizes_for_people(size: int, words: str) -> None:
+    assert readable_bytes(size) == words

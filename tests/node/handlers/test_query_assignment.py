@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node.handlers import query_assignment
+from node.handlers.query_assignment import averagely, by_circle
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import (
+    MessageQueueBody,
+    RegisterBrokerRequestHeader,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+)
+from tandem.wire.response_code import ResponseCode
+from tests.node.doubles import Broker, Client
+from tests.node.handlers.inspected import join, looking_at
+
+ASK = RequestCode.QUERY_ASSIGNMENT
+SET = RequestCode.SET_MESSAGE_REQUEST_MODE
+MODES = RequestCode.GET_ALL_MESSAGE_REQUEST_MODE
+
+DATA = Path(__file__).parents[2] / "data/rocketmq-5.3.3/requests/assignment.json"
+LIVE = [each for each in json.loads(DATA.read_text("utf-8")) if each.get("live")]
+
+
+def broker_with(*queues: tuple[str, int], perm: int = 6) -> Broker:
+    """Brokers of these names have so many queues of T2."""
+    broker = Broker()
+    for number, (name, count) in enumerate(queues):
+        header = RegisterBrokerRequestHeader(name, f"10.0.0.{number}:1", "C", "", 0)
+        topic = TopicConfig(
+            topic_name="T2", read_queue_nums=count, write_queue_nums=count, perm=perm
+        )
+        other = TopicConfig(topic_name="other")
+        table = TopicConfigSerializeWrapper({"T2": topic, "other": other})
+        broker.routes.register(header, table, connection=None, now=0)
+    return broker
+
+
+def request(client_id: str = "c1", **changes: object) -> bytes:
+    body: dict[str, object] = {
+        "clientId": client_id,
+        "consumerGroup": "CG",
+        "messageModel": "CLUSTERING",
+        "strategyName": "AVG",
+        "topic": "T2",
+    }
+    return json.dumps(body | changes).encode()
+
+
+def shares(client: Client, client_id: str, **changes: object) -> list[tuple[str, int]]:
+    answer = client.call(ASK, body=request(client_id, **changes))
+    assert answer.code == 0, answer.remark
+    found: list[dict[str, Any]] = json.loads(answer.body)["messageQueueAssignments"]
+    assert all(each["mode"] == "PULL" for each in found)
+    queues = (each["messageQueue"] for each in found)
+    return [(queue["brokerName"], queue["queueId"]) for queue in queues]
+
+
+@pytest.mark.parametrize("vector", [each for each in LIVE if each["mode"] == "PULL"])
+async def test_answers_are_those_of_rocketmq(vector: dict[str, str]) -> None:
+    broker = broker_with(("broker-a", 1))
+    join(broker, "c1", "CG", "T2")
+    answer = looking_at(broker).call(ASK, body=request(vector["client"]))
+    assert answer.body == vector["body"].encode()
+
+
+async def test_queues_of_all_brokers_are_shared_out() -> None:
+    broker = broker_with(("b", 2), ("a", 3))
+    for client_id in ("y", "x"):
+        join(broker, client_id, "CG", "T2")
+    client = looking_at(broker)
+    assert shares(client, "x") == [("a", 0), ("a", 1), ("a", 2)]
+    assert shares(client, "y") == [("b", 0), ("b", 1)]
+    assert shares(client, "y", strategyName="AVG_BY_CIRCLE") == [("a", 1), ("b", 0)]
+    assert len(shares(client, "nobody", messageModel="BROADCASTING")) == 5
+    assert shares(client, "x", topic="unknown") == []
+
+
+async def test_a_topic_that_cannot_be_read_has_no_queues() -> None:
+    broker = broker_with(("b", 2), perm=2)
+    assert shares(looking_at(broker), "x", messageModel="BROADCASTING") == []
+
+
+async def test_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = looking_at(broker_with(("b", 2)))
+    answer = client.call(ASK, body=request(strategyName="CONFIG"))
+    assert "there is no strategy 'CONFIG'" in str(answer.remark)
+    monkeypatch.setattr(query_assignment, "QUEUES_MAX", 1)
+    answer = client.call(ASK, body=request())
+    assert "topic T2 has more than 1 queues" in str(answer.remark)
+
+
+@given(queue_count=st.integers(0, 40), client_count=st.integers(1, 12))
+def test_every_queue_has_one_client_and_shares_differ_by_one(
+    queue_count: int, client_count: int
+) -> None:
+    queues = [MessageQueueBody("b", number, "T") for number in range(queue_count)]
+    clients = [f"c{number:02}" for number in range(client_count)]
+    for allocate in (averagely, by_circle):
+        parts = [allocate(client, queues, clients) for client in clients]
+        given_out = sorted(queue.queue_id for part in parts for queue in part)
+        assert given_out == list(range(queue_count))
+        sizes = [len(part) for part in parts]
+        assert max(sizes) - min(sizes) <= 1
+        assert sizes == sorted(sizes, reverse=True)
+    joined = [queue for client in clients for queue in averagely(client, queues, clients)]
+    assert joined == queues
+
+
+def mode(group: str, topic: str = "T", mode: str = "PULL") -> bytes:
+    body = {"consumerGroup": group, "mode": mode, "topic": topic, "popShareQueueNum": 0}
+    return json.dumps(body).encode()
+
+
+async def test_a_mode_that_was_set_is_listed() -> None:
+    client = looking_at(Broker())
+    assert client.call(MODES).body == b'{"messageRequestModeMap":{}}'
+    for _ in range(2):
+        assert client.call(SET, body=mode("CG")).code == 0
+    assert client.call(MODES).body == (
+        b'{"messageRequestModeMap":{"T":{"CG":{"consumerGroup":"CG","mode":"PULL","topic":"T",'
+        b'"popShareQueueNum":0}}}}'
+    )
+
+
+@pytest.mark.parametrize(("topic", "mode_name"), [("T", "POP"), ("%RETRY%CG", "PULL")])
+async def test_a_mode_that_is_not_served_is_refused(topic: str, mode_name: str) -> None:
+    client = looking_at(Broker())
+    answer = client.call(SET, body=mode("CG", topic, mode_name))
+    assert answer.code == ResponseCode.NO_PERMISSION
+    assert client.call(MODES).body == b'{"messageRequestModeMap":{}}'
+
+
+async def test_only_so_many_modes_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(query_assignment, "MODES_MAX", 2)
+    client = looking_at(Broker())
+    codes = [client.call(SET, body=mode(group)).code for group in ("a", "b", "c", "a")]
+    assert codes == [0, 0, ResponseCode.SYSTEM_ERROR, 0]
+    assert client.call(SET, body=mode("a" * 300)).code == ResponseCode.INVALID_PARAMETER
