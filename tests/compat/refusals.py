@@ -1,0 +1,16 @@
+"""What RocketMQ does and we do not, by design: the scenario, and the reason."""
+
+from typing import Final
+
+POP: Final = "POP needs a log of its own for each group; consumers that pull are served"
+
+STATIC: Final = "static topics are queues that move between brokers; a group here has one log"
+
+COLD: Final = "there is no flow control of cold data: reads come from the page cache or the disk"
+
+REFUSALS: Final[dict[tuple[str, str], str]] = {
+    ("java5", "POP"): POP,
+    ("admin", "setMessageRequestMode POP"): POP,
+    ("admin", "createStaticTopic"): STATIC,
+    ("admin", "getColdDataFlowCtrInfo"): COLD,
+}

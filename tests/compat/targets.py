@@ -1,0 +1,135 @@
+"""What scenarios run against: RocketMQ's broker and name server, and both kinds of our group."""
+
+import secrets
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+import msgspec
+
+from tandem.testing import running_cluster, running_fenced_cluster
+from tests.compat.programs import classpath, java_command
+
+TargetName = Literal["real", "classic", "fenced"]
+TARGET_NAMES: Final[tuple[TargetName, ...]] = get_args(TargetName)
+
+CLUSTER: Final = "DefaultCluster"
+BROKER: Final = "broker-a"
+START_SECONDS_MAX: Final = 60.0
+POLL_SECONDS: Final = 0.1
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Something that serves. `name_servers` as RocketMQ's clients take it, with ';' between."""
+
+    name: TargetName
+    name_servers: str
+    cluster: str = CLUSTER
+    broker: str = BROKER
+
+
+@contextmanager
+def running_target(name: TargetName, directory: Path) -> Iterator[Target]:
+    """Have a target up in a directory while the block runs.
+
+    Raises:
+        NotToBeHadError: RocketMQ cannot be fetched.
+        TimeoutError: It does not start.
+    """
+    if name == "real":
+        with _running_rocketmq(directory) as target:
+            yield target
+        return
+    run = running_cluster if name == "classic" else running_fenced_cluster
+    with run(directory, settings=_settings(name)) as cluster:
+        yield Target(name, ";".join(cluster.name_servers))
+
+
+def _settings(name: TargetName) -> Mapping[str, Mapping[str, Any]]:
+    """As far from a test's small sizes as programs with defaults need."""
+    store: dict[str, Any] = {
+        "mapped_file_size_commit_log_bytes": 134_217_728,
+        "mapped_file_size_consume_queue_bytes": 600_000,
+        "max_message_size_bytes": 4_194_304,
+    }
+    if name == "classic":
+        store["timer_wheel_enable"] = True
+    return {"store": store}
+
+
+_BROKER: Final = {
+    "brokerClusterName": CLUSTER,
+    "brokerName": BROKER,
+    "brokerId": "0",
+    "brokerRole": "ASYNC_MASTER",
+    "flushDiskType": "ASYNC_FLUSH",
+    "listenPort": "10911",
+    "mappedFileSizeCommitLog": "134217728",
+    "mappedFileSizeConsumeQueue": "6000000",
+    "maxHashSlotNum": "500000",
+    "maxIndexNum": "2000000",
+    "mappedFileSizeTimerLog": "10485760",
+    "timerPrecisionMs": "1000",
+    # What these are set to here is what an application or a tool of the table needs.
+    "enablePropertyFilter": "true",
+    "recallMessageEnable": "true",
+    "traceTopicEnable": "true",
+    "transactionTimeOut": "3000",
+    "transactionCheckInterval": "3000",
+    "registerNameServerPeriod": "10000",
+    "diskMaxUsedSpaceRatio": "95",
+    "warmMapedFileEnable": "false",
+    "transferMsgByHeap": "true",
+    "brokerFastFailureEnable": "false",
+}
+
+
+@contextmanager
+def _running_rocketmq(directory: Path) -> Iterator[Target]:
+    jars = classpath("pom.xml", "tools")
+    address = f"127.{1 + secrets.randbelow(254)}.{secrets.randbelow(256)}.1"
+    server_home, broker_home = directory / "name-server", directory / "broker"
+    for home in (server_home, broker_home):
+        home.mkdir()
+    server = {
+        "bindAddress": address,
+        "listenPort": "9876",
+        "rocketmqHome": str(server_home),
+        "kvConfigPath": str(server_home / "kvConfig.json"),
+        "configStorePath": str(server_home / "namesrv.properties"),
+    }
+    broker = _BROKER | {
+        "namesrvAddr": f"{address}:9876",
+        "bindAddress": address,
+        "brokerIP1": address,
+        "brokerIP2": address,
+        # This port is taken on all addresses.
+        "haListenPort": str(20_000 + secrets.randbelow(20_000)),
+        "storePathRootDir": str(broker_home / "store"),
+        "storePathCommitLog": str(broker_home / "store" / "commitlog"),
+    }
+    with ExitStack() as stack:
+        _start(stack, jars, server_home, "org.apache.rocketmq.namesrv.NamesrvStartup", server)
+        _start(stack, jars, broker_home, "org.apache.rocketmq.broker.BrokerStartup", broker)
+        yield Target("real", f"{address}:9876")
+
+
+def _start(
+    stack: ExitStack, jars: str, home: Path, program: str, properties: Mapping[str, str]
+) -> None:
+    written = home / "given.properties"
+    written.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    said = home / "said"
+    log = stack.enter_context(said.open("w"))
+    command = [*java_command(jars, home), program, "-c", str(written)]
+    process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=home)
+    stack.callback(process.wait)
+    stack.callback(process.kill)
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while "boot success" not in said.read_text(errors="replace"):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise TimeoutError(f"{program} does not start: {said.read_text()[-600:]}")
+        time.sleep(POLL_SECONDS)  # noqa: TID251 - waits for another process
