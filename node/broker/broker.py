@@ -28,6 +28,8 @@ from node.handlers.lock_queues import LockQueues
 from node.handlers.pull_message import PullMessage
 from node.handlers.pull_request_hold_service import PullRequestHoldService
 from node.handlers.queue_offset import QueueOffset
+from node.handlers.recall_message import RecallMessage
+from node.handlers.reply_message import ReplyMessage
 from node.handlers.reset_offset import ResetOffset
 from node.handlers.send_back import SendBack
 from node.handlers.send_message import SendMessage
@@ -250,12 +252,33 @@ class Broker:
     def _handlers(self) -> dict[int, Handler]:
         store, tables, replication = self._store, self._tables, self._replication
         timeout_seconds = self._config.cluster.replication.slave_timeout_ms / 1000
-        send = self._sender()
+        broker = self._config.cluster.broker
+        host = Host(self._config.node.address, self._config.node.port)
+        stamp = self._stamp(host)
+        send = self._sender(stamp)
         resets = ResetOffsets()
         return request_table(
             Handlers(
                 send=send,
                 back=SendBack(store, tables, send, self._machine.random, self._stats),
+                reply=ReplyMessage(
+                    store,
+                    tables,
+                    send,
+                    stamp,
+                    self._producers,
+                    self._to_clients,
+                    host,
+                    store_reply_message_enable=broker.store_reply_message_enable,
+                    wall_clock_ms=self._machine.wall_clock_ms,
+                ),
+                recall=RecallMessage(
+                    tables,
+                    send,
+                    self._config.node.group,
+                    recall_message_enable=broker.recall_message_enable,
+                    wall_clock_ms=self._machine.wall_clock_ms,
+                ),
                 pull=PullMessage(store, tables, self._clients, self._holds, resets, self._stats),
                 offset=ConsumerOffset(store, tables, resets, timeout_seconds=timeout_seconds),
                 reset=ResetOffset(
@@ -302,10 +325,13 @@ class Broker:
     def _delay_progress(self) -> dict[int, int]:
         return {} if self._delayed is None else self._delayed.delay_progress()
 
-    def _sender(self) -> SendMessage:
-        machine, store, settings = self._machine, self._store, self._config.cluster
-        host = Host(self._config.node.address, self._config.node.port)
+    def _stamp(self, host: Host) -> PropertyStamp:
+        machine = self._machine
         keys = UniqueKeys(host, machine.wall_clock_ms, machine.random)
+        return PropertyStamp(self._config.cluster.cluster.name, keys.new)
+
+    def _sender(self, stamp: PropertyStamp) -> SendMessage:
+        store, settings = self._store, self._config.cluster
         flush = None
         if settings.store.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             flush = PutWait(
@@ -313,9 +339,15 @@ class Broker:
                 lambda: store.flushed_where,
                 settings.store.sync_flush_timeout_ms / 1000,
             )
-        stamp = PropertyStamp(settings.cluster.name, keys.new)
         return SendMessage(
-            store, self._tables, stamp, self._replication, flush, machine.random, self._locks
+            store,
+            self._tables,
+            stamp,
+            self._replication,
+            flush,
+            self._machine.random,
+            self._locks,
+            self._config.node.group,
         )
 
     def _arrived(

@@ -18,6 +18,8 @@ from node.handlers.consumer_offset import ConsumerOffset
 from node.handlers.lock_queues import LockQueues
 from node.handlers.pull_message import PullMessage
 from node.handlers.queue_offset import QueueOffset
+from node.handlers.recall_message import RecallMessage
+from node.handlers.reply_message import ReplyMessage
 from node.handlers.reset_offset import ResetOffset
 from node.handlers.send_back import SendBack
 from node.handlers.send_message import SendMessage
@@ -33,6 +35,8 @@ class Handlers(msgspec.Struct, frozen=True, kw_only=True):
 
     send: SendMessage
     back: SendBack
+    reply: ReplyMessage
+    recall: RecallMessage
     pull: PullMessage
     offset: ConsumerOffset
     reset: ResetOffset
@@ -52,6 +56,9 @@ def request_table(to: Handlers) -> dict[int, Handler]:
         RequestCode.SEND_MESSAGE_V2: to.send.handle,
         RequestCode.SEND_BATCH_MESSAGE: to.send.handle,
         RequestCode.CONSUMER_SEND_MSG_BACK: to.back.handle,
+        RequestCode.SEND_REPLY_MESSAGE: to.reply.handle,
+        RequestCode.SEND_REPLY_MESSAGE_V2: to.reply.handle,
+        RequestCode.RECALL_MESSAGE: to.recall.handle,
         RequestCode.PULL_MESSAGE: to.pull.handle,
         RequestCode.LITE_PULL_MESSAGE: to.pull.handle,
         RequestCode.QUERY_CONSUMER_OFFSET: to.offset.query,

@@ -30,6 +30,7 @@ import trio
 from ha.results import Ack, PutWait
 from node.errors import RequestError
 from node.handlers.group_topics import dead_letter_topic
+from node.handlers.recall_handles import recall_handle
 from node.handlers.send_properties import (
     REGION,
     check_supported,
@@ -54,6 +55,7 @@ from tandem.wire.remoting_command import (
     SerializeType,
     encode_frame,
 )
+from tandem.wire.reply_headers import RecallableResponseHeader
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     SendMessageRequestHeader,
@@ -107,6 +109,9 @@ _SUCCESS: Final = int(ResponseCode.SUCCESS)
 
 assert set(_CODES) == set(PutMessageStatus)
 
+_TIMED: Final = "TIMER_D"
+"""In the names of all properties that ask for a deliver time, and in hardly any others."""
+
 NO_DELAY_LEVEL: Final = -1
 """What RocketMQ writes into a message that it makes a dead letter."""
 
@@ -138,6 +143,7 @@ class SendMessage:
         flush: PutWait | None,
         random: Random,
         locks: QueueLocks,
+        broker_name: str,
     ) -> None:
         self._store = store
         self._tables = tables
@@ -146,6 +152,7 @@ class SendMessage:
         self._refusal = replication.refusal
         self._random = random
         self._locks = locks
+        self._broker_name = broker_name
         self._replicated = WaitPolicy(flush, replication.waits(Ack.REPLICATED))
         self._flushed = WaitPolicy(flush, replication.waits(Ack.FLUSHED))
         self._policy_waits = self._replicated != WaitPolicy()
@@ -199,11 +206,24 @@ class SendMessage:
             )
         if result.status is not _PUT_OK:
             return response_to(command, _CODES[result.status], _reason(result))
-        response = stored_response(command, queue_id, properties, result)
+        answer = self._recallable_response if _TIMED in properties else stored_response
+        response = answer(command, queue_id, properties, result)
         if self._policy_waits and not command.flag & ONEWAY_FLAG and is_waiting(properties):
             self._park(connection, properties, result.end_offset, response)
             return None
         return response
+
+    def _recallable_response(
+        self, command: RemotingCommand, queue_id: int, properties: str, result: PutMessageResult
+    ) -> RemotingCommand:
+        """Return the answer, with a recall handle if the message waits for its time."""
+        response = stored_response(command, queue_id, properties, result)
+        handle = recall_handle(self._store, result, self._broker_name)
+        if handle is None or not isinstance(response.ext, SendMessageResponseHeader):
+            return response
+        values = msgspec.structs.asdict(response.ext)
+        ext = RecallableResponseHeader(**values, recall_handle=handle)
+        return msgspec.structs.replace(response, ext=ext)
 
     def check_takes_puts(self) -> None:
         """Raise unless this node stores messages, and has room for one more that waits.
@@ -217,7 +237,11 @@ class SendMessage:
             raise self._overloaded()
 
     def put_again(
-        self, connection: Connection, command: RemotingCommand, message: PutMessage
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        message: PutMessage,
+        response: RemotingCommand | None = None,
     ) -> RemotingCommand | None:
         """Put what a request has made of another record; SUCCESS when disk and replicas have it.
 
@@ -226,7 +250,7 @@ class SendMessage:
         result = self._store.put_message(message)
         if result.status is not _PUT_OK:
             return response_to(command, _CODES[result.status], _reason(result))
-        response = response_to(command)
+        response = response or response_to(command)
         if not self._policy_waits or command.flag & ONEWAY_FLAG:
             return response
         self._park(connection, str(message.properties, "utf-8"), result.end_offset, response)

@@ -4,7 +4,7 @@ A send to an unknown topic creates it out of the *default topic* the producer na
 that one carries the inherit permission. A slave's table is a copy of its master's.
 
 Of the topics that RocketMQ creates for itself, those of features that this broker does not have
-(transactional messages, replies) are left out, and timers where they are switched off.
+(transactional messages) are left out, and timers where they are switched off.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ SCHEDULE_TOPIC_QUEUE_NUM: Final = 18
 """Source: TopicConfigManager.SCHEDULE_TOPIC_QUEUE_NUM."""
 
 RETRY_TOPIC_PREFIX: Final = "%RETRY%"
+
+REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
+"""Of the topic in which a cluster keeps replies. Source: MixAll.REPLY_TOPIC_POSTFIX."""
 
 TOPIC_CHARACTERS_MAX: Final = 127
 """Source: TopicValidator.TOPIC_MAX_LENGTH."""
@@ -290,6 +293,7 @@ def system_topics(
         (broker, 1, PERM_ALL),
         ("OFFSET_MOVED_EVENT", 1, PERM_READ | PERM_WRITE),
         (SCHEDULE_TOPIC, SCHEDULE_TOPIC_QUEUE_NUM, PERM_READ | PERM_WRITE),
+        (f"{cluster}{REPLY_TOPIC_SUFFIX}", 1, PERM_READ | PERM_WRITE),
     ]
     if timer_wheel_enable:
         sizes.append((TIMER_TOPIC, 1, PERM_READ | PERM_WRITE))

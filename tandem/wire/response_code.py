@@ -42,3 +42,4 @@ class ResponseCode(enum.IntEnum):
     CONSUMER_NOT_ONLINE = 206
     CONSUME_MSG_TIMEOUT = 207
     """A client did not answer what it was asked for somebody else."""
+    ILLEGAL_OPERATION = 604

@@ -175,6 +175,11 @@ def _clients(chance: Random) -> Fields:
     return {"clientID": "c@1", "consumerGroup": chance.choice(GROUPS), "producerGroup": "p"}
 
 
+def _recall(chance: Random) -> Fields:
+    handle = "djEgRnV6eiBhIDE3MDAwMDAwMDAwMDEgSzE="
+    return {"topic": chance.choice(TOPICS), "recallHandle": handle, "producerGroup": "p"}
+
+
 def _topic(chance: Random) -> Fields:
     return {
         "topic": chance.choice(("Fuzz", "Fuzz2")),
@@ -261,6 +266,9 @@ _CLIENT: Final[tuple[_Request, ...]] = (
     (RequestCode.SEND_MESSAGE_V2, _send_v2, b"hello" * 20),
     (RequestCode.SEND_MESSAGE_V2, _send_v2, b""),
     (RequestCode.SEND_BATCH_MESSAGE, _send_v2, _BATCH),
+    (RequestCode.SEND_REPLY_MESSAGE, _send, b"reply"),
+    (RequestCode.SEND_REPLY_MESSAGE_V2, _send_v2, b"reply"),
+    (RequestCode.RECALL_MESSAGE, _recall, b""),
     (RequestCode.PULL_MESSAGE, _pull, b""),
     (RequestCode.LITE_PULL_MESSAGE, _pull, b""),
     (RequestCode.QUERY_MESSAGE, _queue, b""),

@@ -20,6 +20,8 @@ from node.handlers.lock_queues import LockQueues
 from node.handlers.pull_message import PullMessage
 from node.handlers.pull_request_hold_service import PullRequestHoldService
 from node.handlers.queue_offset import QueueOffset
+from node.handlers.recall_message import RecallMessage
+from node.handlers.reply_message import ReplyMessage
 from node.handlers.reset_offset import ResetOffset
 from node.handlers.send_back import SendBack
 from node.handlers.send_message import SendMessage
@@ -302,6 +304,7 @@ class Broker:
         self.holds = PullRequestHoldService(self.outbox.flush)
         self.store.on_arrival = self.holds.message_arrived
         self.random = random.Random(7)
+        self.keeps_replies = self.takes_recalls = True
         self.stats = BrokerStats("C", lambda now_ms: now_ms // 86_400_000, NOW_MS)
         self.counting = PutCounting(self.store, self.stats, lambda: NOW_MS)
         self.routes = RouteTable(20)
@@ -346,10 +349,30 @@ def handlers_of(broker: Broker, replication: FakeReplication | None = None) -> H
     store, tables = broker.store, broker.tables
     replication = replication or FakeReplication()
     stamp = PropertyStamp("C", lambda: "U")
-    send = SendMessage(store, tables, stamp, replication, None, broker.random, broker.locks)
+    send = SendMessage(
+        store, tables, stamp, replication, None, broker.random, broker.locks, "broker-a"
+    )
     return Handlers(
         send=send,
         back=SendBack(store, tables, send, broker.random, broker.stats),
+        reply=ReplyMessage(
+            store,
+            tables,
+            send,
+            stamp,
+            broker.producers,
+            broker.to_clients,
+            BROKER,
+            store_reply_message_enable=broker.keeps_replies,
+            wall_clock_ms=lambda: NOW_MS,
+        ),
+        recall=RecallMessage(
+            tables,
+            send,
+            "broker-a",
+            recall_message_enable=broker.takes_recalls,
+            wall_clock_ms=lambda: NOW_MS,
+        ),
         pull=PullMessage(store, tables, broker.clients, broker.holds, broker.resets, broker.stats),
         offset=ConsumerOffset(store, tables, broker.resets, timeout_seconds=3),
         reset=ResetOffset(

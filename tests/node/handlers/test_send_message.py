@@ -51,6 +51,7 @@ class Sender(Client):
             flush,
             broker.random,
             broker.locks,
+            "broker-a",
         )
         codes = (RequestCode.SEND_MESSAGE, SEND, BATCH)
         super().__init__(dict.fromkeys(codes, handler.handle), broker.outbox)
