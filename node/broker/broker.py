@@ -24,6 +24,7 @@ from node.handlers.admin import Admin
 from node.handlers.client_heartbeat import ClientHeartbeat
 from node.handlers.client_info import ClientInfo
 from node.handlers.consumer_offset import ConsumerOffset
+from node.handlers.delete_topic import DeleteTopic
 from node.handlers.lock_queues import LockQueues
 from node.handlers.pull_message import PullMessage
 from node.handlers.pull_request_hold_service import PullRequestHoldService
@@ -120,6 +121,9 @@ class Broker:
         self._served_always: dict[int, Handler] = {}
         self._dispatcher = Dispatcher(self._served_always)
         tables.topics.on_change = self._registration.topics_changed
+        tables.topics.hide = store.queues.hide
+        store.queues.hidden_before = tables.topics.hidden_before
+        store.queues.correct_min_offset(store.min_physical_offset)
         names.on_registered = self._registration.peer_registered
         store.on_arrival = self._arrived
         store.flush_service.after_release = self._outbox.flush
@@ -211,6 +215,7 @@ class Broker:
             timer_wheel_enable=settings.store.timer_wheel_enable,
         )
         progress = self._tables.open(own_topics)
+        self._store.queues.correct_min_offset(self._store.min_physical_offset)
         self._delayed = DelayedDelivery(
             self._store,
             self._machine.disk,
@@ -300,6 +305,12 @@ class Broker:
                     wall_clock_ms=self._machine.wall_clock_ms,
                 ),
                 locks=LockQueues(self._locks, replication),
+                delete_topic=DeleteTopic(
+                    tables,
+                    resets,
+                    frozenset({self._config.cluster.cluster.name, self._config.node.group}),
+                    timeout_seconds=timeout_seconds,
+                ),
                 groups=SubscriptionGroups(tables, timeout_seconds=timeout_seconds),
                 admin=Admin(tables, replication.runtime_info, timeout_seconds=timeout_seconds),
                 inspect=self._inspection(),

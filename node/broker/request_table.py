@@ -15,6 +15,7 @@ from node.handlers.admin import Admin
 from node.handlers.client_heartbeat import ClientHeartbeat
 from node.handlers.client_info import ClientInfo
 from node.handlers.consumer_offset import ConsumerOffset
+from node.handlers.delete_topic import DeleteTopic
 from node.handlers.lock_queues import LockQueues
 from node.handlers.pull_message import PullMessage
 from node.handlers.queue_offset import QueueOffset
@@ -44,6 +45,7 @@ class Handlers(msgspec.Struct, frozen=True, kw_only=True):
     clients: ClientHeartbeat
     client_info: ClientInfo
     locks: LockQueues
+    delete_topic: DeleteTopic
     groups: SubscriptionGroups
     admin: Admin
     inspect: Inspection
@@ -90,6 +92,7 @@ def request_table(to: Handlers) -> dict[int, Handler]:
         RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: to.client_info.subscription,
         RequestCode.GET_CONSUMER_RUNNING_INFO: to.client_info.running_info,
         RequestCode.CONSUME_MESSAGE_DIRECTLY: to.client_info.consume_directly,
+        RequestCode.DELETE_TOPIC_IN_BROKER: to.delete_topic.handle,
         RequestCode.UPDATE_AND_CREATE_TOPIC: to.admin.create_topic,
         RequestCode.GET_ALL_TOPIC_CONFIG: to.admin.topic_configs,
         RequestCode.GET_ALL_CONSUMER_OFFSET: to.admin.consumer_offsets,

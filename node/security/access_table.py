@@ -27,6 +27,7 @@ class Resource(enum.Enum):
 
     MESSAGES = "messages"
     TOPICS = "topics"
+    ORDINARY_TOPICS = "ordinary topics"
     SYSTEM_TOPICS = "topics of the system"
     GROUPS = "consumer groups"
     OFFSETS = "consumer offsets"
@@ -87,6 +88,8 @@ ACCESS: Final[dict[int, Access]] = {
     RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: (Resource.CLIENTS, Action.READ),
     RequestCode.GET_CONSUMER_RUNNING_INFO: (Resource.CLIENTS, Action.READ),
     RequestCode.CONSUME_MESSAGE_DIRECTLY: (Resource.CLIENTS, Action.WRITE),
+    # Refused for topics of the system, whoever asks.
+    RequestCode.DELETE_TOPIC_IN_BROKER: (Resource.ORDINARY_TOPICS, Action.WRITE),
     # Of a topic of the system: see `Guard`.
     RequestCode.UPDATE_AND_CREATE_TOPIC: (Resource.TOPICS, Action.WRITE),
     RequestCode.GET_TOPIC_STATS_INFO: (Resource.TOPICS, Action.READ),

@@ -87,12 +87,12 @@ class PlainTables:
     def change_topics(self, *configs: TopicConfig) -> None:
         """See `Tables`."""
         self.topics.check_room(*configs)
-        self.topics.update(*configs)
+        self.topics.update(*self.topics.as_created(*configs))
 
     def change_topics_soon(self, *configs: TopicConfig) -> None:
         """See `Tables`. On disk within `FLUSH_CONSUMER_OFFSET_SECONDS`."""
         self.topics.check_room(*configs)
-        self.topics.update_soon(*configs)
+        self.topics.update_soon(*self.topics.as_created(*configs))
 
     def delete_topic(self, topic: str) -> None:
         """See `Tables`."""

@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from node.errors import RequestError
 from store.machine.errors import StoreError
 from store.machine.table_file import next_version
@@ -43,6 +45,9 @@ TOPIC_CHARACTERS_MAX: Final = 127
 """Source: TopicValidator.TOPIC_MAX_LENGTH."""
 
 QUEUE_TYPE_ATTRIBUTE: Final = "queue.type"
+HIDDEN_BEFORE_ATTRIBUTE: Final = "tandem.hidden.before"
+"""Ours, of a topic that was deleted and created again: where in the log it began anew."""
+
 BATCH_QUEUE_TYPE: Final = "BatchCQ"
 """Of a topic whose queues have one unit for a batch. Source: TopicAttributes, CQType."""
 
@@ -94,6 +99,8 @@ class TopicConfigTable:
 
     Attributes:
         on_change: Called after each change, to register it; None while nobody registers.
+        hide: Passes over the messages that are left of a deleted topic, and returns where in the
+            log they end; 0 if there are none.
     """
 
     def __init__(
@@ -109,6 +116,7 @@ class TopicConfigTable:
             TableFileError: the file is damaged.
         """
         self.on_change: Callable[[], None] | None = None
+        self.hide: Callable[[str], int] = lambda _: 0
         self._is_copy = is_copy
         self._is_saved = True
         self._file = file
@@ -135,6 +143,28 @@ class TopicConfigTable:
         return config is not None and (
             config.attributes.get(QUEUE_TYPE_ATTRIBUTE) == BATCH_QUEUE_TYPE
         )
+
+    def hidden_before(self, topic: str) -> int:
+        """Up to where in the log records of this topic are those of a deleted one."""
+        config = self._topics.get(topic)
+        text = "" if config is None else config.attributes.get(HIDDEN_BEFORE_ATTRIBUTE, "")
+        return int(text) if text.isascii() and text.isdigit() else 0
+
+    def as_created(self, *configs: TopicConfig) -> list[TopicConfig]:
+        """Return them with a note of what is hidden: of the known ones as it is, else as found."""
+        return [self._with_hidden(config) for config in configs]
+
+    def _with_hidden(self, config: TopicConfig) -> TopicConfig:
+        known = self._topics.get(config.topic_name)
+        if known is not None:
+            note = known.attributes.get(HIDDEN_BEFORE_ATTRIBUTE, "")
+        else:
+            end = self.hide(config.topic_name)
+            note = str(end) if end else ""
+        if not note:
+            return config
+        attributes = {**config.attributes, HIDDEN_BEFORE_ATTRIBUTE: note}
+        return msgspec.structs.replace(config, attributes=attributes)
 
     def changed(self, *configs: TopicConfig) -> list[TopicConfig]:
         """Return those that the table does not have, or has otherwise."""

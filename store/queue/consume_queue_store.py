@@ -49,6 +49,11 @@ def is_queued(sys_flag: int) -> bool:
     return sys_flag & TRANSACTION_MASK not in (TRANSACTION_PREPARED_TYPE, TRANSACTION_ROLLBACK_TYPE)
 
 
+def nothing_hidden(_: str) -> int:
+    """For stores in which no topic was deleted and created again."""
+    return 0
+
+
 def no_batch_topic(_: str) -> bool:
     """Say that no topic has queues of batches."""
     return False
@@ -94,6 +99,8 @@ class ConsumeQueueStore:
         """Topics whose files or records show that they have queues of batches. A slave may get the
         first records of a topic before it hears of its attributes."""
         self._queues: dict[tuple[str, int], AnyConsumeQueue] = {}
+        self.hidden_before: Callable[[str], int] = nothing_hidden
+        """Says up to where in the log the records of a topic are those of a deleted one."""
 
     # -- opening ---------------------------------------------------------------------------------
 
@@ -234,8 +241,25 @@ class ConsumeQueueStore:
 
     def correct_min_offset(self, min_physical_offset: int) -> None:
         """See `ConsumeQueue.correct_min_offset`."""
-        for queue in self._queues.values():
-            queue.correct_min_offset(min_physical_offset)
+        for topic, queue_id in self._queues:
+            self.correct_min_offset_of(topic, queue_id, min_physical_offset)
+
+    def correct_min_offset_of(self, topic: str, queue_id: int, min_physical_offset: int) -> None:
+        """The same for one queue; what is hidden is passed over as if it had left the log."""
+        queue = self._queues[topic, queue_id]
+        queue.correct_min_offset(max(min_physical_offset, self.hidden_before(topic)))
+
+    def hide(self, topic: str) -> int:
+        """Pass over all messages of a topic; return where in the log they end, 0 if there are none.
+
+        The numbers in its queues go on. 5.3.3 deletes the queues and counts from 0 again, while
+        the records in the log and the queues of its slaves say otherwise.
+        """
+        queues = [queue for (name, _), queue in self._queues.items() if name == topic]
+        end = max((queue.max_physic_offset for queue in queues), default=0)
+        for queue in queues:
+            queue.correct_min_offset(end)
+        return max(end, 0)
 
     def check_self(self) -> list[str]:
         """Return what is wrong with the rows of files, in words."""

@@ -275,7 +275,7 @@ class CleanConsumeQueueService:
         if queue is None:
             return 0
         count = queue.delete_expired_files(min_offset, now_ms=self._now_ms())
-        queue.correct_min_offset(min_offset)
+        self._queues.correct_min_offset_of(topic, queue_id, min_offset)
         if count:
             _log.info(
                 "deleted %d files of queue %d of %s: the log begins at %d now",

@@ -16,6 +16,7 @@ from node.handlers.admin import Admin
 from node.handlers.client_heartbeat import ClientHeartbeat
 from node.handlers.client_info import ClientInfo
 from node.handlers.consumer_offset import ConsumerOffset
+from node.handlers.delete_topic import DeleteTopic
 from node.handlers.lock_queues import LockQueues
 from node.handlers.pull_message import PullMessage
 from node.handlers.pull_request_hold_service import PullRequestHoldService
@@ -292,6 +293,7 @@ class Broker:
         self.tables = PlainTables(self.disk, "s", lambda: NOW_MS)
         self.topics, self.offsets = self.tables.topics, self.tables.offsets
         self.topics.on_change = self._topics_changed
+        self.topics.hide = self.store.queues.hide
         self.topics.update(*system_topics("C", "broker-a", auto_create_queue_nums=8))
         for topic in topics:
             self.topics.update(TopicConfig(topic_name=topic, read_queue_nums=4, write_queue_nums=4))
@@ -391,6 +393,9 @@ def handlers_of(broker: Broker, replication: FakeReplication | None = None) -> H
             wall_clock_ms=lambda: NOW_MS,
         ),
         locks=LockQueues(broker.locks, replication),
+        delete_topic=DeleteTopic(
+            tables, broker.resets, frozenset({"C", "broker-a"}), timeout_seconds=3
+        ),
         groups=SubscriptionGroups(tables, timeout_seconds=3),
         admin=Admin(tables, replication.runtime_info, timeout_seconds=3),
         inspect=inspection_of(broker, replication),

@@ -223,7 +223,7 @@ class JournalTables:
     def change_topics(self, *configs: TopicConfig) -> None:
         """See `Tables`. The record of a topic is in the log before its first message."""
         self.topics.check_room(*configs)
-        changed = self.topics.changed(*configs)
+        changed = self.topics.changed(*self.topics.as_created(*configs))
         if changed:
             self.journal.write_topics(changed, lambda topics: self.topics.update(*topics))
 

@@ -1,0 +1,64 @@
+"""DELETE_TOPIC_IN_BROKER: a topic is forgotten, with how far groups have got in it.
+
+Its messages stay in the log until that is cleaned, and nobody reads them: a topic that is created
+again under the same name begins after them.
+
+Source: RocketMQ 5.3.3, AdminBrokerProcessor.deleteTopic.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import trio
+
+from node.errors import RequestError
+from node.handlers.settled import answer_when_settled
+from tandem.wire.admin_headers import DeleteTopicRequestHeader
+from tandem.wire.response_code import ResponseCode
+from tandem.wire.system_topics import is_system_topic
+
+if TYPE_CHECKING:
+    from node.remoting.connection import Connection
+    from node.tables.reset_offsets import ResetOffsets
+    from node.tables.tables import Tables
+    from tandem.wire.remoting_command import RemotingCommand
+
+_log = logging.getLogger(__name__)
+
+
+class DeleteTopic:
+    """Serves the end of topics. `own_names` are those of broker and cluster, topics as well."""
+
+    def __init__(
+        self,
+        tables: Tables,
+        resets: ResetOffsets,
+        own_names: frozenset[str],
+        *,
+        timeout_seconds: float,
+    ) -> None:
+        """Change what these hold; a change has `timeout_seconds` to be settled."""
+        self._tables = tables
+        self._resets = resets
+        self._own_names = own_names
+        self._timeout_seconds = timeout_seconds
+
+    def handle(self, connection: Connection, command: RemotingCommand) -> None:
+        """DELETE_TOPIC_IN_BROKER, answered when it is gone for good; one that is not there is."""
+        topic = command.decode_header(DeleteTopicRequestHeader).topic
+        self._tables.check_change()
+        if not topic.strip():
+            raise RequestError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
+        if is_system_topic(topic) or topic in self._own_names:
+            raise RequestError(
+                ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic."
+            )
+        if self._tables.topics.get(topic) is not None:
+            for group in self._tables.offsets.groups_of(topic):
+                self._resets.forget(group, topic)
+            self._tables.delete_topic(topic)
+            _log.info("topic %s deleted by %s", topic, connection.peer)
+        deadline = trio.current_time() + self._timeout_seconds
+        answer_when_settled(self._tables, connection, command, deadline)
