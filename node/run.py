@@ -65,7 +65,7 @@ async def run_node(
     if config.is_fenced and coordinator is None:
         raise ConfigError([f"group {config.node.group} is fenced: it needs a coordinator"])
     check_exposure(config)
-    names = NameServer(config, Guard(config, machine.random))
+    names = NameServer(config, Guard(config, machine.random), machine.disk)
     started = _Once(task_status)
     async with trio.open_nursery() as nursery:
         await nursery.start(names.run, machine.network)

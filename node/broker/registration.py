@@ -66,6 +66,7 @@ class Registration:
             heartbeat_timeout_millis=settings.broker_expired_timeout_ms,
             # Present, so that name servers take a lone slave's topics; see RouteTable.
             enable_acting_master=False,
+            whole_table=True,
         )
         self._key = key_of(config.cluster.secret, Purpose.REQUEST)
         self._epoch = 0

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from node.name_server.name_server_admin import NameServerAdmin
 from node.name_server.readiness import Readiness
 from node.name_server.route_table import RouteTable
 from node.name_server.topic_route import TopicRoute
 from node.remoting.connection import Outbox
 from node.remoting.dispatcher import Dispatcher
 from node.remoting.server import Server
+from node.tables.kv_config_table import KvConfigTable
+from store.machine.table_file import TableFile
 from tandem.wire.request_code import RequestCode
 
 if TYPE_CHECKING:
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from node.remoting.connection import Connection
     from node.remoting.dispatcher import Handler
     from node.security.guard import Guard
+    from store.machine.disk import Disk
     from store.machine.network import Network
     from tandem.cluster_file.cluster_config import NodeConfig
 
@@ -36,7 +40,12 @@ SCAN_SECONDS: Final = 1.0
 class NameServer:
     """Routes, and the port of their own on which they are served."""
 
-    def __init__(self, config: NodeConfig, guard: Guard) -> None:
+    def __init__(self, config: NodeConfig, guard: Guard, disk: Disk) -> None:
+        """Read what operators have kept here.
+
+        Raises:
+            TableFileError: the file is damaged.
+        """
         broker = config.cluster.broker
         self.routes = RouteTable(broker.broker_expired_timeout_ms / 1000)
         self.guard = guard
@@ -47,6 +56,7 @@ class NameServer:
             group: [node.broker_address for node in config.cluster.nodes if node.group == group]
             for group in config.cluster.groups
         }
+        self._values = KvConfigTable(TableFile(disk, f"{config.directory}/config/kvConfig.json"))
         self._readiness: Readiness | None = None
         self._node = config.node
         self._outbox = Outbox()
@@ -66,6 +76,7 @@ class NameServer:
             RequestCode.GET_ROUTEINFO_BY_TOPIC: route.route,
             RequestCode.GET_BROKER_CLUSTER_INFO: route.cluster_info,
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: route.topic_list,
+            **NameServerAdmin(self.routes, self._values).handlers(),
         }
 
     async def run(

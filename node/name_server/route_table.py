@@ -23,9 +23,19 @@ from tandem.wire.request_headers import (
     TopicConfigSerializeWrapper,
 )
 from tandem.wire.response_code import ResponseCode
-from tandem.wire.route import MASTER_ID, BrokerData, ClusterInfo, QueueData, TopicRouteData
+from tandem.wire.route import (
+    MASTER_ID,
+    PERM_READ,
+    PERM_WRITE,
+    BrokerData,
+    ClusterInfo,
+    QueueData,
+    TopicRouteData,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from tandem.wire.request_headers import (
         RegisterBrokerRequestHeader,
         UnregisterBrokerRequestHeader,
@@ -144,6 +154,39 @@ class RouteTable:
             self._forget(address)
         return gone
 
+    def topics_of_cluster(self, cluster: str) -> list[str]:
+        """All topics of the live brokers of a cluster."""
+        names = {name for name, broker in self._brokers.items() if broker.cluster == cluster}
+        return [topic for topic, queues in self._queues.items() if not names.isdisjoint(queues)]
+
+    def set_writable(self, broker_name: str, *, is_writable: bool) -> int:
+        """Let producers send to a broker, or not; return of how many topics.
+
+        It stands until the broker registers a change of its topics.
+
+        Source: RouteInfoManager.operateWritePermOfBroker.
+        """
+        count = 0
+        for queues in self._queues.values():
+            data = queues.get(broker_name)
+            if data is None:
+                continue
+            perm = PERM_READ | PERM_WRITE if is_writable else data.perm & ~PERM_WRITE
+            queues[broker_name] = msgspec.structs.replace(data, perm=perm)
+            count += 1
+        return count
+
+    def data_version(self, address: str) -> DataVersion | None:
+        """The version of the topics that a broker has registered; None if it is not live."""
+        live = self._live.get(address)
+        return None if live is None else live.data_version
+
+    def heard_of(self, address: str, connection: object, now: float) -> None:
+        """A broker is alive, if it is the one that registered by this connection."""
+        live = self._live.get(address)
+        if live is not None and live.connection is connection:
+            live.last = now
+
     def is_live(self, address: str) -> bool:
         """Whether a broker at this address is registered."""
         return address in self._live
@@ -220,7 +263,7 @@ class RouteTable:
     ) -> None:
         """Topics come from the master; without one, from the smallest id that is not old.
 
-        Topics that are no longer listed are kept (deleteTopicWithBrokerRegistration is off).
+        Topics that are no longer listed are kept, as in RocketMQ, unless the broker lists all.
         """
         is_prime = header.broker_id == min(self._brokers[header.broker_name].addresses)
         is_old = header.enable_acting_master is None
@@ -233,6 +276,15 @@ class RouteTable:
             brokers = self._queues.setdefault(name, {})
             self._entries += header.broker_name not in brokers
             brokers[header.broker_name] = _queue_data(header.broker_name, config)
+        if header.whole_table:
+            self._drop_topics(header.broker_name, but=topics.topic_config_table)
+
+    def _drop_topics(self, broker_name: str, *, but: Container[str] = ()) -> None:
+        for topic in [topic for topic in self._queues if topic not in but]:
+            queues = self._queues[topic]
+            self._entries -= queues.pop(broker_name, None) is not None
+            if not queues:
+                del self._queues[topic]
 
     def _master_of(self, header: RegisterBrokerRequestHeader) -> RegisterBrokerResponseHeader:
         master = self._brokers[header.broker_name].addresses.get(MASTER_ID)
@@ -247,11 +299,7 @@ class RouteTable:
         if broker.addresses:
             return
         del self._brokers[live.broker_name]
-        for topic in list(self._queues):
-            queues = self._queues[topic]
-            self._entries -= queues.pop(live.broker_name, None) is not None
-            if not queues:
-                del self._queues[topic]
+        self._drop_topics(live.broker_name)
 
     def _broker_data(self, name: str) -> BrokerData:
         broker = self._brokers[name]

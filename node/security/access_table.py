@@ -18,7 +18,9 @@ class Standing(enum.IntEnum):
     """Anybody who reaches the port: nothing is known of clients yet."""
     ADMITTED = 1
     """A RocketMQ broker that the cluster file names, known by its address."""
-    NODE = 2
+    OPERATOR = 2
+    """Signs as RocketMQ's tools do, with the key that is made of the cluster's secret for them."""
+    NODE = 3
     """Knows the secret of the cluster: a node, or an operator who has the file."""
 
 
@@ -33,6 +35,7 @@ class Resource(enum.Enum):
     OFFSETS = "consumer offsets"
     CLIENTS = "clients"
     ROUTES = "routes"
+    VALUES = "values that operators keep at a name server"
     REPLICATION = "replication"
     BROKER = "the broker itself"
 
@@ -115,6 +118,26 @@ ACCESS: Final[dict[int, Access]] = {
     RequestCode.DELETE_EXPIRED_COMMITLOG: (Resource.BROKER, Action.WRITE),
     RequestCode.REGISTER_BROKER: (Resource.ROUTES, Action.WRITE),
     RequestCode.UNREGISTER_BROKER: (Resource.ROUTES, Action.WRITE),
+    RequestCode.WIPE_WRITE_PERM_OF_BROKER: (Resource.ROUTES, Action.ORDER),
+    RequestCode.ADD_WRITE_PERM_OF_BROKER: (Resource.ROUTES, Action.ORDER),
+    # Of itself alone, by the connection that it registered by.
+    RequestCode.BROKER_HEARTBEAT: (Resource.ROUTES, Action.READ),
+    # Changes nothing: see `NameServerAdmin.delete_topic`.
+    RequestCode.DELETE_TOPIC_IN_NAMESRV: (Resource.ROUTES, Action.READ),
+    RequestCode.GET_TOPICS_BY_CLUSTER: (Resource.ROUTES, Action.READ),
+    RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: (Resource.ROUTES, Action.READ),
+    RequestCode.GET_UNIT_TOPIC_LIST: (Resource.ROUTES, Action.READ),
+    RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: (Resource.ROUTES, Action.READ),
+    RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: (Resource.ROUTES, Action.READ),
+    RequestCode.QUERY_DATA_VERSION: (Resource.ROUTES, Action.READ),
+    RequestCode.GET_BROKER_MEMBER_GROUP: (Resource.ROUTES, Action.READ),
+    RequestCode.GET_NAMESRV_CONFIG: (Resource.ROUTES, Action.READ),
+    # Refused, whoever asks.
+    RequestCode.UPDATE_NAMESRV_CONFIG: (Resource.ROUTES, Action.READ),
+    RequestCode.PUT_KV_CONFIG: (Resource.VALUES, Action.WRITE),
+    RequestCode.GET_KV_CONFIG: (Resource.VALUES, Action.READ),
+    RequestCode.DELETE_KV_CONFIG: (Resource.VALUES, Action.WRITE),
+    RequestCode.GET_KVLIST_BY_NAMESPACE: (Resource.VALUES, Action.READ),
     RequestCode.GET_ROUTEINFO_BY_TOPIC: (Resource.ROUTES, Action.READ),
     RequestCode.GET_BROKER_CLUSTER_INFO: (Resource.ROUTES, Action.READ),
     RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: (Resource.ROUTES, Action.READ),
@@ -125,7 +148,8 @@ ACCESS: Final[dict[int, Access]] = {
 
 NEEDED: Final[dict[Access, Standing]] = {
     (Resource.ROUTES, Action.WRITE): Standing.ADMITTED,
-    (Resource.SYSTEM_TOPICS, Action.WRITE): Standing.NODE,
+    (Resource.ROUTES, Action.ORDER): Standing.OPERATOR,
+    (Resource.SYSTEM_TOPICS, Action.WRITE): Standing.OPERATOR,
     (Resource.REPLICATION, Action.ORDER): Standing.NODE,
 }
 """Who has to be trusted, where not everybody is."""

@@ -2,6 +2,7 @@
 
     request --> what does it do to what? --+--> anybody may: the handler itself, nothing is asked
                 (access_table)             +--> who is it? --+--> signed: NODE
+                                                             +--> signed by a tool: OPERATOR
                                                              +--> RocketMQ's, admitted: ADMITTED
                                                              +--> else: STRANGER
 
@@ -24,6 +25,7 @@ import msgspec
 from node.errors import RequestError
 from node.remoting.dispatcher import response_to
 from node.security.access_table import ACCESS, Access, Action, Resource, Standing, needed
+from node.security.acl_signature import ACCESS_KEY_FIELD, is_signed_with
 from node.security.admission import REGISTRATIONS, Admission, NotAdmittedError
 from store.machine.tell_once import TellOnce
 from tandem.wire.request_code import RequestCode
@@ -36,7 +38,7 @@ from tandem.wire.request_signature import (
     is_rightly_signed,
 )
 from tandem.wire.response_code import ResponseCode
-from tandem.wire.secret_keys import Purpose, key_of
+from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY, Purpose, key_of, operator_secret_key
 from tandem.wire.system_topics import is_system_topic
 
 if TYPE_CHECKING:
@@ -60,6 +62,11 @@ _REMEDY: Final = (
     " --config, on a machine and as a user that may read its secret file"
 )
 
+_TOOL_REMEDY: Final = (
+    "it is taken only from those who know the secret of the cluster: `tandem cluster credentials`"
+    " prints what RocketMQ's tools need, for conf/tools.yml; Python's clients take --config"
+)
+
 
 class Guard:
     """Asks of every request of one node who may send it.
@@ -72,6 +79,7 @@ class Guard:
         """Guard a node. `config` has the secret; `random` makes numbers that do not come again."""
         cluster = config.cluster
         self._key = key_of(cluster.secret, Purpose.REQUEST)
+        self._operator_key = operator_secret_key(cluster.secret)
         self._random = random
         self._target = config.node.broker_address
         self._name = config.node.name
@@ -112,7 +120,8 @@ class Guard:
         standing, command = self._attributed(connection, command)
         if standing < needed(access):
             resource, action = access
-            reason = f"this would {action.value} {resource.value} of {self._name}: {_REMEDY}"
+            remedy = _TOOL_REMEDY if needed(access) is Standing.OPERATOR else _REMEDY
+            reason = f"this would {action.value} {resource.value} of {self._name}: {remedy}"
             raise self._refusal(connection, command, reason)
         return handler(connection, command)
 
@@ -126,6 +135,11 @@ class Guard:
             if complaint:
                 raise self._refusal(connection, command, complaint)
             return Standing.NODE, command
+        if fields.get(ACCESS_KEY_FIELD) == OPERATOR_ACCESS_KEY:
+            if not is_signed_with(self._operator_key, fields, command.body):
+                reason = f"its Signature is not that of {OPERATOR_ACCESS_KEY}: {_TOOL_REMEDY}"
+                raise self._refusal(connection, command, reason)
+            return Standing.OPERATOR, command
         if command.code in REGISTRATIONS:
             try:
                 own = self._admission.own_registration(command, connection.peer.ip)

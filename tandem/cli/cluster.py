@@ -67,6 +67,19 @@ def status(config: ConfigOption = None) -> None:
 
 
 @app.command()
+def credentials(config: ConfigOption = None) -> None:
+    """Print what RocketMQ's tools need to change routes and topics of the system: tools.yml."""
+    from tandem.cluster.spec import config_to_start
+    from tandem.cluster_file.load import load_config
+    from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY, operator_secret_key
+
+    secret = load_config(config or config_to_start()).secret
+    console = stdout()
+    console.print(f"accessKey: {OPERATOR_ACCESS_KEY}", highlight=False)
+    console.print(f"secretKey: {operator_secret_key(secret)}", highlight=False, soft_wrap=True)
+
+
+@app.command()
 def kill(node: NodeArgument, config: ConfigOption = None) -> None:
     """End a node with SIGKILL, as a crash would."""
     _print_table(_send("kill", node, config).nodes)

@@ -268,6 +268,8 @@ class RegisterBrokerRequestHeader(Header, frozen=True):
     """CRC of the body as sent; 0 or absent: not checked."""
     heartbeat_timeout_millis: Int64 | None = None
     enable_acting_master: bool | None = None
+    whole_table: bool | None = None
+    """Ours: topics that are not listed are no more. RocketMQ's brokers list one topic at times."""
 
 
 class RegisterBrokerResponseHeader(Header, frozen=True):

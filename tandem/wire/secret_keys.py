@@ -19,6 +19,16 @@ class Purpose(enum.Enum):
     LINK = "replication link"
     COORDINATOR = "coordinator"
     REQUEST = "signed request"
+    OPERATOR = "operator with tools of RocketMQ"
+
+
+OPERATOR_ACCESS_KEY = "tandem-operator"
+"""Who an operator is to say to be, in the credentials of RocketMQ's tools."""
+
+
+def operator_secret_key(secret: str) -> str:
+    """Return the `secretKey` of an operator, in the credentials of RocketMQ's tools."""
+    return key_of(secret, Purpose.OPERATOR).hex()
 
 
 def key_of(secret: str, purpose: Purpose) -> bytes:

@@ -280,7 +280,7 @@ async def open_name_server(
     """The name server of one node, without its broker."""
     timeline = Timeline()
     network = SimulatedNetwork(timeline, random.Random(1))
-    names = NameServer(config, Guard(config, random.Random(2)))
+    names = NameServer(config, Guard(config, random.Random(2)), SimulatedDisk())
     async with trio.open_nursery() as nursery:
         nursery.start_soon(timeline.run)
         await nursery.start(names.run, network.machine(config.node.address))

@@ -49,7 +49,9 @@ class Served:
             boot_id="b",
             random=random.Random(2),
         )
-        self.names = NameServer(self.config, Guard(self.config, self.machine.random))
+        self.names = NameServer(
+            self.config, Guard(self.config, self.machine.random), SimulatedDisk()
+        )
         self.replication = FakeReplication()
         self.tables = PlainTables(self.machine.disk, "/s", self.machine.wall_clock_ms)
         self.stop = trio.Event()

@@ -126,7 +126,7 @@ async def test_a_peer_that_was_down_is_dialled_when_it_registers_itself(
 
 
 def name_server(config: NodeConfig) -> NameServer:
-    return NameServer(config, Guard(config, random.Random(3)))
+    return NameServer(config, Guard(config, random.Random(3)), SimulatedDisk())
 
 
 def addresses_of(table: RouteTable) -> dict[int, str]:
