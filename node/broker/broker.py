@@ -257,7 +257,6 @@ class Broker:
     def _handlers(self) -> dict[int, Handler]:
         store, tables, replication = self._store, self._tables, self._replication
         timeout_seconds = self._config.cluster.replication.slave_timeout_ms / 1000
-        broker = self._config.cluster.broker
         host = Host(self._config.node.address, self._config.node.port)
         stamp = self._stamp(host)
         send = self._sender(stamp)
@@ -266,22 +265,12 @@ class Broker:
             Handlers(
                 send=send,
                 back=SendBack(store, tables, send, self._machine.random, self._stats),
-                reply=ReplyMessage(
-                    store,
-                    tables,
-                    send,
-                    stamp,
-                    self._producers,
-                    self._to_clients,
-                    host,
-                    store_reply_message_enable=broker.store_reply_message_enable,
-                    wall_clock_ms=self._machine.wall_clock_ms,
-                ),
+                reply=self._replier(send, stamp, host),
                 recall=RecallMessage(
                     tables,
                     send,
                     self._config.node.group,
-                    recall_message_enable=broker.recall_message_enable,
+                    recall_message_enable=self._config.cluster.broker.recall_message_enable,
                     wall_clock_ms=self._machine.wall_clock_ms,
                 ),
                 pull=PullMessage(store, tables, self._clients, self._holds, resets, self._stats),
@@ -330,6 +319,19 @@ class Broker:
             route_of=self._names.routes.route,
             delay_progress=self._delay_progress,
             spawn=self.spawn,
+            wall_clock_ms=self._machine.wall_clock_ms,
+        )
+
+    def _replier(self, send: SendMessage, stamp: PropertyStamp, host: Host) -> ReplyMessage:
+        return ReplyMessage(
+            self._store,
+            self._tables,
+            send,
+            stamp,
+            self._producers,
+            self._to_clients,
+            host,
+            store_reply_message_enable=self._config.cluster.broker.store_reply_message_enable,
             wall_clock_ms=self._machine.wall_clock_ms,
         )
 
