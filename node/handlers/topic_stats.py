@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from tandem.wire.remoting_command import RemotingCommand
     from tandem.wire.request_headers import SubscriptionData, TopicConfig
 
+NO_FILTER_DATA: Final = "null"
+"""What RocketMQ says of a group that filters by tags, or not at all."""
+
 UNITS_MAX: Final = 1_024
 """Units of a queue in one answer. Ours: RocketMQ sends as many as are asked for."""
 
@@ -136,7 +139,12 @@ class TopicStats:
                     max_queue_index=end,
                     min_queue_index=first,
                     queue_data=[
-                        ConsumeQueueData(codes is None or code in codes, offset, size, code)
+                        ConsumeQueueData(
+                            wanted is not None and (codes is None or code in codes),
+                            offset,
+                            size,
+                            code,
+                        )
                         for offset, size, code in units
                     ],
                     filter_data=filter_data,
@@ -151,4 +159,4 @@ class TopicStats:
         if not group:
             return None, None
         wanted = self._clients.subscription(group, topic)
-        return (f"{group}@{topic} is not online!" if wanted is None else None), wanted
+        return (f"{group}@{topic} is not online!" if wanted is None else NO_FILTER_DATA), wanted

@@ -6,7 +6,8 @@
 
 Puts are told of every few seconds, all at once: see `store.messages.queue_growth`. So they are
 counted on every node, and a new master goes on with what it has seen as a follower. A batch counts
-as its messages, where RocketMQ adds to `times` once a batch. Gets are counted once a pull.
+as its messages, where RocketMQ adds to `times` once a batch. Records of a fenced group's journal
+are in no total. Gets are counted once a pull.
 
 Topics and groups have names that clients choose, so there is a bound on items: past it, new ones
 are not counted until others have been idle.
@@ -30,7 +31,7 @@ from node.tables.stats_item import (
     TpsHistory,
 )
 from tandem.wire.stats_requests import BrokerStatsItem
-from tandem.wire.system_topics import is_system_topic
+from tandem.wire.system_topics import JOURNAL_TOPIC, is_system_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -128,8 +129,9 @@ class BrokerStats:
 
     def came(self, topic: str, messages: int, record_bytes: int) -> None:
         """Messages have come into a topic since the last call."""
-        self.put_bytes += record_bytes
-        self._put.value += messages
+        if topic != JOURNAL_TOPIC:
+            self.put_bytes += record_bytes
+            self._put.value += messages
         if not is_system_topic(topic):
             self._put_of_users.value += messages
         for name, value in ((TOPIC_PUT_NUMS, messages), (TOPIC_PUT_SIZE, record_bytes)):

@@ -97,7 +97,7 @@ async def test_the_units_of_a_queue() -> None:
     assert (found["minQueueIndex"], found["maxQueueIndex"]) == (0, 3)
     units = found["queueData"]
     assert [unit["tagsCode"] for unit in units] == [java_string_hash("a"), java_string_hash("b"), 0]
-    assert [unit["eval"] for unit in units] == [True] * 3
+    assert [unit["eval"] for unit in units] == [False] * 3  # nobody asks for a group
     assert units[1]["physicOffset"] == units[0]["physicSize"]
     assert len(queue_of(client, 1, 1)["queueData"]) == 1
     for nothing in ((3, 5), (10**6, 5), (0, -5), (0, 0), (-9, 9)):
@@ -114,6 +114,9 @@ async def test_what_a_group_wants_of_them() -> None:
     found = queue_of(client, 0, 9, "g")
     assert [unit["eval"] for unit in found["queueData"]] == [False, True]
     assert found["subscriptionData"]["subString"] == "b"
+    assert found["filterData"] == "null"
+    join(broker, "c", "all", "T")
+    assert [unit["eval"] for unit in queue_of(client, 0, 9, "all")["queueData"]] == [True, True]
 
 
 async def test_only_so_many_units_in_one_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,6 +48,13 @@ def test_puts_are_counted_by_topic_and_in_all() -> None:
     assert them.put_bytes == 350
 
 
+def test_records_of_the_journal_are_no_messages() -> None:
+    them = stats()
+    them.came("rmq_sys_TANDEM_JOURNAL", 3, 300)
+    assert value(them, TOPIC_PUT_NUMS, "rmq_sys_TANDEM_JOURNAL") == 3
+    assert (them.put_messages, them.put_bytes, them.put_totals.now) == (0, 0, 0)
+
+
 def test_gets_are_counted_once_a_pull() -> None:
     them = stats()
     them.handed_out("g", "T", 1, 10, 4, 400)
