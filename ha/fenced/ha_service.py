@@ -41,6 +41,7 @@ from ha.results import Ack, PutWait, Refusal
 from store.results import PutMessageStatus
 from tandem.wire.ha_status import FencedCommandResult
 from tandem.wire.response_code import ResponseCode
+from tandem.wire.stats_requests import EpochEntryBody
 
 if TYPE_CHECKING:
     from ha.fenced.config import FencedConfig
@@ -239,6 +240,18 @@ class FencedHAService:
     def runtime_info(self) -> HARuntimeInfo:
         """Return the same in RocketMQ's shape: the answer to GET_BROKER_HA_STATUS."""
         return runtime_info(self._parts)
+
+    def epoch_list(self) -> list[EpochEntryBody]:
+        """Return which master wrote which part of the log: for GET_BROKER_EPOCH_CACHE.
+
+        RocketMQ gives the last entry the highest end there is, here it ends with the log.
+        """
+        entries = self.replica.epochs.entries
+        ends = [entry.start for entry in entries[1:]] + [self.store.max_physical_offset]
+        return [
+            EpochEntryBody(end, entry.epoch, entry.start)
+            for entry, end in zip(entries, ends, strict=False)
+        ]
 
     def _why_no_messages(self) -> str:
         """Return why this node takes no messages, in words; empty if it does."""

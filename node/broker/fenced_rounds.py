@@ -21,12 +21,14 @@ from ha.fenced.ha_service import FencedHAService
 from ha.learners import Learners
 from node.broker.broker import Broker
 from node.config.part_configs import fenced_config, learner_config, store_config
+from node.handlers.broker_epoch_cache import BrokerEpochCache
 from node.handlers.fenced_group import FencedGroup
 from node.tables.journal.journal_tables import JournalTables, SavedTables
 from store import MessageStore
 from store.machine.errors import StoreFullError
 from tandem.wire.delay_level import DelayLevels
 from tandem.wire.message import Host
+from tandem.wire.request_code import RequestCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -123,10 +125,13 @@ async def _run_round(
         broker = Broker(config, machine, names, store, tables, ha)
         group = FencedGroup(ha, spawn=broker.spawn, send=broker.send)
         learners = Learners(learner_config(config), store, machine.network, ha.won_an_epoch)
+        epochs = BrokerEpochCache(config, ha)
+        own_handlers = {
+            **group.handlers(),
+            RequestCode.GET_BROKER_EPOCH_CACHE: epochs.handle,
+        }
         try:
-            await broker.serve(
-                stop, started, own_handlers=group.handlers(), own_tasks=(learners.run,)
-            )
+            await broker.serve(stop, started, own_handlers=own_handlers, own_tasks=(learners.run,))
         finally:
             broker.save()
     if not store.disk_trouble:

@@ -142,6 +142,7 @@ ACCESS: Final[dict[int, Access]] = {
     RequestCode.GET_BROKER_CLUSTER_INFO: (Resource.ROUTES, Action.READ),
     RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: (Resource.ROUTES, Action.READ),
     RequestCode.GET_BROKER_HA_STATUS: (Resource.REPLICATION, Action.READ),
+    RequestCode.GET_BROKER_EPOCH_CACHE: (Resource.REPLICATION, Action.READ),
     RequestCode.FENCED_STATUS: (Resource.REPLICATION, Action.READ),
     RequestCode.FENCED_COMMAND: (Resource.REPLICATION, Action.ORDER),
 }

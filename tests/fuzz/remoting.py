@@ -295,6 +295,7 @@ _CLIENT: Final[tuple[_Request, ...]] = (
     (RequestCode.UPDATE_BROKER_CONFIG, _nothing, b"fileReservedTime=1\n"),
     (RequestCode.QUERY_ASSIGNMENT, _nothing, _ASSIGNMENT),
     (RequestCode.SET_MESSAGE_REQUEST_MODE, _nothing, _MODE),
+    (RequestCode.GET_BROKER_EPOCH_CACHE, _nothing, b""),
     (RequestCode.FENCED_STATUS, _nothing, b""),
     (RequestCode.FENCED_COMMAND, _nothing, _ORDER),
     (9_999, _queue, b"x"),
