@@ -25,6 +25,11 @@ from node.handlers.client_heartbeat import ClientHeartbeat
 from node.handlers.client_info import ClientInfo
 from node.handlers.consumer_offset import ConsumerOffset
 from node.handlers.delete_topic import DeleteTopic
+from node.handlers.end_transaction import (
+    EndTransactions,
+    TransactionQuestions,
+    TransactionTables,
+)
 from node.handlers.lock_queues import LockQueues
 from node.handlers.pull_message import PullMessage
 from node.handlers.pull_request_hold_service import PullRequestHoldService
@@ -48,6 +53,8 @@ from node.tables.queue_locks import QueueLocks
 from node.tables.reset_offsets import ResetOffsets
 from node.tables.topic_config_table import system_topics
 from store.delayed_delivery import DELAYING_TOPICS, DelayedDelivery
+from store.transaction.transaction import TransactionSettings
+from store.transactions import Transactions
 from tandem.cluster_file.choices import FlushDiskType
 from tandem.wire.message import Host
 
@@ -61,7 +68,7 @@ if TYPE_CHECKING:
     from node.tables.tables import Tables
     from store import MessageStore
     from store.machine.machine import Machine
-    from tandem.cluster_file.cluster_config import NodeConfig
+    from tandem.cluster_file.cluster_config import ClusterConfig, NodeConfig
 
 _log = logging.getLogger(__name__)
 
@@ -107,6 +114,15 @@ class Broker:
         self._to_clients = ClientRequests()
         self._heartbeats = ClientHeartbeat(
             self._clients, self._producers, tables, replication, self._to_clients
+        )
+        self._transaction_tables = TransactionTables(tables)
+        self._transactions = Transactions(
+            store,
+            store_host=Host(config.node.address, config.node.port),
+            wall_clock_ms=machine.wall_clock_ms,
+            settings=_transaction_settings(config.cluster),
+            create_topic=self._transaction_tables.create_topic,
+            ask=TransactionQuestions(self._producers, self._to_clients, config.node.group).ask,
         )
         self._registration = Registration(config, machine.network, names.routes, tables.topics)
         self._server = Server(
@@ -214,6 +230,7 @@ class Broker:
             ),
             timer_wheel_enable=settings.store.timer_wheel_enable,
         )
+        self._transactions.put_missing_op()
         progress = self._tables.open(own_topics)
         self._store.queues.correct_min_offset(self._store.min_physical_offset)
         self._delayed = DelayedDelivery(
@@ -224,6 +241,11 @@ class Broker:
             journaled=progress,
         )
         self._delayed.start(self._running, self.end_round)
+        is_journaled = progress is not None
+        self._transactions.open(self._transaction_tables.progress(is_journaled=is_journaled))
+        self._running.start_soon(
+            self._transactions.run, self.end_round, lambda: self._replication.refusal() is None
+        )
         self.end_round()
         self.role_changed()
 
@@ -264,6 +286,7 @@ class Broker:
         return request_table(
             Handlers(
                 send=send,
+                transactions=EndTransactions(store, self._transactions, send, replication),
                 back=SendBack(store, tables, send, self._machine.random, self._stats),
                 reply=self._replier(send, stamp, host),
                 recall=RecallMessage(
@@ -361,6 +384,7 @@ class Broker:
             self._machine.random,
             self._locks,
             self._config.node.group,
+            rejects_transactions=settings.broker.reject_transaction_message,
         )
 
     def _arrived(
@@ -424,3 +448,13 @@ class Broker:
             self._locks.forget_expired(trio.current_time())
             self._to_clients.expire(trio.current_time())
             self._outbox.flush()
+
+
+def _transaction_settings(cluster: ClusterConfig) -> TransactionSettings:
+    broker = cluster.broker
+    return TransactionSettings(
+        transaction_check_interval_ms=broker.transaction_check_interval_ms,
+        transaction_timeout_ms=broker.transaction_timeout_ms,
+        transaction_check_max=broker.transaction_check_max,
+        file_reserved_time_ms=cluster.store.file_reserved_time_hours * 3_600_000,
+    )

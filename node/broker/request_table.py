@@ -16,6 +16,7 @@ from node.handlers.client_heartbeat import ClientHeartbeat
 from node.handlers.client_info import ClientInfo
 from node.handlers.consumer_offset import ConsumerOffset
 from node.handlers.delete_topic import DeleteTopic
+from node.handlers.end_transaction import EndTransactions
 from node.handlers.lock_queues import LockQueues
 from node.handlers.pull_message import PullMessage
 from node.handlers.queue_offset import QueueOffset
@@ -38,6 +39,7 @@ class Handlers(msgspec.Struct, frozen=True, kw_only=True):
     back: SendBack
     reply: ReplyMessage
     recall: RecallMessage
+    transactions: EndTransactions
     pull: PullMessage
     offset: ConsumerOffset
     reset: ResetOffset
@@ -61,6 +63,7 @@ def request_table(to: Handlers) -> dict[int, Handler]:
         RequestCode.SEND_REPLY_MESSAGE: to.reply.handle,
         RequestCode.SEND_REPLY_MESSAGE_V2: to.reply.handle,
         RequestCode.RECALL_MESSAGE: to.recall.handle,
+        RequestCode.END_TRANSACTION: to.transactions.handle,
         RequestCode.PULL_MESSAGE: to.pull.handle,
         RequestCode.LITE_PULL_MESSAGE: to.pull.handle,
         RequestCode.QUERY_CONSUMER_OFFSET: to.offset.query,

@@ -31,10 +31,11 @@ from ha.results import Ack, PutWait
 from node.errors import RequestError
 from node.handlers.group_topics import dead_letter_topic
 from node.handlers.recall_handles import recall_handle
+from node.handlers.send_half import SendHalf
 from node.handlers.send_properties import (
     REGION,
-    check_supported,
     delay_level,
+    is_half,
     is_waiting,
     unique_key_of,
     wants_flushed,
@@ -144,8 +145,12 @@ class SendMessage:
         random: Random,
         locks: QueueLocks,
         broker_name: str,
+        *,
+        rejects_transactions: bool = False,
     ) -> None:
         self._store = store
+        self._put = (store.put_message, SendHalf(store, rejects=rejects_transactions).put)
+        """Of a message, and of one that is put aside until it is committed."""
         self._tables = tables
         self._topics = tables.topics
         self._properties = properties
@@ -190,20 +195,19 @@ class SendMessage:
         if header.batch or command.code == _SEND_BATCH_MESSAGE:
             result = self._put_batch(connection, command, header, queue_id)
         else:
-            check_supported(header.sys_flag, properties)
-            result = self._store.put_message(
-                PutMessage(
-                    topic,
-                    queue_id,
-                    command.body,
-                    self._properties.stored(properties),
-                    header.born_timestamp,
-                    connection.born_host,
-                    header.flag,
-                    header.sys_flag,
-                    header.reconsume_times or 0,
-                )
+            message = PutMessage(
+                topic,
+                queue_id,
+                command.body,
+                self._properties.stored(properties),
+                header.born_timestamp,
+                connection.born_host,
+                header.flag,
+                header.sys_flag,
+                header.reconsume_times or 0,
             )
+            half = is_half(header.sys_flag, properties, header.reconsume_times)
+            result = self._put[half](message)
         if result.status is not _PUT_OK:
             return response_to(command, _CODES[result.status], _reason(result))
         answer = self._recallable_response if _TIMED in properties else stored_response
@@ -249,11 +253,31 @@ class SendMessage:
         """
         result = self._store.put_message(message)
         if result.status is not _PUT_OK:
-            return response_to(command, _CODES[result.status], _reason(result))
+            return self.not_stored(command, result)
+        properties = str(message.properties, "utf-8")
+        end = result.end_offset
+        return self.answer_when_stored(connection, command, end, properties, response)
+
+    def not_stored(self, command: RemotingCommand, result: PutMessageResult) -> RemotingCommand:
+        """The answer to a request whose message was refused by the store."""
+        return response_to(command, _CODES[result.status], _reason(result))
+
+    def answer_when_stored(
+        self,
+        connection: Connection,
+        command: RemotingCommand,
+        end_offset: int,
+        properties: str = "",
+        response: RemotingCommand | None = None,
+    ) -> RemotingCommand | None:
+        """Answer when disk and replicas have the log up to an offset; None: later.
+
+        `response` is the answer if all goes well, SUCCESS unless given.
+        """
         response = response or response_to(command)
         if not self._policy_waits or command.flag & ONEWAY_FLAG:
             return response
-        self._park(connection, str(message.properties, "utf-8"), result.end_offset, response)
+        self._park(connection, properties, end_offset, response)
         return None
 
     def _overloaded(self) -> RequestError:

@@ -75,22 +75,25 @@ def unique_key_of(properties: str) -> str | None:
     return _last_value(properties, _UNIQUE_KEY) or None
 
 
-def check_supported(sys_flag: int, properties: str) -> None:
-    """Refuse what would otherwise be delivered at the wrong time.
+def is_half(sys_flag: int, properties: str, reconsume_times: int | None) -> bool:
+    """Whether a message is to be put aside until its producer commits it.
 
-    The store itself refuses deliver times other than delay levels.
+    TRAN_MSG decides, unless a consumer sends the message back. Source: SendMessageProcessor.
 
     Raises:
-        RequestError: The message is transactional (NO_PERMISSION), or its delay level is no number
-            (MESSAGE_ILLEGAL).
+        RequestError: Its delay level is no number, or only its sysFlag speaks of a transaction:
+            nobody would ever get it (MESSAGE_ILLEGAL).
     """
-    if sys_flag & TRANSACTION_MASK or (_TRANSACTION in properties and _is_transaction(properties)):
+    level = delay_level(properties) if "DELAY" in properties else 0
+    if _TRANSACTION in properties and _is_transaction(properties):
+        return not (reconsume_times and level > 0)
+    if sys_flag & TRANSACTION_MASK:
         raise RequestError(
-            ResponseCode.NO_PERMISSION,
-            "the broker sending transaction message is forbidden: transactions are not supported",
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"sysFlag {sys_flag} says that the message is part of a transaction, but its property"
+            " TRAN_MSG does not",
         )
-    if "DELAY" in properties:
-        delay_level(properties)
+    return False
 
 
 def delay_level(properties: str) -> int:

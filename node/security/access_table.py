@@ -58,6 +58,7 @@ ACCESS: Final[dict[int, Access]] = {
     RequestCode.SEND_REPLY_MESSAGE: (Resource.MESSAGES, Action.WRITE),
     RequestCode.SEND_REPLY_MESSAGE_V2: (Resource.MESSAGES, Action.WRITE),
     RequestCode.RECALL_MESSAGE: (Resource.MESSAGES, Action.WRITE),
+    RequestCode.END_TRANSACTION: (Resource.MESSAGES, Action.WRITE),
     RequestCode.PULL_MESSAGE: (Resource.MESSAGES, Action.READ),
     RequestCode.LITE_PULL_MESSAGE: (Resource.MESSAGES, Action.READ),
     RequestCode.QUERY_MESSAGE: (Resource.MESSAGES, Action.READ),

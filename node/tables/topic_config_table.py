@@ -21,7 +21,14 @@ from tandem.wire.delay_level import SCHEDULE_TOPIC
 from tandem.wire.request_headers import TopicConfig, TopicConfigSerializeWrapper
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import PERM_INHERIT, PERM_READ, PERM_WRITE
-from tandem.wire.system_topics import JOURNAL_TOPIC, SYSTEM_TOPIC_PREFIX, TIMER_TOPIC
+from tandem.wire.system_topics import (
+    JOURNAL_TOPIC,
+    RMQ_SYS_TRANS_HALF_TOPIC,
+    RMQ_SYS_TRANS_OP_HALF_TOPIC,
+    SYSTEM_TOPIC_PREFIX,
+    TIMER_TOPIC,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,9 +68,9 @@ and name servers get it as one."""
 NOT_ALLOWED_SEND_TOPICS: Final = frozenset(
     {
         SCHEDULE_TOPIC,
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
+        RMQ_SYS_TRANS_HALF_TOPIC,
+        RMQ_SYS_TRANS_OP_HALF_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
         # Not in RocketMQ's set: there the wheel delivers to whatever topic anybody names.
@@ -324,6 +331,8 @@ def system_topics(
         ("OFFSET_MOVED_EVENT", 1, PERM_READ | PERM_WRITE),
         (SCHEDULE_TOPIC, SCHEDULE_TOPIC_QUEUE_NUM, PERM_READ | PERM_WRITE),
         (f"{cluster}{REPLY_TOPIC_SUFFIX}", 1, PERM_READ | PERM_WRITE),
+        (RMQ_SYS_TRANS_HALF_TOPIC, 1, PERM_READ | PERM_WRITE),
+        (RMQ_SYS_TRANS_OP_HALF_TOPIC, 1, PERM_READ | PERM_WRITE),
     ]
     if timer_wheel_enable:
         sizes.append((TIMER_TOPIC, 1, PERM_READ | PERM_WRITE))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 class TransactionSettings(msgspec.Struct, frozen=True):
     """Source: BrokerConfig, and fileReservedTime of MessageStoreConfig."""
 
+    transaction_check_interval_ms: int = 30_000
     transaction_timeout_ms: int = 6_000
     """How old a half has to be before its producer is asked."""
 

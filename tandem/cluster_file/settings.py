@@ -58,6 +58,10 @@ class BrokerSettings(Struct, frozen=True):
     slave_synchronize_interval_ms: Annotated[int, milliseconds(10)] = 3_000
     connections_max: Annotated[int, whole_number(1, 65_536, "connections")] = 1_024
     stop_grace_ms: Annotated[int, milliseconds(0)] = 3_000
+    reject_transaction_message: bool = False
+    transaction_check_interval_ms: Annotated[int, milliseconds(10)] = 30_000
+    transaction_timeout_ms: Annotated[int, milliseconds(0)] = 6_000
+    transaction_check_max: Annotated[int, whole_number(1, 1_000, "checks")] = 15
 
 
 class LoggingSettings(Struct, frozen=True):

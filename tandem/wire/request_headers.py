@@ -224,6 +224,35 @@ class ViewMessageRequestHeader(Header, frozen=True):
 # Clients
 
 
+class EndTransactionRequestHeader(Header, frozen=True):
+    """END_TRANSACTION: what became of a half, which is named by the answer to its send."""
+
+    producer_group: str
+    tran_state_table_offset: Int64
+    """Queue offset of the half."""
+    commit_log_offset: Int64
+    """Its physical offset."""
+    commit_or_rollback: Int32
+    """8: commit, 12: rollback; else the producer does not know."""
+    from_transaction_check: bool | None = None
+    msg_id: str | None = None
+    transaction_id: str | None = None
+    topic: str | None = None
+    broker_name: str | None = msgspec.field(default=None, name="bname")
+
+
+class CheckTransactionStateRequestHeader(Header, frozen=True):
+    """CHECK_TRANSACTION_STATE, sent to a producer; the answer names these offsets."""
+
+    topic: str
+    tran_state_table_offset: Int64
+    commit_log_offset: Int64
+    msg_id: str | None = None
+    transaction_id: str | None = None
+    offset_msg_id: str | None = None
+    broker_name: str | None = msgspec.field(default=None, name="bname")
+
+
 class UnregisterClientRequestHeader(Header, frozen=True):
     """UNREGISTER_CLIENT."""
 

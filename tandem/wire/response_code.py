@@ -43,3 +43,4 @@ class ResponseCode(enum.IntEnum):
     CONSUME_MSG_TIMEOUT = 207
     """A client did not answer what it was asked for somebody else."""
     ILLEGAL_OPERATION = 604
+    """The transaction may not be ended any more without being asked about."""

@@ -20,6 +20,8 @@ TOPICS: Final = ("Fuzz", "Fuzz", "Fuzz", "Fuzz2", "TBW102", "%RETRY%g", "SCHEDUL
 
 GROUPS: Final = ("g", "g", "g2")
 
+_HALF: Final = "TRAN_MSG\x01true\x02PGROUP\x01p\x02UNIQ_KEY\x01U\x02"
+
 _HEAD: Final = struct.Struct(">II")
 _FIXED: Final = struct.Struct(">hBhiii")
 
@@ -99,7 +101,7 @@ def _send(chance: Random) -> Fields:
         "sysFlag": "0",
         "bornTimestamp": "1700000000000",
         "flag": "0",
-        "properties": chance.choice(("", "KEYS\x01k\x02", hostile.text(chance))),
+        "properties": chance.choice(("", "KEYS\x01k\x02", _HALF, hostile.text(chance))),
         "reconsumeTimes": "0",
         "unitMode": "false",
         "batch": "false",
@@ -135,6 +137,18 @@ def _send_back(chance: Random) -> Fields:
         "group": chance.choice(GROUPS),
         "delayLevel": str(chance.choice((-1, 0, 3, 99))),
         "maxReconsumeTimes": str(chance.choice((-1, 0, 16))),
+    }
+
+
+def _end_transaction(chance: Random) -> Fields:
+    return {
+        "producerGroup": "p",
+        "tranStateTableOffset": str(chance.choice((0, 0, 1, 2, -1, 1 << 62))),
+        "commitLogOffset": str(chance.choice((0, 0, 100, 1_000, -1, 1 << 62))),
+        "commitOrRollback": str(chance.choice((8, 8, 12, 0, 4))),
+        "fromTransactionCheck": chance.choice(("false", "true")),
+        "msgId": "U",
+        "topic": "Fuzz",
     }
 
 
@@ -285,6 +299,8 @@ _CLIENT: Final[tuple[_Request, ...]] = (
     (RequestCode.UNREGISTER_CLIENT, _clients, b""),
     (RequestCode.GET_CONSUMER_LIST_BY_GROUP, _clients, b""),
     (RequestCode.CONSUMER_SEND_MSG_BACK, _send_back, b""),
+    (RequestCode.END_TRANSACTION, _end_transaction, b""),
+    (RequestCode.CHECK_TRANSACTION_STATE, _end_transaction, b""),
     (RequestCode.LOCK_BATCH_MQ, _nothing, _LOCKS),
     (RequestCode.UNLOCK_BATCH_MQ, _nothing, _LOCKS),
     (RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, _clients, b""),

@@ -17,6 +17,11 @@ from node.handlers.client_heartbeat import ClientHeartbeat
 from node.handlers.client_info import ClientInfo
 from node.handlers.consumer_offset import ConsumerOffset
 from node.handlers.delete_topic import DeleteTopic
+from node.handlers.end_transaction import (
+    EndTransactions,
+    TransactionQuestions,
+    TransactionTables,
+)
 from node.handlers.lock_queues import LockQueues
 from node.handlers.pull_message import PullMessage
 from node.handlers.pull_request_hold_service import PullRequestHoldService
@@ -42,6 +47,8 @@ from node.tables.reset_offsets import ResetOffsets
 from node.tables.topic_config_table import system_topics
 from store import MessageStore, StoreConfig
 from store.machine.network import ConnectionLost
+from store.transaction.transaction import TransactionSettings
+from store.transactions import Transactions
 from tandem.cluster_file.cluster_config import ClusterConfig, NodeConfig
 from tandem.cluster_file.settings import (
     BrokerSettings,
@@ -286,6 +293,8 @@ class Broker:
         topics: tuple[str, ...] = ("T",),
     ) -> None:
         self.disk = SimulatedDisk()
+        self.now_ms = NOW_MS
+        self.rejects_transactions = False
         self.store = open_store(self.disk, is_slave=is_slave or is_fenced, is_fenced=is_fenced)
         if is_fenced:
             self.store.become_master()
@@ -303,6 +312,17 @@ class Broker:
         self.to_clients = ClientRequests()
         self.resets = ResetOffsets()
         self.outbox = Outbox()
+        transaction_tables = TransactionTables(self.tables)
+        self.transactions = Transactions(
+            self.store,
+            store_host=BROKER,
+            wall_clock_ms=lambda: self.now_ms,
+            settings=TransactionSettings(),
+            create_topic=transaction_tables.create_topic,
+            ask=TransactionQuestions(self.producers, self.to_clients, "broker-a").ask,
+        )
+        if not is_slave:
+            self.transactions.open(transaction_tables.progress(is_journaled=is_fenced))
         self.holds = PullRequestHoldService(self.outbox.flush)
         self.store.on_arrival = self.holds.message_arrived
         self.random = random.Random(7)
@@ -352,10 +372,19 @@ def handlers_of(broker: Broker, replication: FakeReplication | None = None) -> H
     replication = replication or FakeReplication()
     stamp = PropertyStamp("C", lambda: "U")
     send = SendMessage(
-        store, tables, stamp, replication, None, broker.random, broker.locks, "broker-a"
+        store,
+        tables,
+        stamp,
+        replication,
+        None,
+        broker.random,
+        broker.locks,
+        "broker-a",
+        rejects_transactions=broker.rejects_transactions,
     )
     return Handlers(
         send=send,
+        transactions=EndTransactions(store, broker.transactions, send, replication),
         back=SendBack(store, tables, send, broker.random, broker.stats),
         reply=ReplyMessage(
             store,

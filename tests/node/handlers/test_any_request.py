@@ -28,6 +28,7 @@ HEADERS: dict[RequestCode, type[msgspec.Struct]] = {
     RequestCode.SEND_MESSAGE: request_headers.SendMessageRequestHeader,
     RequestCode.SEND_MESSAGE_V2: request_headers.SendMessageRequestHeaderV2,
     RequestCode.SEND_BATCH_MESSAGE: request_headers.SendMessageRequestHeaderV2,
+    RequestCode.END_TRANSACTION: request_headers.EndTransactionRequestHeader,
     RequestCode.PULL_MESSAGE: request_headers.PullMessageRequestHeader,
     RequestCode.QUERY_CONSUMER_OFFSET: request_headers.QueryConsumerOffsetRequestHeader,
     RequestCode.UPDATE_CONSUMER_OFFSET: request_headers.UpdateConsumerOffsetRequestHeader,
@@ -56,6 +57,7 @@ TEXTS = st.sampled_from(
         "../x",
         "\x01\x02",
         "WAIT\x01false",
+        "TRAN_MSG\x01true",
         "\u4e2d",
         "*",
     ]

@@ -192,7 +192,7 @@ REFUSED = {
         "not exist",
     ),
     "queue out of range": (header(queue_id=4), ResponseCode.INVALID_PARAMETER, "queueId[4]"),
-    "half message": (header(sys_flag=4), ResponseCode.NO_PERMISSION, "transaction"),
+    "half message": (header(sys_flag=4), ResponseCode.MESSAGE_ILLEGAL, "part of a transaction"),
     "no delay level": (header(properties="DELAY\x01x\x02"), ResponseCode.MESSAGE_ILLEGAL, "'x'"),
     "timer": (header(properties="TIMER_DELAY_MS\x015\x02"), ResponseCode.SYSTEM_ERROR, "TIMER"),
     "timer in the future": (

@@ -8,8 +8,8 @@ from node.errors import RequestError
 from node.handlers.send_properties import (
     PropertyStamp,
     UniqueKeys,
-    check_supported,
     delay_level,
+    is_half,
     is_waiting,
     unique_key_of,
     with_delay_level,
@@ -85,21 +85,35 @@ def test_each_message_of_a_batch_gets_the_cluster_only() -> None:
 
 
 @pytest.mark.parametrize("sys_flag", [4, 8, 12])
-def test_transactional_messages_are_refused(sys_flag: int) -> None:
-    with pytest.raises(RequestError) as caught:
-        check_supported(sys_flag, "")
-    assert caught.value.code == ResponseCode.NO_PERMISSION
+def test_a_flag_of_a_transaction_without_its_property_is_refused(sys_flag: int) -> None:
+    with pytest.raises(RequestError, match=f"sysFlag {sys_flag} says") as caught:
+        is_half(sys_flag, "", None)
+    assert caught.value.code == ResponseCode.MESSAGE_ILLEGAL
 
 
-def test_a_transaction_by_property_is_refused() -> None:
-    with pytest.raises(RequestError):
-        check_supported(0, "TRAN_MSG\x01true\x02")
-    check_supported(0, "TRAN_MSG\x01false\x02XTRAN_MSG\x01true\x02")
+@pytest.mark.parametrize(
+    ("properties", "reconsume_times", "expected"),
+    [
+        ("", None, False),
+        ("TRAN_MSG\x01true\x02", None, True),
+        ("TRAN_MSG\x01TRUE\x02", 0, True),
+        ("TRAN_MSG\x01false\x02XTRAN_MSG\x01true\x02", None, False),
+        ("TRAN_MSG\x01true\x02", 1, True),
+        ("TRAN_MSG\x01true\x02DELAY\x013\x02", 0, True),
+        ("TRAN_MSG\x01true\x02DELAY\x013\x02", 1, False),
+    ],
+)
+def test_the_property_decides_what_is_put_aside(
+    properties: str,
+    reconsume_times: int | None,
+    expected: bool,  # noqa: FBT001
+) -> None:
+    assert is_half(0, properties, reconsume_times) is expected
 
 
 def test_a_delay_level_has_to_be_a_number() -> None:
     with pytest.raises(RequestError, match="the delay level 'soon' is no number") as caught:
-        check_supported(0, "DELAY\x01soon\x02")
+        is_half(0, "DELAY\x01soon\x02", None)
     assert caught.value.code == ResponseCode.MESSAGE_ILLEGAL
 
 
@@ -115,7 +129,6 @@ def test_a_delay_level_has_to_be_a_number() -> None:
     ],
 )
 def test_the_delay_level_is_read_from_the_properties(properties: str, level: int) -> None:
-    check_supported(0, properties)
     assert delay_level(properties) == level
 
 

@@ -1,0 +1,172 @@
+"""END_TRANSACTION: a producer commits or rolls back one of its halves.
+
+The answer waits for disk and replicas like that of a send. Clients of RocketMQ ask for none; who
+does not know whether it got there says it again: a transaction ends once.
+
+Source: RocketMQ 5.3.3, EndTransactionProcessor.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+from node.errors import RequestError
+from node.handlers.group_topics import ensure_topic
+from node.remoting.dispatcher import response_to
+from node.tables.names import NAME_BYTES_MAX
+from store.machine.tell_once import TellOnce
+from store.transaction.transaction import EndTransaction, EndTransactionStatus
+from store.transactions import Progress
+from tandem.wire.message import encode_record
+from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import (
+    CheckTransactionStateRequestHeader,
+    EndTransactionRequestHeader,
+)
+from tandem.wire.response_code import ResponseCode
+from tandem.wire.system_topics import CID_RMQ_SYS_TRANS, RMQ_SYS_TRANS_HALF_TOPIC
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ha.replication import Replication
+    from node.handlers.send_message import SendMessage
+    from node.remoting.client_requests import ClientRequests
+    from node.remoting.connection import Connection
+    from node.tables.producer_table import ProducerTable
+    from node.tables.tables import Tables
+    from store import MessageStore
+    from store.transaction.transaction import CheckTransaction
+    from store.transactions import Transactions
+    from tandem.wire.remoting_command import RemotingCommand
+
+_log = logging.getLogger(__name__)
+
+_GROUPS_TOLD_MAX: Final = 1_000
+
+_CODES: Final = {
+    EndTransactionStatus.NO_SUCH_TRANSACTION: ResponseCode.SYSTEM_ERROR,
+    EndTransactionStatus.TIMED_OUT: ResponseCode.ILLEGAL_OPERATION,
+}
+
+
+class EndTransactions:
+    """Serves producers that end transactions."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        transactions: Transactions,
+        send: SendMessage,
+        replication: Replication,
+    ) -> None:
+        self._store = store
+        self._transactions = transactions
+        self._send = send
+        self._replication = replication
+
+    def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+        """END_TRANSACTION. A producer that does not know is answered, and asked again later."""
+        header = command.decode_header(EndTransactionRequestHeader)
+        if not self._replication.is_master:
+            refusal = self._replication.refusal()
+            text = refusal.text if refusal is not None else "this broker is a slave"
+            raise RequestError(ResponseCode.SLAVE_NOT_AVAILABLE, text)
+        self._send.check_takes_puts()
+        result = self._transactions.end(
+            EndTransaction(
+                header.producer_group,
+                header.tran_state_table_offset,
+                header.commit_log_offset,
+                header.commit_or_rollback,
+                bool(header.from_transaction_check),
+            )
+        )
+        if result is None:
+            raise RequestError(
+                ResponseCode.SYSTEM_BUSY,
+                "this master has just begun and reads which transactions have ended; if there is"
+                " room for it, this one is ended after that",
+            )
+        match result.status:
+            case EndTransactionStatus.UNKNOWN:
+                return response_to(command)
+            case EndTransactionStatus.NOT_STORED:
+                assert result.put is not None, "it was tried"
+                return self._send.not_stored(command, result.put)
+            case EndTransactionStatus.ENDED | EndTransactionStatus.ENDED_BEFORE:
+                end = result.put.end_offset if result.put else self._store.max_physical_offset
+                return self._send.answer_when_stored(connection, command, end)
+            case refused:
+                raise RequestError(_CODES[refused], result.reason)
+
+
+class TransactionQuestions:
+    """Asks producers what became of their transactions (CHECK_TRANSACTION_STATE).
+
+    Source: AbstractTransactionalMessageCheckListener.sendCheckMessage, Broker2Client.
+    """
+
+    def __init__(
+        self, producers: ProducerTable, to_clients: ClientRequests, broker_name: str
+    ) -> None:
+        self._producers = producers
+        self._to_clients = to_clients
+        self._broker_name = broker_name
+        self._told: TellOnce[str] = TellOnce(_GROUPS_TOLD_MAX)
+
+    def ask(self, question: CheckTransaction) -> None:
+        """Write a question to one member of the group; no answer comes but an END_TRANSACTION."""
+        group = question.producer_group
+        connection = self._producers.next_connection(group)
+        if connection is None:
+            if self._told.is_news("nobody", about=group[:NAME_BYTES_MAX]):
+                _log.warning("no producer of group %.255r is there to be asked", group)
+            return
+        message = question.message
+        unique_key = message.properties.get(PROPERTY_UNIQUE_KEY)
+        header = CheckTransactionStateRequestHeader(
+            topic=RMQ_SYS_TRANS_HALF_TOPIC,
+            tran_state_table_offset=message.queue_offset,
+            commit_log_offset=message.physical_offset,
+            msg_id=unique_key,
+            transaction_id=unique_key,
+            offset_msg_id=message.offset_msg_id,
+            broker_name=self._broker_name,
+        )
+        body = encode_record(message)
+        self._to_clients.tell(connection, RequestCode.CHECK_TRANSACTION_STATE, header, body)
+
+
+class TransactionTables:
+    """What the check keeps in the tables: its progress, and the topic of what it gives up."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._told: TellOnce[str] = TellOnce()
+
+    def progress(self, *, is_journaled: bool) -> Progress:
+        """Where progress is kept: two ordinary consumer offsets."""
+        return Progress(self._query, self._commit, is_journaled)
+
+    def create_topic(self, topic: str) -> None:
+        """Make sure that people find what is given up; it is put there in any case."""
+        self._try(lambda: ensure_topic(self._tables, topic, 1))
+
+    def _query(self, topic: str, queue_id: int) -> int:
+        offset = self._tables.offsets.query(CID_RMQ_SYS_TRANS, topic, queue_id)
+        return -1 if offset is None else offset
+
+    def _commit(self, topic: str, queue_id: int, offset: int) -> None:
+        self._try(lambda: self._tables.commit(CID_RMQ_SYS_TRANS, topic, queue_id, offset))
+
+    def _try(self, change: Callable[[], None]) -> None:
+        try:
+            change()
+        except RequestError as error:
+            if self._told.is_news(str(error)):
+                _log.warning("for the check of transactions: %s", error)
+        else:
+            self._told.over()
