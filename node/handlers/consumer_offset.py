@@ -9,6 +9,7 @@ import trio
 from node.errors import RequestError
 from node.handlers.settled import answer_when_settled
 from node.remoting.dispatcher import response_to
+from node.tables.names import check_group_of_clients
 from tandem.wire.remoting_command import ONEWAY_FLAG
 from tandem.wire.request_headers import (
     OffsetResponseHeader,
@@ -79,6 +80,7 @@ class ConsumerOffset:
         """
         self._tables.check_commit()
         header = command.decode_header(UpdateConsumerOffsetRequestHeader)
+        check_group_of_clients(header.consumer_group)
         config = self._tables.topics.get(header.topic)
         if config is None:
             raise RequestError(

@@ -18,6 +18,7 @@ import trio
 from node.errors import RequestError
 from node.handlers.pull_request_hold_service import HeldPull
 from node.remoting.dispatcher import response_to
+from node.tables.names import check_group_of_clients
 from node.tables.subscription_group_table import READING
 from store.results import GetMessageStatus
 from tandem.wire.message_properties import java_string_hash
@@ -102,6 +103,7 @@ class PullMessage:
         if header.sys_flag & PULL_FLAG_COMMIT_OFFSET:
             # Nobody is told about it: it comes again with the next pull, or is committed by itself.
             with suppress(RequestError):
+                check_group_of_clients(header.consumer_group)
                 self._commit(
                     header.consumer_group, header.topic, header.queue_id, header.commit_offset
                 )

@@ -18,7 +18,7 @@ import trio
 
 from node.errors import RequestError
 from node.handlers.settled import answer_when_settled
-from node.tables.names import check_name
+from node.tables.names import check_group_of_clients
 from tandem.wire.admin_headers import CloneGroupOffsetRequestHeader, ResetOffsetRequestHeader
 from tandem.wire.request_headers import MessageQueueBody
 from tandem.wire.response_code import ResponseCode
@@ -64,7 +64,7 @@ class ResetOffset:
         """INVOKE_BROKER_TO_RESET_OFFSET: answered with the new offset of each queue."""
         header = command.decode_header(ResetOffsetRequestHeader)
         self._tables.check_change()
-        check_name("consumer group", header.group)
+        check_group_of_clients(header.group)
         offsets = self._wanted(header)
         self._tables.groups.find(header.group)
         self._resets.check_room()
@@ -122,7 +122,7 @@ class ResetOffset:
         """CLONE_GROUP_OFFSET: a group gets the offsets of another, in one topic or in all."""
         header = command.decode_header(CloneGroupOffsetRequestHeader)
         self._tables.check_change()
-        check_name("consumer group", header.dest_group)
+        check_group_of_clients(header.dest_group)
         offsets = self._tables.offsets.offsets()
         topics = [header.topic] if header.topic else self._topics_of(header.src_group)
         for topic in topics:

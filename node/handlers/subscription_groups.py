@@ -15,7 +15,7 @@ import trio
 from node.errors import RequestError
 from node.handlers.settled import answer_when_settled
 from node.remoting.dispatcher import response_to
-from node.tables.names import check_name
+from node.tables.names import check_group_of_clients, check_name
 from node.tables.subscription_group_table import READING
 from tandem.wire.admin_headers import (
     DeleteSubscriptionGroupRequestHeader,
@@ -72,7 +72,7 @@ class SubscriptionGroups:
         """
         header = command.decode_header(DeleteSubscriptionGroupRequestHeader)
         self._tables.check_change()
-        check_name("consumer group", header.group_name)
+        check_group_of_clients(header.group_name)
         self._tables.delete_group(header.group_name, clean_offsets=bool(header.clean_offset))
         _log.info("consumer group %s deleted by %s", header.group_name, connection.peer)
         self._answer_when_settled(connection, command)

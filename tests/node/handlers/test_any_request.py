@@ -17,6 +17,8 @@ from tandem.wire import request_headers
 from tandem.wire.message import Message, encode_batch_body
 from tandem.wire.remoting_command import SerializeType
 from tandem.wire.request_code import RequestCode
+from tandem.wire.response_code import ResponseCode
+from tandem.wire.system_topics import CID_RMQ_SYS_TRANS, RMQ_SYS_TRANS_HALF_TOPIC
 from tests.node.doubles import Broker, Client, handlers_of
 
 if TYPE_CHECKING:
@@ -135,3 +137,25 @@ def test_any_request_is_answered_and_never_a_bug(
     with caplog.at_level(logging.ERROR):
         trio.run(main)
     assert caplog.text == ""
+
+
+async def test_no_client_moves_the_offsets_that_the_broker_keeps_for_itself() -> None:
+    """It would make the check of transactions pass over some of them."""
+    group, topic = CID_RMQ_SYS_TRANS, RMQ_SYS_TRANS_HALF_TOPIC
+    queue = {"topic": topic, "queueId": "0"}
+    pull = {"consumerGroup": group, "queueOffset": "0", "maxMsgNums": "1", "sysFlag": "5"}
+    pull |= {"commitOffset": "9", "suspendTimeoutMillis": "0", "subVersion": "0"}
+    broker = Broker()
+    broker.offsets.commit(group, topic, 0, 5)
+    broker.offsets.commit("g", topic, 0, 9)
+    client = Client(everything(broker), broker.outbox)
+    for code, fields, refused in (
+        (RequestCode.UPDATE_CONSUMER_OFFSET, {"consumerGroup": group, "commitOffset": "9"}, True),
+        (RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, {"group": group, "timestamp": "-1"}, True),
+        (RequestCode.CLONE_GROUP_OFFSET, {"srcGroup": "g", "destGroup": group}, True),
+        (RequestCode.DELETE_SUBSCRIPTIONGROUP, {"groupName": group, "cleanOffset": "true"}, True),
+        (RequestCode.PULL_MESSAGE, pull, False),
+    ):
+        answer = client.call(code, {**queue, **fields})
+        assert (answer.code == ResponseCode.NO_PERMISSION) is refused, answer
+        assert broker.offsets.query(group, topic, 0) == 5, code
