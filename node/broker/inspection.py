@@ -77,6 +77,6 @@ class Inspection:
         )
         self.items = ViewBrokerStats(stats)
         self.settings = BrokerConfig(config, tables, replication)
-        self.clean = CleanUp(store, tables, spawn)
+        self.clean = CleanUp(store, spawn)
         self.assignment = QueryAssignment(clients, route_of)
         self.delays = DelayOffset(delay_progress)

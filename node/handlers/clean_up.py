@@ -9,16 +9,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from node.errors import RequestError
 from node.remoting.dispatcher import response_to
-from tandem.wire.response_code import ResponseCode
-from tandem.wire.system_topics import is_system_topic
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from node.remoting.connection import Connection
-    from node.tables.tables import Tables
     from store import MessageStore
     from tandem.wire.remoting_command import RemotingCommand
 
@@ -34,11 +30,9 @@ class CleanUp:
     def __init__(
         self,
         store: MessageStore,
-        tables: Tables,
         spawn: Callable[[Callable[[], Awaitable[None]]], None],
     ) -> None:
         self._store = store
-        self._topics = tables.topics
         self._spawn = spawn
         self._is_cleaning = False
 
@@ -63,22 +57,13 @@ class CleanUp:
             self._is_cleaning = False
 
     def unused_topic(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """CLEAN_UNUSED_TOPIC: there is nothing to do, as a topic's queues go with it.
+        """CLEAN_UNUSED_TOPIC: the same.
+
+        What is left of a deleted topic is hidden, and its files go with those of the log.
 
         Source: AdminBrokerProcessor.cleanUnusedTopic.
         """
-        unused = {
-            topic
-            for topic, _ in self._store.list_queues()
-            if self._topics.get(topic) is None and not is_system_topic(topic)
-        }
-        if unused:
-            raise RequestError(
-                ResponseCode.SYSTEM_ERROR,
-                f"{len(unused)} topics have queues and no configuration, such as {min(unused)};"
-                " they are not deleted: create the topic, and delete it on all nodes",
-            )
-        return response_to(command)
+        return self.expired_consume_queue(connection, command)
 
     def expired_commit_log(
         self, connection: Connection, command: RemotingCommand

@@ -1,31 +1,29 @@
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
 from unittest.mock import AsyncMock, patch
+
+import pytest
 
 from store.services.clean_service import CleanConsumeQueueService
 from tandem.wire.request_code import RequestCode
-from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import Broker
 from tests.node.handlers.inspected import looking_at, put
-
-if TYPE_CHECKING:
-    import pytest
 
 EXPIRED_QUEUES = RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE
 UNUSED_TOPICS = RequestCode.CLEAN_UNUSED_TOPIC
 EXPIRED_LOG = RequestCode.DELETE_EXPIRED_COMMITLOG
 
 
-async def test_queues_are_cleaned_once_at_a_time() -> None:
+@pytest.mark.parametrize("code", [EXPIRED_QUEUES, UNUSED_TOPICS])
+async def test_queues_are_cleaned_once_at_a_time(code: RequestCode) -> None:
     broker = Broker()
     client = looking_at(broker)
-    assert client.call(EXPIRED_QUEUES).code == client.call(EXPIRED_QUEUES).code == 0
+    assert client.call(code).code == client.call(code).code == 0
     assert len(broker.spawned) == 1
     with patch.object(CleanConsumeQueueService, "clean", AsyncMock()) as clean:
         await broker.spawned[0]()
     clean.assert_awaited_once()
-    assert client.call(EXPIRED_QUEUES).code == 0
+    assert client.call(code).code == 0
     assert len(broker.spawned) == 2
 
 
@@ -38,25 +36,15 @@ async def test_a_disk_that_refuses_is_logged(caplog: pytest.LogCaptureFixture) -
     assert "cannot delete: no" in caplog.text
 
 
-async def test_a_queue_stays_with_its_numbers() -> None:
+@pytest.mark.parametrize("code", [EXPIRED_QUEUES, UNUSED_TOPICS])
+async def test_a_queue_stays_with_its_numbers(code: RequestCode) -> None:
     """Otherwise this node would count from 0 again, and the others of its group would not."""
-    broker = Broker()
+    broker = Broker(topics=())
     put(broker, 3)
     client = looking_at(broker)
-    client.call(EXPIRED_QUEUES)
+    assert client.call(code).code == 0
     await broker.spawned[0]()
     assert broker.store.max_offset_in_queue("T", 0) == 3
-
-
-async def test_queues_without_a_topic_are_named_and_stay() -> None:
-    broker = Broker(topics=())
-    client = looking_at(broker)
-    assert client.call(UNUSED_TOPICS).code == 0
-    put(broker)
-    answer = client.call(UNUSED_TOPICS)
-    assert answer.code == ResponseCode.SYSTEM_ERROR
-    assert "1 topics have queues and no configuration, such as T;" in str(answer.remark)
-    assert broker.store.max_offset_in_queue("T", 0) == 1
 
 
 async def test_expired_files_of_the_log_go_whatever_the_hour() -> None:
