@@ -37,6 +37,7 @@ from store.machine.errors import (
 )
 from store.machine.signal import Signal
 from store.messages.confirm_bound import ConfirmBound
+from store.messages.message_filter import bit_maps_of_records
 from store.messages.message_reads import MessageReads
 from store.messages.put_message import MessagePuts
 from store.queue.consume_queue_store import no_batch_topic
@@ -361,6 +362,10 @@ class MessageStore:
                 self.reput_service.reput_from_offset = end
             self.flush_service.wake()
             self.grown.notify()
+
+    def calculate_bit_maps(self, bit_map_of: Callable[[str, bytes], bytes]) -> None:
+        """Have the filter bit maps of messages from now on kept, by topic and property string."""
+        self.queues.filter_bit_map = bit_maps_of_records(self.commit_log, bit_map_of)
 
     @property
     def on_arrival(self) -> OnArrival | None:

@@ -146,3 +146,5 @@ class GetMessageResult(msgspec.Struct, frozen=True):
     body: tuple[memoryview, ...] = ()
     message_count: int = 0
     body_bytes: int = 0
+    filtered_count: int = 0
+    """Messages whose properties were looked at and that were not wanted."""

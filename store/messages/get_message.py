@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from store.log.commit_log import CommitLog
+    from store.messages.message_filter import FilteredRead
     from store.queue.consume_queue_store import AnyConsumeQueue
 
 _log = logging.getLogger(__name__)
@@ -72,6 +73,7 @@ def collect(
     count_max: int,
     bytes_max: int,
     tags_codes: frozenset[int] | None,
+    filtered: FilteredRead | None = None,
 ) -> GetMessageResult:
     """Read records from `offset` on, which is in the queue, up to `end`.
 
@@ -92,6 +94,8 @@ def collect(
     for (at, size, code), after, message_num in _entries(queue, offset, end, scan_max):
         if count and (count + message_num > count_max or total + size > bytes_max):
             break
+        if filtered is not None and filtered.is_over:
+            break
         next_offset = after
         if at < removed_below or not (tags_codes is None or _may_match(code, tags_codes)):
             continue
@@ -102,27 +106,32 @@ def collect(
             if is_gone:
                 removed_below = commit_log.roll_next_file(at)
             continue
+        if filtered is not None and not filtered.wants(at, size, after - message_num):
+            continue
         if at != run_end:
             starts.append(at)
             ends.append(at)
         ends[-1] = run_end = at + size
         count += message_num
         total += size
-    if count:
-        status = GetMessageStatus.FOUND
-    elif next_offset == offset:
-        status = GetMessageStatus.OFFSET_FOUND_NULL
     runs = zip(starts, ends, strict=True)
     views = [commit_log.message(start, end - start) for start, end in runs]
     return GetMessageResult(
-        status=status,
+        status=_status(status, count, has_moved=next_offset != offset),
         next_begin_offset=next_offset,
         min_offset=queue.min_offset,
         max_offset=end,
         body=tuple(view for view in views if view is not None),
         message_count=count,
         body_bytes=total,
+        filtered_count=0 if filtered is None else filtered.passed_over,
     )
+
+
+def _status(otherwise: GetMessageStatus, count: int, *, has_moved: bool) -> GetMessageStatus:
+    if count:
+        return GetMessageStatus.FOUND
+    return otherwise if has_moved else GetMessageStatus.OFFSET_FOUND_NULL
 
 
 def _is_sound(

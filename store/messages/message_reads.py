@@ -19,6 +19,7 @@ from store.messages.get_message import (
     collect,
     position_status,
 )
+from store.messages.message_filter import FilteredRead
 from store.results import GetMessageResult, GetMessageStatus
 from store.running_flags import RunningFlag
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from store.index.index_service import IndexService
     from store.log.commit_log import CommitLog
     from store.messages.confirm_bound import ConfirmBound
+    from store.messages.message_filter import MessageFilter
     from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
     from store.running_flags import RunningFlags
 
@@ -82,11 +84,12 @@ class MessageReads:
         *,
         max_bytes: int = MESSAGE_BYTES_MAX,
         tags_codes: frozenset[int] | None = None,
+        message_filter: MessageFilter | None = None,
     ) -> GetMessageResult:
         """Read records of one queue from queue offset `offset` on.
 
         At least one record is returned where one matches, whatever its size. Filtering is by tags
-        code: the reader has to compare the tags themselves.
+        code: the reader has to compare the tags themselves. A `message_filter` is final.
 
         A bound looks like the end of the queue. Behind it the answer is OFFSET_OVERFLOW_ONE with
         `offset` itself, as long as the queue reaches there: the reader has only to wait.
@@ -103,7 +106,9 @@ class MessageReads:
             return GetMessageResult(status, next_offset, 0, 0)
         if status is GetMessageStatus.FOUND:
             count_max = min(max_msg_nums, MESSAGE_COUNT_MAX)
-            return collect(self._commit_log, queue, offset, end, count_max, max_bytes, tags_codes)
+            log = self._commit_log
+            filtered = FilteredRead(message_filter, log, queue) if message_filter else None
+            return collect(log, queue, offset, end, count_max, max_bytes, tags_codes, filtered)
         return GetMessageResult(status, next_offset, queue.min_offset, end)
 
     def offset_in_queue_by_time(

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from store.queue.consume_queue_ext import ConsumeQueueExt, CqExtUnit
 from store.queue.queue_units import (
     Bools,
     Ends,
@@ -49,6 +48,7 @@ if TYPE_CHECKING:
     from store.files.mapped_file_queue import MappedFileQueue
     from store.log.log_end import DispatchRequest
     from store.machine.disk import Disk
+    from store.queue.consume_queue_ext import ConsumeQueueExt, CqExtUnit
 
 _QUEUE_OFFSET_MAX: Final = 1 << 58
 """No queue gets there; past it the place of a unit would not fit 64 bits."""
@@ -155,7 +155,7 @@ class ConsumeQueue(UnitQueue):
         `store_timestamp_ms` goes into the extension, if there is one.
         """
         if self._ext is not None:
-            tags_code = _extended(self._ext, tags_code, store_timestamp_ms)
+            tags_code = self._ext.code_of(tags_code, store_timestamp_ms, physical_offset, size)
         last = self._files.files[-1]
         CQ_STORE_UNIT.pack_into(last.buffer, last.wrote_position, physical_offset, size, tags_code)
         last.wrote_position += CQ_STORE_UNIT_SIZE
@@ -178,7 +178,10 @@ class ConsumeQueue(UnitQueue):
             some = units[done : done + 3 * room]
             count = len(some) // 3
             if self._ext is not None:
-                some[2::3] = [_extended(self._ext, code, store_timestamp_ms) for code in some[2::3]]
+                some[2::3] = [
+                    self._ext.code_of(code, store_timestamp_ms, offset, size)
+                    for offset, size, code in zip(*[iter(some)] * 3, strict=True)
+                ]
             _units_struct(count).pack_into(last.buffer, last.wrote_position, *some)
             last.wrote_position += count * CQ_STORE_UNIT_SIZE
             self.max_physic_offset = some[-3] + some[-2]
@@ -287,8 +290,9 @@ class ConsumeQueue(UnitQueue):
             some = slice(done, min(len(offsets), done + room))
             codes = tags_codes[some]
             if self._ext is not None:
-                rows = zip(codes.tolist(), store_timestamps_ms[some].tolist(), strict=True)
-                codes = np.array([_extended(self._ext, *row) for row in rows], np.int64)
+                columns = (codes, store_timestamps_ms[some], offsets[some], sizes[some])
+                rows = zip(*(column.tolist() for column in columns), strict=True)
+                codes = np.array([self._ext.code_of(*row) for row in rows], np.int64)
             count = some.stop - done
             units: Units = np.ndarray(count, CQ_UNIT.columns, last.buffer, last.wrote_position)
             units["offset"] = offsets[some]
@@ -397,6 +401,10 @@ class ConsumeQueue(UnitQueue):
     def _file_of(self, queue_offset: int) -> MappedFile | None:
         return self._files.find_by_offset(queue_offset * CQ_STORE_UNIT_SIZE)
 
+    def ext_unit(self, number: int) -> CqExtUnit | None:
+        """Return what the extension keeps of the message with this number; None if nothing."""
+        return None if self._ext is None else self._ext.get(self.unit(number)[2])
+
     def units(self, queue_offset: int, count_max: int) -> Iterator[tuple[int, int, int]]:
         """Yield at most `count_max` units from `queue_offset` on, only those of one file.
 
@@ -483,12 +491,6 @@ class ConsumeQueue(UnitQueue):
         self.min_offset = low
         if self._ext is not None and low < self.next_offset:
             self._ext.truncate_by_min_address(self.unit(low)[2])
-
-
-def _extended(ext: ConsumeQueueExt, tags_code: int, store_timestamp_ms: int) -> int:
-    """Return what the unit of a message holds: an address, or the code where that cannot be."""
-    address = ext.put(CqExtUnit(tags_code, store_timestamp_ms))
-    return tags_code if address is None else address
 
 
 @lru_cache(maxsize=256)

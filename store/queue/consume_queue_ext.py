@@ -39,6 +39,8 @@ from tandem.wire.store_layout import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from store.files.mapped_file import MappedFile
     from store.machine.disk import Disk
 
@@ -55,10 +57,25 @@ class CqExtUnit(msgspec.Struct, frozen=True, gc=False):
     filter_bit_map: bytes = b""
 
 
-class ConsumeQueueExt:
-    """The extension of one queue, whose `ConsumeQueue` owns and closes it."""
+def no_bit_map(physical_offset: int, size: int) -> bytes:
+    """Say nothing of who wants the record at this place: nobody calculates bit maps."""
+    return b""
 
-    def __init__(self, directory: str, mapped_file_size: int, disk: Disk) -> None:
+
+class ConsumeQueueExt:
+    """The extension of one queue, whose `ConsumeQueue` owns and closes it.
+
+    `bit_map_of` calculates the filter bit map of the record at a physical offset, of a size.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        mapped_file_size: int,
+        disk: Disk,
+        bit_map_of: Callable[[int, int], bytes] = no_bit_map,
+    ) -> None:
+        self._bit_map_of = bit_map_of
         self._files = MappedFileQueue(directory, mapped_file_size, disk)
         self._start_offset = 0
         self._has_warned = False
@@ -91,6 +108,14 @@ class ConsumeQueueExt:
             last.zero_from(0)
         else:
             self._truncate(end)
+
+    def code_of(
+        self, tags_code: int, store_timestamp_ms: int, physical_offset: int, size: int
+    ) -> int:
+        """Return what a queue's unit holds: an address, or the code where that cannot be."""
+        bit_map = self._bit_map_of(physical_offset, size)
+        address = self.put(CqExtUnit(tags_code, store_timestamp_ms, bit_map))
+        return tags_code if address is None else address
 
     def put(self, unit: CqExtUnit) -> int | None:
         """Add a unit and return its address; None if it does not fit or the disk is full.

@@ -101,6 +101,8 @@ class ConsumeQueueStore:
         self._queues: dict[tuple[str, int], AnyConsumeQueue] = {}
         self.hidden_before: Callable[[str], int] = nothing_hidden
         """Says up to where in the log the records of a topic are those of a deleted one."""
+        self.filter_bit_map: Callable[[str, int, int], bytes] | None = None
+        """Calculates that of a record, by topic, physical offset and size, for the extensions."""
 
     # -- opening ---------------------------------------------------------------------------------
 
@@ -212,7 +214,12 @@ class ConsumeQueueStore:
 
     def _ext_of(self, topic: str, queue_id: int) -> ConsumeQueueExt:
         directory = f"{self._ext_directory}/{topic}/{queue_id}"
-        return ConsumeQueueExt(directory, self._ext_mapped_file_size, self._disk)
+
+        def bit_map_of(physical_offset: int, size: int) -> bytes:
+            calculate = self.filter_bit_map
+            return b"" if calculate is None else calculate(topic, physical_offset, size)
+
+        return ConsumeQueueExt(directory, self._ext_mapped_file_size, self._disk, bit_map_of)
 
     def queues(self) -> list[tuple[str, int]]:
         """Return (topic, queue id) of all queues, sorted."""
