@@ -40,6 +40,7 @@ from node.handlers.reset_offset import ResetOffset
 from node.handlers.send_back import SendBack
 from node.handlers.send_message import SendMessage
 from node.handlers.send_properties import PropertyStamp, UniqueKeys
+from node.handlers.subscription import Subscriptions
 from node.handlers.subscription_groups import SubscriptionGroups
 from node.remoting.client_requests import ClientRequests
 from node.remoting.connection import Outbox
@@ -47,12 +48,14 @@ from node.remoting.dispatcher import Dispatcher
 from node.remoting.server import Server
 from node.tables.broker_stats import BrokerStats, local_day
 from node.tables.client_table import ClientTable
+from node.tables.consumer_filter_table import ConsumerFilterTable
 from node.tables.producer_table import ProducerTable
 from node.tables.put_counting import PutCounting
 from node.tables.queue_locks import QueueLocks
 from node.tables.reset_offsets import ResetOffsets
 from node.tables.topic_config_table import system_topics
 from store.delayed_delivery import DELAYING_TOPICS, DelayedDelivery
+from store.machine.table_file import TableFile
 from store.transaction.transaction import TransactionSettings
 from store.transactions import Transactions
 from tandem.cluster_file.choices import FlushDiskType
@@ -112,8 +115,20 @@ class Broker:
         self._stats = BrokerStats(config.cluster.cluster.name, local_day, machine.wall_clock_ms())
         self._counting = PutCounting(store, self._stats, machine.wall_clock_ms)
         self._to_clients = ClientRequests()
+        self._filters = self._registered_filters()
+        self._subscriptions = Subscriptions(
+            self._clients,
+            self._filters,
+            enable_property_filter=config.cluster.broker.enable_property_filter,
+        )
         self._heartbeats = ClientHeartbeat(
-            self._clients, self._producers, tables, replication, self._to_clients
+            self._clients,
+            self._producers,
+            tables,
+            replication,
+            self._to_clients,
+            self._filters,
+            self._subscriptions,
         )
         self._transaction_tables = TransactionTables(tables)
         self._transactions = Transactions(
@@ -195,6 +210,7 @@ class Broker:
     def save(self) -> None:
         """Write tables and the progress of delayed delivery. Call it before the store is closed."""
         self._tables.save()
+        self._filters.save_or_tell()
         if self._delayed is not None:
             self._delayed.close()
 
@@ -276,6 +292,19 @@ class Broker:
         assert self._services is not None, "requests and roles come while this broker serves"
         return self._services
 
+    def _registered_filters(self) -> ConsumerFilterTable:
+        machine, store = self._machine, self._store
+        uses_bit_maps = self._config.cluster.broker.enable_calc_filter_bit_map
+        filters = ConsumerFilterTable(
+            TableFile(machine.disk, f"{self._config.directory}/config/consumerFilter.json"),
+            machine.wall_clock_ms,
+            log_end=lambda: store.max_physical_offset,
+            uses_bit_maps=uses_bit_maps,
+        )
+        if uses_bit_maps:
+            store.calculate_bit_maps(filters.bit_map)
+        return filters
+
     def _handlers(self) -> dict[int, Handler]:
         store, tables, replication = self._store, self._tables, self._replication
         timeout_seconds = self._config.cluster.replication.slave_timeout_ms / 1000
@@ -296,7 +325,9 @@ class Broker:
                     recall_message_enable=self._config.cluster.broker.recall_message_enable,
                     wall_clock_ms=self._machine.wall_clock_ms,
                 ),
-                pull=PullMessage(store, tables, self._clients, self._holds, resets, self._stats),
+                pull=PullMessage(
+                    store, tables, self._subscriptions, self._holds, resets, self._stats
+                ),
                 offset=ConsumerOffset(store, tables, resets, timeout_seconds=timeout_seconds),
                 reset=ResetOffset(
                     store,
@@ -414,6 +445,7 @@ class Broker:
         services.start_soon(self._tables.run, self.end_round)
         services.start_soon(self._server.close_idle)
         services.start_soon(self._counting.run)
+        services.start_soon(self._filters.run)
         services.start_soon(self._forget_the_silent)
 
     async def _until_over(self, stop: trio.Event) -> None:

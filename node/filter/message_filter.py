@@ -22,11 +22,12 @@ from tandem.wire.message_properties import property_value
 
 if TYPE_CHECKING:
     from node.filter.sql92_expressions import Expression
+    from store.queue.consume_queue_ext import CqExtUnit
 
 SQL92: Final = "SQL92"
 """Source: ExpressionType.SQL92."""
 
-COMPILED_MAX: Final = 256
+COMPILED_MAX: Final = 128
 """Texts that are kept compiled, or as an error. RocketMQ: 100."""
 
 
@@ -36,14 +37,20 @@ class Sql92Filter:
     Attributes:
         text: What it was compiled from.
         cost: What one message costs, in terms.
+        uses_bit_maps: False: nothing was calculated for a text that nobody has registered.
     """
 
     __slots__ = ("_evaluate", "cost", "text")
+    uses_bit_maps = False
 
     def __init__(self, text: str, expression: Expression) -> None:
         self.text = text
         self.cost = expression.terms
         self._evaluate = expression.evaluate
+
+    def may_match(self, at: int, unit: CqExtUnit) -> bool:
+        """Say that every message may be wanted."""
+        return True
 
     def matches(self, properties: bytes) -> bool:
         """Say whether a message with this property string is wanted."""

@@ -9,9 +9,10 @@ import trio
 
 from node.errors import RequestError
 from node.handlers.group_topics import group_topic
-from node.handlers.pull_message import tags_codes
+from node.handlers.subscription import TAG
 from node.remoting.dispatcher import response_to
 from node.tables.client_table import TooManyClientsError
+from node.tables.consumer_filter_table import SubscriptionFilter
 from node.tables.names import check_name
 from node.tables.topic_config_table import topic_complaint
 from tandem.wire.request_code import RequestCode
@@ -31,18 +32,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from ha.replication import Replication
+    from node.handlers.subscription import Subscriptions
     from node.remoting.client_requests import ClientRequests
     from node.remoting.connection import Connection
     from node.tables.client_table import ClientTable
+    from node.tables.consumer_filter_table import ConsumerFilterTable
     from node.tables.producer_table import ProducerTable
     from node.tables.tables import Tables
     from tandem.wire.remoting_command import RemotingCommand
+    from tandem.wire.request_headers import ConsumerData
 
 
 class CheckClientConfig(msgspec.Struct, frozen=True, rename="camel"):
     """Body of CHECK_CLIENT_CONFIG, as far as it is looked at."""
 
-    subscription_data: SubscriptionData
+    subscription_data: SubscriptionData | None = None
 
 
 class ClientHeartbeat:
@@ -55,12 +59,17 @@ class ClientHeartbeat:
         tables: Tables,
         replication: Replication,
         to_clients: ClientRequests,
+        filters: ConsumerFilterTable,
+        subscriptions: Subscriptions,
     ) -> None:
         self._clients = clients
         self._producers = producers
         self._tables = tables
         self._replication = replication
         self._to_clients = to_clients
+        self._filters = filters
+        self._subscriptions = subscriptions
+        clients.on_group_gone = filters.unregister
 
     def heartbeat(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """HEART_BEAT. A new consumer group is set up, with the retry topic its clients read.
@@ -85,10 +94,25 @@ class ClientHeartbeat:
                 f"too many clients are registered at this broker ({error}); nothing was changed",
             ) from error
         self._producers.heartbeat(beat, connection, command.language, command.version, now)
+        if not beat.without_sub:
+            self._register_filters(beat.consumer_data_set)
         self.notify(changed)
         if self._replication.refusal() is None:
             self._ensure_groups([data.group_name for data in beat.consumer_data_set])
         return response_to(command, ext=HeartbeatResponseHeader("true", "true"))
+
+    def _register_filters(self, groups: list[ConsumerData]) -> None:
+        """Source: DefaultConsumerIdsChangeListener.handle, at every heartbeat."""
+        for data in groups:
+            self._filters.register(
+                data.group_name,
+                [
+                    SubscriptionFilter(
+                        each.topic, each.sub_string, each.expression_type or TAG, each.sub_version
+                    )
+                    for each in data.subscription_data_set
+                ],
+            )
 
     def unregister(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """UNREGISTER_CLIENT."""
@@ -110,9 +134,13 @@ class ClientHeartbeat:
         return response_to(command, body=encode_json_body(ConsumerIdList(ids)))
 
     def check_config(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """CHECK_CLIENT_CONFIG: whether a subscription can be served."""
+        """CHECK_CLIENT_CONFIG: whether a subscription other than by tags can be served.
+
+        Source: ClientManageProcessor.checkClientConfig.
+        """
         subscription = decode_json_body(command.body, CheckClientConfig).subscription_data
-        tags_codes(subscription.sub_string, subscription.expression_type)
+        if subscription is not None:
+            self._subscriptions.check(subscription.sub_string, subscription.expression_type)
         return response_to(command)
 
     def notify(self, changed: Mapping[str, Iterable[Connection]]) -> None:

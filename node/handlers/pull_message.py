@@ -4,15 +4,17 @@ A slave serves pulls like its master, with two differences. It may only be late,
 its end is not corrected but waited for. And it always holds what it cannot serve: RocketMQ's slave
 answers "retry immediately" while its master is dead, and the consumer spins.
 
-Source: RocketMQ 5.3.3, PullMessageProcessor; filters by tag only.
+A held pull of a filter by properties is held again if it finds nothing, from where it has got to.
+
+Source: RocketMQ 5.3.3, PullMessageProcessor.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import trio
 
 from node.errors import RequestError
@@ -21,10 +23,8 @@ from node.remoting.dispatcher import response_to
 from node.tables.names import check_group_of_clients
 from node.tables.subscription_group_table import READING
 from store.results import GetMessageStatus
-from tandem.wire.message_properties import java_string_hash
 from tandem.wire.request_headers import (
     PULL_FLAG_COMMIT_OFFSET,
-    PULL_FLAG_SUBSCRIPTION,
     PULL_FLAG_SUSPEND,
     PullMessageRequestHeader,
     PullMessageResponseHeader,
@@ -34,9 +34,9 @@ from tandem.wire.route import MASTER_ID, PERM_READ
 
 if TYPE_CHECKING:
     from node.handlers.pull_request_hold_service import PullRequestHoldService
+    from node.handlers.subscription import Subscriptions, Wanted
     from node.remoting.connection import Connection
     from node.tables.broker_stats import BrokerStats
-    from node.tables.client_table import ClientTable
     from node.tables.reset_offsets import ResetOffsets
     from node.tables.tables import Tables
     from store import GetMessageResult, MessageStore
@@ -45,10 +45,6 @@ if TYPE_CHECKING:
 
 SUSPEND_MS_MAX: Final = 60_000
 """Longest wait a client gets. Ours: RocketMQ takes any; its clients ask for 15 and 20 s."""
-
-TAG: Final = "TAG"
-SUBSCRIBE_ALL: Final = "*"
-TAGS_SEPARATOR: Final = "||"
 
 _CODES: Final = {
     GetMessageStatus.FOUND: ResponseCode.SUCCESS,
@@ -76,7 +72,7 @@ class PullMessage:
         self,
         store: MessageStore,
         tables: Tables,
-        clients: ClientTable,
+        subscriptions: Subscriptions,
         holds: PullRequestHoldService,
         resets: ResetOffsets,
         stats: BrokerStats,
@@ -85,7 +81,7 @@ class PullMessage:
         self._topics = tables.topics
         self._groups = tables.groups
         self._commit = tables.commit
-        self._clients = clients
+        self._subscriptions = subscriptions
         self._holds = holds
         self._resets = resets
         self._stats = stats
@@ -96,7 +92,7 @@ class PullMessage:
         group = self._groups.find(header.consumer_group)
         self._check_group(header, group)
         self._check_queue(header)
-        tags_codes = self._tags_codes(header, group)
+        wanted = self._subscriptions.of(header, group)
         if moved := self._moved(command, header):
             connection.respond(command, moved)
             return
@@ -107,11 +103,13 @@ class PullMessage:
                 self._commit(
                     header.consumer_group, header.topic, header.queue_id, header.commit_offset
                 )
-        result = self._read(header, tags_codes)
+        result = self._read(header, wanted)
         code = self._code(header, result)
         may_wait = header.sys_flag & PULL_FLAG_SUSPEND and header.suspend_timeout_millis > 0
         if code == ResponseCode.PULL_NOT_FOUND and may_wait:
-            held = self._held(connection, command, header, tags_codes)
+            wait_ms = min(header.suspend_timeout_millis, SUSPEND_MS_MAX)
+            deadline = trio.current_time() + wait_ms / 1000
+            held = self._held(connection, command, header, wanted, deadline)
             if self._holds.hold(header.topic, header.queue_id, held):
                 return
         connection.respond(command, self._answer(command, header, result), result.body)
@@ -121,7 +119,8 @@ class PullMessage:
         connection: Connection,
         command: RemotingCommand,
         header: PullMessageRequestHeader,
-        tags_codes: frozenset[int] | None,
+        wanted: Wanted,
+        deadline: float,
     ) -> HeldPull:
         def run_again() -> None:
             if connection.is_closed:
@@ -132,12 +131,15 @@ class PullMessage:
             if moved := self._moved(command, header):
                 connection.respond(command, moved)
                 return
-            result = self._read(header, tags_codes)
+            result = self._read(header, wanted)
+            if _found_nothing_new(result) and trio.current_time() < deadline:
+                further = msgspec.structs.replace(header, queue_offset=result.next_begin_offset)
+                held = self._held(connection, command, further, wanted, deadline)
+                if self._holds.hold(header.topic, header.queue_id, held):
+                    return
             connection.respond(command, self._answer(command, header, result), result.body)
 
-        wait_ms = min(header.suspend_timeout_millis, SUSPEND_MS_MAX)
-        deadline = trio.current_time() + wait_ms / 1000
-        return HeldPull(header.queue_offset, tags_codes, deadline, run_again, connection)
+        return HeldPull(header.queue_offset, wanted.tags_codes, deadline, run_again, connection)
 
     def _moved(
         self, command: RemotingCommand, header: PullMessageRequestHeader
@@ -188,46 +190,14 @@ class PullMessage:
                 f" topicConfig.readQueueNums:[{config.read_queue_nums}]",
             )
 
-    def _tags_codes(
-        self, header: PullMessageRequestHeader, group: SubscriptionGroupConfig
-    ) -> frozenset[int] | None:
-        if header.sys_flag & PULL_FLAG_SUBSCRIPTION:
-            return tags_codes(header.subscription, header.expression_type)
-        if not self._clients.has_group(header.consumer_group):
-            raise RequestError(
-                ResponseCode.SUBSCRIPTION_NOT_EXIST,
-                f"the consumer's group info not exist: {header.consumer_group};"
-                " send a heartbeat first",
-            )
-        if not group.consume_broadcast_enable and self._clients.is_broadcasting(group.group_name):
-            raise RequestError(
-                ResponseCode.NO_PERMISSION,
-                f"the consumer group[{group.group_name}] can not consume by broadcast way",
-            )
-        subscription = self._clients.subscription(header.consumer_group, header.topic)
-        if subscription is None:
-            raise RequestError(
-                ResponseCode.SUBSCRIPTION_NOT_EXIST,
-                f"the consumer's subscription not exist: group {header.consumer_group},"
-                f" topic {header.topic}",
-            )
-        if subscription.sub_version < header.sub_version:
-            raise RequestError(
-                ResponseCode.SUBSCRIPTION_NOT_LATEST,
-                f"the consumer's subscription not latest: group {header.consumer_group},"
-                f" topic {header.topic}",
-            )
-        return tags_codes(subscription.sub_string, subscription.expression_type)
-
-    def _read(
-        self, header: PullMessageRequestHeader, codes: frozenset[int] | None
-    ) -> GetMessageResult:
+    def _read(self, header: PullMessageRequestHeader, wanted: Wanted) -> GetMessageResult:
         return self._store.get_message(
             header.topic,
             header.queue_id,
             header.queue_offset,
             header.max_msg_nums,
-            tags_codes=codes,
+            tags_codes=wanted.tags_codes,
+            message_filter=wanted.message_filter,
         )
 
     def _code(self, header: PullMessageRequestHeader, result: GetMessageResult) -> ResponseCode:
@@ -268,27 +238,10 @@ class PullMessage:
         )
 
 
-@lru_cache(maxsize=1024)
-def tags_codes(subscription: str | None, expression_type: str | None) -> frozenset[int] | None:
-    """The codes of a subscription such as `TagA || TagB`; None if it wants everything.
-
-    Source: FilterAPI.buildSubscriptionData.
-
-    Raises:
-        RequestError: It is not a list of tags, or not about tags.
-    """
-    if expression_type not in (None, "", TAG):
-        raise RequestError(
-            ResponseCode.SYSTEM_ERROR,
-            f"The broker does not support consumer to filter message by {expression_type}",
-        )
-    if subscription is None or subscription.strip() in ("", SUBSCRIBE_ALL):
-        return None
-    tags = [tag.strip() for tag in subscription.split(TAGS_SEPARATOR)]
-    codes = frozenset(java_string_hash(tag) for tag in tags if tag)
-    if not codes:
-        raise RequestError(
-            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-            f"parse the consumer's subscription failed: {subscription!r} names no tag",
-        )
-    return codes
+def _found_nothing_new(result: GetMessageResult) -> bool:
+    """Whether a filter was put to every message there is, and wants none."""
+    return (
+        result.filtered_count > 0
+        and not result.message_count
+        and (result.next_begin_offset == result.max_offset)
+    )

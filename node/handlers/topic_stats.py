@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from node.errors import RequestError
-from node.handlers.pull_message import tags_codes
+from node.handlers.subscription import Wanted, by_tags, is_tag_type
 from node.remoting.dispatcher import response_to
 from node.tables.broker_stats import TOPIC_PUT_NUMS
 from tandem.wire.request_headers import MessageQueueBody
@@ -128,7 +128,8 @@ class TopicStats:
         first = self._store.min_offset_in_queue(topic, queue_id)
         end = self._store.max_offset_in_queue(topic, queue_id)
         filter_data, wanted = self._subscription(header.consumer_group, topic)
-        codes = None if wanted is None else tags_codes(wanted.sub_string, wanted.expression_type)
+        has_tags = wanted is not None and is_tag_type(wanted.expression_type)
+        codes = (by_tags(wanted.sub_string) if wanted and has_tags else Wanted()).tags_codes
         start = max(first, header.index)
         count = min(header.index + header.count, end, start + UNITS_MAX) - start
         units = queue.units(start, count) if count > 0 else ()

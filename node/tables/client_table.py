@@ -18,6 +18,8 @@ from tandem.wire.request_headers import SubscriptionData
 from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tandem.wire.request_headers import ConsumerData, HeartbeatData
 
 CLIENT_EXPIRED_SECONDS: Final = 120.0
@@ -94,6 +96,8 @@ class ClientTable:
         """(group, client) of each connection that has any."""
         self._count = 0
         self._subscription_bytes = 0
+        self.on_group_gone: Callable[[str], None] = _nobody_cares
+        """Called with the name of a group whose last client has left."""
 
     def heartbeat(
         self,
@@ -262,6 +266,7 @@ class ClientTable:
         if not group.members:
             del self._groups[name]
             self._subscription_bytes -= group.subscription_bytes
+            self.on_group_gone(name)
         return True
 
     def _forget_membership(self, connection: Connection, key: tuple[str, str]) -> None:
@@ -281,6 +286,10 @@ class ClientTable:
             return []
         # A proxy has many clients on one connection, and passes the notice on.
         return list(dict.fromkeys(member.connection for member in group.members.values()))
+
+
+def _nobody_cares(_: str) -> None:
+    """Do nothing."""
 
 
 def _bytes_of(subscription: SubscriptionData) -> int:

@@ -40,8 +40,8 @@ class MessageFilter(Protocol):
     def uses_bit_maps(self) -> bool:
         """Whether `may_match` has anything to say."""
 
-    def may_match(self, unit: CqExtUnit) -> bool:
-        """False if the extension of a message's unit shows that it is not wanted."""
+    def may_match(self, at: int, unit: CqExtUnit) -> bool:
+        """False if the extension of the unit of the record at `at` shows that nobody wants it."""
 
     def matches(self, properties: bytes) -> bool:
         """Say whether a message with this property string is wanted."""
@@ -72,13 +72,13 @@ class FilteredRead:
     def wants(self, at: int, size: int, number: int) -> bool:
         """Look at the record at `at`, which has this number in its queue."""
         self._left -= 1
-        wants = self._may_want(number) and self._wants_record(at, size)
+        wants = self._may_want(at, number) and self._wants_record(at, size)
         self.passed_over += not wants
         return wants
 
-    def _may_want(self, number: int) -> bool:
+    def _may_want(self, at: int, number: int) -> bool:
         unit = None if self._queue is None else self._queue.ext_unit(number)
-        return unit is None or self._wanted.may_match(unit)
+        return unit is None or self._wanted.may_match(at, unit)
 
     def _wants_record(self, at: int, size: int) -> bool:
         properties = record_properties(self._commit_log, at, size)

@@ -97,6 +97,7 @@ def load_config(file: Path) -> ClusterConfig:
     check_coordinator(reader, config.coordinator)
     check_security(reader, config.security)
     _check_intervals(reader, config)
+    _check_bit_maps(reader, config)
     if reader.all_nodes_read:
         check_groups(reader, config)
     check_nodes(reader, config)
@@ -148,6 +149,16 @@ def _read_nodes(reader: Reader, node: yaml.Node | None) -> tuple[NodeSettings, .
             reader.node_paths.append(path)
             nodes.append(settings)
     return tuple(nodes)
+
+
+def _check_bit_maps(reader: Reader, config: ClusterConfig) -> None:
+    """Bit maps are kept in the extensions of queues, and nowhere else."""
+    if config.broker.enable_calc_filter_bit_map and not config.store.enable_consume_queue_ext:
+        reader.complain(
+            "broker.enable_calc_filter_bit_map",
+            "true has nowhere to keep the bit maps; set store.enable_consume_queue_ext: true as"
+            " well, or this to false",
+        )
 
 
 def _check_intervals(reader: Reader, config: ClusterConfig) -> None:

@@ -56,6 +56,11 @@ class BrokerSettings(Struct, frozen=True):
     recall_message_enable: bool = False
     store_reply_message_enable: bool = True
     slave_synchronize_interval_ms: Annotated[int, milliseconds(10)] = 3_000
+    enable_property_filter: bool = False
+    """Whether consumers may filter by SQL92. RocketMQ's own default, for the same reason: it is the
+    broker that does the work."""
+    enable_calc_filter_bit_map: bool = False
+    """Whether messages are put to all registered filters as they are stored; needs extensions."""
     connections_max: Annotated[int, whole_number(1, 65_536, "connections")] = 1_024
     stop_grace_ms: Annotated[int, milliseconds(0)] = 3_000
     reject_transaction_message: bool = False

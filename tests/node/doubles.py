@@ -32,6 +32,7 @@ from node.handlers.reset_offset import ResetOffset
 from node.handlers.send_back import SendBack
 from node.handlers.send_message import SendMessage
 from node.handlers.send_properties import PropertyStamp
+from node.handlers.subscription import Subscriptions
 from node.handlers.subscription_groups import SubscriptionGroups
 from node.name_server.route_table import RouteTable
 from node.remoting.client_requests import ClientRequests
@@ -39,6 +40,7 @@ from node.remoting.connection import Connection, Outbox
 from node.remoting.dispatcher import Dispatcher
 from node.tables.broker_stats import BrokerStats
 from node.tables.client_table import ClientTable
+from node.tables.consumer_filter_table import ConsumerFilterTable
 from node.tables.plain_tables import PlainTables
 from node.tables.producer_table import ProducerTable
 from node.tables.put_counting import PutCounting
@@ -47,6 +49,7 @@ from node.tables.reset_offsets import ResetOffsets
 from node.tables.topic_config_table import system_topics
 from store import MessageStore, StoreConfig
 from store.machine.network import ConnectionLost
+from store.machine.table_file import TableFile
 from store.transaction.transaction import TransactionSettings
 from store.transactions import Transactions
 from tandem.cluster_file.cluster_config import ClusterConfig, NodeConfig
@@ -311,6 +314,12 @@ class Broker:
         self.locks = QueueLocks()
         self.to_clients = ClientRequests()
         self.resets = ResetOffsets()
+        self.filters = ConsumerFilterTable(
+            TableFile(self.disk, "s/config/consumerFilter.json"),
+            lambda: NOW_MS,
+            log_end=lambda: self.store.max_physical_offset,
+        )
+        self.subscriptions = Subscriptions(self.clients, self.filters, enable_property_filter=True)
         self.outbox = Outbox()
         transaction_tables = TransactionTables(self.tables)
         self.transactions = Transactions(
@@ -404,14 +413,22 @@ def handlers_of(broker: Broker, replication: FakeReplication | None = None) -> H
             recall_message_enable=broker.takes_recalls,
             wall_clock_ms=lambda: NOW_MS,
         ),
-        pull=PullMessage(store, tables, broker.clients, broker.holds, broker.resets, broker.stats),
+        pull=PullMessage(
+            store, tables, broker.subscriptions, broker.holds, broker.resets, broker.stats
+        ),
         offset=ConsumerOffset(store, tables, broker.resets, timeout_seconds=3),
         reset=ResetOffset(
             store, tables, broker.resets, broker.holds, "broker-a", timeout_seconds=3
         ),
         queue=QueueOffset(store, replication.why_behind),
         clients=ClientHeartbeat(
-            broker.clients, broker.producers, tables, replication, broker.to_clients
+            broker.clients,
+            broker.producers,
+            tables,
+            replication,
+            broker.to_clients,
+            broker.filters,
+            broker.subscriptions,
         ),
         client_info=ClientInfo(
             store,

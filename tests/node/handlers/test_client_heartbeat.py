@@ -42,7 +42,13 @@ def clients_of(broker: Broker, count: int = 1, *, is_slave: bool = False) -> lis
     if is_slave:
         replication.demote("this is a slave")
     handler = ClientHeartbeat(
-        broker.clients, broker.producers, broker.tables, replication, broker.to_clients
+        broker.clients,
+        broker.producers,
+        broker.tables,
+        replication,
+        broker.to_clients,
+        broker.filters,
+        broker.subscriptions,
     )
     handlers = {
         BEAT: handler.heartbeat,
@@ -274,13 +280,61 @@ async def test_too_many_clients_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize(
-    ("expression_type", "code"), [("TAG", 0), ("SQL92", ResponseCode.SYSTEM_ERROR)]
+    ("text", "expression_type", "code"),
+    [
+        ("a >", "TAG", 0),
+        ("a > 1", "SQL92", 0),
+        ("a >", "SQL92", ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+        ("(" * 5_000, "SQL92", ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+        ("a > 1", "XX", ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+    ],
 )
-async def test_only_tags_can_be_filtered_by(expression_type: str, code: int) -> None:
+async def test_a_subscription_is_checked(text: str, expression_type: str, code: int) -> None:
     (client,) = clients_of(Broker())
-    data = SubscriptionData("T", "a > 1", expression_type=expression_type)
+    data = SubscriptionData("T", text, expression_type=expression_type)
     body = msgspec.json.encode({"clientId": "c", "group": "g", "subscriptionData": data})
     assert client.call(CHECK, None, body).code == code
+
+
+async def test_no_subscription_is_a_good_one() -> None:
+    (client,) = clients_of(Broker())
+    assert client.call(CHECK, None, b'{"clientId":"c","group":"g"}').code == 0
+
+
+def sql_beat(text: str, version: int, *, without_sub: bool = False) -> bytes:
+    data = ConsumerData(
+        "g", subscription_data_set=[SubscriptionData("T", text, version, expression_type="SQL92")]
+    )
+    return encode_json_body(HeartbeatData("c1", consumer_data_set=[data], without_sub=without_sub))
+
+
+async def test_every_heartbeat_registers_its_filters() -> None:
+    broker = Broker()
+    (client,) = clients_of(broker)
+    assert client.call(BEAT, {}, sql_beat("a > 1", 5)).code == 0
+    data = broker.filters.get("T", "g")
+    assert data is not None
+    assert (data.expression, data.client_version, data.dead) == ("a > 1", 5, False)
+    client.call(BEAT, {}, sql_beat("a > 2", 6, without_sub=True))
+    assert broker.filters.get("T", "g") == data
+    client.call(BEAT, {}, sql_beat("a > 2", 6))
+    data = broker.filters.get("T", "g")
+    assert data is not None
+    assert data.expression == "a > 2"
+    client.call(BEAT, {}, beat("c1"))
+    data = broker.filters.get("T", "g")
+    assert data is not None
+    assert not data.dead, "of a topic that is still subscribed to"
+
+
+async def test_filters_die_with_the_last_client_of_their_group() -> None:
+    broker = Broker()
+    (client,) = clients_of(broker)
+    client.call(BEAT, {}, sql_beat("a > 1", 5))
+    client.call(LEAVE, UnregisterClientRequestHeader("c1", consumer_group="g"))
+    data = broker.filters.get("T", "g")
+    assert data is not None
+    assert data.dead
 
 
 async def test_a_body_that_is_no_heartbeat_is_an_error() -> None:

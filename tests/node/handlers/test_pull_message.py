@@ -5,8 +5,7 @@ import pytest
 import trio
 import trio.testing
 
-from node.errors import RequestError
-from node.handlers.pull_message import SUSPEND_MS_MAX, PullMessage, tags_codes
+from node.handlers.pull_message import SUSPEND_MS_MAX, PullMessage
 from node.remoting.connection import OUT_BYTES_MAX
 from store import PutMessage
 from tandem.wire.message import decode_messages
@@ -47,7 +46,7 @@ def header(**changes: object) -> PullMessageRequestHeader:
 
 def puller(broker: Broker) -> Client:
     pull = PullMessage(
-        broker.store, broker.tables, broker.clients, broker.holds, broker.resets, broker.stats
+        broker.store, broker.tables, broker.subscriptions, broker.holds, broker.resets, broker.stats
     )
     codes = (PULL, RequestCode.LITE_PULL_MESSAGE)
     return Client(dict.fromkeys(codes, pull.handle), broker.outbox)
@@ -232,7 +231,10 @@ REFUSED = {
     "queue out of range": (header(queue_id=4), ResponseCode.INVALID_PARAMETER),
     "negative queue": (header(queue_id=-1), ResponseCode.INVALID_PARAMETER),
     "write-only topic": (header(topic="W"), ResponseCode.NO_PERMISSION),
-    "SQL": (header(expression_type="SQL92", subscription="a > 1"), ResponseCode.SYSTEM_ERROR),
+    "bad SQL": (
+        header(expression_type="SQL92", subscription="a >"),
+        ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+    ),
     "no tag": (header(subscription="||"), ResponseCode.SUBSCRIPTION_PARSE_FAILED),
     "no heartbeat": (header(sys_flag=0), ResponseCode.SUBSCRIPTION_NOT_EXIST),
 }
@@ -260,20 +262,6 @@ async def test_the_subscription_of_the_heartbeat_is_used() -> None:
     assert too_new.code == ResponseCode.SUBSCRIPTION_NOT_LATEST
     other = client.call(PULL, header(sys_flag=0, topic="TBW102"))
     assert other.code == ResponseCode.SUBSCRIPTION_NOT_EXIST
-
-
-@pytest.mark.parametrize("text", [None, "", "*", " * "])
-def test_everything_is_no_filter(text: str | None) -> None:
-    assert tags_codes(text, "TAG") is None
-
-
-def test_tags_become_javas_hashes() -> None:
-    assert tags_codes("TagA || TagB||", None) == frozenset({2598919, 2598920})
-
-
-def test_a_subscription_without_tags_is_refused() -> None:
-    with pytest.raises(RequestError, match="names no tag"):
-        tags_codes(" || ", "TAG")
 
 
 async def test_what_is_set_for_a_group_decides_who_reads() -> None:
@@ -307,3 +295,63 @@ async def test_a_group_may_not_be_allowed_to_read_everything_everywhere() -> Non
     answer = client.call(PULL, header(sys_flag=0))
     assert answer.code == ResponseCode.NO_PERMISSION
     assert "broadcast" in str(answer.remark)
+
+
+def put_numbers(broker: Broker, *numbers: int) -> None:
+    for number in numbers:
+        properties = f"n\x01{number}\x02".encode()
+        message = PutMessage("T", 0, b"%d" % number, properties, NOW_MS, b"\x0a\1\2\3\0\0\4\xd2")
+        assert broker.store.put_message(message).status == 0
+    broker.store.announce()
+
+
+SQL = header(subscription="n > 5", expression_type="SQL92")
+
+
+@pytest.mark.parametrize("is_fenced", [False, True])
+async def test_an_expression_is_put_to_the_properties(*, is_fenced: bool) -> None:
+    broker = Broker(is_fenced=is_fenced)
+    put_numbers(broker, *range(10))
+    if is_fenced:
+        broker.store.confirm(broker.store.max_physical_offset)
+    client = puller(broker)
+    answer = client.call(PULL, SQL)
+    assert (answer.code, bodies(answer)) == (0, [b"6", b"7", b"8", b"9"])
+    assert told(answer) == (0, 10, 0, 10)
+
+
+async def test_messages_that_nobody_wants_are_passed_over_at_once() -> None:
+    broker = Broker()
+    put_numbers(broker, *range(5))
+    client = puller(broker)
+    waits = msgspec.structs.replace(SQL, sys_flag=SUBSCRIPTION | SUSPEND)
+    answer = client.call(PULL, waits)
+    assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+    assert told(answer) == (0, 5, 0, 5)
+
+
+async def test_a_held_pull_by_properties_waits_for_a_message_it_wants(
+    nursery: trio.Nursery, autojump_clock: trio.testing.MockClock
+) -> None:
+    broker = Broker()
+    put_numbers(broker, 1)
+    client = puller(broker)
+    waits = msgspec.structs.replace(SQL, sys_flag=SUBSCRIPTION | SUSPEND, queue_offset=1)
+    nursery.start_soon(broker.holds.run)
+    client.send(PULL, waits)
+    for number in (2, 3):
+        put_numbers(broker, number)
+        await trio.sleep(1)
+        assert client.answers() == []
+        assert broker.holds.held_count == 1
+    put_numbers(broker, 7)
+    await trio.sleep(1)
+    (answer,) = client.answers()
+    assert (bodies(answer), told(answer)) == ([b"7"], (0, 4, 0, 4))
+    client.send(PULL, msgspec.structs.replace(waits, queue_offset=4))
+    put_numbers(broker, 1)
+    await trio.sleep(20)
+    (answer,) = client.answers()
+    assert answer.code == ResponseCode.PULL_NOT_FOUND
+    assert told(answer) == (0, 5, 0, 5), "what was looked at is not looked at again"
+    nursery.cancel_scope.cancel()

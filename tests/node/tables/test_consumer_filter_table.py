@@ -5,16 +5,21 @@ from typing import Final
 
 import msgspec
 import pytest
+import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
+import node.tables.consumer_filter_table as table_module
 from node.tables.consumer_filter_table import (
     FILTER_DATA_CLEAN_TIME_SPAN_MS,
+    SAVE_SECONDS,
     ConsumerFilterTable,
     SubscriptionFilter,
 )
-from store.machine.errors import TableFileError
+from store.machine.errors import StoreFullError, TableFileError
 from store.machine.table_file import TableFile
+from store.queue.consume_queue_ext import CqExtUnit
 from tandem.wire.bloom_filter import BloomFilter
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -215,6 +220,126 @@ def test_it_comes_back_after_a_restart() -> None:
     world.table.save()
     world.table = world.reopened()
     assert world.dead_since() == BORN_MS
+
+
+def test_what_cannot_be_compiled_is_not_taken_and_removes_what_was_there() -> None:
+    world = World()
+    world.table.register("g1", [sql("a >")])
+    world.table.register("g1", [SubscriptionFilter("TopicA", "a > 1", "XPATH", 1)])
+    assert world.table.get("TopicA", "g1") is None
+    world.table.register("g1", [sql(version=100)])
+    world.table.register("g1", [sql("a >", version=101)])
+    assert world.table.get("TopicA", "g1") is None
+    world.table.save()
+    assert world.written == b'{\n\t"filterDataByTopic":{}\n}'
+
+
+def test_a_registered_filter_is_put_to_messages() -> None:
+    world = World()
+    world.table.register("g1", [sql()])
+    found = world.table.filter_of("TopicA", "g1")
+    assert found is not None
+    assert found.matches(b"a\x012\x02")
+    assert not found.matches(b"a\x011\x02")
+
+
+def bits_of(groups: list[str]) -> bytes:
+    bloom = BloomFilter()
+    return bloom.bit_map([bloom.positions(f"{group}#TopicA") for group in groups])
+
+
+def test_a_bit_map_has_the_bits_of_all_who_want_the_message_dead_or_alive() -> None:
+    world = World()
+    for group, expression in (("g1", "a > 1"), ("g2", "a > 2"), ("g3", "b = 1"), ("g4", "a > 'x'")):
+        world.table.register(group, [sql(expression)])
+    world.table.unregister("g1")
+    assert world.table.bit_map("TopicA", b"a\x015\x02") == bits_of(["g1", "g2"])
+    assert world.table.bit_map("TopicA", b"a\x012\x02") == bits_of(["g1"])
+    assert world.table.bit_map("TopicA", b"") == bytes(14)
+    assert world.table.bit_map("TopicB", b"a\x012\x02") == b""
+
+
+def test_who_would_cost_too_much_may_want_the_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    for group in ("g1", "g2", "g3"):
+        world.table.register(group, [sql("a > 1")])
+    found = world.table.filter_of("TopicA", "g1")
+    assert found is not None
+    monkeypatch.setattr(table_module, "BIT_MAP_COST_MAX", found.cost)
+    assert world.table.bit_map("TopicA", b"") == bits_of(["g2", "g3"])
+
+
+def test_a_bit_map_counts_from_where_the_filter_was_registered() -> None:
+    world = World()
+    log_end = [100]
+    table = ConsumerFilterTable(
+        TableFile(world.disk, PATH), lambda: BORN_MS, log_end=lambda: log_end[0], uses_bit_maps=True
+    )
+    table.register("g1", [sql()])
+    found = table.filter_of("TopicA", "g1")
+    assert found is not None
+    assert found.uses_bit_maps
+    none, hit = CqExtUnit(0, 0, bytes(14)), CqExtUnit(0, 0, bits_of(["g1"]))
+    assert found.may_match(99, none)
+    assert not found.may_match(100, none)
+    assert found.may_match(100, hit)
+    assert found.may_match(100, CqExtUnit(0, 0))
+    log_end[0] = 200
+    table.register("g1", [sql(version=101)])
+    assert table.filter_of("TopicA", "g1") is found, "it is still the same"
+    table.register("g1", [sql("a > 2", version=102)])
+    found = table.filter_of("TopicA", "g1")
+    assert found is not None
+    assert found.may_match(199, none)
+
+
+def test_there_is_room_for_so_many_and_the_dead_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_module, "FILTERS_MAX", 2)
+    world = World()
+    for group in ("g1", "g2", "g3"):
+        world.table.register(group, [sql()])
+    assert [world.table.get("TopicA", f"g{number}") is None for number in (1, 2, 3)] == [
+        *(False, False, True),
+    ]
+    world.table.unregister("g1")
+    world.table.register("g3", [sql()])
+    assert [world.table.get("TopicA", f"g{number}") is None for number in (1, 2, 3)] == [
+        *(True, False, False),
+    ]
+
+
+def test_so_many_terms_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_module, "FILTER_TERMS_MAX", 10)
+    world = World()
+    world.table.register("g1", [sql(" OR ".join(["a = 1"] * 4))])
+    world.table.register("g2", [sql()])
+    assert world.table.get("TopicA", "g1") is None
+    assert world.table.get("TopicA", "g2") is not None
+
+
+async def test_it_is_saved_every_few_seconds(autojump_clock: trio.testing.MockClock) -> None:
+    world = World()
+    world.table.register("g1", [sql()])
+    with trio.move_on_after(SAVE_SECONDS + 1):
+        await world.table.run()
+    assert world.written == GOLDEN
+
+
+def test_a_full_disk_is_logged_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    world.table.register("g1", [sql()])
+
+    def fail(*_: object) -> None:
+        raise StoreFullError("no room", path=PATH)
+
+    monkeypatch.setattr(TableFile, "save", fail)
+    for _ in range(2):
+        world.table.save_or_tell()
+    assert [record.getMessage() for record in caplog.records] == [
+        "filters of consumers could not be saved: no room"
+    ]
 
 
 @given(

@@ -6,7 +6,7 @@ import pytest
 from store import GetMessageStatus, MessageStore
 from store.messages.message_filter import READ_COST_MAX, record_properties
 from store.queue.consume_queue import ConsumeQueue
-from store.queue.consume_queue_ext import CqExtUnit
+from store.queue.consume_queue_ext import CqExtUnit  # noqa: TC001
 from tandem.wire.message import decode_messages
 from tests.store.store_world import a_message, open_store, put
 from tests.support.simulated_disk import SimulatedDisk
@@ -20,7 +20,7 @@ class Wanted(msgspec.Struct):
     uses_bit_maps: bool = False
     looked_at: int = 0
 
-    def may_match(self, unit: CqExtUnit) -> bool:
+    def may_match(self, at: int, unit: CqExtUnit) -> bool:
         return unit.filter_bit_map != b"no"
 
     def matches(self, properties: bytes) -> bool:

@@ -100,6 +100,11 @@ CASES = {
         ":2: broker.broker_expired_timeout_ms: 5000 leaves no room for a registration every"
         " 5000 ms: live brokers would vanish from the route; give more than 5000",
     ),
+    "bit maps without a place": (
+        "broker:\n  enable_calc_filter_bit_map: true\n",
+        ":2: broker.enable_calc_filter_bit_map: true has nowhere to keep the bit maps; set"
+        " store.enable_consume_queue_ext: true as well, or this to false",
+    ),
     "more replicas than nodes": (
         "replication:\n  in_sync_replicas: 3\n",
         ":2: replication.in_sync_replicas: 3 replicas cannot be in sync: group broker-a has"
