@@ -57,7 +57,8 @@ def _settings(name: TargetName) -> Mapping[str, Mapping[str, Any]]:
     }
     if name == "classic":
         store["timer_wheel_enable"] = True
-    return {"store": store}
+    broker = {"transaction_check_interval_ms": 3_000, "transaction_timeout_ms": 3_000}
+    return {"store": store, "broker": broker}
 
 
 _BROKER: Final = {
