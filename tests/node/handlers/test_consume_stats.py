@@ -157,3 +157,12 @@ async def test_the_lowest_offset_of_all_groups(
     header = QueryCorrectionOffsetHeader("T", filtered, compared)
     answer = client.call(RequestCode.QUERY_CORRECTION_OFFSET, header)
     assert json.loads(answer.body) == {"correctionOffsets": expected}
+
+
+async def test_an_offset_below_what_the_queue_holds_does_not_count() -> None:
+    broker, client = filled()
+    broker.store.queues.hide("T")
+    broker.tables.commit("g2", "T", 0, 6)
+    header = QueryCorrectionOffsetHeader("T")
+    answer = client.call(RequestCode.QUERY_CORRECTION_OFFSET, header)
+    assert json.loads(answer.body) == {"correctionOffsets": {"0": 6}}

@@ -355,3 +355,18 @@ async def test_a_held_pull_by_properties_waits_for_a_message_it_wants(
     assert answer.code == ResponseCode.PULL_NOT_FOUND
     assert told(answer) == (0, 5, 0, 5), "what was looked at is not looked at again"
     nursery.cancel_scope.cancel()
+
+
+async def test_what_is_handed_out_is_counted_and_so_is_a_pull_in_vain() -> None:
+    broker = Broker()
+    client = puller(broker)
+    put(broker, b"a", b"b", b"c")
+    client.call(PULL, header(max_msg_nums=2))
+    client.call(PULL, header(queue_offset=3, sys_flag=SUBSCRIPTION))
+    nums, size = (broker.stats.find(f"GROUP_GET_{what}", "T@g") for what in ("NUMS", "SIZE"))
+    assert nums is not None
+    assert size is not None
+    assert (nums.value, nums.times) == (2, 1)
+    assert size.value * 3 == broker.store.max_physical_offset * 2
+    assert broker.stats.pull_offset("g", "T", 0) == 2
+    assert (broker.stats.found, broker.stats.missed) == (1, 1)

@@ -182,3 +182,16 @@ async def test_a_group_that_reads_in_order_has_tried_by_itself() -> None:
 
 def test_property_strings_are_read_as_they_were_written() -> None:
     assert decode_properties(b"k\x01v\x01w\x02") == {"k": "v\x01w"}
+
+
+async def test_what_came_back_is_counted_under_its_own_topic() -> None:
+    broker = Broker()
+    client = client_of(broker)
+    client.call(SEND, HEADER, b"x")
+    for changes in ({}, {"delay_level": -1}, {"offset": 7}):
+        client.call(BACK, back(**changes))
+    (dead,) = stored(broker, "%DLQ%g")
+    client.call(BACK, back(offset=dead.physical_offset))
+    item = broker.stats.find("SNDBCK_PUT_NUMS", "T@g")
+    assert item is not None
+    assert item.value == 3

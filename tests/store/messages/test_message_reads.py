@@ -220,3 +220,17 @@ def test_messages_of_several_queues_are_bounded_each_on_its_own() -> None:
         store.confirm(ends_of(store)[1])
         ends = [store.max_offset_in_queue(*key) for key in (("TopicA", 0), ("TopicA", 1))]
         assert ends == [2, 1]
+
+
+def test_when_a_message_was_stored_is_known_of_what_can_be_read() -> None:
+    with a_store(3) as store:
+        ends = ends_of(store)
+        queue = store.queues.find("TopicA", 0)
+        assert queue is not None
+        stored_ms = [store.commit_log.store_timestamp_ms(queue.unit(n)[0]) for n in range(3)]
+        assert all(each > 0 for each in stored_ms)
+        store.confirm(ends[1])
+        queue.correct_min_offset(ends[0])
+        found = [store.message_store_timestamp_ms("TopicA", 0, offset) for offset in range(-1, 4)]
+        assert found == [-1, -1, stored_ms[1], -1, -1]
+        assert store.message_store_timestamp_ms("TopicA", 9, 0) == -1
