@@ -15,11 +15,11 @@ from node.tables.client_table import TooManyClientsError
 from node.tables.consumer_filter_table import SubscriptionFilter
 from node.tables.names import check_name
 from node.tables.topic_config_table import topic_complaint
+from tandem.wire.heartbeat import decode_heartbeat
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     ConsumerIdList,
     GroupRequestHeader,
-    HeartbeatData,
     HeartbeatResponseHeader,
     SubscriptionData,
     UnregisterClientRequestHeader,
@@ -80,7 +80,7 @@ class ClientHeartbeat:
 
         Source: ClientManageProcessor.heartBeat.
         """
-        beat = decode_json_body(command.body, HeartbeatData)
+        beat = decode_heartbeat(command.body)
         check_name("language", command.language)
         now = trio.current_time()
         try:

@@ -27,6 +27,7 @@ _FIXED: Final = struct.Struct(">hBhiii")
 
 _BATCH: Final = encode_batch_body([Message("Fuzz", b"a"), Message("Fuzz", b"bb", keys="k")])
 
+_SQL: Final = "a > 1 AND (b IN ('x', 'y') OR NOT c BETWEEN -1.5 AND 2L) OR KEYS CONTAINS 'k'"
 _HEARTBEAT: Final = {
     "clientID": "c@1",
     "heartbeatFingerprint": 0,
@@ -47,7 +48,8 @@ _HEARTBEAT: Final = {
                     "tagsSet": ["a", "b"],
                     "codeSet": [97, "98"],
                     "classFilterMode": False,
-                }
+                },
+                {"topic": "Other", "subString": _SQL, "subVersion": "1", "expressionType": "SQL92"},
             ],
         }
     ],
@@ -56,9 +58,9 @@ _HEARTBEAT: Final = {
 _CHECK: Final = {
     "subscriptionData": {
         "topic": "Fuzz",
-        "subString": "a",
+        "subString": _SQL,
         "subVersion": 1,
-        "expressionType": "TAG",
+        "expressionType": "SQL92",
     }
 }
 _REGISTRATION: Final = {
@@ -163,8 +165,8 @@ def _pull(chance: Random) -> Fields:
         "commitOffset": "0",
         "suspendTimeoutMillis": "200",
         "subVersion": "0",
-        "subscription": chance.choice(("*", "a || b", "")),
-        "expressionType": "TAG",
+        "subscription": chance.choice(("*", "a || b", "", _SQL, "(" * 5_000)),
+        "expressionType": chance.choice(("TAG", "SQL92")),
     }
 
 
