@@ -29,6 +29,7 @@ from node.handlers.end_transaction import (
     EndTransactions,
     TransactionQuestions,
     TransactionTables,
+    transaction_settings,
 )
 from node.handlers.lock_queues import LockQueues
 from node.handlers.pull_message import PullMessage
@@ -56,7 +57,6 @@ from node.tables.reset_offsets import ResetOffsets
 from node.tables.topic_config_table import system_topics
 from store.delayed_delivery import DELAYING_TOPICS, DelayedDelivery
 from store.machine.table_file import TableFile
-from store.transaction.transaction import TransactionSettings
 from store.transactions import Transactions
 from tandem.cluster_file.choices import FlushDiskType
 from tandem.wire.message import Host
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from node.tables.tables import Tables
     from store import MessageStore
     from store.machine.machine import Machine
-    from tandem.cluster_file.cluster_config import ClusterConfig, NodeConfig
+    from tandem.cluster_file.cluster_config import NodeConfig
 
 _log = logging.getLogger(__name__)
 
@@ -131,14 +131,7 @@ class Broker:
             self._subscriptions,
         )
         self._transaction_tables = TransactionTables(tables)
-        self._transactions = Transactions(
-            store,
-            store_host=Host(config.node.address, config.node.port),
-            wall_clock_ms=machine.wall_clock_ms,
-            settings=_transaction_settings(config.cluster),
-            create_topic=self._transaction_tables.create_topic,
-            ask=TransactionQuestions(self._producers, self._to_clients, config.node.group).ask,
-        )
+        self._transactions = self._new_transactions()
         self._registration = Registration(config, machine.network, names.routes, tables.topics)
         self._server = Server(
             self._outbox,
@@ -151,13 +144,7 @@ class Broker:
         self._guard = names.guard
         self._served_always: dict[int, Handler] = {}
         self._dispatcher = Dispatcher(self._served_always)
-        tables.topics.on_change = self._registration.topics_changed
-        tables.topics.hide = store.queues.hide
-        store.queues.hidden_before = tables.topics.hidden_before
-        store.queues.correct_min_offset(store.min_physical_offset)
-        names.on_registered = self._registration.peer_registered
-        store.on_arrival = self._arrived
-        store.flush_service.after_release = self._outbox.flush
+        self._connect_hooks()
 
     async def serve(
         self,
@@ -397,6 +384,27 @@ class Broker:
         keys = UniqueKeys(host, machine.wall_clock_ms, machine.random)
         return PropertyStamp(self._config.cluster.cluster.name, keys.new)
 
+    def _connect_hooks(self) -> None:
+        store, topics = self._store, self._tables.topics
+        topics.on_change = self._registration.topics_changed
+        topics.hide = store.queues.hide
+        store.queues.hidden_before = topics.hidden_before
+        store.queues.correct_min_offset(store.min_physical_offset)
+        self._names.on_registered = self._registration.peer_registered
+        store.on_arrival = self._arrived
+        store.flush_service.after_release = self._outbox.flush
+
+    def _new_transactions(self) -> Transactions:
+        node = self._config.node
+        return Transactions(
+            self._store,
+            store_host=Host(node.address, node.port),
+            wall_clock_ms=self._machine.wall_clock_ms,
+            settings=transaction_settings(self._config.cluster),
+            create_topic=self._transaction_tables.create_topic,
+            ask=TransactionQuestions(self._producers, self._to_clients, node.group).ask,
+        )
+
     def _sender(self, stamp: PropertyStamp) -> SendMessage:
         store, settings = self._store, self._config.cluster
         flush = None
@@ -480,13 +488,3 @@ class Broker:
             self._locks.forget_expired(trio.current_time())
             self._to_clients.expire(trio.current_time())
             self._outbox.flush()
-
-
-def _transaction_settings(cluster: ClusterConfig) -> TransactionSettings:
-    broker = cluster.broker
-    return TransactionSettings(
-        transaction_check_interval_ms=broker.transaction_check_interval_ms,
-        transaction_timeout_ms=broker.transaction_timeout_ms,
-        transaction_check_max=broker.transaction_check_max,
-        file_reserved_time_ms=cluster.store.file_reserved_time_hours * 3_600_000,
-    )

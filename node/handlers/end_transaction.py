@@ -16,7 +16,11 @@ from node.handlers.group_topics import ensure_topic
 from node.remoting.dispatcher import response_to
 from node.tables.names import NAME_BYTES_MAX
 from store.machine.tell_once import TellOnce
-from store.transaction.transaction import EndTransaction, EndTransactionStatus
+from store.transaction.transaction import (
+    EndTransaction,
+    EndTransactionStatus,
+    TransactionSettings,
+)
 from store.transactions import Progress
 from tandem.wire.message import encode_record
 from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
     from store import MessageStore
     from store.transaction.transaction import CheckTransaction
     from store.transactions import Transactions
+    from tandem.cluster_file.cluster_config import ClusterConfig
     from tandem.wire.remoting_command import RemotingCommand
 
 _log = logging.getLogger(__name__)
@@ -170,3 +175,14 @@ class TransactionTables:
                 _log.warning("for the check of transactions: %s", error)
         else:
             self._told.over()
+
+
+def transaction_settings(cluster: ClusterConfig) -> TransactionSettings:
+    """When producers are asked, and for how long, as the cluster file says."""
+    broker = cluster.broker
+    return TransactionSettings(
+        transaction_check_interval_ms=broker.transaction_check_interval_ms,
+        transaction_timeout_ms=broker.transaction_timeout_ms,
+        transaction_check_max=broker.transaction_check_max,
+        file_reserved_time_ms=cluster.store.file_reserved_time_hours * 3_600_000,
+    )
