@@ -116,20 +116,8 @@ class Broker:
         self._counting = PutCounting(store, self._stats, machine.wall_clock_ms)
         self._to_clients = ClientRequests()
         self._filters = self._registered_filters()
-        self._subscriptions = Subscriptions(
-            self._clients,
-            self._filters,
-            enable_property_filter=config.cluster.broker.enable_property_filter,
-        )
-        self._heartbeats = ClientHeartbeat(
-            self._clients,
-            self._producers,
-            tables,
-            replication,
-            self._to_clients,
-            self._filters,
-            self._subscriptions,
-        )
+        self._subscriptions = self._pull_subscriptions()
+        self._heartbeats = self._registry()
         self._transaction_tables = TransactionTables(tables)
         self._transactions = self._new_transactions()
         self._registration = Registration(config, machine.network, names.routes, tables.topics)
@@ -278,6 +266,24 @@ class Broker:
     def _running(self) -> trio.Nursery:
         assert self._services is not None, "requests and roles come while this broker serves"
         return self._services
+
+    def _registry(self) -> ClientHeartbeat:
+        return ClientHeartbeat(
+            self._clients,
+            self._producers,
+            self._tables,
+            self._replication,
+            self._to_clients,
+            self._filters,
+            self._subscriptions,
+        )
+
+    def _pull_subscriptions(self) -> Subscriptions:
+        return Subscriptions(
+            self._clients,
+            self._filters,
+            enable_property_filter=self._config.cluster.broker.enable_property_filter,
+        )
 
     def _registered_filters(self) -> ConsumerFilterTable:
         machine, store = self._machine, self._store
