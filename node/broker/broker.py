@@ -47,6 +47,7 @@ from node.remoting.client_requests import ClientRequests
 from node.remoting.connection import Outbox
 from node.remoting.dispatcher import Dispatcher
 from node.remoting.server import Server
+from node.remoting.unsupported import UnsupportedRequests
 from node.tables.broker_stats import BrokerStats, local_day
 from node.tables.client_table import ClientTable
 from node.tables.consumer_filter_table import ConsumerFilterTable
@@ -55,6 +56,7 @@ from node.tables.put_counting import PutCounting
 from node.tables.queue_locks import QueueLocks
 from node.tables.reset_offsets import ResetOffsets
 from node.tables.topic_config_table import system_topics
+from node.tables.topic_creation import set_auto_creation
 from store.delayed_delivery import DELAYING_TOPICS, DelayedDelivery
 from store.machine.table_file import TableFile
 from store.transactions import Transactions
@@ -86,6 +88,7 @@ class Broker:
     """Lives as long as its store is open. It is the `ReplicationListener` of its replication.
 
     Attributes:
+        unsupported: What clients have asked for that is not served.
         ended_because: Why replication wants all of this closed and opened again; "" unless it does.
     """
 
@@ -117,10 +120,13 @@ class Broker:
         self._to_clients = ClientRequests()
         self._filters = self._registered_filters()
         self._subscriptions = self._pull_subscriptions()
+        self.unsupported = UnsupportedRequests()
         self._heartbeats = self._registry()
         self._transaction_tables = TransactionTables(tables)
         self._transactions = self._new_transactions()
-        self._registration = Registration(config, machine.network, names.routes, tables.topics)
+        self._registration = Registration(
+            config, machine.network, names.routes, tables.topics, self._outbox.flush
+        )
         self._server = Server(
             self._outbox,
             connections_max=config.cluster.broker.connections_max,
@@ -159,7 +165,9 @@ class Broker:
         always = {**self._names.handlers(), **(own_handlers or {})}
         self._served_always = guard.guarded(always) | guard.handlers()
         self._dispatcher = Dispatcher(
-            self._served_always | guard.guarded(self._handlers()), self._to_clients.answered
+            self._served_always | guard.guarded(self._handlers()),
+            self._to_clients.answered,
+            self.unsupported,
         )
         node = self._config.node
         async with trio.open_nursery() as services:
@@ -224,6 +232,7 @@ class Broker:
         self._transactions.put_missing_op()
         progress = self._tables.open(own_topics)
         self._store.queues.correct_min_offset(self._store.min_physical_offset)
+        set_auto_creation(self._tables, enabled=broker.auto_create_topic_enable)
         self._delayed = DelayedDelivery(
             self._store,
             self._machine.disk,
@@ -311,13 +320,7 @@ class Broker:
                 transactions=EndTransactions(store, self._transactions, send, replication),
                 back=SendBack(store, tables, send, self._machine.random, self._stats),
                 reply=self._replier(send, stamp, host),
-                recall=RecallMessage(
-                    tables,
-                    send,
-                    self._config.node.group,
-                    recall_message_enable=self._config.cluster.broker.recall_message_enable,
-                    wall_clock_ms=self._machine.wall_clock_ms,
-                ),
+                recall=self._recaller(send),
                 pull=PullMessage(
                     store, tables, self._subscriptions, self._holds, resets, self._stats
                 ),
@@ -348,7 +351,12 @@ class Broker:
                     timeout_seconds=timeout_seconds,
                 ),
                 groups=SubscriptionGroups(tables, timeout_seconds=timeout_seconds),
-                admin=Admin(tables, replication.runtime_info, timeout_seconds=timeout_seconds),
+                admin=Admin(
+                    tables,
+                    replication.runtime_info,
+                    self._registration.when_known,
+                    timeout_seconds=timeout_seconds,
+                ),
                 inspect=self._inspection(),
             )
         )
@@ -369,6 +377,9 @@ class Broker:
             wall_clock_ms=self._machine.wall_clock_ms,
         )
 
+    def _delay_progress(self) -> dict[int, int]:
+        return {} if self._delayed is None else self._delayed.delay_progress()
+
     def _replier(self, send: SendMessage, stamp: PropertyStamp, host: Host) -> ReplyMessage:
         return ReplyMessage(
             self._store,
@@ -382,8 +393,14 @@ class Broker:
             wall_clock_ms=self._machine.wall_clock_ms,
         )
 
-    def _delay_progress(self) -> dict[int, int]:
-        return {} if self._delayed is None else self._delayed.delay_progress()
+    def _recaller(self, send: SendMessage) -> RecallMessage:
+        return RecallMessage(
+            self._tables,
+            send,
+            self._config.node.group,
+            recall_message_enable=self._config.cluster.broker.recall_message_enable,
+            wall_clock_ms=self._machine.wall_clock_ms,
+        )
 
     def _stamp(self, host: Host) -> PropertyStamp:
         machine = self._machine

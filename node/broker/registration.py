@@ -4,6 +4,10 @@ Every node is a name server, so a broker registers with all of them, itself incl
 every few seconds, and at once when a topic changes. When this process dies its connections close,
 and everybody drops it from the route in the same moment.
 
+A change of topics is known once every name server that can be reached has it: `when_known` says
+so, and waits no longer than KNOWN_SECONDS_MAX. One that is down asks nobody's patience: it gets
+everything when it is back.
+
 In a fenced group the master of the moment registers with broker id 0, and every registration
 carries the epoch as the state version of its topics: name servers then know which of two masters
 is the newer one.
@@ -14,14 +18,17 @@ Source: RocketMQ 5.3.3, BrokerController.registerBrokerAll.
 from __future__ import annotations
 
 import logging
+import math
+from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
 
 from node.errors import RequestError
 from node.remoting.peer_link import PeerLink
+from store.machine.signal import Signal
 from store.machine.tell_once import TellOnce
 from tandem.cluster_file.choices import GroupKind
 from tandem.wire.request_code import RequestCode
@@ -35,6 +42,8 @@ from tandem.wire.route import MASTER_ID, encode_json_body
 from tandem.wire.secret_keys import Purpose, key_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from node.name_server.route_table import RouteTable
     from node.remoting.remoting_client import RemotingClient
     from node.tables.topic_config_table import TopicConfigTable
@@ -44,13 +53,22 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+KNOWN_SECONDS_MAX: Final = 1.0
+"""How long a change of topics is held up by name servers that do not answer."""
+
 
 class Registration:
     """The registrations of one node."""
 
     def __init__(
-        self, config: NodeConfig, network: Network, routes: RouteTable, topics: TopicConfigTable
+        self,
+        config: NodeConfig,
+        network: Network,
+        routes: RouteTable,
+        topics: TopicConfigTable,
+        after_known: Callable[[], None],
     ) -> None:
+        """Register what is in `topics`; `after_known` is called after waiting changes were told."""
         settings = config.cluster.broker
         node = config.node
         self._node_id = node.broker_id
@@ -71,6 +89,14 @@ class Registration:
         self._key = key_of(config.cluster.secret, Purpose.REQUEST)
         self._epoch = 0
         self._told: TellOnce[str] = TellOnce()
+        self._after_known = after_known
+        self._change = 0
+        """How often topics have changed."""
+        self._known: dict[str, int] = {}
+        """The change that each peer has registered last, by its name."""
+        self._waiting: deque[tuple[int, float, Callable[[], None]]] = deque()
+        """Who waits: for which change, until when. Both only grow."""
+        self._wake = Signal()
         self._scope = trio.CancelScope()
         self._links = [
             PeerLink(
@@ -78,7 +104,7 @@ class Registration:
                 node.address,
                 peer,
                 "registration",
-                partial(self._register_with, peer.broker_address),
+                partial(self._register_with, peer),
                 address=config.address_of(peer),
                 port=_name_server_port(config, peer),
             )
@@ -112,14 +138,61 @@ class Registration:
 
     def topics_changed(self) -> None:
         """Register the new topics everywhere now."""
+        self._change += 1
         self._register_here()
         for link in self._links:
             link.hurry()
+
+    def when_known(self, done: Callable[[], None]) -> None:
+        """Call `done` once all name servers that are up know the topics there are now.
+
+        That is at once if they do, and after KNOWN_SECONDS_MAX if they do not by then.
+        """
+        if not self._missing(self._change):
+            done()
+            return
+        self._waiting.append((self._change, trio.current_time() + KNOWN_SECONDS_MAX, done))
+        self._wake.notify()
+
+    def _missing(self, change: int) -> list[str]:
+        """Return the name servers that are up and do not know a change."""
+        names = [link.peer.name for link in self._links if link.is_up]
+        return [name for name in names if self._known.get(name, -1) < change]
+
+    def _tell(self) -> None:
+        """Tell those who waited long enough, or for what is known now."""
+        told = False
+        now = trio.current_time()
+        while self._waiting:
+            change, deadline, done = self._waiting[0]
+            missing = self._missing(change)
+            if missing and now < deadline:
+                break
+            if missing:
+                _log.warning(
+                    "a change of topics is not known yet at %s after %.1f s",
+                    ", ".join(missing),
+                    KNOWN_SECONDS_MAX,
+                )
+            self._waiting.popleft()
+            done()
+            told = True
+        if told:
+            self._after_known()
+
+    async def _keep_telling(self) -> None:
+        while True:
+            self._tell()
+            wake_at = self._waiting[0][1] if self._waiting else math.inf
+            with trio.move_on_at(wake_at):
+                await self._wake.wait()
+            await trio.lowlevel.checkpoint()
 
     async def run(self) -> None:
         """Register until cancelled, or until `leave`."""
         with self._scope:
             async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._keep_telling)
                 for link in self._links:
                     nursery.start_soon(link.run, self._interval_seconds)
                 while True:
@@ -145,11 +218,18 @@ class Registration:
         version = msgspec.structs.replace(configs.data_version, state_version=self._epoch)
         return msgspec.structs.replace(configs, data_version=version)
 
-    async def _register_with(self, target: str, client: RemotingClient) -> None:
+    async def _register_with(self, peer: NodeSettings, client: RemotingClient) -> None:
+        change = self._change
         body = encode_json_body(RegisterBrokerBody(self._configs()))
         await client.request_signed(
-            RequestCode.REGISTER_BROKER, ext=self._header, body=body, key=self._key, target=target
+            RequestCode.REGISTER_BROKER,
+            ext=self._header,
+            body=body,
+            key=self._key,
+            target=peer.broker_address,
         )
+        self._known[peer.name] = change
+        self._wake.notify()
 
 
 def _name_server_port(config: NodeConfig, peer: NodeSettings) -> int:

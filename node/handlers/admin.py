@@ -10,6 +10,7 @@ import trio
 from node.errors import RequestError
 from node.handlers.settled import answer_when_settled
 from node.remoting.dispatcher import response_to
+from node.tables.topic_attributes import TopicAttributeError, changed_attributes
 from node.tables.topic_config_table import NOT_ALLOWED_SEND_TOPICS, QUEUES_MAX, topic_complaint
 from tandem.wire.request_headers import CreateTopicRequestHeader, TopicConfig
 from tandem.wire.response_code import ResponseCode
@@ -33,16 +34,21 @@ class Admin:
         self,
         tables: Tables,
         runtime_info: Callable[[], HARuntimeInfo],
+        when_known: Callable[[Callable[[], None]], None],
         *,
         timeout_seconds: float,
     ) -> None:
-        """Serve what these hold; a change has `timeout_seconds` to be settled."""
+        """Serve what these hold; a change has `timeout_seconds` to be settled.
+
+        `when_known` calls back when the name servers know the topics there are.
+        """
         self._tables = tables
         self._runtime_info = runtime_info
+        self._when_known = when_known
         self._timeout_seconds = timeout_seconds
 
     def create_topic(self, connection: Connection, command: RemotingCommand) -> None:
-        """UPDATE_AND_CREATE_TOPIC, answered when the topic is there to stay.
+        """UPDATE_AND_CREATE_TOPIC, answered when the topic is there to stay, and known.
 
         Source: AdminBrokerProcessor.updateAndCreateTopic.
         """
@@ -51,6 +57,13 @@ class Admin:
         complaint = _complaint(header)
         if complaint:
             raise RequestError(ResponseCode.INVALID_PARAMETER, complaint)
+        current = self._tables.topics.get(header.topic)
+        try:
+            attributes = changed_attributes(
+                current.attributes if current is not None else None, header.attributes or ""
+            )
+        except TopicAttributeError as error:
+            raise RequestError(ResponseCode.INVALID_PARAMETER, str(error)) from error
         self._tables.change_topics(
             TopicConfig(
                 topic_name=header.topic,
@@ -60,6 +73,7 @@ class Admin:
                 topic_filter_type=header.topic_filter_type,
                 topic_sys_flag=header.topic_sys_flag,
                 order=header.order,
+                attributes=attributes,
             )
         )
         _log.info(
@@ -71,7 +85,7 @@ class Admin:
             connection.peer,
         )
         deadline = trio.current_time() + self._timeout_seconds
-        answer_when_settled(self._tables, connection, command, deadline)
+        answer_when_settled(self._tables, connection, command, deadline, then=self._when_known)
 
     def topic_configs(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_ALL_TOPIC_CONFIG: what a slave copies."""

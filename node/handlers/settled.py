@@ -8,6 +8,8 @@ from node.remoting.dispatcher import response_to
 from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from node.remoting.connection import Connection
     from node.tables.tables import Tables
     from tandem.wire.remoting_command import RemotingCommand
@@ -19,14 +21,23 @@ def answer_when_settled(
     command: RemotingCommand,
     deadline: float,
     body: bytes = b"",
+    then: Callable[[Callable[[], None]], None] | None = None,
 ) -> None:
-    """Answer with SUCCESS once what was changed stands, or with what is known at `deadline`."""
+    """Answer with SUCCESS once what was changed stands, or with what is known at `deadline`.
+
+    `then` is given the answer of a change that stands, to send it when more has happened.
+    """
     owed = connection.owe()
 
     def settled(trouble: str) -> None:
         if trouble:
             owed.respond(command, response_to(command, ResponseCode.SYSTEM_ERROR, trouble))
+        elif then is not None:
+            then(succeeded)
         else:
-            owed.respond(command, response_to(command, body=body))
+            succeeded()
+
+    def succeeded() -> None:
+        owed.respond(command, response_to(command, body=body))
 
     tables.when_settled(deadline, settled)

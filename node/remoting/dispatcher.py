@@ -11,6 +11,7 @@ import logging
 from typing import TYPE_CHECKING, TypeAlias
 
 from node.errors import RequestError
+from node.remoting.unsupported import UnsupportedRequests
 from tandem.wire.errors import WireError
 from tandem.wire.remoting_command import RESPONSE_FLAG, RemotingCommand
 from tandem.wire.response_code import ResponseCode
@@ -59,9 +60,11 @@ class Dispatcher:
         self,
         handlers: Mapping[int, Handler],
         on_answer: Callable[[Connection, RemotingCommand], None] | None = None,
+        unsupported: UnsupportedRequests | None = None,
     ) -> None:
         """Serve these; `on_answer` gets what clients answer to requests of ours."""
         self._handlers = handlers
+        self._not_supported = (unsupported or UnsupportedRequests()).refuse
         self._on_answer = on_answer
         self._why_refused: Callable[[], str] | None = None
         self._served_always: Container[int] = ()
@@ -79,7 +82,7 @@ class Dispatcher:
             if self._on_answer is not None:
                 self._on_answer(connection, command)
             return
-        handler = self._handlers.get(command.code, _not_supported)
+        handler = self._handlers.get(command.code, self._not_supported)
         if self._why_refused is not None and command.code not in self._served_always:
             handler = self._refuse
         try:
@@ -98,11 +101,3 @@ class Dispatcher:
     def _refuse(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         assert self._why_refused is not None, "asked for by `dispatch` alone"
         return response_to(command, ResponseCode.SERVICE_NOT_AVAILABLE, self._why_refused())
-
-
-def _not_supported(connection: Connection, command: RemotingCommand) -> RemotingCommand:
-    return response_to(
-        command,
-        ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-        f" request type {command.code} not supported",
-    )

@@ -70,6 +70,11 @@ class PeerLink:
         self._hurry = trio.Event()
         self._is_up: bool | None = None
 
+    @property
+    def is_up(self) -> bool:
+        """True if the task went well the last time."""
+        return self._is_up is True
+
     def hurry(self) -> None:
         """Repeat the task, or try to connect, soon instead of at the end of the interval."""
         self._hurry.set()

@@ -443,6 +443,6 @@ def handlers_of(broker: Broker, replication: FakeReplication | None = None) -> H
             tables, broker.resets, frozenset({"C", "broker-a"}), timeout_seconds=3
         ),
         groups=SubscriptionGroups(tables, timeout_seconds=3),
-        admin=Admin(tables, replication.runtime_info, timeout_seconds=3),
+        admin=Admin(tables, replication.runtime_info, lambda done: done(), timeout_seconds=3),
         inspect=inspection_of(broker, replication),
     )

@@ -3,9 +3,10 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
+import pytest
 import trio
 
-from node.broker.registration import Registration
+from node.broker.registration import KNOWN_SECONDS_MAX, Registration
 from node.name_server.name_server import NameServer
 from node.name_server.route_table import RouteTable
 from node.security.guard import Guard
@@ -39,7 +40,7 @@ async def test_a_node_registers_with_itself_and_its_peers_and_tells_of_new_topic
         topics = TopicConfigTable(TableFile(SimulatedDisk(), "t.json"), lambda: 1)
         topics.update(topic("T"), topic("U"))
         registration = Registration(
-            config.node("a1"), world.network.machine(SLAVE_1), routes, topics
+            config.node("a1"), world.network.machine(SLAVE_1), routes, topics, lambda: None
         )
         async with trio.open_nursery() as nursery, world.client(MASTER) as master:
             nursery.start_soon(registration.run)
@@ -64,7 +65,7 @@ async def test_a_node_whose_peers_are_down_knows_itself(
         topics = TopicConfigTable(TableFile(SimulatedDisk(), "t.json"), lambda: 1)
         topics.update(topic("T"), topic("U"))
         registration = Registration(
-            config.node("a1"), world.network.machine(SLAVE_1), routes, topics
+            config.node("a1"), world.network.machine(SLAVE_1), routes, topics, lambda: None
         )
         with trio.move_on_after(60):
             await registration.run()
@@ -82,7 +83,9 @@ async def test_a_change_of_role_is_known_to_all_name_servers_at_once(
     topics = TopicConfigTable(TableFile(SimulatedDisk(), "t.json"), lambda: 1)
     topics.update(topic("T"), topic("U"))
     here = RouteTable(20)
-    registration = Registration(config.node("a1"), network.machine(MASTER), here, topics)
+    registration = Registration(
+        config.node("a1"), network.machine(MASTER), here, topics, lambda: None
+    )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(timeline.run)
         for name, peer in peers.items():
@@ -112,7 +115,9 @@ async def test_a_peer_that_was_down_is_dialled_when_it_registers_itself(
     network = SimulatedNetwork(timeline, random.Random(1))
     topics = TopicConfigTable(TableFile(SimulatedDisk(), "t.json"), lambda: 1)
     topics.update(topic("T"), topic("U"))
-    registration = Registration(config.node("a1"), network.machine(MASTER), RouteTable(20), topics)
+    registration = Registration(
+        config.node("a1"), network.machine(MASTER), RouteTable(20), topics, lambda: None
+    )
     peer = name_server(config.node("a2"))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(timeline.run)
@@ -122,6 +127,54 @@ async def test_a_peer_that_was_down_is_dialled_when_it_registers_itself(
         registration.peer_registered("10.0.0.2:10911")
         await trio.sleep(0.05)
         assert addresses_of(peer.routes) == {1: "10.0.0.1:10911"}
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_change_is_known_when_all_name_servers_that_are_up_have_it(
+    tmp_path: Path, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """a3 is down all the time; a2 does not answer any more in the end."""
+    config = fenced_cluster(tmp_path)
+    timeline = Timeline()
+    network = SimulatedNetwork(timeline, random.Random(1))
+    topics = TopicConfigTable(TableFile(SimulatedDisk(), "t.json"), lambda: 1)
+    topics.update(topic("T"), topic("U"))
+    sent: list[float] = []
+    registration = Registration(
+        config.node("a1"),
+        network.machine(MASTER),
+        RouteTable(20),
+        topics,
+        lambda: sent.append(trio.current_time()),
+    )
+    topics.on_change = registration.topics_changed
+    peer = name_server(config.node("a2"))
+    known: list[bool] = []
+
+    def note() -> None:
+        known.append(peer.routes.route("New") is not None)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(timeline.run)
+        await nursery.start(peer.run, network.machine("10.0.0.2"))
+        nursery.start_soon(registration.run)
+        await trio.sleep(1)
+        registration.when_known(note)
+        assert (known, sent) == ([False], []), "nothing has changed: at once"
+        topics.update(topic("New"))
+        registration.when_known(note)
+        assert known == [False]
+        await trio.sleep(0.2)
+        assert known == [False, True]
+        assert len(sent) == 1
+        network.stall("10.0.0.2", MASTER)
+        topics.update(topic("Newer"))
+        began = trio.current_time()
+        registration.when_known(note)
+        await trio.sleep(1.5)
+        assert len(known) == 3
+        assert sent[1] - began == pytest.approx(KNOWN_SECONDS_MAX, abs=0.01)
+        assert "not known yet at a2" in caplog.text
         nursery.cancel_scope.cancel()
 
 

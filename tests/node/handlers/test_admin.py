@@ -23,6 +23,7 @@ from tests.support.simulated_network import SimulatedNetwork
 from tests.support.virtual_clock import Timeline
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 CREATE = RequestCode.UPDATE_AND_CREATE_TOPIC
@@ -39,8 +40,10 @@ HEADER = CreateTopicRequestHeader(
 )
 
 
-def client_of(broker: Broker) -> Client:
-    admin = Admin(broker.tables, FakeReplication().runtime_info, timeout_seconds=3)
+def client_of(
+    broker: Broker, when_known: Callable[[Callable[[], None]], None] = lambda done: done()
+) -> Client:
+    admin = Admin(broker.tables, FakeReplication().runtime_info, when_known, timeout_seconds=3)
     handlers = {
         CREATE: admin.create_topic,
         RequestCode.GET_ALL_TOPIC_CONFIG: admin.topic_configs,
@@ -62,6 +65,33 @@ async def test_a_topic_is_created_and_changed() -> None:
     assert broker.topic_changes == changes
     client.call(CREATE, msgspec.structs.replace(HEADER, perm=4))
     assert broker.topic_changes == changes + 1
+
+
+async def test_a_topic_is_answered_when_it_is_known() -> None:
+    broker = Broker()
+    waiting: list[Callable[[], None]] = []
+    client = client_of(broker, waiting.append)
+    client.send(CREATE, HEADER)
+    assert client.answers() == []
+    (done,) = waiting
+    done()
+    assert [answer.code for answer in client.answers()] == [0]
+
+
+async def test_attributes_are_kept_and_those_that_are_not_served_refused() -> None:
+    broker = Broker()
+    client = client_of(broker)
+    typed = msgspec.structs.replace(HEADER, attributes="+message.type=FIFO")
+    assert client.call(CREATE, typed).code == 0
+    assert client.call(CREATE, msgspec.structs.replace(HEADER, perm=4)).code == 0
+    config = broker.topics.get("New")
+    assert config is not None
+    assert (config.attributes, config.perm) == ({"message.type": "FIFO"}, 4)
+    compact = msgspec.structs.replace(HEADER, attributes="+cleanup.policy=COMPACTION")
+    answer = client.call(CREATE, msgspec.structs.replace(compact, topic="Compact"))
+    assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert "compaction topics are not served" in (answer.remark or "")
+    assert broker.topics.get("Compact") is None
 
 
 @pytest.mark.parametrize(

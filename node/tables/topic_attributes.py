@@ -1,0 +1,97 @@
+"""Attributes of a topic, as operators change them: `+name=value,-name`.
+
+    queue.type      SimpleCQ, BatchCQ                                     set at creation only
+    cleanup.policy  DELETE (COMPACTION is refused: such topics are not served)   the same
+    message.type    UNSPECIFIED, NORMAL, FIFO, DELAY, TRANSACTION, MIXED  for clients and proxies
+    reserve.time    a number, at least -1                                 kept; nothing asks for it
+
+Source: RocketMQ 5.3.3, TopicAttributes, AttributeParser.parseToMap,
+AttributeUtil.alterCurrentAttributes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from tandem.wire.untrusted import UnreadableError, whole_number
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ATTRIBUTES_CHARACTERS_MAX: Final = 1_024
+"""Ours: of all changes in one request."""
+
+QUEUE_TYPE: Final = "queue.type"
+CLEANUP_POLICY: Final = "cleanup.policy"
+MESSAGE_TYPE: Final = "message.type"
+RESERVE_TIME: Final = "reserve.time"
+
+COMPACTION: Final = "COMPACTION"
+
+_CHOICES: Final = {
+    QUEUE_TYPE: ("SimpleCQ", "BatchCQ"),
+    CLEANUP_POLICY: ("DELETE", COMPACTION),
+    MESSAGE_TYPE: ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"),
+}
+_UNCHANGEABLE: Final = (QUEUE_TYPE, CLEANUP_POLICY)
+
+
+class TopicAttributeError(ValueError):
+    """A change of attributes that cannot be made; the text says why."""
+
+
+def changed_attributes(current: Mapping[str, str] | None, changes: str) -> dict[str, str]:
+    """Return the attributes of a topic after `changes`. `current` is None if it is a new topic.
+
+    Raises:
+        TopicAttributeError: a change is malformed, not allowed, or not supported here.
+    """
+    if len(changes) > ATTRIBUTES_CHARACTERS_MAX:
+        raise TopicAttributeError(
+            f"attributes have {len(changes)} characters; give at most {ATTRIBUTES_CHARACTERS_MAX}"
+        )
+    attributes = dict(current or {})
+    seen: set[str] = set()
+    for change in filter(None, (each.strip() for each in changes.split(","))):
+        name, is_set, value = change[1:].partition("=")
+        if name in seen:
+            raise TopicAttributeError(f"key duplication: {name}")
+        seen.add(name)
+        if change[0] == "+" and is_set:
+            _check(name, value)
+        elif change[0] != "-" or is_set:
+            raise TopicAttributeError(f"attribute {change!r} is neither +name=value nor -name")
+        elif name not in _CHOICES and name != RESERVE_TIME:
+            raise TopicAttributeError(f"unsupported key: {name}")
+        elif current is None:
+            raise TopicAttributeError(
+                f"only add attribute is supported while creating topic. key: {name}"
+            )
+        new = value if change[0] == "+" else None
+        if current is not None and name in _UNCHANGEABLE and new != current.get(name):
+            raise TopicAttributeError(f"attempt to update an unchangeable attribute. key: {name}")
+        attributes.pop(name, None)
+        if new is not None:
+            attributes[name] = new
+    return attributes
+
+
+def _check(name: str, value: str) -> None:
+    if name == RESERVE_TIME:
+        try:
+            is_good = whole_number(value) >= -1
+        except UnreadableError:
+            is_good = False
+        if not is_good:
+            raise TopicAttributeError(f"value {value!r} of {name} is no number from -1 on")
+        return
+    choices = _CHOICES.get(name)
+    if choices is None:
+        raise TopicAttributeError(f"unsupported key: {name}")
+    if value not in choices:
+        raise TopicAttributeError(f"value {value!r} of {name} is not in set: {', '.join(choices)}")
+    if value == COMPACTION:
+        raise TopicAttributeError(
+            "compaction topics are not served: every message of a topic is kept until its file is"
+            " deleted; use cleanup.policy=DELETE"
+        )

@@ -1,0 +1,64 @@
+"""Changes of the attributes of topics."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node.tables.topic_attributes import TopicAttributeError, changed_attributes
+
+
+@pytest.mark.parametrize(
+    ("current", "changes", "expected"),
+    [
+        (None, "", {}),
+        (None, "+message.type=FIFO", {"message.type": "FIFO"}),
+        (
+            None,
+            "+queue.type=BatchCQ, +cleanup.policy=DELETE,+reserve.time=-1",
+            {"queue.type": "BatchCQ", "cleanup.policy": "DELETE", "reserve.time": "-1"},
+        ),
+        ({"queue.type": "BatchCQ"}, "", {"queue.type": "BatchCQ"}),
+        ({"queue.type": "BatchCQ"}, "+queue.type=BatchCQ", {"queue.type": "BatchCQ"}),
+        ({"message.type": "FIFO"}, "+message.type=NORMAL", {"message.type": "NORMAL"}),
+        ({"message.type": "FIFO"}, "-message.type", {}),
+        ({}, "-message.type", {}),
+    ],
+)
+def test_attributes_are_changed_one_by_one(
+    current: dict[str, str] | None, changes: str, expected: dict[str, str]
+) -> None:
+    assert changed_attributes(current, changes) == expected
+
+
+@pytest.mark.parametrize(
+    ("current", "changes", "why"),
+    [
+        (None, "+cleanup.policy=COMPACTION", "compaction topics are not served"),
+        (None, "+queue.type=RocksCQ", "is not in set: SimpleCQ, BatchCQ"),
+        (None, "+reserve.time=-2", "no number from -1 on"),
+        (None, "+reserve.time=soon", "no number from -1 on"),
+        (None, "+lite.topic=x", "unsupported key: lite.topic"),
+        ({}, "-lite.topic", "unsupported key: lite.topic"),
+        (None, "-message.type", "only add attribute is supported while creating topic"),
+        (None, "message.type=FIFO", "neither [+]name=value nor -name"),
+        ({}, "-message.type=FIFO", "neither [+]name=value nor -name"),
+        (None, "+message.type", "neither [+]name=value nor -name"),
+        (None, "+message.type=FIFO,+message.type=FIFO", "key duplication"),
+        ({}, "+queue.type=BatchCQ", "unchangeable attribute. key: queue.type"),
+        ({"queue.type": "BatchCQ"}, "-queue.type", "unchangeable attribute. key: queue.type"),
+        (None, "+" * 2000, "at most 1024"),
+    ],
+)
+def test_what_cannot_be_set_is_said(current: dict[str, str] | None, changes: str, why: str) -> None:
+    with pytest.raises(TopicAttributeError, match=why):
+        changed_attributes(current, changes)
+
+
+@given(st.text("+-=,. abmessage.type", max_size=30))
+def test_any_text_is_a_change_or_refused(changes: str) -> None:
+    with contextlib.suppress(TopicAttributeError):
+        changed_attributes({}, changes)
