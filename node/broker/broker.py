@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from ha.results import PutWait
 from node.broker.inspection import Inspection
 from node.broker.registration import Registration
 from node.broker.request_table import Handlers, request_table
+from node.broker.senders import Senders
 from node.handlers.admin import Admin
 from node.handlers.client_heartbeat import ClientHeartbeat
 from node.handlers.client_info import ClientInfo
@@ -35,12 +35,8 @@ from node.handlers.lock_queues import LockQueues
 from node.handlers.pull_message import PullMessage
 from node.handlers.pull_request_hold_service import PullRequestHoldService
 from node.handlers.queue_offset import QueueOffset
-from node.handlers.recall_message import RecallMessage
-from node.handlers.reply_message import ReplyMessage
 from node.handlers.reset_offset import ResetOffset
 from node.handlers.send_back import SendBack
-from node.handlers.send_message import SendMessage
-from node.handlers.send_properties import PropertyStamp, UniqueKeys
 from node.handlers.subscription import Subscriptions
 from node.handlers.subscription_groups import SubscriptionGroups
 from node.remoting.client_requests import ClientRequests
@@ -60,7 +56,6 @@ from node.tables.topic_creation import set_auto_creation
 from store.delayed_delivery import DELAYING_TOPICS, DelayedDelivery
 from store.machine.table_file import TableFile
 from store.transactions import Transactions
-from tandem.cluster_file.choices import FlushDiskType
 from tandem.wire.message import Host
 
 if TYPE_CHECKING:
@@ -310,17 +305,16 @@ class Broker:
     def _handlers(self) -> dict[int, Handler]:
         store, tables, replication = self._store, self._tables, self._replication
         timeout_seconds = self._config.cluster.replication.slave_timeout_ms / 1000
-        host = Host(self._config.node.address, self._config.node.port)
-        stamp = self._stamp(host)
-        send = self._sender(stamp)
+        senders = Senders(self._config, self._machine, store, tables)
+        send = senders.send(replication, self._locks)
         resets = ResetOffsets()
         return request_table(
             Handlers(
                 send=send,
                 transactions=EndTransactions(store, self._transactions, send, replication),
                 back=SendBack(store, tables, send, self._machine.random, self._stats),
-                reply=self._replier(send, stamp, host),
-                recall=self._recaller(send),
+                reply=senders.reply(send, self._producers, self._to_clients),
+                recall=senders.recall(send),
                 pull=PullMessage(
                     store, tables, self._subscriptions, self._holds, resets, self._stats
                 ),
@@ -380,33 +374,6 @@ class Broker:
     def _delay_progress(self) -> dict[int, int]:
         return {} if self._delayed is None else self._delayed.delay_progress()
 
-    def _replier(self, send: SendMessage, stamp: PropertyStamp, host: Host) -> ReplyMessage:
-        return ReplyMessage(
-            self._store,
-            self._tables,
-            send,
-            stamp,
-            self._producers,
-            self._to_clients,
-            host,
-            store_reply_message_enable=self._config.cluster.broker.store_reply_message_enable,
-            wall_clock_ms=self._machine.wall_clock_ms,
-        )
-
-    def _recaller(self, send: SendMessage) -> RecallMessage:
-        return RecallMessage(
-            self._tables,
-            send,
-            self._config.node.group,
-            recall_message_enable=self._config.cluster.broker.recall_message_enable,
-            wall_clock_ms=self._machine.wall_clock_ms,
-        )
-
-    def _stamp(self, host: Host) -> PropertyStamp:
-        machine = self._machine
-        keys = UniqueKeys(host, machine.wall_clock_ms, machine.random)
-        return PropertyStamp(self._config.cluster.cluster.name, keys.new)
-
     def _connect_hooks(self) -> None:
         store, topics = self._store, self._tables.topics
         topics.on_change = self._registration.topics_changed
@@ -426,27 +393,6 @@ class Broker:
             settings=transaction_settings(self._config.cluster),
             create_topic=self._transaction_tables.create_topic,
             ask=TransactionQuestions(self._producers, self._to_clients, node.group).ask,
-        )
-
-    def _sender(self, stamp: PropertyStamp) -> SendMessage:
-        store, settings = self._store, self._config.cluster
-        flush = None
-        if settings.store.flush_disk_type is FlushDiskType.SYNC_FLUSH:
-            flush = PutWait(
-                store.flush_service.submit,
-                lambda: store.flushed_where,
-                settings.store.sync_flush_timeout_ms / 1000,
-            )
-        return SendMessage(
-            store,
-            self._tables,
-            stamp,
-            self._replication,
-            flush,
-            self._machine.random,
-            self._locks,
-            self._config.node.group,
-            rejects_transactions=settings.broker.reject_transaction_message,
         )
 
     def _arrived(
