@@ -94,8 +94,6 @@ def collect(
     for (at, size, code), after, message_num in _entries(queue, offset, end, scan_max):
         if count and (count + message_num > count_max or total + size > bytes_max):
             break
-        if filtered is not None and filtered.is_over:
-            break
         next_offset = after
         if at < removed_below or not (tags_codes is None or _may_match(code, tags_codes)):
             continue
@@ -107,6 +105,8 @@ def collect(
                 removed_below = commit_log.roll_next_file(at)
             continue
         if filtered is not None and not filtered.wants(at, size, after - message_num):
+            if filtered.is_over:
+                break
             continue
         if at != run_end:
             starts.append(at)
