@@ -28,7 +28,7 @@ from node.filter.java_values import (
     double_text,
     double_value,
 )
-from node.filter.sql92_tokens import Sql92Error
+from node.filter.sql92_tokens import SHOWN_CHARS_MAX, Sql92Error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,7 +44,6 @@ DEPTH_MAX: Final = 64
 TERMS_MAX: Final = 1_024
 """Parts of one expression; a list of IN counts once."""
 
-SHOWN_CHARS_MAX: Final = 1_000
 DOUBLE_MIN: Final = 5e-324
 
 

@@ -101,6 +101,7 @@ class _Parser:
         self._expected: set[str] = set()
         """What could have stood where the next token is, as far as that was asked."""
         self._depth = 0
+        self._is_after_plus = False
 
     # -- tokens ----------------------------------------------------------------------------------
 
@@ -213,11 +214,7 @@ class _Parser:
         """A plus sign is one only before an expression that is whole; else it is the fault."""
         token = self._token
         if token.kind == "+":
-            self._taken("+")
-            try:
-                return self._nested(self._unary)
-            except SyntaxFaultError:
-                raise self._fault(token, _PRIMARY) from None
+            return self._after_plus(self._take("+"))
         if self._next_is("-"):
             self._take("-")
             return minus(self._nested(self._unary))
@@ -225,6 +222,18 @@ class _Parser:
             self._take("NOT")
             return negation(as_boolean(self._nested(self._unary)))
         return self._primary()
+
+    def _after_plus(self, plus: Token) -> Expression:
+        """The first of several that hold one another is the fault."""
+        is_first, self._is_after_plus = not self._is_after_plus, True
+        try:
+            inner = self._nested(self._unary)
+        except SyntaxFaultError:
+            if not is_first:
+                raise
+            raise self._fault(plus, _PRIMARY) from None
+        self._is_after_plus = not is_first
+        return inner
 
     def _primary(self) -> Expression:
         token = self._take("+", *_PRIMARY)

@@ -58,6 +58,9 @@ _ESCAPES: Final = {
 _PRINTABLE: Final = ("\x20", "\x7e")
 _TAB_COLUMNS: Final = 8
 
+SHOWN_CHARS_MAX: Final = 1_000
+"""Of a text in messages; RocketMQ shows all of it."""
+
 
 class Sql92Error(Exception):
     """An expression that cannot be compiled; the text is RocketMQ's."""
@@ -157,8 +160,8 @@ def _kind(found: re.Match[str]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Source: ParseException.addEscapes."""
-    return "".join(map(_escaped, text))
+    """Source: ParseException.addEscapes. A long text is shown in part."""
+    return "".join(map(_escaped, text[:SHOWN_CHARS_MAX]))
 
 
 def _escaped(character: str) -> str:

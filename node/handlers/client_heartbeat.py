@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
 
 from node.errors import RequestError
 from node.handlers.group_topics import group_topic
-from node.handlers.subscription import TAG
+from node.handlers.subscription import TAG, is_tag_type
 from node.remoting.dispatcher import response_to
 from node.tables.client_table import TooManyClientsError
 from node.tables.consumer_filter_table import SubscriptionFilter
@@ -41,6 +41,10 @@ if TYPE_CHECKING:
     from node.tables.tables import Tables
     from tandem.wire.remoting_command import RemotingCommand
     from tandem.wire.request_headers import ConsumerData
+
+
+FILTER_CHARS_PER_HEARTBEAT_MAX: Final = 262_144
+"""Of all expressions in one: every new one is compiled at once."""
 
 
 class CheckClientConfig(msgspec.Struct, frozen=True, rename="camel"):
@@ -81,6 +85,7 @@ class ClientHeartbeat:
         Source: ClientManageProcessor.heartBeat.
         """
         beat = decode_heartbeat(command.body)
+        _check_filters(beat.consumer_data_set)
         check_name("language", command.language)
         now = trio.current_time()
         try:
@@ -169,3 +174,18 @@ class ClientHeartbeat:
         missing = [config for config in missing if topic_complaint(config.topic_name) is None]
         if missing:
             self._tables.change_topics_soon(*missing)
+
+
+def _check_filters(groups: list[ConsumerData]) -> None:
+    chars = sum(
+        len(each.sub_string)
+        for data in groups
+        for each in data.subscription_data_set
+        if not is_tag_type(each.expression_type)
+    )
+    if chars > FILTER_CHARS_PER_HEARTBEAT_MAX:
+        raise RequestError(
+            ResponseCode.INVALID_PARAMETER,
+            f"a heartbeat with {chars} characters of filters, the most allowed are"
+            f" {FILTER_CHARS_PER_HEARTBEAT_MAX}; nothing was changed",
+        )

@@ -7,7 +7,6 @@ from node.filter.sql92_expressions import (
     DEPTH_MAX,
     FALSE,
     NULL,
-    SHOWN_CHARS_MAX,
     TERMS_MAX,
     TRUE,
     Expression,
@@ -28,7 +27,7 @@ from node.filter.sql92_expressions import (
     text_constant,
     text_test,
 )
-from node.filter.sql92_tokens import Sql92Error
+from node.filter.sql92_tokens import SHOWN_CHARS_MAX, Sql92Error
 
 A = property_of("a")
 TRUTHS: list[Value] = [True, False, None]

@@ -107,6 +107,9 @@ def test_a_fault_is_named_with_what_was_expected(text: str, message: str) -> Non
         "a = '" + "x" * EXPRESSION_CHARS_MAX + "'",
         "a BETWEEN " * 5_000,
         "/*" * 30_000,
+        " " * 60_000 + "+" * 60 + ")",
+        "a IN (" + "'x'," * 16_000 + ")",
+        "a IN '" + "x" * 65_000 + "'",
         "(" * 60_000,
         "((a = 1) OR (" * 4_000,
         "1" * 60_000,
@@ -115,10 +118,18 @@ def test_a_fault_is_named_with_what_was_expected(text: str, message: str) -> Non
     ],
 )
 def test_hostile_texts_are_refused_at_once(text: str) -> None:
-    begun = time.perf_counter()
-    with pytest.raises(Sql92Error):
+    begun = time.process_time()
+    with pytest.raises(Sql92Error) as caught:
         parse(text)
-    assert time.perf_counter() - begun < 2
+    assert time.process_time() - begun < 0.2
+    assert len(str(caught.value)) < 3_000
+
+
+def test_the_first_of_several_plus_signs_is_the_fault() -> None:
+    for text in ("+(+ + )", "+ + +)", "+(a = +)"):
+        with pytest.raises(Sql92Error, match='"\\+" "\\+ "" at line 1, column 1'):
+            parse(text)
+    assert parse("+(a = +1) AND + + 5 > +a").text == "((a == 1) && (5 > a))"
 
 
 def test_what_is_allowed_is_large_enough() -> None:

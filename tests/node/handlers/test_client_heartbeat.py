@@ -327,6 +327,23 @@ async def test_every_heartbeat_registers_its_filters() -> None:
     assert not data.dead, "of a topic that is still subscribed to"
 
 
+async def test_a_heartbeat_may_bring_so_much_of_filters() -> None:
+    broker = Broker()
+    (client,) = clients_of(broker)
+    wanted = [
+        SubscriptionData(f"T{number}", "a = 1 " + "b" * 60_000, 5, expression_type="SQL92")
+        for number in range(5)
+    ]
+    data = ConsumerData("g", subscription_data_set=wanted)
+    body = encode_json_body(HeartbeatData("c1", consumer_data_set=[data]))
+    assert client.call(BEAT, {}, body).code == ResponseCode.INVALID_PARAMETER
+    assert not broker.clients.has_group("g")
+    data = ConsumerData("g", subscription_data_set=wanted[:4])
+    body = encode_json_body(HeartbeatData("c1", consumer_data_set=[data]))
+    assert client.call(BEAT, {}, body).code == 0
+    assert broker.filters.get("T3", "g") is not None
+
+
 async def test_filters_die_with_the_last_client_of_their_group() -> None:
     broker = Broker()
     (client,) = clients_of(broker)
