@@ -16,47 +16,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import trio
 
-from node.broker.inspection import Inspection
+from node.broker.handler_set import handlers_of
+from node.broker.parts import BrokerParts
 from node.broker.registration import Registration
-from node.broker.request_table import Handlers, request_table
-from node.broker.senders import Senders
-from node.handlers.admin import Admin
-from node.handlers.client_heartbeat import ClientHeartbeat
-from node.handlers.client_info import ClientInfo
-from node.handlers.consumer_offset import ConsumerOffset
-from node.handlers.delete_topic import DeleteTopic
-from node.handlers.end_transaction import (
-    EndTransactions,
-    TransactionQuestions,
-    TransactionTables,
-    transaction_settings,
-)
-from node.handlers.lock_queues import LockQueues
-from node.handlers.pull_message import PullMessage
-from node.handlers.pull_request_hold_service import PullRequestHoldService
-from node.handlers.queue_offset import QueueOffset
-from node.handlers.reset_offset import ResetOffset
-from node.handlers.send_back import SendBack
-from node.handlers.subscription import Subscriptions
-from node.handlers.subscription_groups import SubscriptionGroups
-from node.remoting.client_requests import ClientRequests
-from node.remoting.connection import Outbox
+from node.broker.request_table import request_table
 from node.remoting.dispatcher import Dispatcher
 from node.remoting.server import Server
 from node.remoting.unsupported import UnsupportedRequests
-from node.tables.broker_stats import BrokerStats, local_day
-from node.tables.client_table import ClientTable
-from node.tables.consumer_filter_table import ConsumerFilterTable
-from node.tables.producer_table import ProducerTable
-from node.tables.put_counting import PutCounting
-from node.tables.queue_locks import QueueLocks
-from node.tables.reset_offsets import ResetOffsets
 from node.tables.topic_config_table import system_topics
 from node.tables.topic_creation import set_auto_creation
 from store.delayed_delivery import DELAYING_TOPICS, DelayedDelivery
-from store.machine.table_file import TableFile
-from store.transactions import Transactions
-from tandem.wire.message import Host
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -103,24 +72,28 @@ class Broker:
         self._store = store
         self._tables = tables
         self._replication = replication
-        self._outbox = Outbox()
         self._services: trio.Nursery | None = None
         self._delayed: DelayedDelivery | None = None
-        self._holds = PullRequestHoldService(self._outbox.flush)
-        self._clients = ClientTable()
-        self._producers = ProducerTable()
-        self._locks = QueueLocks()
-        self._stats = BrokerStats(config.cluster.cluster.name, local_day, machine.wall_clock_ms())
-        self._counting = PutCounting(store, self._stats, machine.wall_clock_ms)
-        self._to_clients = ClientRequests()
-        self._filters = self._registered_filters()
-        self._subscriptions = self._pull_subscriptions()
         self.unsupported = UnsupportedRequests()
-        self._heartbeats = self._registry()
-        self._transaction_tables = TransactionTables(tables)
-        self._transactions = self._new_transactions()
+        parts = self._parts = BrokerParts(
+            config,
+            store,
+            tables,
+            replication,
+            disk=machine.disk,
+            random=machine.random,
+            wall_clock_ms=machine.wall_clock_ms,
+        )
+        self._outbox = parts.outbox
         self._registration = Registration(
-            config, machine.network, names.routes, tables.topics, self._outbox.flush
+            config, machine.network, names.routes, tables.topics, parts.outbox.flush
+        )
+        self._handlers = handlers_of(
+            parts,
+            when_known=self._registration.when_known,
+            route_of=names.routes.route,
+            delay_progress=self._delay_progress,
+            spawn=self.spawn,
         )
         self._server = Server(
             self._outbox,
@@ -160,8 +133,8 @@ class Broker:
         always = {**self._names.handlers(), **(own_handlers or {})}
         self._served_always = guard.guarded(always) | guard.handlers()
         self._dispatcher = Dispatcher(
-            self._served_always | guard.guarded(self._handlers()),
-            self._to_clients.answered,
+            self._served_always | guard.guarded(request_table(self._handlers)),
+            self._parts.to_clients.answered,
             self.unsupported,
         )
         node = self._config.node
@@ -188,7 +161,7 @@ class Broker:
     def save(self) -> None:
         """Write tables and the progress of delayed delivery. Call it before the store is closed."""
         self._tables.save()
-        self._filters.save_or_tell()
+        self._parts.filters.save_or_tell()
         if self._delayed is not None:
             self._delayed.close()
 
@@ -224,7 +197,7 @@ class Broker:
             ),
             timer_wheel_enable=settings.store.timer_wheel_enable,
         )
-        self._transactions.put_missing_op()
+        self._parts.transactions.put_missing_op()
         progress = self._tables.open(own_topics)
         self._store.queues.correct_min_offset(self._store.min_physical_offset)
         set_auto_creation(self._tables, enabled=broker.auto_create_topic_enable)
@@ -237,9 +210,13 @@ class Broker:
         )
         self._delayed.start(self._running, self.end_round)
         is_journaled = progress is not None
-        self._transactions.open(self._transaction_tables.progress(is_journaled=is_journaled))
+        self._parts.transactions.open(
+            self._parts.transaction_tables.progress(is_journaled=is_journaled)
+        )
         self._running.start_soon(
-            self._transactions.run, self.end_round, lambda: self._replication.refusal() is None
+            self._parts.transactions.run,
+            self.end_round,
+            lambda: self._replication.refusal() is None,
         )
         self.end_round()
         self.role_changed()
@@ -271,106 +248,6 @@ class Broker:
         assert self._services is not None, "requests and roles come while this broker serves"
         return self._services
 
-    def _registry(self) -> ClientHeartbeat:
-        return ClientHeartbeat(
-            self._clients,
-            self._producers,
-            self._tables,
-            self._replication,
-            self._to_clients,
-            self._filters,
-            self._subscriptions,
-        )
-
-    def _pull_subscriptions(self) -> Subscriptions:
-        return Subscriptions(
-            self._clients,
-            self._filters,
-            enable_property_filter=self._config.cluster.broker.enable_property_filter,
-        )
-
-    def _registered_filters(self) -> ConsumerFilterTable:
-        machine, store = self._machine, self._store
-        uses_bit_maps = self._config.cluster.broker.enable_calc_filter_bit_map
-        filters = ConsumerFilterTable(
-            TableFile(machine.disk, f"{self._config.directory}/config/consumerFilter.json"),
-            machine.wall_clock_ms,
-            log_end=lambda: store.max_physical_offset,
-            uses_bit_maps=uses_bit_maps,
-        )
-        if uses_bit_maps:
-            store.calculate_bit_maps(filters.bit_map)
-        return filters
-
-    def _handlers(self) -> dict[int, Handler]:
-        store, tables, replication = self._store, self._tables, self._replication
-        timeout_seconds = self._config.cluster.replication.slave_timeout_ms / 1000
-        senders = Senders(self._config, self._machine, store, tables)
-        send = senders.send(replication, self._locks)
-        resets = ResetOffsets()
-        return request_table(
-            Handlers(
-                send=send,
-                transactions=EndTransactions(store, self._transactions, send, replication),
-                back=SendBack(store, tables, send, self._machine.random, self._stats),
-                reply=senders.reply(send, self._producers, self._to_clients),
-                recall=senders.recall(send),
-                pull=PullMessage(
-                    store, tables, self._subscriptions, self._holds, resets, self._stats
-                ),
-                offset=ConsumerOffset(store, tables, resets, timeout_seconds=timeout_seconds),
-                reset=ResetOffset(
-                    store,
-                    tables,
-                    resets,
-                    self._holds,
-                    self._config.node.group,
-                    timeout_seconds=timeout_seconds,
-                ),
-                queue=QueueOffset(store, replication.why_behind),
-                clients=self._heartbeats,
-                client_info=ClientInfo(
-                    store,
-                    tables,
-                    self._clients,
-                    self._producers,
-                    self._to_clients,
-                    wall_clock_ms=self._machine.wall_clock_ms,
-                ),
-                locks=LockQueues(self._locks, replication),
-                delete_topic=DeleteTopic(
-                    tables,
-                    resets,
-                    frozenset({self._config.cluster.cluster.name, self._config.node.group}),
-                    timeout_seconds=timeout_seconds,
-                ),
-                groups=SubscriptionGroups(tables, timeout_seconds=timeout_seconds),
-                admin=Admin(
-                    tables,
-                    replication.runtime_info,
-                    self._registration.when_known,
-                    timeout_seconds=timeout_seconds,
-                ),
-                inspect=self._inspection(),
-            )
-        )
-
-    def _inspection(self) -> Inspection:
-        return Inspection(
-            config=self._config,
-            store=self._store,
-            tables=self._tables,
-            clients=self._clients,
-            stats=self._stats,
-            counting=self._counting,
-            replication=self._replication,
-            disk=self._machine.disk,
-            route_of=self._names.routes.route,
-            delay_progress=self._delay_progress,
-            spawn=self.spawn,
-            wall_clock_ms=self._machine.wall_clock_ms,
-        )
-
     def _delay_progress(self) -> dict[int, int]:
         return {} if self._delayed is None else self._delayed.delay_progress()
 
@@ -384,31 +261,20 @@ class Broker:
         store.on_arrival = self._arrived
         store.flush_service.after_release = self._outbox.flush
 
-    def _new_transactions(self) -> Transactions:
-        node = self._config.node
-        return Transactions(
-            self._store,
-            store_host=Host(node.address, node.port),
-            wall_clock_ms=self._machine.wall_clock_ms,
-            settings=transaction_settings(self._config.cluster),
-            create_topic=self._transaction_tables.create_topic,
-            ask=TransactionQuestions(self._producers, self._to_clients, node.group).ask,
-        )
-
     def _arrived(
         self, topic: str, queue_id: int, max_queue_offset: int, tags_code: int | None
     ) -> None:
         if self._delayed is not None and topic in DELAYING_TOPICS:
             self._delayed.message_arrived(topic)
         self._tables.arrived(topic)
-        self._holds.message_arrived(topic, queue_id, max_queue_offset, tags_code)
+        self._parts.holds.message_arrived(topic, queue_id, max_queue_offset, tags_code)
 
     def _connection_closed(self, connection: Connection) -> None:
         self._names.connection_closed(connection)
-        self._holds.connection_closed(connection)
-        self._heartbeats.notify(self._clients.connection_closed(connection))
-        self._producers.connection_closed(connection)
-        self._to_clients.connection_closed(connection)
+        self._parts.holds.connection_closed(connection)
+        self._handlers.clients.notify(self._parts.clients.connection_closed(connection))
+        self._parts.producers.connection_closed(connection)
+        self._parts.to_clients.connection_closed(connection)
         self._outbox.flush()
 
     # -- tasks -----------------------------------------------------------------------------------
@@ -418,11 +284,11 @@ class Broker:
 
     def _start_services(self, services: trio.Nursery) -> None:
         services.start_soon(self._registration.run)
-        services.start_soon(self._holds.run)
+        services.start_soon(self._parts.holds.run)
         services.start_soon(self._tables.run, self.end_round)
         services.start_soon(self._server.close_idle)
-        services.start_soon(self._counting.run)
-        services.start_soon(self._filters.run)
+        services.start_soon(self._parts.counting.run)
+        services.start_soon(self._parts.filters.run)
         services.start_soon(self._forget_the_silent)
 
     async def _until_over(self, stop: trio.Event) -> None:
@@ -452,8 +318,8 @@ class Broker:
     async def _forget_the_silent(self) -> None:
         while True:
             await trio.sleep(SCAN_SECONDS)
-            self._heartbeats.notify(self._clients.expire(trio.current_time()))
-            self._producers.expire(trio.current_time())
-            self._locks.forget_expired(trio.current_time())
-            self._to_clients.expire(trio.current_time())
+            self._handlers.clients.notify(self._parts.clients.expire(trio.current_time()))
+            self._parts.producers.expire(trio.current_time())
+            self._parts.locks.forget_expired(trio.current_time())
+            self._parts.to_clients.expire(trio.current_time())
             self._outbox.flush()

@@ -19,14 +19,7 @@ from node.handlers.view_broker_stats import ViewBrokerStats
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from ha.replication import Replication
-    from node.tables.broker_stats import BrokerStats
-    from node.tables.client_table import ClientTable
-    from node.tables.put_counting import PutCounting
-    from node.tables.tables import Tables
-    from store import MessageStore
-    from store.machine.disk import Disk
-    from tandem.cluster_file.cluster_config import NodeConfig
+    from node.broker.parts import BrokerParts
     from tandem.wire.route import TopicRouteData
 
 
@@ -35,21 +28,14 @@ class Inspection:
 
     def __init__(
         self,
+        parts: BrokerParts,
         *,
-        config: NodeConfig,
-        store: MessageStore,
-        tables: Tables,
-        clients: ClientTable,
-        stats: BrokerStats,
-        counting: PutCounting,
-        replication: Replication,
-        disk: Disk,
         route_of: Callable[[str], TopicRouteData | None],
         delay_progress: Callable[[], dict[int, int]],
         spawn: Callable[[Callable[[], Awaitable[None]]], None],
-        wall_clock_ms: Callable[[], int],
     ) -> None:
-        node, cluster = config.node, config.cluster.cluster
+        store, tables, clients, stats = parts.store, parts.tables, parts.clients, parts.stats
+        node, cluster = parts.config.node, parts.config.cluster.cluster
         self.consume = ConsumeStatsRequests(
             store,
             tables,
@@ -57,7 +43,7 @@ class Inspection:
             stats,
             broker_name=node.group,
             broker_address=node.broker_address,
-            wall_clock_ms=wall_clock_ms,
+            wall_clock_ms=parts.wall_clock_ms,
         )
         self.topic = TopicStats(
             store,
@@ -70,13 +56,13 @@ class Inspection:
         self.runtime = BrokerRuntimeInfo(
             store,
             stats,
-            disk,
-            refresh=counting.refresh,
+            parts.disk,
+            refresh=parts.counting.refresh,
             delay_progress=delay_progress,
-            wall_clock_ms=wall_clock_ms,
+            wall_clock_ms=parts.wall_clock_ms,
         )
         self.items = ViewBrokerStats(stats)
-        self.settings = BrokerConfig(config, tables, replication)
+        self.settings = BrokerConfig(parts.config, tables, parts.replication)
         self.clean = CleanUp(store, spawn)
         self.assignment = QueryAssignment(clients, route_of)
         self.delays = DelayOffset(delay_progress)

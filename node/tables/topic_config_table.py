@@ -52,7 +52,7 @@ TOPIC_CHARACTERS_MAX: Final = 127
 """Source: TopicValidator.TOPIC_MAX_LENGTH."""
 
 QUEUE_TYPE_ATTRIBUTE: Final = "queue.type"
-HIDDEN_BEFORE_ATTRIBUTE: Final = "tandem.hidden.before"
+HIDDEN_BEFORE_ATTRIBUTE: Final = "hidden.before"
 """Ours, of a topic that was deleted and created again: where in the log it began anew."""
 
 BATCH_QUEUE_TYPE: Final = "BatchCQ"

@@ -10,48 +10,19 @@ import msgspec
 import trio
 
 from ha.results import Ack, PutWait, Refusal
-from node.broker.inspection import Inspection
-from node.broker.request_table import Handlers
-from node.handlers.admin import Admin
-from node.handlers.client_heartbeat import ClientHeartbeat
-from node.handlers.client_info import ClientInfo
-from node.handlers.consumer_offset import ConsumerOffset
-from node.handlers.delete_topic import DeleteTopic
-from node.handlers.end_transaction import (
-    EndTransactions,
-    TransactionQuestions,
-    TransactionTables,
-)
-from node.handlers.lock_queues import LockQueues
-from node.handlers.pull_message import PullMessage
-from node.handlers.pull_request_hold_service import PullRequestHoldService
-from node.handlers.queue_offset import QueueOffset
-from node.handlers.recall_message import RecallMessage
-from node.handlers.reply_message import ReplyMessage
-from node.handlers.reset_offset import ResetOffset
-from node.handlers.send_back import SendBack
-from node.handlers.send_message import SendMessage
+from node.broker import handler_set
+from node.broker.parts import BrokerParts
 from node.handlers.send_properties import PropertyStamp
-from node.handlers.subscription import Subscriptions
-from node.handlers.subscription_groups import SubscriptionGroups
 from node.name_server.route_table import RouteTable
 from node.remoting.client_requests import ClientRequests
 from node.remoting.connection import Connection, Outbox
 from node.remoting.dispatcher import Dispatcher
 from node.tables.broker_stats import BrokerStats
-from node.tables.client_table import ClientTable
-from node.tables.consumer_filter_table import ConsumerFilterTable
 from node.tables.plain_tables import PlainTables
-from node.tables.producer_table import ProducerTable
 from node.tables.put_counting import PutCounting
-from node.tables.queue_locks import QueueLocks
-from node.tables.reset_offsets import ResetOffsets
 from node.tables.topic_config_table import system_topics
 from store import MessageStore, StoreConfig
 from store.machine.network import ConnectionLost
-from store.machine.table_file import TableFile
-from store.transaction.transaction import TransactionSettings
-from store.transactions import Transactions
 from tandem.cluster_file.cluster_config import ClusterConfig, NodeConfig
 from tandem.cluster_file.settings import (
     BrokerSettings,
@@ -77,6 +48,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from ha.replication import ReplicationListener
+    from node.broker.inspection import Inspection
+    from node.broker.request_table import Handlers
     from node.remoting.dispatcher import Handler
     from tandem.wire.remoting_command import Ext
 
@@ -285,8 +258,14 @@ def open_store(
     )
 
 
-class Broker:
-    """Store and tables of one broker, on a simulated disk; one of a fenced group is its master."""
+class Broker(BrokerParts):
+    """Store and tables of one broker, on a simulated disk; one of a fenced group is its master.
+
+    Attributes:
+        now_ms: The time of day.
+        topic_changes: How often the topics have changed.
+        settings: Of `broker:` in the cluster file, for `handlers_of`.
+    """
 
     def __init__(
         self,
@@ -295,51 +274,47 @@ class Broker:
         is_fenced: bool = False,
         topics: tuple[str, ...] = ("T",),
     ) -> None:
-        self.disk = SimulatedDisk()
         self.now_ms = NOW_MS
-        self.rejects_transactions = False
-        self.store = open_store(self.disk, is_slave=is_slave or is_fenced, is_fenced=is_fenced)
-        if is_fenced:
-            self.store.become_master()
         self.topic_changes = 0
-        self.tables = PlainTables(self.disk, "s", lambda: NOW_MS)
-        self.topics, self.offsets = self.tables.topics, self.tables.offsets
+        disk = SimulatedDisk()
+        store = open_store(disk, is_slave=is_slave or is_fenced, is_fenced=is_fenced)
+        if is_fenced:
+            store.become_master()
+        self.plain = PlainTables(disk, "s", lambda: NOW_MS)
+        self.topics, self.offsets = self.plain.topics, self.plain.offsets
         self.topics.on_change = self._topics_changed
-        self.topics.hide = self.store.queues.hide
+        self.topics.hide = store.queues.hide
         self.topics.update(*system_topics("C", "broker-a", auto_create_queue_nums=8))
         for topic in topics:
             self.topics.update(TopicConfig(topic_name=topic, read_queue_nums=4, write_queue_nums=4))
-        self.clients = ClientTable()
-        self.producers = ProducerTable()
-        self.locks = QueueLocks()
-        self.to_clients = ClientRequests()
-        self.resets = ResetOffsets()
-        self.filters = ConsumerFilterTable(
-            TableFile(self.disk, "s/config/consumerFilter.json"),
-            lambda: NOW_MS,
-            log_end=lambda: self.store.max_physical_offset,
+        self.settings = BrokerSettings(
+            enable_property_filter=True,
+            store_reply_message_enable=True,
+            recall_message_enable=True,
         )
-        self.subscriptions = Subscriptions(self.clients, self.filters, enable_property_filter=True)
-        self.outbox = Outbox()
-        transaction_tables = TransactionTables(self.tables)
-        self.transactions = Transactions(
-            self.store,
-            store_host=BROKER,
+        super().__init__(
+            NodeConfig(cluster_of(self.settings), NODE),
+            store,
+            self.plain,
+            FakeReplication(),
+            disk=disk,
+            random=random.Random(7),
             wall_clock_ms=lambda: self.now_ms,
-            settings=TransactionSettings(),
-            create_topic=transaction_tables.create_topic,
-            ask=TransactionQuestions(self.producers, self.to_clients, "broker-a").ask,
         )
-        if not is_slave:
-            self.transactions.open(transaction_tables.progress(is_journaled=is_fenced))
-        self.holds = PullRequestHoldService(self.outbox.flush)
-        self.store.on_arrival = self.holds.message_arrived
-        self.random = random.Random(7)
-        self.keeps_replies = self.takes_recalls = True
+        self.simulated_disk = disk
+        self.stamp = PropertyStamp("C", lambda: "U")
         self.stats = BrokerStats("C", lambda now_ms: now_ms // 86_400_000, NOW_MS)
-        self.counting = PutCounting(self.store, self.stats, lambda: NOW_MS)
+        self.counting = PutCounting(store, self.stats, lambda: self.now_ms)
+        if not is_slave:
+            self.transactions.open(self.transaction_tables.progress(is_journaled=is_fenced))
+        store.on_arrival = self.holds.message_arrived
         self.routes = RouteTable(20)
         self.spawned: list[Callable[[], Awaitable[None]]] = []
+
+    def set(self, **changes: object) -> None:
+        """Change settings of `broker:`; they count in the next `handlers_of`."""
+        self.settings = msgspec.structs.replace(self.settings, **changes)
+        self.config = NodeConfig(cluster_of(self.settings), NODE)
 
     def _topics_changed(self) -> None:
         self.topic_changes += 1
@@ -348,101 +323,31 @@ class Broker:
 NODE: Final = NodeSettings("a0", "broker-a", 0, BROKER.ip)
 
 
-def inspection_of(broker: Broker, replication: FakeReplication | None = None) -> Inspection:
-    """The handlers that look at a broker from outside."""
-    cluster = ClusterConfig(
+def cluster_of(settings: BrokerSettings) -> ClusterConfig:
+    """The cluster of one node that these tests are about."""
+    return ClusterConfig(
         Path("cluster.yaml"),
         ClusterSettings("C"),
         StoreSettings(),
         ReplicationSettings(),
-        BrokerSettings(),
+        settings,
         {"broker-a": GroupSettings()},
         (NODE,),
-    )
-    return Inspection(
-        config=NodeConfig(cluster, NODE),
-        store=broker.store,
-        tables=broker.tables,
-        clients=broker.clients,
-        stats=broker.stats,
-        counting=broker.counting,
-        replication=replication or FakeReplication(),
-        disk=broker.disk,
-        route_of=broker.routes.route,
-        delay_progress=lambda: {3: 5},
-        spawn=broker.spawned.append,
-        wall_clock_ms=lambda: NOW_MS,
     )
 
 
 def handlers_of(broker: Broker, replication: FakeReplication | None = None) -> Handlers:
     """Every handler of a broker's request table."""
-    store, tables = broker.store, broker.tables
-    replication = replication or FakeReplication()
-    stamp = PropertyStamp("C", lambda: "U")
-    send = SendMessage(
-        store,
-        tables,
-        stamp,
-        replication,
-        None,
-        broker.random,
-        broker.locks,
-        "broker-a",
-        rejects_transactions=broker.rejects_transactions,
+    broker.replication = replication or FakeReplication()
+    return handler_set.handlers_of(
+        broker,
+        when_known=lambda known: known(),
+        route_of=broker.routes.route,
+        delay_progress=lambda: {3: 5},
+        spawn=broker.spawned.append,
     )
-    return Handlers(
-        send=send,
-        transactions=EndTransactions(store, broker.transactions, send, replication),
-        back=SendBack(store, tables, send, broker.random, broker.stats),
-        reply=ReplyMessage(
-            store,
-            tables,
-            send,
-            stamp,
-            broker.producers,
-            broker.to_clients,
-            BROKER,
-            store_reply_message_enable=broker.keeps_replies,
-            wall_clock_ms=lambda: NOW_MS,
-        ),
-        recall=RecallMessage(
-            tables,
-            send,
-            "broker-a",
-            recall_message_enable=broker.takes_recalls,
-            wall_clock_ms=lambda: NOW_MS,
-        ),
-        pull=PullMessage(
-            store, tables, broker.subscriptions, broker.holds, broker.resets, broker.stats
-        ),
-        offset=ConsumerOffset(store, tables, broker.resets, timeout_seconds=3),
-        reset=ResetOffset(
-            store, tables, broker.resets, broker.holds, "broker-a", timeout_seconds=3
-        ),
-        queue=QueueOffset(store, replication.why_behind),
-        clients=ClientHeartbeat(
-            broker.clients,
-            broker.producers,
-            tables,
-            replication,
-            broker.to_clients,
-            broker.filters,
-            broker.subscriptions,
-        ),
-        client_info=ClientInfo(
-            store,
-            tables,
-            broker.clients,
-            broker.producers,
-            broker.to_clients,
-            wall_clock_ms=lambda: NOW_MS,
-        ),
-        locks=LockQueues(broker.locks, replication),
-        delete_topic=DeleteTopic(
-            tables, broker.resets, frozenset({"C", "broker-a"}), timeout_seconds=3
-        ),
-        groups=SubscriptionGroups(tables, timeout_seconds=3),
-        admin=Admin(tables, replication.runtime_info, lambda done: done(), timeout_seconds=3),
-        inspect=inspection_of(broker, replication),
-    )
+
+
+def inspection_of(broker: Broker, replication: FakeReplication | None = None) -> Inspection:
+    """The handlers that look at a broker from outside."""
+    return handlers_of(broker, replication).inspect

@@ -106,7 +106,7 @@ async def test_a_slave_creates_no_topics() -> None:
 async def test_a_full_disk_does_not_keep_consumers_from_sharing_their_queues() -> None:
     broker = Broker()
     (client,) = clients_of(broker)
-    broker.disk.capacity_bytes = broker.disk.used_bytes
+    broker.simulated_disk.capacity_bytes = broker.simulated_disk.used_bytes
     assert client.call(BEAT, {}, beat("c1")).code == 0
     assert broker.clients.client_ids("g") == ["c1"]
     assert broker.topics.get("%RETRY%g") is not None
@@ -141,7 +141,7 @@ async def test_a_thousand_groups_in_one_heartbeat_are_one_change_and_no_write() 
     broker = Broker()
     (client,) = clients_of(broker)
     events: list[str] = []
-    broker.disk.on_event = events.append
+    broker.simulated_disk.on_event = events.append
     changes = broker.topic_changes
     groups = [ConsumerData(f"g{number}") for number in range(1000)]
     body = encode_json_body(HeartbeatData("c1", consumer_data_set=groups))

@@ -232,7 +232,7 @@ async def test_a_commit_without_room_is_refused_and_can_be_said_again() -> None:
 
 async def test_a_broker_can_refuse_transactions() -> None:
     broker = Broker()
-    broker.rejects_transactions = True
+    broker.set(reject_transaction_message=True)
     client = client_of(broker)
     answer = client.call(SEND, PREPARED, b"x")
     assert answer.code == ResponseCode.NO_PERMISSION

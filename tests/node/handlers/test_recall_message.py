@@ -110,7 +110,7 @@ async def test_recalls_are_refused_where_they_are_off_or_the_node_is_not_the_mas
     replication.demote("not the master")
     answer = client.call(RECALL, RecallMessageRequestHeader("T", handle_of()))
     assert (answer.code, answer.remark) == (14, "not the master")
-    broker.takes_recalls = False
+    broker.set(recall_message_enable=False)
     answer = client_of(broker).call(RECALL, RecallMessageRequestHeader("T", handle_of()))
     assert (answer.code, answer.remark) == (16, "recall failed, operation is forbidden")
 

@@ -82,7 +82,7 @@ async def test_a_reply_goes_to_the_client_that_asked(code: int, *, is_fenced: bo
 
 async def test_a_reply_need_not_be_kept() -> None:
     broker = Broker()
-    broker.keeps_replies = False
+    broker.set(store_reply_message_enable=False)
     replier, asker = world(broker)
     replier.send(REPLY, HEADER, b"answer")
     replier.answers()

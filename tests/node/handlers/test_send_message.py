@@ -258,7 +258,7 @@ async def test_a_full_disk_refuses_the_put_with_a_reason_and_reads_go_on() -> No
     broker = Broker()
     client = sender(broker)
     assert client.call(SEND, HEADER, b"before").code == 0
-    broker.disk.capacity_bytes = broker.disk.used_bytes
+    broker.simulated_disk.capacity_bytes = broker.simulated_disk.used_bytes
     codes = {client.call(SEND, HEADER, bytes(90_000)).code for _ in range(15)}
     assert codes == {0, ResponseCode.SYSTEM_ERROR}
     refused = client.call(SEND, HEADER, bytes(90_000))

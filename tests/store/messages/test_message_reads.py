@@ -1,7 +1,7 @@
 """What can be read without a bound is tested in test_message_store.py; here: with one."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from store import GetMessageStatus, MessageStore, PutMessage
@@ -182,6 +182,7 @@ def test_a_queue_of_which_nothing_is_confirmed_looks_empty() -> None:
         )
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 2), max_size=60), st.data())
 def test_the_readable_end_is_what_counting_finds(queue_ids: list[int], data: st.DataObject) -> None:
     with a_store() as store:

@@ -1,4 +1,4 @@
-"""Replies and recalls through whole nodes: the settings reach their handlers."""
+"""The handlers of a broker: one object each, of its parts and its settings."""
 
 from __future__ import annotations
 
@@ -7,15 +7,49 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from node.broker.request_table import Handlers, request_table
 from tandem.wire.reply_headers import RecallMessageRequestHeader
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import SendMessageRequestHeaderV2
+from tests.node.doubles import Broker, Client, FakeReplication, handlers_of
 from tests.node.world import MASTER, cluster_config, open_world
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from trio.testing import MockClock
+
+
+async def test_every_family_has_its_object() -> None:
+    handlers = handlers_of(Broker())
+    for field in msgspec.structs.fields(Handlers):
+        assert type(getattr(handlers, field.name)) is field.type, field.name
+
+
+async def test_they_share_what_the_broker_remembers() -> None:
+    """A group that one handler registers is known to the others."""
+    broker = Broker()
+    client = Client(request_table(handlers_of(broker)), broker.outbox, broker.to_clients)
+    beat = b'{"clientID":"c1","consumerDataSet":[{"groupName":"g"}]}'
+    assert client.call(RequestCode.HEART_BEAT, None, beat).code == 0
+    asked = {"consumerGroup": "g"}
+    for code in (
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+        RequestCode.GET_CONSUMER_CONNECTION_LIST,
+    ):
+        assert b"c1" in client.call(code, asked).body
+    assert client.call(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "g"}).code == 0
+
+
+async def test_who_is_not_the_master_takes_no_messages() -> None:
+    broker, replication = Broker(), FakeReplication()
+    replication.demote("another node is the master")
+    client = Client(request_table(handlers_of(broker, replication)), broker.outbox)
+    for code in (RequestCode.LOCK_BATCH_MQ, RequestCode.CONSUMER_SEND_MSG_BACK):
+        fields = {"offset": "0", "group": "g", "delayLevel": "0"}
+        answer = client.call(code, fields, b'{"clientId":"c","consumerGroup":"g"}')
+        assert (answer.code, answer.remark) == (14, "another node is the master")
+
 
 REPLY = SendMessageRequestHeaderV2(
     "PG", "DefaultCluster_REPLY_TOPIC", "TBW102", 4, 0, 0, 1, 0, "REPLY_TO_CLIENT\x01c\x02"

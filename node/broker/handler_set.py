@@ -1,0 +1,152 @@
+"""One object for each family of requests, out of the parts of a broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ha.results import PutWait
+from node.broker.inspection import Inspection
+from node.broker.request_table import Handlers
+from node.handlers.admin import Admin
+from node.handlers.client_heartbeat import ClientHeartbeat
+from node.handlers.client_info import ClientInfo
+from node.handlers.consumer_offset import ConsumerOffset
+from node.handlers.delete_topic import DeleteTopic
+from node.handlers.end_transaction import EndTransactions
+from node.handlers.lock_queues import LockQueues
+from node.handlers.pull_message import PullMessage
+from node.handlers.queue_offset import QueueOffset
+from node.handlers.recall_message import RecallMessage
+from node.handlers.reply_message import ReplyMessage
+from node.handlers.reset_offset import ResetOffset
+from node.handlers.send_back import SendBack
+from node.handlers.send_message import SendMessage
+from node.handlers.subscription_groups import SubscriptionGroups
+from tandem.cluster_file.choices import FlushDiskType
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from node.broker.parts import BrokerParts
+    from tandem.wire.route import TopicRouteData
+
+
+def handlers_of(
+    parts: BrokerParts,
+    *,
+    when_known: Callable[[Callable[[], None]], None],
+    route_of: Callable[[str], TopicRouteData | None],
+    delay_progress: Callable[[], dict[int, int]],
+    spawn: Callable[[Callable[[], Awaitable[None]]], None],
+) -> Handlers:
+    """Put all of them together.
+
+    Args:
+        parts: What they share.
+        when_known: Calls back when the name servers know the topics there are.
+        route_of: What the name server beside the broker knows of a topic.
+        delay_progress: How far each delay level is delivered.
+        spawn: Starts a task that ends with the broker.
+    """
+    send = _sender(parts)
+    store, tables, replication = parts.store, parts.tables, parts.replication
+    timeout_seconds, resets = parts.timeout_seconds, parts.resets
+    return Handlers(
+        send=send,
+        transactions=EndTransactions(store, parts.transactions, send, replication),
+        back=SendBack(store, tables, send, parts.random, parts.stats),
+        reply=_replier(parts, send),
+        recall=_recaller(parts, send),
+        pull=PullMessage(store, tables, parts.subscriptions, parts.holds, resets, parts.stats),
+        offset=ConsumerOffset(store, tables, resets, timeout_seconds=timeout_seconds),
+        reset=_resetter(parts),
+        queue=QueueOffset(store, replication.why_behind),
+        clients=_registry(parts),
+        client_info=ClientInfo(
+            store,
+            tables,
+            parts.clients,
+            parts.producers,
+            parts.to_clients,
+            wall_clock_ms=parts.wall_clock_ms,
+        ),
+        locks=LockQueues(parts.locks, replication),
+        delete_topic=DeleteTopic(
+            tables,
+            resets,
+            frozenset({parts.config.cluster.cluster.name, parts.config.node.group}),
+            timeout_seconds=timeout_seconds,
+        ),
+        groups=SubscriptionGroups(tables, timeout_seconds=timeout_seconds),
+        admin=Admin(tables, replication.runtime_info, when_known, timeout_seconds=timeout_seconds),
+        inspect=Inspection(parts, route_of=route_of, delay_progress=delay_progress, spawn=spawn),
+    )
+
+
+def _sender(parts: BrokerParts) -> SendMessage:
+    store, settings = parts.store, parts.config.cluster
+    flush = None
+    if settings.store.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+        flush = PutWait(
+            store.flush_service.submit,
+            lambda: store.flushed_where,
+            settings.store.sync_flush_timeout_ms / 1000,
+        )
+    return SendMessage(
+        store,
+        parts.tables,
+        parts.stamp,
+        parts.replication,
+        flush,
+        parts.random,
+        parts.locks,
+        parts.config.node.group,
+        rejects_transactions=settings.broker.reject_transaction_message,
+    )
+
+
+def _replier(parts: BrokerParts, send: SendMessage) -> ReplyMessage:
+    return ReplyMessage(
+        parts.store,
+        parts.tables,
+        send,
+        parts.stamp,
+        parts.producers,
+        parts.to_clients,
+        parts.host,
+        store_reply_message_enable=parts.config.cluster.broker.store_reply_message_enable,
+        wall_clock_ms=parts.wall_clock_ms,
+    )
+
+
+def _recaller(parts: BrokerParts, send: SendMessage) -> RecallMessage:
+    return RecallMessage(
+        parts.tables,
+        send,
+        parts.config.node.group,
+        recall_message_enable=parts.config.cluster.broker.recall_message_enable,
+        wall_clock_ms=parts.wall_clock_ms,
+    )
+
+
+def _resetter(parts: BrokerParts) -> ResetOffset:
+    return ResetOffset(
+        parts.store,
+        parts.tables,
+        parts.resets,
+        parts.holds,
+        parts.config.node.group,
+        timeout_seconds=parts.timeout_seconds,
+    )
+
+
+def _registry(parts: BrokerParts) -> ClientHeartbeat:
+    return ClientHeartbeat(
+        parts.clients,
+        parts.producers,
+        parts.tables,
+        parts.replication,
+        parts.to_clients,
+        parts.filters,
+        parts.subscriptions,
+    )
