@@ -54,10 +54,13 @@ def _settings(name: TargetName) -> Mapping[str, Mapping[str, Any]]:
         "mapped_file_size_commit_log_bytes": 134_217_728,
         "mapped_file_size_consume_queue_bytes": 600_000,
         "max_message_size_bytes": 4_194_304,
+        "timer_wheel_enable": True,
     }
-    if name == "classic":
-        store["timer_wheel_enable"] = True
-    broker = {"transaction_check_interval_ms": 3_000, "transaction_timeout_ms": 3_000}
+    broker = {
+        "recall_message_enable": True,
+        "transaction_check_interval_ms": 3_000,
+        "transaction_timeout_ms": 3_000,
+    }
     return {"store": store, "broker": broker}
 
 
