@@ -74,11 +74,17 @@ def handlers_of(
         delete_topic=DeleteTopic(
             tables,
             resets,
-            frozenset({parts.config.cluster.cluster.name, parts.config.node.group}),
+            parts.own_names,
             timeout_seconds=timeout_seconds,
         ),
         groups=SubscriptionGroups(tables, timeout_seconds=timeout_seconds),
-        admin=Admin(tables, replication.runtime_info, when_known, timeout_seconds=timeout_seconds),
+        admin=Admin(
+            tables,
+            replication.runtime_info,
+            when_known,
+            parts.own_names,
+            timeout_seconds=timeout_seconds,
+        ),
         inspect=Inspection(parts, route_of=route_of, delay_progress=delay_progress, spawn=spawn),
     )
 

@@ -65,6 +65,8 @@ class BrokerParts:
         self.wall_clock_ms = wall_clock_ms
         self.timeout_seconds = config.cluster.replication.slave_timeout_ms / 1000
         """For a change of tables to be settled."""
+        self.own_names = frozenset({cluster, config.node.group})
+        """Topics that are named like the cluster and the broker."""
         self.host = Host(config.node.address, config.node.port)
         self.outbox = Outbox()
         self.holds = PullRequestHoldService(self.outbox.flush)

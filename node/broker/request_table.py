@@ -97,6 +97,7 @@ def request_table(to: Handlers) -> dict[int, Handler]:
         RequestCode.CONSUME_MESSAGE_DIRECTLY: to.client_info.consume_directly,
         RequestCode.DELETE_TOPIC_IN_BROKER: to.delete_topic.handle,
         RequestCode.UPDATE_AND_CREATE_TOPIC: to.admin.create_topic,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: to.admin.create_topics,
         RequestCode.GET_ALL_TOPIC_CONFIG: to.admin.topic_configs,
         RequestCode.GET_ALL_CONSUMER_OFFSET: to.admin.consumer_offsets,
         RequestCode.GET_BROKER_HA_STATUS: to.admin.ha_status,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+import msgspec
 import trio
 
 from node.errors import RequestError
@@ -12,9 +13,17 @@ from node.handlers.settled import answer_when_settled
 from node.remoting.dispatcher import response_to
 from node.tables.topic_attributes import TopicAttributeError, changed_attributes
 from node.tables.topic_config_table import NOT_ALLOWED_SEND_TOPICS, QUEUES_MAX, topic_complaint
+from tandem.wire.admin_headers import TopicConfigList
 from tandem.wire.request_headers import CreateTopicRequestHeader, TopicConfig
 from tandem.wire.response_code import ResponseCode
-from tandem.wire.route import PERM_INHERIT, PERM_READ, PERM_WRITE, encode_json_body
+from tandem.wire.route import (
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_WRITE,
+    decode_json_body,
+    encode_json_body,
+)
+from tandem.wire.system_topics import is_system_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,16 +44,19 @@ class Admin:
         tables: Tables,
         runtime_info: Callable[[], HARuntimeInfo],
         when_known: Callable[[Callable[[], None]], None],
+        own_names: frozenset[str],
         *,
         timeout_seconds: float,
     ) -> None:
         """Serve what these hold; a change has `timeout_seconds` to be settled.
 
-        `when_known` calls back when the name servers know the topics there are.
+        `when_known` calls back when the name servers know the topics there are; `own_names` are
+        those of broker and cluster, topics as well.
         """
         self._tables = tables
         self._runtime_info = runtime_info
         self._when_known = when_known
+        self._own_names = own_names
         self._timeout_seconds = timeout_seconds
 
     def create_topic(self, connection: Connection, command: RemotingCommand) -> None:
@@ -54,36 +66,64 @@ class Admin:
         """
         header = command.decode_header(CreateTopicRequestHeader)
         self._tables.check_change()
-        complaint = _complaint(header)
-        if complaint:
-            raise RequestError(ResponseCode.INVALID_PARAMETER, complaint)
-        current = self._tables.topics.get(header.topic)
+        config = TopicConfig(
+            topic_name=header.topic,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=header.topic_filter_type,
+            topic_sys_flag=header.topic_sys_flag,
+            order=header.order,
+        )
+        self._change(connection, command, [self._checked(config, header.attributes or "")])
+
+    def create_topics(self, connection: Connection, command: RemotingCommand) -> None:
+        """UPDATE_AND_CREATE_TOPIC_LIST: all of them or none, and none of the system's.
+
+        Source: AdminBrokerProcessor.updateAndCreateTopicList.
+        """
+        self._tables.check_change()
+        configs = decode_json_body(command.body, TopicConfigList).topic_config_list
+        for config in configs:
+            if is_system_topic(config.topic_name) or config.topic_name in self._own_names:
+                raise _invalid(f"The topic[{config.topic_name}] is conflict with system topic.")
+        self._change(
+            connection,
+            command,
+            [
+                self._checked(
+                    config, ",".join(f"{name}={value}" for name, value in config.attributes.items())
+                )
+                for config in configs
+            ],
+        )
+
+    def _checked(self, config: TopicConfig, attributes: str) -> TopicConfig:
+        """The configuration with its attributes as they will be: RocketMQ's "+name=value,-name"."""
+        if complaint := _complaint(config):
+            raise _invalid(complaint)
+        current = self._tables.topics.get(config.topic_name)
         try:
-            attributes = changed_attributes(
-                current.attributes if current is not None else None, header.attributes or ""
+            changed = changed_attributes(
+                current.attributes if current is not None else None, attributes
             )
         except TopicAttributeError as error:
-            raise RequestError(ResponseCode.INVALID_PARAMETER, str(error)) from error
-        self._tables.change_topics(
-            TopicConfig(
-                topic_name=header.topic,
-                read_queue_nums=header.read_queue_nums,
-                write_queue_nums=header.write_queue_nums,
-                perm=header.perm,
-                topic_filter_type=header.topic_filter_type,
-                topic_sys_flag=header.topic_sys_flag,
-                order=header.order,
-                attributes=attributes,
+            raise _invalid(str(error)) from error
+        return msgspec.structs.replace(config, attributes=changed)
+
+    def _change(
+        self, connection: Connection, command: RemotingCommand, configs: list[TopicConfig]
+    ) -> None:
+        self._tables.change_topics(*configs)
+        for config in configs:
+            _log.info(
+                "topic %s: %d read queues, %d write queues, perm %d, by %s",
+                config.topic_name,
+                config.read_queue_nums,
+                config.write_queue_nums,
+                config.perm,
+                connection.peer,
             )
-        )
-        _log.info(
-            "topic %s: %d read queues, %d write queues, perm %d, by %s",
-            header.topic,
-            header.read_queue_nums,
-            header.write_queue_nums,
-            header.perm,
-            connection.peer,
-        )
         deadline = trio.current_time() + self._timeout_seconds
         answer_when_settled(self._tables, connection, command, deadline, then=self._when_known)
 
@@ -100,17 +140,21 @@ class Admin:
         return response_to(command, body=encode_json_body(self._runtime_info()))
 
 
-def _complaint(header: CreateTopicRequestHeader) -> str | None:
-    bad_name = topic_complaint(header.topic)
+def _invalid(complaint: str) -> RequestError:
+    return RequestError(ResponseCode.INVALID_PARAMETER, complaint)
+
+
+def _complaint(config: TopicConfig) -> str | None:
+    bad_name = topic_complaint(config.topic_name)
     if bad_name:
         return bad_name
-    if header.topic in NOT_ALLOWED_SEND_TOPICS:
-        return f"The topic[{header.topic}] is conflict with system topic."
-    if any(not 1 <= n <= QUEUES_MAX for n in (header.read_queue_nums, header.write_queue_nums)):
+    if config.topic_name in NOT_ALLOWED_SEND_TOPICS:
+        return f"The topic[{config.topic_name}] is conflict with system topic."
+    if any(not 1 <= n <= QUEUES_MAX for n in (config.read_queue_nums, config.write_queue_nums)):
         return (
-            f"readQueueNums {header.read_queue_nums} and writeQueueNums {header.write_queue_nums}"
+            f"readQueueNums {config.read_queue_nums} and writeQueueNums {config.write_queue_nums}"
             f" must be from 1 to {QUEUES_MAX}"
         )
-    if header.perm & ~(PERM_READ | PERM_WRITE | PERM_INHERIT):
-        return f"perm {header.perm} must be made of 4 (read), 2 (write) and 1 (inherit)"
+    if config.perm & ~(PERM_READ | PERM_WRITE | PERM_INHERIT):
+        return f"perm {config.perm} must be made of 4 (read), 2 (write) and 1 (inherit)"
     return None

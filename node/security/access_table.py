@@ -93,6 +93,7 @@ ACCESS: Final[dict[int, Access]] = {
     RequestCode.GET_CONSUMER_RUNNING_INFO: (Resource.CLIENTS, Action.READ),
     RequestCode.CONSUME_MESSAGE_DIRECTLY: (Resource.CLIENTS, Action.WRITE),
     # Refused for topics of the system, whoever asks.
+    RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: (Resource.ORDINARY_TOPICS, Action.WRITE),
     RequestCode.DELETE_TOPIC_IN_BROKER: (Resource.ORDINARY_TOPICS, Action.WRITE),
     # Of a topic of the system: see `Guard`.
     RequestCode.UPDATE_AND_CREATE_TOPIC: (Resource.TOPICS, Action.WRITE),

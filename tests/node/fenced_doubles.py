@@ -75,7 +75,9 @@ class FencedClient(Client):
         self.journal = self.tables.journal
         self.group = FencedGroup(replica, spawn=nursery.start_soon, send=broker.outbox.flush)
         offset = ConsumerOffset(broker.store, self.tables, ResetOffsets(), timeout_seconds=3)
-        admin = Admin(self.tables, replica.runtime_info, lambda done: done(), timeout_seconds=3)
+        admin = Admin(
+            self.tables, replica.runtime_info, lambda done: done(), frozenset(), timeout_seconds=3
+        )
         handlers: dict[int, Handler] = {
             **self.group.handlers(),
             RequestCode.QUERY_CONSUMER_OFFSET: offset.query,

@@ -7,17 +7,20 @@ from unittest.mock import patch
 import msgspec
 import pytest
 
+from node.broker.request_table import request_table
 from node.errors import RequestError
 from node.handlers.admin import Admin
 from node.tables.slave_synchronize import SlaveSynchronize
+from tandem.wire.admin_headers import TopicConfigList
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     CreateTopicRequestHeader,
+    TopicConfig,
     TopicConfigSerializeWrapper,
 )
 from tandem.wire.response_code import ResponseCode
-from tandem.wire.route import decode_json_body
-from tests.node.doubles import Broker, Client, FakeReplication
+from tandem.wire.route import decode_json_body, encode_json_body
+from tests.node.doubles import Broker, Client, FakeReplication, handlers_of
 from tests.node.world import SLAVE_1, cluster_config
 from tests.support.simulated_network import SimulatedNetwork
 from tests.support.virtual_clock import Timeline
@@ -43,7 +46,9 @@ HEADER = CreateTopicRequestHeader(
 def client_of(
     broker: Broker, when_known: Callable[[Callable[[], None]], None] = lambda done: done()
 ) -> Client:
-    admin = Admin(broker.tables, FakeReplication().runtime_info, when_known, timeout_seconds=3)
+    admin = Admin(
+        broker.tables, FakeReplication().runtime_info, when_known, frozenset(), timeout_seconds=3
+    )
     handlers = {
         CREATE: admin.create_topic,
         RequestCode.GET_ALL_TOPIC_CONFIG: admin.topic_configs,
@@ -157,3 +162,29 @@ async def test_the_state_of_replication_is_told_with_rocketmqs_keys() -> None:
     assert state["master"] is True
     assert state["masterCommitLogMaxOffset"] == 77
     assert {"inSyncSlaveNums", "haConnectionInfo", "haClientRuntimeInfo"} <= set(state)
+
+
+async def test_a_list_of_topics_is_created_as_a_whole() -> None:
+    broker = Broker()
+    client = Client(request_table(handlers_of(broker)), broker.outbox)
+    code = RequestCode.UPDATE_AND_CREATE_TOPIC_LIST
+
+    def body(*configs: TopicConfig) -> bytes:
+        return encode_json_body(TopicConfigList(list(configs)))
+
+    good = TopicConfig(topic_name="A", attributes={"+message.type": "FIFO"})
+    for bad in ("TBW102", "C", "broker-a", "a b", "rmq_sys_TANDEM_JOURNAL", ""):
+        answer = client.call(code, None, body(good, TopicConfig(topic_name=bad)))
+        assert answer.code == ResponseCode.INVALID_PARAMETER, bad
+    for bad_config in (
+        TopicConfig(topic_name="B", write_queue_nums=0),
+        TopicConfig(topic_name="B", attributes={"+nope": "1"}),
+    ):
+        answer = client.call(code, None, body(good, bad_config))
+        assert answer.code == ResponseCode.INVALID_PARAMETER
+    assert broker.topics.get("A") is None
+    assert client.call(code, None, body(good, TopicConfig(topic_name="B"))).code == 0
+    made = broker.topics.get("A")
+    assert made is not None
+    assert made.attributes == {"message.type": "FIFO"}
+    assert broker.topics.get("B") is not None
