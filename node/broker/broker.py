@@ -22,7 +22,6 @@ from node.broker.registration import Registration
 from node.broker.request_table import request_table
 from node.remoting.dispatcher import Dispatcher
 from node.remoting.server import Server
-from node.remoting.unsupported import UnsupportedRequests
 from node.tables.topic_config_table import system_topics
 from node.tables.topic_creation import set_auto_creation
 from store.delayed_delivery import DELAYING_TOPICS, DelayedDelivery
@@ -52,7 +51,6 @@ class Broker:
     """Lives as long as its store is open. It is the `ReplicationListener` of its replication.
 
     Attributes:
-        unsupported: What clients have asked for that is not served.
         ended_because: Why replication wants all of this closed and opened again; "" unless it does.
     """
 
@@ -74,7 +72,6 @@ class Broker:
         self._replication = replication
         self._services: trio.Nursery | None = None
         self._delayed: DelayedDelivery | None = None
-        self.unsupported = UnsupportedRequests()
         parts = self._parts = BrokerParts(
             config,
             store,
@@ -135,7 +132,7 @@ class Broker:
         self._dispatcher = Dispatcher(
             self._served_always | guard.guarded(request_table(self._handlers)),
             self._parts.to_clients.answered,
-            self.unsupported,
+            self._parts.unsupported,
         )
         node = self._config.node
         async with trio.open_nursery() as services:

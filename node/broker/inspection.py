@@ -59,6 +59,7 @@ class Inspection:
             parts.disk,
             refresh=parts.counting.refresh,
             delay_progress=delay_progress,
+            not_served=parts.unsupported.counts,
             wall_clock_ms=parts.wall_clock_ms,
         )
         self.items = ViewBrokerStats(stats)

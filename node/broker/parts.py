@@ -14,6 +14,7 @@ from node.handlers.send_properties import PropertyStamp, UniqueKeys
 from node.handlers.subscription import Subscriptions
 from node.remoting.client_requests import ClientRequests
 from node.remoting.connection import Outbox
+from node.remoting.unsupported import UnsupportedRequests
 from node.tables.broker_stats import BrokerStats, local_day
 from node.tables.client_table import ClientTable
 from node.tables.consumer_filter_table import ConsumerFilterTable
@@ -74,6 +75,7 @@ class BrokerParts:
         self.producers = ProducerTable()
         self.to_clients = ClientRequests()
         self.locks = QueueLocks()
+        self.unsupported = UnsupportedRequests()
         self.resets = ResetOffsets()
         self.stats = BrokerStats(cluster, local_day, wall_clock_ms())
         self.counting = PutCounting(store, self.stats, wall_clock_ms)

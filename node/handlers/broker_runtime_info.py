@@ -18,7 +18,7 @@ from tandem.wire.request_headers import KVTable
 from tandem.wire.route import encode_json_body
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from node.remoting.connection import Connection
     from node.tables.broker_stats import BrokerStats
@@ -55,6 +55,7 @@ class BrokerRuntimeInfo:
         disk: Where the store is.
         refresh: Has `stats` count what has come by now.
         delay_progress: The next offset by delay level.
+        not_served: How often codes without a handler were asked for.
         wall_clock_ms: The wall clock; what it says now counts as the time of the boot.
     """
 
@@ -66,6 +67,7 @@ class BrokerRuntimeInfo:
         *,
         refresh: Callable[[], None],
         delay_progress: Callable[[], dict[int, int]],
+        not_served: Mapping[int, int],
         wall_clock_ms: Callable[[], int],
     ) -> None:
         self._store = store
@@ -73,6 +75,7 @@ class BrokerRuntimeInfo:
         self._disk = disk
         self._refresh = refresh
         self._delay_progress = delay_progress
+        self._not_served = not_served
         self._wall_clock_ms = wall_clock_ms
         self._boot_ms = wall_clock_ms()
 
@@ -85,6 +88,7 @@ class BrokerRuntimeInfo:
             **self._traffic(),
             **self._log(),
             **self._delays(),
+            **{f"notServed_{code}": str(count) for code, count in self._not_served.items()},
         }
         return response_to(command, body=encode_json_body(KVTable(dict(sorted(table.items())))))
 

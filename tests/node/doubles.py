@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from node.broker.inspection import Inspection
     from node.broker.request_table import Handlers
     from node.remoting.dispatcher import Handler
+    from node.remoting.unsupported import UnsupportedRequests
     from tandem.wire.remoting_command import Ext
 
 CLIENT = Host("10.1.2.3", 1234)
@@ -137,11 +138,14 @@ class Client:
         handlers: Mapping[int, Handler],
         outbox: Outbox | None = None,
         to_clients: ClientRequests | None = None,
+        unsupported: UnsupportedRequests | None = None,
     ) -> None:
         self.outbox = outbox or Outbox()
         self.stream = FakeStream()
         self.connection = Connection(self.stream, self.outbox)
-        self._dispatcher = Dispatcher(handlers, (to_clients or ClientRequests()).answered)
+        self._dispatcher = Dispatcher(
+            handlers, (to_clients or ClientRequests()).answered, unsupported
+        )
         self._opaque = 100
 
     def send(

@@ -4,10 +4,12 @@ import json
 
 import pytest
 
+from node.broker.request_table import request_table
 from node.handlers.broker_runtime_info import in_words, readable_bytes, tps_text
 from node.tables.stats_item import TpsHistory
 from tandem.wire.request_code import RequestCode
-from tests.node.doubles import NOW_MS, Broker
+from tandem.wire.response_code import ResponseCode
+from tests.node.doubles import NOW_MS, Broker, Client, handlers_of
 from tests.node.handlers.inspected import looking_at, put, tick
 
 INFO = RequestCode.GET_BROKER_RUNTIME_INFO
@@ -127,3 +129,13 @@ def test_how_long_it_has_been_running(span_ms: int, words: str) -> None:
 )
 def test_sizes_for_people(size: int, words: str) -> None:
     assert readable_bytes(size) == words
+
+
+async def test_what_is_asked_for_and_not_served_is_told() -> None:
+    broker = Broker()
+    handlers = handlers_of(broker)
+    client = Client(request_table(handlers), broker.outbox, unsupported=broker.unsupported)
+    for _ in range(2):
+        assert client.call(200050, {}).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    table = json.loads(client.call(INFO).body)["table"]
+    assert table["notServed_200050"] == "2"
