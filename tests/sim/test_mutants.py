@@ -29,7 +29,7 @@ CAUGHT_BY = {
     ("fenced", "a promise is kept in memory only"): 0,
     ("fenced", "a cut leaves the bytes where they are"): 4,
     ("fenced", "the entry of an idle epoch stays, the next is refused"): 0,
-    ("fenced", "a failed sync is tried again as if nothing had happened"): 30,
+    ("fenced", "a failed sync is tried again as if nothing had happened"): 34,
     ("fenced", "a candidate promises, and follows the old master on"): 16,
     ("fenced", "commits are answered before they are confirmed"): 0,
     ("fenced", "a put that waits for all disks is answered when it is written"): 9,
