@@ -11,6 +11,9 @@ COLD: Final = "there is no flow control of cold data: reads come from the page c
 REFUSALS: Final[dict[tuple[str, str], str]] = {
     ("java5", "POP"): POP,
     ("admin", "setMessageRequestMode POP"): POP,
+    ("mqadmin", "setConsumeMode -b {address} -t {topic} -g {new}a -m POP"): POP,
+    ("mqadmin", "getColdDataFlowCtrInfo -b {address}"): COLD,
+    ("mqadmin", "setCommitLogReadAheadMode -b {address} -m 0"): COLD,
     ("admin", "createStaticTopic"): STATIC,
     ("admin", "getColdDataFlowCtrInfo"): COLD,
 }

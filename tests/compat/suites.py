@@ -1,15 +1,32 @@
 """The programs of the table: each has many scenarios, and writes a line of JSON about each."""
 
-from collections.abc import Callable
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from tests.compat.programs import classpath, compile_java, java_command, run_to_the_end
+from tandem.client import BlockingAdmin
+from tests.compat.mqadmin import COMMANDS, difference_of, problem_of, shape_of
+from tests.compat.programs import (
+    classpath,
+    compile_java,
+    fetch,
+    java_command,
+    need,
+    run_to_the_end,
+)
 from tests.compat.table import Outcome
 from tests.compat.targets import Target
 
+PROGRAMS: Final = Path(__file__).parent
+CPP_PACKAGE: Final = "rocketmq==0.4.4"
+TOPICS_COUNT: Final = 24
+TOPICS_SECONDS_MAX: Final = 20.0
 CLIENT_PROGRAMS: Final = ("Harness", "ClientTable")
 
 
@@ -20,6 +37,11 @@ class Line(msgspec.Struct, frozen=True):
     ok: bool
     seconds: float
     reason: str = ""
+    output: str = ""
+
+
+Read = Callable[[Line], tuple[bool, str, list[str]]]
+"""Whether a row passes, why not, and the shape of its output."""
 
 
 def run_java5(target: Target, directory: Path, part: str) -> list[Outcome]:
@@ -43,28 +65,148 @@ def run_admin(target: Target, directory: Path, part: str) -> list[Outcome]:
     return _run_java("admin", "AdminTable", jars, target, directory, part)
 
 
+def run_mqadmin(target: Target, directory: Path, part: str) -> list[Outcome]:
+    """Commands of mqadmin 5.3.3, in one process."""
+    jars = classpath("pom.xml", "tools")
+    compile_java(jars, directory, "Harness", "ToolWorld", "MqadminTable")
+    file = directory / "commands"
+    rows = ((command.lane, command.name, *command.words.split()) for command in COMMANDS)
+    file.write_text("".join("\t".join(row) + "\n" for row in rows))
+    return _run_java(
+        "mqadmin", "MqadminTable", jars, target, directory, str(file), part, read=_read_printed
+    )
+
+
+def compared(outcomes: Sequence[Outcome]) -> list[Outcome]:
+    """Turn what a tool prints for us otherwise than for RocketMQ into failures."""
+    real = {row.name: row.shape for row in outcomes if row.target == "real" and row.shape}
+    return [
+        msgspec.structs.replace(row, ok=False, reason=difference)
+        if row.ok and (difference := _difference(row, real))
+        else row
+        for row in outcomes
+    ]
+
+
+def _difference(outcome: Outcome, real: Mapping[str, list[str]]) -> str:
+    if outcome.target == "real" or not outcome.shape or outcome.name not in real:
+        return ""
+    command = next(command for command in COMMANDS if command.name == outcome.name)
+    return difference_of(command, real[outcome.name], outcome.shape)
+
+
+def _read_printed(line: Line) -> tuple[bool, str, list[str]]:
+    command = next(command for command in COMMANDS if command.name == line.name)
+    if line.reason and not command.is_refused:
+        return False, line.reason, []
+    problem = problem_of(command, f"{line.output}\n{line.reason}")
+    return not problem, problem, shape_of(line.output)
+
+
+def _as_it_says(line: Line) -> tuple[bool, str, list[str]]:
+    return line.ok, line.reason, []
+
+
+def run_go(target: Target, directory: Path, part: str) -> list[Outcome]:
+    """Applications with rocketmq-client-go 2.1.2."""
+    need("go")
+    shutil.copytree(PROGRAMS / "go", directory, dirs_exist_ok=True)
+    fetch(["go", "build", "-o", "scenarios", "."], cwd=directory)
+    command = [str(directory / "scenarios")]
+    return _run_with_topics("go", command, target, directory, part)
+
+
+def run_node(target: Target, directory: Path, part: str) -> list[Outcome]:
+    """Applications with ali-ons 3.12.0."""
+    need("node", "npm")
+    shutil.copytree(PROGRAMS / "node", directory, dirs_exist_ok=True)
+    fetch(["npm", "ci", "--no-audit", "--no-fund"], cwd=directory)
+    return _run_with_topics("node", ["node", "scenarios.js"], target, directory, part)
+
+
+def run_cpp(target: Target, directory: Path, part: str) -> list[Outcome]:
+    """Applications with RocketMQ's C++ client 1.2, through the package `rocketmq` 0.4.4 of PyPI."""
+    need("pip")
+    wheel = ["pip", "install", "-q", "--no-deps", "--target", "library", CPP_PACKAGE]
+    fetch(wheel, cwd=directory)
+    library = str(directory / "library")
+    program = "import rocketmq.client"
+    fetch(
+        [sys.executable, "-c", f"import sys; sys.path.append({library!r}); {program}"],
+        cwd=directory,
+    )
+    command = [sys.executable, str(PROGRAMS / "cpp" / "scenarios.py")]
+    # The library logs to the home directory.
+    environment = {"PYTHONPATH": library, "HOME": str(directory)}
+    return _run_with_topics("cpp", command, target, directory, part, environment=environment)
+
+
+def _run_with_topics(
+    suite: str,
+    command: list[str],
+    target: Target,
+    directory: Path,
+    part: str,
+    *,
+    environment: dict[str, str] | None = None,
+) -> list[Outcome]:
+    """Run a program for which topics are made: a number after the prefix, four queues each."""
+    prefix = f"{suite}{secrets.token_hex(3)}"
+    names = [f"{prefix}_{number}" for number in range(TOPICS_COUNT)]
+    make_topics(target, names)
+    written = directory / "results"
+    written.touch()
+    words = [*command, target.name_servers, prefix, str(written), part]
+    how = run_to_the_end(words, cwd=directory, log=directory / "log", extra_environment=environment)
+    return read_outcomes(suite, target, written, how)
+
+
+def make_topics(target: Target, names: Sequence[str]) -> None:
+    """Create topics and wait until every name server has them in its routes."""
+    servers = target.name_servers.split(";")
+    with BlockingAdmin(servers) as admin:
+        for name in names:
+            admin.create_topic(name, queue_nums=4)
+    for server in servers:
+        with BlockingAdmin([server]) as admin:
+            deadline = time.monotonic() + TOPICS_SECONDS_MAX
+            while not set(names) <= set(admin.topics()) and time.monotonic() < deadline:
+                time.sleep(0.1)  # noqa: TID251 - waits for other processes
+
+
 def _run_java(
-    suite: str, program: str, jars: str, target: Target, directory: Path, *arguments: str
+    suite: str,
+    program: str,
+    jars: str,
+    target: Target,
+    directory: Path,
+    *arguments: str,
+    read: Read = _as_it_says,
 ) -> list[Outcome]:
     written = directory / "results"
     written.touch()
-    options = ("-Drocketmq.client.logLevel=WARN",)
+    options = ["-Drocketmq.client.logLevel=WARN"]
+    if target.access_key:
+        options += [f"-DaccessKey={target.access_key}", f"-DsecretKey={target.secret_key}"]
     command = [
         *java_command(f"{directory}:{jars}", directory, *options),
         *(program, target.name_servers, target.cluster, target.broker, str(written), *arguments),
     ]
     how = run_to_the_end(command, cwd=directory, log=directory / "log")
-    return read_outcomes(suite, target, written, how)
+    return read_outcomes(suite, target, written, how, read)
 
 
-def read_outcomes(suite: str, target: Target, written: Path, how: str) -> list[Outcome]:
+def read_outcomes(
+    suite: str, target: Target, written: Path, how: str, read: Read = _as_it_says
+) -> list[Outcome]:
     """Read a program's lines; a program that ended badly is a row of its own."""
-    lines = [
-        msgspec.json.decode(line, type=Line) for line in written.read_bytes().splitlines() if line
-    ]
-    outcomes = [
-        Outcome(suite, line.name, target.name, line.ok, line.seconds, line.reason) for line in lines
-    ]
+    outcomes = []
+    for text in written.read_bytes().splitlines():
+        line = msgspec.json.decode(text, type=Line)
+        ok, reason, shape = read(line)
+        outcomes.append(
+            Outcome(suite, line.name, target.name, ok, line.seconds, reason, shape=shape)
+        )
     if how:
         outcomes.append(Outcome(suite, "the program itself", target.name, ok=False, reason=how))
     return outcomes
@@ -76,4 +218,11 @@ SUITES: Final[dict[str, Run]] = {
     "java5": run_java5,
     "java4": run_java4,
     "admin": run_admin,
+    "mqadmin": run_mqadmin,
+    "go": run_go,
+    "node": run_node,
+    "cpp": run_cpp,
 }
+
+STAGES: Final = (("java5", "go", "node"), ("java4", "cpp"), ("admin",), ("mqadmin",))
+"""Those of a stage run side by side. Tools come last: some of them stop whoever sends."""

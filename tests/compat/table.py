@@ -83,7 +83,7 @@ def as_text(rows: Sequence[Row]) -> str:
     lines = [f"{'':8} {'':{width}} {' '.join(f'{name:8}' for name in TARGET_NAMES)}"]
     for row in rows:
         verdicts = " ".join(f"{row.verdict(name):8}" for name in TARGET_NAMES)
-        lines.append(f"{row.suite:8} {row.name:{width}} {verdicts} {_reason(row)}".rstrip())
+        lines.append(f"{row.suite:8} {row.name:{width}} {verdicts} {reason_of(row)}".rstrip())
     lines += ["", *(f"{suite}: {words}" for suite, words in sums_of(rows))]
     return "\n".join(lines) + "\n"
 
@@ -105,7 +105,8 @@ def sums_of(rows: Sequence[Row]) -> list[tuple[str, str]]:
     return sums
 
 
-def _reason(row: Row) -> str:
+def reason_of(row: Row) -> str:
+    """Say why a row fails, is refused or does not count; empty if it is well."""
     if not row.counts:
         return f"(does not count: {_short(row.outcomes['real'].reason)})"
     if row.refusal and any(row.verdict(name) == "refused" for name in TARGET_NAMES):

@@ -10,7 +10,9 @@ from typing import Any, Final, Literal, get_args
 
 import msgspec
 
+from tandem.client import BlockingAdmin
 from tandem.testing import running_cluster, running_fenced_cluster
+from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY, operator_secret_key
 from tests.compat.programs import classpath, java_command
 
 TargetName = Literal["real", "classic", "fenced"]
@@ -23,12 +25,17 @@ POLL_SECONDS: Final = 0.1
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Something that serves. `name_servers` as RocketMQ's clients take it, with ';' between."""
+    """Something that serves. `name_servers` as RocketMQ's clients take it, with ';' between.
+
+    Tools sign with the keys, where there are some.
+    """
 
     name: TargetName
     name_servers: str
     cluster: str = CLUSTER
     broker: str = BROKER
+    access_key: str = ""
+    secret_key: str = ""
 
 
 @contextmanager
@@ -44,11 +51,16 @@ def running_target(name: TargetName, directory: Path) -> Iterator[Target]:
             yield target
         return
     run = running_cluster if name == "classic" else running_fenced_cluster
-    with run(directory, settings=_settings(name)) as cluster:
-        yield Target(name, ";".join(cluster.name_servers))
+    with run(directory, settings=_settings()) as cluster:
+        yield Target(
+            name,
+            ";".join(cluster.name_servers),
+            access_key=OPERATOR_ACCESS_KEY,
+            secret_key=operator_secret_key(cluster.secret),
+        )
 
 
-def _settings(name: TargetName) -> Mapping[str, Mapping[str, Any]]:
+def _settings() -> Mapping[str, Mapping[str, Any]]:
     """As far from a test's small sizes as programs with defaults need."""
     store: dict[str, Any] = {
         "mapped_file_size_commit_log_bytes": 134_217_728,
@@ -57,6 +69,7 @@ def _settings(name: TargetName) -> Mapping[str, Mapping[str, Any]]:
         "timer_wheel_enable": True,
     }
     broker = {
+        "enable_property_filter": True,
         "recall_message_enable": True,
         "transaction_check_interval_ms": 3_000,
         "transaction_timeout_ms": 3_000,
@@ -118,7 +131,17 @@ def _running_rocketmq(directory: Path) -> Iterator[Target]:
     with ExitStack() as stack:
         _start(stack, jars, server_home, "org.apache.rocketmq.namesrv.NamesrvStartup", server)
         _start(stack, jars, broker_home, "org.apache.rocketmq.broker.BrokerStartup", broker)
+        _wait_until_registered(f"{address}:9876")
         yield Target("real", f"{address}:9876")
+
+
+def _wait_until_registered(name_server: str) -> None:
+    deadline = time.monotonic() + START_SECONDS_MAX
+    with BlockingAdmin([name_server]) as admin:
+        while BROKER not in admin.cluster_info().broker_addr_table:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the name server does not know {BROKER}")
+            time.sleep(POLL_SECONDS)  # noqa: TID251 - waits for another process
 
 
 def _start(

@@ -41,10 +41,21 @@ public final class AdminTable {
     static ToolWorld world;
     static DefaultMQAdminExt admin;
 
-    public static void main(String[] arguments) throws Exception {
+    public static void main(String[] arguments) {
+        try {
+            run(arguments);
+            Runtime.getRuntime().halt(0);
+        } catch (Throwable error) {
+            // RocketMQ's threads would keep alive a process whose main thread has failed.
+            error.printStackTrace();
+            Runtime.getRuntime().halt(1);
+        }
+    }
+
+    private static void run(String[] arguments) throws Exception {
         harness = new Harness(arguments);
         world = new ToolWorld(harness);
-        admin = new DefaultMQAdminExt();
+        admin = new DefaultMQAdminExt(ToolWorld.operator());
         admin.setNamesrvAddr(harness.nameServers);
         admin.setInstanceName("admin");
         admin.start();
@@ -56,7 +67,6 @@ public final class AdminTable {
         brokers();
         nameServers();
         harness.runAll(arguments[4], 4);
-        Runtime.getRuntime().halt(0);
     }
 
     interface Body {

@@ -36,6 +36,7 @@ final class Harness {
     private final PrintWriter results;
     private final Map<String, Body> bodies = new LinkedHashMap<>();
     private final DefaultMQProducer owner = new DefaultMQProducer("TableOwner");
+    private final List<MQClientInstance> eachServer = new ArrayList<>();
 
     /** Arguments: name servers, cluster, broker, file for the results, part of the names to run. */
     Harness(String[] arguments) throws Exception {
@@ -46,6 +47,13 @@ final class Harness {
         owner.setNamesrvAddr(nameServers);
         owner.setInstanceName("owner");
         owner.start();
+        for (String server : nameServers.split(";")) {
+            DefaultMQProducer one = new DefaultMQProducer("TableOwner");
+            one.setNamesrvAddr(server);
+            one.setInstanceName("owner" + server);
+            one.start();
+            eachServer.add(MQClientManager.getInstance().getOrCreateMQClientInstance(one));
+        }
     }
 
     void add(String name, Body body) {
@@ -134,8 +142,11 @@ final class Harness {
         return MQClientManager.getInstance().getOrCreateMQClientInstance(owner);
     }
 
-    String masterAddress() {
-        instance().updateTopicRouteInfoFromNameServer("TBW102");
+    String masterAddress() throws InterruptedException {
+        Scenario.until(20, () -> {
+            instance().updateTopicRouteInfoFromNameServer("TBW102");
+            return instance().findBrokerAddressInPublish(broker) != null;
+        }, () -> "no master of " + broker);
         return instance().findBrokerAddressInPublish(broker);
     }
 
@@ -148,9 +159,9 @@ final class Harness {
 
     private boolean isKnown(String topic) {
         try {
-            // Each address of a list: a client may ask any of them.
-            for (int time = 0; time < 6; time++) {
-                instance().getMQClientAPIImpl().getTopicRouteInfoFromNameServer(topic, 3_000);
+            // A client may ask any of them.
+            for (MQClientInstance one : eachServer) {
+                one.getMQClientAPIImpl().getTopicRouteInfoFromNameServer(topic, 3_000);
             }
             return true;
         } catch (Exception error) {

@@ -1,0 +1,92 @@
+"""The table as a page: docs/compatibility.md is written by `--markdown`, never by hand."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tests.compat.refusals import REFUSALS
+from tests.compat.table import Row, reason_of, sums_of
+from tests.compat.targets import TARGET_NAMES, TargetName
+
+SUITE_TITLES: Final = {
+    "java5": "Java applications, rocketmq-client 5.3.3",
+    "java4": "Java applications, rocketmq-client 4.9.8",
+    "go": "Go applications, rocketmq-client-go 2.1.2",
+    "node": "Node applications, ali-ons 3.12.0",
+    "cpp": "C++ client 1.2, through the package `rocketmq` 0.4.4 of PyPI",
+    "admin": "Operators' programs, DefaultMQAdminExt 5.3.3",
+    "mqadmin": "mqadmin 5.3.3",
+}
+TARGET_TITLES: Final[dict[TargetName, str]] = {
+    "real": "RocketMQ 5.3.3",
+    "classic": "classic group",
+    "fenced": "fenced group",
+}
+
+HEAD: Final = """\
+# Compatibility with RocketMQ's clients and tools
+
+Unmodified clients and tools, run against a broker and name server of RocketMQ 5.3.3 and against
+both kinds of our groups. A scenario counts only if it passes on RocketMQ itself. This page is
+written by the run:
+
+    python -P -m tests.compat --markdown docs/compatibility.md
+
+`tests/compat` has the programs. They are fetched and compiled when they run: Java with Maven, Go,
+Node and pip are needed, and a network the first time; what is not to be had is left out and said
+so. `--target classic,fenced`, `--only java5,mqadmin` and `--name transaction` run parts; RocketMQ's
+own results are then the recorded ones (`tests/compat/rocketmq-5.3.3.json`, written by `--record`).
+
+Tools sign with the operator's credentials ([security.md](security.md)). What has to be switched on
+here as in RocketMQ: `enable_property_filter`, `recall_message_enable`, `timer_wheel_enable`. What
+mqadmin prints is compared line by line, without numbers, times, addresses and ids; where the lines
+depend on how many brokers or topics there are, only the heads of the columns are.
+"""
+
+
+def page_of(rows: Sequence[Row]) -> str:
+    """Render the whole page."""
+    parts = [HEAD, _sums(rows), _refusals(rows), _failures(rows)]
+    parts += [_suite(suite, title, rows) for suite, title in SUITE_TITLES.items()]
+    return "\n".join(part for part in parts if part)
+
+
+def _sums(rows: Sequence[Row]) -> str:
+    lines = [_line("suite", "result"), _line("---", "---")]
+    lines += [_line(suite, words) for suite, words in sums_of(rows)]
+    return "\n".join(["## Sums", "", *lines, ""])
+
+
+def _refusals(rows: Sequence[Row]) -> str:
+    names: dict[str, list[str]] = {}
+    present = {(row.suite, row.name) for row in rows}
+    for key, why in REFUSALS.items():
+        if key in present:
+            names.setdefault(why, []).append(f"{key[0]}: `{key[1]}`")
+    lines = [_line("refused", "why"), _line("---", "---")]
+    lines += [_line(", ".join(scenarios), why) for why, scenarios in names.items()]
+    return "\n".join(["## Refused by design", "", *lines, ""])
+
+
+def _failures(rows: Sequence[Row]) -> str:
+    failing = [row for row in rows if row.failures]
+    if not failing:
+        return ""
+    lines = [_line("suite", "scenario", "what is wrong"), _line("---", "---", "---")]
+    lines += [_line(row.suite, row.name, reason_of(row)) for row in failing]
+    return "\n".join(["## Not yet as RocketMQ does it", "", *lines, ""])
+
+
+def _suite(suite: str, title: str, rows: Sequence[Row]) -> str:
+    mine = [row for row in rows if row.suite == suite and row.counts]
+    if not mine:
+        return ""
+    lines = [
+        _line("scenario", *(TARGET_TITLES[name] for name in TARGET_NAMES)),
+        _line(*["---"] * (1 + len(TARGET_NAMES))),
+        *(_line(row.name, *(row.verdict(name) for name in TARGET_NAMES)) for row in mine),
+    ]
+    return "\n".join([f"## {title}", "", *lines, ""])
+
+
+def _line(*cells: str) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

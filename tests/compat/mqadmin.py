@@ -1,0 +1,267 @@
+"""Commands of mqadmin 5.3.3, and how their output is compared with what RocketMQ answers.
+
+Numbers, times, addresses, ids and names that are made up differ from run to run: lines are compared
+without them, each once, in whatever order they came.
+"""
+
+import re
+from typing import Final, Literal
+
+import msgspec
+
+Compared = Literal["lines", "columns", "keys", "not"]
+OUTPUT_CHARACTERS_MAX: Final = 400
+LINES_TOLD_MAX: Final = 3
+
+
+# Commands that see what the others have done, or that undo it.
+LANES: Final = {
+    name: lane
+    for lane, names in {
+        "topics": "updateTopic updateTopicPerm updateTopicList deleteTopic",
+        "groups": "updateSubGroup updateSubGroupList getConsumerConfig setConsumeMode"
+        " deleteSubGroup",
+        "offsets": "resetOffsetByTime skipAccumulatedMessage cloneGroupOffset",
+        "messages": "queryMsgById queryMsgByKey queryMsgByUniqueKey queryMsgByOffset printMsg",
+        "space": "updateKvConfig deleteKvConfig",
+        "names": "getNamesrvConfig updateNamesrvConfig getBrokerConfig updateBrokerConfig",
+        # Nobody can send between these two.
+        "last": "wipeWritePerm addWritePerm",
+    }.items()
+    for name in names.split()
+}
+
+
+class Command(msgspec.Struct, frozen=True):
+    """One row: what is called, what its output must match, and how it is compared.
+
+    lines: the same set of lines. columns: the same heads of columns, and as many fields in a row.
+    keys: every key of a list of keys and values. not: only what it must match counts.
+    `is_refused`: that is what the command is about, so the words of the exception count.
+    """
+
+    name: str
+    words: str
+    expects: tuple[str, ...] = ()
+    compared: Compared = "lines"
+    is_refused: bool = False
+
+    @property
+    def lane(self) -> str:
+        """Commands of one lane run one after the other."""
+        return LANES.get(self.words.split()[0], self.words.split()[0])
+
+
+def _command(words: str, *expects: str, compared: Compared = "lines") -> Command:
+    return Command(words, words, expects, compared)
+
+
+def _refused(words: str, *expects: str) -> Command:
+    return Command(words, words, expects, "not", is_refused=True)
+
+
+COMMANDS: Final = (
+    # Topics.
+    _command("updateTopic -c {cluster} -t {new}a -r 2 -w 2 -p 6", "create topic to .* success"),
+    _command("updateTopic -b {address} -t {new}b -r 3 -w 3", "create topic to .* success"),
+    _command("updateTopic -b {address} -t {new}c -a +message.type=FIFO", r"message.type=FIFO"),
+    _command("updateTopic -c {cluster} -t {new}d -o true", "create topic to .* success"),
+    _command("updateTopicList -b {address} -f {topics_file}", "success"),
+    _command("updateTopicPerm -c {cluster} -t {new}a -p 4", "success"),
+    _command("updateTopicPerm -b {address} -t {new}a -p 6", "success"),
+    _command("topicRoute -t {topic}", "brokerDatas", "queueDatas"),
+    _command("topicRoute -t {topic} -l", "#ClusterName"),
+    _refused("topicRoute -t {new}none", "No topic route info"),
+    _command("topicStatus -t {topic}", "#Broker Name"),
+    _command("topicStatus -t {topic} -c {cluster}", "#Broker Name"),
+    _command("topicClusterList -t {topic}", "^DefaultCluster"),
+    _command("topicList", "^World_U", "^TBW102", compared="not"),
+    _command("topicList -c", "#Cluster Name", "World_U +Online_U", compared="columns"),
+    _command("allocateMQ -t {topic} -i 10.0.0.1,10.0.0.2", "10.0.0.1|@"),
+    _command("updateOrderConf -t {topic} -m put -v {broker}:2", "success"),
+    _command("updateOrderConf -t {topic} -m get", "orderConf=.broker"),
+    _command("updateOrderConf -t {topic} -m delete", "success"),
+    _command("deleteTopic -t {new}a -c {cluster}", "delete topic .* success"),
+    # Groups.
+    _command("updateSubGroup -c {cluster} -g {new}a", "create subscription group to .* success"),
+    _command("updateSubGroup -b {address} -g {new}a -r 3 -s false -d false", "retryMaxTimes=3"),
+    _command("updateSubGroupList -b {address} -f {groups_file}", "success"),
+    _command("getConsumerConfig -g {new}a", "retryMaxTimes"),
+    _command("setConsumeMode -b {address} -t {topic} -g {new}a -m PULL", "success"),
+    _command("setConsumeMode -b {address} -t {topic} -g {new}a -m POP", "success"),
+    _command(
+        "deleteSubGroup -c {cluster} -g {new}a -r true", "delete subscription group .* success"
+    ),
+    # Who consumes, and how far.
+    _command("consumerProgress", "#Group", "^Online_U 0 ", compared="columns"),
+    _command("consumerProgress -g {online}", "#Topic", "Diff Total: 0"),
+    _command("consumerProgress -g {online} -s true", "#Topic", "CLIENT|@"),
+    _command("consumerProgress -g {online} -t {topic}", "#Topic"),
+    _command("consumerProgress -g {offline}", "#Topic"),
+    _command("consumerConnection -g {online}", "#ClientId", "ConsumeType: CONSUME_PASSIVELY"),
+    _refused(
+        "consumerConnection -g {offline}", "Not found the consumer group connection|not online"
+    ),
+    _command("consumerStatus -g {online}", "#ClientId|CLIENT|@", compared="not"),
+    _command("consumerStatus -g {online} -i {client}", "#Consumer Properties", compared="columns"),
+    _command("producerConnection -g {producers} -t {topic}", "@world .*V5_3_3"),
+    _command("producer -b {address}", "Producers_U", compared="not"),
+    # Offsets.
+    _command("resetOffsetByTime -g {offline} -t {topic} -s 1000", "reset|#brokerName"),
+    _command("resetOffsetByTime -g {offline} -t {topic} -s now", "reset|#brokerName"),
+    _command(
+        "resetOffsetByTime -g {offline} -t {topic} -s -1 -c {cluster} -b {address} -q 0 -o 2",
+        "reset",
+    ),
+    _command("skipAccumulatedMessage -g {offline} -t {topic}", "#brokerName"),
+    _command("cloneGroupOffset -s {offline} -d {online} -t {topic} -o false", "clone"),
+    # Messages.
+    _command("queryMsgById -t {topic} -i {offset_id}", "OffsetID:", "Online_U: CONSUMED|CONSUMED"),
+    _command("queryMsgById -t {topic} -i {offset_id} -g {online} -d {client}", "CR_SUCCESS"),
+    _command("queryMsgById -t {topic} -i {offset_id} -s true", "prepare resend msg"),
+    _command("queryMsgByKey -t {topic} -k key3", "#Message ID"),
+    _command("queryMsgByKey -t {topic} -k key3 -b 1000 -e {now} -m 5", "#Message ID"),
+    _refused("queryMsgByKey -t {topic} -k nokey", "no message|query message"),
+    _command("queryMsgByUniqueKey -t {topic} -i {unique_key}", "Keys:.*key1"),
+    _command("queryMsgByOffset -t {topic} -b {broker} -i 0 -o 2", "OffsetID:"),
+    _command("queryMsgTraceById -i {traced_id} -t {traces}", "#Type", "Pub"),
+    _command("printMsg -t {topic} -d true", "BODY: body0"),
+    _command("printMsg -t {topic} -s TagA", "MSGID:", compared="not"),
+    _command("printMsgByQueue -t {topic} -a {broker} -i 0 -p true -d true", "BODY: body0"),
+    _command("printMsgByQueue -t {topic} -a {broker} -i 0 -f true", "Tag: TagA"),
+    _command("sendMessage -t {topic} -p hello -k k1 -c TagA", "#Broker Name", "SEND_OK"),
+    _command("sendMessage -t {topic} -p hello -b {broker} -i 1", "SEND_OK"),
+    _command("consumeMessage -t {topic} -c 3", "MSGID:", compared="not"),
+    _command("consumeMessage -t {topic} -b {broker} -i 0 -o 1 -c 1", "MSGID:", compared="not"),
+    _command("checkMsgSendRT -t {topic} -a 3 -s 100", "Avg RT"),
+    _command("sendMsgStatus -b {broker} -s 128 -c 2", "rt=|rt:|SEND_OK"),
+    # Brokers.
+    _command("clusterList", "#Cluster Name", "V5_3_3", compared="columns"),
+    _command("clusterList -m", "#Cluster Name", compared="columns"),
+    _command("brokerStatus -b {address}", "^brokerVersionDesc", compared="keys"),
+    _command("brokerStatus -c {cluster}", "brokerVersionDesc", compared="not"),
+    _command(
+        "getBrokerConfig -b {address}",
+        "^brokerName = broker-a",
+        "^fileReservedTime",
+        compared="not",
+    ),
+    _command("getBrokerConfig -c {cluster}", "brokerName = broker-a", compared="not"),
+    _command("updateBrokerConfig -b {address} -k fileReservedTime -v 50", "success"),
+    _refused(
+        "updateBrokerConfig -b {address} -k brokerConfigPath -v /nowhere",
+        "(?i)NO_PERMISSION|CODE: 16|CODE: 0",
+    ),
+    _command("haStatus -b {address}", "#MasterAddr", compared="not"),
+    _command("haStatus -c {cluster}", "#MasterAddr", compared="not"),
+    _command(
+        "brokerConsumeStats -b {address}",
+        "#Topic",
+        "World_U Online_U",
+        "Diff Total",
+        compared="columns",
+    ),
+    _command("statsAll -t {topic}", "#Topic", "World_U Online_U"),
+    _command("statsAll -a", "#Topic", compared="columns"),
+    _command("cleanExpiredCQ -b {address}", "success"),
+    _command("cleanExpiredCQ -c {cluster}", "success"),
+    _command("deleteExpiredCommitLog -b {address}", "success"),
+    _command("cleanUnusedTopic -b {address}", "success"),
+    _command("cleanUnusedTopic -c {cluster}", "success"),
+    _command(
+        "queryCq -t {topic} -q 0 -i 1 -c 3 -b {address} -g {online}",
+        "Queue data",
+        "Subscription data",
+    ),
+    _command("resetMasterFlushOffset -b {address} -o 0", "reset master flush offset"),
+    _command("getColdDataFlowCtrInfo -b {address}", "", compared="not"),
+    _command("setCommitLogReadAheadMode -b {address} -m 0", "success", compared="not"),
+    _command("exportMetadata -c {cluster} -f {directory}", "export .* success"),
+    _command("exportMetadata -b {address} -t -f {directory}", "export .* success"),
+    _command("exportConfigs -c {cluster} -f {directory}", "export .* success"),
+    _command("exportMetrics -c {cluster} -f {directory}", "export .* success"),
+    # Name servers.
+    _command("getNamesrvConfig", "listenPort +=", compared="not"),
+    _command("updateNamesrvConfig -k clusterTest -v false", "success"),
+    _command("updateKvConfig -s SPACE -k key -v value", "success"),
+    _command("deleteKvConfig -s SPACE -k key", "success"),
+    _command("wipeWritePerm -b {broker}", r"wipe write perm of broker.* OK, 0"),
+    _command("addWritePerm -b {broker}", r"add write perm of broker.* OK, 0"),
+)
+
+_NORMALISED: Final = (
+    (r"(World|Online|Offline|Producers|Traces|Traced|New)_[a-z0-9]{2,5}(?=[a-dx]?\b)", r"\1_U"),
+    (r"/tmp/\S+", "PATH"),
+    (r"\d+\.\d+\.\d+\.\d+@\S+", "CLIENT"),
+    (r"\d+\.\d+\.\d+\.\d+(:\d+)?", "@"),
+    (r"\b[0-9A-F]{24,}", "X"),
+    (r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d([,.:]\d+)?", "D"),
+    (r"\b\d{17}\b", "D"),
+    (r"-?\d+(\.\d+)?(E-?\d+)?%?", "0"),
+    (r"\s+", " "),
+    # How many brokers there are is not how a line looks.
+    (r'(0[:=]"?@"?)(, ?\1)+', r"\1"),
+)
+
+# RocketMQ takes a topic that is consumed for a group that consumes it.
+_NOT_TOLD: Final = ("consumerGroup=World_U", "World_U World_U")
+
+
+def shape_of(output: str) -> list[str]:
+    """The lines of an output without what differs from run to run, each once, sorted."""
+    lines = set()
+    for line in output.replace("MessageTrack [", "\nMessageTrack [").splitlines():
+        text = line
+        for pattern, instead in _NORMALISED:
+            text = re.sub(pattern, instead, text)
+        if text.strip() and not any(words in text for words in _NOT_TOLD):
+            lines.add(text.strip())
+    return sorted(lines)
+
+
+def problem_of(command: Command, output: str) -> str:
+    """Say what an output lacks by itself; empty if it is as it must be."""
+    shape = shape_of(output)
+    if not command.is_refused and (
+        trace := re.search(r"^[\w.]+\.\w+Exception.*$", output, re.MULTILINE)
+    ):
+        return f"it prints {trace[0][:OUTPUT_CHARACTERS_MAX]}"
+    text = "\n".join(shape)
+    for expected in command.expects:
+        # What is expected is written with the numbers it has, or as it is normalised.
+        if not re.search(expected, text, re.MULTILINE) and not re.search(
+            expected, output, re.MULTILINE
+        ):
+            return f"no {expected!r} in {output.strip()[:OUTPUT_CHARACTERS_MAX]!r}"
+    return ""
+
+
+def difference_of(command: Command, real: list[str], ours: list[str]) -> str:
+    """Say where our shape differs from RocketMQ's; empty if it does not."""
+    if command.compared == "not":
+        return ""
+    if command.compared == "keys":
+        missing = sorted(_keys_of(real) - _keys_of(ours))
+        return f"keys that are missing: {', '.join(missing)}" if missing else ""
+    expected, seen = set(real), set(ours)
+    if command.compared == "columns":
+        expected, seen = _columns_of(real), _columns_of(ours)
+    parts = []
+    if missing := sorted(expected - seen):
+        parts.append(f"not printed: {_some(missing)}")
+    if extra := sorted(seen - expected):
+        parts.append(f"printed instead: {_some(extra)}")
+    return "; ".join(parts)
+
+
+def _some(lines: list[str]) -> str:
+    return " | ".join(lines[:LINES_TOLD_MAX]) + (" ..." if len(lines) > LINES_TOLD_MAX else "")
+
+
+def _keys_of(shape: list[str]) -> set[str]:
+    keys = {line.split(" ")[0].rstrip(":=") for line in shape}
+    return {key for key in keys if "PATH" not in key}
+
+
+def _columns_of(shape: list[str]) -> set[str]:
+    return {line for line in shape if line.startswith("#")}
