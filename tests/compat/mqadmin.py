@@ -181,7 +181,7 @@ COMMANDS: Final = (
     _command("exportConfigs -c {cluster} -f {directory}", "export .* success"),
     _command("exportMetrics -c {cluster} -f {directory}", "export .* success"),
     # Name servers.
-    _command("getNamesrvConfig", "listenPort +=", compared="not"),
+    _command("getNamesrvConfig", "orderMessageEnable += +false", compared="not"),
     _command("updateNamesrvConfig -k clusterTest -v false", "success"),
     _command("updateKvConfig -s SPACE -k key -v value", "success"),
     _command("deleteKvConfig -s SPACE -k key", "success"),
@@ -204,7 +204,7 @@ _NORMALISED: Final = (
 )
 
 # RocketMQ takes a topic that is consumed for a group that consumes it.
-_NOT_TOLD: Final = ("consumerGroup=World_U", "World_U World_U")
+_NOT_TOLD: Final = ("consumerGroup=World_U", "World_U World_U", "See https://rocketmq")
 
 
 def shape_of(output: str) -> list[str]:

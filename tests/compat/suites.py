@@ -100,7 +100,8 @@ def _read_printed(line: Line) -> tuple[bool, str, list[str]]:
     if line.reason and not command.is_refused:
         return False, line.reason, []
     problem = problem_of(command, f"{line.output}\n{line.reason}")
-    return not problem, problem, shape_of(line.output)
+    shape = shape_of(line.output) if command.compared != "not" else []
+    return not problem, problem, shape
 
 
 def _as_it_says(line: Line) -> tuple[bool, str, list[str]]:

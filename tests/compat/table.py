@@ -10,7 +10,7 @@ from tests.compat.refusals import REFUSALS
 from tests.compat.targets import TARGET_NAMES, TargetName
 
 Verdict = Literal["yes", "no", "refused", "-"]
-REASON_CHARACTERS_MAX: Final = 160
+REASON_CHARACTERS_MAX: Final = 400
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -117,6 +117,8 @@ def reason_of(row: Row) -> str:
 
 def _short(reason: str) -> str:
     one_line = re.sub(r"\s+", " ", reason)
+    # What the client adds to every error.
+    one_line = re.sub(r" (BROKER: \S+|For more information|See https?:).*", "", one_line)
     if len(one_line) > REASON_CHARACTERS_MAX:
         return f"{one_line[:REASON_CHARACTERS_MAX]}..."
     return one_line

@@ -18,7 +18,7 @@ const sleep = millis => new Promise(resolve => setTimeout(resolve, millis));
 
 let instances = 0;
 const common = () => ({
-  httpclient, nameSrv: servers, logger: quiet, accessKeyId: 'key', accessKeySecret: 'secret',
+  httpclient, nameSrv: servers.split(';'), logger: quiet, accessKeyId: 'key', accessKeySecret: 'secret',
   instanceName: `n${process.pid}_${instances++}`,
 });
 
