@@ -73,11 +73,12 @@ def handlers_of(
         locks=LockQueues(parts.locks, replication),
         delete_topic=DeleteTopic(
             tables,
+            replication,
             resets,
             parts.own_names,
             timeout_seconds=timeout_seconds,
         ),
-        groups=SubscriptionGroups(tables, timeout_seconds=timeout_seconds),
+        groups=SubscriptionGroups(tables, replication, timeout_seconds=timeout_seconds),
         admin=Admin(
             tables,
             replication.runtime_info,

@@ -95,12 +95,14 @@ def request_table(to: Handlers) -> dict[int, Handler]:
         RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: to.client_info.subscription,
         RequestCode.GET_CONSUMER_RUNNING_INFO: to.client_info.running_info,
         RequestCode.CONSUME_MESSAGE_DIRECTLY: to.client_info.consume_directly,
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: to.client_info.status,
         RequestCode.DELETE_TOPIC_IN_BROKER: to.delete_topic.handle,
         RequestCode.UPDATE_AND_CREATE_TOPIC: to.admin.create_topic,
         RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: to.admin.create_topics,
         RequestCode.GET_ALL_TOPIC_CONFIG: to.admin.topic_configs,
         RequestCode.GET_ALL_CONSUMER_OFFSET: to.admin.consumer_offsets,
         RequestCode.GET_BROKER_HA_STATUS: to.admin.ha_status,
+        RequestCode.RESET_MASTER_FLUSH_OFFSET: to.admin.reset_master_flush_offset,
         **_inspection(to.inspect),
     }
 

@@ -139,6 +139,20 @@ class Admin:
         """GET_BROKER_HA_STATUS."""
         return response_to(command, body=encode_json_body(self._runtime_info()))
 
+    def reset_master_flush_offset(
+        self, connection: Connection, command: RemotingCommand
+    ) -> RemotingCommand:
+        """RESET_MASTER_FLUSH_OFFSET: nothing to do for a master, as in RocketMQ.
+
+        Source: AdminBrokerProcessor.resetMasterFlushOffset.
+        """
+        if not self._runtime_info().master:
+            raise RequestError(
+                ResponseCode.SYSTEM_ERROR,
+                "a slave of TandemMQ takes its master's offset from the link alone: nothing to set",
+            )
+        return response_to(command)
+
 
 def _invalid(complaint: str) -> RequestError:
     return RequestError(ResponseCode.INVALID_PARAMETER, complaint)

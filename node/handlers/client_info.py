@@ -3,22 +3,28 @@
     GET_CONSUMER_CONNECTION_LIST, GET_PRODUCER_CONNECTION_LIST, GET_ALL_PRODUCER_INFO
     QUERY_TOPICS_BY_CONSUMER, QUERY_SUBSCRIPTION_BY_CONSUMER
     GET_CONSUMER_RUNNING_INFO, CONSUME_MESSAGE_DIRECTLY     asked of one client
+    INVOKE_BROKER_TO_GET_CONSUMER_STATUS                    asked of all of a group
 
 Source: RocketMQ 5.3.3, AdminBrokerProcessor.
 """
 
 from __future__ import annotations
 
+import re
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+import msgspec
 import trio
 
 from node.errors import RequestError
+from node.handlers.subscription import as_told
 from node.remoting.dispatcher import response_to
 from tandem.wire.admin_headers import (
     ClientConnection,
     ClientRequestHeader,
     ConsumerConnection,
+    ConsumerStatusRequestHeader,
     GroupTopicRequestHeader,
     ProducerConnection,
     ProducerGroupRequestHeader,
@@ -27,6 +33,7 @@ from tandem.wire.admin_headers import (
     SubscriptionBody,
 )
 from tandem.wire.message import decode_offset_msg_id
+from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import GroupRequestHeader
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import TopicList, encode_json_body
@@ -35,15 +42,58 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from node.remoting.client_requests import ClientRequests
-    from node.remoting.connection import Connection
+    from node.remoting.connection import Connection, OwedAnswers
     from node.tables.client_table import ClientTable
     from node.tables.producer_table import ProducerTable
     from node.tables.tables import Tables
     from store import MessageStore
     from tandem.wire.remoting_command import RemotingCommand
 
+_STRING_OR_BRACE: Final = re.compile(rb'(?s)"(?:[^"\\]|\\.)*"|[{}]')
+
 CLIENT_SECONDS: Final = 10.0
 """For the answer of a client. Source: AdminBrokerProcessor.callConsumer."""
+
+
+class _Gathered:
+    """What the clients of a group answer, for one answer to who asked."""
+
+    def __init__(self, owed: OwedAnswers, command: RemotingCommand, count: int) -> None:
+        self._owed = owed
+        self._command = command
+        self._missing = count
+        self._tables: dict[str, bytes] = {}
+
+    def answered(self, client_id: str, answer: RemotingCommand | None, _reason: str) -> None:
+        if answer is not None and answer.code == 0:
+            table = object_after(answer.body, b'"messageQueueTable":')
+            if table is not None:
+                self._tables[client_id] = table
+        self._missing -= 1
+        if not self._missing:
+            entries = (
+                b"%b:%b" % (msgspec.json.encode(name), table)
+                for name, table in self._tables.items()
+            )
+            body = b'{"consumerTable":{%b},"messageQueueTable":{}}' % b",".join(entries)
+            self._owed.respond(self._command, response_to(self._command, body=body))
+
+
+def object_after(text: bytes, name: bytes) -> bytes | None:
+    """Return the JSON object that follows `name`, as it stands: None if there is no whole one.
+
+    Java writes maps whose keys are objects, which no reader of JSON takes; so it is cut out.
+    """
+    start = text.find(name)
+    start = text.find(b"{", start + len(name)) if start >= 0 else -1
+    if start < 0:
+        return None
+    depth = 0
+    for match in _STRING_OR_BRACE.finditer(text, start):
+        depth += {b"{": 1, b"}": -1}.get(match.group(), 0)
+        if not depth:
+            return text[start : match.end()]
+    return None
 
 
 class ClientInfo:
@@ -81,7 +131,9 @@ class ClientInfo:
                 )
                 for each in self._clients.consumers(group)
             ],
-            subscription_table=consumption.subscriptions,
+            subscription_table={
+                topic: as_told(wanted) for topic, wanted in consumption.subscriptions.items()
+            },
             consume_type=consumption.consume_type,
             message_model=consumption.message_model,
             consume_from_where=consumption.consume_from_where,
@@ -134,7 +186,8 @@ class ClientInfo:
         topic = header.topic or ""
         found = self._clients.subscription(header.group, topic)
         return response_to(
-            command, body=encode_json_body(SubscriptionBody(header.group, topic, found))
+            command,
+            body=encode_json_body(SubscriptionBody(header.group, topic, found and as_told(found))),
         )
 
     def running_info(self, connection: Connection, command: RemotingCommand) -> None:
@@ -151,6 +204,36 @@ class ClientInfo:
                 ResponseCode.SYSTEM_ERROR, f"there is no message {header.msg_id} in this store"
             )
         self._pass_on(connection, command, header, record)
+
+    def status(self, connection: Connection, command: RemotingCommand) -> None:
+        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: how far each client of a group is, in its memory.
+
+        Source: Broker2Client.getConsumeStatus. Clients that do not answer are left out.
+        """
+        header = command.decode_header(ConsumerStatusRequestHeader)
+        consumers = [
+            each
+            for each in self._clients.consumers(header.group)
+            if header.client_addr in (None, "", each.client_id)
+        ]
+        if not consumers:
+            raise RequestError(
+                ResponseCode.SYSTEM_ERROR,
+                f"No Any Consumer online in the consumer group: [{header.group}]",
+            )
+        asked = ConsumerStatusRequestHeader(header.topic, header.group)
+        gathered = _Gathered(connection.owe(), command, len(consumers))
+        for each in consumers:
+            try:
+                self._to_clients.ask(
+                    each.connection,
+                    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+                    asked,
+                    deadline=trio.current_time() + CLIENT_SECONDS,
+                    done=partial(gathered.answered, each.client_id),
+                )
+            except RequestError as error:
+                gathered.answered(each.client_id, None, error.remark)
 
     def _pass_on(
         self,

@@ -15,11 +15,13 @@ import trio
 
 from node.errors import RequestError
 from node.handlers.settled import answer_when_settled
+from node.remoting.dispatcher import response_to
 from tandem.wire.admin_headers import DeleteTopicRequestHeader
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import is_system_topic
 
 if TYPE_CHECKING:
+    from ha.replication import Replication
     from node.remoting.connection import Connection
     from node.tables.reset_offsets import ResetOffsets
     from node.tables.tables import Tables
@@ -34,6 +36,7 @@ class DeleteTopic:
     def __init__(
         self,
         tables: Tables,
+        replication: Replication,
         resets: ResetOffsets,
         own_names: frozenset[str],
         *,
@@ -41,13 +44,19 @@ class DeleteTopic:
     ) -> None:
         """Change what these hold; a change has `timeout_seconds` to be settled."""
         self._tables = tables
+        self._replication = replication
         self._resets = resets
         self._own_names = own_names
         self._timeout_seconds = timeout_seconds
 
-    def handle(self, connection: Connection, command: RemotingCommand) -> None:
-        """DELETE_TOPIC_IN_BROKER, answered when it is gone for good; one that is not there is."""
+    def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+        """DELETE_TOPIC_IN_BROKER, answered when it is gone for good; one that is not there is.
+
+        Tools ask every node. One that is not the master has nothing to do: it follows the master.
+        """
         topic = command.decode_header(DeleteTopicRequestHeader).topic
+        if not self._replication.is_master:
+            return response_to(command, remark="this node follows its master's table of topics")
         self._tables.check_change()
         if not topic.strip():
             raise RequestError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
@@ -62,3 +71,4 @@ class DeleteTopic:
             _log.info("topic %s deleted by %s", topic, connection.peer)
         deadline = trio.current_time() + self._timeout_seconds
         answer_when_settled(self._tables, connection, command, deadline)
+        return None

@@ -165,6 +165,18 @@ def _parse_failed(why: str) -> RequestError:
     )
 
 
+def as_told(subscription: SubscriptionData) -> SubscriptionData:
+    """A subscription as operators see it: with its tags, which are kept in its text alone."""
+    if not is_tag_type(subscription.expression_type):
+        return subscription
+    text = subscription.sub_string.strip()
+    tags = [tag.strip() for tag in text.split(TAGS_SEPARATOR)] if text != SUBSCRIBE_ALL else []
+    named = [tag for tag in dict.fromkeys(tags) if tag]
+    return msgspec.structs.replace(
+        subscription, tags_set=named, code_set=[java_string_hash(tag) for tag in named]
+    )
+
+
 @lru_cache(maxsize=1024)
 def by_tags(subscription: str | None) -> Wanted:
     """Return what a subscription such as `TagA || TagB` wants.

@@ -28,6 +28,7 @@ from tandem.wire.route import decode_json_body, encode_json_body
 from tandem.wire.subscription_group import SubscriptionGroupConfig, SubscriptionGroupList
 
 if TYPE_CHECKING:
+    from ha.replication import Replication
     from node.remoting.connection import Connection
     from node.tables.tables import Tables
     from tandem.wire.remoting_command import RemotingCommand
@@ -38,9 +39,10 @@ _log = logging.getLogger(__name__)
 class SubscriptionGroups:
     """Serves the table of consumer groups."""
 
-    def __init__(self, tables: Tables, *, timeout_seconds: float) -> None:
+    def __init__(self, tables: Tables, replication: Replication, *, timeout_seconds: float) -> None:
         """Serve what these hold; a change has `timeout_seconds` to be settled."""
         self._tables = tables
+        self._replication = replication
         self._timeout_seconds = timeout_seconds
 
     def update(self, connection: Connection, command: RemotingCommand) -> None:
@@ -65,17 +67,22 @@ class SubscriptionGroups:
         _log.info("consumer groups set up by %s: %d, %s", connection.peer, len(configs), names)
         self._answer_when_settled(connection, command)
 
-    def delete(self, connection: Connection, command: RemotingCommand) -> None:
+    def delete(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         """DELETE_SUBSCRIPTIONGROUP. Consumers that go on bring the group back, with the defaults.
+
+        Tools ask every node. One that is not the master has nothing to do: it follows the master.
 
         Source: AdminBrokerProcessor.deleteSubscriptionGroup.
         """
         header = command.decode_header(DeleteSubscriptionGroupRequestHeader)
+        if not self._replication.is_master:
+            return response_to(command, remark="this node follows its master's table of groups")
         self._tables.check_change()
         check_group_of_clients(header.group_name)
         self._tables.delete_group(header.group_name, clean_offsets=bool(header.clean_offset))
         _log.info("consumer group %s deleted by %s", header.group_name, connection.peer)
         self._answer_when_settled(connection, command)
+        return None
 
     def all(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: what a slave copies."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from node.errors import RequestError
-from node.handlers.subscription import Wanted, by_tags, is_tag_type
+from node.handlers.subscription import Wanted, as_told, by_tags, is_tag_type
 from node.remoting.dispatcher import response_to
 from node.tables.broker_stats import TOPIC_PUT_NUMS
 from tandem.wire.request_headers import MessageQueueBody
@@ -149,7 +149,7 @@ class TopicStats:
                         for offset, size, code in units
                     ],
                     filter_data=filter_data,
-                    subscription_data=wanted,
+                    subscription_data=wanted and as_told(wanted),
                 )
             ),
         )

@@ -76,7 +76,7 @@ class NameServer:
             RequestCode.GET_ROUTEINFO_BY_TOPIC: route.route,
             RequestCode.GET_BROKER_CLUSTER_INFO: route.cluster_info,
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: route.topic_list,
-            **NameServerAdmin(self.routes, self._values).handlers(),
+            **NameServerAdmin(self.routes, self._values, self._node.name_server_port).handlers(),
         }
 
     async def run(

@@ -51,9 +51,11 @@ _log = logging.getLogger(__name__)
 class NameServerAdmin:
     """Serves what is kept beside the routes of one name server, and looks into them."""
 
-    def __init__(self, routes: RouteTable, values: KvConfigTable) -> None:
+    def __init__(self, routes: RouteTable, values: KvConfigTable, listen_port: int) -> None:
+        """Serve these; `listen_port` is the port of the name server."""
         self._routes = routes
         self._values = values
+        self._listen_port = listen_port
 
     def handlers(self) -> dict[int, Handler]:
         """Everything of it, by request code."""
@@ -186,10 +188,12 @@ class NameServerAdmin:
         """GET_NAMESRV_CONFIG: what cannot be set here, in RocketMQ's names. No paths."""
         return response_to(
             command,
-            body=b"deleteTopicWithBrokerRegistration=true\n"
+            body=b"clusterTest=false\n"
+            b"deleteTopicWithBrokerRegistration=true\n"
+            b"listenPort=%d\n"
             b"notifyMinBrokerIdChanged=false\n"
             b"orderMessageEnable=false\n"
-            b"supportActingMaster=false\n",
+            b"supportActingMaster=false\n" % self._listen_port,
         )
 
     def update_config(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:

@@ -92,6 +92,7 @@ ACCESS: Final[dict[int, Access]] = {
     RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: (Resource.CLIENTS, Action.READ),
     RequestCode.GET_CONSUMER_RUNNING_INFO: (Resource.CLIENTS, Action.READ),
     RequestCode.CONSUME_MESSAGE_DIRECTLY: (Resource.CLIENTS, Action.WRITE),
+    RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: (Resource.CLIENTS, Action.READ),
     # Refused for topics of the system, whoever asks.
     RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: (Resource.ORDINARY_TOPICS, Action.WRITE),
     RequestCode.DELETE_TOPIC_IN_BROKER: (Resource.ORDINARY_TOPICS, Action.WRITE),
@@ -143,6 +144,8 @@ ACCESS: Final[dict[int, Access]] = {
     RequestCode.GET_ROUTEINFO_BY_TOPIC: (Resource.ROUTES, Action.READ),
     RequestCode.GET_BROKER_CLUSTER_INFO: (Resource.ROUTES, Action.READ),
     RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: (Resource.ROUTES, Action.READ),
+    # Changes nothing: see `Admin.reset_master_flush_offset`.
+    RequestCode.RESET_MASTER_FLUSH_OFFSET: (Resource.REPLICATION, Action.READ),
     RequestCode.GET_BROKER_HA_STATUS: (Resource.REPLICATION, Action.READ),
     RequestCode.GET_BROKER_EPOCH_CACHE: (Resource.REPLICATION, Action.READ),
     RequestCode.FENCED_STATUS: (Resource.REPLICATION, Action.READ),

@@ -188,3 +188,13 @@ async def test_a_list_of_topics_is_created_as_a_whole() -> None:
     assert made is not None
     assert made.attributes == {"message.type": "FIFO"}
     assert broker.topics.get("B") is not None
+
+
+async def test_a_masters_flush_offset_is_nothing_to_reset() -> None:
+    broker, replication = Broker(), FakeReplication()
+    client = Client(request_table(handlers_of(broker, replication)), broker.outbox)
+    code, fields = RequestCode.RESET_MASTER_FLUSH_OFFSET, {"masterFlushOffset": "0"}
+    assert client.call(code, fields).code == 0
+    replication.info = msgspec.structs.replace(replication.info, master=False)
+    answer = client.call(code, fields)
+    assert (answer.code, "from the link alone" in str(answer.remark)) == (1, True)

@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from node.broker.request_table import request_table
+from node.handlers.client_info import object_after
 from node.remoting import client_requests
 from store import PutMessage
 from tandem.wire.message import decode_messages, offset_msg_id
@@ -58,7 +59,9 @@ async def test_the_clients_of_a_group_and_what_it_consumes() -> None:
         }
     ]
     assert body["connectionSet"][0]["version"] > 0
-    assert body["subscriptionTable"]["T"]["subString"] == "TagA || TagB"
+    wanted = body["subscriptionTable"]["T"]
+    assert wanted["subString"] == "TagA || TagB"
+    assert (wanted["tagsSet"], wanted["codeSet"]) == (["TagA", "TagB"], [2598919, 2598920])
     assert (body["consumeType"], body["messageModel"], body["consumeFromWhere"]) == (
         "CONSUME_PASSIVELY",
         "CLUSTERING",
@@ -154,3 +157,63 @@ async def test_a_client_is_given_a_message_to_handle() -> None:
     assert (answer.code, "there is no message" in str(answer.remark)) == (1, True)
     for msg_id in ("", "xyz", "00"):
         assert operator.call(DIRECTLY, {**fields, "msgId": msg_id}).code == 1
+
+
+STATUS = (
+    b'{"consumerTable":{},"messageQueueTable":{'
+    b'{"brokerName":"broker-a","queueId":0,"topic":"T\\"}"}:5}}'
+)
+
+
+async def test_all_clients_of_a_group_are_asked_how_far_they_are() -> None:
+    broker = Broker()
+    operator, one, two, silent = clients_of(broker, 4)
+    for number, client in enumerate((one, two, silent)):
+        client.call(BEAT, None, consumer_beat(f"c{number}"))
+        client.answers()
+    for client in (one, two, silent):
+        client.answers()
+    operator.send(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, {"topic": "T", "group": "g"})
+    operator.answers()
+    for client, body in ((one, STATUS), (two, b'{"messageQueueTable":{')):
+        (request,) = client.stream.take_frames()
+        assert request.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
+        assert request.ext_fields() == {"topic": "T", "group": "g"}
+        client.answer(request, 0, body)
+    assert operator.answers() == []
+    broker.to_clients.expire(trio.current_time() + 11)
+    (answer,) = operator.answers()
+    assert answer.code == 0
+    table = STATUS.split(b'"messageQueueTable":')[1][:-1]
+    assert answer.body == b'{"consumerTable":{"c0":%b},"messageQueueTable":{}}' % table
+
+
+async def test_one_client_may_be_asked_and_nobody_may_be_there() -> None:
+    broker = Broker()
+    operator, one, two = clients_of(broker, 3)
+    code = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
+    asked = {"topic": "T", "group": "g", "clientAddr": "c1"}
+    assert operator.call(code, asked).code == 1
+    one.call(BEAT, None, consumer_beat("c1"))
+    two.call(BEAT, None, consumer_beat("c2"))
+    one.answers()
+    two.answers()
+    operator.send(code, asked)
+    operator.answers()
+    assert (len(one.stream.take_frames()), len(two.stream.take_frames())) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (b'{"a":{"b":"}\\"}"}}', b'{"b":"}\\"}"}'),
+        (b'{"a":{{}:1,{"x":{}}:2}}', b'{{}:1,{"x":{}}:2}'),
+        (b'{"a":{', None),
+        (b'{"a":1}', None),
+        (b'{"a":"{"', None),
+        (b"", None),
+        (b'{"a":' + b"{" * 5000, None),
+    ],
+)
+def test_an_object_is_cut_out_as_it_stands(text: bytes, found: bytes | None) -> None:
+    assert object_after(text, b'"a":') == found

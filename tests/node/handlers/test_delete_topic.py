@@ -12,7 +12,7 @@ from store import PutMessage
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.response_code import ResponseCode
-from tests.node.doubles import NOW_MS, Broker, Client, handlers_of
+from tests.node.doubles import NOW_MS, Broker, Client, FakeReplication, handlers_of
 
 DELETE = RequestCode.DELETE_TOPIC_IN_BROKER
 
@@ -86,4 +86,15 @@ async def test_nothing_is_deleted_where_the_tables_take_no_change() -> None:
     with patch.object(broker.tables, "check_change", side_effect=RequestError(14, "no master")):
         answer = client_of(broker).call(DELETE, {"topic": "T"})
     assert (answer.code, answer.remark) == (14, "no master")
+    assert broker.topics.get("T") is not None
+
+
+async def test_who_is_not_the_master_follows() -> None:
+    """RocketMQ's tools ask every address of a broker, and stop at the first error."""
+    broker, replication = Broker(), FakeReplication()
+    replication.demote("another node is the master")
+    client = Client(request_table(handlers_of(broker, replication)), broker.outbox)
+    with patch.object(broker.tables, "check_change", side_effect=RequestError(14, "no master")):
+        answer = client.call(DELETE, {"topic": "T"})
+    assert (answer.code, "follows its master" in str(answer.remark)) == (0, True)
     assert broker.topics.get("T") is not None

@@ -118,3 +118,15 @@ async def test_bodies_that_are_no_groups_are_refused() -> None:
     for body in (b"", b"[]", b'{"groupName":7}', b"{" * 5000, b'{"groupName":"\xff"}'):
         assert client.call(UPDATE, None, body).code == ResponseCode.SYSTEM_ERROR
     assert client.call(UPDATE, None, b'{"groupName":""}').code == ResponseCode.INVALID_PARAMETER
+
+
+async def test_who_is_not_the_master_follows_in_deleting() -> None:
+    """RocketMQ's tools ask every address of a broker, and stop at the first error."""
+    broker, replication = Broker(), FakeReplication()
+    client_of(broker).call(UPDATE, None, JAVA_CONFIG)
+    replication.demote("another node is the master")
+    client = Client(request_table(handlers_of(broker, replication)), broker.outbox)
+    with patch.object(broker.tables, "check_change", side_effect=RequestError(14, "no master")):
+        assert client.call(DELETE, {"groupName": "CG"}).code == 0
+        assert client.call(UPDATE, None, JAVA_CONFIG).code == 14
+    assert broker.tables.groups.get("CG") is not None

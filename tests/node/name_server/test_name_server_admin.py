@@ -36,7 +36,7 @@ MASTER = "127.0.0.1:10911"
 
 def client_of(routes: RouteTable) -> Client:
     values = KvConfigTable(TableFile(SimulatedDisk(), "kvConfig.json"))
-    return Client(NameServerAdmin(routes, values).handlers())
+    return Client(NameServerAdmin(routes, values, 9876).handlers())
 
 
 def register(routes: RouteTable, *topics: str, counter: int = 1, whole: bool = True) -> None:
@@ -167,6 +167,7 @@ async def test_nothing_of_a_name_server_can_be_set() -> None:
     client = client_of(RouteTable(20))
     text = client.call(RequestCode.GET_NAMESRV_CONFIG).body.decode()
     assert "orderMessageEnable=false\n" in text
+    assert "listenPort=9876\n" in text
     assert "/" not in text
     answer = client.call(RequestCode.UPDATE_NAMESRV_CONFIG, None, b"orderMessageEnable=true")
     assert (answer.code, "cluster file" in str(answer.remark)) == (16, True)
