@@ -18,6 +18,7 @@ import trio
 
 from node.broker.handler_set import handlers_of
 from node.broker.parts import BrokerParts
+from node.broker.ports import Ports
 from node.broker.registration import Registration
 from node.broker.request_table import request_table
 from node.remoting.dispatcher import Dispatcher
@@ -98,6 +99,9 @@ class Broker:
             after_round=self.end_round,
             on_closed=self._connection_closed,
         )
+        self._ports = Ports(
+            config, machine.network, self._server, self._registration.master_address_changed
+        )
         self._ended = trio.Event()
         self.ended_because = ""
         self._guard = names.guard
@@ -134,7 +138,6 @@ class Broker:
             self._parts.to_clients.answered,
             self._parts.unsupported,
         )
-        node = self._config.node
         async with trio.open_nursery() as services:
             self._services = services
             await services.start(self._store.run)
@@ -144,11 +147,7 @@ class Broker:
                 services.start_soon(task)
             async with trio.open_nursery() as connections:
                 async with trio.open_nursery() as listeners:
-                    listener = await self._machine.network.listen(node.address, node.port)
-                    listeners.start_soon(
-                        self._server.listen, listener, self._dispatcher, connections
-                    )
-                    _log.info("serving at %s", node.broker_address)
+                    await self._ports.open(self._dispatcher, listeners, connections)
                     started()
                     await self._until_over(stop)
                     listeners.cancel_scope.cancel()
@@ -221,6 +220,7 @@ class Broker:
     def role_changed(self) -> None:
         """Register under the id of the role; in quarantine, under none, and serve nobody."""
         replication = self._replication
+        self._ports.role_changed(is_master=replication.is_master and not replication.is_quarantined)
         if replication.is_quarantined:
             self._registration.leave()
             self._dispatcher.refuse_all(replication.why_not_served, but=self._served_always)

@@ -120,6 +120,11 @@ class Registration:
             self._header = msgspec.structs.replace(self._header, broker_id=broker_id)
             self.topics_changed()
 
+    def master_address_changed(self, address: str | None) -> None:
+        """Have clients told this address for the master, or its own again, everywhere now."""
+        self._header = msgspec.structs.replace(self._header, client_addr=address)
+        self.topics_changed()
+
     def peer_registered(self, address: str) -> None:
         """A node at this address is up: if we could not reach it before, we can now."""
         for link in self._links:

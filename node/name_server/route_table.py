@@ -58,6 +58,8 @@ class _Live(msgspec.Struct):
     data_version: DataVersion
     connection: object | None
     ha_server_addr: str
+    client_addr: str
+    """What clients are told while it is master."""
 
 
 class _Broker(msgspec.Struct):
@@ -102,6 +104,7 @@ class RouteTable:
         for name in (header.cluster_name, header.broker_name, header.broker_addr):
             check_name("cluster, broker or address", name)
         check_name("address", header.ha_server_addr)
+        check_name("address", header.client_addr or header.broker_addr)
         broker = self._brokers.get(header.broker_name)
         addresses = {} if broker is None else broker.addresses
         if self._is_outdated(header, topics, addresses):
@@ -128,6 +131,7 @@ class RouteTable:
             topics.data_version,
             connection,
             header.ha_server_addr,
+            header.client_addr or header.broker_addr,
         )
         return self._master_of(header)
 
@@ -304,9 +308,12 @@ class RouteTable:
     def _broker_data(self, name: str) -> BrokerData:
         broker = self._brokers[name]
         master = broker.addresses.get(MASTER_ID)
-        epoch = self._live[master].data_version.state_version if master is not None else 0
+        addresses, epoch = broker.addresses, 0
+        if master is not None:
+            epoch = self._live[master].data_version.state_version
+            addresses = addresses | {MASTER_ID: self._live[master].client_addr}
         return BrokerData(
-            broker_addrs=dict(sorted(broker.addresses.items())),
+            broker_addrs=dict(sorted(addresses.items())),
             broker_name=name,
             cluster=broker.cluster,
             master_epoch=epoch or msgspec.UNSET,

@@ -8,7 +8,7 @@ with its traceback in the log; it is the one place that may catch everything.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from node.errors import RequestError
 from node.remoting.unsupported import UnsupportedRequests
@@ -51,6 +51,13 @@ def response_to(
         body,
         serialize_type=request.serialize_type,
     )
+
+
+class Dispatch(Protocol):
+    """What a listener does with requests."""
+
+    def dispatch(self, connection: Connection, command: RemotingCommand) -> None:
+        """Have a request handled and answer it on its connection."""
 
 
 class Dispatcher:

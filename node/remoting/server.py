@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from trio.abc import Clock
 
-    from node.remoting.dispatcher import Dispatcher
+    from node.remoting.dispatcher import Dispatch
     from store.machine.network import Listener
 
 _log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ class Server:
         self._turns = Turns()
 
     async def listen(
-        self, listener: Listener, dispatcher: Dispatcher, connections: trio.Nursery
+        self, listener: Listener, dispatcher: Dispatch, connections: trio.Nursery
     ) -> None:
         """Accept until cancelled; each connection is a task in `connections`."""
         try:
@@ -109,7 +109,7 @@ class Server:
             with trio.move_on_after(PLACE_SECONDS):
                 await self._place_free.wait()
 
-    async def _serve(self, connection: Connection, dispatcher: Dispatcher) -> None:
+    async def _serve(self, connection: Connection, dispatcher: Dispatch) -> None:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(connection.run_writer)
@@ -122,7 +122,7 @@ class Server:
             self._on_closed(connection)
             self._place_free.notify()
 
-    async def _read_until_stopped(self, connection: Connection, dispatcher: Dispatcher) -> None:
+    async def _read_until_stopped(self, connection: Connection, dispatcher: Dispatch) -> None:
         with connection.reading:
             try:
                 await serve_requests(
@@ -136,7 +136,7 @@ class Server:
 
 async def serve_requests(
     connection: Connection,
-    dispatcher: Dispatcher,
+    dispatcher: Dispatch,
     after_round: Callable[[], None],
     frames: FrameBuffer,
     turns: Turns,
@@ -179,7 +179,7 @@ async def serve_requests(
 
 
 def _handle_some(
-    connection: Connection, dispatcher: Dispatcher, frames: FrameBuffer, clock: Clock
+    connection: Connection, dispatcher: Dispatch, frames: FrameBuffer, clock: Clock
 ) -> bool:
     """Handle requests for one turn; return whether there may be more."""
     now = clock.current_time  # asked after every request, as one may take a thousand times another

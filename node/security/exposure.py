@@ -22,12 +22,18 @@ def check_exposure(config: NodeConfig) -> None:
         raise ConfigError(
             [f"{node.name} has no secret, so it would take orders from anybody: see {cluster.file}"]
         )
-    if cluster.security.allow_unauthenticated or ipaddress.ip_address(node.address).is_loopback:
+    if cluster.security.allow_unauthenticated:
         return
-    raise ConfigError(
-        [
-            f"{cluster.file}: {node.name} would listen at {node.address}, beyond this machine, and"
-            " it asks no client who it is: anybody there could read, write and create topics."
-            " If only those reach it who may, set security.allow_unauthenticated: true"
-        ]
-    )
+    addresses = [node.address]
+    if config.group.master_address is not None:
+        addresses.append(config.group.master_address.rpartition(":")[0])
+    for address in addresses:
+        if not ipaddress.ip_address(address).is_loopback:
+            raise ConfigError(
+                [
+                    f"{cluster.file}: {node.name} would listen at {address}, beyond this machine,"
+                    " and it asks no client who it is: anybody there could read, write and create"
+                    " topics. If only those reach it who may, set"
+                    " security.allow_unauthenticated: true"
+                ]
+            )

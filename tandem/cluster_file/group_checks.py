@@ -135,3 +135,8 @@ def _check_what_classic_groups_lack(reader: Reader, group: str, settings: GroupS
             f"groups.{group}.learners",
             "a classic group lists its slaves under nodes:; make the group fenced",
         )
+    if settings.master_address is not None:
+        reader.complain(
+            f"groups.{group}.master_address",
+            "the master of a classic group is always the same, at its own; take it out",
+        )

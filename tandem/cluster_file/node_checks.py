@@ -42,6 +42,10 @@ def check_nodes(reader: Reader, config: ClusterConfig) -> None:
         directories.setdefault(config.node_directory(node), node.name)
         _check_commit_log_directories(reader, config, node, path, directories)
         _check_address(reader, f"{path}.address", node.address)
+        if config.broker.vip_channel_enable and node.vip_port < 1:
+            reader.complain(
+                f"{path}.port", f"{node.port} - 2 is no port for the VIP channel; give 3 or more"
+            )
         for key in _ports(config, node):
             place = (node.address, getattr(node, key))
             if (owner := sockets.get(place)) is not None:
@@ -50,13 +54,36 @@ def check_nodes(reader: Reader, config: ClusterConfig) -> None:
                     f"{key} {place[1]} at {place[0]} is already {owner}; give another",
                 )
             sockets.setdefault(place, f"the {key} of {node.name}")
+    _check_master_addresses(reader, config, sockets)
+
+
+def _check_master_addresses(
+    reader: Reader, config: ClusterConfig, sockets: dict[tuple[str, int], str]
+) -> None:
+    """Each group's is its own: what a node has for itself, it has to get back when it starts."""
+    for name, group in config.groups.items():
+        if group.master_address is None:
+            continue
+        key = f"groups.{name}.master_address"
+        address, _, port = group.master_address.rpartition(":")
+        if not (port.isdecimal() and port.isascii() and 0 < int(port) < 65_536):
+            reader.complain(
+                key, f"{group.master_address!r} is no address and port; write 10.0.0.100:10911"
+            )
+            continue
+        _check_address(reader, key, address)
+        place = (address, int(port))
+        if (owner := sockets.get(place)) is not None:
+            reader.complain(key, f"{group.master_address} is already {owner}; give another")
+        sockets.setdefault(place, f"the master_address of {name}")
 
 
 def _ports(config: ClusterConfig, node: NodeSettings) -> tuple[str, ...]:
+    vip = ("vip_port",) if config.broker.vip_channel_enable else ()
     group = config.groups.get(node.group)
     if group is not None and group.kind is GroupKind.FENCED:
-        return ("port", "ha_port", "name_server_port", "replication_port")
-    return ("port", "ha_port", "name_server_port")
+        return ("port", *vip, "ha_port", "name_server_port", "replication_port")
+    return ("port", *vip, "ha_port", "name_server_port")
 
 
 def _check_commit_log_directories(

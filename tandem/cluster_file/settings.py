@@ -62,6 +62,8 @@ class BrokerSettings(Struct, frozen=True):
     enable_calc_filter_bit_map: bool = False
     """Whether messages are put to all registered filters as they are stored; needs extensions."""
     connections_max: Annotated[int, whole_number(1, 65_536, "connections")] = 1_024
+    vip_channel_enable: bool = False
+    """Whether brokers listen at their port - 2 as well, as RocketMQ's do."""
     stop_grace_ms: Annotated[int, milliseconds(0)] = 3_000
     reject_transaction_message: bool = False
     transaction_check_interval_ms: Annotated[int, milliseconds(10)] = 30_000
@@ -105,6 +107,8 @@ class GroupSettings(Struct, frozen=True):
     min_isr: Annotated[int, whole_number(1, 64, "replicas, the master included")] = 2
     ack_level: AckLevel = AckLevel.WRITTEN
     learners: list[str] = []
+    master_address: str | None = None
+    """`host:port` at which whichever node is master listens as well, and which clients are told."""
 
 
 class NodeSettings(Struct, frozen=True):
@@ -130,6 +134,11 @@ class NodeSettings(Struct, frozen=True):
     def is_master(self) -> bool:
         """Whether the file names this node as the master of its group."""
         return self.broker_id == MASTER_ID
+
+    @property
+    def vip_port(self) -> int:
+        """The second port of a broker. Source: RocketMQ 5.3.3, MixAll.brokerVIPChannel."""
+        return self.port - 2
 
     @property
     def broker_address(self) -> str:

@@ -285,7 +285,7 @@ class GetRouteInfoRequestHeader(Header, frozen=True):
 
 
 class RegisterBrokerRequestHeader(Header, frozen=True):
-    """REGISTER_BROKER."""
+    """REGISTER_BROKER. Ours: `client_addr`, which clients are told instead of a master's own."""
 
     broker_name: str
     broker_addr: str
@@ -293,12 +293,12 @@ class RegisterBrokerRequestHeader(Header, frozen=True):
     ha_server_addr: str
     broker_id: Int64
     compressed: bool | None = None
-    body_crc32: Int32 | None = msgspec.field(default=None, name="bodyCrc32")
-    """CRC of the body as sent; 0 or absent: not checked."""
+    body_crc32: Int32 | None = msgspec.field(default=None, name="bodyCrc32")  # 0: not checked
     heartbeat_timeout_millis: Int64 | None = None
     enable_acting_master: bool | None = None
     whole_table: bool | None = None
     """Ours: topics that are not listed are no more. RocketMQ's brokers list one topic at times."""
+    client_addr: str | None = None
 
 
 class RegisterBrokerResponseHeader(Header, frozen=True):

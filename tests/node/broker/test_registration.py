@@ -185,3 +185,30 @@ def name_server(config: NodeConfig) -> NameServer:
 def addresses_of(table: RouteTable) -> dict[int, str]:
     route = table.route("T")
     return {} if route is None else route.broker_datas[0].broker_addrs
+
+
+async def test_an_address_for_clients_is_told_to_all_name_servers_at_once_and_taken_back(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    config = fenced_cluster(tmp_path)
+    timeline = Timeline()
+    network = SimulatedNetwork(timeline, random.Random(1))
+    peer = name_server(config.node("a2"))
+    topics = TopicConfigTable(TableFile(SimulatedDisk(), "t.json"), lambda: 1)
+    topics.update(topic("T"), topic("U"))
+    here = RouteTable(20)
+    registration = Registration(
+        config.node("a1"), network.machine(MASTER), here, topics, lambda: None
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(timeline.run)
+        await nursery.start(peer.run, network.machine("10.0.0.2"))
+        nursery.start_soon(registration.run)
+        registration.role_changed(is_master=True, epoch=7)
+        await trio.sleep(1)
+        for address, told in (("10.0.0.100:10911", "10.0.0.100:10911"), (None, "10.0.0.1:10911")):
+            registration.master_address_changed(address)
+            await trio.sleep(0.05)
+            tables = (here, peer.routes)
+            assert [addresses_of(table) for table in tables] == [{0: told}] * 2
+        nursery.cancel_scope.cancel()

@@ -269,3 +269,24 @@ def test_names_have_a_bound(field: str) -> None:
     with pytest.raises(RequestError, match="has 256 bytes"):
         table.register(long, topics("A", "B"), connection=None, now=0)
     assert table.topics() == []
+
+
+def test_clients_are_told_the_address_that_the_master_asks_for() -> None:
+    table = RouteTable(20)
+    own = header(0, MASTER)
+    other = msgspec.structs.replace(own, client_addr="127.0.0.100:10911")
+    table.register(other, topics("T", "U"), connection=None, now=0)
+    register(table, 1, SLAVE)
+    assert addresses(table) == {0: "127.0.0.100:10911", 1: SLAVE}
+    assert table.cluster_info().broker_addr_table["broker-a"].broker_addrs == addresses(table)
+    # Slaves copy from the place where it really is.
+    assert register(table, 1, SLAVE).master_addr == MASTER
+    table.register(own, topics("T", "U"), connection=None, now=0)
+    assert addresses(table) == {0: MASTER, 1: SLAVE}
+
+
+def test_a_slaves_address_for_clients_is_its_own() -> None:
+    table = RouteTable(20)
+    asks = msgspec.structs.replace(header(1, SLAVE), client_addr="127.0.0.100:10911")
+    table.register(asks, topics("T", "U"), connection=None, now=0)
+    assert addresses(table) == {1: SLAVE}

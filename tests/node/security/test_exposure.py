@@ -21,7 +21,12 @@ def test_a_node_beyond_this_machine_has_to_be_allowed(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"at 10\.0\.0\.1, beyond .*allow_unauthenticated: true"):
         check_exposure(closed.node("a1"))
     here = msgspec.structs.replace(closed.nodes[0], address="127.9.9.9")
-    check_exposure(msgspec.structs.replace(closed, nodes=(here,)).node("a1"))
+    local = msgspec.structs.replace(closed, nodes=(here,))
+    check_exposure(local.node("a1"))
+    group = msgspec.structs.replace(local.groups["broker-a"], master_address="10.0.0.100:10911")
+    shared = msgspec.structs.replace(local, groups={"broker-a": group})
+    with pytest.raises(ConfigError, match=r"at 10\.0\.0\.100, beyond "):
+        check_exposure(shared.node("a1"))
 
 
 def test_a_node_without_a_secret_does_not_start(tmp_path: Path) -> None:

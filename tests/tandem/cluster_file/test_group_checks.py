@@ -78,6 +78,11 @@ def test_nodes_of_one_group_need_addresses_of_their_own(tmp_path: Path) -> None:
             "groups:\n  broker-a: {ack_level: flushed}\n" + MINIMAL.partition("{}\n")[2],
             ":2: groups.broker-a.ack_level: a classic slave does not say what it has flushed",
         ),
+        (
+            "groups:\n  broker-a: {master_address: '127.0.0.9:10911'}\n"
+            + MINIMAL.partition("{}\n")[2],
+            ":2: groups.broker-a.master_address: the master of a classic group is always the same",
+        ),
     ],
 )
 def test_what_a_kind_of_group_cannot_be_is_named_with_a_remedy(

@@ -109,6 +109,32 @@ def test_a_wrong_node_is_named_with_a_remedy(
             FENCED.replace("name: broker-a-0", "name: logs"),
             ":4: nodes[0].name: 'logs' is the name of something else in the data directory",
         ),
+        (
+            "broker: {vip_channel_enable: true}\n"
+            + FENCED.replace("127.0.0.1}", "127.0.0.1, port: 2}"),
+            ":5: nodes[0].port: 2 - 2 is no port for the VIP channel; give 3 or more",
+        ),
+        (
+            "broker: {vip_channel_enable: true}\n"
+            + FENCED.replace("127.0.0.1}", "127.0.0.1, ha_port: 10909}"),
+            ":5: nodes[0].ha_port: ha_port 10909 at 127.0.0.1 is already the vip_port of",
+        ),
+        (
+            FENCED.replace("kind: fenced", "kind: fenced, master_address: '127.0.0.2:10911'"),
+            ":2: groups.broker-a.master_address: 127.0.0.2:10911 is already the port of broker-a-1",
+        ),
+        (
+            FENCED.replace("kind: fenced", "kind: fenced, master_address: '127.0.0.9'"),
+            ":2: groups.broker-a.master_address: '127.0.0.9' is no address and port; write",
+        ),
+        (
+            FENCED.replace("kind: fenced", "kind: fenced, master_address: 'localhost:10911'"),
+            ":2: groups.broker-a.master_address: 'localhost' is not an IP address",
+        ),
+        (
+            FENCED.replace("kind: fenced", "kind: fenced, master_address: '127.0.0.9:65536'"),
+            ":2: groups.broker-a.master_address: '127.0.0.9:65536' is no address and port",
+        ),
     ],
 )
 def test_names_and_ports_that_meet_others_are_named_with_a_remedy(

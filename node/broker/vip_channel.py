@@ -1,0 +1,41 @@
+"""RocketMQ's second port for requests, two below the first: everything but reading messages.
+
+Clients of RocketMQ dial it if they are told to (`vipChannelEnabled`); its brokers dial it without
+being asked, when they are slaves and copy topics and offsets.
+
+Source: RocketMQ 5.3.3, BrokerController.initializeRemotingServer and registerProcessor
+(fastRemotingServer), MixAll.brokerVIPChannel.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from node.remoting.dispatcher import response_to
+from tandem.wire.remoting_command import RESPONSE_FLAG
+from tandem.wire.request_code import RequestCode
+from tandem.wire.response_code import ResponseCode
+
+if TYPE_CHECKING:
+    from node.remoting.connection import Connection
+    from node.remoting.dispatcher import Dispatch
+    from tandem.wire.remoting_command import RemotingCommand
+
+READS: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
+"""What that port does not answer, since a reader waits and would hold it up."""
+
+
+class VipChannel:
+    """The dispatcher of the second port: the first one's, without reads."""
+
+    def __init__(self, dispatcher: Dispatch) -> None:
+        self._dispatcher = dispatcher
+
+    def dispatch(self, connection: Connection, command: RemotingCommand) -> None:
+        """Have a request handled and answer it on its connection."""
+        if command.code not in READS or command.flag & RESPONSE_FLAG:
+            self._dispatcher.dispatch(connection, command)
+            return
+        remark = f"request {command.code} is not served at this port; pull at the broker's own"
+        answer = response_to(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+        connection.respond(command, answer)

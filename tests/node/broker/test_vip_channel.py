@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import pytest
+
+from node.broker.vip_channel import VipChannel
+from node.remoting.connection import Connection, Outbox
+from tandem.wire.remoting_command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
+from tandem.wire.request_code import RequestCode
+from tandem.wire.response_code import ResponseCode
+from tests.node.doubles import FakeStream
+
+
+class Seen:
+    """What reaches the dispatcher of the first port."""
+
+    def __init__(self) -> None:
+        self.codes: list[int] = []
+
+    def dispatch(self, connection: Connection, command: RemotingCommand) -> None:
+        self.codes.append(command.code)
+
+
+class Port:
+    """The second port, with one connection."""
+
+    def __init__(self) -> None:
+        self.seen = Seen()
+        self._channel = VipChannel(self.seen)
+        self._outbox = Outbox()
+        self._stream = FakeStream()
+        self._connection = Connection(self._stream, self._outbox)
+
+    def ask(self, code: int, flag: int = 0) -> list[RemotingCommand]:
+        self._channel.dispatch(self._connection, RemotingCommand(code, 7, flag))
+        self._connection.end_round()
+        self._outbox.flush()
+        return self._stream.take_frames()
+
+
+@pytest.mark.parametrize(
+    "code", [RequestCode.SEND_MESSAGE_V2, RequestCode.GET_ALL_TOPIC_CONFIG, 9999]
+)
+async def test_all_but_reads_go_the_way_of_the_first_port(code: int) -> None:
+    port = Port()
+    assert port.ask(code) == []
+    assert port.seen.codes == [code]
+
+
+@pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE])
+async def test_a_read_is_refused_in_words(code: int) -> None:
+    port = Port()
+    (answer,) = port.ask(code)
+    assert (answer.code, answer.opaque) == (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, 7)
+    assert "pull at the broker's own" in (answer.remark or "")
+    assert port.seen.codes == []
+
+
+async def test_a_read_that_wants_no_answer_gets_none() -> None:
+    assert Port().ask(RequestCode.PULL_MESSAGE, ONEWAY_FLAG) == []
+
+
+async def test_an_answer_is_never_a_read() -> None:
+    port = Port()
+    assert port.ask(RequestCode.PULL_MESSAGE, RESPONSE_FLAG) == []
+    assert port.seen.codes == [RequestCode.PULL_MESSAGE]
