@@ -108,6 +108,7 @@ def _sender(parts: BrokerParts) -> SendMessage:
         parts.random,
         parts.locks,
         parts.config.node.group,
+        parts.put_times,
         rejects_transactions=settings.broker.reject_transaction_message,
     )
 

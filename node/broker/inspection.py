@@ -59,6 +59,7 @@ class Inspection:
             parts.disk,
             refresh=parts.counting.refresh,
             delay_progress=delay_progress,
+            put_times=parts.put_times,
             not_served=parts.unsupported.counts,
             wall_clock_ms=parts.wall_clock_ms,
         )

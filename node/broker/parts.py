@@ -20,6 +20,7 @@ from node.tables.client_table import ClientTable
 from node.tables.consumer_filter_table import ConsumerFilterTable
 from node.tables.producer_table import ProducerTable
 from node.tables.put_counting import PutCounting
+from node.tables.put_times import PutTimes
 from node.tables.queue_locks import QueueLocks
 from node.tables.reset_offsets import ResetOffsets
 from store.machine.table_file import TableFile
@@ -78,6 +79,7 @@ class BrokerParts:
         self.unsupported = UnsupportedRequests()
         self.resets = ResetOffsets()
         self.stats = BrokerStats(cluster, local_day, wall_clock_ms())
+        self.put_times = PutTimes()
         self.counting = PutCounting(store, self.stats, wall_clock_ms)
         self.stamp = PropertyStamp(cluster, UniqueKeys(self.host, wall_clock_ms, random).new)
         self.filters = self._registered_filters()

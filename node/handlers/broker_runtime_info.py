@@ -1,7 +1,7 @@
 """GET_BROKER_RUNTIME_INFO: what `clusterList` and `brokerStatus` print, by RocketMQ's names.
 
 What this broker does not have is 0 where the tools need a number (its thread pools: there are
-none), and left out otherwise (how long single puts take: nobody measures that). Paths are nobody's
+none), and left out otherwise (how long single gets take: nobody measures that). Paths are nobody's
 business, so the ratio of each single directory is left out, too.
 
 Source: RocketMQ 5.3.3, AdminBrokerProcessor.prepareRuntimeInfo, DefaultMessageStore.getRuntimeInfo,
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from node.remoting.connection import Connection
     from node.tables.broker_stats import BrokerStats
+    from node.tables.put_times import PutTimes
     from node.tables.stats_item import TpsHistory
     from store import MessageStore
     from store.machine.disk import Disk, DiskSpace
@@ -40,9 +41,10 @@ _ALWAYS_ZERO: Final = (
     *(
         f"{pool}ThreadPoolQueue{what}"
         for pool in ("send", "pull", "litePull", "query", "ack")
-        for what in ("Size", "HeadWaitTimeMills")
+        for what in ("Size", "HeadWaitTimeMills", "Capacity")
     ),
     "EndTransactionQueueSize",
+    "EndTransactionThreadPoolQueueCapacity",
 )
 
 
@@ -55,6 +57,7 @@ class BrokerRuntimeInfo:
         disk: Where the store is.
         refresh: Has `stats` count what has come by now.
         delay_progress: The next offset by delay level.
+        put_times: How long puts waited.
         not_served: How often codes without a handler were asked for.
         wall_clock_ms: The wall clock; what it says now counts as the time of the boot.
     """
@@ -67,6 +70,7 @@ class BrokerRuntimeInfo:
         *,
         refresh: Callable[[], None],
         delay_progress: Callable[[], dict[int, int]],
+        put_times: PutTimes,
         not_served: Mapping[int, int],
         wall_clock_ms: Callable[[], int],
     ) -> None:
@@ -75,6 +79,7 @@ class BrokerRuntimeInfo:
         self._disk = disk
         self._refresh = refresh
         self._delay_progress = delay_progress
+        self._put_times = put_times
         self._not_served = not_served
         self._wall_clock_ms = wall_clock_ms
         self._boot_ms = wall_clock_ms()
@@ -103,7 +108,7 @@ class BrokerRuntimeInfo:
 
     def _traffic(self) -> dict[str, str]:
         stats, puts, gets = self._stats, self._stats.put_totals, self._stats.get_totals
-        messages, size = stats.put_messages, stats.put_bytes
+        messages, size, times = stats.put_messages, stats.put_bytes, self._put_times
         if self._store.is_slave:
             # What comes to it was not put here.
             puts, messages, size = type(puts)(), 0, 0
@@ -117,6 +122,11 @@ class BrokerRuntimeInfo:
             "putMessageTimesTotal": str(max(1, messages)),
             "putMessageSizeTotal": str(size),
             "putMessageAverageSize": str(size / max(1, messages)),
+            "putMessageFailedTimes": str(times.failed_count),
+            "putMessageDistributeTime": times.distribution(messages),
+            "putMessageEntireTimeMax": str(round(times.max_ms)),
+            "putLatency99": f"{times.percentile_ms(messages, 0.99):.2f}",
+            "putLatency999": f"{times.percentile_ms(messages, 0.999):.2f}",
             "msgPutTotalYesterdayMorning": str(puts.yesterday_morning),
             "msgPutTotalTodayMorning": str(puts.today_morning),
             "msgPutTotalTodayNow": str(puts.now),

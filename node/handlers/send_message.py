@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from ha.replication import Replication
     from node.handlers.send_properties import PropertyStamp
     from node.remoting.connection import Connection, OwedAnswers
+    from node.tables.put_times import PutTimes
     from node.tables.queue_locks import QueueLocks
     from node.tables.tables import Tables
     from store import MessageStore, PutMessageResult
@@ -145,6 +146,7 @@ class SendMessage:
         random: Random,
         locks: QueueLocks,
         broker_name: str,
+        times: PutTimes,
         *,
         rejects_transactions: bool = False,
     ) -> None:
@@ -158,6 +160,7 @@ class SendMessage:
         self._random = random
         self._locks = locks
         self._broker_name = broker_name
+        self._times = times
         self._replicated = WaitPolicy(flush, replication.waits(Ack.REPLICATED))
         self._flushed = WaitPolicy(flush, replication.waits(Ack.FLUSHED))
         self._policy_waits = self._replicated != WaitPolicy()
@@ -209,7 +212,7 @@ class SendMessage:
             half = is_half(header.sys_flag, properties, header.reconsume_times)
             result = self._put[half](message)
         if result.status is not _PUT_OK:
-            return response_to(command, _CODES[result.status], _reason(result))
+            return self.not_stored(command, result)
         answer = self._recallable_response if _TIMED in properties else stored_response
         response = answer(command, queue_id, properties, result)
         if self._policy_waits and not command.flag & ONEWAY_FLAG and is_waiting(properties):
@@ -260,6 +263,7 @@ class SendMessage:
 
     def not_stored(self, command: RemotingCommand, result: PutMessageResult) -> RemotingCommand:
         """The answer to a request whose message was refused by the store."""
+        self._times.failed_count += 1
         return response_to(command, _CODES[result.status], _reason(result))
 
     def answer_when_stored(
@@ -371,8 +375,9 @@ class SendMessage:
             )
         )
 
-    def _unpark(self, count: int) -> None:
+    def _unpark(self, count: int, began: float) -> None:
         self._parked_count -= count
+        self._times.waited(count, trio.current_time() - began)
 
 
 class ParkedRound:
@@ -384,13 +389,18 @@ class ParkedRound:
     """
 
     def __init__(
-        self, connection: Connection, policy: WaitPolicy, on_answered: Callable[[int], None]
+        self,
+        connection: Connection,
+        policy: WaitPolicy,
+        on_answered: Callable[[int, float], None],
     ) -> None:
+        """Wait by a policy; `on_answered` hears of how many puts, and since when they waited."""
         self.puts: list[tuple[int, RemotingCommand]] = []
         self.connection = connection
         self._owed: OwedAnswers | None = None
         self._policy = policy
         self._on_answered = on_answered
+        self._began = 0.0
         self._open_waits = 0
         self._flush_outcome = _PUT_OK
         self._flush_reason = ""
@@ -403,6 +413,7 @@ class ParkedRound:
         Source: CommitLog.handleDiskFlushAndHA.
         """
         self._owed = self.connection.owe(len(self.puts))
+        self._began = now
         end_offset = self.puts[-1][0]
         flush, replication = self._policy.flush, self._policy.replication
         self._open_waits = (flush is not None) + (replication is not None)
@@ -427,7 +438,7 @@ class ParkedRound:
             self._note_outcomes()
         assert self._owed is not None, "waits end after they began"
         self._owed.write(b"".join([encode_frame(response) for _, response in self.puts]))
-        self._on_answered(len(self.puts))
+        self._on_answered(len(self.puts), self._began)
 
     def _note_outcomes(self) -> None:
         """Another code for what disk or replicas have not reached; replicas have the last word."""

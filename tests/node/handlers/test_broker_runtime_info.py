@@ -139,3 +139,16 @@ async def test_what_is_asked_for_and_not_served_is_told() -> None:
         assert client.call(200050, {}).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     table = json.loads(client.call(INFO).body)["table"]
     assert table["notServed_200050"] == "2"
+
+
+async def test_how_long_puts_took() -> None:
+    broker = Broker()
+    for _ in range(10):
+        put(broker)
+    tick(broker)
+    broker.put_times.waited(2, 0.020)
+    broker.put_times.failed_count = 3
+    info = info_of(broker)
+    assert info["putMessageDistributeTime"].startswith("[<=0ms]:8 [0~10ms]:0 [10~50ms]:2 ")
+    assert info["putMessageEntireTimeMax"] == "20"
+    assert (info["putLatency99"], info["putMessageFailedTimes"]) == ("20.00", "3")

@@ -52,6 +52,7 @@ class Sender(Client):
             broker.random,
             broker.locks,
             "broker-a",
+            broker.put_times,
         )
         codes = (RequestCode.SEND_MESSAGE, SEND, BATCH)
         super().__init__(dict.fromkeys(codes, handler.handle), broker.outbox)
@@ -445,6 +446,20 @@ async def test_what_the_store_refuses_is_said_to_be_not_stored() -> None:
     answer = sender(broker).call(SEND, HEADER, b"x")
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
     assert answer.remark == "stepping down; nothing was stored"
+    assert broker.put_times.failed_count == 1
+
+
+async def test_how_long_puts_wait_is_counted(autojump_clock: object) -> None:
+    broker, slave = Broker(), Waiters()
+    client = sender(broker, replication=slave.wait(3.0))
+    for _ in range(3):
+        client.send(SEND, HEADER, b"x")
+    assert client.answers() == []
+    await trio.sleep(0.03)
+    slave.answer(PutMessageStatus.PUT_OK)
+    assert len(client.answers()) == 3
+    assert (broker.put_times.waited_count, round(broker.put_times.max_ms)) == (3, 30)
+    assert "[10~50ms]:3 " in broker.put_times.distribution(3)
 
 
 async def test_a_put_that_wants_disks_waits_for_them_and_not_for_the_group() -> None:
