@@ -22,7 +22,9 @@ LANES: Final = {
         "groups": "updateSubGroup updateSubGroupList getConsumerConfig setConsumeMode"
         " deleteSubGroup",
         "offsets": "resetOffsetByTime skipAccumulatedMessage cloneGroupOffset",
-        "messages": "queryMsgById queryMsgByKey queryMsgByUniqueKey queryMsgByOffset printMsg",
+        # One at a time asks a client; see AdminTable.java.
+        "messages": "queryMsgById queryMsgByKey queryMsgByUniqueKey queryMsgByOffset printMsg"
+        " consumerStatus",
         "space": "updateKvConfig deleteKvConfig",
         "names": "getNamesrvConfig updateNamesrvConfig getBrokerConfig updateBrokerConfig",
         # Nobody can send between these two.

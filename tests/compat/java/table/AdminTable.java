@@ -81,6 +81,20 @@ public final class AdminTable {
         });
     }
 
+    /**
+     * A row in which the broker asks the world's consumer: one at a time.
+     *
+     * While it answers, the client 5.3.3 asks the broker itself, and takes the reply with the threads that wait
+     * for it, of which there are as many as processors: a few questions at once stop it for three seconds.
+     */
+    static void addAlone(String name, Body body) {
+        add(name, scenario -> {
+            synchronized (world) {
+                body.run(scenario);
+            }
+        });
+    }
+
     static void topics() {
         add("createTopic", s -> {
             admin.createTopic("TBW102", s.unique, 3, Map.of());
@@ -360,7 +374,7 @@ public final class AdminTable {
             admin.resetOffsetByQueueId(world.address, s.unique, world.topic, 0, 3);
             Scenario.equal(3L, offset(s.unique), "offset");
         });
-        add("getConsumeStatus", s -> {
+        addAlone("getConsumeStatus", s -> {
             Map<String, Map<MessageQueue, Long>> status = admin.getConsumeStatus(world.topic, world.online, "");
             Scenario.equal(5L, status.get(world.clientId()).get(world.queue(0)), "offset");
         });
@@ -404,17 +418,17 @@ public final class AdminTable {
         });
         add("getAllProducerInfo", s -> Scenario.check(
             admin.getAllProducerInfo(world.address).getData().containsKey(world.producers), "the group is missing"));
-        add("getConsumerRunningInfo", s -> {
+        addAlone("getConsumerRunningInfo", s -> {
             ConsumerRunningInfo info = admin.getConsumerRunningInfo(world.online, world.clientId(), false);
             Scenario.check(info.getMqTable().containsKey(world.queue(0)), "" + info.getMqTable().keySet());
         });
-        add("getConsumerRunningInfo with stacks", s -> {
+        addAlone("getConsumerRunningInfo with stacks", s -> {
             ConsumerRunningInfo info = admin.getConsumerRunningInfo(world.online, world.clientId(), true);
             Scenario.check(info.getJstack() != null && info.getJstack().contains("TID"), "no stacks");
         });
         add("getConsumerRunningInfo of no client", s ->
             refused(1, () -> admin.getConsumerRunningInfo(world.online, "nobody", false)));
-        add("consumeMessageDirectly", s -> {
+        addAlone("consumeMessageDirectly", s -> {
             ConsumeMessageDirectlyResult result = admin.consumeMessageDirectly(world.online, world.clientId(), world.topic,
                 world.sent.get(0).getOffsetMsgId());
             Scenario.equal(CMResult.CR_SUCCESS, result.getConsumeResult(), "result");
