@@ -223,18 +223,27 @@ class Broker:
         return self._process.stdout.readline().split()
 
 
+def knows_topic(slave: Path, topic: str) -> bool:
+    """Whether a RocketMQ slave has it in its table of topics."""
+    file = slave / "config" / "topics.json"
+    return file.exists() and f'"topicName":"{topic}"' in file.read_text().replace(" ", "")
+
+
 def test_a_rocketmq_broker_learns_from_name_servers_whom_to_follow(
     tmp_path: Path, start_java: StartJava, broker_classpath: str
 ) -> None:
     """BrokerController with brokerRole=SLAVE and no haMasterAddress: nobody has to tell it.
 
-    It is in the route under its id. Its tables of topics and groups stay empty: RocketMQ asks for
-    topics at the client port minus 2, and for groups with requests that no node of ours serves.
+    It is in the route under its id. It asks for topics at the client port minus 2, 10 s after its
+    start and then every minute, and writes them to its own file.
     """
     slave = tmp_path / "slave"
-    learners = {"broker-a": {"kind": "fenced", "learners": [LEARNER_IP]}}
+    settings = {
+        "groups": {"broker-a": {"kind": "fenced", "learners": [LEARNER_IP]}},
+        "broker": {"vip_channel_enable": True},
+    }
     with (
-        running_fenced_cluster(tmp_path, settings={"groups": learners}) as cluster,
+        running_fenced_cluster(tmp_path, settings=settings) as cluster,
         tandem.BlockingProducer(cluster.name_servers, group="p") as producer,
     ):
         names = [node.name for node in cluster.spec.nodes]
@@ -245,6 +254,7 @@ def test_a_rocketmq_broker_learns_from_name_servers_whom_to_follow(
         broker = Broker(start_java("BrokerProbe", servers, *place, classpath=broker_classpath))
         wait_until(lambda: broker.end == statuses(cluster, old)[0].log_end)
         assert broker.master == cluster.spec.node(old).client_address
+        wait_until(lambda: knows_topic(slave, "T"))
 
         cluster.kill(old)
         new = cluster.wait_for_master(other_than=old)
