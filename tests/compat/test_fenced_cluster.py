@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -238,7 +238,7 @@ def test_a_rocketmq_broker_learns_from_name_servers_whom_to_follow(
     start and then every minute, and writes them to its own file.
     """
     slave = tmp_path / "slave"
-    settings = {
+    settings: dict[str, dict[str, Any]] = {
         "groups": {"broker-a": {"kind": "fenced", "learners": [LEARNER_IP]}},
         "broker": {"vip_channel_enable": True},
     }
