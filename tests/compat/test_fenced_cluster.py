@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -128,6 +129,34 @@ def test_rocketmqs_clients_go_on_when_the_master_is_killed_and_when_it_is_moved(
         failed = sends.read_until_ok(300, after_ms=moved_ms)
         expect_known(failed)
         assert any(said.startswith(SERVICE_NOT_AVAILABLE) for said in failed)
+        consumed, committed = sends.end()
+    assert consumed.endswith("missing []")
+    assert committed == "not committed {}"
+
+
+def test_rocketmqs_clients_with_their_defaults_go_on_at_once_at_the_master_address(
+    tmp_path: Path, start_java: StartJava
+) -> None:
+    """They look for routes every 30 s, and dial an address that has closed with the next message.
+
+    Twice, so that a look at the right moment cannot be what helped.
+    """
+    address = f"127.255.{secrets.randbelow(256)}.{1 + secrets.randbelow(254)}:10911"
+    settings = {"groups": {"broker-a": {"kind": "fenced", "master_address": address}}}
+    with running_fenced_cluster(tmp_path, settings=settings) as cluster:
+        with tandem.BlockingAdmin(cluster.name_servers) as admin:
+            admin.create_topic("TopicJava")
+            addresses = admin.topic_route("TopicJava").broker_datas[0].broker_addrs
+        assert addresses[0] == address
+        sends = Sends(start_java("SwitchProbe", name_servers(cluster), "TopicJava", 30_000))
+        sends.read_until_ok(50)
+        for _ in range(2):
+            killed = cluster.kill_master()
+            killed_at = time.monotonic()
+            expect_known(sends.read_until_ok(50, after_ms=time.time() * 1000))  # noqa: TID251
+            assert time.monotonic() - killed_at < 10
+            cluster.start(killed)
+            cluster.wait_in_sync()
         consumed, committed = sends.end()
     assert consumed.endswith("missing []")
     assert committed == "not committed {}"
