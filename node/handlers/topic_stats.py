@@ -130,6 +130,8 @@ class TopicStats:
         filter_data, wanted = self._subscription(header.consumer_group, topic)
         has_tags = wanted is not None and is_tag_type(wanted.expression_type)
         codes = (by_tags(wanted.sub_string) if wanted and has_tags else Wanted()).tags_codes
+        # RocketMQ judges only units that have an extension.
+        has_ext = self._store.config.enable_consume_queue_ext
         start = max(first, header.index)
         count = min(header.index + header.count, end, start + UNITS_MAX) - start
         units = queue.units(start, count) if count > 0 else ()
@@ -141,7 +143,7 @@ class TopicStats:
                     min_queue_index=first,
                     queue_data=[
                         ConsumeQueueData(
-                            wanted is not None and (codes is None or code in codes),
+                            has_ext and wanted is not None and (codes is None or code in codes),
                             offset,
                             size,
                             code,

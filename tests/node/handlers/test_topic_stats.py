@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from node.handlers import topic_stats
@@ -104,13 +105,18 @@ async def test_the_units_of_a_queue() -> None:
         assert queue_of(client, *nothing)["queueData"] == []
 
 
-async def test_what_a_group_wants_of_them() -> None:
+async def test_what_a_group_wants_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """RocketMQ judges only units that have an extension."""
     broker = Broker()
     for tag in ("a", "b"):
         put(broker, tag=tag)
     client = looking_at(broker)
     assert queue_of(client, 0, 9, "g")["filterData"] == "g@T is not online!"
     join(broker, "c", "g", "T", sub_string="b")
+    found = queue_of(client, 0, 9, "g")
+    assert [unit["eval"] for unit in found["queueData"]] == [False, False]
+    extended = msgspec.structs.replace(broker.store.config, enable_consume_queue_ext=True)
+    monkeypatch.setattr(broker.store, "config", extended)
     found = queue_of(client, 0, 9, "g")
     assert [unit["eval"] for unit in found["queueData"]] == [False, True]
     assert found["subscriptionData"]["subString"] == "b"
