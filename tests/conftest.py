@@ -24,8 +24,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-settings.register_profile("ordinary", max_examples=50)
-settings.register_profile("long", max_examples=300)
+# No deadlines: a test is to be as green on a busy machine.
+settings.register_profile("ordinary", max_examples=50, deadline=None)
+settings.register_profile("long", max_examples=300, deadline=None)
 
 
 def pytest_configure(config: pytest.Config) -> None:
