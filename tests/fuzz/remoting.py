@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from tandem.wire.message import Message, encode_batch_body
 from tandem.wire.request_code import RequestCode
-from tests.fuzz import hostile
+from tests.fuzz import hostile, operators
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from random import Random
 
 TOPICS: Final = ("Fuzz", "Fuzz", "Fuzz", "Fuzz2", "TBW102", "%RETRY%g", "SCHEDULE_TOPIC_XXXX")
@@ -275,9 +274,7 @@ _ASSIGNMENT: Final = {
 }
 _MODE: Final = {"consumerGroup": "g", "mode": "PULL", "topic": "Fuzz", "popShareQueueNum": 0}
 
-_Request: TypeAlias = "tuple[int, Callable[[Random], Fields], dict[str, Any] | bytes]"
-
-_CLIENT: Final[tuple[_Request, ...]] = (
+_CLIENT: Final[tuple[operators.Request, ...]] = (
     (RequestCode.SEND_MESSAGE, _send, b"hello"),
     (RequestCode.SEND_MESSAGE_V2, _send_v2, b"hello" * 20),
     (RequestCode.SEND_MESSAGE_V2, _send_v2, b""),
@@ -314,17 +311,19 @@ _CLIENT: Final[tuple[_Request, ...]] = (
     (RequestCode.QUERY_ASSIGNMENT, _nothing, _ASSIGNMENT),
     (RequestCode.SET_MESSAGE_REQUEST_MODE, _nothing, _MODE),
     (RequestCode.GET_BROKER_EPOCH_CACHE, _nothing, b""),
+    *operators.OF_CLIENTS,
     (RequestCode.FENCED_STATUS, _nothing, b""),
     (RequestCode.FENCED_COMMAND, _nothing, _ORDER),
     (9_999, _queue, b"x"),
 )
-_NAME_SERVER: Final[tuple[_Request, ...]] = (
+_NAME_SERVER: Final[tuple[operators.Request, ...]] = (
     (RequestCode.REGISTER_BROKER, _broker, _REGISTRATION),
     (RequestCode.REGISTER_BROKER, _broker, b""),
     (RequestCode.UNREGISTER_BROKER, _broker, b""),
     (RequestCode.GET_ROUTEINFO_BY_TOPIC, _broker, b""),
     (RequestCode.GET_BROKER_CLUSTER_INFO, _nothing, b""),
     (RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, _nothing, b""),
+    *operators.OF_NAME_SERVERS,
 )
 
 
