@@ -1,0 +1,87 @@
+"""RocketMQ's proxy in a process of its own, before whatever serves."""
+
+import json
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from tests.compat.programs import classpath, java_command
+from tests.compat.targets import CLUSTER
+
+START_SECONDS_MAX: Final = 120.0
+POLL_SECONDS: Final = 0.1
+ADDRESS: Final = "127.0.0.1"
+
+
+class Proxy(msgspec.Struct, frozen=True):
+    """Where a proxy listens, and the file with what it prints."""
+
+    remoting: str
+    grpc: str
+    said: Path
+
+
+@contextmanager
+def running_proxy(directory: Path, name_servers: str, **settings: object) -> Iterator[Proxy]:
+    """Have a proxy in CLUSTER mode up while the block runs; it has nothing but name servers.
+
+    `settings` are those of its ProxyConfig.
+
+    Raises:
+        NotToBeHadError: It cannot be fetched.
+        TimeoutError: It does not start.
+    """
+    jars = classpath("pom.xml", "proxy")
+    home = directory / "proxy"
+    home.mkdir()
+    remoting, grpc = _free_ports()
+    config = home / "given.json"
+    given = {
+        "rocketMQClusterName": CLUSTER,
+        "proxyMode": "CLUSTER",
+        "namesrvAddr": name_servers,
+        "localServeAddr": ADDRESS,
+        "remotingListenPort": remoting,
+        "grpcServerPort": grpc,
+    }
+    config.write_text(json.dumps(given | settings))
+    proxy = Proxy(f"{ADDRESS}:{remoting}", f"{ADDRESS}:{grpc}", home / "said")
+    command = [*java_command(jars, home), "org.apache.rocketmq.proxy.ProxyStartup", "-pc"]
+    with (
+        proxy.said.open("w") as said,
+        subprocess.Popen(
+            [*command, str(config)],
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            cwd=home,
+            env={**os.environ, "RMQ_PROXY_HOME": str(home)},
+        ) as process,
+    ):
+        try:
+            _wait_until_started(process, proxy.said)
+            yield proxy
+        finally:
+            process.kill()
+
+
+def _wait_until_started(process: "subprocess.Popen[bytes]", said: Path) -> None:
+    deadline = time.monotonic() + START_SECONDS_MAX
+    while "startup successfully" not in said.read_text(errors="replace"):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise TimeoutError(f"the proxy does not start: {said.read_text()[-2000:]}")
+        time.sleep(POLL_SECONDS)  # noqa: TID251 - waits for another process
+
+
+def _free_ports() -> tuple[int, int]:
+    # It listens on all addresses, and cannot say which port the kernel chose.
+    with socket.socket() as one, socket.socket() as other:
+        one.bind(("", 0))
+        other.bind(("", 0))
+        return one.getsockname()[1], other.getsockname()[1]
