@@ -51,15 +51,15 @@ rocketmq-client 5.3.3 and rocketmq-client-java 5.0.7).
 
 | application | RocketMQ 5.3.3 | classic group | fenced group |
 | --- | --- | --- | --- |
-| remoting: sends (one, one-way, many, to one queue, delay level, transactions with checks) | yes | yes | yes |
+| remoting: sends (one-way, many, in order, delay level, transactions) | yes | yes | yes |
 | remoting: push consumers (also in order), retries, pull consumers | yes | yes | yes |
-| gRPC: sends (normal, FIFO, delay, transactions with checks) | yes | yes | yes |
+| gRPC: sends (normal, FIFO, delay, transactions) | yes | yes | yes |
 | both: a message of a type that its topic is not for is refused | yes | yes | yes |
 | gRPC: simple and push consumers | yes | refused | refused |
 
 Consumers over gRPC have nothing but POP. A `SimpleConsumer` gets an exception that says "POP is not
-served"; a `PushConsumer` starts, tries again and again, and gets nothing, and says so in its own log.
-The node's log says it as well.
+served"; a `PushConsumer` starts, tries again and again, gets nothing, and its own log says that.
+The node's log says it as well. Transactions include those that are asked about.
 
 When a master is killed, the proxy does not know it before it looks for routes again, every 20 s;
 nothing that a broker says makes it look sooner. Measured once each, with three nodes on one busy
