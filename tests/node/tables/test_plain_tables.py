@@ -95,3 +95,41 @@ def test_a_full_disk_costs_repeated_messages_and_not_the_node(
     disk.capacity_bytes = disk.used_bytes
     tables.save()
     assert "could not be saved" in caplog.text
+
+
+def hidden(tables: PlainTables) -> str:
+    """What is hidden of `T` when a heartbeat sets it up, while its queues have messages."""
+    tables.topics.hide = lambda _: 700
+    tables.change_topics_soon(TopicConfig(topic_name="T"))
+    config = tables.topics.get("T")
+    assert config is not None
+    return config.attributes.get("hidden.before", "")
+
+
+def test_what_a_crash_took_of_the_table_hides_no_messages() -> None:
+    disk = SimulatedDisk()
+    open_tables(disk).change_topics_soon(TopicConfig(topic_name="T"))
+    again = open_tables(disk.crashed())
+    assert again.topics.get("T") is None, "it was not saved yet"
+    assert hidden(again) == ""
+
+
+def test_what_was_deleted_is_hidden_when_a_heartbeat_sets_it_up_again() -> None:
+    tables = open_tables()
+    tables.change_topics(TopicConfig(topic_name="T"))
+    tables.delete_topic("T")
+    assert hidden(tables) == "700"
+    tables.change_topics_soon(TopicConfig(topic_name="T", perm=4))
+    config = tables.topics.get("T")
+    assert config is not None
+    assert config.attributes["hidden.before"] == "700", "as long as it is there"
+
+
+def test_a_topic_that_was_deleted_and_created_is_no_longer_a_deleted_one() -> None:
+    disk = SimulatedDisk()
+    tables = open_tables(disk)
+    tables.change_topics(TopicConfig(topic_name="T"))
+    tables.delete_topic("T")
+    tables.delete_topic("never there")
+    tables.change_topics(TopicConfig(topic_name="T"))
+    assert not tables._deleted
