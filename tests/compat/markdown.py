@@ -62,9 +62,11 @@ served"; a `PushConsumer` starts, tries again and again, gets nothing, and its o
 The node's log says it as well. Transactions include those that are asked about.
 
 When a master is killed, the proxy does not know it before it looks for routes again, every 20 s;
-nothing that a broker says makes it look sooner. Measured once each, with three nodes on one busy
+nothing that a broker says makes it look sooner. Measured twice, with three nodes on one busy
 machine, the longest time without a message stored: 21 s (remoting) and 16 s (gRPC) with the proxy's
 defaults, 6 s and 2 s with `topicRouteServiceCacheRefreshSeconds` at 1 in the proxy's configuration.
+Over gRPC the proxy answers at once that the broker cannot be reached; over remoting it does not
+answer, and the application's client waits for its timeout, 3 s, before it tries again.
 """
 
 
