@@ -64,7 +64,7 @@ class Inspection:
             wall_clock_ms=parts.wall_clock_ms,
         )
         self.items = ViewBrokerStats(stats)
-        self.settings = BrokerConfig(parts.config, tables, parts.replication)
+        self.settings = BrokerConfig(parts.config, store, tables, parts.replication)
         self.clean = CleanUp(store, spawn)
         self.assignment = QueryAssignment(clients, route_of)
         self.delays = DelayOffset(delay_progress)

@@ -1,37 +1,51 @@
 """GET_BROKER_CONFIG and UPDATE_BROKER_CONFIG: settings as properties, under RocketMQ's names.
 
 Told is what a client or an operator can make use of: no paths, no secrets, nothing about others.
-Nothing can be changed at run time: the cluster file is the same on all machines, and a node that
-went by other settings than the file says would contradict it after its next start.
+One of them can be changed while a node runs, for somebody whose disk gets full: how long files are
+kept. It counts until the node stops. Everything else is the cluster file's, which is the same on
+all machines; a node that went by other settings would contradict it after its next start.
 
 Source: RocketMQ 5.3.3, AdminBrokerProcessor.getBrokerConfig, updateBrokerConfig.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from node.errors import RequestError
 from node.remoting.dispatcher import response_to
+from tandem.wire.admin_headers import settings_of
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.route import MASTER_ID
 from tandem.wire.stats_requests import GetBrokerConfigResponseHeader
+from tandem.wire.untrusted import UnreadableError, whole_number
 
 if TYPE_CHECKING:
     from ha.replication import Replication
     from node.remoting.connection import Connection
     from node.tables.tables import Tables
+    from store import MessageStore
     from tandem.cluster_file.cluster_config import NodeConfig
     from tandem.wire.remoting_command import RemotingCommand
+
+
+_log = logging.getLogger(__name__)
+
+FILE_RESERVED_TIME: Final = "fileReservedTime"
+HOURS_MAX: Final = 10 * 366 * 24
 
 
 class BrokerConfig:
     """Serves these two requests."""
 
-    def __init__(self, config: NodeConfig, tables: Tables, replication: Replication) -> None:
+    def __init__(
+        self, config: NodeConfig, store: MessageStore, tables: Tables, replication: Replication
+    ) -> None:
         self._config = config
+        self._cleaning = store.clean_service.commit_log
         self._topics = tables.topics
         self._replication = replication
 
@@ -80,7 +94,7 @@ class BrokerConfig:
             "maxHashSlotNum": store.max_hash_slot_num,
             "maxIndexNum": store.max_index_num,
             "deleteWhen": str(store.delete_when),
-            "fileReservedTime": store.file_reserved_time_hours,
+            FILE_RESERVED_TIME: self._cleaning.file_reserved_time_hours,
             "diskMaxUsedSpaceRatio": store.disk_max_used_space_ratio,
             "timerWheelEnable": store.timer_wheel_enable,
             "transientStorePoolEnable": store.transient_store_pool_enable,
@@ -91,9 +105,42 @@ class BrokerConfig:
         }
 
     def update(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """UPDATE_BROKER_CONFIG: refused."""
+        """UPDATE_BROKER_CONFIG: `fileReservedTime`, in hours. To say what is so, is no change.
+
+        Raises:
+            RequestError: anything else is to be changed (NO_PERMISSION), or to what cannot be
+                (INVALID_PARAMETER); nothing was changed.
+        """
+        known, hours = self._properties(), self._cleaning.file_reserved_time_hours
+        for key, value in settings_of(command.body).items():
+            if known.get(key) == value:
+                continue
+            if key != FILE_RESERVED_TIME:
+                raise RequestError(
+                    ResponseCode.NO_PERMISSION,
+                    f"{key} of this broker cannot be changed while it runs; nothing was changed."
+                    " Change the cluster file on all machines, and restart the nodes one after the"
+                    " other",
+                )
+            hours = _hours(value)
+        if hours != self._cleaning.file_reserved_time_hours:
+            self._cleaning.file_reserved_time_hours = hours
+            _log.warning(
+                "files of the log are kept for %d h until this node stops: %s",
+                hours,
+                connection.peer,
+            )
+        return response_to(command)
+
+
+def _hours(text: str) -> int:
+    try:
+        hours = whole_number(text)
+    except UnreadableError:
+        hours = 0
+    if not 1 <= hours <= HOURS_MAX:
         raise RequestError(
-            ResponseCode.NO_PERMISSION,
-            "no setting of this broker can be changed while it runs; nothing was changed. Change"
-            " the cluster file on all machines, and restart the nodes one after the other",
+            ResponseCode.INVALID_PARAMETER,
+            f"{FILE_RESERVED_TIME} {text[:100]!r} must be a number of hours from 1 to {HOURS_MAX}",
         )
+    return hours

@@ -19,6 +19,7 @@ import trio
 
 from node.errors import RequestError
 from node.remoting.dispatcher import response_to
+from tandem.wire.admin_headers import settings_of
 from tandem.wire.name_server_headers import (
     AddWritePermResponseHeader,
     BrokerHeartbeatRequestHeader,
@@ -186,18 +187,23 @@ class NameServerAdmin:
 
     def config(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """GET_NAMESRV_CONFIG: what cannot be set here, in RocketMQ's names. No paths."""
-        return response_to(
-            command,
-            body=b"clusterTest=false\n"
+        return response_to(command, body=self._config())
+
+    def _config(self) -> bytes:
+        return (
+            b"clusterTest=false\n"
             b"deleteTopicWithBrokerRegistration=true\n"
             b"listenPort=%d\n"
             b"notifyMinBrokerIdChanged=false\n"
             b"orderMessageEnable=false\n"
-            b"supportActingMaster=false\n" % self._listen_port,
+            b"supportActingMaster=false\n" % self._listen_port
         )
 
     def update_config(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        """UPDATE_NAMESRV_CONFIG."""
+        """UPDATE_NAMESRV_CONFIG: to say what is so, is no change; anything else is refused."""
+        known = settings_of(self._config())
+        if all(known.get(key) == value for key, value in settings_of(command.body).items()):
+            return response_to(command)
         raise RequestError(
             ResponseCode.NO_PERMISSION,
             "a name server of TandemMQ has nothing that can be set while it runs; its settings are"

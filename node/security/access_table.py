@@ -114,7 +114,8 @@ ACCESS: Final[dict[int, Access]] = {
     RequestCode.GET_BROKER_RUNTIME_INFO: (Resource.BROKER, Action.READ),
     RequestCode.VIEW_BROKER_STATS_DATA: (Resource.BROKER, Action.READ),
     RequestCode.GET_BROKER_CONFIG: (Resource.BROKER, Action.READ),
-    RequestCode.UPDATE_BROKER_CONFIG: (Resource.BROKER, Action.WRITE),
+    # It decides how soon messages are deleted.
+    RequestCode.UPDATE_BROKER_CONFIG: (Resource.BROKER, Action.ORDER),
     # These delete nothing that is not past its time.
     RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: (Resource.BROKER, Action.WRITE),
     RequestCode.CLEAN_UNUSED_TOPIC: (Resource.BROKER, Action.WRITE),
@@ -155,6 +156,7 @@ ACCESS: Final[dict[int, Access]] = {
 NEEDED: Final[dict[Access, Standing]] = {
     (Resource.ROUTES, Action.WRITE): Standing.ADMITTED,
     (Resource.ROUTES, Action.ORDER): Standing.OPERATOR,
+    (Resource.BROKER, Action.ORDER): Standing.OPERATOR,
     (Resource.SYSTEM_TOPICS, Action.WRITE): Standing.OPERATOR,
     (Resource.REPLICATION, Action.ORDER): Standing.NODE,
 }

@@ -97,6 +97,8 @@ class CleanCommitLogService:
         self._config = config
         self._now_ms = wall_clock_ms
         self._keep_from = keep_from
+        self.file_reserved_time_hours = config.file_reserved_time_hours
+        """How long a file is kept; an operator may change it until the store is closed."""
         self._policy = CleanPolicy(
             delete_when=config.delete_when,
             watermarks=Watermarks.of(config),
@@ -176,7 +178,7 @@ class CleanCommitLogService:
         age_ms = now_ms - self._disk.modified_ms(self._files.files[0].file.path)
         deleted = self._files.delete_expired_file_by_time(
             now_ms=now_ms,
-            expired_time_ms=self._config.file_reserved_time_hours * HOUR_MS,
+            expired_time_ms=self.file_reserved_time_hours * HOUR_MS,
             interval_forcibly_ms=self._config.destroy_mapped_file_interval_forcibly_ms,
             delete_file_batch_max=1,
             clean_immediately=decision.immediately,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
+from tandem.wire.errors import MalformedFrameError
 from tandem.wire.remoting_command import Int32, Int64
 from tandem.wire.request_headers import Body, Header, SubscriptionData, TopicConfig
+from tandem.wire.untrusted import UnreadableError, decode_text
 
 
 class DeleteTopicRequestHeader(Header, frozen=True):
@@ -151,3 +153,24 @@ class SubscriptionBody(Body, frozen=True):
     group: str
     topic: str
     subscription_data: SubscriptionData | None = None
+
+
+def settings_of(body: bytes) -> dict[str, str]:
+    """Return what a text of properties says, `key=value` a line: UPDATE_BROKER_CONFIG and its kin.
+
+    Raises:
+        MalformedFrameError: it is no such text.
+    """
+    try:
+        lines = decode_text(body).splitlines()
+    except UnreadableError as error:
+        raise MalformedFrameError(f"properties: {error}") from error
+    settings = {}
+    for line in lines:
+        if not line.strip() or line.startswith("#"):
+            continue
+        key, separator, value = line.partition("=")
+        if not separator:
+            raise MalformedFrameError(f"properties: {line[:100]!r} is not KEY=VALUE")
+        settings[key.strip()[:100]] = value.strip()
+    return settings

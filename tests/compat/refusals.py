@@ -8,11 +8,6 @@ STATIC: Final = "static topics are queues that move between brokers; a group her
 
 COLD: Final = "there is no flow control of cold data: reads come from the page cache or the disk"
 
-SETTINGS: Final = (
-    "settings are those of the cluster file, which is the same on all machines: a node that went by"
-    " others would contradict it after its next start"
-)
-
 UNMEASURED: Final = (
     "what is not measured is not told: the times of single reads, and the state of the timer wheel"
 )
@@ -24,10 +19,6 @@ REFUSALS: Final[dict[tuple[str, str], str]] = {
     ("mqadmin", "getColdDataFlowCtrInfo -b {address}"): COLD,
     ("mqadmin", "setCommitLogReadAheadMode -b {address} -m 0"): COLD,
     ("admin", "createStaticTopic"): STATIC,
-    ("admin", "updateBrokerConfig"): SETTINGS,
-    ("admin", "updateNameServerConfig"): SETTINGS,
-    ("mqadmin", "updateBrokerConfig -b {address} -k fileReservedTime -v 50"): SETTINGS,
-    ("mqadmin", "updateNamesrvConfig -k clusterTest -v false"): SETTINGS,
     ("mqadmin", "brokerStatus -b {address}"): UNMEASURED,
     ("admin", "getColdDataFlowCtrInfo"): COLD,
 }

@@ -171,6 +171,8 @@ async def test_nothing_of_a_name_server_can_be_set() -> None:
     assert "/" not in text
     answer = client.call(RequestCode.UPDATE_NAMESRV_CONFIG, None, b"orderMessageEnable=true")
     assert (answer.code, "cluster file" in str(answer.remark)) == (16, True)
+    same = b"clusterTest=false\nlistenPort=9876\n"
+    assert client.call(RequestCode.UPDATE_NAMESRV_CONFIG, None, same).code == 0
 
 
 async def code_of(client: RemotingClient, code: int, ext: dict[str, str]) -> tuple[int, str]:

@@ -219,7 +219,11 @@ def test_an_admitted_broker_may_register_itself_and_nothing_else() -> None:
     above_strangers = {
         code for code, access in ACCESS.items() if needed(access) > Standing.STRANGER
     }
-    of_operators = {RequestCode.WIPE_WRITE_PERM_OF_BROKER, RequestCode.ADD_WRITE_PERM_OF_BROKER}
+    of_operators = {
+        RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+        RequestCode.ADD_WRITE_PERM_OF_BROKER,
+        RequestCode.UPDATE_BROKER_CONFIG,
+    }
     assert above_strangers == registering | of_operators | {RequestCode.FENCED_COMMAND}
     assert {needed(ACCESS[code]) for code in of_operators} == {Standing.OPERATOR}
     assert {needed(ACCESS[code]) for code in registering} == {Standing.ADMITTED}
