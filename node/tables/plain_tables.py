@@ -67,8 +67,6 @@ class PlainTables:
             TableFile(disk, f"{directory}/config/consumerOffset.json"), wall_clock_ms
         )
         self.synchronize: SlaveSynchronize | None = None
-        self._deleted: set[str] = set()
-        """Topics that were deleted since the start, and are not there again."""
         self._told: TellOnce[str] = TellOnce()
 
     def check_change(self) -> None:
@@ -90,31 +88,16 @@ class PlainTables:
         """See `Tables`."""
         self.topics.check_room(*configs)
         self.topics.update(*self.topics.as_created(*configs))
-        self._deleted.difference_update(config.topic_name for config in configs)
 
     def change_topics_soon(self, *configs: TopicConfig) -> None:
-        """See `Tables`. On disk within `FLUSH_CONSUMER_OFFSET_SECONDS`.
-
-        A crash takes what is not. So a topic that is missing was not deleted for that, and what is
-        in its queues is owed to its consumers, unless somebody has deleted it since the start.
-        """
+        """See `Tables`. On disk within `FLUSH_CONSUMER_OFFSET_SECONDS`."""
         self.topics.check_room(*configs)
-        created = [
-            config if self._is_missing(config.topic_name) else self.topics.as_created(config)[0]
-            for config in configs
-        ]
-        self.topics.update_soon(*created)
-        self._deleted.difference_update(config.topic_name for config in configs)
+        self.topics.update_soon(*self.topics.as_created(*configs))
 
     def delete_topic(self, topic: str) -> None:
         """See `Tables`."""
-        if self.topics.get(topic) is not None:
-            self._deleted.add(topic)
         self.topics.delete(topic)
         self.offsets.forget(topic=topic)
-
-    def _is_missing(self, topic: str) -> bool:
-        return self.topics.get(topic) is None and topic not in self._deleted
 
     def change_groups(self, *configs: SubscriptionGroupConfig) -> None:
         """See `Tables`."""

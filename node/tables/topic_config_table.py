@@ -124,6 +124,8 @@ class TopicConfigTable:
         """
         self.on_change: Callable[[], None] | None = None
         self.hide: Callable[[str], int] = lambda _: 0
+        self._deleted: set[str] = set()
+        """Topics that were deleted since the start, and are not there again."""
         self._is_copy = is_copy
         self._is_saved = True
         self._file = file
@@ -158,13 +160,20 @@ class TopicConfigTable:
         return int(text) if text.isascii() and text.isdigit() else 0
 
     def as_created(self, *configs: TopicConfig) -> list[TopicConfig]:
-        """Return them with a note of what is hidden: of the known ones as it is, else as found."""
+        """Return them with a note of what is hidden: of the known ones as it is, else as found.
+
+        Nothing is hidden of a topic that nobody has deleted since this table was read. It may be
+        missing because a crash or a lost file took it out of the table: then what is in its queues
+        is owed to its consumers.
+        """
         return [self._with_hidden(config) for config in configs]
 
     def _with_hidden(self, config: TopicConfig) -> TopicConfig:
         known = self._topics.get(config.topic_name)
         if known is not None:
             note = known.attributes.get(HIDDEN_BEFORE_ATTRIBUTE, "")
+        elif config.topic_name not in self._deleted:
+            note = ""
         else:
             end = self.hide(config.topic_name)
             note = str(end) if end else ""
@@ -217,6 +226,7 @@ class TopicConfigTable:
         if topic in self._topics:
             topics = {name: each for name, each in self._topics.items() if name != topic}
             self.replace_topics(topics)
+            self._deleted.add(topic)
 
     def _with(self, changed: list[TopicConfig]) -> TopicConfigSerializeWrapper:
         version = next_version(self._version, self._wall_clock_ms())
@@ -308,6 +318,7 @@ class TopicConfigTable:
     def _show(self, configs: TopicConfigSerializeWrapper) -> None:
         self._version = configs.data_version
         self._topics = configs.topic_config_table
+        self._deleted.difference_update(self._topics)
         if self.on_change is not None:
             self.on_change()
 

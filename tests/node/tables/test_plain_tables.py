@@ -125,11 +125,18 @@ def test_what_was_deleted_is_hidden_when_a_heartbeat_sets_it_up_again() -> None:
     assert config.attributes["hidden.before"] == "700", "as long as it is there"
 
 
-def test_a_topic_that_was_deleted_and_created_is_no_longer_a_deleted_one() -> None:
-    disk = SimulatedDisk()
-    tables = open_tables(disk)
+def test_what_a_lost_file_took_hides_no_messages_from_whoever_creates_it() -> None:
+    tables = open_tables()
+    tables.topics.hide = lambda _: 700
     tables.change_topics(TopicConfig(topic_name="T"))
+    config = tables.topics.get("T")
+    assert config is not None
+    assert config.attributes == {}
     tables.delete_topic("T")
     tables.delete_topic("never there")
-    tables.change_topics(TopicConfig(topic_name="T"))
-    assert not tables._deleted
+    tables.change_topics(TopicConfig(topic_name="T"), TopicConfig(topic_name="never there"))
+    found = tables.topics.configs.topic_config_table
+    assert [found[name].attributes for name in ("T", "never there")] == [
+        {"hidden.before": "700"},
+        {},
+    ]
