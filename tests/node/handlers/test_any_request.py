@@ -113,7 +113,7 @@ def _value_of(kind: str) -> st.SearchStrategy[str]:
     return TEXTS
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     batch=st.lists(requests(), min_size=1, max_size=12),
     serialize_type=st.sampled_from(list(SerializeType)),
