@@ -59,6 +59,7 @@ final class ToolWorld {
             otherwise = error.getMessage();
         }
         wrong = otherwise;
+        Thread.sleep(500);  // what was seen counts as consumed a moment later
         gone.shutdown();
         consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();
         Thread.sleep(1_500);  // statistics and index
