@@ -3,10 +3,11 @@
     python -m tests.sim --seeds 1000 --jobs 2       fenced groups
     python -m tests.sim --seeds 300 --nodes 5       only groups of five nodes
     python -m tests.sim --seeds 200 --classic       classic groups
+    python -m tests.sim --seeds 200 --consumers     consumer groups and transactions
     python -m tests.sim shrink 1234                 make a failing seed small
     python -m tests.sim mutants --seeds 500         after how many seeds each mutant dies
 
-`--classic` goes with all three.
+`--classic` and `--consumers` go with all three, and with each other.
 Exit status 0 if every promise was kept, or every mutant died.
 """
 
@@ -33,8 +34,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--nodes", type=int, choices=(3, 5), help="only groups of this size")
     parser.add_argument("--classic", action="store_true", help="classic groups")
+    parser.add_argument("--consumers", action="store_true", help="consumer groups, transactions")
     options = parser.parse_intermixed_args(arguments)
     kind = "classic" if options.classic else "fenced"
+    kind += "-consumers" if options.consumers else ""
     if options.classic and options.nodes == 5:
         parser.error("classic groups have three nodes")
     match options.what:

@@ -6,6 +6,7 @@
     scripts/simulate both-slaves-lost       a scenario of tests/sim/scenarios
     scripts/simulate both-slaves-lost --record    write what happened into its file
     scripts/simulate --fenced 1234          a seed of a fenced group
+    scripts/simulate --consumers 1234       with consumer groups; also with --fenced
 
 Exit status 0 if every promise was kept.
 """
@@ -14,10 +15,9 @@ import argparse
 import sys
 from typing import Any
 
-from tests.sim.classic.playbook import CLASSIC
 from tests.sim.engine.playbook import Playbook
 from tests.sim.engine.trace import PrintLine
-from tests.sim.fenced.playbook import FENCED
+from tests.sim.playbooks import PLAYBOOKS
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -27,9 +27,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--trace", action="store_true", help="print every event as it happens")
     parser.add_argument("--record", action="store_true", help="write a scenario's outcome to it")
     parser.add_argument("--fenced", action="store_true", help="seeds of fenced groups")
+    parser.add_argument("--consumers", action="store_true", help="seeds with consumer groups")
     options = parser.parse_args(arguments)
     print_line = _say if options.trace else None
-    scenarios = {name: book for book in (CLASSIC, FENCED) for name in book.scenario_names()}
+    scenarios = {name: book for book in PLAYBOOKS.values() for name in book.scenario_names()}
     if options.what in scenarios:
         book = scenarios[options.what]
         return _play_scenario(book, options.what, print_line, is_to_record=options.record)
@@ -38,7 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
         names = ", ".join(scenarios)
         parser.error(f"{options.what!r} is neither a seed nor a scenario ({names})")
     seeds = range(int(first), int(last or first) + 1)
-    return _play_seeds(FENCED if options.fenced else CLASSIC, seeds, print_line)
+    kind = "fenced" if options.fenced else "classic"
+    book = PLAYBOOKS[f"{kind}-consumers" if options.consumers else kind]
+    return _play_seeds(book, seeds, print_line)
 
 
 def _say(line: str) -> None:

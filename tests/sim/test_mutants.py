@@ -1,7 +1,7 @@
 """The simulation can fail: deliberate bugs are caught.
 
-The ordinary suite plays seeds that are known to catch all of classic groups and some of fenced
-ones, and a few more if those no longer do; the whole hunt is long.
+The ordinary suite plays seeds that are known to catch all of classic groups and some of the others,
+and a few more if those no longer do; the whole hunt is long.
 """
 
 import pytest
@@ -35,6 +35,14 @@ CAUGHT_BY = {
     ("fenced", "a put that waits for all disks is answered when it is written"): 9,
     ("fenced", "readers are shown what was confirmed half a second ago"): 0,
     ("fenced", "recover-group takes the shortest log"): 32,
+    ("classic-consumers", "a message is given up one try too soon"): 0,
+    ("classic-consumers", "dead letters are answered and dropped"): 1,
+    ("fenced-consumers", "a message is given up one try too late"): 0,
+    ("fenced-consumers", "what comes back is answered and dropped"): 0,
+    ("fenced-consumers", "whoever asks gets the lock"): 36,
+    ("fenced-consumers", "a rollback commits"): 0,
+    ("fenced-consumers", "a transaction ends as often as it is told to"): 0,
+    ("fenced-consumers", "any node says where a group is"): 19,
 }
 """Seeds. Whoever changes the plans finds others with `python -m tests.sim mutants NAME`."""
 
@@ -84,3 +92,5 @@ def test_every_mutation_of_classic_groups_is_in_the_ordinary_run() -> None:
 def test_there_are_many() -> None:
     assert len(MUTATIONS["fenced"]) >= 20
     assert len(MUTATIONS["classic"]) >= 12
+    assert len(MUTATIONS["classic-consumers"]) >= 15
+    assert len(MUTATIONS["fenced-consumers"]) >= 18

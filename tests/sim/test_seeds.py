@@ -10,7 +10,7 @@ import pytest
 
 from tests.sim.playbooks import PLAYBOOKS
 
-SEEDS = {"classic": 10, "fenced": 30}
+SEEDS = {"classic": 10, "fenced": 30, "classic-consumers": 3, "fenced-consumers": 4}
 """How many the ordinary suite plays: a look at each day's work. A campaign plays thousands."""
 SEEDS_OF_LONG = 3_000
 SEEDS_PER_TEST = 5
@@ -24,12 +24,13 @@ FOUND_SOMETHING_ONCE = {
 """Seeds of fenced groups."""
 
 
-def _chunks(first: int, end: int, kind: str) -> list[tuple[str, int]]:
-    return [(kind, seed) for seed in range(first, end, SEEDS_PER_TEST)]
+def _chunks(first: int, end: int, kind: str) -> list[tuple[str, int, int]]:
+    starts = range(first, end, SEEDS_PER_TEST)
+    return [(kind, start, min(start + SEEDS_PER_TEST, end)) for start in starts]
 
 
-def _play_chunk(kind: str, first: int) -> None:
-    for seed in range(first, first + SEEDS_PER_TEST):
+def _play_chunk(kind: str, first: int, end: int) -> None:
+    for seed in range(first, end):
         # Seen if the run hangs and the time limit of the test ends it.
         sys.stdout.write(f"{kind} seed {seed}\n")
         result = PLAYBOOKS[kind].run_seed(seed)
@@ -39,10 +40,11 @@ def _play_chunk(kind: str, first: int) -> None:
 @pytest.mark.sim
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "first"), [chunk for kind, end in SEEDS.items() for chunk in _chunks(0, end, kind)]
+    ("kind", "first", "end"),
+    [chunk for kind, most in SEEDS.items() for chunk in _chunks(0, most, kind)],
 )
-def test_no_seed_breaks_a_promise(kind: str, first: int) -> None:
-    _play_chunk(kind, first)
+def test_no_seed_breaks_a_promise(kind: str, first: int, end: int) -> None:
+    _play_chunk(kind, first, end)
 
 
 @pytest.mark.sim
@@ -57,8 +59,8 @@ def test_what_a_seed_has_found_stays_mended(seed: int) -> None:
 @pytest.mark.sim
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("kind", "first"),
+    ("kind", "first", "end"),
     [chunk for kind, start in SEEDS.items() for chunk in _chunks(start, SEEDS_OF_LONG, kind)],
 )
-def test_no_seed_of_many_breaks_a_promise(kind: str, first: int) -> None:
-    _play_chunk(kind, first)
+def test_no_seed_of_many_breaks_a_promise(kind: str, first: int, end: int) -> None:
+    _play_chunk(kind, first, end)

@@ -126,6 +126,11 @@ FENCED_VERBS: Final = {
 }
 """The same for runs of a fenced group."""
 
+CLIENT_VERBS: Final = {"client-kill": 1, "client-vanish": 1, "client-start": 1}
+"""The same for runs with consumer groups; see `tests.sim.consumers.faults`."""
+
+_ALL_VERBS: Final = {**FENCED_VERBS, **CLIENT_VERBS}
+
 BY_HAND: Final = frozenset({"wipe", "quiet", "lose-epochs"})
 """What only scenarios do."""
 
@@ -157,10 +162,10 @@ def parse_instruction(line: str) -> Instruction:
     if len(words) < 3 or words[0] != "at":
         raise ValueError(f"{line!r}: expected 'at SECONDS VERB ARGUMENTS'")
     verb, arguments = words[2], tuple(words[3:])
-    if verb not in FENCED_VERBS:
-        raise ValueError(f"{line!r}: {verb!r} is not one of {', '.join(FENCED_VERBS)}")
-    if len(arguments) != FENCED_VERBS[verb]:
-        raise ValueError(f"{line!r}: {verb} takes {FENCED_VERBS[verb]} arguments")
+    if verb not in _ALL_VERBS:
+        raise ValueError(f"{line!r}: {verb!r} is not one of {', '.join(_ALL_VERBS)}")
+    if len(arguments) != _ALL_VERBS[verb]:
+        raise ValueError(f"{line!r}: {verb} takes {_ALL_VERBS[verb]} arguments")
     return Instruction(float(words[1]), verb, arguments)
 
 

@@ -2,7 +2,14 @@
 
 import pytest
 
-from tests.sim.engine.faults import FENCED_VERBS, VERBS, Instruction, parse_instruction, parse_plan
+from tests.sim.engine.faults import (
+    CLIENT_VERBS,
+    FENCED_VERBS,
+    VERBS,
+    Instruction,
+    parse_instruction,
+    parse_plan,
+)
 
 
 def test_an_instruction_reads_as_it_is_written() -> None:
@@ -30,6 +37,12 @@ def test_prose_and_empty_lines_are_skipped() -> None:
     assert list(parse_plan(["# why", "", "at 1.000 kill broker-a-0"])) == [
         Instruction(1.0, "kill", ("broker-a-0",))
     ]
+
+
+def test_what_happens_to_clients_is_in_the_language() -> None:
+    line = "at 1.000 client-vanish 127.0.4.1"
+    assert str(parse_instruction(line)) == line
+    assert CLIENT_VERBS.keys().isdisjoint(FENCED_VERBS)
 
 
 def test_fenced_groups_have_every_verb_of_classic_ones() -> None:
