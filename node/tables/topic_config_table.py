@@ -164,7 +164,8 @@ class TopicConfigTable:
 
         Nothing is hidden of a topic that nobody has deleted since this table was read. It may be
         missing because a crash or a lost file took it out of the table: then what is in its queues
-        is owed to its consumers.
+        is owed to its consumers. Where the table is a copy, the log knows each topic before its
+        first message: one that is missing was deleted, perhaps by an earlier master.
         """
         return [self._with_hidden(config) for config in configs]
 
@@ -172,7 +173,7 @@ class TopicConfigTable:
         known = self._topics.get(config.topic_name)
         if known is not None:
             note = known.attributes.get(HIDDEN_BEFORE_ATTRIBUTE, "")
-        elif config.topic_name not in self._deleted:
+        elif not self._is_copy and config.topic_name not in self._deleted:
             note = ""
         else:
             end = self.hide(config.topic_name)
