@@ -93,4 +93,4 @@ def test_there_are_many() -> None:
     assert len(MUTATIONS["fenced"]) >= 20
     assert len(MUTATIONS["classic"]) >= 12
     assert len(MUTATIONS["classic-consumers"]) >= 15
-    assert len(MUTATIONS["fenced-consumers"]) >= 18
+    assert len(MUTATIONS["fenced-consumers"]) >= 17

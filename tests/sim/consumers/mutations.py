@@ -203,7 +203,4 @@ FENCED_MUTATIONS: Final = {
     "any node says where a group is": Mutation(
         JournalTables, "check_query", _never, frozenset({Kind.OFFSET_WENT_BACK}), _kills_nodes
     ),
-    "a new master does not put the op that the log lacks": Mutation(
-        Transactions, "put_missing_op", _never, frozenset({Kind.COMMITTED_TWICE}), _kills_nodes
-    ),
 }
