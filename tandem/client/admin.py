@@ -4,14 +4,12 @@ import time
 from collections.abc import Sequence
 from typing import Final, Self
 
-import trio
-
 from tandem.client.admin_flow import ALL_PERMISSIONS, DEFAULT_QUEUE_NUMS, Administration
+from tandem.client.async_shell import AsyncShell, StreamOpener
 from tandem.client.blocking_shell import BlockingShell, SocketOpener, open_socket
 from tandem.client.core import ClientCore, parse_addresses
+from tandem.client.event_loop import LoopClock
 from tandem.client.identity import ClientIdentity, local_identity
-from tandem.client.tcp_stream import open_tcp
-from tandem.client.trio_shell import StreamOpener, TrioShell
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import HARuntimeInfo
@@ -36,7 +34,7 @@ class Admin:
         self,
         name_servers: str | Sequence[str],
         *,
-        open_stream: StreamOpener = open_tcp,
+        open_stream: StreamOpener | None = None,
         identity: ClientIdentity | None = None,
         secret: str = "",
     ) -> None:
@@ -44,10 +42,10 @@ class Admin:
         core = ClientCore(
             name_servers,
             identity=identity or local_identity(parse_addresses(name_servers)[0]),
-            clock=trio.current_time,
+            clock=LoopClock(),
         )
         self._administration = Administration(core, secret)
-        self._shell = TrioShell(core, open_stream)
+        self._shell = AsyncShell(core, open_stream)
 
     async def __aenter__(self) -> Self:
         await self._shell.open()

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol, TypeVar, assert_never
 
+from tandem.client.broker_request import BrokerRequest
 from tandem.client.core import UPKEEP_SECONDS, ClientCore, split_address
 from tandem.client.errors import ClientError, ConnectionLostError, RequestTimeoutError
 from tandem.client.flow import Call, CallMany, Effect, Flow, Pause, Shared
@@ -60,8 +61,11 @@ def open_socket(host: str, port: int, timeout_seconds: float) -> PlainSocket:
 class _Connection:
     """One open connection. The waiters of its session are places in the list of answers."""
 
-    def __init__(self, address: str, opened: PlainSocket) -> None:
+    def __init__(
+        self, address: str, opened: PlainSocket, on_request: Callable[[BrokerRequest], None]
+    ) -> None:
         self.address = address
+        self._on_request = on_request
         self.is_open = True
         self._socket = opened
         self._session: Session[int] = Session()
@@ -111,6 +115,14 @@ class _Connection:
             self._session.receive_data(data)
             while (answer := self._session.next_answer()) is not None:
                 self._answers[answer[0]] = answer[1]
+            self._serve_broker()
+
+    def _serve_broker(self) -> None:
+        requests, self._session.requests = self._session.requests, []
+        for command in requests:
+            self._on_request(BrokerRequest(self.address, command, self._session.respond))
+        if requests and (responses := self._session.data_to_send()):
+            self._socket.sendall(responses)
 
     def _expire(self) -> None:
         for abandoned in self._session.expire(time.monotonic()):
@@ -235,7 +247,9 @@ class BlockingShell:
             if isinstance(error, TimeoutError):
                 backoff.fell_silent(address, time.monotonic())
             raise ConnectionLostError(address, str(error), outcome_unknown=False) from error
-        connection = self._connections[address] = _Connection(address, opened)
+        connection = self._connections[address] = _Connection(
+            address, opened, self._core.broker_requests.serve
+        )
         return connection
 
 

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Final
 
 from tandem.client.backoff import Backoff, retry_pause_seconds
+from tandem.client.broker_request import BrokerRequests
 from tandem.client.errors import ClientError, RouteNotFoundError
 from tandem.client.flow import Call, Flow, Pause, Shared, call_successfully
 from tandem.client.identity import ClientIdentity
@@ -73,6 +74,7 @@ class ClientCore:
         self.clock = clock
         self.identity = identity
         self.backoff = Backoff()
+        self.broker_requests = BrokerRequests()
         self.routes: dict[str, TopicRoute] = {}
         self.name_servers = NameServers(parse_addresses(name_servers), self.backoff, clock)
         self._producer_group = producer_group

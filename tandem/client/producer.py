@@ -28,18 +28,16 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Self
 
-import trio
-
 from tandem.client.ack import Ack, chosen_ack
+from tandem.client.async_shell import AsyncShell, StreamOpener
 from tandem.client.blocking_shell import BlockingShell, SocketOpener, open_socket
 from tandem.client.core import ClientCore, parse_addresses
 from tandem.client.errors import ClientError
+from tandem.client.event_loop import LoopClock
 from tandem.client.identity import ClientIdentity, local_identity
 from tandem.client.results import SendResult
 from tandem.client.send_flow import Sender
 from tandem.client.sending import MESSAGE_BYTES_MAX, SendOptions, SendSettings
-from tandem.client.tcp_stream import open_tcp
-from tandem.client.trio_shell import StreamOpener, TrioShell
 from tandem.wire.message import Message
 
 
@@ -87,14 +85,14 @@ class Producer:
         attempt_timeout_ms: int = 4_000,
         resend_until_ok: bool = False,
         max_message_size_bytes: int = MESSAGE_BYTES_MAX,
-        open_stream: StreamOpener = open_tcp,
+        open_stream: StreamOpener | None = None,
         wall_clock_ms: Callable[[], int] = wall_clock_ms,
         identity: ClientIdentity | None = None,
     ) -> None:
         core = ClientCore(
             name_servers,
             identity=identity or local_identity(parse_addresses(name_servers)[0]),
-            clock=trio.current_time,
+            clock=LoopClock(),
             producer_group=group,
         )
         settings = SendSettings(
@@ -107,7 +105,7 @@ class Producer:
             max_message_size_bytes,
         )
         self._sender = Sender(core, settings, wall_clock_ms)
-        self._shell = TrioShell(core, open_stream)
+        self._shell = AsyncShell(core, open_stream)
 
     async def __aenter__(self) -> Self:
         await self._shell.open()

@@ -16,17 +16,18 @@ import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from typing import Final, Self
 
-import trio
+import anyio
+from anyio.streams.memory import MemoryObjectSendStream
 
+from tandem.client.async_shell import AsyncShell, StreamOpener
 from tandem.client.blocking_shell import BlockingShell, SocketOpener, open_socket
 from tandem.client.core import SWITCH_SECONDS, ClientCore, parse_addresses
 from tandem.client.errors import ClientError
+from tandem.client.event_loop import LoopClock
 from tandem.client.identity import ClientIdentity, local_identity
 from tandem.client.pull_answer import ALL_TAGS
 from tandem.client.pull_flow import Cursor, Puller, Start
 from tandem.client.results import MessageQueue, PullResult
-from tandem.client.tcp_stream import open_tcp
-from tandem.client.trio_shell import StreamOpener, TrioShell
 from tandem.wire.message import MessageExt
 
 MAX_MSG_NUMS: Final = 32
@@ -61,17 +62,17 @@ class PullConsumer:
         name_servers: str | Sequence[str],
         group: str,
         *,
-        open_stream: StreamOpener = open_tcp,
+        open_stream: StreamOpener | None = None,
         identity: ClientIdentity | None = None,
     ) -> None:
         core = ClientCore(
             name_servers,
             identity=identity or local_identity(parse_addresses(name_servers)[0]),
-            clock=trio.current_time,
+            clock=LoopClock(),
             consumer_group=group,
         )
         self._puller = Puller(core, group)
-        self._shell = TrioShell(core, open_stream)
+        self._shell = AsyncShell(core, open_stream)
 
     async def __aenter__(self) -> Self:
         await self._shell.open()
@@ -180,15 +181,16 @@ class PullConsumer:
                 timeout_seconds=open_timeout_ms / 1000,
             )
         )
-        batches, received = trio.open_memory_channel[list[MessageExt] | ClientError](0)
-        scope = trio.CancelScope()
-        self._shell.nursery.start_soon(self._follow_all, cursors, max_msg_nums, batches, scope)
+        batches, received = anyio.create_memory_object_stream[list[MessageExt] | ClientError](0)
+        scope = anyio.CancelScope()
+        self._shell.tasks.start_soon(self._follow_all, cursors, max_msg_nums, batches, scope)
         try:
-            async for batch in received:
-                if isinstance(batch, ClientError):
-                    raise batch
-                for message in batch:
-                    yield message
+            with received:
+                async for batch in received:
+                    if isinstance(batch, ClientError):
+                        raise batch
+                    for message in batch:
+                        yield message
         finally:
             scope.cancel()
 
@@ -196,19 +198,19 @@ class PullConsumer:
         self,
         cursors: list[Cursor],
         max_msg_nums: int,
-        batches: "trio.MemorySendChannel[list[MessageExt] | ClientError]",
-        scope: trio.CancelScope,
+        batches: MemoryObjectSendStream[list[MessageExt] | ClientError],
+        scope: anyio.CancelScope,
     ) -> None:
         with scope, batches:
-            async with trio.open_nursery() as nursery:
+            async with anyio.create_task_group() as group:
                 for cursor in cursors:
-                    nursery.start_soon(self._follow, cursor, max_msg_nums, batches)
+                    group.start_soon(self._follow, cursor, max_msg_nums, batches)
 
     async def _follow(
         self,
         cursor: Cursor,
         max_msg_nums: int,
-        batches: "trio.MemorySendChannel[list[MessageExt] | ClientError]",
+        batches: MemoryObjectSendStream[list[MessageExt] | ClientError],
     ) -> None:
         try:
             while not cursor.at_end:

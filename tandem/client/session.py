@@ -59,7 +59,10 @@ class Session(Generic[WaiterT]):
         self._frames = FrameBuffer()
         self._pending: dict[int, tuple[WaiterT, float]] = {}
         self._gathered: dict[int, bytes] = {}
+        self._responses: list[bytes] = []
         self._next_opaque = 0
+        self.requests: list[RemotingCommand] = []
+        """What the peer has asked since somebody took it from here."""
         self.answered = False
         """True once the peer answered anything: it is alive and speaks our protocol."""
 
@@ -86,7 +89,14 @@ class Session(Generic[WaiterT]):
         """Return the frames gathered since the last call. From now on they count as sent."""
         data = b"".join(self._gathered.values())
         self._gathered.clear()
+        if self._responses:
+            data += b"".join(self._responses)
+            self._responses.clear()
         return data
+
+    def respond(self, response: RemotingCommand) -> None:
+        """Gather the answer to a request of the peer."""
+        self._responses.append(encode_frame(response))
 
     def state_of(self, opaque: int) -> RequestState | None:
         """Return where the request is, None if it is over."""
@@ -101,14 +111,14 @@ class Session(Generic[WaiterT]):
     def next_answer(self) -> tuple[WaiterT, RemotingCommand] | None:
         """Return the next answer and its waiter, or None: more bytes are needed.
 
-        Requests of the broker (they only report other group members) and answers that nobody
-        waits for are skipped.
+        Requests of the peer are put into `requests`. Answers that nobody waits for are skipped.
 
         Raises:
             WireError: the peer broke the protocol. Close the connection.
         """
         while (command := self._frames.next_command()) is not None:
             if not command.is_response:
+                self.requests.append(command)
                 continue
             if not self.answered:
                 self._meet(command)

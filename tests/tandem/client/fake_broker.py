@@ -242,7 +242,8 @@ class FakeSocket:
             raise BrokenPipeError("broken pipe")
         self._frames.receive_data(data)
         while self.broker and (request := self._frames.next_command()) is not None:
-            self._answers += self.broker.answer(request)
+            answer = self.broker.answer(request)
+            self._answers += answer
 
     def recv(self, bytes_max: int, flags: int = 0, /) -> bytes:
         """Return what was answered."""

@@ -6,7 +6,7 @@ from tandem.client.blocking_shell import IN_FLIGHT_MAX, BlockingShell
 from tandem.client.core import UPKEEP_SECONDS, ClientCore
 from tandem.client.errors import ClientError, ConnectionLostError, RequestTimeoutError
 from tandem.client.flow import Call, CallMany, Flow, Pause, Shared
-from tandem.wire.remoting_command import RemotingCommand
+from tandem.wire.remoting_command import RemotingCommand, encode_frame
 from tandem.wire.request_code import RequestCode
 from tests.tandem.client.fake_broker import (
     IDENTITY,
@@ -187,3 +187,17 @@ def test_closing_closes_the_sockets(bench: Bench) -> None:
     bench.call()
     bench.shell.close()
     assert [opened.closed for opened in bench.sockets.opened] == [True]
+
+
+def test_a_request_of_the_broker_is_served_while_an_answer_is_awaited(bench: Bench) -> None:
+    bench.core.broker_requests.on(307, lambda request: request.answer(body=b"{}"))
+
+    def ask_first(request: RemotingCommand) -> RemotingCommand:
+        (opened,) = bench.sockets.opened
+        opened._answers += encode_frame(RemotingCommand(307, 9))
+        return answer_to(request)
+
+    bench.broker.handlers[CODE] = ask_first
+    assert bench.call().code == 0
+    _, answer = bench.broker.requests
+    assert (answer.is_response, answer.opaque, answer.body) == (True, 9, b"{}")

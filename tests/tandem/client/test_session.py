@@ -208,3 +208,17 @@ def test_random_bytes_are_accepted_or_refused_as_the_peers_fault(data: bytes) ->
     session.receive_data(data)
     with contextlib.suppress(WireError):
         waiters_answered(session)
+
+
+def test_requests_of_the_peer_are_kept_and_answered_beside_our_own() -> None:
+    session: Session[str] = Session()
+    opaque = make_request(session, "a")
+    session.data_to_send()
+    asked = RemotingCommand(307, opaque)
+    session.receive_data(encode_frame(asked) + answer(opaque))
+    assert waiters_answered(session) == ["a"]
+    assert [request.code for request in session.requests] == [307]
+    session.respond(RemotingCommand(0, opaque, RESPONSE_FLAG))
+    make_request(session, "b")
+    assert [each.is_response for each in requests_in(session.data_to_send())] == [False, True]
+    assert session.data_to_send() == b""

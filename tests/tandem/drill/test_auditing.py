@@ -74,7 +74,7 @@ async def test_a_terminal_sees_that_it_is_alive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def slow(*_: object, **__: object) -> AuditSummary:
-        time.sleep(0.15)  # noqa: TID251 - in the audit's own thread
+        time.sleep(0.15)
         return samples.audit()
 
     monkeypatch.setattr(auditing, "run_quick_audit", slow)

@@ -1,6 +1,6 @@
-"""Runs flows under trio: one connection per address, any number of requests in flight on it.
+"""Runs flows under trio and asyncio: one connection per address, any number of requests on it.
 
-    TrioShell               runs flows; owns the nursery, the connections, the upkeep
+    AsyncShell              runs flows; owns its tasks, the connections, the upkeep
       _Connection           a session over a stream
         _receive_loop       stream -> session -> the tasks that wait
         _send_loop          session -> stream; all that gathered leaves with one call
@@ -11,19 +11,32 @@ reschedule and no event, channel or cancel scope. Frames gather by themselves wh
 busy, so there is no timer and no linger.
 
 Cancelling a task that waits withdraws its request if it has not left. The connection lives on.
+
+Which event loop it is, is found out when the shell is opened (see `tandem.client.event_loop`).
 """
 
 import copy
 import logging
+import math
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol, TypeVar, assert_never
+from typing import Final, TypeVar, assert_never
 
-import outcome
-import trio
+import anyio
+from anyio.abc import TaskGroup
 
+from tandem.client.broker_request import BrokerRequest
 from tandem.client.core import UPKEEP_SECONDS, ClientCore, split_address
 from tandem.client.errors import ClientError, ConnectionLostError, RequestTimeoutError
+from tandem.client.event_loop import (
+    Background,
+    ByteStream,
+    EventLoop,
+    LoopClock,
+    Parked,
+    not_open,
+)
 from tandem.client.flow import Call, CallMany, Flow, Pause, Shared
+from tandem.client.running_loop import running_event_loop
 from tandem.client.session import Session
 from tandem.wire.errors import WireError
 from tandem.wire.remoting_command import RemotingCommand
@@ -41,25 +54,8 @@ Answer = RemotingCommand | ClientError
 Waiter = Callable[[Answer], None]
 
 
-class ByteStream(Protocol):
-    """What the client needs of a connection. `TcpStream` is one, and `trio.SocketStream`.
-
-    A broken stream raises `trio.BrokenResourceError`, one closed on this side
-    `trio.ClosedResourceError`; or either of them an `OSError`.
-    """
-
-    async def receive_some(self, max_bytes: int, /) -> bytes | bytearray:
-        """Return 1 to `max_bytes` bytes, or nothing at the end."""
-
-    async def send_all(self, data: bytes, /) -> None:
-        """Send all of `data`."""
-
-    async def aclose(self) -> None:
-        """Close; even if cancelled."""
-
-
 StreamOpener = Callable[[str, int], Awaitable[ByteStream]]
-"""Opens a connection to host and port; raises `OSError` or `trio.BrokenResourceError`."""
+"""Opens a connection to host and port; raises `OSError` or a `BrokenResourceError`."""
 
 
 class _Connection:
@@ -72,8 +68,10 @@ class _Connection:
         self,
         address: str,
         stream: ByteStream,
+        loop: EventLoop,
         on_first_answer: Callable[[], None],
         on_data: Callable[[], None],
+        on_request: Callable[[BrokerRequest], None],
         on_end: "Callable[[_Connection], None]",
     ) -> None:
         self.address = address
@@ -83,9 +81,12 @@ class _Connection:
         self._session: Session[Waiter] = Session()
         self._on_first_answer = on_first_answer
         self._on_data = on_data
-        self._idle_sender: trio.lowlevel.Task | None = None
-        self._expiry = trio.CancelScope()
-        self._end_scope = trio.CancelScope()
+        self._on_request = on_request
+        self._loop = loop
+        self._idle_sender: Parked | None = None
+        self._expires_at = math.inf
+        self._expiry = anyio.CancelScope()
+        self._end_scope = anyio.CancelScope()
 
     @property
     def answered(self) -> bool:
@@ -96,11 +97,20 @@ class _Connection:
         """Make a request. `waiter` is called once, unless `forget` is."""
         opaque = self._session.request(call.code, call.ext, call.body, waiter, call.deadline)
         if self._idle_sender is not None:
-            trio.lowlevel.reschedule(self._idle_sender)
-            self._idle_sender = None
-        if call.deadline < self._expiry.deadline:  # noqa: PLR1730  assigning costs
-            self._expiry.deadline = call.deadline
+            self._wake_sender()
+        if call.deadline < self._expires_at:
+            self._expires_at = self._expiry.deadline = call.deadline
         return opaque
+
+    def _respond(self, response: RemotingCommand) -> None:
+        if self._is_open:
+            self._session.respond(response)
+            self._wake_sender()
+
+    def _wake_sender(self) -> None:
+        if self._idle_sender is not None:
+            self._idle_sender.wake(None)
+            self._idle_sender = None
 
     def forget(self, opaque: int) -> None:
         """Nobody waits any more: withdraw the request, or drop its answer when it comes."""
@@ -122,13 +132,13 @@ class _Connection:
         """Serve until the connection ends or is cancelled; then close the stream."""
         try:
             with self._end_scope:
-                async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._receive_loop)
-                    nursery.start_soon(self._send_loop)
-                    nursery.start_soon(self._expiry_loop)
+                async with anyio.create_task_group() as group:
+                    group.start_soon(self._receive_loop)
+                    group.start_soon(self._send_loop)
+                    group.start_soon(self._expiry_loop)
         finally:
             self.close("the client was closed")
-            with trio.CancelScope() as at_once:
+            with anyio.CancelScope() as at_once:
                 at_once.cancel()
                 await self._stream.aclose()
 
@@ -136,7 +146,7 @@ class _Connection:
         try:
             while data := await self._stream.receive_some(RECEIVE_BYTES):
                 self._take(bytes(data))
-        except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as error:
+        except self._loop.stream_errors as error:
             self.close(_reason(error))
         except WireError as error:
             logger.warning("broker %s broke the protocol: %s", self.address, error)
@@ -151,6 +161,10 @@ class _Connection:
         session.receive_data(data)
         while (answer := session.next_answer()) is not None:
             answer[0](answer[1])
+        if session.requests:
+            requests, session.requests = session.requests, []
+            for command in requests:
+                self._on_request(BrokerRequest(self.address, command, self._respond))
         if not had_answered and session.answered:
             self._on_first_answer()
 
@@ -162,24 +176,24 @@ class _Connection:
                     await self._stream.send_all(data)
                 else:
                     await self._wait_for_work()
-        except (trio.BrokenResourceError, trio.ClosedResourceError, OSError) as error:
+        except self._loop.stream_errors as error:
             self.close(_reason(error))
 
     async def _wait_for_work(self) -> None:
-        def abort(_: object) -> trio.lowlevel.Abort:
-            self._idle_sender = None
-            return trio.lowlevel.Abort.SUCCEEDED
+        self._idle_sender = self._loop.parked()
+        await self._idle_sender.wait(self._nobody_waits)
 
-        self._idle_sender = trio.lowlevel.current_task()
-        await trio.lowlevel.wait_task_rescheduled(abort)
+    def _nobody_waits(self) -> None:
+        self._idle_sender = None
 
     async def _expiry_loop(self) -> None:
         while True:
             # submit() brings the deadline forward when an earlier one comes in.
-            self._expiry = trio.CancelScope(deadline=self._session.next_deadline())
+            self._expires_at = self._session.next_deadline()
+            self._expiry = anyio.CancelScope(deadline=self._expires_at)
             with self._expiry:
-                await trio.sleep_forever()
-            for abandoned in self._session.expire(trio.current_time()):
+                await anyio.sleep_forever()
+            for abandoned in self._session.expire(self._loop.current_time()):
                 abandoned.waiter(
                     RequestTimeoutError(self.address, outcome_unknown=abandoned.outcome_unknown)
                 )
@@ -191,7 +205,7 @@ class _Gather:
     def __init__(self, count: int) -> None:
         self._answers: dict[int, Answer] = {}
         self._count = count
-        self._task: trio.lowlevel.Task | None = None
+        self._parked: Parked | None = None
         self._in_flight: list[tuple[_Connection, int]] = []
 
     def waiter(self, index: int) -> Waiter:
@@ -199,9 +213,9 @@ class _Gather:
 
         def take(answer: Answer) -> None:
             self._answers[index] = answer
-            if len(self._answers) == self._count and self._task is not None:
-                trio.lowlevel.reschedule(self._task)
-                self._task = None
+            if len(self._answers) == self._count and self._parked is not None:
+                self._parked.wake(None)
+                self._parked = None
 
         return take
 
@@ -209,70 +223,88 @@ class _Gather:
         """Remember a request, so that cancelling forgets it."""
         self._in_flight.append((connection, opaque))
 
-    async def wait(self) -> list[Answer]:
+    async def wait(self, loop: EventLoop) -> list[Answer]:
         """Return all answers in the order of the calls."""
-
-        def abort(_: object) -> trio.lowlevel.Abort:
-            for connection, opaque in self._in_flight:
-                connection.forget(opaque)
-            return trio.lowlevel.Abort.SUCCEEDED
-
         if len(self._answers) < self._count:
-            self._task = trio.lowlevel.current_task()
-            await trio.lowlevel.wait_task_rescheduled(abort)
+            self._parked = loop.parked()
+            await self._parked.wait(self._forget)
         else:
-            await trio.lowlevel.checkpoint()
+            await anyio.lowlevel.checkpoint()
         return [self._answers[index] for index in range(self._count)]
+
+    def _forget(self) -> None:
+        self._parked = None
+        for connection, opaque in self._in_flight:
+            connection.forget(opaque)
 
 
 class _SharedWork:
     """One piece of work that several tasks wait for."""
 
     def __init__(self) -> None:
-        self.done = trio.Event()
+        self.done = anyio.Event()
         self.error: ClientError | None = None
 
 
-class TrioShell:
-    """Runs the flows of one client between `open` and `close`."""
+class AsyncShell:
+    """Runs the flows of one client between `open` and `close`.
 
-    def __init__(self, core: ClientCore, open_stream: StreamOpener) -> None:
+    The clock of `core` has to be a `LoopClock`: it runs from `open` on.
+    """
+
+    def __init__(self, core: ClientCore, open_stream: StreamOpener | None = None) -> None:
         self._core = core
         self._open_stream = open_stream
         self._connections: dict[str, _Connection] = {}
         self._shared: dict[str, _SharedWork] = {}
-        self._nursery_manager = trio.open_nursery()
-        self._nursery: trio.Nursery | None = None
+        self._event_loop: EventLoop | None = None
+        self._background: Background | None = None
+        self._tasks: TaskGroup | None = None
+        self._park: Callable[[], Parked] = _not_parked
 
     async def open(self) -> None:
-        """Start the upkeep. Connections are opened when they are needed."""
-        self._nursery = await self._nursery_manager.__aenter__()
-        self._nursery.start_soon(self._upkeep)
+        """Start the upkeep. Connections are opened when they are needed.
+
+        Raises:
+            RuntimeError: no event loop is running.
+        """
+        self._event_loop = running_event_loop()
+        if isinstance(self._core.clock, LoopClock):
+            self._core.clock.read = self._event_loop.current_time
+        self._park = self._event_loop.parked
+        self._background = self._event_loop.background()
+        self._tasks = await self._background.open()
+        self._tasks.start_soon(self._upkeep)
 
     async def close(self, *, politely: bool) -> None:
         """End the upkeep and all connections. `politely`: tell the brokers first, 1 s at most."""
+        if self._background is None:
+            raise not_open()
         if politely:
-            with trio.move_on_after(1.0):
+            with anyio.move_on_after(1.0):
                 await self.run(self._core.goodbye())
-        self.nursery.cancel_scope.cancel()
         try:
-            # The body's own exception stays as it is: only what went wrong in the background comes
-            # out of the nursery as a group.
-            await self._nursery_manager.__aexit__(None, None, None)
+            await self._background.close()
         finally:
             # Not before: a background task that was just woken may start another one.
-            self._nursery = None
+            self._tasks = None
 
     @property
-    def nursery(self) -> trio.Nursery:
+    def tasks(self) -> TaskGroup:
         """Where tasks live that end with the client.
 
         Raises:
             RuntimeError: the client is not open.
         """
-        if self._nursery is None:
-            raise RuntimeError('the client is not open; use it with "async with"')
-        return self._nursery
+        if self._tasks is None:
+            raise not_open()
+        return self._tasks
+
+    @property
+    def _loop(self) -> EventLoop:
+        if self._event_loop is None:
+            raise not_open()
+        return self._event_loop
 
     async def run(self, flow: Flow[T]) -> T:
         """Run a flow to its end. If it is cancelled, its request in flight is forgotten.
@@ -307,16 +339,9 @@ class TrioShell:
                 connection = await self._connect(call.address, call.deadline)
             except ClientError as error:
                 return error
-        task = trio.lowlevel.current_task()
-        opaque = connection.submit(
-            call, lambda answer: trio.lowlevel.reschedule(task, outcome.Value(answer))
-        )
-
-        def abort(_: object) -> trio.lowlevel.Abort:
-            connection.forget(opaque)
-            return trio.lowlevel.Abort.SUCCEEDED
-
-        answer: Answer = await trio.lowlevel.wait_task_rescheduled(abort)
+        parked = self._park()
+        opaque = connection.submit(call, parked.wake)
+        answer: Answer = await parked.wait(lambda: connection.forget(opaque))
         return answer
 
     async def _carry_out(self, effect: CallMany | Pause | Shared) -> object:
@@ -324,11 +349,11 @@ class TrioShell:
             case CallMany():
                 return await self._call_many(effect.calls)
             case Pause():
-                await trio.sleep(effect.seconds)
+                await anyio.sleep(effect.seconds)
                 return None
             case Shared():
                 try:
-                    with trio.move_on_at(effect.deadline):
+                    with anyio.CancelScope(deadline=effect.deadline):
                         await self._share(effect.key, lambda: self.run(effect.flow()))
                 except ClientError as error:
                     return error
@@ -352,10 +377,10 @@ class TrioShell:
                     gather.waiter(index)(error)
                     continue
             gather.in_flight(connection, connection.submit(call, gather.waiter(index)))
-        return await gather.wait()
+        return await gather.wait(self._loop)
 
     async def _connect(self, address: str, deadline: float) -> _Connection:
-        with trio.move_on_at(deadline) as scope:
+        with anyio.CancelScope(deadline=deadline) as scope:
             await self._share(f"connect {address}", lambda: self._dial(address))
         if scope.cancelled_caught:
             raise RequestTimeoutError(address, outcome_unknown=False)
@@ -367,41 +392,46 @@ class TrioShell:
     async def _dial(self, address: str) -> None:
         """Open the one connection to `address`; others wait for the same attempt."""
         backoff = self._core.backoff
-        await trio.sleep(backoff.seconds_left(address, trio.current_time()))
+        loop = self._loop
+        await anyio.sleep(max(0.0, backoff.seconds_left(address, loop.current_time())))
+        unreachable: tuple[type[Exception], ...] = (ValueError, *loop.stream_errors)
         reason = f"no connection within {CONNECT_TIMEOUT_SECONDS:g} s"
         stream = None
-        with trio.move_on_after(CONNECT_TIMEOUT_SECONDS) as scope:
+        with anyio.move_on_after(CONNECT_TIMEOUT_SECONDS) as scope:
             try:
-                stream = await self._open_stream(*split_address(address))
-            except (OSError, ValueError, trio.BrokenResourceError) as error:
+                open_stream = self._open_stream or loop.open_tcp
+                stream = await open_stream(*split_address(address))
+            except unreachable as error:
                 # ValueError: a route can hold an address that is none.
                 reason = _reason(error)
         if stream is None:
-            backoff.failed(address, trio.current_time())
+            backoff.failed(address, loop.current_time())
             if scope.cancelled_caught:
-                backoff.fell_silent(address, trio.current_time())
+                backoff.fell_silent(address, loop.current_time())
             raise ConnectionLostError(address, reason, outcome_unknown=False)
         connection = _Connection(
             address,
             stream,
+            loop,
             on_first_answer=lambda: backoff.succeeded(address),
             # Also an answer that comes too late: this one is slow, not frozen.
             on_data=lambda: backoff.spoke(address),
+            on_request=self._core.broker_requests.serve,
             on_end=self._connection_ended,
         )
         self._connections[address] = connection
-        self.nursery.start_soon(connection.run)
+        self.tasks.start_soon(connection.run)
 
     def _connection_ended(self, connection: _Connection) -> None:
         del self._connections[connection.address]
         if not connection.answered:
-            self._core.backoff.failed(connection.address, trio.current_time())
+            self._core.backoff.failed(connection.address, self._loop.current_time())
 
     async def _share(self, key: str, work: Callable[[], Awaitable[object]]) -> None:
         shared = self._shared.get(key)
         if shared is None:
             shared = self._shared[key] = _SharedWork()
-            self.nursery.start_soon(self._do_shared, key, shared, work)
+            self.tasks.start_soon(self._do_shared, key, shared, work)
         await shared.done.wait()
         if shared.error is not None:
             # A copy each, so that the tracebacks of many tasks do not pile up in one exception.
@@ -420,8 +450,12 @@ class TrioShell:
 
     async def _upkeep(self) -> None:
         while True:
-            await trio.sleep(UPKEEP_SECONDS)
+            await anyio.sleep(UPKEEP_SECONDS)
             await self.run(self._core.upkeep())
+
+
+def _not_parked() -> Parked:
+    raise not_open()
 
 
 def _reason(error: BaseException) -> str:

@@ -1,17 +1,21 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+import anyio
 import pytest
 import trio
 from trio.testing import MockClock
 
+from tandem.client.async_shell import AsyncShell, _reason
 from tandem.client.backoff import PAUSE_SECONDS_MIN
+from tandem.client.broker_request import BrokerRequest  # noqa: TC001  a local annotation
 from tandem.client.core import UPKEEP_SECONDS, ClientCore
 from tandem.client.errors import ClientError, ConnectionLostError, RequestTimeoutError
+from tandem.client.event_loop import LoopClock
 from tandem.client.flow import Call, CallMany, Flow, Pause, Shared
-from tandem.client.trio_shell import TrioShell, _reason
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
+from tests.tandem.client.either_loop import EitherNetwork, under_either_loop
 from tests.tandem.client.fake_broker import (
     IDENTITY,
     MASTER,
@@ -44,7 +48,7 @@ class Bench:
         self.broker = FakeBroker()
         self.network = FakeNetwork(nursery, {MASTER: self.broker, NAME_SERVER: self.broker})
         self.core = ClientCore(NAME_SERVER, identity=IDENTITY, clock=trio.current_time)
-        self.shell = TrioShell(self.core, self.network.open_stream)
+        self.shell = AsyncShell(self.core, self.network.open_stream)
 
     def never_answer(self) -> None:
         self.broker.handlers[CODE] = lambda _: None
@@ -210,7 +214,7 @@ async def test_a_dial_that_hangs_is_given_up(autojump_clock: MockClock) -> None:
         raise AssertionError((host, port))
 
     core = ClientCore(NAME_SERVER, identity=IDENTITY, clock=trio.current_time)
-    shell = TrioShell(core, hang)
+    shell = AsyncShell(core, hang)
     await shell.open()
     with pytest.raises(ConnectionLostError, match="within 3 s"):
         await shell.run(one(call(seconds=30.0)))
@@ -281,7 +285,7 @@ async def test_upkeep_runs_every_half_minute(autojump_clock: MockClock) -> None:
 async def test_a_client_that_is_not_open_says_so(autojump_clock: MockClock) -> None:
     core = ClientCore(NAME_SERVER, identity=IDENTITY, clock=trio.current_time)
     async with trio.open_nursery() as nursery:
-        shell = TrioShell(core, FakeNetwork(nursery, {}).open_stream)
+        shell = AsyncShell(core, FakeNetwork(nursery, {}).open_stream)
         with pytest.raises(RuntimeError, match="async with"):
             await shell.run(one(call()))
 
@@ -353,7 +357,7 @@ async def test_an_address_that_lets_dials_hang_counts_as_silent(autojump_clock: 
         await trio.sleep_forever()
 
     core = ClientCore(NAME_SERVER, identity=IDENTITY, clock=trio.current_time)
-    shell = TrioShell(core, hang)
+    shell = AsyncShell(core, hang)
     await shell.open()
     with pytest.raises(ConnectionLostError, match="no connection within 3 s"):
         await shell.run(one(call(seconds=10)))
@@ -369,3 +373,29 @@ async def test_of_many_calls_to_a_dead_address_one_dials(autojump_clock: MockClo
         assert trio.current_time() == start
         assert all(isinstance(answer, ConnectionLostError) for answer in answers)
         assert bench.network.dials == [MASTER]
+
+
+@under_either_loop
+async def test_a_request_of_the_broker_is_served_and_answered() -> None:
+    broker = FakeBroker()
+    core = ClientCore(NAME_SERVER, identity=IDENTITY, clock=LoopClock())
+    asked: list[BrokerRequest] = []
+    core.broker_requests.on(307, asked.append)
+    async with anyio.create_task_group() as tasks:
+        network = EitherNetwork(tasks, {MASTER: broker})
+        shell = AsyncShell(core, network.open_stream)
+        await shell.open()
+        deadline = core.clock() + 5
+        await shell.run(one(Call(MASTER, RequestCode.HEART_BEAT, None, deadline)))
+        await network.say(MASTER, RemotingCommand(307, 9))
+        while not asked:
+            await anyio.sleep(0.001)
+        asked[0].answer(body=b"{}")
+        while len(broker.requests) < 2:
+            await anyio.sleep(0.001)
+        answer = broker.requests[1]
+        assert (answer.is_response, answer.opaque, answer.body) == (True, 9, b"{}")
+        await network.cut(MASTER)
+        await anyio.sleep(0.01)
+        asked[0].answer(body=b"nobody hears it")
+        await shell.close(politely=False)
