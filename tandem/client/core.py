@@ -250,7 +250,9 @@ def parse_addresses(name_servers: str | Sequence[str]) -> list[str]:
         name_servers = name_servers.split(";")
     addresses = [address.strip() for address in name_servers if address.strip()]
     if not addresses:
-        raise ValueError('no name server given; expected addresses like "127.0.0.1:9876"')
+        raise ValueError(
+            'no name server given; give all of them: ["127.0.0.1:9876", "127.0.0.2:9876"]'
+        )
     for address in addresses:
         split_address(address)
     return addresses
