@@ -3,6 +3,8 @@
     python -P -m node --config cluster.yaml --name broker-a-0 [--supervised] [--log-file FILE]
     python -P -m node check --config cluster.yaml
 
+In an installed package it is `python -P -m tandem_server node ...`, which works here, too.
+
 The first runs one node until SIGTERM or SIGINT. With `--supervised`, standard input is a lifeline:
 the node stops when it ends, so that no node survives the process that started it; and standard
 output gets one line, `READY {"name":"broker-a-0"}`, once the node is recovered and listening. It

@@ -57,6 +57,7 @@ def test_what_does_not_end_is_interrupted_after_what_it_has_to_print(room: Room)
 def test_what_runs_in_the_background_ends_with_the_page(room: Room) -> None:
     room.play(
         [
+            WriteFile("words", ""),
             RunLine("p", "tail -n +1 -F words; true 999.25", "one\ntwo", in_background=True),
             RunLine("p", "echo one > words"),
             RunLine("p", "echo two >> words"),

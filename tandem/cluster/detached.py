@@ -21,7 +21,7 @@ from tandem.cluster.control import Reply
 from tandem.cluster.errors import ControlError
 from tandem.cluster.local_cluster import LocalCluster
 from tandem.cluster.node_lifecycle import NodeStatus
-from tandem.cluster.spec import ClusterSpec, node_environment, read_spec
+from tandem.cluster.spec import ClusterSpec, check_system, node_environment, read_spec
 from tandem.cluster.supervisor import reply_of, supervise
 from tandem.cluster_file.errors import ClusterError
 from tandem.process_log import start_log
@@ -77,6 +77,7 @@ def up_for_block(spec: ClusterSpec) -> Iterator[Reply]:
 def _start_supervisor(
     spec: ClusterSpec, *, lifeline: bool
 ) -> "tuple[subprocess.Popen[bytes], Reply]":
+    check_system()
     spec.make_directories()
     news_read, news_write = os.pipe()
     command = [sys.executable, "-P", "-m", "tandem.cluster", str(spec.file), str(news_write)]

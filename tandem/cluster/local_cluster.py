@@ -21,7 +21,14 @@ import trio
 from tandem.cluster.coordination import Coordination
 from tandem.cluster.errors import NodeStartError
 from tandem.cluster.node_lifecycle import NodeExit, NodeLifecycle, NodeState, NodeStatus
-from tandem.cluster.spec import ClusterSpec, NodeSpec, node_command, node_environment, read_spec
+from tandem.cluster.spec import (
+    ClusterSpec,
+    NodeSpec,
+    check_system,
+    node_command,
+    node_environment,
+    read_spec,
+)
 from tandem.cluster_file.secret_file import make_secret
 from tandem.coordinator.client import EtcdClient
 from tandem.process_log import LogPlace, last_line
@@ -97,6 +104,7 @@ class LocalCluster:
         self._nursery: trio.Nursery | None = None
 
     async def __aenter__(self) -> Self:
+        check_system()
         self.spec.make_directories()
         make_secret(self.spec.secret_file)
         self._nursery = await self._nursery_manager.__aenter__()

@@ -1,7 +1,7 @@
 """A checked cluster file as programs beside the nodes need it, and how a node is started.
 
 `tandem.cluster_file` reads the file, here as in the nodes themselves; this adds absolute paths and
-the role of each node. `python -m node check` prints a `ClusterSpec` as JSON.
+the role of each node. `python -P -m tandem_server node check` prints a `ClusterSpec` as JSON.
 """
 
 import os
@@ -29,7 +29,10 @@ from tandem.cluster_file.settings import (
 from tandem.cluster_file.store_settings import StoreSettings
 
 _CODE_ROOT: Final = Path(__file__).resolve().parents[2]
-"""Where `tandem` was imported from; `node` is beside it."""
+"""Where `tandem` was imported from; `tandem_server` is beside it."""
+
+SERVER: Final = (sys.executable, "-P", "-m", "tandem_server")
+"""The command line of the server's programs; the program's name and its arguments follow."""
 
 CLUSTER_FILE: Final = "cluster.yaml"
 
@@ -251,10 +254,24 @@ def _example() -> Path:
     return packaged if packaged.exists() else _CODE_ROOT / CLUSTER_FILE
 
 
+def check_system(system: str = sys.platform) -> None:
+    """Refuse to start nodes where they cannot run.
+
+    They need fdatasync, posix_fallocate, /proc, and a cluster of one machine all of 127.0.0.0/8.
+
+    Raises:
+        ClusterError: This is not Linux.
+    """
+    if system != "linux":
+        raise ClusterError(
+            f"nodes run on Linux, and this is {system}: start them in a container or a virtual"
+            " machine with Linux; clients and `tandem log` need none"
+        )
+
+
 def node_command(config: Path, name: str) -> list[str]:
     """The command line that runs one node under a supervisor."""
-    node = [sys.executable, "-P", "-m", "node"]
-    return [*node, "--config", str(config), "--name", name, "--supervised"]
+    return [*SERVER, "node", "--config", str(config), "--name", name, "--supervised"]
 
 
 def node_environment() -> dict[str, str]:

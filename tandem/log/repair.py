@@ -6,12 +6,12 @@ The plan is made from what `verify` finds, and writes nothing:
     queues         those with findings are built anew from the log
     index          the same; all of it, if its settings are known
 
-The repair itself is done by the store's own recovery: `python -P -m store repair` gets the plan as
-JSON. So the rules for a valid end exist once, and the library still imports nothing of the server.
+The repair itself is done by the store's own recovery: `python -P -m tandem_server store repair`
+gets the plan as JSON. So the rules for a valid end exist once, and the library still imports
+nothing of the server.
 """
 
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tandem.cluster.spec import node_environment
+from tandem.cluster.spec import SERVER, node_environment
 from tandem.log.errors import BadRequestError, RepairError
 from tandem.log.files import open_file
 from tandem.log.findings import Finding
@@ -55,7 +55,7 @@ _QUEUE_BYTES: Final[dict[QueueKind, int]] = {
     "batchconsumequeue": 13_800_000,
 }
 _EXT_BYTES: Final = 50_331_648
-_COMMAND: Final = [sys.executable, "-P", "-m", "store", "repair"]
+_COMMAND: Final = [*SERVER, "store", "repair"]
 
 
 class RepairPlan(msgspec.Struct, frozen=True):

@@ -30,22 +30,27 @@ _CLUSTER_FILES: Final = ("cluster.yaml", "tandem-data/cluster.yaml")
 
 
 class Room:
-    """One directory, with the addresses of one cluster. `network`: three of their four numbers."""
+    """One directory, with the addresses of one cluster.
 
-    def __init__(self, directory: Path, network: str) -> None:
+    `network`: three of their four numbers. `programs`: a directory with `tandem` and `python` that
+    are to be used; without it, they are of this checkout.
+    """
+
+    def __init__(self, directory: Path, network: str, programs: Path | None = None) -> None:
         self.directory = directory
         self.network = network
         self._in_background: list[_Started] = []
         self._lines_count = 0
         tools = directory / ".tools"
         tools.mkdir(parents=True)
-        _write_tool(tools / "tandem", "-P", "-c", "from tandem.cli import main; main()")
-        _write_tool(tools / "python")
-        _write_tool(tools / "pytest", "-m", "pytest", "-p", "no:cacheprovider")
+        if programs is None:
+            _write_tool(tools / "tandem", "-P", "-c", "from tandem.cli import main; main()")
+            _write_tool(tools / "python")
+            _write_tool(tools / "pytest", "-m", "pytest", "-p", "no:cacheprovider")
         self._environment = {
             **os.environ,
-            "PATH": f"{tools}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT),
+            "PATH": f"{programs or tools}:{os.environ['PATH']}",
+            "PYTHONPATH": "" if programs else str(ROOT),
             "REPOSITORY": str(ROOT),
             "COLUMNS": "120",
             "TERM": "dumb",
@@ -96,8 +101,11 @@ class Room:
 
     def _wait_for(self, started: "_Started", holds: Callable[[], bool]) -> None:
         deadline = time.monotonic() + PATIENCE_SECONDS
-        while not holds():
-            if time.monotonic() > deadline or started.process.poll() is not None:
+        while True:
+            is_last = time.monotonic() > deadline or started.process.poll() is not None
+            if holds():
+                return
+            if is_last:
                 pytest.fail(f"{started}\n{self._difference(started) or self._printed(started)}")
             time.sleep(_POLL_SECONDS)  # noqa: TID251 - a test waits for other processes
 

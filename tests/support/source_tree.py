@@ -9,7 +9,7 @@ from typing import Final
 
 from tests.support.paths import ROOT
 
-PACKAGES: Final = ("tandem", "store", "ha", "node")
+PACKAGES: Final = ("tandem", "tandem_server", "store", "ha", "node")
 SOURCES: Final = sorted(file for name in PACKAGES for file in (ROOT / name).rglob("*.py"))
 
 EXCUSE: Final = "Long because"

@@ -16,7 +16,7 @@ from tandem.cluster import (
     default_config,
     read_spec,
 )
-from tandem.cluster.spec import config_to_start, node_command, node_environment
+from tandem.cluster.spec import check_system, config_to_start, node_command, node_environment
 from tandem.cluster_file.choices import AckLevel, CoordinatorKind, GroupKind
 from tandem.testing import write_cluster_file
 from tests.support.paths import ROOT
@@ -147,10 +147,16 @@ def test_the_example_is_a_valid_cluster_file() -> None:
     assert len(read_spec(ROOT / "cluster.yaml").nodes) == 3
 
 
+def test_nodes_run_on_linux_alone_and_that_is_said() -> None:
+    check_system("linux")
+    with pytest.raises(ClusterError, match="this is darwin: start them in a container"):
+        check_system("darwin")
+
+
 def test_a_node_is_given_its_file_and_its_name() -> None:
     command = node_command(Path("/etc/cluster.yaml"), "broker-a-0")
     assert command[1:] == [
-        *["-P", "-m", "node", "--config", "/etc/cluster.yaml"],
+        *["-P", "-m", "tandem_server", "node", "--config", "/etc/cluster.yaml"],
         *["--name", "broker-a-0", "--supervised"],
     ]
 

@@ -1,0 +1,133 @@
+"""What is installed: built here, installed beside what it needs, and used in an empty directory."""
+
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.loopback import own_network
+from tests.support.page_room import Room
+from tests.support.page_steps import RunLine
+from tests.support.paths import ROOT
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.xdist_group("package")]
+
+WITHOUT_THE_CHECKOUT = {**os.environ, "PYTHONPATH": ""}
+
+
+def run(*command: str | Path, cwd: Path = ROOT) -> str:
+    done = subprocess.run(
+        command, cwd=cwd, env=WITHOUT_THE_CHECKOUT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def build(source: Path, into: Path) -> tuple[Path, Path]:
+    """Build a wheel and a source distribution with what requirements/build.lock has pinned."""
+    command = (sys.executable, "-P", "-m", "hatchling", "build", "-d", into)
+    run(*command, "-t", "wheel", "-t", "sdist", cwd=source)
+    return next(into.glob("*.whl")), next(into.glob("*.tar.gz"))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return build(ROOT, tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="module")
+def installed(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `bin` of a new environment: our wheel, and from this environment all that it needs."""
+    environment = tmp_path_factory.mktemp("environment")
+    run(sys.executable, "-m", "venv", "--without-pip", environment)
+    python = environment / "bin" / "python"
+    folder = Path(
+        run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
+    )
+    # A path in a .pth file is searched, but the .pth files there are not read: not our checkout.
+    (folder / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
+    run(*pip, "install", "--quiet", "--no-deps", "--no-index", built[0])
+    return environment / "bin"
+
+
+def names(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return sorted(archive.namelist())
+
+
+def test_a_wheel_takes_no_names_but_its_own(built: tuple[Path, Path]) -> None:
+    tops = {name.partition("/")[0] for name in names(built[0])}
+    (information,) = (top for top in tops if top.endswith(".dist-info"))
+    assert tops - {information} == {"tandem", "tandem_server"}
+
+
+def test_a_wheel_has_all_modules_the_types_and_the_example(built: tuple[Path, Path]) -> None:
+    found = set(names(built[0]))
+    for package, folder in {
+        **dict.fromkeys(("node", "ha", "store"), "tandem_server/"),
+        **dict.fromkeys(("tandem", "tandem_server"), ""),
+    }.items():
+        for file in (ROOT / package).rglob("*.py"):
+            assert f"{folder}{file.relative_to(ROOT)}" in found
+    assert {"tandem/py.typed", "tandem/cluster/cluster.yaml"} <= found
+    assert not [name for name in found if "__pycache__" in name]
+
+
+def test_a_source_distribution_makes_the_same_wheel(
+    built: tuple[Path, Path], tmp_path: Path
+) -> None:
+    with tarfile.open(built[1]) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (source,) = tmp_path.iterdir()
+    wheel, _ = build(source, tmp_path / "dist")
+    assert names(wheel) == names(built[0])
+
+
+@pytest.fixture
+def room(installed: Path, tmp_path: Path) -> Iterator[Room]:
+    room = Room(tmp_path, own_network(), installed)
+    yield room
+    room.play([RunLine("the end", "tandem cluster down || true")])
+
+
+def test_an_installed_cluster_is_started_used_hurt_and_stopped(room: Room) -> None:
+    room.play(
+        [
+            RunLine("up", "tandem cluster up --detach", "...\nup (supervisor ...); ..."),
+            RunLine("produce", "echo hello | tandem produce Orders --key 1"),
+            RunLine("consume", "tandem consume Orders --from earliest --max 1", "...hello..."),
+            RunLine("kill", "tandem cluster kill broker-a-1"),
+            RunLine("restart", "tandem cluster restart broker-a-1"),
+            RunLine("down", "tandem cluster down"),
+            RunLine("repair", "tandem log repair tandem-data/broker-a-0 --write"),
+            RunLine("foreground", "exec tandem cluster up", until="up; Ctrl-C"),
+            RunLine(
+                "node", "python -P -m tandem_server node check -h", "usage: node check...\n..."
+            ),
+        ]
+    )
+
+
+def test_what_is_imported_is_ours_alone(room: Room) -> None:
+    where = "python -P -c 'import tandem, sys; print(sys.prefix in tandem.__file__)'"
+    room.play(
+        [
+            RunLine("tandem", where, "True"),
+            *(
+                RunLine(
+                    name,
+                    f"python -P -c 'import {name}'",
+                    f"...\nModuleNotFoundError: No module named '{name}'",
+                    exits=1,
+                )
+                for name in ("node", "ha", "store")
+            ),
+        ]
+    )
