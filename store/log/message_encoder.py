@@ -26,6 +26,7 @@ import msgspec
 
 from store.log.log_end import TORN_BYTES_MIN, looks_torn
 from store.results import PutMessage, PutMessageStatus
+from tandem.wire.batch_body import decode_batch_body
 from tandem.wire.crc import CRC_MASK, raw_crc32
 from tandem.wire.delay_level import delay_level_of
 from tandem.wire.errors import MalformedMessageError
@@ -39,7 +40,6 @@ from tandem.wire.message import (
     STOREHOSTADDRESS_V6_FLAG,
     TOPIC_V1_CHARACTERS_MAX,
     TRANSACTION_MASK,
-    decode_batch_body,
 )
 from tandem.wire.message_properties import (
     PROPERTIES_BYTES_MAX,

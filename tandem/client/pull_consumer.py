@@ -26,7 +26,7 @@ from tandem.client.errors import ClientError
 from tandem.client.event_loop import LoopClock
 from tandem.client.identity import ClientIdentity, local_identity
 from tandem.client.pull_answer import ALL_TAGS
-from tandem.client.pull_flow import Cursor, Puller, Start
+from tandem.client.pull_flow import Cursor, Puller, Start, StartFrom
 from tandem.client.results import MessageQueue, PullResult
 from tandem.wire.message import MessageExt
 
@@ -146,7 +146,7 @@ class PullConsumer:
         self,
         topic: str,
         *,
-        start: str = "earliest",
+        start: StartFrom = "earliest",
         tags: str = ALL_TAGS,
         until_end: bool = False,
         max_msg_nums: int = MAX_MSG_NUMS,
@@ -293,7 +293,7 @@ class BlockingPullConsumer:
         self,
         topic: str,
         *,
-        start: str = "earliest",
+        start: StartFrom = "earliest",
         tags: str = ALL_TAGS,
         until_end: bool = False,
         max_msg_nums: int = MAX_MSG_NUMS,

@@ -24,7 +24,7 @@ offset when the master has changed, and raised there, never lowered.
 
 import enum
 import itertools
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -88,6 +88,10 @@ class Start(enum.Enum):
     LATEST = "latest"
     COMMITTED = "committed"
     """At the group's offset; at the earliest message if the group has none."""
+
+
+StartFrom = Literal["earliest", "latest", "committed"]
+"""The same in words, as users say it."""
 
 
 class Committed(msgspec.Struct, frozen=True):

@@ -131,9 +131,7 @@ class Sendings:
         Raises:
             ValueError: it cannot be sent as it is.
         """
-        user_properties = (
-            message.property_map() if message.properties or message.keys or message.tags else {}
-        )
+        user_properties = message.property_map()
         return self._sending(
             SEND,
             message.topic,
@@ -154,7 +152,7 @@ class Sendings:
         topics = {message.topic for message in messages}
         if len(topics) != 1:
             raise ValueError(f"a batch has one topic, this one has {len(topics)}: {sorted(topics)}")
-        if any(message.delay_time_level for message in messages):
+        if any(message.is_delayed for message in messages):
             raise ValueError("the messages of a batch cannot be delayed; send them one by one")
         keyed = [self._with_unique_key(message) for message in messages]
         sending = self._sending(

@@ -21,34 +21,34 @@ One record, big-endian, packed without padding:
             1|2+n  TOPICLENGTH, TOPIC: one byte in V1, two in V2
             2+n    PROPERTIESLENGTH, PROPERTIES
 
-and one entry of a client's batch body:
-
-    TOTALSIZE 4 | MAGIC 4 = 0 | BODYCRC 4 = 0 | FLAG 4
-    BODYLENGTH 4, BODY | PROPERTIESLENGTH 2, PROPERTIES
-
 Source: RocketMQ 5.3.3, MessageDecoder.decode and encodeMessage, MessageExtEncoder.encode,
 MessageSysFlag.
 """
 
 import ipaddress
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
 import msgspec
 
+from tandem.wire.batch_body import decode_batch_body, encode_batch_entry
 from tandem.wire.crc import crc32
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.message_properties import (
-    PROPERTIES_BYTES_MAX,
+    DELAYING_PROPERTIES,
     PROPERTY_DELAY_LEVEL,
     PROPERTY_KEYS,
+    PROPERTY_SHARDING_KEY,
     PROPERTY_TAGS,
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELIVER_MS,
     PROPERTY_UNIQUE_KEY,
     PROPERTY_WAIT_STORE_MSG_OK,
     decode_properties,
     encode_properties,
+    joined_keys,
 )
 
 MESSAGE_MAGIC_CODE: Final = 0xDAA320A7
@@ -83,14 +83,11 @@ FIXED_HEADER: Final = struct.Struct(">IIIiiqqiq")
 RECORD_BYTES_MIN: Final = 91
 """Empty body, topic and properties, v4 hosts, V1."""
 
-BATCH_ENTRY_BYTES_MIN: Final = 22
-
 assert FIXED_HEADER.size == 48
 
 _INT = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
 _LONG = struct.Struct(">q")
-_BATCH_ENTRY_HEAD = struct.Struct(">iiiii")
 
 
 class Host(msgspec.Struct, frozen=True, order=True):
@@ -128,32 +125,95 @@ def unpack_host(packed: bytes) -> Host:
 class Message(msgspec.Struct, frozen=True):
     """What a producer sends.
 
-    `keys` is one text with blanks between the keys, as in RocketMQ. `wait_store_msg_ok` says
-    whether the answer waits for disk and other nodes as the broker is set up to (the WAIT
-    property); None leaves it to the producer. `delay_time_level` is how late consumers get it: 1 is
-    a second, 18 two hours, if the broker has RocketMQ's levels; 0 is at once.
+    Args:
+        topic: where to.
+        body: the content, in bytes.
+        keys: what the message can be looked up by: one key, several in one text with blanks
+            between them as RocketMQ stores them, or a list of keys.
+        tags: what consumers filter by; one tag, despite RocketMQ's name.
+        flag: a number of the user's own.
+        properties: names and values of the user's own.
+        wait_store_msg_ok: whether the answer waits for disk and other nodes as the broker is set up
+            to (the WAIT property); None leaves it to the producer.
+        delay_time_level: how late consumers get it: 1 is a second, 18 two hours, if the broker has
+            RocketMQ's levels; 0 is at once.
+        delay_ms: how late consumers get it, in milliseconds, instead of a level.
+        deliver_time_ms: when consumers get it, in milliseconds since 1970, instead of a delay.
+        sharding_key: messages of one key go to one queue, in the order in which they are sent.
+
+    Raises:
+        TypeError: the body is no bytes, or a key no text.
+        ValueError: a key cannot be stored, or more than one delay is given.
     """
 
     topic: str
     body: bytes
-    keys: str = ""
+    keys: str | Sequence[str] = ""
     tags: str = ""
     flag: int = 0
     properties: dict[str, str] = {}
     wait_store_msg_ok: bool | None = None
     delay_time_level: int = 0
+    delay_ms: int = 0
+    deliver_time_ms: int = 0
+    sharding_key: str = ""
+
+    def __post_init__(self) -> None:
+        """Check what a program gets wrong; this runs for every message."""
+        if type(self.body) is not bytes or type(self.keys) is not str:
+            self._make_plain()
+        if self.delay_ms or self.deliver_time_ms:
+            self._check_delays()
+
+    def _make_plain(self) -> None:
+        body: object = self.body
+        if isinstance(body, bytearray | memoryview):
+            msgspec.structs.force_setattr(self, "body", bytes(body))
+        elif not isinstance(body, bytes):
+            remedy = "body.encode()" if isinstance(body, str) else "json.dumps(body).encode(), say"
+            raise TypeError(
+                f"message body: expected bytes, not {type(body).__name__}; give it {remedy}"
+            )
+        if not isinstance(self.keys, str):
+            msgspec.structs.force_setattr(self, "keys", joined_keys(self.keys))
+
+    def _check_delays(self) -> None:
+        delays = (self.delay_time_level, self.delay_ms, self.deliver_time_ms)
+        if sum(map(bool, delays)) > 1:
+            raise ValueError(
+                "a message has one of delay_time_level, delay_ms and deliver_time_ms, not several"
+            )
+        if self.delay_ms < 0 or self.deliver_time_ms < 0:
+            raise ValueError("delay_ms and deliver_time_ms cannot be negative")
+
+    @property
+    def is_delayed(self) -> bool:
+        """True if consumers get it later; a batch takes none such."""
+        return bool(
+            self.delay_time_level
+            or self.delay_ms
+            or self.deliver_time_ms
+            or not DELAYING_PROPERTIES.isdisjoint(self.properties)
+        )
 
     def property_map(self) -> dict[str, str]:
-        """The properties as they travel: the user's, then KEYS, TAGS, WAIT and DELAY where set."""
+        """The properties as they travel: the user's, then those that its fields stand for."""
         properties = dict(self.properties)
         if self.keys:
-            properties[PROPERTY_KEYS] = self.keys
+            # A text since the beginning of its life.
+            properties[PROPERTY_KEYS] = str(self.keys)
         if self.tags:
             properties[PROPERTY_TAGS] = self.tags
         if self.wait_store_msg_ok is not None:
             properties[PROPERTY_WAIT_STORE_MSG_OK] = "true" if self.wait_store_msg_ok else "false"
         if self.delay_time_level:
             properties[PROPERTY_DELAY_LEVEL] = str(self.delay_time_level)
+        if self.delay_ms:
+            properties[PROPERTY_TIMER_DELAY_MS] = str(self.delay_ms)
+        if self.deliver_time_ms:
+            properties[PROPERTY_TIMER_DELIVER_MS] = str(self.deliver_time_ms)
+        if self.sharding_key:
+            properties[PROPERTY_SHARDING_KEY] = self.sharding_key
         return properties
 
 
@@ -403,14 +463,6 @@ def unwrap_inner_batch(message: MessageExt) -> list[MessageExt]:
     ]
 
 
-class BatchEntry(msgspec.Struct, frozen=True):
-    """One message of a client's batch body, as it is there."""
-
-    flag: int
-    body: bytes
-    properties: bytes
-
-
 def encode_batch_body(messages: Iterable[Message]) -> bytes:
     """Return the body of a SEND_BATCH_MESSAGE request.
 
@@ -418,35 +470,5 @@ def encode_batch_body(messages: Iterable[Message]) -> bytes:
         ValueError: the properties of one message take more than 32,767 bytes.
     """
     return b"".join(
-        _encode_batch_entry(m.flag, m.body, encode_properties(m.property_map())) for m in messages
+        encode_batch_entry(m.flag, m.body, encode_properties(m.property_map())) for m in messages
     )
-
-
-def _encode_batch_entry(flag: int, body: bytes, properties: bytes) -> bytes:
-    if len(properties) > PROPERTIES_BYTES_MAX:
-        raise ValueError(
-            f"message properties take {len(properties)} bytes, the limit is {PROPERTIES_BYTES_MAX}"
-        )
-    size = BATCH_ENTRY_BYTES_MIN + len(body) + len(properties)
-    head = _BATCH_ENTRY_HEAD.pack(size, 0, 0, flag, len(body))
-    return b"".join((head, body, _SHORT.pack(len(properties)), properties))
-
-
-def decode_batch_body(body: bytes | memoryview) -> Iterator[BatchEntry]:
-    """Yield the entries of a batch body. TOTALSIZE, magic and CRC are ignored, as RocketMQ does.
-
-    Raises:
-        MalformedMessageError: a length is negative or runs past the end.
-    """
-    view = memoryview(body)
-    end = len(view)
-    position = 0
-    while position < end:
-        try:
-            _, _, _, flag, size = _BATCH_ENTRY_HEAD.unpack_from(view, position)
-            entry_body, position = _take(view, position + _BATCH_ENTRY_HEAD.size, size, end)
-            (size,) = _SHORT.unpack_from(view, position)
-            properties, position = _take(view, position + 2, size, end)
-        except struct.error as error:
-            raise MalformedMessageError(f"batch entry at byte {position}: {error}") from error
-        yield BatchEntry(flag, bytes(entry_body), bytes(properties))

@@ -9,7 +9,7 @@ Source: org.apache.rocketmq.common.message.MessageDecoder.messageProperties2Stri
 string2messageProperties; MessageConst for the names.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
@@ -21,6 +21,19 @@ PROPERTY_TAGS: Final = "TAGS"
 PROPERTY_WAIT_STORE_MSG_OK: Final = "WAIT"
 PROPERTY_UNIQUE_KEY: Final = "UNIQ_KEY"
 PROPERTY_DELAY_LEVEL: Final = "DELAY"
+PROPERTY_TIMER_DELAY_MS: Final = "TIMER_DELAY_MS"
+PROPERTY_TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
+PROPERTY_TIMER_DELAY_SEC: Final = "TIMER_DELAY_SEC"
+DELAYING_PROPERTIES: Final = frozenset(
+    {
+        PROPERTY_DELAY_LEVEL,
+        PROPERTY_TIMER_DELAY_MS,
+        PROPERTY_TIMER_DELAY_SEC,
+        PROPERTY_TIMER_DELIVER_MS,
+    }
+)
+"""A message with one of them is put aside until its time has come."""
+PROPERTY_SHARDING_KEY: Final = "__SHARDINGKEY"
 PROPERTY_INNER_NUM: Final = "INNER_NUM"
 PROPERTY_INNER_BASE: Final = "INNER_BASE"
 PROPERTY_MSG_REGION: Final = "MSG_REGION"
@@ -67,6 +80,32 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 def join_properties(properties: Mapping[str, str]) -> bytes:
     """Return the property string of what was read from one: values may hold 0x01, as there."""
     return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()]).encode()
+
+
+def joined_keys(keys: Iterable[str]) -> str:
+    """Return the value of KEYS for several keys.
+
+    Raises:
+        TypeError: one is no text.
+        ValueError: one is empty, or holds a blank or a byte that separates properties.
+
+    Source: Message.setKeys(Collection).
+    """
+    checked = list(keys)
+    for key in checked:
+        if not isinstance(key, str):
+            raise TypeError(f"message key {key!r} is {_kind(key)}; keys are texts: str(key)")
+        if not key or KEY_SEPARATOR in key or _has_separator(key):
+            raise ValueError(
+                f"message key {key!r}: a key must not be empty, and must not hold a blank, which"
+                " separates keys, nor the bytes 0x01 or 0x02"
+            )
+    return KEY_SEPARATOR.join(checked)
+
+
+def _kind(value: object) -> str:
+    name = type(value).__name__
+    return f"an {name}" if name[0] in "aeiou" else f"a {name}"
 
 
 def _has_separator(text: str) -> bool:

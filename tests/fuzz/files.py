@@ -37,9 +37,10 @@ from tandem.log.record_filter import RecordFilter
 from tandem.log.stat import store_stat
 from tandem.log.store_directory import open_store_directory
 from tandem.log.verify import verify_store
+from tandem.wire.batch_body import decode_batch_body
 from tandem.wire.errors import WireError
 from tandem.wire.group_state import GroupState, decode_state, encode_record
-from tandem.wire.message import decode_batch_body, decode_messages
+from tandem.wire.message import decode_messages
 from tandem.wire.record_scan import check_records
 from tandem.wire.request_headers import TopicConfig, TopicConfigSerializeWrapper
 from tests.fuzz import hostile

@@ -268,7 +268,7 @@ class SendingProducer:
         self._trace.note(self._profile.name, f"{message.keys} {outcome.name} {text}")
         now = trio.current_time()
         send = Send(
-            key=message.keys,
+            key=str(message.keys),
             body_crc=crc32(message.body),
             contract=self._profile.contract,
             outcome=outcome,

@@ -18,7 +18,8 @@ from tandem.client.flow import Call, CallMany, Pause
 from tandem.client.results import MessageQueue, SendResult, SendStatus
 from tandem.client.send_flow import Sender
 from tandem.client.sending import SendOptions, SendSettings
-from tandem.wire.message import Message, decode_batch_body
+from tandem.wire.batch_body import decode_batch_body
+from tandem.wire.message import Message
 from tandem.wire.message_properties import decode_properties
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode

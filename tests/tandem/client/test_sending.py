@@ -11,7 +11,8 @@ from tandem.client.sending import (
     SendOptions,
     SendSettings,
 )
-from tandem.wire.message import Message, decode_batch_body
+from tandem.wire.batch_body import decode_batch_body
+from tandem.wire.message import Message
 from tandem.wire.message_properties import decode_properties
 
 NOW = 100.0
@@ -103,3 +104,18 @@ def test_the_second_try_comes_at_once_and_later_ones_after_a_pause() -> None:
 def test_a_producer_may_bound_the_tries() -> None:
     settings = SendSettings("g", retry_times_when_send_failed=0)
     assert sendings(settings).one(Message("T", b""), SendOptions()).tries_left == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "properties"),
+    [
+        (Message("T", b"", delay_time_level=3), {"DELAY": "3"}),
+        (Message("T", b"", delay_ms=5), {"TIMER_DELAY_MS": "5"}),
+        (Message("T", b"", sharding_key="k"), {"__SHARDINGKEY": "k"}),
+    ],
+)
+def test_a_message_without_keys_tags_or_properties_keeps_the_rest(
+    message: Message, properties: dict[str, str]
+) -> None:
+    sending = sendings().one(message, SendOptions())
+    assert properties_of(sending) == {"WAIT": "true", **properties, "UNIQ_KEY": sending.msg_id}

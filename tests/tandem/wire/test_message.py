@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tandem.wire.batch_body import decode_batch_body
 from tandem.wire.crc import crc32
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.message import (
     Host,
     Message,
     MessageExt,
-    decode_batch_body,
     decode_message,
     decode_messages,
     decode_offset_msg_id,
@@ -218,26 +218,6 @@ def test_the_golden_batch_is_read_and_written() -> None:
     assert encode_batch_body(messages) == BATCH
 
 
-@pytest.mark.parametrize("size", [n for n in range(1, len(BATCH)) if n != 52])
-def test_a_batch_cut_anywhere_is_malformed(size: int) -> None:
-    with pytest.raises(MalformedMessageError):
-        list(decode_batch_body(BATCH[:size]))
-
-
-@given(st.binary(max_size=200))
-def test_any_batch_body_is_read_or_refused_and_nothing_else(data: bytes) -> None:
-    try:
-        entries = list(decode_batch_body(data))
-    except MalformedMessageError:
-        return
-    assert sum(22 + len(e.body) + len(e.properties) for e in entries) == len(data)
-
-
-def test_size_magic_and_crc_of_a_batch_entry_are_ignored() -> None:
-    damaged = b"\xff" * 12 + BATCH[12:52] + BATCH[52:]
-    assert list(decode_batch_body(damaged)) == list(decode_batch_body(BATCH))
-
-
 def test_properties_too_long_for_a_batch_entry_are_refused() -> None:
     with pytest.raises(ValueError, match="32767"):
         encode_batch_body([Message("T", b"", properties={"p": "x" * 32_766})])
@@ -273,8 +253,58 @@ def test_a_cut_batch_in_a_record_is_malformed(size: int) -> None:
         unwrap_inner_batch(an_inner_batch(BATCH[:size]))
 
 
-def test_a_delayed_message_says_so_in_a_property() -> None:
-    assert Message("T", b"", delay_time_level=3).property_map() == {"DELAY": "3"}
+@pytest.mark.parametrize(
+    ("message", "properties"),
+    [
+        (Message("T", b"", delay_time_level=3), {"DELAY": "3"}),
+        (Message("T", b"", delay_ms=1500), {"TIMER_DELAY_MS": "1500"}),
+        (
+            Message("T", b"", deliver_time_ms=1_700_000_000_000),
+            {"TIMER_DELIVER_MS": "1700000000000"},
+        ),
+        (Message("T", b"", properties={"TIMER_DELAY_SEC": "1"}), {"TIMER_DELAY_SEC": "1"}),
+    ],
+)
+def test_a_delayed_message_says_so_in_a_property(
+    message: Message, properties: dict[str, str]
+) -> None:
+    assert message.property_map() == properties
+    assert message.is_delayed
+    assert not Message("T", b"", sharding_key="k", properties={"p": "1"}).is_delayed
+
+
+def test_the_sharding_key_is_a_property_as_in_rocketmq() -> None:
+    assert Message("T", b"", sharding_key="o-7").property_map() == {"__SHARDINGKEY": "o-7"}
+
+
+def test_a_message_has_one_delay() -> None:
+    with pytest.raises(ValueError, match="not several"):
+        Message("T", b"", delay_time_level=3, delay_ms=10)
+    with pytest.raises(ValueError, match="negative"):
+        Message("T", b"", delay_ms=-1)
+
+
+@pytest.mark.parametrize("keys", [["a", "b"], ("a", "b"), "a b"])
+def test_several_keys_are_stored_with_blanks_between_them(keys: str | list[str]) -> None:
+    assert Message("T", b"", keys=keys).property_map() == {"KEYS": "a b"}
+
+
+def test_a_key_that_cannot_be_looked_up_again_is_refused() -> None:
+    for key in ("a b", "", "a\x01", "a\x02"):
+        with pytest.raises(ValueError, match="message key"):
+            Message("T", b"", keys=["good", key])
+    with pytest.raises(TypeError, match="message key 7 is an int"):
+        Message("T", b"", keys=[7])  # type: ignore[list-item]
+
+
+def test_a_body_that_is_no_bytes_is_refused_with_the_remedy() -> None:
+    with pytest.raises(TypeError, match=r"expected bytes, not str; give it body.encode\(\)"):
+        Message("T", "hello")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"not dict; give it json"):
+        Message("T", {"a": 1})  # type: ignore[arg-type]
+    for alike in (bytearray(b"x"), memoryview(b"x")):
+        message = Message("T", alike)  # type: ignore[arg-type]
+        assert (type(message.body), message.body) == (bytes, b"x")
 
 
 @pytest.mark.parametrize("wait", [None, True, False])
