@@ -3,13 +3,15 @@
 import os
 import subprocess
 import sys
-import sysconfig
 import tarfile
+import tomllib
 import zipfile
 from collections.abc import Iterator
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.support.loopback import own_network
 from tests.support.page_room import Room
@@ -43,18 +45,39 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture(scope="module")
 def installed(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `bin` of a new environment: our wheel, and from this environment all that it needs."""
+    """The `bin` of a new environment: our wheel, and what it says it needs without extras."""
     environment = tmp_path_factory.mktemp("environment")
     run(sys.executable, "-m", "venv", "--without-pip", environment)
     python = environment / "bin" / "python"
     folder = Path(
         run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
     )
-    # A path in a .pth file is searched, but the .pth files there are not read: not our checkout.
-    (folder / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    link_dependencies(folder)
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
     run(*pip, "install", "--quiet", "--no-deps", "--no-index", built[0])
     return environment / "bin"
+
+
+def link_dependencies(folder: Path) -> None:
+    """Link from this environment what the package requires, and what that requires, no more."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    todo = [Requirement(text) for text in settings["project"]["dependencies"]]
+    seen = set()
+    while todo:
+        wanted = todo.pop()
+        for extra in ("", *wanted.extras):
+            if (wanted.name, extra) in seen:
+                continue
+            seen.add((wanted.name, extra))
+            found = distribution(wanted.name)
+            todo += [
+                each
+                for each in map(Requirement, found.requires or ())
+                if each.marker is None or each.marker.evaluate({"extra": extra})
+            ]
+            for top in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
+                if not (folder / top).exists():
+                    (folder / top).symlink_to(found.locate_file(top))
 
 
 def names(wheel: Path) -> list[str]:
@@ -127,7 +150,56 @@ def test_what_is_imported_is_ours_alone(room: Room) -> None:
                     f"...\nModuleNotFoundError: No module named '{name}'",
                     exits=1,
                 )
-                for name in ("node", "ha", "store")
+                for name in ("node", "ha", "store", "pyspark")
             ),
         ]
+    )
+
+
+def test_what_people_read_of_the_package_is_in_its_metadata(built: tuple[Path, Path]) -> None:
+    with zipfile.ZipFile(built[0]) as archive:
+        (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+        text = archive.read(name).decode()
+    assert "Description-Content-Type: text/markdown" in text
+    assert "Classifier: Operating System :: POSIX :: Linux" in text
+    assert (ROOT / "README.md").read_text(encoding="utf-8").strip() in text
+
+
+TYPED = """
+import tandem
+
+NAME_SERVERS = ["127.0.0.1:9876", "127.0.0.2:9876", "127.0.0.3:9876"]
+
+
+async def main() -> int:
+    async with tandem.Producer(NAME_SERVERS, group="orders") as producer:
+        result = await producer.send(tandem.Message("Orders", b"order 1", keys="1"))
+        await producer.send("Orders")  # type: ignore[arg-type]
+        return result.queue_offset
+
+
+async def read() -> list[bytes]:
+    async with tandem.PullConsumer(NAME_SERVERS, group="billing") as consumer:
+        return [m.body async for m in consumer.messages("Orders", start="earliest")]
+"""
+
+
+def test_a_program_of_a_user_is_checked_against_the_types_of_the_package(
+    installed: Path, tmp_path: Path
+) -> None:
+    """What is wrong is marked in it, and the marks that are needless are errors, too."""
+    program = tmp_path / "program.py"
+    program.write_text(TYPED, encoding="utf-8")
+    options = ("--strict", "--cache-dir", tmp_path / "cache", "--config-file", os.devnull)
+    python = installed / "python"
+    run(
+        sys.executable,
+        "-P",
+        "-m",
+        "mypy",
+        *options,
+        "--python-executable",
+        python,
+        program,
+        cwd=tmp_path,
     )
