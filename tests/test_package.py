@@ -77,7 +77,7 @@ def link_dependencies(folder: Path) -> None:
             ]
             for top in {file.parts[0] for file in found.files or ()} - {"..", "__pycache__"}:
                 if not (folder / top).exists():
-                    (folder / top).symlink_to(found.locate_file(top))
+                    (folder / top).symlink_to(str(found.locate_file(top)))
 
 
 def names(wheel: Path) -> list[str]:
@@ -113,6 +113,9 @@ def test_a_source_distribution_makes_the_same_wheel(
     assert names(wheel) == names(built[0])
 
 
+WITHOUT_EXTRAS = "error: the Python package pyarrow is missing: pip install 'tandem-mq[drill]'"
+
+
 @pytest.fixture
 def room(installed: Path, tmp_path: Path) -> Iterator[Room]:
     room = Room(tmp_path, own_network(), installed)
@@ -129,6 +132,7 @@ def test_an_installed_cluster_is_started_used_hurt_and_stopped(room: Room) -> No
             RunLine("kill", "tandem cluster kill broker-a-1"),
             RunLine("restart", "tandem cluster restart broker-a-1"),
             RunLine("down", "tandem cluster down"),
+            RunLine("drill", "tandem drill", WITHOUT_EXTRAS, exits=1),
             RunLine("repair", "tandem log repair tandem-data/broker-a-0 --write"),
             RunLine("foreground", "exec tandem cluster up", until="up; Ctrl-C"),
             RunLine(

@@ -4,6 +4,7 @@ import io
 import logging
 import os
 import sys
+from typing import Final
 
 import typer
 
@@ -17,6 +18,9 @@ from tandem.cli.output import (
     words_of_system,
 )
 from tandem.plain_text import one_line, plain
+
+_OF_THE_DRILL: Final = ("jinja2", "matplotlib", "pyarrow", "pyspark")
+"""Packages that only an extra installs."""
 
 app = typer.Typer(
     name="tandem",
@@ -65,6 +69,11 @@ def _run_app() -> int:
     except expected_errors() as error:  # loads what it names, so not before it has to
         say_error(words_of(error))
         return exit_status(error)
+    except ModuleNotFoundError as error:
+        if error.name not in _OF_THE_DRILL:
+            raise  # a bug of ours
+        say_error(f"the Python package {error.name} is missing: pip install 'tandem-mq[drill]'")
+        return 1
     except UnicodeEncodeError as error:
         say_error(f"{error.object[:100]!r} cannot be sent or looked for: it is not UTF-8")
         return 2
