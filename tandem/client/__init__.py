@@ -2,6 +2,7 @@
 
 from tandem.client.ack import Ack
 from tandem.client.admin import Admin, BlockingAdmin
+from tandem.client.consumer import Consumer
 from tandem.client.duplicate_filter import DuplicateFilter
 from tandem.client.errors import (
     BrokerError,
@@ -9,13 +10,16 @@ from tandem.client.errors import (
     CompressedBodyError,
     ConnectionLostError,
     OffsetBeyondEndError,
+    OffsetsFileError,
     RequestTimeoutError,
     RouteNotFoundError,
     SendTimeoutError,
 )
 from tandem.client.producer import BlockingProducer, Producer
 from tandem.client.pull_consumer import BlockingPullConsumer, PullConsumer
+from tandem.client.received_message import ReceivedMessage
 from tandem.client.results import MessageQueue, PullResult, PullStatus, SendResult, SendStatus
+from tandem.client.subscription import Subscription
 
 __all__ = [
     "Ack",
@@ -27,16 +31,20 @@ __all__ = [
     "ClientError",
     "CompressedBodyError",
     "ConnectionLostError",
+    "Consumer",
     "DuplicateFilter",
     "MessageQueue",
     "OffsetBeyondEndError",
+    "OffsetsFileError",
     "Producer",
     "PullConsumer",
     "PullResult",
     "PullStatus",
+    "ReceivedMessage",
     "RequestTimeoutError",
     "RouteNotFoundError",
     "SendResult",
     "SendStatus",
     "SendTimeoutError",
+    "Subscription",
 ]

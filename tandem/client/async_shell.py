@@ -300,6 +300,10 @@ class AsyncShell:
             raise not_open()
         return self._tasks
 
+    def park(self) -> Parked:
+        """Return the present task, about to sleep."""
+        return self._park()
+
     @property
     def _loop(self) -> EventLoop:
         if self._event_loop is None:
@@ -424,6 +428,7 @@ class AsyncShell:
 
     def _connection_ended(self, connection: _Connection) -> None:
         del self._connections[connection.address]
+        self._core.connection_ended(connection.address)
         if not connection.answered:
             self._core.backoff.failed(connection.address, self._loop.current_time())
 

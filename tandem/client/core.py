@@ -83,6 +83,8 @@ class ClientCore:
         self._tries_in_a_row: dict[str, int] = {}
         self._suspects: set[str] = set()
         self._greeted: set[str] = set()
+        self._informed: set[str] = set()
+        self._consumer_data: ConsumerData | None = None
 
     def refresh_route(self, topic: str) -> Flow[None]:
         """Fetch the route of `topic`. A producer takes that of new topics if there is none.
@@ -188,8 +190,27 @@ class ClientCore:
                 yield Shared(f"route {topic}", math.inf, partial(self.refresh_route, topic))
             except ClientError:
                 self.suspect_route(topic)
+        yield from self.heartbeat(self._heartbeat_addresses())
+
+    @property
+    def strangers(self) -> list[str]:
+        """Brokers that have not heard over the connection of now what heartbeats say."""
+        return [each for each in self._heartbeat_addresses() if each not in self._informed]
+
+    def consumes(self, data: ConsumerData) -> None:
+        """Let heartbeats say this from now on, of a consumer that shares its group's queues."""
+        self._consumer_data = data
+        self._informed.clear()
+
+    def connection_ended(self, address: str) -> None:
+        """A broker forgets a client with its connection."""
+        self._greeted.discard(address)
+        self._informed.discard(address)
+
+    def heartbeat(self, addresses: list[str]) -> Flow[None]:
+        """Tell brokers who this is. Failures wait for the next time."""
         body = encode_json_body(self._heartbeat())
-        for address in self._heartbeat_addresses():
+        for address in addresses:
             call = Call(
                 address,
                 RequestCode.HEART_BEAT,
@@ -202,11 +223,14 @@ class ClientCore:
             except ClientError:
                 continue
             self._greeted.add(address)
+            self._informed.add(address)
 
     def _heartbeat(self) -> HeartbeatData:
         producers = [ProducerData(self._producer_group)] if self._producer_group else []
         consumers = []
-        if self._consumer_group:
+        if self._consumer_data is not None:
+            consumers = [self._consumer_data]
+        elif self._consumer_group:
             subscriptions = [SubscriptionData(topic) for topic in sorted(self.routes)]
             consumers = [ConsumerData(self._consumer_group, subscription_data_set=subscriptions)]
         return HeartbeatData(self.identity.client_id, producers, consumers)

@@ -8,6 +8,7 @@
         SendTimeoutError      the same for a send
       CompressedBodyError     a pulled body cannot be decompressed
       OffsetBeyondEndError    a reader is beyond the end of its queue, for good
+      OffsetsFileError        the file of a broadcasting consumer cannot be read or written
 
 Every one has `outcome_unknown`. False is a promise: the request had no effect. True means that it
 may have been carried out although no answer came, so sending it again may store it twice. For a
@@ -139,6 +140,10 @@ class OffsetBeyondEndError(ClientError):
             f" {self.queue_end}; what it read is not there any more. Begin again at an offset of"
             " the queue"
         )
+
+
+class OffsetsFileError(ClientError):
+    """The file in which a broadcasting consumer keeps its offsets cannot be read or written."""
 
 
 def _effect(error: ClientError) -> str:

@@ -6,10 +6,16 @@ import ipaddress
 import os
 import secrets
 import socket
+import time
 
 import msgspec
 
 COUNTER_MASK = 0xFFFF
+
+
+def wall_clock_ms() -> int:
+    """Return milliseconds since 1970. Only ever data in messages, never a deadline."""
+    return time.time_ns() // 1_000_000
 
 
 class ClientIdentity(msgspec.Struct, frozen=True):

@@ -34,16 +34,11 @@ from tandem.client.blocking_shell import BlockingShell, SocketOpener, open_socke
 from tandem.client.core import ClientCore, parse_addresses
 from tandem.client.errors import ClientError
 from tandem.client.event_loop import LoopClock
-from tandem.client.identity import ClientIdentity, local_identity
+from tandem.client.identity import ClientIdentity, local_identity, wall_clock_ms
 from tandem.client.results import SendResult
 from tandem.client.send_flow import Sender
 from tandem.client.sending import MESSAGE_BYTES_MAX, SendOptions, SendSettings
 from tandem.wire.message import Message
-
-
-def wall_clock_ms() -> int:
-    """Return milliseconds since 1970. Only ever data in messages, never a deadline."""
-    return time.time_ns() // 1_000_000
 
 
 class Producer:

@@ -109,6 +109,9 @@ class Cursor:
         self.offset = offset
         self.end = end
         self.tags = tags
+        self.follows_resets = False
+        """Whether an operator may move this reader, as one of a group. `was_reset` says so then."""
+        self.was_reset = False
         self.beyond_end_since: float | None = None
         """Since when the master says that the queue ends before `offset`."""
 
@@ -193,6 +196,10 @@ class Puller:
         )
         expect_success(answer, address)
         self._committed[queue] = Committed(offset, address)
+
+    def forget(self, queue: MessageQueue) -> None:
+        """Leave a queue to others, or to an operator: do not raise its offset any more."""
+        self._committed.pop(queue, None)
 
     def _raise_committed(self, queue: MessageQueue) -> Flow[None]:
         """Tell a master that has taken over since what this consumer has committed."""
@@ -330,6 +337,28 @@ class Puller:
             cursors.append(Cursor(queue, offset, end, tags))
         return cursors
 
+    def group_offset(self, queue: MessageQueue, start: Start | int) -> Flow[int]:
+        """Return where a group goes on in a queue; where it begins if it never read it.
+
+        Args:
+            queue: where.
+            start: EARLIEST, LATEST, or the milliseconds since 1970 of the first message.
+        """
+        committed = yield from self.fetch_consume_offset(queue)
+        if committed is not None:
+            return committed
+        offset = yield from self.first_offset(queue, start)
+        # At once: a member that dies now must not begin later next time, past messages.
+        yield from self.update_consume_offset(queue, offset)
+        return offset
+
+    def first_offset(self, queue: MessageQueue, start: Start | int) -> Flow[int]:
+        """Return where a reader begins that knows no offset; see `group_offset`."""
+        if isinstance(start, int):
+            return (yield from self.search_offset(queue, start))
+        deadline = self._core.clock() + SWITCH_SECONDS
+        return (yield from self._start_offset(queue, start, deadline))
+
     def _start_offset(self, queue: MessageQueue, start: Start, deadline: float) -> Flow[int]:
         seconds = deadline - self._core.clock()
         if start is Start.LATEST:
@@ -362,18 +391,14 @@ class Puller:
             CompressedBodyError: a body that this client cannot read.
             OffsetBeyondEndError: the queue has become shorter than what was read from it.
         """
-        suspend_timeout_ms = self._suspend_ms(cursor, suspend_timeout_ms)
-        try:
-            result, address = yield from self._pull(
-                cursor.queue, cursor.offset, max_msg_nums, cursor.tags, suspend_timeout_ms
-            )
-        except (ConnectionLostError, RequestTimeoutError, RouteNotFoundError):
-            yield Pause(RETRY_SECONDS)
+        pulled = yield from self._pull_or_wait(cursor, max_msg_nums, suspend_timeout_ms)
+        if pulled is None:
             return []
-        except BrokerError as error:
-            if error.code not in RETRIED:
-                raise
-            yield Pause(RETRY_SECONDS)
+        result, address = pulled
+        if cursor.follows_resets and _is_reset(cursor, result):
+            cursor.offset = result.next_begin_offset
+            cursor.was_reset = True
+            self.forget(cursor.queue)
             return []
         if result.next_begin_offset < cursor.offset:
             self._check_beyond_end(cursor, result, address)
@@ -389,6 +414,25 @@ class Puller:
         if end is None:
             return result.messages
         return [message for message in result.messages if message.queue_offset < end]
+
+    def _pull_or_wait(
+        self, cursor: Cursor, max_msg_nums: int, suspend_timeout_ms: int
+    ) -> Flow[tuple[PullResult, str] | None]:
+        """Pull at `cursor`; None after a pause if that failed for now."""
+        suspend_timeout_ms = self._suspend_ms(cursor, suspend_timeout_ms)
+        try:
+            return (
+                yield from self._pull(
+                    cursor.queue, cursor.offset, max_msg_nums, cursor.tags, suspend_timeout_ms
+                )
+            )
+        except (ConnectionLostError, RequestTimeoutError, RouteNotFoundError):
+            pass
+        except BrokerError as error:
+            if error.code not in RETRIED:
+                raise
+        yield Pause(RETRY_SECONDS)
+        return None
 
     def _suspend_ms(self, cursor: Cursor, wanted_ms: int) -> int:
         """How long a broker may hold the next pull of a reader."""
@@ -433,6 +477,18 @@ def _has_to_wait(cursor: Cursor, result: PullResult) -> bool:
     if result.status is PullStatus.OFFSET_ILLEGAL:
         return result.next_begin_offset <= cursor.offset
     return result.next_begin_offset < cursor.offset
+
+
+def _is_reset(cursor: Cursor, result: PullResult) -> bool:
+    """Whether a broker sends a reader elsewhere although there is nothing wrong with its offset.
+
+    Source: RocketMQ 5.3.3, PullMessageProcessor (useServerSideResetOffset).
+    """
+    return (
+        result.status is PullStatus.OFFSET_ILLEGAL
+        and result.min_offset <= cursor.offset <= result.max_offset
+        and result.next_begin_offset != cursor.offset
+    )
 
 
 def _offset_in(answer: RemotingCommand, address: str) -> int | None:

@@ -17,8 +17,8 @@ def test_every_public_name_is_there() -> None:
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'Consumer'"):
-        tandem.__getattr__("Consumer")
+    with pytest.raises(AttributeError, match="no attribute 'Consumers'"):
+        tandem.__getattr__("Consumers")
 
 
 @pytest.mark.slow

@@ -4,7 +4,8 @@ from trio.testing import MockClock
 
 from tandem.client.core import UPKEEP_SECONDS
 from tandem.client.errors import BrokerError, ConnectionLostError, SendTimeoutError
-from tandem.client.producer import BlockingProducer, Producer, wall_clock_ms
+from tandem.client.identity import wall_clock_ms
+from tandem.client.producer import BlockingProducer, Producer
 from tandem.client.results import SendResult, SendStatus
 from tandem.wire.message import Message
 from tandem.wire.remoting_command import SerializeType

@@ -1,0 +1,82 @@
+"""How a consumer of a group reads; see `Consumer`."""
+
+from typing import Final, Literal
+
+import msgspec
+
+from tandem.client.pull_flow import Start
+
+MessageModel = Literal["clustering", "broadcasting"]
+
+GroupStart = Literal["earliest", "latest"] | int
+
+PULL_BATCH_SIZE: Final = 32
+"""RocketMQ's pullBatchSize."""
+
+PULL_THRESHOLD_FOR_QUEUE: Final = 1000
+"""RocketMQ's."""
+
+PULL_THRESHOLD_BYTES_FOR_QUEUE: Final = 100 * 1024 * 1024
+"""RocketMQ's pullThresholdSizeForQueue."""
+
+COMMIT_INTERVAL_MS: Final = 5000
+"""RocketMQ's persistConsumerOffsetInterval."""
+
+SUSPEND_TIMEOUT_MS: Final = 15_000
+"""How long a broker may hold a pull that finds nothing (RocketMQ's brokerSuspendMaxTimeMillis)."""
+
+
+class ConsumerSettings(msgspec.Struct, frozen=True):
+    """See `Consumer` for what they mean.
+
+    Raises:
+        ValueError: one of them is out of range; the text names it.
+    """
+
+    group: str
+    message_model: MessageModel = "clustering"
+    orderly: bool = False
+    start: GroupStart = "earliest"
+    max_reconsume_times: int | None = None
+    pull_batch_size: int = PULL_BATCH_SIZE
+    pull_threshold_for_queue: int = PULL_THRESHOLD_FOR_QUEUE
+    pull_threshold_bytes_for_queue: int = PULL_THRESHOLD_BYTES_FOR_QUEUE
+    commit_interval_ms: int = COMMIT_INTERVAL_MS
+
+    def __post_init__(self) -> None:
+        if self.message_model not in ("clustering", "broadcasting"):
+            raise ValueError(
+                f'message_model is {self.message_model!r}; it is "clustering" (the members share'
+                ' the queues) or "broadcasting" (each reads all of them)'
+            )
+        if isinstance(self.start, str) and self.start not in ("earliest", "latest"):
+            raise ValueError(
+                f'start is {self.start!r}; it is "earliest", "latest", or a time in ms since 1970'
+            )
+        for name, lowest in (
+            ("pull_batch_size", 1),
+            ("pull_threshold_for_queue", 1),
+            ("pull_threshold_bytes_for_queue", 1),
+            ("commit_interval_ms", 1),
+        ):
+            if getattr(self, name) < lowest:
+                raise ValueError(f"{name} is {getattr(self, name)}; it is {lowest} or more")
+
+    @property
+    def is_broadcasting(self) -> bool:
+        """Whether each member reads all queues and keeps its offsets itself."""
+        return self.message_model == "broadcasting"
+
+    @property
+    def first_offset(self) -> Start | int:
+        """Where the group begins in a queue that it never read."""
+        return self.start if isinstance(self.start, int) else Start(self.start)
+
+    @property
+    def consume_from_where(self) -> str:
+        """The same in RocketMQ's words."""
+        if isinstance(self.start, int):
+            return "CONSUME_FROM_TIMESTAMP"
+        if self.start == "latest":
+            return "CONSUME_FROM_LAST_OFFSET"
+        return "CONSUME_FROM_FIRST_OFFSET"

@@ -1,0 +1,347 @@
+"""The work of one member of a consumer group: its queues, its pulls, its offsets.
+
+    subscribe ----> heartbeat, rebalance ----> a QueueReader for each queue of this member
+    delivered ----> done / retry / dead letter ----> offsets, every `commit_interval_ms`
+
+See `tandem.client.consumer` for what is promised.
+"""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from tandem.client.allocation import allocated_queues
+from tandem.client.async_shell import AsyncShell
+from tandem.client.broker_request import BrokerRequest
+from tandem.client.consumer_settings import ConsumerSettings
+from tandem.client.core import ClientCore
+from tandem.client.errors import ClientError
+from tandem.client.group_flow import Filter, GroupMember, subscription_data
+from tandem.client.inbox import Inbox
+from tandem.client.local_offsets import LocalOffsets
+from tandem.client.pull_flow import Cursor, Puller, Start
+from tandem.client.queue_reader import QueueReader
+from tandem.client.results import MessageQueue
+from tandem.wire.message import MessageExt
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import ConsumerData
+from tandem.wire.system_topics import PROPERTY_RETRY_TOPIC, retry_topic
+
+logger = logging.getLogger(__name__)
+
+REBALANCE_SECONDS: Final = 20.0
+"""RocketMQ's rebalanceInterval."""
+
+REBALANCE_AGAIN_SECONDS: Final = 1.0
+"""When something was missing: a route, the list of members, a lock (RocketMQ's minInterval)."""
+
+LOCK_SECONDS: Final = 20.0
+"""RocketMQ's rebalanceLockInterval."""
+
+GREET_SECONDS: Final = 1.0
+"""How soon a broker that this client is connected to anew learns who it is."""
+
+FIND_QUEUES_SECONDS: Final = 3.0
+"""How long one rebalance looks for a topic's queues."""
+
+LAST_COMMIT_SECONDS: Final = 3.0
+"""How long storing the offsets may take when a queue is lost, and at the end."""
+
+
+class GroupReader:
+    """One member of a group, between `start` and `stop`."""
+
+    def __init__(
+        self,
+        core: ClientCore,
+        shell: AsyncShell,
+        settings: ConsumerSettings,
+        wall_clock_ms: Callable[[], int],
+        offsets_file: Path | None,
+    ) -> None:
+        self.settings = settings
+        self.puller = Puller(core, settings.group)
+        self.member = GroupMember(core, settings.group, settings.max_reconsume_times)
+        self.readers: dict[MessageQueue, QueueReader] = {}
+        self.shell = shell
+        self._core = core
+        self._wall_clock_ms = wall_clock_ms
+        self._local_offsets = LocalOffsets(offsets_file)
+        self._retry_topic = retry_topic(settings.group)
+        self._filters: dict[str, Filter] = {}
+        self._inboxes: dict[str, Inbox] = {}
+        self._unclaimed: list[tuple[QueueReader, MessageExt]] = []
+        self._rebalance_wanted = anyio.Event()
+        self._is_over = False
+        self._told: set[str] = set()
+        core.broker_requests.on(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._members_changed)
+
+    # -- subscriptions ---------------------------------------------------------------------------
+
+    def subscribe(self, wanted: Filter) -> Inbox:
+        """Read a topic from now on; return where its messages are put.
+
+        Raises:
+            ValueError: it is read already, with another filter.
+        """
+        known = self._filters.get(wanted.topic)
+        if known is not None:
+            if known != wanted:
+                raise ValueError(
+                    f"topic {wanted.topic!r} is subscribed already, with another filter; all"
+                    " members of a group read the same"
+                )
+            return self._inboxes[wanted.topic]
+        self._filters[wanted.topic] = wanted
+        inbox = self._inboxes[wanted.topic] = Inbox(self.shell.park)
+        self._core.consumes(self._consumer_data())
+        unclaimed, self._unclaimed = self._unclaimed, []
+        for reader, message in unclaimed:
+            self._deliver(reader, message)
+        self._rebalance_wanted.set()
+        return inbox
+
+    def _consumer_data(self) -> ConsumerData:
+        version = self._wall_clock_ms()
+        filters = list(self._filters.values())
+        if not self.settings.is_broadcasting:
+            filters.append(Filter(self._retry_topic))
+        return ConsumerData(
+            self.settings.group,
+            "CONSUME_PASSIVELY",
+            self.settings.message_model.upper(),
+            self.settings.consume_from_where,
+            [subscription_data(each, version) for each in filters],
+        )
+
+    def _topics(self) -> list[str]:
+        if not self._filters or self.settings.is_broadcasting:
+            return list(self._filters)
+        return [*self._filters, self._retry_topic]
+
+    def _deliver(self, reader: QueueReader, message: MessageExt) -> None:
+        topic = message.properties.get(PROPERTY_RETRY_TOPIC, message.topic)
+        inbox = self._inboxes.get(topic) or self._inboxes.get(message.topic)
+        if inbox is not None:
+            inbox.offer(reader, message)
+            return
+        # Not lost: it waits, and the offset of the retry topic with it.
+        self._unclaimed.append((reader, message))
+        self._tell_once(
+            f"unclaimed {topic}",
+            "group %s gets messages of topic %s again, which this consumer does not subscribe to;"
+            " they wait until it does",
+            self.settings.group,
+            topic,
+        )
+
+    # -- tasks -----------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin the work in the background."""
+        tasks = self.shell.tasks
+        tasks.start_soon(self._rebalance_for_ever)
+        tasks.start_soon(self._greet_for_ever)
+        tasks.start_soon(self._commit_for_ever)
+        if self.settings.orderly:
+            tasks.start_soon(self._lock_for_ever)
+
+    async def stop(self) -> None:
+        """Hand out nothing any more, store the offsets, give back locks."""
+        self.end()
+        self._is_over = True
+        readers = list(self.readers.values())
+        await self._give_up(readers)
+
+    def end(self) -> None:
+        """Let every loop over messages end when it asks for the next one."""
+        for inbox in self._inboxes.values():
+            inbox.end()
+
+    async def _greet_for_ever(self) -> None:
+        while True:
+            if strangers := self._core.strangers:
+                await self.shell.run(self._core.heartbeat(strangers))
+            await anyio.sleep(GREET_SECONDS)
+
+    async def _commit_for_ever(self) -> None:
+        while True:
+            await anyio.sleep(self.settings.commit_interval_ms / 1000)
+            await self.commit(list(self.readers.values()))
+
+    async def _lock_for_ever(self) -> None:
+        while True:
+            await anyio.sleep(LOCK_SECONDS)
+            held = list(self.readers.values())
+            granted = set(await self.shell.run(self.member.lock([each.queue for each in held])))
+            for reader in held:
+                if reader.queue in granted:
+                    reader.locked()
+
+    # -- rebalance -------------------------------------------------------------------------------
+
+    def _members_changed(self, request: BrokerRequest) -> None:
+        self._rebalance_wanted.set()
+
+    async def _rebalance_for_ever(self) -> None:
+        while True:
+            self._rebalance_wanted = anyio.Event()
+            is_complete = await self._rebalance()
+            seconds = REBALANCE_SECONDS if is_complete else REBALANCE_AGAIN_SECONDS
+            with anyio.move_on_after(seconds):
+                await self._rebalance_wanted.wait()
+
+    async def _rebalance(self) -> bool:
+        """Give up and take queues; return whether all that was wanted could be had."""
+        is_complete = True
+        lost: list[QueueReader] = []
+        new: list[MessageQueue] = []
+        for topic in self._topics():
+            mine = await self._queues_of_mine(topic)
+            if mine is None:
+                is_complete = False
+                continue
+            lost += [r for q, r in self.readers.items() if q.topic == topic and q not in mine]
+            new += [queue for queue in mine if queue not in self.readers]
+        await self._give_up(lost)
+        if new and self.settings.orderly:
+            granted = set(await self.shell.run(self.member.lock(new)))
+            is_complete = is_complete and granted.issuperset(new)
+            new = [queue for queue in new if queue in granted]
+        begun: list[bool] = []
+        async with anyio.create_task_group() as group:
+            for queue in new:
+                group.start_soon(self._begin, queue, begun)
+        return is_complete and all(begun)
+
+    async def _queues_of_mine(self, topic: str) -> set[MessageQueue] | None:
+        """Return the queues of a topic that this member is to have, None if that is not known."""
+        try:
+            queues = await self.shell.run(
+                self.puller.fetch_message_queues(topic, FIND_QUEUES_SECONDS)
+            )
+        except ClientError as error:
+            if topic != self._retry_topic:
+                self._tell_once(f"{topic} {error}", "%s; looking again every second", error)
+            return None
+        if self.settings.is_broadcasting:
+            return set(queues)
+        if strangers := self._core.strangers:
+            await self.shell.run(self._core.heartbeat(strangers))
+        members = await self.shell.run(self.member.members(topic))
+        client_id = self._core.identity.client_id
+        if members is None or client_id not in members:
+            # A broker that has just become master has heard of few members yet.
+            return None
+        return set(allocated_queues(queues, members, client_id))
+
+    async def _begin(self, queue: MessageQueue, begun: list[bool]) -> None:
+        try:
+            offset = await self._start_offset(queue)
+        except ClientError as error:
+            self._tell_once(f"{queue} {error}", "queue %s is not read yet: %s", queue, error)
+            begun.append(False)
+            return
+        begun.append(True)
+        self._read_from(queue, offset)
+
+    async def _start_offset(self, queue: MessageQueue) -> int:
+        settings = self.settings
+        if settings.is_broadcasting:
+            stored = self._local_offsets.find(queue)
+            if stored is not None:
+                return stored
+            return await self.shell.run(self.puller.first_offset(queue, settings.first_offset))
+        start = settings.first_offset
+        return await self.shell.run(
+            self.puller.group_offset(queue, Start.EARLIEST if self._is_retry(queue) else start)
+        )
+
+    def _is_retry(self, queue: MessageQueue) -> bool:
+        return queue.topic == self._retry_topic
+
+    def _read_from(self, queue: MessageQueue, offset: int) -> None:
+        wanted = self._filters.get(queue.topic, Filter(queue.topic))
+        cursor = Cursor(queue, offset, None, wanted.tags)
+        cursor.follows_resets = True
+        reader = QueueReader(cursor, self.settings, self._deliver, self._core.clock)
+        self.readers[queue] = reader
+        if self.settings.orderly:
+            reader.locked()
+        self.shell.tasks.start_soon(self._run, reader)
+
+    async def _run(self, reader: QueueReader) -> None:
+        try:
+            moved = await reader.run(self.shell, self.puller)
+        except ClientError as error:
+            self._fail(reader.queue.topic, error)
+            return
+        if moved and self.readers.get(reader.queue) is reader:
+            logger.info("an operator has moved group %s in %s", self.settings.group, reader.queue)
+            self.move(reader, reader.next_offset)
+
+    def _fail(self, topic: str, error: ClientError) -> None:
+        inboxes = [self._inboxes[topic]] if topic in self._inboxes else self._inboxes.values()
+        for inbox in inboxes:
+            inbox.end(error)
+
+    def move(self, reader: QueueReader, offset: int) -> None:
+        """Read a queue from another offset on. What is out does not count any more."""
+        reader.drop()
+        self.puller.forget(reader.queue)
+        self._read_from(reader.queue, offset)
+
+    async def _give_up(self, lost: list[QueueReader]) -> None:
+        """Stop reading queues; store how far they were read, and let others have them."""
+        for reader in lost:
+            reader.drop()
+            self.readers.pop(reader.queue, None)
+        if not lost:
+            return
+        with anyio.move_on_after(LAST_COMMIT_SECONDS, shield=True):
+            await self.commit(lost)
+            if self.settings.orderly:
+                await self.shell.run(self.member.unlock([each.queue for each in lost]))
+        for reader in lost:
+            self.puller.forget(reader.queue)
+
+    # -- offsets ---------------------------------------------------------------------------------
+
+    async def commit(self, readers: list[QueueReader]) -> None:
+        """Store how far queues were handled; what fails is tried again the next time."""
+        if self.settings.is_broadcasting:
+            for reader in readers:
+                self._local_offsets.set(reader.queue, reader.process_queue.commit_offset)
+            self._local_offsets.save()
+            return
+        async with anyio.create_task_group() as group:
+            for reader in readers:
+                if reader.process_queue.commit_offset != reader.process_queue.committed:
+                    group.start_soon(self._commit_one, reader)
+
+    async def _commit_one(self, reader: QueueReader) -> None:
+        process_queue = reader.process_queue
+        offset = process_queue.commit_offset
+        update = self.puller.update_consume_offset(reader.queue, offset, LAST_COMMIT_SECONDS)
+        try:
+            await self.shell.run(update)
+        except ClientError as error:
+            logger.debug("the offset of %s is stored later: %s", reader.queue, error)
+        else:
+            process_queue.committed = offset
+
+    async def lag(self) -> dict[MessageQueue, int]:
+        """Return how many messages of each queue of this member are not handled yet."""
+        lags = {}
+        for queue, reader in sorted(self.readers.items()):
+            end = await self.shell.run(self.puller.max_offset(queue))
+            lags[queue] = max(0, end - reader.process_queue.commit_offset)
+        return lags
+
+    def _tell_once(self, key: str, text: str, *values: object) -> None:
+        if key not in self._told:
+            self._told.add(key)
+            logger.warning(text, *values)

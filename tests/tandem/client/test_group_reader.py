@@ -1,0 +1,126 @@
+"""What a member does by itself. What its user sees: test_consumer.py."""
+
+import anyio
+import pytest
+
+from tandem.client import group_reader as module
+from tandem.client.results import MessageQueue
+from tandem.wire.request_code import RequestCode
+from tandem.wire.response_code import ResponseCode
+from tandem.wire.system_topics import retry_topic
+from tests.tandem.client.consumer_world import a_world, until
+from tests.tandem.client.either_loop import under_either_loop
+from tests.tandem.client.fake_broker import MASTER, answer_to, route_of
+from tests.tandem.client.group_broker import GROUP
+
+QUEUES = [MessageQueue("orders", "broker-a", at) for at in (0, 1)]
+
+
+@pytest.fixture(autouse=True)
+def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "REBALANCE_AGAIN_SECONDS", 0.01)
+    monkeypatch.setattr(module, "GREET_SECONDS", 0.01)
+
+
+@under_either_loop
+async def test_brokers_hear_what_is_subscribed_and_hear_it_again_on_a_new_connection() -> None:
+    async with a_world() as world, world.consumer() as consumer:
+        consumer.subscribe("orders", tags="a || b")
+        await until(lambda: consumer.assignment)
+        (data,) = world.broker.subscriptions.values()
+        assert {each.topic: each.sub_string for each in data} == {
+            "orders": "a || b",
+            retry_topic(GROUP): "*",
+        }
+        world.broker.members.clear()
+        await world.network.cut(MASTER)
+        await until(lambda: world.broker.members)
+        consumer.subscribe("payments")
+        await until(lambda: len(next(iter(world.broker.subscriptions.values()))) == 3)
+
+
+@under_either_loop
+async def test_a_topic_is_read_as_soon_as_it_exists() -> None:
+    async with a_world() as world, world.consumer() as consumer:
+        route = world.broker.routes.pop("orders")
+        consumer.subscribe("orders")
+        await anyio.sleep(0.05)
+        assert QUEUES[0] not in consumer.assignment
+        world.broker.routes["orders"] = route
+        await until(lambda: consumer.assignment[-2:] == QUEUES)
+
+
+@under_either_loop
+async def test_a_list_without_this_member_changes_nothing() -> None:
+    async with a_world() as world, world.consumer() as consumer:
+        consumer.subscribe("orders")
+        await until(lambda: len(consumer.assignment) == 3)
+        world.broker.members[:] = ["another"]
+        await world.notify()
+        await anyio.sleep(0.05)
+        assert len(consumer.assignment) == 3
+        world.broker.members.append(consumer.client_id)
+
+
+@under_either_loop
+async def test_where_a_group_begins_is_stored_before_anything_is_read() -> None:
+    async with a_world() as world:
+        world.broker.store("orders", 0, b"a", b"b")
+        async with world.consumer(start="latest") as consumer:
+            consumer.subscribe("orders")
+            await until(lambda: len(consumer.assignment) == 3)
+            codes = world.broker.codes()
+            assert codes.index(RequestCode.UPDATE_CONSUMER_OFFSET) < codes.index(
+                RequestCode.PULL_MESSAGE
+            )
+            assert world.broker.offsets["orders", 0] == 2
+            assert world.broker.offsets[retry_topic(GROUP), 0] == 0
+
+
+@under_either_loop
+async def test_a_time_is_looked_up_and_a_stored_offset_wins_over_it() -> None:
+    async with a_world() as world:
+        world.broker.offsets["orders", 1] = 7
+        async with world.consumer(start=1_700_000_000_042) as consumer:
+            consumer.subscribe("orders")
+            await until(lambda: len(consumer.assignment) == 3)
+        assert (world.broker.offsets["orders", 0], world.broker.offsets["orders", 1]) == (42, 7)
+
+
+@under_either_loop
+async def test_an_offset_that_cannot_be_stored_is_stored_later() -> None:
+    async with a_world() as world:
+        world.broker.store("orders", 0, b"a")
+        world.broker.offsets = {("orders", 0): 0, ("orders", 1): 0, (retry_topic(GROUP), 0): 0}
+        update = world.broker.handlers[RequestCode.UPDATE_CONSUMER_OFFSET]
+        world.broker.handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = lambda request: answer_to(
+            request, ResponseCode.NO_PERMISSION
+        )
+        async with world.consumer(commit_interval_ms=5) as consumer:
+            async for message in consumer.subscribe("orders"):
+                message.done()
+                await anyio.sleep(0.03)
+                assert world.broker.offsets["orders", 0] == 0
+                world.broker.handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = update
+                await until(lambda: world.broker.offsets["orders", 0] == 1)
+                commits = world.broker.codes().count(RequestCode.UPDATE_CONSUMER_OFFSET)
+                await anyio.sleep(0.03)
+                # What has not changed is not stored again.
+                assert world.broker.codes().count(RequestCode.UPDATE_CONSUMER_OFFSET) == commits
+                break
+
+
+@under_either_loop
+async def test_a_message_that_comes_again_of_a_topic_not_subscribed_waits_for_it() -> None:
+    async with a_world() as world:
+        world.broker.routes["payments"] = route_of(("broker-a", {0: MASTER}), queue_nums=1)
+        world.broker.store(retry_topic(GROUP), 0, b"again")
+        world.broker.queue(retry_topic(GROUP), 0)[0].properties["RETRY_TOPIC"] = "payments"
+        async with world.consumer() as consumer:
+            consumer.subscribe("orders")
+            await until(lambda: len(consumer.assignment) == 3)
+            await anyio.sleep(0.02)
+            async for message in consumer.subscribe("payments"):
+                assert message.body == b"again"
+                break
+        assert world.broker.offsets[retry_topic(GROUP), 0] == 0
