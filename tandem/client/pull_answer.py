@@ -25,6 +25,36 @@ PULL_STATUSES: Final = {
 ALL_TAGS: Final = "*"
 
 
+class Sql92(str):
+    """An expression over the properties of messages, where tags could be as well.
+
+    The broker alone evaluates it.
+    """
+
+    __slots__ = ()
+
+
+def wanted(tags: str, sql: str | None) -> str:
+    """Return what a pull asks for: tags, or an `Sql92` if there is an expression.
+
+    Raises:
+        ValueError: both are given.
+    """
+    if sql is None:
+        return tags
+    if not is_all(tags):
+        raise ValueError("tags and an SQL92 expression cannot be given both; say TAGS = 'a' in it")
+    return Sql92(sql)
+
+
+def expression_type(tags: str) -> str:
+    """Return in which language `tags` is, as a pull says it.
+
+    Source: RocketMQ 5.3.3, ExpressionType.
+    """
+    return "SQL92" if isinstance(tags, Sql92) else "TAG"
+
+
 def pull_result(answer: RemotingCommand, address: str, tags: str, offset: int) -> PullResult:
     """Return what a pull of `tags` from `offset` on has found.
 
@@ -67,13 +97,14 @@ def _singles(message: MessageExt, tags: str, offset: int) -> list[MessageExt]:
     return [m for m in singles if m.queue_offset >= offset and _has_tag(m, tags)]
 
 
-def _is_all(tags: str) -> bool:
-    return tags in (ALL_TAGS, "")
+def is_all(tags: str) -> bool:
+    """Whether no message is left out."""
+    return tags in (ALL_TAGS, "") and not isinstance(tags, Sql92)
 
 
 def _has_tag(message: MessageExt, tags: str) -> bool:
     """The broker compares hashes; the texts have to be compared here."""
-    if _is_all(tags):
+    if is_all(tags) or isinstance(tags, Sql92):
         return True
     return message.tags in {tag.strip() for tag in tags.split("||")}
 
@@ -83,5 +114,5 @@ def passes_over(result: PullResult, tags: str, offset: int) -> bool:
     return (
         not result.messages
         and result.next_begin_offset > offset
-        and (result.status is PullStatus.OFFSET_ILLEGAL or _is_all(tags))
+        and (result.status is PullStatus.OFFSET_ILLEGAL or is_all(tags))
     )

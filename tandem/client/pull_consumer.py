@@ -25,7 +25,7 @@ from tandem.client.core import SWITCH_SECONDS, ClientCore, parse_addresses
 from tandem.client.errors import ClientError
 from tandem.client.event_loop import LoopClock
 from tandem.client.identity import ClientIdentity, local_identity
-from tandem.client.pull_answer import ALL_TAGS
+from tandem.client.pull_answer import ALL_TAGS, wanted
 from tandem.client.pull_flow import Cursor, Puller, Start, StartFrom
 from tandem.client.results import MessageQueue, PullResult
 from tandem.wire.message import MessageExt
@@ -107,6 +107,8 @@ class PullConsumer:
         max_msg_nums: int = MAX_MSG_NUMS,
         tags: str = ALL_TAGS,
         suspend_timeout_ms: int = 0,
+        *,
+        sql: str | None = None,
     ) -> PullResult:
         """Ask once for messages from `offset` on; the bounds in the answer are the asked node's.
 
@@ -119,12 +121,14 @@ class PullConsumer:
             tags: `TagA || TagB`, or `*` for all.
             suspend_timeout_ms: how long the broker holds the request if there is nothing new; 0:
                 not at all.
+            sql: instead of tags, an expression over the properties: "a > 5 AND b = 'x'" (SQL92).
+                The broker needs `enable_property_filter`, else it refuses.
 
         Raises:
             CompressedBodyError: a body is compressed with a codec that is not built in.
         """
         return await self._shell.run(
-            self._puller.pull(queue, offset, max_msg_nums, tags, suspend_timeout_ms)
+            self._puller.pull(queue, offset, max_msg_nums, wanted(tags, sql), suspend_timeout_ms)
         )
 
     async def fetch_consume_offset(self, queue: MessageQueue) -> int | None:
@@ -148,6 +152,7 @@ class PullConsumer:
         *,
         start: StartFrom = "earliest",
         tags: str = ALL_TAGS,
+        sql: str | None = None,
         until_end: bool = False,
         max_msg_nums: int = MAX_MSG_NUMS,
         open_timeout_ms: int = SWITCH_MS,
@@ -162,6 +167,7 @@ class PullConsumer:
             topic: what to read. Queues that are added later are not seen.
             start: "earliest", "latest", or "committed" (else the earliest).
             tags: as for `pull`.
+            sql: likewise.
             until_end: stop at the messages that are there now, which are at least all that were
                 acknowledged as replicated; else follow for ever.
             max_msg_nums: messages per pull.
@@ -176,7 +182,7 @@ class PullConsumer:
             self._puller.open_cursors(
                 topic,
                 Start(start),
-                tags,
+                wanted(tags, sql),
                 until_end=until_end,
                 timeout_seconds=open_timeout_ms / 1000,
             )
@@ -273,10 +279,12 @@ class BlockingPullConsumer:
         max_msg_nums: int = MAX_MSG_NUMS,
         tags: str = ALL_TAGS,
         suspend_timeout_ms: int = 0,
+        *,
+        sql: str | None = None,
     ) -> PullResult:
         """See `PullConsumer.pull`."""
         return self._shell.run(
-            self._puller.pull(queue, offset, max_msg_nums, tags, suspend_timeout_ms)
+            self._puller.pull(queue, offset, max_msg_nums, wanted(tags, sql), suspend_timeout_ms)
         )
 
     def fetch_consume_offset(self, queue: MessageQueue) -> int | None:
@@ -295,6 +303,7 @@ class BlockingPullConsumer:
         *,
         start: StartFrom = "earliest",
         tags: str = ALL_TAGS,
+        sql: str | None = None,
         until_end: bool = False,
         max_msg_nums: int = MAX_MSG_NUMS,
         open_timeout_ms: int = SWITCH_MS,
@@ -304,7 +313,7 @@ class BlockingPullConsumer:
             self._puller.open_cursors(
                 topic,
                 Start(start),
-                tags,
+                wanted(tags, sql),
                 until_end=until_end,
                 timeout_seconds=open_timeout_ms / 1000,
             )

@@ -40,7 +40,7 @@ from tandem.client.errors import (
 )
 from tandem.client.flow import Flow, Pause
 from tandem.client.name_servers import REQUEST_TIMEOUT_SECONDS
-from tandem.client.pull_answer import passes_over, pull_result
+from tandem.client.pull_answer import expression_type, passes_over, pull_result
 from tandem.client.queue_flow import (
     RETRIED,
     QueueBrokers,
@@ -262,8 +262,8 @@ class Puller:
             commit_offset=0,
             suspend_timeout_millis=suspend_timeout_ms,
             sub_version=0,
-            subscription=tags,
-            expression_type="TAG",
+            subscription=str(tags),
+            expression_type=expression_type(tags),
             broker_name=queue.broker_name,
         )
         # The broker looks every few seconds for pulls whose time is over, hence twice the pause.

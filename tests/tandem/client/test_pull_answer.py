@@ -1,6 +1,6 @@
 import pytest
 
-from tandem.client.pull_answer import passes_over, pull_result
+from tandem.client.pull_answer import expression_type, is_all, passes_over, pull_result, wanted
 from tandem.client.results import PullResult, PullStatus
 from tandem.wire.message import encode_record
 from tandem.wire.message_properties import PROPERTY_TAGS
@@ -45,3 +45,13 @@ def test_an_answer_that_moves_a_reader_past_messages_is_known(
 
 def test_messages_pass_over_nothing() -> None:
     assert not passes_over(result(0, 5, with_message=True), "*", 4)
+
+
+def test_tags_or_an_expression_are_wanted_and_not_both() -> None:
+    assert expression_type(wanted("A || B", None)) == "TAG"
+    assert expression_type(wanted("*", "a > 5")) == "SQL92"
+    # A word that means everything as tags means nothing of the kind as an expression.
+    assert is_all("*")
+    assert not is_all(wanted("*", "*"))
+    with pytest.raises(ValueError, match="cannot be given both"):
+        wanted("A", "a > 5")

@@ -7,7 +7,7 @@ from tandem.client.pull_consumer import BlockingPullConsumer, PullConsumer
 from tandem.client.results import MessageQueue, PullStatus
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
-from tandem.wire.request_headers import OffsetResponseHeader
+from tandem.wire.request_headers import OffsetResponseHeader, PullMessageRequestHeader
 from tests.tandem.client.fake_broker import (
     MASTER,
     NAME_SERVER,
@@ -169,3 +169,15 @@ def test_plain_code_follows_and_lets_the_broker_wait_when_all_queues_are_idle() 
         handler = brokers[MASTER].handlers[PULL]
         brokers[MASTER].handlers[PULL] = store_at_the_fifth_pull
         assert next(messages).body == b"new"
+
+
+def test_an_expression_goes_to_the_broker_and_tags_beside_it_are_refused() -> None:
+    sockets = FakeSockets(brokers_with_messages())
+    with BlockingPullConsumer(NAME_SERVER, "CG", opener=sockets.open) as consumer:
+        found = list(consumer.messages("orders", sql="a > 5", until_end=True))
+        assert len(found) == 6
+        with pytest.raises(ValueError, match="cannot be given both"):
+            consumer.pull(QUEUE, 0, tags="A", sql="a > 5")
+    pulls = [each for each in sockets.brokers[MASTER].requests if each.code == PULL]
+    headers = [each.decode_header(PullMessageRequestHeader) for each in pulls]
+    assert {(each.subscription, each.expression_type) for each in headers} == {("a > 5", "SQL92")}

@@ -15,6 +15,7 @@ from tandem.client.errors import (
     RouteNotFoundError,
 )
 from tandem.client.flow import Call, Flow
+from tandem.client.pull_answer import Sql92
 from tandem.client.pull_flow import (
     BEYOND_END_SECONDS,
     FENCED_SUSPEND_MS,
@@ -101,6 +102,13 @@ def test_a_pull_says_everything_that_rocketmq_wants_to_know() -> None:
     )
     bench.pull()
     assert bench.master.requests[-1].decode_header(PullMessageRequestHeader).sys_flag == 4
+
+
+def test_an_expression_is_for_the_broker_alone() -> None:
+    bench = Bench()
+    assert len(bench.pull(tags=Sql92("a > 5 AND b = 'x'")).messages) == 3
+    header = bench.master.requests[-1].decode_header(PullMessageRequestHeader)
+    assert (header.subscription, header.expression_type) == ("a > 5 AND b = 'x'", "SQL92")
 
 
 def test_a_held_pull_may_take_longer() -> None:
