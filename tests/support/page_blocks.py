@@ -34,8 +34,8 @@ RUN: Final = ("python", "console", "bash")
 CHECKED: Final = ("yaml", "json", "toml")
 """Blocks in these are read as a cluster file or a scenario is, or only decoded."""
 
-SHOWN: Final = ("text", "mermaid", "markdown")
-"""Blocks in these are for people: drawings, and output that is not compared unless marked so."""
+SHOWN: Final = ("text", "mermaid", "markdown", "pyi")
+"""Blocks in these are for people: drawings, signatures, output if it is not marked as such."""
 
 WITH_TEXT: Final = ("not run", "long", "file", "inside", "before", "until", "varies", "exits")
 WITHOUT_TEXT: Final = ("continues", "output", "background")
