@@ -184,6 +184,7 @@ async def main() -> int:
 
 async def read() -> list[bytes]:
     async with tandem.PullConsumer(NAME_SERVERS, group="billing") as consumer:
+        consumer.messages("Orders", start="begin")  # type: ignore[arg-type]
         return [m.body async for m in consumer.messages("Orders", start="earliest")]
 """
 

@@ -89,3 +89,8 @@ def test_errors_and_unknown_names_have_a_place() -> None:
     assert topic_of(tandem.SendTimeoutError) == "Errors"
     assert topic_of(tandem.BlockingProducer) == "Sending"
     assert topic_of(int) == "More"
+
+
+def test_words_that_may_be_written_are_said() -> None:
+    described = read_class(tandem.PullConsumer, "PullConsumer")
+    assert "StartFrom = Literal['earliest', 'latest', 'committed']" in described.words

@@ -52,6 +52,13 @@ def test_a_fragment_has_around_it_what_its_mark_says() -> None:
     assert "    async with tandem.Producer(NAME_SERVERS" in written.text
     assert "        async with tandem.Admin(NAME_SERVERS" in written.text
     assert "            await x()\n" in written.text
+    assert written.text.endswith("asyncio.run(main())\n")
+
+
+def test_a_fragment_that_speaks_of_trio_runs_under_trio() -> None:
+    written, _ = steps("<!-- inside: admin -->\n```python\nawait trio.sleep(0)\n```\n")
+    assert isinstance(written, WriteFile)
+    assert written.text.endswith("trio.run(main)\n")
 
 
 def test_a_file_is_written_and_a_script_is_one_line_with_its_output() -> None:

@@ -14,11 +14,12 @@ import inspect
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Final, Literal
+from types import UnionType
+from typing import Final, Literal, Union, get_origin
 
 import tandem
 from tests.support.paths import ROOT
@@ -73,6 +74,8 @@ class PublicClass:
     text: str
     constructor: str
     members: tuple[Member, ...]
+    words: tuple[str, ...]
+    """What the names of its signatures stand for that are words: `Start = Literal['earliest']`."""
 
 
 def page() -> str:
@@ -121,7 +124,17 @@ def read_class(value: type, name: str) -> PublicClass:
         ast.get_docstring(tree) or "",
         constructor,
         tuple(sorted(members.values(), key=lambda member: member.kind == "method")),
+        tuple(_words([constructor, *(member.signature for member in members.values())], value)),
     )
+
+
+def _words(signatures: Iterable[str], value: type) -> Iterator[str]:
+    """Of the names in signatures those that stand for words that one may write."""
+    names = sorted({name for text in signatures for name in re.findall(r"\b[A-Z]\w+", text)})
+    for name in names:
+        meaning = getattr(sys.modules[value.__module__], name, None)
+        if get_origin(meaning) in (Literal, Union, UnionType) and "Literal" in repr(meaning):
+            yield f"{name} = {repr(meaning).replace('typing.', '')}"
 
 
 def _own_classes(value: type) -> Iterator[type]:
@@ -313,7 +326,7 @@ def _class_text(described: PublicClass, *, with_module: bool) -> Iterator[str]:
     if with_module:
         yield _module_text(described.module)
     if described.constructor:
-        yield _code(described.constructor)
+        yield _code("\n".join([*described.words, described.constructor]))
     elif described.bases:
         yield _code(f"class {described.name}({described.bases})")
     yield markdown_of(described.text)

@@ -16,8 +16,10 @@ _SURROUNDINGS: Final = {
 """What is around a fragment that is marked `inside`."""
 
 _BEGINNING: Final = """\
-import trio
+import asyncio
+
 import tandem
+import trio
 
 NAME_SERVERS = ["127.0.0.1:9876", "127.0.0.2:9876", "127.0.0.3:9876"]
 
@@ -108,7 +110,8 @@ def _code(block: Block) -> str:
     for word in block.listed("inside"):
         text += textwrap.indent(f"{_SURROUNDINGS[word]}\n", "    " * depth)
         depth += 1
-    return f"{text}{textwrap.indent(block.text, '    ' * depth)}\n\ntrio.run(main)\n"
+    end = "trio.run(main)" if "trio." in block.text else "asyncio.run(main())"
+    return f"{text}{textwrap.indent(block.text, '    ' * depth)}\n\n{end}\n"
 
 
 def _output(following: Sequence[Block]) -> str:
