@@ -2,6 +2,7 @@
 
 from tandem.client.ack import Ack
 from tandem.client.admin import Admin, BlockingAdmin
+from tandem.client.blocking_consumer import BlockingConsumer
 from tandem.client.consumer import Consumer
 from tandem.client.duplicate_filter import DuplicateFilter
 from tandem.client.errors import (
@@ -25,6 +26,7 @@ __all__ = [
     "Ack",
     "Admin",
     "BlockingAdmin",
+    "BlockingConsumer",
     "BlockingProducer",
     "BlockingPullConsumer",
     "BrokerError",

@@ -37,6 +37,7 @@ class GroupDelivery:
         self._reader = reader
         self._stored = stored
         self._is_settled = False
+        reader.in_hand_count += 1
         self.message = ReceivedMessage(
             stored.properties.get(PROPERTY_RETRY_TOPIC, stored.topic),
             stored.body,
@@ -60,14 +61,14 @@ class GroupDelivery:
     def done(self) -> None:
         """See `ReceivedMessage.done`."""
         if not self._is_settled:
-            self._is_settled = True
+            self._settle()
             self._reader.finished(self._stored.queue_offset)
 
     async def retry(self, delay_seconds: float | None) -> None:
         """See `ReceivedMessage.retry`."""
         if self._is_settled:
             return
-        self._is_settled = True
+        self._settle()
         settings = self._group.settings
         if settings.orderly and self._is_last_try():
             await self._send_back_or_again(NO_MORE_TRIES)
@@ -75,6 +76,10 @@ class GroupDelivery:
             self._again_after(SUSPEND_SECONDS if delay_seconds is None else delay_seconds)
         else:
             await self._send_back_or_again(delay_level(delay_seconds))
+
+    def _settle(self) -> None:
+        self._is_settled = True
+        self._reader.in_hand_count -= 1
 
     def _is_last_try(self) -> bool:
         most = self._group.settings.max_reconsume_times

@@ -44,6 +44,13 @@ LOCK_SECONDS: Final = 20.0
 GREET_SECONDS: Final = 1.0
 """How soon a broker that this client is connected to anew learns who it is."""
 
+IN_HAND_SECONDS: Final = 0.15
+"""How long messages in the user's hands are waited for when their queue is lost."""
+
+HANDOVER_SECONDS: Final = 0.3
+"""How long a member waits before it reads a queue that another one may be giving up: until that one
+has stored its offset. Both heard of the change at the same time."""
+
 FIND_QUEUES_SECONDS: Final = 3.0
 """How long one rebalance looks for a topic's queues."""
 
@@ -75,7 +82,7 @@ class GroupReader:
         self._inboxes: dict[str, Inbox] = {}
         self._unclaimed: list[tuple[QueueReader, MessageExt]] = []
         self._rebalance_wanted = anyio.Event()
-        self._is_over = False
+        self._has_company = False
         self._told: set[str] = set()
         core.broker_requests.on(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._members_changed)
 
@@ -152,7 +159,6 @@ class GroupReader:
     async def stop(self) -> None:
         """Hand out nothing any more, store the offsets, give back locks."""
         self.end()
-        self._is_over = True
         readers = list(self.readers.values())
         await self._give_up(readers)
 
@@ -206,7 +212,10 @@ class GroupReader:
                 continue
             lost += [r for q, r in self.readers.items() if q.topic == topic and q not in mine]
             new += [queue for queue in mine if queue not in self.readers]
+        await self._wait_for_hands(lost)
         await self._give_up(lost)
+        if new and self._has_company:
+            await anyio.sleep(HANDOVER_SECONDS)
         if new and self.settings.orderly:
             granted = set(await self.shell.run(self.member.lock(new)))
             is_complete = is_complete and granted.issuperset(new)
@@ -236,6 +245,7 @@ class GroupReader:
         if members is None or client_id not in members:
             # A broker that has just become master has heard of few members yet.
             return None
+        self._has_company = len(members) > 1
         return set(allocated_queues(queues, members, client_id))
 
     async def _begin(self, queue: MessageQueue, begun: list[bool]) -> None:
@@ -293,6 +303,15 @@ class GroupReader:
         reader.drop()
         self.puller.forget(reader.queue)
         self._read_from(reader.queue, offset)
+
+    async def _wait_for_hands(self, lost: list[QueueReader]) -> None:
+        """Hand out nothing more of queues that are lost; let the user finish what is out."""
+        for reader in lost:
+            reader.drop()
+        for _ in range(10):
+            if not any(each.in_hand_count for each in lost):
+                return
+            await anyio.sleep(IN_HAND_SECONDS / 10)
 
     async def _give_up(self, lost: list[QueueReader]) -> None:
         """Stop reading queues; store how far they were read, and let others have them."""

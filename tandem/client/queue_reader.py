@@ -41,6 +41,8 @@ class QueueReader:
     ) -> None:
         self.process_queue = ProcessQueue(cursor.queue, cursor.offset)
         self.scope = anyio.CancelScope()
+        self.in_hand_count = 0
+        """How many messages the user has and has said nothing about."""
         self._cursor = cursor
         self._settings = settings
         self._deliver = deliver

@@ -1,0 +1,63 @@
+"""What only the one for plain code has. The rest: test_three_worlds.py."""
+
+import threading
+
+import pytest
+
+from tandem.client.blocking_consumer import BlockingConsumer
+from tandem.client.errors import BrokerError
+from tandem.wire.request_code import RequestCode
+from tandem.wire.response_code import ResponseCode
+from tests.tandem.client.fake_broker import answer_to
+from tests.tandem.client.group_broker import GROUP
+from tests.tandem.client.tcp_broker import a_tcp_broker
+
+
+def test_several_threads_share_a_subscription() -> None:
+    with a_tcp_broker() as broker, BlockingConsumer(broker.address, GROUP) as consumer:
+        broker.store("orders", 0, *[b"%d" % at for at in range(50)])
+        subscription = consumer.subscribe("orders")
+        seen: list[bytes] = []
+
+        def read() -> None:
+            for message in subscription:
+                seen.append(message.body)
+                if len(seen) == 50:
+                    consumer.stop()
+
+        threads = [threading.Thread(target=read) for _ in range(4)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join(30)
+        assert sorted(seen) == sorted(b"%d" % at for at in range(50))
+        assert subscription.topic == "orders"
+
+
+def test_no_thread_is_left_whatever_happens() -> None:
+    before = threading.active_count()
+    with a_tcp_broker() as broker:
+        inside = threading.active_count()
+        with pytest.raises(KeyError), BlockingConsumer(broker.address, GROUP) as consumer:
+            consumer.subscribe("orders")
+            raise KeyError("planned")
+        assert threading.active_count() <= inside
+        with BlockingConsumer("127.0.0.1:1", GROUP):
+            pass
+    assert threading.active_count() <= before
+
+
+def test_a_refusal_comes_out_of_the_loop() -> None:
+    with a_tcp_broker() as broker, BlockingConsumer(broker.address, GROUP) as consumer:
+        broker.handlers[RequestCode.PULL_MESSAGE] = lambda request: answer_to(
+            request, ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark="at column 3"
+        )
+        with pytest.raises(BrokerError, match="at column 3"):
+            next(iter(consumer.subscribe("orders")))
+
+
+def test_outside_of_with_it_says_so() -> None:
+    consumer = BlockingConsumer("127.0.0.1:1", GROUP)
+    with pytest.raises(RuntimeError, match='use it with "with"'):
+        consumer.subscribe("orders")
+    assert "@" in consumer.client_id
