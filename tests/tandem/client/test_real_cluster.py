@@ -1,5 +1,7 @@
 """The client against real nodes, which are killed and paused under it. And the examples."""
 
+import signal
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +11,9 @@ import trio
 
 import tandem
 from tandem.testing import RunningCluster, running_cluster
+from tests.support.paths import ROOT
 from tests.support.patience import PATIENCE_SECONDS, until
-from tests.support.processes import run_example
+from tests.support.processes import end_of, run_example, started, wait_output
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.xdist_group("clients")]
 
@@ -130,7 +133,13 @@ async def test_a_frozen_master_leaves_a_send_unknown(cluster: RunningCluster) ->
 
 
 def test_the_examples_run(healthy: RunningCluster) -> None:
-    produced = run_example("produce.py", healthy.name_servers[0], "3")
+    name_servers = ";".join(healthy.name_servers)
+    produced = run_example("produce.py", name_servers, "3")
     assert [line.split()[1] for line in produced] == ["SEND_OK"] * 3
-    assert len(run_example("consume.py", healthy.name_servers[0])) == 3
-    assert run_example("consume.py", healthy.name_servers[0]) == []
+    assert len(run_example("consume.py", name_servers)) == 3
+    assert run_example("consume.py", name_servers) == []
+    service = [sys.executable, str(ROOT / "examples" / "service.py"), name_servers]
+    with started(service) as process:
+        wait_output(process, "hello 2")
+        assert "Traceback" not in end_of(process, signal.SIGINT)
+        assert process.returncode == 0
