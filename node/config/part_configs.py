@@ -45,7 +45,9 @@ def store_config(config: NodeConfig) -> StoreConfig:
 
 def ha_config(config: NodeConfig) -> HAConfig:
     """What a classic group's replication has to know: all of `replication:`, and who is who."""
-    master = None if config.node.is_master else Host(config.master.address, config.master.ha_port)
+    master = None
+    if not config.node.is_master:
+        master = Host(config.address_of(config.master), config.master.ha_port)
     slaves = tuple(SlaveNode(slave.name, slave.address) for slave in config.slaves)
     return msgspec.structs.replace(
         _classic(config, master, slaves),

@@ -41,7 +41,12 @@ class SlaveSynchronize:
         self._groups = groups
         self._offsets = offsets
         self._link = PeerLink(
-            network, config.node.address, config.master, "copying of tables", self._copy
+            network,
+            config.node.address,
+            config.master,
+            "copying of tables",
+            self._copy,
+            address=config.address_of(config.master),
         )
 
     def hurry(self) -> None:

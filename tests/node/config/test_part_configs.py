@@ -53,6 +53,14 @@ def test_a_classic_slave_dials_the_master_of_the_file(tmp_path: Path) -> None:
     assert [slave.name for slave in config.slaves] == ["a1", "a2"]
 
 
+def test_a_classic_slave_dials_the_master_where_the_file_says_that_it_reaches_it(
+    tmp_path: Path,
+) -> None:
+    node = cluster_config(tmp_path).node("a2")
+    moved = msgspec.structs.replace(node.node, reach={"a0": "127.9.9.9"})
+    assert ha_config(NodeConfig(node.cluster, moved)).master == Host("127.9.9.9", 10912)
+
+
 SettingsT = TypeVar("SettingsT", bound=Struct)
 
 
