@@ -43,7 +43,8 @@ from tandem.client import Admin, ClientError, Producer, PullConsumer, SendStatus
 from tandem.cluster.local_cluster import LocalCluster
 from tandem.cluster.spec import read_spec
 from tandem.coordinator.interface import CoordinatorError
-from tandem.drill.fault_proxy import FaultProxy, FlowRule, ProxiedPair, pairs_of
+from tandem.drill.fault_proxy import FaultProxy, pairs_of
+from tandem.drill.proxied_pair import FlowRule, ProxiedPair
 from tandem.wire.group_state import GroupKeys, decode_state
 from tandem.wire.message import Message, decode_offset_msg_id
 from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY

@@ -66,7 +66,8 @@ from ha.fenced.replica_server import ReplicaServer
 from store import MessageStore, PutBatch, StoreConfig
 from store.machine.real_disk import RealDisk
 from store.machine.tcp_network import TCPNetwork
-from tandem.drill.fault_proxy import FaultProxy, FlowRule, ProxiedPair
+from tandem.drill.fault_proxy import FaultProxy
+from tandem.drill.proxied_pair import FlowRule, ProxiedPair
 from tandem.wire.message import Host, Message, encode_batch_body
 
 if TYPE_CHECKING:

@@ -1,8 +1,10 @@
-"""`python -P -m tandem.cluster FILE FD [--lifeline]`: a supervisor in the background."""
+"""`python -P -m tandem.cluster FILE FD [OPTIONS]`: a supervisor in the background."""
 
 import sys
-from pathlib import Path
 
-from tandem.cluster.detached import run_detached
+from tandem.cluster.detached import main
 
-sys.exit(run_detached(Path(sys.argv[1]), int(sys.argv[2]), lifeline="--lifeline" in sys.argv[3:]))
+__all__ = ["main"]
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -9,7 +9,7 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
@@ -19,8 +19,11 @@ import trio
 
 from tandem.cluster.control import Reply
 from tandem.cluster.errors import ControlError
-from tandem.cluster.local_cluster import LocalCluster
+from tandem.cluster.local_cluster import STOP_GRACE_SECONDS, LocalCluster
+from tandem.cluster.node_forker import NodeForker
 from tandem.cluster.node_lifecycle import NodeStatus
+from tandem.cluster.node_process import OpenProcess, open_process
+from tandem.cluster.private_disks import mount_private_disks
 from tandem.cluster.spec import ClusterSpec, check_system, node_environment, read_spec
 from tandem.cluster.supervisor import reply_of, supervise
 from tandem.cluster_file.errors import ClusterError
@@ -81,10 +84,11 @@ def _start_supervisor(
     spec.make_directories()
     news_read, news_write = os.pipe()
     command = [sys.executable, "-P", "-m", "tandem.cluster", str(spec.file), str(news_write)]
+    options = msgspec.json.encode(DetachedOptions(lifeline=lifeline)).decode()
     with os.fdopen(news_read, "rb") as news, supervisor_log(spec).open("ab") as log:
         with os.fdopen(news_write, "wb"):
             process = subprocess.Popen(
-                [*command, "--lifeline"] if lifeline else command,
+                [*command, options],
                 env=node_environment(),
                 stdin=subprocess.PIPE if lifeline else subprocess.DEVNULL,
                 stdout=log,
@@ -93,28 +97,65 @@ def _start_supervisor(
                 start_new_session=True,
             )
         line = news.read()
-    reply = _news(line)
-    if reply is not None and not reply.error:
-        return process, reply
-    process.communicate()
-    raise ControlError(reply.error if reply else f"it did not start; see {supervisor_log(spec)}")
-
-
-def _news(line: bytes) -> Reply | None:
-    """What the process said before it closed its pipe; None if it ended before it had said it."""
     try:
-        return decode_json(line, Reply)
+        return process, read_news(spec, line)
+    except ControlError:
+        process.communicate()
+        raise
+
+
+def read_news(spec: ClusterSpec, line: bytes) -> Reply:
+    """What a supervisor said before it closed its pipe.
+
+    Raises:
+        ControlError: It could not start the cluster, or has ended before it had said anything.
+    """
+    try:
+        reply = decode_json(line, Reply)
     except UnreadableError:
-        return None
+        raise ControlError(f"it did not start; see {supervisor_log(spec)}") from None
+    if reply.error:
+        raise ControlError(reply.error)
+    return reply
 
 
-def run_detached(config: Path, news_fd: int, *, lifeline: bool) -> int:
+class DetachedOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a supervisor in the background is asked to do beside keeping a cluster up."""
+
+    lifeline: bool = False
+    """Whether the end of standard input is an order to stop."""
+    forks: bool = False
+    """Whether nodes are forked, which is quicker: see `tandem.cluster.node_forker`."""
+    kills: bool = False
+    """Whether nodes are killed at the end, which is quicker, too."""
+    disk_mib: int = 0
+    """Size of a disk of its own for each store: see `tandem.cluster.private_disks`. 0: none."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """What the background process does: cluster file, descriptor for the news, options as JSON."""
+    file, news_fd, *options = arguments
+    return run_detached(
+        Path(file),
+        int(news_fd),
+        decode_json(options[0].encode(), DetachedOptions) if options else DetachedOptions(),
+    )
+
+
+def run_detached(config: Path, news_fd: int, options: DetachedOptions) -> int:
     """What the background process does; returns its exit status."""
     with os.fdopen(news_fd, "wb") as news:
         try:
             spec = read_spec(config)
+            if options.disk_mib:
+                mount_private_disks([node.directory for node in spec.nodes], options.disk_mib)
             start_log("supervisor", spec.logging, supervisor_log(spec))
-            trio.run(_supervise, spec, news, lifeline)
+            if options.forks:
+                # Before trio: a fork of it would be a scheduler that nobody runs.
+                with NodeForker.started() as forker:
+                    trio.run(_supervise, spec, news, options, forker.open)
+            else:
+                trio.run(_supervise, spec, news, options, open_process)
         except ClusterError as error:
             _log.critical("%s", error)
             _tell(news, Reply(error=str(error), pid=os.getpid(), nodes=[]))
@@ -122,12 +163,20 @@ def run_detached(config: Path, news_fd: int, *, lifeline: bool) -> int:
     return 0
 
 
-async def _supervise(spec: ClusterSpec, news: IO[bytes], lifeline: bool) -> None:  # noqa: FBT001
+async def _supervise(
+    spec: ClusterSpec, news: IO[bytes], options: DetachedOptions, open_node: OpenProcess
+) -> None:
     def ready(cluster: LocalCluster) -> None:
         _tell(news, reply_of(cluster))
 
-    lifeline_fd = sys.stdin.fileno() if lifeline else None
-    await supervise(spec, ready=ready, observer=_log_status, lifeline_fd=lifeline_fd)
+    await supervise(
+        spec,
+        ready=ready,
+        observer=_log_status,
+        lifeline_fd=sys.stdin.fileno() if options.lifeline else None,
+        open_node=open_node,
+        grace_seconds=0.0 if options.kills else STOP_GRACE_SECONDS,
+    )
 
 
 def _tell(news: IO[bytes], reply: Reply) -> None:

@@ -59,5 +59,9 @@ class CoordinatorStartError(ClusterError):
     """The embedded coordinator of the fenced groups cannot be served."""
 
 
+class ForkServerError(ClusterError):
+    """A fork server could not start a process, or is gone."""
+
+
 class ControlError(ClusterError):
     """The supervisor refused a command, or did not answer as a supervisor does."""

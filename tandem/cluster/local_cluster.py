@@ -10,7 +10,6 @@ No node outlives this process, not even if it is killed with SIGKILL:
 
 import os
 import signal
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -19,8 +18,9 @@ from typing import IO, Final, Self
 import trio
 
 from tandem.cluster.coordination import Coordination
-from tandem.cluster.errors import NodeStartError
+from tandem.cluster.errors import ForkServerError, NodeStartError
 from tandem.cluster.node_lifecycle import NodeExit, NodeLifecycle, NodeState, NodeStatus
+from tandem.cluster.node_process import NodeProcess, OpenProcess, open_process
 from tandem.cluster.spec import (
     ClusterSpec,
     NodeSpec,
@@ -51,7 +51,7 @@ class _Node:
         self.spec = spec
         self.log_file = log_file
         self.lifecycle = NodeLifecycle(spec.name)
-        self.process: trio.Process | None = None
+        self.process: NodeProcess | None = None
         self.changed = trio.Event()
         self.released = trio.Event()
         """Set unless the lease of a process that has ended is being ended."""
@@ -84,6 +84,7 @@ class LocalCluster:
 
     `observer` is called with the new status of a node on every change. `command` gives the
     command line of a node, to which `--log-file FILE` is added; tests put other programs there.
+    `open_node` starts such a command line.
     """
 
     def __init__(
@@ -92,10 +93,12 @@ class LocalCluster:
         *,
         observer: Observer | None = None,
         command: Callable[[Path, str], list[str]] = node_command,
+        open_node: OpenProcess = open_process,
     ) -> None:
         self.spec = config if isinstance(config, ClusterSpec) else read_spec(Path(config))
         self._observer = observer
         self._command = command
+        self._open_node = open_node
         self._nodes = {
             node.name: _Node(node, self.spec.log_file(node.name)) for node in self.spec.nodes
         }
@@ -336,20 +339,18 @@ class LocalCluster:
         # Shielded, and with no other await before the watcher runs: a process that was started is
         # always watched.
         with log, trio.CancelScope(shield=True):
-            process = await trio.lowlevel.open_process(
-                [*command, "--log-file", str(node.log_file)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                env=node_environment(),
-                process_group=0,
-            )
+            try:
+                process = await self._open_node(
+                    [*command, "--log-file", str(node.log_file)], log, node_environment()
+                )
+            except ForkServerError as error:
+                raise NodeStartError(node.spec.name, None, str(error), node.log_file) from error
         node.process = process
         node.lifecycle.spawned(process.pid)
         nursery.start_soon(self._watch, node, process, log_start)
         self._tell(node)
 
-    async def _watch(self, node: _Node, process: trio.Process, log_start: LogPlace) -> None:
+    async def _watch(self, node: _Node, process: NodeProcess, log_start: LogPlace) -> None:
         """Follow one process to its end."""
         # The promise: what was started is reaped. It ends because `stop` ends the process.
         with trio.CancelScope(shield=True):
@@ -369,7 +370,7 @@ class LocalCluster:
         node.lifecycle.exited(NodeExit(process.returncode, line))
         self._tell(node)
 
-    async def _read_output(self, node: _Node, process: trio.Process) -> None:
+    async def _read_output(self, node: _Node, process: NodeProcess) -> None:
         """Take the READY line; read on, so that a node that prints is never held up."""
         assert process.stdout is not None
         head = b""

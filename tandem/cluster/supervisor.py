@@ -20,7 +20,8 @@ import msgspec
 import trio
 
 from tandem.cluster.control import REQUEST_BYTES_MAX, Command, Reply, Request, ownership
-from tandem.cluster.local_cluster import LocalCluster, Observer
+from tandem.cluster.local_cluster import STOP_GRACE_SECONDS, LocalCluster, Observer
+from tandem.cluster.node_process import OpenProcess, open_process
 from tandem.cluster.spec import ClusterSpec, node_command
 from tandem.cluster_file.errors import ClusterError
 from tandem.wire.untrusted import UnreadableError, decode_json
@@ -49,28 +50,33 @@ async def supervise(
     observer: Observer | None = None,
     lifeline_fd: int | None = None,
     command: Callable[[Path, str], list[str]] = node_command,
+    open_node: OpenProcess = open_process,
+    grace_seconds: float = STOP_GRACE_SECONDS,
 ) -> None:
     """Start the cluster, call `ready` once all nodes serve, and keep it up until it is stopped.
 
     If a fenced group has no master yet, `ready` comes a little later, so that it can tell who is.
 
-    `lifeline_fd` is a pipe to read whose end is an order to stop; it is closed here. Cancelling
-    ends the nodes with SIGKILL.
+    `lifeline_fd` is a pipe to read whose end is an order to stop; it is closed here. At the end
+    nodes may take `grace_seconds` to stop; then, or on cancellation, they end with SIGKILL.
 
     Raises:
         AlreadyRunningError: Another process supervises this cluster file.
         NodeStartError: A node did not start; all others were stopped again.
     """
     with ownership(spec.file) as path:
-        async with LocalCluster(spec, observer=observer, command=command) as cluster:
-            await _Supervisor(cluster).run(path, ready, lifeline_fd)
+        async with LocalCluster(
+            spec, observer=observer, command=command, open_node=open_node
+        ) as cluster:
+            await _Supervisor(cluster, grace_seconds).run(path, ready, lifeline_fd)
 
 
 class _Supervisor:
     """One cluster, its control socket, and the wish to stop."""
 
-    def __init__(self, cluster: LocalCluster) -> None:
+    def __init__(self, cluster: LocalCluster, grace_seconds: float) -> None:
         self._cluster = cluster
+        self._grace_seconds = grace_seconds
         self._starting = trio.CancelScope()
         self._stop = trio.Event()
         self._stopped = trio.Event()
@@ -111,7 +117,7 @@ class _Supervisor:
         except ClusterError as error:
             failure = error
         self._request_stop()
-        await self._cluster.stop()
+        await self._cluster.stop(grace_seconds=self._grace_seconds)
         self._stopped.set()
         return failure
 

@@ -16,8 +16,9 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final
 
-import msgspec
 import trio
+
+from tandem.drill.proxied_pair import PASS, FlowRule, ProxiedPair
 
 CHUNK_BYTES: Final = 65_536
 CHUNKS_MAX: Final = 64
@@ -26,29 +27,6 @@ CHUNKS_MAX: Final = 64
 DIAL_SECONDS_MAX: Final = 2.0
 ANY_PORT: Final = 0
 
-
-class ProxiedPair(msgspec.Struct, frozen=True, kw_only=True):
-    """Who dials whom, where the proxy listens for it, and which ports it serves."""
-
-    source: str
-    source_address: str
-    """Dialled on from here; empty: the system chooses."""
-    target: str
-    target_address: str
-    listen_address: str
-    ports: tuple[int, ...]
-
-
-class FlowRule(msgspec.Struct, frozen=True, kw_only=True):
-    """What happens to the bytes of a flow."""
-
-    stalled: bool = False
-    delay_seconds: float = 0.0
-    bytes_per_second: float = 0.0
-    """0: as fast as they come."""
-
-
-PASS: Final = FlowRule()
 
 FlowKey = tuple[str, str, int]
 """From, to, port; `ANY_PORT` for all ports that have no rule of their own."""

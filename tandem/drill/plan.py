@@ -7,9 +7,9 @@ import msgspec
 
 from tandem.cluster_file.choices import GroupKind
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings
-from tandem.drill.fault_proxy import ProxiedPair
 from tandem.drill.options import DrillOptions
 from tandem.drill.preflight import Group
+from tandem.drill.proxied_pair import ProxiedPair
 from tandem.drill.scenario_file import Scenario
 from tandem.drill.workload import ProducerState
 

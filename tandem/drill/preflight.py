@@ -28,8 +28,9 @@ from tandem.cluster_file.choices import BrokerRole, CoordinatorKind, GroupKind
 from tandem.cluster_file.coordinator_settings import COORDINATOR_PATHS, CoordinatorSettings
 from tandem.cluster_file.settings import ClusterSettings
 from tandem.drill.errors import BadOptionsError, MissingRequirementError
-from tandem.drill.fault_proxy import ProxiedPair, pairs_of
+from tandem.drill.fault_proxy import pairs_of
 from tandem.drill.outcomes import FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE
+from tandem.drill.proxied_pair import ProxiedPair
 
 MARKER_NAME: Final = ".tandem-drill"
 """A directory with this file in it was made by a drill, and the next may write over it."""

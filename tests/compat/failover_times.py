@@ -178,8 +178,8 @@ def strike(world: World, event: str) -> Callable[[], None]:
         cluster.start(name)
         return lambda: None
     if event == "freeze":
-        cluster.pause(name)
-        return lambda: cluster.resume(name)
+        cluster.freeze(name)
+        return lambda: cluster.thaw(name)
     other = next(one for one in status.isr if one != name)
     with tandem.BlockingAdmin(cluster.name_servers, secret=cluster.secret) as admin:
         address = cluster.spec.node(name).client_address

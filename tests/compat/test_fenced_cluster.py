@@ -199,7 +199,7 @@ def test_a_rocketmq_slave_copies_what_is_confirmed_from_one_master_after_the_oth
         wait_until(lambda: rocketmq.end(slave) == statuses(cluster, old)[0].log_end)
 
         for name in others:
-            cluster.pause(name)
+            cluster.freeze(name)
         for _ in range(5):
             producer.send(tandem.Message("T", b"async"), ack=tandem.Ack.ASYNC)
         (status,) = statuses(cluster, old)
@@ -209,7 +209,7 @@ def test_a_rocketmq_slave_copies_what_is_confirmed_from_one_master_after_the_oth
         assert rocketmq.end(slave) <= statuses(cluster, old)[0].confirm < status.log_end
         cluster.kill(old)
         for name in others:
-            cluster.resume(name)
+            cluster.thaw(name)
 
         new = cluster.wait_for_master(other_than=old)
         follow(rocketmq, slave, cluster, new)

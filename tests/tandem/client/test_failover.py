@@ -56,7 +56,7 @@ async def test_many_sends_and_a_reader_go_on_through_a_frozen_master(
                 assert outcome.status is tandem.SendStatus.SEND_OK, outcome.reason
                 acknowledged.add(outcome.msg_id)
             if number == 20:
-                cluster.pause(frozen)
+                cluster.freeze(frozen)
             await trio.sleep(0.01)
         done.set()
 
@@ -81,7 +81,7 @@ async def test_many_sends_and_a_reader_go_on_through_a_frozen_master(
             await done.wait()
         await until(lambda: acknowledged <= set(read))
         nursery.cancel_scope.cancel()
-    cluster.resume(frozen)
+    cluster.thaw(frozen)
     cluster.wait_in_sync()
     assert len(read) == len(set(read))
     assert len(positions) == len(set(positions)), "an offset was read twice"
@@ -131,14 +131,14 @@ async def test_a_fresh_reader_that_asks_a_restarted_node_first_reads_everything(
 
     # The others are frozen, so that it knows nobody else when the reader asks it.
     for name in others:
-        cluster.pause(name)
+        cluster.freeze(name)
     cluster.start(killed)
     name_servers = [own, *(cluster.spec.node(name).client_address for name in others)]
     async with tandem.PullConsumer(name_servers, group="CG") as consumer, trio.open_nursery() as n:
         n.start_soon(read_to_end, consumer)
         await trio.sleep(SECONDS_ALONE)
         for name in others:
-            cluster.resume(name)
+            cluster.thaw(name)
         n.cancel_scope.deadline = trio.current_time() + PATIENCE_SECONDS
     assert acknowledged <= read
     cluster.wait_in_sync()

@@ -66,7 +66,7 @@ def test_plain_code_does_the_same(healthy: RunningCluster) -> None:
 async def test_a_slave_that_hangs_makes_a_send_unsure_but_stored(cluster: RunningCluster) -> None:
     async with tandem.Producer(cluster.name_servers, group="PG") as producer:
         await producer.send(MESSAGE)
-        cluster.pause("broker-a-1")
+        cluster.freeze("broker-a-1")
         result = await producer.send(MESSAGE)
         assert result.status is tandem.SendStatus.FLUSH_SLAVE_TIMEOUT
         assert "broker-a-1" in result.reason
@@ -122,11 +122,11 @@ async def test_a_frozen_master_leaves_a_send_unknown(cluster: RunningCluster) ->
         send_msg_timeout_ms=2_000,
     ) as producer:
         await producer.send(MESSAGE)
-        cluster.pause("broker-a-0")
+        cluster.freeze("broker-a-0")
         with pytest.raises(tandem.SendTimeoutError) as caught:
             await producer.send(MESSAGE)
         assert caught.value.outcome_unknown
-        cluster.resume("broker-a-0")
+        cluster.thaw("broker-a-0")
         with trio.fail_after(PATIENCE_SECONDS):
             while (await producer.send(MESSAGE)).status is not tandem.SendStatus.SEND_OK:
                 await trio.sleep(0.1)

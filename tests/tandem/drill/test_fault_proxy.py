@@ -6,14 +6,8 @@ from functools import partial
 
 import trio
 
-from tandem.drill.fault_proxy import (
-    ANY_PORT,
-    FaultProxy,
-    FlowRule,
-    FlowRules,
-    ProxiedPair,
-    pairs_of,
-)
+from tandem.drill.fault_proxy import ANY_PORT, FaultProxy, FlowRules, pairs_of
+from tandem.drill.proxied_pair import FlowRule, ProxiedPair
 from tests.support.loopback import own_network
 from tests.support.patience import PATIENCE_SECONDS, until
 

@@ -14,7 +14,6 @@ from tandem.cluster_file.coordinator_settings import CoordinatorSettings
 from tandem.cluster_file.settings import GroupSettings, ReplicationSettings
 from tandem.cluster_file.store_settings import StoreSettings
 from tandem.drill.errors import BadOptionsError, MissingRequirementError
-from tandem.drill.fault_proxy import ProxiedPair
 from tandem.drill.outcomes import FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE
 from tandem.drill.preflight import (
     MARKER_NAME,
@@ -28,6 +27,7 @@ from tandem.drill.preflight import (
     proxied_pairs,
     write_config,
 )
+from tandem.drill.proxied_pair import ProxiedPair
 
 
 def node(

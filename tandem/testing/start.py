@@ -1,0 +1,264 @@
+"""Starts the cluster of a test, by forking, and ends it with the block or with this process.
+
+pytest ---> fork server --- forks ---> supervisor --- forks ---> nodes
+  |              `--------- forks ---> network    (proxies)
+  `- lifelines: all of them end when this process ends, however it ends
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from tandem.cluster.control import Reply
+from tandem.cluster.errors import ControlError
+from tandem.cluster.forking import ForkRequest, ForkServer
+from tandem.cluster.spec import SERVER, node_environment, read_spec
+from tandem.testing.addresses import claimed_network
+from tandem.testing.cluster import RunningCluster
+from tandem.testing.cluster_files import (
+    NODES_MAX,
+    Kind,
+    Settings,
+    proxied_pairs,
+    write_cluster_file,
+)
+from tandem.testing.errors import FaultNotPossibleError
+from tandem.testing.network import NetworkControl
+from tandem.wire.untrusted import UnreadableError, decode_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from tandem.cluster.forking import ForkedProcess
+    from tandem.cluster.spec import ClusterSpec
+    from tandem.drill.proxied_pair import ProxiedPair
+
+SLAVES_COUNT_DEFAULT: Final = 1
+FENCED_NODES_COUNT_DEFAULT: Final = 3
+STOP_SECONDS_MAX: Final = 30.0
+
+_PRELOADED: Final = (
+    "tandem.cluster.detached",
+    f"{SERVER[-1]}.preload",
+    "tandem.drill.fault_proxy",
+    "tandem.testing.network",
+)
+
+_NETWORK_LOG: Final = "network"
+
+
+class _Server:
+    """The fork server of this process: one, from the first cluster on.
+
+    Invariant: `_server` is of the process `_pid`; a child that was forked of it has none.
+    """
+
+    def __init__(self) -> None:
+        self._server: ForkServer | None = None
+        self._pid = 0
+
+    def get(self) -> ForkServer:
+        if self._server is None or self._pid != os.getpid():
+            self._server, self._pid = ForkServer(_PRELOADED, node_environment()), os.getpid()
+            atexit.register(self.close)
+        return self._server
+
+    def close(self) -> None:
+        if self._server is not None and self._pid == os.getpid():
+            self._server.close()
+        self._server = None
+        atexit.unregister(self.close)
+
+
+_server: Final = _Server()
+
+
+def warm_up() -> None:
+    """Start the fork server, which takes a while, before it is needed."""
+    _server.get()
+
+
+def close_server() -> None:
+    """End the fork server, if there is one. The next cluster starts another."""
+    _server.close()
+
+
+@contextmanager
+def running_cluster(
+    directory: Path,
+    *,
+    slaves_count: int = SLAVES_COUNT_DEFAULT,
+    settings: Settings | None = None,
+    proxied: bool = False,
+    disk_mib: int = 0,
+) -> Iterator[RunningCluster]:
+    """Have a cluster up in `directory` while the block runs; its nodes are in sync at the start.
+
+    `settings` are sections of a cluster file, such as `{"replication": {"slave_timeout_ms": 500}}`;
+    what they leave out is as small and quick as a test wants it. `proxied`: the nodes reach each
+    other by way of proxies, which `RunningCluster.partition` and its kind need. `disk_mib`: each
+    store is on a file system of that size in memory, which `RunningCluster.fill_disk` needs.
+
+    Raises:
+        ClusterConfigError: The settings are wrong.
+        ControlError: A node did not start, or there can be no such file systems.
+        ClusterError: This is not Linux.
+    """
+    with running_group(
+        directory,
+        kind="classic",
+        nodes_count=1 + slaves_count,
+        settings=settings or {},
+        proxied=proxied,
+        disk_mib=disk_mib,
+    ) as cluster:
+        yield cluster
+
+
+@contextmanager
+def running_fenced_cluster(
+    directory: Path,
+    *,
+    nodes_count: int = FENCED_NODES_COUNT_DEFAULT,
+    settings: Settings | None = None,
+    proxied: bool = False,
+    disk_mib: int = 0,
+) -> Iterator[RunningCluster]:
+    """Have a cluster of one fenced group up; it has a master, and all are in sync, at the start.
+
+    Arguments and errors: as for `running_cluster`.
+    """
+    with running_group(
+        directory,
+        kind="fenced",
+        nodes_count=nodes_count,
+        settings=settings or {},
+        proxied=proxied,
+        disk_mib=disk_mib,
+    ) as cluster:
+        yield cluster
+
+
+@contextmanager
+def running_group(
+    directory: Path,
+    *,
+    kind: Kind,
+    nodes_count: int,
+    settings: Settings,
+    proxied: bool,
+    disk_mib: int,
+) -> Iterator[RunningCluster]:
+    """Have a cluster of one group up. Arguments and errors: as for `running_cluster`."""
+    slaves_count = nodes_count - 1
+    if proxied and nodes_count > NODES_MAX:
+        raise FaultNotPossibleError(f"proxies are for at most {NODES_MAX} nodes")
+    with ExitStack() as stack:
+        addresses = stack.enter_context(claimed_network())
+        # Before the file: the fork server gets ready while the file is read here.
+        warm_up()
+        file = write_cluster_file(
+            directory, slaves_count, settings, kind=kind, network=addresses, proxied=proxied
+        )
+        spec = read_spec(file)
+        spec.make_directories()
+        pairs = proxied_pairs(addresses, slaves_count, kind) if proxied else []
+        network = stack.enter_context(_network(spec, pairs)) if pairs else None
+        supervisor = stack.enter_context(_supervisor(spec, disk_mib))
+        root = Path(f"/proc/{supervisor.pid}/root") if disk_mib else None
+        cluster = RunningCluster(spec, network=network, root=root)
+        cluster.wait_in_sync()
+        yield cluster
+
+
+@contextmanager
+def _supervisor(spec: ClusterSpec, disk_mib: int) -> Iterator[Reply]:
+    """Have the cluster up while the block runs, or until this process ends, however it ends."""
+    options = {"lifeline": True, "forks": True, "kills": True, "disk_mib": disk_mib}
+    stdin, lifeline = os.pipe()
+    news, news_write = os.pipe()
+    with os.fdopen(lifeline, "wb") as held, os.fdopen(news, "rb") as heard:
+        process = _fork(
+            spec,
+            "supervisor",
+            "tandem.cluster",
+            [str(spec.file), "3", msgspec.json.encode(options).decode()],
+            stdin,
+            [news_write],
+        )
+        try:
+            yield _read_news(spec, heard.read())
+        finally:
+            held.close()
+            _end(process)
+
+
+def _read_news(spec: ClusterSpec, line: bytes) -> Reply:
+    try:
+        reply = decode_json(line, Reply)
+    except UnreadableError:
+        log = spec.log_file("supervisor")
+        raise ControlError(f"the cluster did not start; see {log}") from None
+    if reply.error:
+        raise ControlError(reply.error)
+    return reply
+
+
+@contextmanager
+def _network(spec: ClusterSpec, pairs: Sequence[ProxiedPair]) -> Iterator[NetworkControl]:
+    """Have the proxies between the nodes while the block runs, or until this process ends."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours:
+        process = _fork(
+            spec,
+            _NETWORK_LOG,
+            "tandem.testing.network_process",
+            [msgspec.json.encode(pairs).decode()],
+            theirs.detach(),
+            [],
+        )
+        try:
+            control = NetworkControl(ours)
+            control.wait_ready()
+            yield control
+        finally:
+            ours.close()
+            _end(process)
+
+
+def _fork(
+    spec: ClusterSpec,
+    name: str,
+    module: str,
+    arguments: list[str],
+    stdin: int,
+    others: Sequence[int],
+) -> ForkedProcess:
+    """Start a process that logs to `NAME.log`; `stdin` and `others` are closed here."""
+    request = ForkRequest(
+        module=module,
+        arguments=arguments,
+        directory=str(Path.cwd()),
+        environment=node_environment(),
+        leads_session=True,
+    )
+    with spec.log_file(name).open("ab") as log:
+        try:
+            descriptors = [stdin, log.fileno(), log.fileno(), *others]
+            return _server.get().fork(request, descriptors)
+        finally:
+            for descriptor in (stdin, *others):
+                os.close(descriptor)
+
+
+def _end(process: ForkedProcess) -> None:
+    if not process.wait(STOP_SECONDS_MAX):
+        process.kill()
+    process.close()

@@ -1,0 +1,116 @@
+import os
+from pathlib import Path
+
+import pytest
+
+import tandem
+from tandem.cluster import ClusterConfigError, ControlError, NodeState
+from tandem.cluster.control import socket_path
+from tandem.testing import running_cluster, running_fenced_cluster, start
+from tandem.testing.addresses import Network
+from tandem.testing.errors import FaultNotPossibleError
+from tests.support.patience import wait_until
+from tests.support.processes import all_gone, processes_with
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow]
+
+
+def test_two_clusters_run_side_by_side_and_none_is_left(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    with running_cluster(tmp_path / "a", slaves_count=0) as first:
+        with running_cluster(tmp_path / "b", slaves_count=0) as second:
+            assert first.name_servers != second.name_servers
+            pids = [node.pid for node in second.status() if node.pid]
+        assert not socket_path(second.spec.file).exists()
+        assert all_gone(pids)
+        assert [node.state for node in first.status()] == [NodeState.RUNNING]
+
+
+def test_wrong_settings_are_reported(tmp_path: Path) -> None:
+    with (
+        pytest.raises(ClusterConfigError, match=r"replication\.slave_timeout_ms: .*0"),
+        running_cluster(tmp_path, settings={"replication": {"slave_timeout_ms": 0}}),
+    ):
+        pass
+
+
+def test_a_node_that_does_not_start_is_reported_and_nothing_stays_up(tmp_path: Path) -> None:
+    node = tmp_path / "data" / "broker-a-1"
+    node.parent.mkdir()
+    node.write_text("in the way")
+    with (
+        pytest.raises(ControlError, match="broker-a-1 did not start: "),
+        running_cluster(tmp_path, proxied=True),
+    ):
+        pass
+    assert not any("broker-a" in line for line in processes_with(str(tmp_path)))
+
+
+def test_a_port_that_is_taken_meanwhile_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "other").mkdir()
+    with running_cluster(tmp_path, slaves_count=0) as cluster:
+        node = cluster.spec.nodes[0]
+        prefix = node.address.rpartition(".")[0]
+
+        class Claimed:
+            def __enter__(self) -> Network:
+                return Network(prefix=prefix)
+
+            def __exit__(self, *_: object) -> None:
+                pass
+
+        monkeypatch.setattr(start, "claimed_network", Claimed)
+        with (
+            pytest.raises(ControlError, match=r"broker-a-0 did not start: .* is in use"),
+            running_cluster(tmp_path / "other", slaves_count=0),
+        ):
+            pass
+        assert cluster.status()[0].state is NodeState.RUNNING
+
+
+def test_proxies_are_for_so_many_nodes(tmp_path: Path) -> None:
+    with (
+        pytest.raises(FaultNotPossibleError, match="at most 9 nodes"),
+        running_fenced_cluster(tmp_path, nodes_count=10, proxied=True),
+    ):
+        pass
+
+
+def test_a_child_of_this_process_starts_a_server_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = start._Server()
+    made: list[int] = []
+
+    class Fake:
+        def __init__(self, *_: object) -> None:
+            made.append(os.getpid())
+
+        def close(self) -> None:
+            made.append(-os.getpid())
+
+    monkeypatch.setattr(start, "ForkServer", Fake)
+    assert server.get() is server.get()
+    monkeypatch.setattr(os, "getpid", lambda: 7)
+    server.close()
+    server.get()
+    server.close()
+    monkeypatch.undo()
+    assert made == [os.getpid(), 7, -7]
+
+
+def test_after_the_end_of_the_server_another_is_started(tmp_path: Path) -> None:
+    start.close_server()
+    with running_cluster(tmp_path, slaves_count=0) as cluster:
+        start.close_server()
+        # It is the supervisor's fork server that has the nodes.
+        cluster.kill("broker-a-0")
+        cluster.start("broker-a-0")
+        with tandem.BlockingProducer(cluster.name_servers, group="test") as producer:
+            producer.send(tandem.Message("orders", b"one"))
+        pid = cluster.status()[0].pid
+    assert pid is not None
+    wait_until(lambda: all_gone([pid]))
