@@ -43,6 +43,7 @@ from tandem.client.group_flow import Filter
 from tandem.client.group_reader import GroupReader
 from tandem.client.identity import ClientIdentity, local_identity, wall_clock_ms
 from tandem.client.inbox import Item
+from tandem.client.operator_requests import OperatorRequests
 from tandem.client.pull_answer import ALL_TAGS
 from tandem.client.received_message import ReceivedMessage
 from tandem.client.results import MessageQueue
@@ -126,6 +127,12 @@ class Consumer:
         self._shell = AsyncShell(core, open_stream)
         path = None if offsets_file is None else Path(offsets_file)
         self._reader = GroupReader(core, self._shell, settings, wall_clock_ms, path)
+        OperatorRequests(
+            self._reader,
+            core.broker_requests,
+            name_servers=";".join(parse_addresses(name_servers)),
+            started_ms=wall_clock_ms(),
+        )
 
     async def __aenter__(self) -> Self:
         await self._shell.open()

@@ -22,6 +22,7 @@ from tandem.client.errors import ClientError
 from tandem.client.group_flow import Filter, GroupMember, subscription_data
 from tandem.client.inbox import Inbox
 from tandem.client.local_offsets import LocalOffsets
+from tandem.client.pull_answer import wanted
 from tandem.client.pull_flow import Cursor, Puller, Start
 from tandem.client.queue_reader import QueueReader
 from tandem.client.results import MessageQueue
@@ -88,30 +89,32 @@ class GroupReader:
 
     # -- subscriptions ---------------------------------------------------------------------------
 
-    def subscribe(self, wanted: Filter) -> Inbox:
+    def subscribe(self, filtered: Filter) -> Inbox:
         """Read a topic from now on; return where its messages are put.
 
         Raises:
             ValueError: it is read already, with another filter.
         """
-        known = self._filters.get(wanted.topic)
+        known = self._filters.get(filtered.topic)
         if known is not None:
-            if known != wanted:
+            if known != filtered:
                 raise ValueError(
-                    f"topic {wanted.topic!r} is subscribed already, with another filter; all"
+                    f"topic {filtered.topic!r} is subscribed already, with another filter; all"
                     " members of a group read the same"
                 )
-            return self._inboxes[wanted.topic]
-        self._filters[wanted.topic] = wanted
-        inbox = self._inboxes[wanted.topic] = Inbox(self.shell.park)
-        self._core.consumes(self._consumer_data())
+            return self._inboxes[filtered.topic]
+        self._filters[filtered.topic] = filtered
+        inbox = self._inboxes[filtered.topic] = Inbox(self.shell.park)
+        self._core.consumes(self.consumer_data)
         unclaimed, self._unclaimed = self._unclaimed, []
         for reader, message in unclaimed:
             self._deliver(reader, message)
         self._rebalance_wanted.set()
         return inbox
 
-    def _consumer_data(self) -> ConsumerData:
+    @property
+    def consumer_data(self) -> ConsumerData:
+        """What heartbeats say of this member."""
         version = self._wall_clock_ms()
         filters = list(self._filters.values())
         if not self.settings.is_broadcasting:
@@ -274,8 +277,8 @@ class GroupReader:
         return queue.topic == self._retry_topic
 
     def _read_from(self, queue: MessageQueue, offset: int) -> None:
-        wanted = self._filters.get(queue.topic, Filter(queue.topic))
-        cursor = Cursor(queue, offset, None, wanted.tags)
+        of_topic = self._filters.get(queue.topic, Filter(queue.topic))
+        cursor = Cursor(queue, offset, None, wanted(of_topic.tags, of_topic.sql))
         cursor.follows_resets = True
         reader = QueueReader(cursor, self.settings, self._deliver, self._core.clock)
         self.readers[queue] = reader
