@@ -265,7 +265,7 @@ def check_system(system: str = sys.platform) -> None:
     if system != "linux":
         raise ClusterError(
             f"nodes run on Linux, and this is {system}: start them in a container or a virtual"
-            " machine with Linux; clients and `tandem log` need none"
+            " machine with Linux; clients of it may be anywhere"
         )
 
 

@@ -3,9 +3,14 @@
 import ast
 import re
 
+import pytest
+
 from tests.support.page_blocks import pages, read_page
 from tests.support.paths import ROOT
 from tests.support.source_tree import SOURCES, syntax_tree
+
+# Where all sources are read anyway.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("architecture")]
 
 ADDRESS = re.compile(r"[\w.-]+:9876\b")
 
