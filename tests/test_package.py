@@ -20,6 +20,8 @@ from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.xdist_group("package")]
 
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
 NAMES_OF_OTHERS = ("node", "ha", "store")
 """Names of packages of ours that somebody else may have taken; the index has a `node`."""
 
@@ -55,7 +57,7 @@ def installed(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
     folder = Path(
         run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip()
     )
-    link_dependencies(folder)
+    link(PROJECT["dependencies"], folder)
     for name in NAMES_OF_OTHERS:
         (folder / f"{name}.py").write_text("WHOSE = 'of somebody else'\n")
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python)
@@ -63,10 +65,9 @@ def installed(built: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory
     return environment / "bin"
 
 
-def link_dependencies(folder: Path) -> None:
-    """Link from this environment what the package requires, and what that requires, no more."""
-    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    todo = [Requirement(text) for text in settings["project"]["dependencies"]]
+def link(requirements: list[str], folder: Path) -> None:
+    """Link from this environment what is required, and what that requires, no more."""
+    todo = [Requirement(text) for text in requirements]
     seen = set()
     while todo:
         wanted = todo.pop()
@@ -159,6 +160,27 @@ def test_what_a_user_imports_is_ours_where_it_is_ours_and_theirs_where_not(room:
             RunLine("extra", "python -c 'import pyspark'", "...\n...No module named...", exits=1),
         ]
     )
+
+
+OF_A_USER = """
+import tandem
+
+def test_orders_survive_the_loss_of_the_master(tandem_fenced_cluster):
+    with tandem.BlockingProducer(tandem_fenced_cluster.name_servers, group="test") as producer:
+        tandem_fenced_cluster.kill_master()
+        result = producer.send(tandem.Message("Orders", b"order 1"))
+        assert result.status is tandem.SendStatus.SEND_OK
+"""
+
+
+def test_the_fixtures_of_pytest_are_there_by_themselves(room: Room, tmp_path: Path) -> None:
+    """As after `pip install 'tandem-mq[testing]'`: no line in a conftest.py asks for them."""
+    extra = tmp_path / "extra"
+    extra.mkdir()
+    link(PROJECT["optional-dependencies"]["testing"], extra)
+    room.write("test_orders.py", OF_A_USER)
+    pytest_there = f"PYTHONPATH={extra} python -m pytest -q -p no:cacheprovider test_orders.py"
+    room.play([RunLine("a test of a user", pytest_there, "...\n1 passed...")])
 
 
 def test_what_people_read_of_the_package_is_in_its_metadata(built: tuple[Path, Path]) -> None:
