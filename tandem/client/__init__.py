@@ -3,6 +3,7 @@
 from tandem.client.ack import Ack
 from tandem.client.admin import Admin, BlockingAdmin
 from tandem.client.blocking_consumer import BlockingConsumer
+from tandem.client.blocking_producer import BlockingProducer
 from tandem.client.consumer import Consumer
 from tandem.client.duplicate_filter import DuplicateFilter
 from tandem.client.errors import (
@@ -16,7 +17,7 @@ from tandem.client.errors import (
     RouteNotFoundError,
     SendTimeoutError,
 )
-from tandem.client.producer import BlockingProducer, Producer
+from tandem.client.producer import Producer
 from tandem.client.pull_consumer import BlockingPullConsumer, PullConsumer
 from tandem.client.received_message import ReceivedMessage
 from tandem.client.results import MessageQueue, PullResult, PullStatus, SendResult, SendStatus

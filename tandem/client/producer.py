@@ -1,4 +1,4 @@
-"""Producers: `Producer` for trio, `BlockingProducer` for plain code. One set of rules (send_flow).
+"""`Producer` for trio and asyncio. The rules are those of `BlockingProducer`, too (send_flow).
 
     async with Producer(name_servers, group="orders") as producer:
         result = await producer.send(Message("orders", b"hello"))
@@ -22,22 +22,31 @@ A send outlives a change of master: it is tried again until `send_msg_timeout_ms
 switch takes up to 8 s). So a message whose first try got no answer can be stored twice; both copies
 carry the same UNIQ_KEY, and `DuplicateFilter` tells them apart. With
 `retry_times_when_send_failed=0` every send is exactly one request.
+
+Many tasks that send at the same time share requests: see `tandem.client.accumulator`.
 """
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Self
 
+from tandem.client.accumulator import BATCH_MAX_BYTES
 from tandem.client.ack import Ack, chosen_ack
 from tandem.client.async_shell import AsyncShell, StreamOpener
-from tandem.client.blocking_shell import BlockingShell, SocketOpener, open_socket
+from tandem.client.auto_batch import AutoBatch
 from tandem.client.core import ClientCore, parse_addresses
 from tandem.client.errors import ClientError
 from tandem.client.event_loop import LoopClock
 from tandem.client.identity import ClientIdentity, local_identity, wall_clock_ms
+from tandem.client.in_flight import MAX_IN_FLIGHT_BYTES
 from tandem.client.results import SendResult
 from tandem.client.send_flow import Sender
-from tandem.client.sending import MESSAGE_BYTES_MAX, SendOptions, SendSettings
+from tandem.client.sending import (
+    MESSAGE_BYTES_MAX,
+    NO_OPTIONS,
+    SendOptions,
+    SendSettings,
+)
+from tandem.wire.compression import Codec, checked_codec
 from tandem.wire.message import Message
 
 
@@ -63,6 +72,13 @@ class Producer:
         resend_until_ok: whether to send again what was stored but is not known to be safe, until
             SEND_OK or until the time is over. It may be stored several times.
         max_message_size_bytes: larger bodies are refused here.
+        batch_max_bytes: how large a batch may become that is made of the sends of several tasks; 0:
+            every send is a request of its own. A send without others beside it never waits.
+        max_in_flight_bytes: bodies under way, all sends together; `send` waits for room.
+        compress_over_bytes: bodies of at least this size are compressed, if that makes them
+            smaller; None: none is. RocketMQ's producers compress from 4,096 on.
+        compression: how. "lz4" and "zstd" need `pip install 'tandem-mq[compression]'`; only Java's
+            clients and this one read them.
         open_stream: opens connections; tests put another network here.
         wall_clock_ms: the time in messages and ids.
         identity: who this client is; default: this process, with a random number.
@@ -80,6 +96,10 @@ class Producer:
         attempt_timeout_ms: int = 4_000,
         resend_until_ok: bool = False,
         max_message_size_bytes: int = MESSAGE_BYTES_MAX,
+        batch_max_bytes: int = BATCH_MAX_BYTES,
+        max_in_flight_bytes: int = MAX_IN_FLIGHT_BYTES,
+        compress_over_bytes: int | None = None,
+        compression: Codec = "zlib",
         open_stream: StreamOpener | None = None,
         wall_clock_ms: Callable[[], int] = wall_clock_ms,
         identity: ClientIdentity | None = None,
@@ -98,15 +118,21 @@ class Producer:
             attempt_timeout_ms,
             resend_until_ok,
             max_message_size_bytes,
+            compress_over_bytes,
+            checked_codec(compression),
         )
         self._sender = Sender(core, settings, wall_clock_ms)
         self._shell = AsyncShell(core, open_stream)
+        self._auto_batch = AutoBatch(
+            self._shell, self._sender, batch_max_bytes, max_in_flight_bytes
+        )
 
     async def __aenter__(self) -> Self:
         await self._shell.open()
         return self
 
     async def __aexit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        self._auto_batch.close()
         await self._shell.close(politely=error_type is None)
 
     async def send(
@@ -116,8 +142,13 @@ class Producer:
         queue_id: int | None = None,
         wait_store_msg_ok: bool | None = None,
         ack: Ack | None = None,
+        sharding_key: str = "",
     ) -> SendResult:
         """Send one message to the queue whose turn it is, or to the one numbered `queue_id`.
+
+        With a `sharding_key` the key chooses the queue. All messages of a key are in one queue as
+        long as the number of queues is the same, in the order in which they were given to this
+        producer, and none is tried at another queue.
 
         If this is cancelled and the request has not left yet, it never will; otherwise the message
         may be stored.
@@ -126,9 +157,10 @@ class Producer:
             ClientError: see the module's table.
             ValueError: the message cannot be sent as it is.
         """
-        return await self._shell.run(
-            self._sender.send(message, SendOptions(queue_id, wait_store_msg_ok, ack))
-        )
+        options = NO_OPTIONS
+        if sharding_key or queue_id is not None or wait_store_msg_ok is not None or ack is not None:
+            options = SendOptions(queue_id, wait_store_msg_ok, ack, sharding_key)
+        return await self._auto_batch.send(message, options)
 
     async def send_batch(
         self,
@@ -166,91 +198,5 @@ class Producer:
             ValueError: a message cannot be sent as it is. Those before it may have been.
         """
         return await self._shell.run(
-            self._sender.send_many(messages, SendOptions(queue_id, wait_store_msg_ok, ack))
-        )
-
-
-class BlockingProducer:
-    """The same for plain code: no trio, one socket per broker, one send at a time.
-
-    Use it as a context manager, from one thread. Arguments as for `Producer`.
-    """
-
-    def __init__(
-        self,
-        name_servers: str | Sequence[str],
-        group: str,
-        *,
-        wait_store_msg_ok: bool = True,
-        ack: Ack | None = None,
-        retry_times_when_send_failed: int | None = None,
-        send_msg_timeout_ms: int = 12_000,
-        attempt_timeout_ms: int = 4_000,
-        resend_until_ok: bool = False,
-        max_message_size_bytes: int = MESSAGE_BYTES_MAX,
-        opener: SocketOpener = open_socket,
-        wall_clock_ms: Callable[[], int] = wall_clock_ms,
-        identity: ClientIdentity | None = None,
-    ) -> None:
-        core = ClientCore(
-            name_servers,
-            identity=identity or local_identity(parse_addresses(name_servers)[0]),
-            clock=time.monotonic,
-            producer_group=group,
-        )
-        settings = SendSettings(
-            group,
-            chosen_ack(ack, wait=wait_store_msg_ok, message_wait=None, default=Ack.REPLICATED),
-            retry_times_when_send_failed,
-            send_msg_timeout_ms,
-            attempt_timeout_ms,
-            resend_until_ok,
-            max_message_size_bytes,
-        )
-        self._sender = Sender(core, settings, wall_clock_ms)
-        self._shell = BlockingShell(core, opener)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._shell.close()
-
-    def send(
-        self,
-        message: Message,
-        *,
-        queue_id: int | None = None,
-        wait_store_msg_ok: bool | None = None,
-        ack: Ack | None = None,
-    ) -> SendResult:
-        """See `Producer.send`."""
-        return self._shell.run(
-            self._sender.send(message, SendOptions(queue_id, wait_store_msg_ok, ack))
-        )
-
-    def send_batch(
-        self,
-        messages: Sequence[Message],
-        *,
-        queue_id: int | None = None,
-        wait_store_msg_ok: bool | None = None,
-        ack: Ack | None = None,
-    ) -> SendResult:
-        """See `Producer.send_batch`."""
-        return self._shell.run(
-            self._sender.send_batch(messages, SendOptions(queue_id, wait_store_msg_ok, ack))
-        )
-
-    def send_many(
-        self,
-        messages: Iterable[Message],
-        *,
-        queue_id: int | None = None,
-        wait_store_msg_ok: bool | None = None,
-        ack: Ack | None = None,
-    ) -> list[SendResult | ClientError]:
-        """See `Producer.send_many`; here up to 128 are in flight."""
-        return self._shell.run(
             self._sender.send_many(messages, SendOptions(queue_id, wait_store_msg_ok, ack))
         )

@@ -55,6 +55,7 @@ class TopicRoute:
         self.data = data
         self.is_default = is_default
         self.publish_queues = _publish_queues(topic, data)
+        self._writable_queues = _writable_queues(topic, data)
         self.subscribe_queues = _subscribe_queues(topic, data)
         self._brokers = {broker.broker_name: broker for broker in data.broker_datas}
         self._turn = turn
@@ -82,6 +83,20 @@ class TopicRoute:
                 if wanted is None or choice.queue.broker_name != wanted:
                     return choice
         return None
+
+    def hashed_queue(self, sharding_hash: int) -> PublishQueue | None:
+        """Return the queue of a sharding key, None while its broker name has no master.
+
+        It is the one that RocketMQ's producers choose. They choose another one while a master is
+        missing; here the key waits for it, so that its messages stay in order.
+
+        Source: SelectMessageQueueByHash.
+        """
+        queues = self._writable_queues
+        if not queues:
+            return None
+        queue, address = queues[abs(sharding_hash) % len(queues)]
+        return PublishQueue(queue, address) if address else None
 
     def is_fenced(self, broker_name: str) -> bool:
         """True if the group of this broker name elects its master."""
@@ -185,11 +200,18 @@ def default_route(data: TopicRouteData) -> TopicRouteData:
 
 
 def _publish_queues(topic: str, data: TopicRouteData) -> tuple[PublishQueue, ...]:
-    masters = {broker.broker_name: broker.broker_addrs.get(MASTER_ID) for broker in _sorted(data)}
     return tuple(
-        PublishQueue(MessageQueue(topic, queue.broker_name, queue_id), address)
+        PublishQueue(queue, address) for queue, address in _writable_queues(topic, data) if address
+    )
+
+
+def _writable_queues(topic: str, data: TopicRouteData) -> tuple[tuple[MessageQueue, str], ...]:
+    """All that take sends, and where; "" while there is no master."""
+    masters = {each.broker_name: each.broker_addrs.get(MASTER_ID, "") for each in _sorted(data)}
+    return tuple(
+        (MessageQueue(topic, queue.broker_name, queue_id), masters[queue.broker_name])
         for queue in _sorted_queues(data)
-        if queue.perm & PERM_WRITE and (address := masters.get(queue.broker_name))
+        if queue.perm & PERM_WRITE and queue.broker_name in masters
         for queue_id in range(queue.write_queue_nums)
     )
 

@@ -26,9 +26,11 @@ DefaultMQProducer.retryResponseCodes. RocketMQ's producer tries three times with
 is over long before a new master is there.
 """
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
+from tandem.client.accumulator import Gathered
 from tandem.client.core import ClientCore
 from tandem.client.errors import (
     BrokerError,
@@ -78,6 +80,11 @@ RETRIED_TWICE: Final = frozenset(
 )
 """Those among them that mostly do not pass: a topic or a right is missing."""
 
+NO_BATCHES: Final = frozenset(
+    {ResponseCode.MESSAGE_ILLEGAL.value, ResponseCode.REQUEST_CODE_NOT_SUPPORTED.value}
+)
+"""Refusals of a batch whose messages may be taken one by one."""
+
 FEW_TRIES: Final = 3
 
 SILENT_ATTEMPT_SECONDS: Final = 0.5
@@ -98,15 +105,45 @@ class Sender:
         self._settings = settings
         self._wall_clock_ms = wall_clock_ms
         keys = UniqueKeys(core.identity)
-        self._sendings = Sendings(settings, keys, core.clock, wall_clock_ms)
+        self.sendings = Sendings(settings, keys, core.clock, wall_clock_ms)
 
     def send(self, message: Message, options: SendOptions) -> Flow[SendResult]:
         """Send one message; see `Producer.send`."""
-        return self._finish(self._sendings.one(message, options))
+        return self._finish(self.sendings.one(message, options))
 
     def send_batch(self, messages: Sequence[Message], options: SendOptions) -> Flow[SendResult]:
         """Send messages of one topic as one request; see `Producer.send_batch`."""
-        return self._finish(self._sendings.batch(messages, options))
+        return self._finish(self.sendings.batch(messages, options))
+
+    def send_gathered(
+        self, topic: str, gathered: Sequence[Gathered], options: SendOptions
+    ) -> Flow[list[SendResult | ClientError]]:
+        """Send what was gathered in one lane; return the outcome of each.
+
+        One message goes as itself. A broker that does not take these as a batch, and has not stored
+        them, gets them one by one.
+        """
+        if len(gathered) == 1:
+            return [(yield from self._outcome(self.send(gathered[0].message, options)))]
+        sending = self.sendings.gathered(topic, [each.entry for each in gathered], options)
+        outcome = yield from self._outcome(self._finish(sending))
+        if isinstance(outcome, SendResult):
+            return list(_results(outcome, [each.unique_key for each in gathered]))
+        if not isinstance(outcome, BrokerError) or outcome.code not in NO_BATCHES:
+            # A copy each, so that the tracebacks of many tasks do not pile up in one exception.
+            return [copy.copy(outcome) for _ in gathered]
+        outcomes: list[SendResult | ClientError] = []
+        for each in gathered:
+            outcome = yield from self._outcome(self.send(each.message, options))
+            outcomes.append(outcome)
+        return outcomes
+
+    @staticmethod
+    def _outcome(flow: Flow[SendResult]) -> Flow[SendResult | ClientError]:
+        try:
+            return (yield from flow)
+        except ClientError as error:
+            return error
 
     def _finish(self, sending: Sending) -> Flow[SendResult]:
         while True:
@@ -139,7 +176,7 @@ class Sender:
         outcomes: list[SendResult | ClientError] = []
         for part in _parts(messages):
             outcomes += yield from self._send_part(
-                [self._sendings.one(message, options) for message in part]
+                [self.sendings.one(message, options) for message in part]
             )
         return outcomes
 
@@ -188,7 +225,7 @@ class Sender:
     def _call_over(self, route: TopicRoute | RouteNotFoundError, sending: Sending) -> Call:
         if isinstance(route, RouteNotFoundError):
             raise route
-        target = route.next_queue(sending.queue_id, sending.avoid_broker)
+        target = _target(route, sending)
         if target is None:
             return self._call_with_any_route(sending)
         return self._call(sending, target)
@@ -198,7 +235,7 @@ class Sender:
         route = self._core.trusted_route(sending.topic)
         if route is None:
             return None
-        target = route.next_queue(sending.queue_id, sending.avoid_broker)
+        target = _target(route, sending)
         return None if target is None else self._call(sending, target)
 
     def _fetch_route(self, sending: Sending) -> Flow[None]:
@@ -206,11 +243,14 @@ class Sender:
 
     def _call_with_any_route(self, sending: Sending) -> Call:
         route = self._core.routes[sending.topic]
-        target = route.next_queue(sending.queue_id, sending.avoid_broker)
+        target = _target(route, sending)
         if target is not None:
             return self._call(sending, target)
         if not route.publish_queues:
             reason = "no broker takes sends: no master is registered, or no queue is writable"
+            raise RouteNotFoundError(sending.topic, reason, may_pass=True)
+        if sending.sharding_hash is not None:
+            reason = "the broker of this sharding key's queue has no master now"
             raise RouteNotFoundError(sending.topic, reason, may_pass=True)
         queues = sorted({each.queue.queue_id for each in route.publish_queues})
         reason = f"there is no queue {sending.queue_id}; the writable ones are {queues}"
@@ -225,7 +265,7 @@ class Sender:
             AUTO_CREATE_TOPIC,
             DEFAULT_TOPIC_QUEUE_NUMS,
             queue.queue_id,
-            0,
+            sending.sys_flag,
             self._wall_clock_ms(),
             sending.flag,
             sending.properties,
@@ -310,6 +350,12 @@ class Sender:
         return sending.tries_left > 0 and now + sending.pause_seconds < sending.deadline
 
 
+def _target(route: TopicRoute, sending: Sending) -> PublishQueue | None:
+    if sending.sharding_hash is not None:
+        return route.hashed_queue(sending.sharding_hash)
+    return route.next_queue(sending.queue_id, sending.avoid_broker)
+
+
 def _sort_in(
     index: int,
     sending: Sending,
@@ -356,6 +402,18 @@ def _result(
         header.queue_offset,
         answer.remark or "",
     )
+
+
+def _results(batch: SendResult, unique_keys: list[str]) -> Iterator[SendResult]:
+    """Take the result of a batch apart; it was stored at consecutive offsets of one queue."""
+    ids = batch.offset_msg_id.split(",")
+    if len(ids) != len(unique_keys):
+        # A broker that stores a batch as one record has one id for it.
+        ids = [batch.offset_msg_id] * len(unique_keys)
+    status, queue, offset, reason = batch.status, batch.queue, batch.queue_offset, batch.reason
+    for unique_key, offset_msg_id in zip(unique_keys, ids, strict=True):
+        yield SendResult(status, unique_key, offset_msg_id, queue, offset, reason)
+        offset += 1
 
 
 def _parts(messages: Iterable[Message]) -> Iterator[list[Message]]:

@@ -1,7 +1,7 @@
 """What a producer sends: a message or a batch of them, as a request that may take several tries."""
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -9,16 +9,21 @@ import msgspec
 from tandem.client.ack import ACK_PROPERTIES, Ack, chosen_ack
 from tandem.client.backoff import retry_pause_seconds
 from tandem.client.identity import UniqueKeys
-from tandem.wire.message import Message, encode_batch_body
+from tandem.wire.batch_body import encode_batch_entry
+from tandem.wire.compression import COMPRESSION_TYPES, Codec, compress
+from tandem.wire.message import COMPRESSED_FLAG, Message, encode_batch_body
 from tandem.wire.message_properties import (
     ACK_FLUSHED,
     PROPERTIES_BYTES_MAX,
     PROPERTY_ACK,
+    PROPERTY_SHARDING_KEY,
     PROPERTY_UNIQUE_KEY,
     PROPERTY_WAIT_STORE_MSG_OK,
     encode_properties,
+    java_string_hash,
 )
 from tandem.wire.request_code import RequestCode
+from tandem.wire.system_topics import RETRY_GROUP_TOPIC_PREFIX
 
 if TYPE_CHECKING:
     from tandem.client.errors import ClientError
@@ -45,6 +50,8 @@ class SendSettings(msgspec.Struct, frozen=True):
     attempt_timeout_ms: int = 4_000
     resend_until_ok: bool = False
     max_message_size_bytes: int = MESSAGE_BYTES_MAX
+    compress_over_bytes: int | None = None
+    compression: Codec = "zlib"
 
 
 class SendOptions(msgspec.Struct, frozen=True):
@@ -53,6 +60,10 @@ class SendOptions(msgspec.Struct, frozen=True):
     queue_id: int | None = None
     wait_store_msg_ok: bool | None = None
     ack: Ack | None = None
+    sharding_key: str = ""
+
+
+NO_OPTIONS: Final = SendOptions()
 
 
 class Sending:
@@ -67,7 +78,9 @@ class Sending:
         "msg_id",
         "properties",
         "queue_id",
+        "sharding_hash",
         "stored",
+        "sys_flag",
         "target",
         "topic",
         "tries_count",
@@ -94,6 +107,9 @@ class Sending:
         self.body = body
         self.flag = flag
         self.queue_id = queue_id
+        self.sharding_hash: int | None = None
+        """Of the key that chooses the queue, every try the same one; None: the queue whose turn."""
+        self.sys_flag = 0
         self.deadline = deadline
         self.tries_left = tries
         self.tries_count = 0
@@ -124,6 +140,8 @@ class Sendings:
         self._keys = keys
         self._clock = clock
         self._wall_clock_ms = wall_clock_ms
+        over = settings.compress_over_bytes
+        self.compressed_from_bytes = sys.maxsize if over is None else over
 
     def one(self, message: Message, options: SendOptions) -> Sending:
         """Return one message as a request.
@@ -131,17 +149,20 @@ class Sendings:
         Raises:
             ValueError: it cannot be sent as it is.
         """
-        user_properties = message.property_map()
-        return self._sending(
+        sending = self._sending(
             SEND,
             message.topic,
             self._keys.next_key(self._wall_clock_ms()),
-            user_properties,
+            _property_map(message, options),
             message.wait_store_msg_ok,
             message.body,
             message.flag,
             options,
         )
+        self._order(sending, options.sharding_key or message.sharding_key)
+        if len(message.body) >= self.compressed_from_bytes:
+            self._compress(sending)
+        return sending
 
     def batch(self, messages: Sequence[Message], options: SendOptions) -> Sending:
         """Return messages of one topic as one request.
@@ -154,19 +175,88 @@ class Sendings:
             raise ValueError(f"a batch has one topic, this one has {len(topics)}: {sorted(topics)}")
         if any(message.is_delayed for message in messages):
             raise ValueError("the messages of a batch cannot be delayed; send them one by one")
+        sharding_keys = {options.sharding_key or message.sharding_key for message in messages}
+        if len(sharding_keys) != 1:
+            raise ValueError(
+                f"a batch is in one queue, this one has {len(sharding_keys)} sharding keys:"
+                f" {sorted(sharding_keys)}; send them one by one"
+            )
         keyed = [self._with_unique_key(message) for message in messages]
-        sending = self._sending(
-            SEND_BATCH,
-            topics.pop(),
-            self._keys.next_key(self._wall_clock_ms()),
-            {},
-            None,
-            encode_batch_body(keyed),
-            0,
-            options,
-        )
+        sending = self._batch(topics.pop(), encode_batch_body(keyed), options)
+        self._order(sending, sharding_keys.pop())
         sending.msg_id = ",".join(message.properties[PROPERTY_UNIQUE_KEY] for message in keyed)
         return sending
+
+    def fits_a_batch(self, message: Message) -> bool:
+        """True if a broker takes this one together with others.
+
+        Source: MessageBatch.generateFromList; tryToCompressMessage passes over batches.
+        """
+        return not (
+            message.is_delayed
+            or message.topic.startswith(RETRY_GROUP_TOPIC_PREFIX)
+            or len(message.body) >= self.compressed_from_bytes
+        )
+
+    def entry(self, message: Message, options: SendOptions) -> tuple[str, bytes]:
+        """Return the unique key of a message, and the message as a part of a batch body.
+
+        Raises:
+            ValueError: it cannot be sent as it is.
+        """
+        self._check_size(message.body)
+        unique_key = self._keys.next_key(self._wall_clock_ms())
+        properties = b""
+        if (
+            message.properties
+            or message.keys
+            or message.tags
+            or message.sharding_key
+            or (options.sharding_key)
+        ):
+            of_user = _property_map(message, options)
+            of_user.pop(PROPERTY_WAIT_STORE_MSG_OK, None)
+            of_user.pop(PROPERTY_ACK, None)
+            unique_key = of_user.pop(PROPERTY_UNIQUE_KEY, unique_key)
+            properties = _encode_user_properties(of_user)
+        properties += b"UNIQ_KEY\x01%b\x02" % unique_key.encode()
+        return unique_key, encode_batch_entry(message.flag, message.body, properties)
+
+    def gathered(self, topic: str, entries: Iterable[bytes], options: SendOptions) -> Sending:
+        """Return messages of one lane as one request; `entries` are what `entry` made of them."""
+        sending = self._batch(topic, b"".join(entries), options)
+        self._order(sending, options.sharding_key)
+        return sending
+
+    def ack_of(self, message: Message, options: SendOptions) -> Ack:
+        """Return what the send of a message waits for."""
+        default = self._settings.ack
+        if message.properties.get(PROPERTY_ACK) == ACK_FLUSHED:
+            default = Ack.REPLICATED_FLUSHED
+        return chosen_ack(
+            options.ack,
+            wait=options.wait_store_msg_ok,
+            message_wait=message.wait_store_msg_ok,
+            default=default,
+        )
+
+    def _batch(self, topic: str, body: bytes, options: SendOptions) -> Sending:
+        key = self._keys.next_key(self._wall_clock_ms())
+        return self._sending(SEND_BATCH, topic, key, {}, None, body, 0, options)
+
+    @staticmethod
+    def _order(sending: Sending, sharding_key: str) -> None:
+        if not sharding_key:
+            return
+        if sending.queue_id is not None:
+            raise ValueError("a message has a queue_id or a sharding_key, not both")
+        sending.sharding_hash = java_string_hash(sharding_key)
+
+    def _compress(self, sending: Sending) -> None:
+        compressed = compress(sending.body, self._settings.compression)
+        if len(compressed) < len(sending.body):
+            sending.body = compressed
+            sending.sys_flag = COMPRESSED_FLAG | COMPRESSION_TYPES[self._settings.compression]
 
     def _with_unique_key(self, message: Message) -> Message:
         if PROPERTY_UNIQUE_KEY in message.properties:
@@ -188,12 +278,7 @@ class Sendings:
         options: SendOptions,
     ) -> Sending:
         settings = self._settings
-        if len(body) > settings.max_message_size_bytes:
-            raise ValueError(
-                f"message body of {len(body)} bytes; the limit is"
-                f" {settings.max_message_size_bytes} bytes (max_message_size_bytes of the"
-                " producer, and a setting of the broker)"
-            )
+        self._check_size(body)
         default = settings.ack
         rest = ""
         if user_properties:
@@ -201,7 +286,7 @@ class Sendings:
             if user_properties.pop(PROPERTY_ACK, "") == ACK_FLUSHED:
                 default = Ack.REPLICATED_FLUSHED
             unique_key = user_properties.pop(PROPERTY_UNIQUE_KEY, unique_key)
-            rest = _encode_user_properties(user_properties)
+            rest = _encode_user_properties(user_properties).decode()
         ack = chosen_ack(
             options.ack, wait=options.wait_store_msg_ok, message_wait=message_wait, default=default
         )
@@ -218,12 +303,27 @@ class Sendings:
             sys.maxsize if retries is None else 1 + retries,
         )
 
+    def _check_size(self, body: bytes) -> None:
+        if len(body) > self._settings.max_message_size_bytes:
+            raise ValueError(
+                f"message body of {len(body)} bytes; the limit is"
+                f" {self._settings.max_message_size_bytes} bytes (max_message_size_bytes of the"
+                " producer, and a setting of the broker)"
+            )
 
-def _encode_user_properties(properties: dict[str, str]) -> str:
+
+def _property_map(message: Message, options: SendOptions) -> dict[str, str]:
+    properties = message.property_map()
+    if options.sharding_key:
+        properties[PROPERTY_SHARDING_KEY] = options.sharding_key
+    return properties
+
+
+def _encode_user_properties(properties: dict[str, str]) -> bytes:
     encoded = encode_properties(properties)
     if len(encoded) > USER_PROPERTIES_BYTES_MAX:
         raise ValueError(
             f"message properties take {len(encoded)} bytes; the limit is"
             f" {USER_PROPERTIES_BYTES_MAX} bytes, since the producer and the broker add theirs"
         )
-    return encoded.decode()
+    return encoded

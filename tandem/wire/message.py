@@ -193,7 +193,19 @@ class Message(msgspec.Struct, frozen=True):
             self.delay_time_level
             or self.delay_ms
             or self.deliver_time_ms
-            or not DELAYING_PROPERTIES.isdisjoint(self.properties)
+            or (self.properties and not DELAYING_PROPERTIES.isdisjoint(self.properties))
+        )
+
+    @property
+    def is_plain(self) -> bool:
+        """True if it says nothing about when, where or how safely it is to be stored."""
+        return not (
+            self.properties
+            or self.sharding_key
+            or self.delay_time_level
+            or self.delay_ms
+            or self.deliver_time_ms
+            or self.wait_store_msg_ok is not None
         )
 
     def property_map(self) -> dict[str, str]:

@@ -10,6 +10,7 @@ import trio.testing
 from tandem.client.errors import ClientError, ConnectionLostError, RequestTimeoutError
 from tandem.client.flow import Call, CallMany, Effect, Flow, Pause, Shared
 from tandem.client.identity import ClientIdentity
+from tandem.wire.batch_body import decode_batch_body
 from tandem.wire.frame_buffer import FrameBuffer
 from tandem.wire.message import Host, MessageExt, encode_record, offset_msg_id
 from tandem.wire.remoting_command import RESPONSE_FLAG, RemotingCommand, encode_frame
@@ -120,6 +121,7 @@ class FakeBroker:
         self.handlers: dict[int, Handler] = {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
             RequestCode.SEND_MESSAGE_V2: self._send,
+            RequestCode.SEND_BATCH_MESSAGE: self._send_batch,
             RequestCode.PULL_MESSAGE: self._pull,
             RequestCode.GET_MAX_OFFSET: self._max_offset,
             RequestCode.GET_MIN_OFFSET: lambda request: answer_to(
@@ -164,6 +166,16 @@ class FakeBroker:
         offset = len(self.queues[header.topic, header.queue_id]) - 1
         msg_id = offset_msg_id(Host("10.0.0.1", 10_911), 1000 * offset)
         return answer_to(request, ext=SendMessageResponseHeader(msg_id, header.queue_id, offset))
+
+    def _send_batch(self, request: RemotingCommand) -> RemotingCommand:
+        header = request.decode_header(SendMessageRequestHeaderV2)
+        bodies = [entry.body for entry in decode_batch_body(request.body)]
+        first = len(self.queues.get((header.topic, header.queue_id), []))
+        self.store(header.topic, header.queue_id, *bodies)
+        host = Host("10.0.0.1", 10_911)
+        ids = [offset_msg_id(host, 1000 * (first + index)) for index in range(len(bodies))]
+        ext = SendMessageResponseHeader(",".join(ids), header.queue_id, first)
+        return answer_to(request, ext=ext)
 
     def _pull(self, request: RemotingCommand) -> RemotingCommand:
         header = request.decode_header(PullMessageRequestHeader)

@@ -1,6 +1,6 @@
 import re
 
-from tandem.client.identity import ClientIdentity, UniqueKeys, local_identity
+from tandem.client.identity import ClientIdentity, UniqueKeys, local_identity, wall_clock_ms
 
 IDENTITY = ClientIdentity("127.0.0.1", 0x11234, 0xABCDEF01)
 # 2023-11-14T22:13:20Z
@@ -35,3 +35,7 @@ def test_the_client_id_is_written_as_java_does() -> None:
 def test_this_process_has_an_identity_whatever_the_name_server() -> None:
     for name_server in ("127.0.0.1:9876", "no such host.invalid:1"):
         assert re.fullmatch(r"[0-9.]+@\d+#\d+", local_identity(name_server).client_id)
+
+
+def test_the_wall_clock_counts_milliseconds_since_1970() -> None:
+    assert 1_600_000_000_000 < wall_clock_ms() < 10_000_000_000_000

@@ -3,9 +3,8 @@ import trio
 from trio.testing import MockClock
 
 from tandem.client.core import UPKEEP_SECONDS
-from tandem.client.errors import BrokerError, ConnectionLostError, SendTimeoutError
-from tandem.client.identity import wall_clock_ms
-from tandem.client.producer import BlockingProducer, Producer
+from tandem.client.errors import ConnectionLostError, SendTimeoutError
+from tandem.client.producer import Producer
 from tandem.client.results import SendResult, SendStatus
 from tandem.wire.message import Message
 from tandem.wire.remoting_command import SerializeType
@@ -17,8 +16,6 @@ from tests.tandem.client.fake_broker import (
     NAME_SERVER,
     FakeBroker,
     FakeNetwork,
-    FakeSockets,
-    answer_to,
 )
 
 MESSAGE = Message("orders", b"hello")
@@ -148,22 +145,3 @@ async def test_batch_and_many_go_through_the_same_producer(
         outcomes = await producer.send_many([MESSAGE] * 1100)
         assert len(outcomes) == 1100
         assert all(isinstance(outcome, SendResult) for outcome in outcomes)
-
-
-def test_plain_code_sends_by_the_same_rules() -> None:
-    brokers = one_broker()
-    sockets = FakeSockets(brokers)
-    with BlockingProducer(NAME_SERVER, "PG", opener=sockets.open) as producer:
-        assert producer.send(MESSAGE).status is SendStatus.SEND_OK
-        assert producer.send(MESSAGE, queue_id=1, wait_store_msg_ok=False).queue.queue_id == 1
-        assert len(producer.send_many([MESSAGE] * 300)) == 300
-        brokers[MASTER].handlers[RequestCode.SEND_BATCH_MESSAGE] = brokers[MASTER].handlers[SEND]
-        assert producer.send_batch([MESSAGE]).queue_offset >= 0
-        brokers[MASTER].handlers[SEND] = lambda request: answer_to(request, 13)
-        with pytest.raises(BrokerError):
-            producer.send(MESSAGE)
-    assert all(opened.closed for opened in sockets.opened)
-
-
-def test_the_wall_clock_counts_milliseconds_since_1970() -> None:
-    assert 1_600_000_000_000 < wall_clock_ms() < 10_000_000_000_000

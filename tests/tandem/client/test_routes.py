@@ -1,6 +1,8 @@
+import math
 from collections import Counter
 
 import msgspec
+import pytest
 
 from tandem.client.results import MessageQueue
 from tandem.client.routes import (
@@ -158,3 +160,29 @@ def test_what_name_servers_know_of_a_cluster_is_put_together() -> None:
     assert whole.broker_addr_table["a"].broker_addrs == {0: MASTER, 1: SLAVE}
     assert whole.broker_addr_table["b"].broker_addrs == {0: OTHER_MASTER}
     assert whole.cluster_addr_table == {"C": ["a", "b"]}
+
+
+@pytest.mark.parametrize("sharding_hash", [5, -7, -2147483648, 0])
+def test_a_sharding_key_has_the_queue_that_javas_producers_choose(sharding_hash: int) -> None:
+    """SelectMessageQueueByHash: the remainder as Java has it, then its absolute value."""
+    route = TopicRoute("T", TWO)
+    java_remainder = int(math.fmod(sharding_hash, 4))
+    queues = [each.queue for each in route.publish_queues]
+    chosen = route.hashed_queue(sharding_hash)
+    assert chosen is not None
+    assert chosen.queue == queues[abs(java_remainder)]
+
+
+def test_a_sharding_key_waits_for_the_master_of_its_queue() -> None:
+    without_b = route_of(("broker-a", {0: MASTER}), ("broker-b", {1: SLAVE}), queue_nums=2)
+    route = TopicRoute("T", without_b)
+    for sharding_hash in range(4):
+        chosen, before = route.hashed_queue(sharding_hash), TopicRoute("T", TWO)
+        expected = before.hashed_queue(sharding_hash)
+        assert expected is not None
+        if expected.queue.broker_name == "broker-a":
+            assert chosen is not None
+            assert chosen.queue == expected.queue
+        else:
+            assert chosen is None
+    assert TopicRoute("T", TopicRouteData()).hashed_queue(1) is None

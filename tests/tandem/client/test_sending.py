@@ -12,8 +12,9 @@ from tandem.client.sending import (
     SendSettings,
 )
 from tandem.wire.batch_body import decode_batch_body
+from tandem.wire.compression import Codec, decompress
 from tandem.wire.message import Message
-from tandem.wire.message_properties import decode_properties
+from tandem.wire.message_properties import decode_properties, java_string_hash
 
 NOW = 100.0
 
@@ -119,3 +120,67 @@ def test_a_message_without_keys_tags_or_properties_keeps_the_rest(
 ) -> None:
     sending = sendings().one(message, SendOptions())
     assert properties_of(sending) == {"WAIT": "true", **properties, "UNIQ_KEY": sending.msg_id}
+
+
+def test_a_sharding_key_of_the_send_or_of_the_message_chooses_the_queue() -> None:
+    by_send = sendings().one(Message("T", b""), SendOptions(sharding_key="o-7"))
+    by_message = sendings().one(Message("T", b"", sharding_key="o-7"), SendOptions())
+    assert by_send.sharding_hash == by_message.sharding_hash == java_string_hash("o-7")
+    assert properties_of(by_send)["__SHARDINGKEY"] == "o-7"
+    with pytest.raises(ValueError, match="not both"):
+        sendings().one(Message("T", b"", sharding_key="o-7"), SendOptions(queue_id=1))
+    both = [Message("T", b"", sharding_key="a"), Message("T", b"", sharding_key="b")]
+    with pytest.raises(ValueError, match="2 sharding keys"):
+        sendings().batch(both, SendOptions())
+
+
+@pytest.mark.parametrize(("codec", "kind"), [("zlib", 0x301), ("lz4", 0x101), ("zstd", 0x201)])
+def test_large_bodies_are_compressed_if_that_makes_them_smaller(codec: Codec, kind: int) -> None:
+    settings = SendSettings("g", compress_over_bytes=100, compression=codec)
+    large = sendings(settings).one(Message("T", b"x" * 100), SendOptions())
+    assert large.sys_flag == kind
+    assert decompress(large.body, large.sys_flag) == b"x" * 100
+    small = sendings(settings).one(Message("T", b"x" * 99), SendOptions())
+    assert (small.sys_flag, small.body) == (0, b"x" * 99)
+    noise = bytes(range(256))
+    assert sendings(settings).one(Message("T", noise), SendOptions()).body == noise
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Message("T", b"", delay_time_level=1),
+        Message("T", b"", properties={"TIMER_DELAY_SEC": "1"}),
+        Message("%RETRY%g", b""),
+        Message("T", bytes(100)),
+    ],
+)
+def test_what_no_broker_takes_in_a_batch_goes_alone(message: Message) -> None:
+    few = sendings(SendSettings("g", compress_over_bytes=100))
+    assert not few.fits_a_batch(message)
+    assert few.fits_a_batch(Message("T", b"", keys="k", sharding_key="s"))
+
+
+def test_entries_of_several_sends_become_one_request() -> None:
+    many = sendings()
+    own = Message("T", b"b", keys=["k"], flag=3, properties={"UNIQ_KEY": "mine", "WAIT": "x"})
+    keys, entries = zip(
+        *(many.entry(message, SendOptions()) for message in (Message("T", b"a"), own)), strict=True
+    )
+    sending = many.gathered("T", entries, SendOptions(ack=Ack.ASYNC))
+    assert sending.code == SEND_BATCH
+    assert properties_of(sending)["WAIT"] == "false"
+    first, second = decode_batch_body(sending.body)
+    assert (first.body, decode_properties(first.properties)) == (b"a", {"UNIQ_KEY": keys[0]})
+    assert (second.flag, keys[1]) == (3, "mine")
+    assert decode_properties(second.properties) == {"KEYS": "k", "UNIQ_KEY": "mine"}
+    with pytest.raises(ValueError, match="message body"):
+        many.entry(Message("T", bytes(MESSAGE_BYTES_MAX + 1)), SendOptions())
+
+
+def test_the_contract_of_a_message_is_what_is_said_most_closely() -> None:
+    few = sendings()
+    assert few.ack_of(Message("T", b""), SendOptions()) is Ack.REPLICATED
+    assert few.ack_of(Message("T", b"", wait_store_msg_ok=False), SendOptions()) is Ack.ASYNC
+    flushed = Message("T", b"", properties={"TANDEM_ACK": "flushed"})
+    assert few.ack_of(flushed, SendOptions()) is Ack.REPLICATED_FLUSHED

@@ -9,7 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem.wire.compression import CompressionError, decompress, decompressed
+from tandem.wire.compression import (
+    COMPRESSION_TYPES,
+    Codec,
+    CompressionError,
+    checked_codec,
+    compress,
+    decompress,
+    decompressed,
+)
+from tandem.wire.message import COMPRESSED_FLAG
 from tests.tandem.client.fake_broker import message_ext
 
 lz4 = pytest.importorskip("lz4.frame")
@@ -127,3 +136,22 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(
     monkeypatch.setattr(importlib, "import_module", is_missing)
     with pytest.raises(CompressionError, match=rf"{name}.* pip install 'tandem-mq\[compression\]'"):
         decompressed(message_ext(b"x", sys_flag=sys_flag))
+
+
+@pytest.mark.parametrize("codec", ["zlib", "lz4", "zstd"])
+def test_what_is_compressed_here_is_undone_by_its_flag(codec: Codec) -> None:
+    small = compress(TEXT, checked_codec(codec))
+    assert len(small) < len(TEXT) / 10
+    assert decompress(small, COMPRESSED_FLAG | COMPRESSION_TYPES[codec]) == TEXT
+
+
+def test_a_codec_that_cannot_be_used_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="'gzip' is none of"):
+        checked_codec("gzip")  # type: ignore[arg-type]
+
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError(name)
+
+    monkeypatch.setattr(importlib, "import_module", missing)
+    with pytest.raises(ValueError, match="pip install"):
+        checked_codec("zstd")

@@ -273,6 +273,19 @@ def test_a_delayed_message_says_so_in_a_property(
     assert not Message("T", b"", sharding_key="k", properties={"p": "1"}).is_delayed
 
 
+def test_most_messages_say_nothing_about_how_to_store_them() -> None:
+    assert Message("T", b"", keys="k", tags="t", flag=1).is_plain
+    for message in (
+        Message("T", b"", properties={"a": "b"}),
+        Message("T", b"", sharding_key="k"),
+        Message("T", b"", wait_store_msg_ok=True),
+        Message("T", b"", delay_ms=1),
+        Message("T", b"", deliver_time_ms=1),
+        Message("T", b"", delay_time_level=1),
+    ):
+        assert not message.is_plain
+
+
 def test_the_sharding_key_is_a_property_as_in_rocketmq() -> None:
     assert Message("T", b"", sharding_key="o-7").property_map() == {"__SHARDINGKEY": "o-7"}
 
