@@ -16,14 +16,14 @@ import yaml
 from tandem.cluster_file.load import load_config
 from tandem.drill.scenario_file import read_scenario
 from tests.support.loopback import own_network
-from tests.support.page_blocks import Block, pages, read_page
+from tests.support.page_blocks import Block, pages, read_page, understood_blocks
 from tests.support.page_room import Room
 from tests.support.page_steps import RunLine, steps_of
 from tests.support.paths import ROOT
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow, pytest.mark.xdist_group("pages")]
 
-BLOCKS = {str(page.relative_to(ROOT)): read_page(page) for page in pages()}
+BLOCKS = {str(page.relative_to(ROOT)): understood_blocks(page) for page in pages()}
 
 
 def programs(page: str, *, with_long: bool) -> list[Block]:
@@ -74,6 +74,11 @@ def room(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Room]:
     room = Room(tmp_path, own_network())
     yield room
     room.play([RunLine("the end of the page", "tandem cluster down || true")])
+
+
+@pytest.mark.parametrize("page", BLOCKS)
+def test_every_block_and_mark_is_understood(page: str) -> None:
+    read_page(ROOT / page)
 
 
 @pytest.mark.parametrize("page", to_play(with_long=False))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.page_blocks import Block, pages, read_page
+from tests.support.page_blocks import Block, pages, understood_blocks
 from tests.support.page_output import differs
 from tests.support.page_steps import RunLine, WriteFile, steps_of
 from tests.support.planted_drill import PlantedDrill
@@ -24,7 +24,7 @@ def blocks_of(page: Path) -> list[Block]:
     """What needs Spark, and what it prints."""
     found: list[Block] = []
     before = None
-    for block in read_page(page):
+    for block in understood_blocks(page):
         if block.needs_spark or ("output" in block.marks and before in found):
             found.append(block)
         before = block
