@@ -175,6 +175,11 @@ def _wake(waiting: asyncio.Future[None] | None) -> None:
         waiting.set_result(None)
 
 
+def call_soon_from_threads() -> Callable[[Callable[[], object]], object]:
+    """Return what lets other threads have something called by the loop that runs now."""
+    return asyncio.get_running_loop().call_soon_threadsafe
+
+
 class AsyncioLoop:
     """See `EventLoop`."""
 

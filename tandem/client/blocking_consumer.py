@@ -5,19 +5,20 @@
             ...
 
 It is a `Consumer` whose event loop runs in a thread of its own: pulls, heartbeats and offsets go on
-while the user's code is busy. Every method may be called from any thread. A message taken costs a
-change of threads, some 0.1 ms.
+while the user's code is busy. Every method may be called from any thread.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 import anyio.to_thread
 import msgspec
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
+from tandem.client.asyncio_loop import call_soon_from_threads
 from tandem.client.consumer import CONCURRENCY, Consumer
 from tandem.client.consumer_settings import (
     COMMIT_INTERVAL_MS,
@@ -32,6 +33,9 @@ from tandem.client.received_message import ReceivedMessage
 from tandem.client.results import MessageQueue
 from tandem.client.subscription import Subscription
 from tandem.wire.message import MessageExt
+
+TAKEN_AT_ONCE_MAX: Final = 16
+"""How many messages change threads together."""
 
 
 class BlockingReceivedMessage(MessageExt, frozen=True):
@@ -68,6 +72,9 @@ class BlockingSubscription:
     def __init__(self, subscription: Subscription, portal: BlockingPortal) -> None:
         self._subscription = subscription
         self._portal = portal
+        self._ahead: deque[ReceivedMessage] = deque()
+        """Taken from the event loop and not handed out: a change of threads for each is slow."""
+        self._call_soon = portal.call(call_soon_from_threads)
 
     @property
     def topic(self) -> str:
@@ -75,18 +82,25 @@ class BlockingSubscription:
         return self._subscription.topic
 
     def __iter__(self) -> Iterator[BlockingReceivedMessage]:
-        messages = aiter(self._subscription)
+        return _Messages(self)
 
-        async def next_message() -> ReceivedMessage | None:
-            return await anext(messages, None)
-
-        # Not a generator, which a thread that leaves its loop would close, or leave open.
-        return iter(lambda: self._call(next_message), None)
-
-    def _call(self, next_message: Callable[[], object]) -> BlockingReceivedMessage | None:
-        message = self._portal.call(next_message)
-        assert message is None or isinstance(message, ReceivedMessage)
-        return None if message is None else _for_plain_code(message, self._portal)
+    def next_message(self, done: ReceivedMessage | None) -> BlockingReceivedMessage | None:
+        """Note that `done` was handled; return the next message, None after `stop`."""
+        if done is not None:
+            self._call_soon(done.done)
+        while True:
+            goes_on = not (self._subscription.is_paused or self._subscription.is_over)
+            try:
+                message = self._ahead.popleft() if goes_on else None
+            except IndexError:
+                message = None
+            if message is None:
+                taken = self._portal.call(self._subscription.take_some, TAKEN_AT_ONCE_MAX)
+                if not taken:
+                    return None
+                self._ahead.extend(taken)
+            elif not message.delivery.is_lost:
+                return _for_plain_code(message, self._portal)
 
     def pause(self) -> None:
         """See `Subscription.pause`."""
@@ -95,6 +109,25 @@ class BlockingSubscription:
     def resume(self) -> None:
         """See `Subscription.resume`."""
         self._portal.call(self._subscription.resume)
+
+
+class _Messages:
+    """One thread's way through the messages of a subscription."""
+
+    def __init__(self, subscription: BlockingSubscription) -> None:
+        self._subscription = subscription
+        self._in_hand: BlockingReceivedMessage | None = None
+
+    def __iter__(self) -> "_Messages":
+        return self
+
+    def __next__(self) -> BlockingReceivedMessage:
+        done = None if self._in_hand is None else self._in_hand.received
+        self._in_hand = None
+        self._in_hand = self._subscription.next_message(done)
+        if self._in_hand is None:
+            raise StopIteration
+        return self._in_hand
 
 
 class BlockingConsumer:

@@ -58,6 +58,11 @@ class GroupDelivery:
             self,
         )
 
+    @property
+    def is_lost(self) -> bool:
+        """See `tandem.client.received_message.Delivery`."""
+        return self._reader.process_queue.is_dropped
+
     def done(self) -> None:
         """See `ReceivedMessage.done`."""
         if not self._is_settled:

@@ -13,6 +13,10 @@ from tandem.wire.message import MessageExt
 class Delivery(Protocol):
     """One message in the hands of the user. Only the first word about it counts."""
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether another member has its queue now, and hands it out again."""
+
     def done(self) -> None:
         """It was handled."""
 

@@ -39,6 +39,33 @@ class Subscription:
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         return _Messages(self._inbox, self._hand_out)
 
+    async def take_some(self, count_max: int) -> list[ReceivedMessage]:
+        """Return messages as soon as there is one; none when the consumer was stopped.
+
+        Nothing is said about them: each has to be `done`, or given back.
+
+        Raises:
+            ClientError: what ended the subscription.
+        """
+        inbox = self._inbox
+        first = await next_item(inbox)
+        if first is None:
+            return []
+        taken = [self._hand_out(first)]
+        while len(taken) < count_max and (item := inbox.take()) is not None:
+            taken.append(self._hand_out(item))
+        return taken
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is handed out any more."""
+        return self._inbox.is_over
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether `pause` was called last."""
+        return self._inbox.is_paused
+
     def pause(self) -> None:
         """Take no messages until `resume`. The queues stay this member's."""
         self._inbox.pause()
@@ -64,20 +91,27 @@ class _Messages:
         if self._in_hand is not None:
             self._in_hand.done()
             self._in_hand = None
-        self._in_hand = self._hand_out(await self._next_item())
-        return self._in_hand
-
-    async def _next_item(self) -> Item:
-        inbox = self._inbox
         self._taken_in_a_row += 1
         if self._taken_in_a_row >= TAKEN_WITHOUT_SLEEPING_MAX:
             self._taken_in_a_row = 0
             await anyio.lowlevel.checkpoint()
-        while (item := inbox.take()) is None:
-            if inbox.error is not None:
-                raise inbox.error
-            if inbox.is_over:
-                raise StopAsyncIteration
-            self._taken_in_a_row = 0
-            await inbox.wait()
-        return item
+        item = self._inbox.take() or await next_item(self._inbox)
+        if item is None:
+            raise StopAsyncIteration
+        self._in_hand = self._hand_out(item)
+        return self._in_hand
+
+
+async def next_item(inbox: Inbox) -> Item | None:
+    """Return the next message, None when the inbox has ended.
+
+    Raises:
+        ClientError: what it ended with.
+    """
+    while (item := inbox.take()) is None:
+        if inbox.error is not None:
+            raise inbox.error
+        if inbox.is_over:
+            return None
+        await inbox.wait()
+    return item

@@ -63,6 +63,10 @@ class FakeDelivery:
     def __init__(self) -> None:
         self.said: list[object] = []
 
+    @property
+    def is_lost(self) -> bool:
+        return False
+
     def done(self) -> None:
         self.said.append("done")
 

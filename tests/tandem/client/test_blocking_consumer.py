@@ -6,6 +6,7 @@ import pytest
 
 from tandem.client.blocking_consumer import BlockingConsumer
 from tandem.client.errors import BrokerError
+from tandem.client.results import MessageQueue
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tests.tandem.client.fake_broker import answer_to
@@ -32,6 +33,32 @@ def test_several_threads_share_a_subscription() -> None:
             each.join(30)
         assert sorted(seen) == sorted(b"%d" % at for at in range(50))
         assert subscription.topic == "orders"
+
+
+def test_nothing_is_handed_out_after_stop_or_while_paused() -> None:
+    with a_tcp_broker() as broker:
+        broker.store("orders", 0, *[b"%d" % at for at in range(10)])
+        with BlockingConsumer(broker.address, GROUP) as consumer:
+            subscription = consumer.subscribe("orders")
+            messages = iter(subscription)
+            assert [next(messages).body for _ in range(2)] == [b"0", b"1"]
+            subscription.pause()
+            threading.Timer(0.05, subscription.resume).start()
+            assert next(messages).body == b"2"
+            consumer.stop()
+            assert list(messages) == []
+        # What was taken ahead and not handed out is not handled.
+        assert broker.offsets["orders", 0] == 3
+
+
+def test_a_message_taken_ahead_is_dropped_with_its_queue() -> None:
+    with a_tcp_broker() as broker, BlockingConsumer(broker.address, GROUP) as consumer:
+        broker.store("orders", 0, *[b"%d" % at for at in range(10)])
+        messages = iter(consumer.subscribe("orders"))
+        first = next(messages)
+        consumer.seek(MessageQueue("orders", "broker-a", 0), 8)
+        assert first.body == b"0"
+        assert [next(messages).body for _ in range(2)] == [b"8", b"9"]
 
 
 def test_no_thread_is_left_whatever_happens() -> None:
