@@ -1,8 +1,8 @@
 r"""A message that a consumer of a group was handed, and what becomes of it.
 
-handed out ---> done           the group's offset may pass it
-\--> retry          the group gets it again after a delay, as a new message
-\--> dead letter    it goes to %DLQ%group, for an operator
+    handed out ---> done           the group's offset may pass it
+               \--> retry          the group gets it again after a delay, as a new message
+               \--> dead letter    it goes to %DLQ%group, for an operator
 """
 
 from typing import Protocol

@@ -13,7 +13,6 @@ import importlib
 import inspect
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -37,13 +36,21 @@ on this page may change with any version.
 
 _TOPICS: Final = (
     ("Sending", r"Producer|^Ack$|Transaction|Request"),
-    ("Reading", r"Consumer|DuplicateFilter|Subscription|Lag"),
+    ("Reading", r"Consumer|DuplicateFilter|Subscription|ReceivedMessage|Lag"),
     ("Administration", r"Admin"),
     ("Messages", r"^Message(Ext)?$|Properties"),
     ("Results", r"Result|Status|Queue|Offset"),
     ("More", r""),
 )
 """What a name is about: the first that its pattern is found in."""
+
+_FIRST: Final = (
+    *("Producer", "BlockingProducer", "Ack"),
+    *("Consumer", "BlockingConsumer", "Subscription", "ReceivedMessage"),
+    *("PullConsumer", "BlockingPullConsumer"),
+    *("Admin", "BlockingAdmin"),
+)
+"""What comes first in a topic, in this order; the rest by module."""
 
 _ERRORS: Final = "Errors"
 
@@ -306,11 +313,10 @@ def _contents(topics: dict[str, list[PublicClass]]) -> Iterator[str]:
 
 
 def _in_order(classes: list[PublicClass]) -> list[PublicClass]:
-    """Modules with many members come first, and of a module what is first there."""
-    weights = Counter({each.module: 0 for each in classes})
-    for each in classes:
-        weights[each.module] += len(each.members)
-    return sorted(classes, key=lambda each: (-weights[each.module], each.module, each.line))
+    ranks = {name: number for number, name in enumerate(_FIRST)}
+    return sorted(
+        classes, key=lambda each: (ranks.get(each.name, len(ranks)), each.module, each.line)
+    )
 
 
 def _module_text(module: str) -> str:
