@@ -3,6 +3,8 @@ r"""A message that a consumer of a group was handed, and what becomes of it.
     handed out ---> done           the group's offset may pass it
                \--> retry          the group gets it again after a delay, as a new message
                \--> dead letter    it goes to %DLQ%group, for an operator
+
+A message of which nothing is said is done when its reader asks for the next one.
 """
 
 from typing import Protocol
