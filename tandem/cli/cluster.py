@@ -5,14 +5,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tandem.cli.grammar import TandemGroup
 from tandem.cli.output import ConfigOption, run, say, shown, stdout
+from tandem.cli.output import table as new_table
 
 if TYPE_CHECKING:
     from tandem.cluster.control import Command, Reply
     from tandem.cluster.local_cluster import LocalCluster
     from tandem.cluster.node_lifecycle import NodeStatus
 
-app = typer.Typer(help="Start, look at, hurt and stop a local cluster.", no_args_is_help=True)
+app = typer.Typer(
+    cls=TandemGroup, help="Start, look at, hurt and stop a local cluster.", no_args_is_help=True
+)
 
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="A node's name, as in the file.")]
 
@@ -145,9 +149,7 @@ def _print_reply(reply: "Reply") -> None:
 
 
 def _print_table(nodes: "list[NodeStatus]") -> None:
-    from rich.table import Table
-
-    table = Table("node", "role", "address", "state", "pid", "starts", "last exit")
+    table = new_table("node", "role", "address", "state", "pid", "starts", "last exit")
     for node in nodes:
         style = _STYLES.get(node.state.value, "yellow")
         table.add_row(

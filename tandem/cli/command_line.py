@@ -4,15 +4,18 @@ import io
 import logging
 import os
 import sys
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
+import tandem
 from tandem.cli import cluster, consume, drill, ha, log, produce, topic
+from tandem.cli.grammar import TandemGroup
 from tandem.cli.interrupts import INTERRUPTED, interrupts_raised
 from tandem.cli.output import (
     exit_status,
     expected_errors,
+    say,
     say_error,
     words_of,
     words_of_system,
@@ -24,11 +27,34 @@ _OF_THE_DRILL: Final = ("jinja2", "matplotlib", "pyarrow", "pyspark")
 
 app = typer.Typer(
     name="tandem",
-    help="TandemMQ: a replicated message log. Start a cluster, break it, audit it.",
+    cls=TandemGroup,
+    help="TandemMQ: a replicated message log. Start a cluster, use it, break it, audit it.",
+    epilog="Exit status: 0 done; 1 refused, failed, or a check has found something;"
+    " 2 the command line or the cluster file is wrong; 130 Ctrl-C.",
+    context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        say(f"tandem {tandem.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", "-V", is_eager=True, callback=_print_version, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """TandemMQ: a replicated message log. Start a cluster, use it, break it, audit it."""
+
+
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(topic.app, name="topic")
 app.add_typer(ha.app, name="ha")

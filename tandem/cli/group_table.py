@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from tandem.cli.group_view import DOWN, MASTER, GroupView, NodeView
 from tandem.cli.output import human_bytes, shown
+from tandem.cli.output import table as new_table
 from tandem.plain_text import plain
 
 if TYPE_CHECKING:
@@ -94,9 +95,7 @@ def node_cells(node: NodeView) -> list[str]:
 
 def group_table(view: GroupView) -> "Table":
     """The table of a group's nodes."""
-    from rich.table import Table
-
-    table = Table("node", "role", "in sync", "log epoch", "incarnation")
+    table = new_table("node", "role", "in sync", "log epoch", "incarnation")
     for title in ("written", "flushed", "confirmed", "lag", "lease left"):
         table.add_column(title, justify="right")
     table.add_column("trouble", overflow="fold")

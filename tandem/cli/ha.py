@@ -1,5 +1,6 @@
 """`tandem ha`: what the nodes say about replication, and an operator's orders to them."""
 
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -8,18 +9,22 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import msgspec
 import typer
 
-from tandem.cli.group_view import GroupView, Member
+from tandem.cli.formats import Column, Format, FormatOption, Section, write
+from tandem.cli.grammar import TandemGroup
+from tandem.cli.group_view import GroupView, Member, NodeView
 from tandem.cli.output import (
     ConfigOption,
     finite,
     human_bytes,
-    print_json,
+    is_for_people,
     run,
     say,
     say_error,
     shown,
     stdout,
 )
+from tandem.cli.output import table as new_table
+from tandem.cli.progress import run_with_progress
 from tandem.plain_text import plain
 
 if TYPE_CHECKING:
@@ -32,7 +37,9 @@ if TYPE_CHECKING:
     from tandem.wire.request_headers import HARuntimeInfo
 
 app = typer.Typer(
-    help="What the nodes say about replication, and orders to fenced groups.", no_args_is_help=True
+    cls=TandemGroup,
+    help="What the nodes say about replication, and orders to fenced groups.",
+    no_args_is_help=True,
 )
 
 ANSWER_SECONDS_MAX: Final = 3.0
@@ -92,7 +99,7 @@ class HAStatus(msgspec.Struct, frozen=True):
 @app.command()
 def status(
     config: ConfigOption = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for programs.")] = False,
+    output_format: FormatOption = Format.TABLE,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Look again every second until Ctrl-C.")
     ] = False,
@@ -104,16 +111,13 @@ def status(
     """
     from tandem.cluster.spec import default_config, read_spec
 
-    if watch and as_json:
-        raise typer.BadParameter("is for people, --json for programs", param_hint="--watch")
+    if watch and output_format not in (Format.TABLE, Format.JSONL):
+        raise typer.BadParameter("goes with --format table and jsonl", param_hint="--watch")
     spec = read_spec(config or default_config())
     if watch:
-        run(_watch, spec)
-    seen = run(_look_once, spec)
-    if as_json:
-        print_json(seen if seen.groups else seen.classic_nodes)
-    else:
-        stdout().print(_as_text(seen))
+        run(_watch, spec, output_format)
+    seen = run_with_progress("asking all nodes", _look_once, spec)
+    _print(seen, output_format)
     if seen.is_silent:
         raise typer.Exit(1)
 
@@ -234,7 +238,7 @@ def _fenced_group(spec: "ClusterSpec", name: str) -> str:
 def _carry_out(
     spec: "ClusterSpec", group: str, order: "Callable[[FencedGroup], Awaitable[Outcome]]"
 ) -> None:
-    outcome = run(_give_order, spec, group, order)
+    outcome = run_with_progress("waiting for the group", _give_order, spec, group, order)
     if outcome.exit_status == 0:
         say(outcome.text)
         return
@@ -286,15 +290,37 @@ async def _coordinator_of(spec: "ClusterSpec") -> "AsyncIterator[RecordStore | s
     yield trouble
 
 
-async def _watch(spec: "ClusterSpec") -> None:
+def _print(seen: HAStatus, output_format: Format) -> None:
+    if output_format is Format.TABLE:
+        stdout().print(_as_text(seen))
+        return
+    nodes = [*seen.classic_nodes, *(node for group in seen.groups for node in group.nodes)]
+    columns: list[Column[NodeReplication | NodeView]] = [
+        Column("node", lambda each: each.node),
+        Column("role", lambda each: each.role),
+        Column("in sync", _is_in_sync),
+        Column("lag", lambda each: each.lag_bytes if each.lag_bytes >= 0 else None),
+    ]
+    document = seen if seen.groups else seen.classic_nodes
+    write(output_format, Section(nodes, columns), document=document)
+
+
+def _is_in_sync(node: NodeReplication | NodeView) -> bool:
+    if isinstance(node, NodeReplication):
+        return node.state in ("master", "in sync")
+    return node.in_sync
+
+
+async def _watch(spec: "ClusterSpec", output_format: Format) -> None:
     import trio
     from rich.live import Live
 
     async with _looker(spec) as look:
         console = stdout()
-        if not console.is_terminal:  # one after the other: there is nothing to draw over
-            while True:
-                console.print(_as_text(await look()))
+        if not is_for_people() or output_format is not Format.TABLE:
+            while True:  # one after the other: there is nothing to draw over
+                _print(await look(), output_format)
+                sys.stdout.flush()
                 await trio.sleep(WATCH_SECONDS)
         with Live(console=console, auto_refresh=False) as live:
             while True:
@@ -426,10 +452,8 @@ def _row(
 
 
 def _table(rows: list[NodeReplication]) -> "Table":
-    from rich.table import Table
-
     styles = {"in sync": "green", "master": "green", "down": "bold red"}
-    table = Table("node", "role", "address", "state")
+    table = new_table("node", "role", "address", "state")
     table.add_column("log end / acked", justify="right")
     table.add_column("lag", justify="right")
     table.add_column("reason", overflow="fold")

@@ -3,17 +3,16 @@
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
-from typer.core import TyperGroup
 
+from tandem.cli.formats import Column, Format, FormatOption, Section, write, write_words
+from tandem.cli.grammar import TandemGroup
 from tandem.cli.log_options import (
     BodyFormat,
     BodyOption,
     CommitLogOption,
-    Format,
-    FormatOption,
     JobsOption,
     KeyOption,
     LevelsOption,
@@ -21,8 +20,6 @@ from tandem.cli.log_options import (
     PhysicalOption,
     QueueOffsetOption,
     QueueOption,
-    RecordFormat,
-    RecordFormatOption,
     ScanOption,
     SinceOption,
     SlotsOption,
@@ -36,7 +33,8 @@ from tandem.cli.log_options import (
     jobs_or_cores,
     record_filter,
 )
-from tandem.cli.output import human_bytes, print_json, progress, say, say_error, stderr, stdout
+from tandem.cli.output import human_bytes, print_json, say, say_error, stderr, stdout
+from tandem.cli.progress import progress
 from tandem.plain_text import plain
 
 if TYPE_CHECKING:
@@ -48,7 +46,10 @@ if TYPE_CHECKING:
     from tandem.log.verify import VerifyReport
 
 
-class _LogGroup(TyperGroup):
+RecordT = TypeVar("RecordT")
+
+
+class _LogGroup(TandemGroup):
     """Ends a command with one line for what its user can act on."""
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - what a context is depends on typer
@@ -86,7 +87,16 @@ def ls(
     from tandem.log import list_store
 
     listing = list_store(_opened(directory, commit_log))
-    _show(output_format, listing, lambda console: print_listing(console, listing))
+    files = Section(
+        listing.commit_log,
+        [
+            Column("file", lambda row: row.path),
+            Column("from", lambda row: row.offset),
+            Column("to", lambda row: row.offset + row.used_bytes),
+            Column("size", lambda row: row.size),
+        ],
+    )
+    _show(output_format, files, listing, lambda console: print_listing(console, listing))
 
 
 @app.command()
@@ -101,7 +111,7 @@ def dump(
     since: SinceOption = None,
     until: UntilOption = None,
     limit: LimitOption = None,
-    output_format: RecordFormatOption = RecordFormat.TABLE,
+    output_format: FormatOption = Format.TABLE,
     body: BodyOption = BodyFormat.TEXT,
     scan: ScanOption = False,
     max_hash_slot_num: SlotsOption = None,
@@ -113,7 +123,7 @@ def dump(
     With --topic and --key the index files are asked where there are any. Exit status 1 if records
     could not be read because the log is corrupt before others; a torn end is only mentioned.
     """
-    from tandem.cli.log_records import record_printer
+    from tandem.cli.log_records import printed_records
     from tandem.log import LogDamage, dump_records
 
     wanted = record_filter(
@@ -128,18 +138,18 @@ def dump(
     )
     store = _opened(directory, commit_log)
     settings = index_settings(max_hash_slot_num, max_index_num)
-    print_record = record_printer(output_format, body)
     damages = []
     count = 0
-    for item in dump_records(store, wanted, use_index=not scan, index_settings=settings):
-        if isinstance(item, LogDamage):
-            _say_damage(item, store)
-            damages.append(item)
-            continue
-        print_record(item)
-        count += 1
-        if count == limit:
-            break
+    with printed_records(output_format, body) as print_record:
+        for item in dump_records(store, wanted, use_index=not scan, index_settings=settings):
+            if isinstance(item, LogDamage):
+                _say_damage(item, store)
+                damages.append(item)
+                continue
+            print_record(item)
+            count += 1
+            if count == limit:
+                break
     _exit_if_corrupt(damages)
 
 
@@ -160,7 +170,16 @@ def stat(
     wanted = record_filter(topic=topic, queue=queue, since=since, until=until)
     store = _opened(directory, commit_log)
     found = store_stat(store, wanted)
-    _show(output_format, found, lambda console: print_stat(console, found))
+    queues = Section(
+        found.queues,
+        [
+            Column("topic", lambda row: row.topic),
+            Column("queue", lambda row: row.queue_id),
+            Column("messages", lambda row: row.message_count),
+            Column("bytes", lambda row: row.total_bytes),
+        ],
+    )
+    _show(output_format, queues, found, lambda console: print_stat(console, found))
     for damage in found.damages:
         _say_damage(damage, store)
     _exit_if_corrupt(found.damages)
@@ -176,7 +195,7 @@ def diff(
     from tandem.log import diff_logs
 
     found = diff_logs(_opened(a, None), _opened(b, None))
-    if output_format is Format.JSON:
+    if output_format in (Format.JSON, Format.JSONL):
         print_json(found)
     else:
         say(found.text)
@@ -209,10 +228,18 @@ def verify(
     store = _opened(directory, commit_log)
     settings = index_settings(max_hash_slot_num, max_index_num)
     report, seconds = _verified(store, jobs, settings, message_delay_level)
-    shown: VerifyReport | dict[str, Any] = report
-    if output_format is Format.JSON:
-        shown = report_json(report)
-    _show(output_format, shown, lambda console: print_report(console, report, seconds))
+    document = report_json(report)
+    findings = Section[dict[str, Any]](
+        document["findings"],
+        [
+            Column("severity", lambda row: row["severity"]),
+            Column("kind", lambda row: row["kind"]),
+            Column("file", lambda row: row["file"]),
+            Column("position", lambda row: row["position"]),
+            Column("what", lambda row: row["what"]),
+        ],
+    )
+    _show(output_format, findings, document, lambda out: print_report(out, report, seconds))
     if report.damage_count or (strict and report.warning_count):
         raise typer.Exit(1)
 
@@ -255,6 +282,7 @@ def export(
         str | None, typer.Option(help="Only these columns, separated by commas.")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    output_format: FormatOption = Format.TABLE,
     commit_log: CommitLogOption = None,
 ) -> None:
     """Write records to a Parquet file, with the columns of the Spark source (docs/spark.md).
@@ -280,7 +308,8 @@ def export(
         done = export_parquet(
             store, output, wanted, columns=names, replace=force, on_progress=on_progress
         )
-    say(f"{done.path}: {done.record_count} records, {human_bytes(done.size)}")
+    words = f"{done.path}: {done.record_count} records, {human_bytes(done.size)}"
+    write_words(output_format, done, words)
     for damage in done.damages:
         _say_damage(damage, store)
     _exit_if_corrupt(done.damages)
@@ -364,11 +393,16 @@ def _opened(directory: Path, commit_log: list[Path] | None) -> "StoreDirectory":
     return store
 
 
-def _show(output_format: Format, result: object, as_table: "Callable[[Console], None]") -> None:
-    if output_format is Format.JSON:
-        print_json(result)
-    else:
+def _show(
+    output_format: Format,
+    section: Section[RecordT],
+    document: object,
+    as_table: "Callable[[Console], None]",
+) -> None:
+    if output_format is Format.TABLE:
         as_table(stdout())
+    else:
+        write(output_format, section, document=document)
 
 
 def _say_damage(damage: "LogDamage", store: "StoreDirectory") -> None:

@@ -14,20 +14,6 @@ if TYPE_CHECKING:
     from tandem.log.index_file import IndexSettings
 
 
-class Format(enum.StrEnum):
-    """How a result is printed: for people, or for programs."""
-
-    TABLE = "table"
-    JSON = "json"
-
-
-class RecordFormat(enum.StrEnum):
-    """How records are printed: for people, or a JSON object a line."""
-
-    TABLE = "table"
-    NDJSON = "ndjson"
-
-
 class BodyFormat(enum.StrEnum):
     """How bodies are printed."""
 
@@ -47,10 +33,6 @@ CommitLogOption = Annotated[
         help="Where the log is, if not in DIR/commitlog. Repeatable: a log in several places.",
         show_default=False,
     ),
-]
-FormatOption = Annotated[Format, typer.Option("--format", help="For people or for programs.")]
-RecordFormatOption = Annotated[
-    RecordFormat, typer.Option("--format", help="A table, or a JSON object a line.")
 ]
 BodyOption = Annotated[BodyFormat, typer.Option(help="How bodies are shown.")]
 TopicOption = Annotated[

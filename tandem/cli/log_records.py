@@ -1,13 +1,16 @@
 """How `tandem log` prints records and findings: in columns for people, as JSON for programs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import typer
 
-from tandem.cli.log_options import BodyFormat, RecordFormat
+from tandem.cli.formats import Format
+from tandem.cli.log_options import BodyFormat
 from tandem.cli.output import print_json
+from tandem.plain_text import plain
 
 if TYPE_CHECKING:
     from tandem.log import DumpedRecord
@@ -15,26 +18,52 @@ if TYPE_CHECKING:
     from tandem.wire.message import MessageExt
 
 
-def record_printer(
-    output_format: RecordFormat, body: BodyFormat
-) -> "Callable[[DumpedRecord], None]":
-    """Return what prints one record on standard output."""
-    if output_format is RecordFormat.NDJSON:
-        return lambda record: _print_json(record, body)
-    from tandem.cli.log_tables import RecordTable
+@contextmanager
+def printed_records(
+    output_format: Format, body: BodyFormat
+) -> "Iterator[Callable[[DumpedRecord], None]]":
+    """Give what prints one record on standard output; JSON is one array at the end."""
+    match output_format:
+        case Format.JSON:
+            with _array() as add:
+                yield lambda record: add(record_json(record, body))
+        case Format.JSONL:
+            yield lambda record: print_json(record_json(record, body))
+        case Format.TEXT:
+            yield lambda record: _print_text(record, body)
+        case Format.TABLE:
+            from tandem.cli.log_tables import RecordTable
 
-    table = RecordTable(typer.echo, shows_body=body is not BodyFormat.NONE)
-    return lambda record: table.add(record, lambda data: _body_text(data, body))
+            table = RecordTable(typer.echo, shows_body=body is not BodyFormat.NONE)
+            yield lambda record: table.add(record, lambda data: _body_text(data, body))
+
+
+@contextmanager
+def _array() -> Iterator[Callable[[object], None]]:
+    """Write one JSON array an element at a time: a log may not fit into memory."""
+    count = 0
+
+    def add(element: object) -> None:
+        nonlocal count
+        typer.echo("," if count else "[", nl=False)
+        print_json(element)
+        count += 1
+
+    yield add
+    typer.echo("]" if count else "[]")
+
+
+def _print_text(record: "DumpedRecord", body: BodyFormat) -> None:
+    """The bodies, a line each."""
+    bodies = [inner.body for inner in record.body.inner] or [record.body.body]
+    for data in bodies:
+        typer.echo(plain(_body_text(data, body)))
 
 
 def _body_text(data: bytes, body: BodyFormat) -> str:
     if body is BodyFormat.HEX:
         return data.hex()
     return data.decode("utf-8", "backslashreplace")
-
-
-def _print_json(record: "DumpedRecord", body: BodyFormat) -> None:
-    print_json(record_json(record, body))
 
 
 def record_json(record: "DumpedRecord", body: BodyFormat) -> dict[str, Any]:

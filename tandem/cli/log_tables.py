@@ -4,14 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from rich.table import Table
-
 from tandem.cli.output import human_bytes, shown
+from tandem.cli.output import table as new_table
 from tandem.log.record_filter import time_text
 from tandem.plain_text import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from tandem.log import DumpedRecord, Listing, StoreStat
     from tandem.log.stat import QueueStat
@@ -46,7 +46,7 @@ def print_listing(console: "Console", listing: "Listing") -> None:
 
 
 def _print_log(console: "Console", listing: "Listing") -> None:
-    table = Table(title="commit log", title_justify="left")
+    table = new_table(title="commit log")
     _columns(table, "file", right=("from", "to", "size", "fill"))
     _columns(table, "first stored", "last stored")
     for row in listing.commit_log:
@@ -63,7 +63,7 @@ def _print_log(console: "Console", listing: "Listing") -> None:
 
 
 def _print_topics(console: "Console", listing: "Listing") -> None:
-    table = Table(title="queues", title_justify="left")
+    table = new_table(title="queues")
     _columns(table, "topic", right=("queues", "files", "size", "units", "offsets from", "to"))
     _columns(table, "kind")
     for row in listing.topics:
@@ -81,7 +81,7 @@ def _print_topics(console: "Console", listing: "Listing") -> None:
 
 
 def _print_index(console: "Console", listing: "Listing") -> None:
-    table = Table(title="index", title_justify="left")
+    table = new_table(title="index")
     _columns(table, "file", right=("size", "keys", "offsets from", "to"))
     _columns(table, "first stored", "last stored")
     for row in listing.index_files:
@@ -97,7 +97,7 @@ def _print_index(console: "Console", listing: "Listing") -> None:
     console.print(table)
 
 
-def _columns(table: Table, *left: str, right: tuple[str, ...] = ()) -> None:
+def _columns(table: "Table", *left: str, right: tuple[str, ...] = ()) -> None:
     for name in left:
         table.add_column(name, overflow="fold")
     for name in right:
@@ -110,7 +110,7 @@ def _time(timestamp_ms: int) -> str:
 
 def print_stat(console: "Console", stat: "StoreStat") -> None:
     """Print what `tandem log stat` counted: a line a queue, a line for all."""
-    table = Table()
+    table = new_table()
     _columns(table, "topic", right=("queue", "messages", "bytes", "share", "msg/s", "bytes/s"))
     _columns(table, right=("size p50", "p99", "max"))
     _columns(table, "first stored", "last stored")

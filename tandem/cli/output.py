@@ -8,10 +8,9 @@ import errno
 import math
 import os
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, TypeVar, TypeVarTuple
+from typing import TYPE_CHECKING, Annotated, Final, TextIO, TypeVar, TypeVarTuple
 
 import msgspec
 import typer
@@ -20,6 +19,7 @@ from tandem.plain_text import one_line, plain, plain_json, plain_lines
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
 ReturnT = TypeVar("ReturnT")
 ArgumentTs = TypeVarTuple("ArgumentTs")
@@ -46,13 +46,20 @@ NameServersOption = Annotated[
     ),
 ]
 
+DONE: Final = 0
+FAILED: Final = 1
+"""Refused, failed, or a check has found something."""
+
+WRONG_USAGE: Final = 2
+"""The command line or the cluster file is wrong. Nothing was done."""
+
 _UNITS: Final = ("KiB", "MiB", "GiB", "TiB")
 
 
 class CommandError(Exception):
     """A command cannot do what was asked for; the text says why and what to do."""
 
-    def __init__(self, text: str, exit_status: int) -> None:
+    def __init__(self, text: str, exit_status: int = FAILED) -> None:
         super().__init__(text)
         self.exit_status = exit_status
 
@@ -73,7 +80,8 @@ def exit_status(error: Exception) -> int:
 
     if isinstance(error, CommandError):
         return error.exit_status
-    return 2 if isinstance(error, (ClusterConfigError, UnknownNodeError, BadOptionsError)) else 1
+    is_usage = isinstance(error, (ClusterConfigError, UnknownNodeError, BadOptionsError))
+    return WRONG_USAGE if is_usage else FAILED
 
 
 def say_error(text: str) -> None:
@@ -143,6 +151,15 @@ def print_json(value: object) -> None:
     sys.stdout.buffer.write(plain_json(msgspec.json.encode(value)) + b"\n")
 
 
+def is_for_people(stream: TextIO | None = None) -> bool:
+    """Whether a stream is a terminal that can do more than take one line after the other.
+
+    Standard output, if no stream is named.
+    """
+    is_terminal = (stream or sys.stdout).isatty()
+    return is_terminal and os.environ.get("TERM", "") not in ("dumb", "unknown")
+
+
 def stdout() -> "Console":
     """Standard output for people: tables, colours on a terminal. Never wraps in a pipe."""
     from rich.console import Console
@@ -151,29 +168,27 @@ def stdout() -> "Console":
     return console if console.is_terminal else Console(highlight=False, width=200)
 
 
+def table(*titles: str, title: str | None = None) -> "Table":
+    """Return an empty table for `stdout()`: in frames on a terminal, plain text elsewhere."""
+    from rich import box
+    from rich.table import Table
+
+    is_framed = is_for_people()
+    return Table(
+        *titles,
+        title=title,
+        title_justify="left",
+        box=box.HEAVY_HEAD if is_framed else None,
+        pad_edge=is_framed,
+        padding=(0, 1) if is_framed else (0, 2, 0, 0),
+    )
+
+
 def stderr() -> "Console":
     """Standard error for people: progress, and words that are not the result."""
     from rich.console import Console
 
     return Console(highlight=False, stderr=True)
-
-
-@contextmanager
-def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error while it is a terminal; gives what to call with done and total."""
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = stderr()
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True))
-    with Progress(
-        *columns,
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def human_bytes(count: int) -> str:
@@ -248,6 +263,7 @@ def run(function: Callable[[*ArgumentTs], Awaitable[ReturnT]], *arguments: *Argu
             (KeyboardInterrupt,),
             (BrokenPipeError,),
             expected_errors(),
+            (typer.TyperException, typer.Exit),
             (OSError, UnicodeEncodeError),
         )
         found = (error for kind in kinds for error in errors if isinstance(error, kind))

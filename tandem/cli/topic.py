@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tandem.cli.grammar import TandemGroup
 from tandem.cli.output import (
     ConfigOption,
     NameServersOption,
@@ -14,12 +15,13 @@ from tandem.cli.output import (
     shown,
     stdout,
 )
+from tandem.cli.output import table as new_table
 from tandem.plain_text import plain
 
 if TYPE_CHECKING:
     from tandem.wire.route import TopicRouteData
 
-app = typer.Typer(help="Create topics and look at them.", no_args_is_help=True)
+app = typer.Typer(cls=TandemGroup, help="Create topics and look at them.", no_args_is_help=True)
 
 
 @app.command()
@@ -65,8 +67,6 @@ def route(
     config: ConfigOption = None,
 ) -> None:
     """Show where a topic's queues are, and which brokers serve them."""
-    from rich.table import Table
-
     name_servers = name_servers_of(name_server, config)
 
     async def ask() -> "TopicRouteData":
@@ -77,7 +77,7 @@ def route(
 
     data = run(ask)
     brokers = {broker.broker_name: broker.broker_addrs for broker in data.broker_datas}
-    table = Table("broker name", "write queues", "read queues", "brokers (0 is the master)")
+    table = new_table("broker name", "write queues", "read queues", "brokers (0 is the master)")
     for queue in data.queue_datas:
         addresses = sorted(brokers.get(queue.broker_name, {}).items())
         table.add_row(

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
 STORE: Final = str(GOLDEN / "basic")
 COMMANDS: Final = [
-    ("log", "dump", STORE, "--format", "ndjson"),
+    ("log", "dump", STORE, "--format", "jsonl"),
     ("log", "ls", STORE),
     ("cluster", "--help"),
 ]

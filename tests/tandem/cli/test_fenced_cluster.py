@@ -35,7 +35,7 @@ def test_the_status_shows_master_epoch_and_in_sync_set(fenced: RunningCluster) -
     assert result.exit_code == 0
     assert f"broker-a: {master} is master, epoch " in result.stdout
     assert "(3 of 3 nodes; " in result.stdout
-    (group,) = json.loads(ha(fenced, "status", "--json").stdout)["groups"]
+    (group,) = json.loads(ha(fenced, "status", "--format", "json").stdout)["groups"]
     assert (group["master"], group["takes_messages"]) == (master, True)
     assert group["coordinator_trouble"] == ""
     assert {node["lag_bytes"] for node in group["nodes"]} == {0}
@@ -96,7 +96,7 @@ def test_the_loss_of_the_master_is_shown_and_why_another_one_is_it(
     killed = fenced.kill_master()
     try:
         master = fenced.wait_for_master(other_than=killed)
-        (group,) = json.loads(ha(fenced, "status", "--json").stdout)["groups"]
+        (group,) = json.loads(ha(fenced, "status", "--format", "json").stdout)["groups"]
         assert group["master"] == master
         assert group["last_switch"]["previous_master"] == killed
         assert group["last_switch"]["reason"]

@@ -158,7 +158,7 @@ async def test_a_coordinator_that_cannot_be_used_is_words(tmp_path: Path) -> Non
 
 
 def test_watching_is_for_people(tandem: Tandem) -> None:
-    result = tandem("ha", "status", "--watch", "--json")
+    result = tandem("ha", "status", "--watch", "--format", "json")
     assert result.exit_code == 2
 
 
@@ -177,7 +177,7 @@ def test_the_table_shows_every_node(tandem: Tandem, cluster: RunningCluster) -> 
     result = tandem("ha", "status")
     assert result.exit_code == 0
     assert result.stdout.count("in sync") == 2
-    rows = json.loads(tandem("ha", "status", "--json").stdout)
+    rows = json.loads(tandem("ha", "status", "--format", "json").stdout)
     assert [row["state"] for row in rows] == ["master", "in sync", "in sync"]
     assert rows[1]["lag_bytes"] == 0
 
@@ -188,7 +188,7 @@ def test_with_the_master_down_the_slaves_are_asked(tandem: Tandem, cluster: Runn
     cluster.wait_in_sync()
     cluster.kill("broker-a-0")
     try:
-        rows = json.loads(tandem("ha", "status", "--json").stdout)
+        rows = json.loads(tandem("ha", "status", "--format", "json").stdout)
     finally:
         cluster.start("broker-a-0")
         cluster.wait_in_sync()

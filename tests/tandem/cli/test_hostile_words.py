@@ -13,16 +13,24 @@ from rich.console import Console
 from tandem.cli.cluster import _print_table
 from tandem.cli.command_line import _LastResort
 from tandem.cli.consume import _print_json, _print_text
+from tandem.cli.formats import Format
 from tandem.cli.group_table import group_text
 from tandem.cli.group_view import GroupView, NodeView, Switch
-from tandem.cli.log_options import BodyFormat, RecordFormat
-from tandem.cli.log_records import record_printer
+from tandem.cli.log_options import BodyFormat
+from tandem.cli.log_records import printed_records
 from tandem.cli.log_tables import print_listing, print_stat
 from tandem.cli.output import print_json, say, say_error, words_of
 from tandem.cli.produce import Tally, _print_summary
 from tandem.client.errors import BrokerError
 from tandem.cluster.node_lifecycle import NodeState, NodeStatus
-from tandem.log import RecordFilter, dump_records, list_store, open_store_directory, store_stat
+from tandem.log import (
+    DumpedRecord,
+    RecordFilter,
+    dump_records,
+    list_store,
+    open_store_directory,
+    store_stat,
+)
 from tandem.plain_text import plain
 from tandem.wire.message import MessageExt
 from tests.support.log_builder import LogBuilder
@@ -43,9 +51,11 @@ def print_store(root: Path) -> None:
     store = open_store_directory(root)
     print_listing(console, list_store(store))
     print_stat(console, store_stat(store, RecordFilter()))
-    for output_format in RecordFormat:
-        for item in dump_records(store, RecordFilter()):
-            record_printer(output_format, BodyFormat.TEXT)(item)  # type: ignore[arg-type]
+    for output_format in Format:
+        with printed_records(output_format, BodyFormat.TEXT) as print_record:
+            for item in dump_records(store, RecordFilter()):
+                assert isinstance(item, DumpedRecord)
+                print_record(item)
 
 
 def print_cluster(_root: Path) -> None:

@@ -20,7 +20,7 @@ def tandem(*arguments: object) -> Result:
 
 
 def records(*arguments: object) -> list[dict[str, Any]]:
-    done = tandem("dump", *arguments, "--format", "ndjson")
+    done = tandem("dump", *arguments, "--format", "jsonl")
     assert done.exit_code == 0, done.output
     return [json.loads(line) for line in done.stdout.splitlines()]
 
@@ -31,7 +31,7 @@ def test_commands_read_every_store_of_rocketmq(command: str, name: str) -> None:
     done = tandem(command, GOLDEN / name)
     assert done.exit_code == 0
     assert done.stderr == ""
-    assert len(done.stdout.splitlines()) > 2
+    assert len(done.stdout.splitlines()) >= 2
 
 
 @pytest.mark.parametrize("command", ["ls", "stat"])

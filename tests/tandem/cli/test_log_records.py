@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from tandem.cli.log_options import BodyFormat, RecordFormat
-from tandem.cli.log_records import record_json, record_printer, report_json
+from tandem.cli.formats import Format
+from tandem.cli.log_options import BodyFormat
+from tandem.cli.log_records import printed_records, record_json, report_json
 from tandem.log import (
     DumpedRecord,
     RecordFilter,
@@ -59,12 +60,32 @@ def test_the_messages_of_an_inner_batch_are_in_their_record(tmp_path: Path) -> N
     assert "body" not in found
 
 
+def print_as(output_format: Format, body: BodyFormat, *records: DumpedRecord) -> None:
+    with printed_records(output_format, body) as print_record:
+        for record in records:
+            print_record(record)
+
+
 def test_programs_get_a_line_for_each_record(
     tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    record_printer(RecordFormat.NDJSON, BodyFormat.TEXT)(a_record(tmp_path, b"hello"))
+    print_as(Format.JSONL, BodyFormat.TEXT, a_record(tmp_path, b"hello"))
     line = json.loads(capsysbinary.readouterr().out)
     assert (line["body"], line["properties"]["KEYS"]) == ("hello", "k1")
+
+
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_json_is_one_array_however_many_records_there_are(
+    count: int, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    print_as(Format.JSON, BodyFormat.TEXT, *[a_record(tmp_path, b"hello")] * count)
+    found = json.loads(capsysbinary.readouterr().out)
+    assert [each["body"] for each in found] == ["hello"] * count
+
+
+def test_text_is_the_bodies_and_no_more(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    print_as(Format.TEXT, BodyFormat.TEXT, *[a_record(tmp_path, b"a\nb")] * 2)
+    assert capsys.readouterr().out == "a\\nb\n" * 2
 
 
 @pytest.mark.parametrize(
@@ -73,7 +94,7 @@ def test_programs_get_a_line_for_each_record(
 def test_people_get_columns(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], shown: BodyFormat, text: str
 ) -> None:
-    record_printer(RecordFormat.TABLE, shown)(a_record(tmp_path, b"\xffhi"))
+    print_as(Format.TABLE, shown, a_record(tmp_path, b"\xffhi"))
     title, row = capsys.readouterr().out.splitlines()
     assert title.split()[0] == "physical"
     assert row.endswith(text)
