@@ -89,9 +89,8 @@ class BlockingSubscription:
         if done is not None:
             self._call_soon(done.done)
         while True:
-            goes_on = not (self._subscription.is_paused or self._subscription.is_over)
             try:
-                message = self._ahead.popleft() if goes_on else None
+                message = None if self._subscription.is_over else self._ahead.popleft()
             except IndexError:
                 message = None
             if message is None:
@@ -104,7 +103,14 @@ class BlockingSubscription:
 
     def pause(self) -> None:
         """See `Subscription.pause`."""
-        self._portal.call(self._subscription.pause)
+        self._portal.call(self._pause)
+
+    def _pause(self) -> None:
+        self._subscription.pause()
+        ahead: list[ReceivedMessage] = []
+        while self._ahead:
+            ahead.append(self._ahead.popleft())
+        self._subscription.put_back(ahead)
 
     def resume(self) -> None:
         """See `Subscription.resume`."""

@@ -63,6 +63,12 @@ class GroupDelivery:
         """See `tandem.client.received_message.Delivery`."""
         return self._reader.process_queue.is_dropped
 
+    def put_back(self) -> None:
+        """See `tandem.client.received_message.Delivery`."""
+        if not self._is_settled:
+            self._settle()
+            self._group.put_back(self._reader, self._stored)
+
     def done(self) -> None:
         """See `ReceivedMessage.done`."""
         if not self._is_settled:

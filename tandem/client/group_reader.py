@@ -133,11 +133,11 @@ class GroupReader:
         return [*self._filters, self._retry_topic]
 
     def _deliver(self, reader: QueueReader, message: MessageExt) -> None:
-        topic = message.properties.get(PROPERTY_RETRY_TOPIC, message.topic)
-        inbox = self._inboxes.get(topic) or self._inboxes.get(message.topic)
+        inbox = self._inbox_of(message)
         if inbox is not None:
             inbox.offer(reader, message)
             return
+        topic = message.properties.get(PROPERTY_RETRY_TOPIC, message.topic)
         # Not lost: it waits, and the offset of the retry topic with it.
         self._unclaimed.append((reader, message))
         self._tell_once(
@@ -147,6 +147,16 @@ class GroupReader:
             self.settings.group,
             topic,
         )
+
+    def _inbox_of(self, message: MessageExt) -> Inbox | None:
+        topic = message.properties.get(PROPERTY_RETRY_TOPIC, message.topic)
+        return self._inboxes.get(topic) or self._inboxes.get(message.topic)
+
+    def put_back(self, reader: QueueReader, message: MessageExt) -> None:
+        """Have a message that was not handed out after all be the next of its topic."""
+        inbox = self._inbox_of(message)
+        assert inbox is not None
+        inbox.put_back(reader, message)
 
     # -- tasks -----------------------------------------------------------------------------------
 

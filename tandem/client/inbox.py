@@ -35,6 +35,12 @@ class Inbox:
         if not self.is_paused:
             self._wake_one()
 
+    def put_back(self, reader: QueueReader, message: MessageExt) -> None:
+        """Put a message at the front: it was taken, and not handed out."""
+        self._items.appendleft((reader, message))
+        if not self.is_paused:
+            self._wake_one()
+
     def take(self) -> Item | None:
         """Return the first message that still counts, None if there is none now."""
         if self.is_paused or self.is_over:

@@ -19,6 +19,9 @@ class Delivery(Protocol):
     def is_lost(self) -> bool:
         """Whether another member has its queue now, and hands it out again."""
 
+    def put_back(self) -> None:
+        """It was not handed out after all, and is the next."""
+
     def done(self) -> None:
         """It was handled."""
 

@@ -56,15 +56,15 @@ class Subscription:
             taken.append(self._hand_out(item))
         return taken
 
+    def put_back(self, messages: list[ReceivedMessage]) -> None:
+        """Have messages that `take_some` returned last handed out again, before all others."""
+        for message in reversed(messages):
+            message.delivery.put_back()
+
     @property
     def is_over(self) -> bool:
         """Whether nothing is handed out any more."""
         return self._inbox.is_over
-
-    @property
-    def is_paused(self) -> bool:
-        """Whether `pause` was called last."""
-        return self._inbox.is_paused
 
     def pause(self) -> None:
         """Take no messages until `resume`. The queues stay this member's."""

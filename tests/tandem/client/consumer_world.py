@@ -67,6 +67,9 @@ class FakeDelivery:
     def is_lost(self) -> bool:
         return False
 
+    def put_back(self) -> None:
+        self.said.append("put back")
+
     def done(self) -> None:
         self.said.append("done")
 

@@ -83,3 +83,19 @@ async def test_an_ordered_message_is_a_dead_letter_after_its_last_try() -> None:
         assert tries == [0, 1, 2]
         assert [each.delay_level for each in world.broker.sent_back] == [-1]
         assert world.broker.offsets["orders", 0] == 1
+
+
+@under_either_loop
+async def test_a_message_that_is_put_back_is_handed_out_next_and_only_once() -> None:
+    async with a_world() as world:
+        world.broker.store("orders", 0, b"a", b"b")
+        async with world.consumer() as consumer:
+            subscription = consumer.subscribe("orders")
+            (message,) = await subscription.take_some(1)
+            subscription.put_back([message])
+            subscription.put_back([message])
+            message.done()  # it is not in anybody's hands any more
+            await consumer.commit()
+            assert world.broker.offsets["orders", 0] == 0
+            again = await subscription.take_some(5)
+            assert [each.body for each in again] == [b"a", b"b"]

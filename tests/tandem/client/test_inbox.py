@@ -91,3 +91,15 @@ async def test_the_end_wakes_everybody_and_the_first_error_stays() -> None:
     assert inbox.error.args == ("first",)
     inbox.offer(FakeReader(), message_ext(b"late"))
     assert inbox.take() is None
+
+
+@under_either_loop
+async def test_what_is_put_back_is_the_next() -> None:
+    inbox, taken = an_inbox()
+    for body in (b"a", b"b"):
+        inbox.offer(FakeReader(), message_ext(body))
+    first = inbox.take()
+    assert first is not None
+    inbox.put_back(*first)
+    await take_one(inbox, taken)
+    assert taken == [b"a"]
