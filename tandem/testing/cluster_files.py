@@ -24,6 +24,9 @@ _SETTINGS: Final[dict[str, dict[str, Any]]] = {
         "mapped_file_size_commit_log_bytes": 1_048_576,
         "mapped_file_size_consume_queue_bytes": 20_000,
         "max_message_size_bytes": 65_536,
+        # 0.4 MB a file and not 42.
+        "max_hash_slot_num": 5_000,
+        "max_index_num": 20_000,
     },
     # Short, because a test waits for what a person would not notice.
     "replication": {"ha_reconnect_interval_ms": 100},
