@@ -102,8 +102,24 @@ class _Clusters:
         return cluster
 
 
+_FIXTURES: Final = frozenset({"make_tandem_cluster", "make_tandem_session_cluster"})
+"""Every other fixture asks for one of them."""
+
 _session_clusters: Final[list[_Clusters]] = []
 """Those that live longer than a test."""
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Begin early with what the first cluster waits for, if a test wants one.
+
+    Not in a worker of xdist: it has collected all tests, and may get none of these.
+    """
+    if hasattr(session.config, "workerinput") or session.config.option.collectonly:
+        return
+    if any(_FIXTURES & set(getattr(item, "fixturenames", ())) for item in session.items):
+        from tandem.testing.fork_server import fork_server  # noqa: PLC0415
+
+        fork_server()
 
 
 @pytest.hookimpl(wrapper=True)

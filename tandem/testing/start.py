@@ -7,7 +7,6 @@ pytest ---> fork server --- forks ---> supervisor --- forks ---> nodes
 
 from __future__ import annotations
 
-import atexit
 import os
 import socket
 from contextlib import ExitStack, contextmanager
@@ -18,8 +17,8 @@ import msgspec
 
 from tandem.cluster.control import Reply
 from tandem.cluster.errors import ControlError
-from tandem.cluster.forking import ForkRequest, ForkServer
-from tandem.cluster.spec import SERVER, node_environment, read_spec
+from tandem.cluster.forking import ForkRequest
+from tandem.cluster.spec import node_environment, read_spec
 from tandem.testing.addresses import claimed_network
 from tandem.testing.cluster import RunningCluster
 from tandem.testing.cluster_files import (
@@ -30,6 +29,7 @@ from tandem.testing.cluster_files import (
     write_cluster_file,
 )
 from tandem.testing.errors import FaultNotPossibleError
+from tandem.testing.fork_server import fork_server
 from tandem.testing.network import NetworkControl
 from tandem.wire.untrusted import UnreadableError, decode_json
 
@@ -44,50 +44,7 @@ SLAVES_COUNT_DEFAULT: Final = 1
 FENCED_NODES_COUNT_DEFAULT: Final = 3
 STOP_SECONDS_MAX: Final = 30.0
 
-_PRELOADED: Final = (
-    "tandem.cluster.detached",
-    f"{SERVER[-1]}.preload",
-    "tandem.drill.fault_proxy",
-    "tandem.testing.network",
-)
-
 _NETWORK_LOG: Final = "network"
-
-
-class _Server:
-    """The fork server of this process: one, from the first cluster on.
-
-    Invariant: `_server` is of the process `_pid`; a child that was forked of it has none.
-    """
-
-    def __init__(self) -> None:
-        self._server: ForkServer | None = None
-        self._pid = 0
-
-    def get(self) -> ForkServer:
-        if self._server is None or self._pid != os.getpid():
-            self._server, self._pid = ForkServer(_PRELOADED, node_environment()), os.getpid()
-            atexit.register(self.close)
-        return self._server
-
-    def close(self) -> None:
-        if self._server is not None and self._pid == os.getpid():
-            self._server.close()
-        self._server = None
-        atexit.unregister(self.close)
-
-
-_server: Final = _Server()
-
-
-def warm_up() -> None:
-    """Start the fork server, which takes a while, before it is needed."""
-    _server.get()
-
-
-def close_server() -> None:
-    """End the fork server, if there is one. The next cluster starts another."""
-    _server.close()
 
 
 @contextmanager
@@ -163,7 +120,7 @@ def running_group(
     with ExitStack() as stack:
         addresses = stack.enter_context(claimed_network())
         # Before the file: the fork server gets ready while the file is read here.
-        warm_up()
+        fork_server()
         file = write_cluster_file(
             directory, slaves_count, settings, kind=kind, network=addresses, proxied=proxied
         )
@@ -252,7 +209,7 @@ def _fork(
     with spec.log_file(name).open("ab") as log:
         try:
             descriptors = [stdin, log.fileno(), log.fileno(), *others]
-            return _server.get().fork(request, descriptors)
+            return fork_server().fork(request, descriptors)
         finally:
             for descriptor in (stdin, *others):
                 os.close(descriptor)

@@ -1,4 +1,3 @@
-import os
 from pathlib import Path
 
 import pytest
@@ -9,6 +8,7 @@ from tandem.cluster.control import socket_path
 from tandem.testing import running_cluster, running_fenced_cluster, start
 from tandem.testing.addresses import Network
 from tandem.testing.errors import FaultNotPossibleError
+from tandem.testing.fork_server import close_fork_server
 from tests.support.patience import wait_until
 from tests.support.processes import all_gone, processes_with
 
@@ -79,33 +79,10 @@ def test_proxies_are_for_so_many_nodes(tmp_path: Path) -> None:
         pass
 
 
-def test_a_child_of_this_process_starts_a_server_of_its_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    server = start._Server()
-    made: list[int] = []
-
-    class Fake:
-        def __init__(self, *_: object) -> None:
-            made.append(os.getpid())
-
-        def close(self) -> None:
-            made.append(-os.getpid())
-
-    monkeypatch.setattr(start, "ForkServer", Fake)
-    assert server.get() is server.get()
-    monkeypatch.setattr(os, "getpid", lambda: 7)
-    server.close()
-    server.get()
-    server.close()
-    monkeypatch.undo()
-    assert made == [os.getpid(), 7, -7]
-
-
 def test_after_the_end_of_the_server_another_is_started(tmp_path: Path) -> None:
-    start.close_server()
+    close_fork_server()
     with running_cluster(tmp_path, slaves_count=0) as cluster:
-        start.close_server()
+        close_fork_server()
         # It is the supervisor's fork server that has the nodes.
         cluster.kill("broker-a-0")
         cluster.start("broker-a-0")
