@@ -1,0 +1,92 @@
+"""How long the cluster of a test takes: from nothing to the first message that is acknowledged.
+
+    .venv/bin/python -P -m benchmarks.cluster_start [--rounds 10] [--against CHECKOUT]
+
+Each round is a process of its own that starts one cluster after the other, so the first of each
+pays for what is imported, once. Time is told from before the cluster to the answer of a send. CPU
+seconds are those of all processes of such a round, clusters stopped. With `--against`, rounds of
+this checkout and of another take turns, so that both meet the same machine.
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+
+KINDS: Final = ("node", "cluster", "fenced")
+
+ROUND: Final = """
+import json, sys, tempfile, time
+from pathlib import Path
+begun = time.perf_counter()
+import tandem
+from tandem.testing import running_cluster, running_fenced_cluster
+start = {
+    "node": lambda at: running_cluster(at, slaves_count=0),
+    "cluster": running_cluster,
+    "fenced": running_fenced_cluster,
+}[sys.argv[1]]
+seconds = []
+with tempfile.TemporaryDirectory() as directory:
+    for number in range(int(sys.argv[2])):
+        place = Path(directory, str(number))
+        place.mkdir()
+        with start(place) as cluster:
+            with tandem.BlockingProducer(cluster.name_servers, group="bench") as producer:
+                producer.send(tandem.Message("bench", b"one"))
+            seconds.append(time.perf_counter() - begun)
+        begun = time.perf_counter()
+print(json.dumps(seconds))
+"""
+
+
+def play_round(checkout: Path, kind: str, clusters: int) -> tuple[list[float], float]:
+    """Seconds of each cluster, and CPU seconds of the whole round."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", ROUND, kind, str(clusters)],
+        env={**os.environ, "PYTHONPATH": str(checkout)},
+        stdout=subprocess.PIPE,
+        check=True,
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return json.loads(done.stdout), cpu
+
+
+def main() -> None:
+    """Measure, and print a table of medians."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--against", type=Path, help="another checkout, measured in turns")
+    options = parser.parse_args()
+    checkouts = [ROOT, *([options.against.resolve()] if options.against else [])]
+    seen: dict[tuple[Path, str], list[tuple[float, float, float, float]]] = {}
+    for number in range(options.rounds):
+        for kind in KINDS:
+            for checkout in checkouts if number % 2 else reversed(checkouts):
+                first, cpu = play_round(checkout, kind, 1)
+                more, cpu_of_more = play_round(checkout, kind, 3)
+                row = (first[0], cpu, statistics.median(more[1:]), (cpu_of_more - cpu) / 2)
+                seen.setdefault((checkout, kind), []).append(row)
+    print("checkout  kind  first s  first CPU s  next s  next CPU s  (medians; least and most s)")
+    for (checkout, kind), rows in sorted(seen.items(), key=lambda entry: KINDS.index(entry[0][1])):
+        middle = [statistics.median(column) for column in zip(*rows, strict=True)]
+        figures = "  ".join(f"{value:.2f}" for value in middle)
+        firsts, nexts = [row[0] for row in rows], [row[2] for row in rows]
+        print(
+            f"{checkout.name}  {kind}  {figures}  ({min(firsts):.2f}-{max(firsts):.2f},"
+            f" {min(nexts):.2f}-{max(nexts):.2f})",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
