@@ -17,7 +17,9 @@ the last one wrote. So it cannot have the place without the messages, and
 - nothing is lost: what the place does not call done is delivered, maybe again;
 - what was delivered before the last confirmed place is not delivered again;
 - a message is never early, whichever clock is behind: one whose slot was emptied already by a clock
-  that was ahead waits for its time by this node's clock, and later ones with it.
+  that was ahead waits for its time by this node's clock, and later ones with it;
+- what was cancelled in time is not delivered: a slot is emptied after all was looked at that the
+  queue held when the tick was over, and that includes what earlier slots put back.
 
 The slot of a message follows from its record alone: TIMER_OUT_MS, or, if that is later than the
 window, a roll that is counted from its store timestamp. So all masters agree on it.
@@ -51,7 +53,7 @@ from tandem.wire.store_layout import FILLER_SIZE
 from tandem.wire.system_topics import PROPERTY_TIMER_DEL_UNIQKEY, PROPERTY_TIMER_OUT_MS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from random import Random
 
     from store.delayed.timer_message_store import TimerQueue
@@ -122,13 +124,18 @@ class JournaledTimers:
         self._told: TellOnce[int] = TellOnce()
         queue = find_queue()
         self._known_until = queue.next_offset if queue is not None else 0
-        """Where the queue ends when this begins: read up to there before anything is delivered."""
+        """Look at all that is before this in the queue, before anything is delivered."""
+        self._due_ms = -1
+        """The slot that `_known_until` was set for, none at first."""
         self._start = msgspec.structs.replace(
             place, looked_at=min(place.looked_at, self._known_until)
         )
         self._waiting = WaitingTimers(self._start)
         self._slot: set[str] | None = None
         """Keys that are cancelled in the slot that is being emptied; None if none is."""
+        self._seen_until = 0
+        self._seen: dict[int, set[str]] = {}
+        """Keys that messages cancel which were not looked at yet, by slot: before `_seen_until`."""
         self._retry_ms = 0
         self._puts = 0
         self._has_rolled = False
@@ -173,18 +180,11 @@ class JournaledTimers:
         if queue is None:
             return None
         waiting.looked_at = min(max(waiting.looked_at, queue.min_offset), queue.next_offset)
-        end = min(queue.next_offset, waiting.looked_at + _LOOK_AT)
-        while waiting.looked_at < end:
-            begin = waiting.looked_at
-            # Of one file of the queue, so maybe fewer; there may be others in the next.
-            for offset, size, _ in queue.units(begin, end - begin):
-                timer = self._read(offset, size)
-                wait_until_ms = self._look_at(timer, now_ms) if timer is not None else None
-                if wait_until_ms is not None:
-                    return wait_until_ms
-                waiting.looked_at += 1
-            if waiting.looked_at == begin:
-                break
+        for timer in self._some_from(queue, waiting.looked_at):
+            wait_until_ms = self._look_at(timer, now_ms) if timer is not None else None
+            if wait_until_ms is not None:
+                return wait_until_ms
+            waiting.looked_at += 1
         return now_ms if waiting.looked_at < queue.next_offset else None
 
     def _look_at(self, timer: _Timer, now_ms: int) -> int | None:
@@ -205,8 +205,35 @@ class JournaledTimers:
                     slot_ms + self._precision_ms - now_ms,
                 )
             return slot_ms + self._precision_ms
-        self._put_what_is_due(timer, now_ms)
+        if timer.is_roll or timer.cancels:
+            self._put_what_is_due(timer, now_ms)
+        elif not self._look_ahead(slot_ms):
+            return now_ms
+        elif not is_cancelled(timer.message, self._seen.get(slot_ms, set())):
+            self._put_what_is_due(timer, now_ms)
         return None
+
+    def _look_ahead(self, slot_ms: int) -> bool:
+        """Find out what some later messages cancel; return True if those of this slot are known."""
+        queue, looked_at = self._find_queue(), self._waiting.looked_at
+        if queue is None:
+            return True
+        if self._seen_until <= looked_at:
+            self._seen_until, self._seen = looked_at, {}
+        for timer in self._some_from(queue, self._seen_until):
+            if timer is not None and timer.cancels:
+                key = timer.message.properties[PROPERTY_TIMER_DEL_UNIQKEY]
+                self._seen.setdefault(timer.slot_ms, set()).add(key)
+            self._seen_until += 1
+        return self._seen_until >= self._end_when_due(slot_ms)
+
+    def _end_when_due(self, slot_ms: int) -> int:
+        """Return where the queue ended when this slot was first found to be due."""
+        if slot_ms != self._due_ms:
+            queue = self._find_queue()
+            self._due_ms = slot_ms
+            self._known_until = queue.next_offset if queue is not None else 0
+        return self._known_until
 
     def _was_done(self, offset: int, timer: _Timer) -> bool:
         slot_ms = timer.slot_ms
@@ -222,6 +249,8 @@ class JournaledTimers:
             if first_ms is None or first_ms + self._precision_ms > now_ms:
                 return None if first_ms is None else first_ms + self._precision_ms
             if self._slot is None:
+                if waiting.looked_at < self._end_when_due(first_ms):
+                    return now_ms
                 self._slot = self._keys(waiting.begin_slot())
             offset = waiting.next_in_slot()
             if offset is None:
@@ -267,6 +296,18 @@ class JournaledTimers:
         for offset, size, _ in units:
             return self._read(offset, size)
         return None
+
+    def _some_from(self, queue: TimerQueue, begin: int) -> Iterator[_Timer | None]:
+        """Read some messages of the queue; those that say nothing are None."""
+        at, end = begin, min(queue.next_offset, begin + _LOOK_AT)
+        while at < end:
+            before = at
+            # Of one file of the queue, so maybe fewer; there may be others in the next.
+            for offset, size, _ in queue.units(at, end - at):
+                yield self._read(offset, size)
+                at += 1
+            if at == before:
+                return
 
     def _read(self, offset: int, size: int) -> _Timer | None:
         if size == FILLER_SIZE:
