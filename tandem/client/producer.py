@@ -46,6 +46,8 @@ from tandem.client.sending import (
     SendOptions,
     SendSettings,
 )
+from tandem.client.transaction import Transaction, TransactionCheck, Transactions
+from tandem.client.transaction_flow import TransactionFlows
 from tandem.wire.compression import Codec, checked_codec
 from tandem.wire.message import Message
 
@@ -79,6 +81,9 @@ class Producer:
             smaller; None: none is. RocketMQ's producers compress from 4,096 on.
         compression: how. "lz4" and "zstd" need `pip install 'tandem-mq[compression]'`; only Java's
             clients and this one read them.
+        transaction_check: says what became of a local transaction that this producer knows nothing
+            of, because the one that began it has ended. It gets the message and returns "commit",
+            "rollback", or "unknown" (then the broker asks again later).
         open_stream: opens connections; tests put another network here.
         wall_clock_ms: the time in messages and ids.
         identity: who this client is; default: this process, with a random number.
@@ -100,6 +105,7 @@ class Producer:
         max_in_flight_bytes: int = MAX_IN_FLIGHT_BYTES,
         compress_over_bytes: int | None = None,
         compression: Codec = "zlib",
+        transaction_check: TransactionCheck | None = None,
         open_stream: StreamOpener | None = None,
         wall_clock_ms: Callable[[], int] = wall_clock_ms,
         identity: ClientIdentity | None = None,
@@ -126,9 +132,12 @@ class Producer:
         self._auto_batch = AutoBatch(
             self._shell, self._sender, batch_max_bytes, max_in_flight_bytes
         )
+        flows = TransactionFlows(core, self._sender, group, send_msg_timeout_ms / 1000)
+        self._transactions = Transactions(self._shell, core, flows, transaction_check)
 
     async def __aenter__(self) -> Self:
         await self._shell.open()
+        self._transactions.open()
         return self
 
     async def __aexit__(self, error_type: type[BaseException] | None, *_: object) -> None:
@@ -200,3 +209,24 @@ class Producer:
         return await self._shell.run(
             self._sender.send_many(messages, SendOptions(queue_id, wait_store_msg_ok, ack))
         )
+
+    def transaction(
+        self, message: Message, *, queue_id: int | None = None, ack: Ack | None = None
+    ) -> Transaction:
+        """Return a block whose message is seen by consumers if the block ends well.
+
+            async with producer.transaction(Message("orders", b"...")) as transaction:
+                await database.commit(...)
+
+        Entering sends the message so that nobody sees it. Leaving normally commits it, leaving with
+        an exception rolls it back and raises the exception; `transaction.commit()`, `rollback()`
+        and `unknown()` say otherwise. Leaving waits until the broker has confirmed the end, at most
+        `send_msg_timeout_ms`; after that the broker asks, and this producer answers as long as it
+        lives. After it, other producers of the group are asked: see `transaction_check`.
+
+        Raises:
+            ClientError: on entering: nothing has begun. On leaving, BrokerError only: the broker
+                knows of no such transaction, because it has given it up.
+            ValueError: the message cannot be sent as it is, or is delayed.
+        """
+        return Transaction(self._transactions, message, queue_id, ack)

@@ -51,7 +51,7 @@ from tandem.client.routes import (
 )
 from tandem.client.sending import SEND_BATCH, Sending, Sendings, SendOptions, SendSettings
 from tandem.wire.errors import MalformedFrameError
-from tandem.wire.message import Message
+from tandem.wire.message import TRANSACTION_PREPARED_TYPE, Message
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_headers import SendMessageRequestHeaderV2, SendMessageResponseHeader
 from tandem.wire.response_code import ResponseCode
@@ -110,6 +110,12 @@ class Sender:
     def send(self, message: Message, options: SendOptions) -> Flow[SendResult]:
         """Send one message; see `Producer.send`."""
         return self._finish(self.sendings.one(message, options))
+
+    def send_half(self, message: Message, options: SendOptions) -> Flow[SendResult]:
+        """Send a message that nobody sees until its transaction is committed."""
+        sending = self.sendings.one(message, options)
+        sending.sys_flag |= TRANSACTION_PREPARED_TYPE
+        return self._finish(sending)
 
     def send_batch(self, messages: Sequence[Message], options: SendOptions) -> Flow[SendResult]:
         """Send messages of one topic as one request; see `Producer.send_batch`."""
