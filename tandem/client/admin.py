@@ -103,6 +103,20 @@ class Admin:
             self._administration.fenced_command(address, command, timeout_seconds)
         )
 
+    async def broker_config(self, address: str) -> dict[str, str]:
+        """Return the settings of the broker at `address`, under RocketMQ's names."""
+        return await self._shell.run(self._administration.broker_config(address))
+
+    async def update_broker_config(self, address: str, settings: dict[str, str]) -> None:
+        """Change settings of the broker at `address` until it stops; needs the cluster's secret.
+
+        A broker of ours takes `fileReservedTime`, in hours.
+
+        Raises:
+            BrokerError: it does not change them while it runs; nothing was changed.
+        """
+        await self._shell.run(self._administration.update_broker_config(address, settings))
+
     async def min_offset(self, address: str, topic: str, queue_id: int) -> int:
         """Return the oldest offset of a queue at the broker at `address`, master or not."""
         return await self._shell.run(
@@ -184,6 +198,14 @@ class BlockingAdmin:
         return self._shell.run(
             self._administration.fenced_command(address, command, timeout_seconds)
         )
+
+    def broker_config(self, address: str) -> dict[str, str]:
+        """See `Admin.broker_config`."""
+        return self._shell.run(self._administration.broker_config(address))
+
+    def update_broker_config(self, address: str, settings: dict[str, str]) -> None:
+        """See `Admin.update_broker_config`."""
+        self._shell.run(self._administration.update_broker_config(address, settings))
 
     def min_offset(self, address: str, topic: str, queue_id: int) -> int:
         """See `Admin.min_offset`."""

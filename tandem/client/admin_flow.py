@@ -17,6 +17,7 @@ from tandem.client.errors import (
 from tandem.client.flow import Call, Flow, Pause, call_successfully
 from tandem.client.name_servers import REQUEST_TIMEOUT_SECONDS
 from tandem.client.routes import AUTO_CREATE_TOPIC, newest_cluster
+from tandem.wire.admin_headers import settings_of
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
 from tandem.wire.remoting_command import RemotingCommand
@@ -148,6 +149,22 @@ class Administration:
         call = Call(address, RequestCode.FENCED_COMMAND, None, deadline, body)
         answer = yield from self._call_signed(call)
         return _decode_body(answer, FencedCommandResult, address)
+
+    def broker_config(self, address: str) -> Flow[dict[str, str]]:
+        """Return the settings of the broker at `address`, under RocketMQ's names."""
+        call = Call(address, RequestCode.GET_BROKER_CONFIG, None, self._deadline())
+        answer = yield from call_successfully(call)
+        try:
+            return settings_of(answer.body)
+        except MalformedFrameError as error:
+            raise _illegible(address, error) from error
+
+    def update_broker_config(self, address: str, settings: dict[str, str]) -> Flow[None]:
+        """Change settings of the broker at `address` until it stops."""
+        body = "".join(f"{key}={value}\n" for key, value in settings.items()).encode()
+        deadline = self._deadline()
+        call = Call(address, RequestCode.UPDATE_BROKER_CONFIG, None, deadline, body)
+        yield from self._call_signed(call)
 
     def queue_offset(self, address: str, topic: str, queue_id: int, code: RequestCode) -> Flow[int]:
         """Return the min or max offset of a queue as the broker at `address` has it."""

@@ -233,7 +233,7 @@ def config_to_start() -> Path:
     found = default_config()
     if found != _example():
         return found
-    text = _example().read_text(encoding="utf-8")
+    text = example_text()
     directory = Path(EXAMPLE_DIRECTORY)
     file = directory / CLUSTER_FILE
     try:
@@ -246,6 +246,11 @@ def config_to_start() -> Path:
             f" {file}: {error.strerror}; go to a directory that you may write to, or give --config"
         ) from error
     return file
+
+
+def example_text() -> str:
+    """Return the example that comes with the package."""
+    return _example().read_text(encoding="utf-8")
 
 
 def _example() -> Path:
