@@ -12,7 +12,7 @@ _STAND_INS: Final = {
     "times": (
         re.compile(
             r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:\d\d)?"
-            r"|\b\d\d:\d\d:\d\d(?:[.,]\d+)?\b|\b\d+(?:\.\d+)? (?:ms|s)\b"
+            r"|\b\d\d:\d\d:\d\d(?:[.,]\d+)?\b|\b\d+(?:\.\d+)? ?(?:ms|s)\b"
         ),
         "TIME",
     ),
