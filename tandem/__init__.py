@@ -33,12 +33,14 @@ if TYPE_CHECKING:
         PullResult,
         PullStatus,
         ReceivedMessage,
+        ReplyTimeoutError,
         RequestTimeoutError,
         RouteNotFoundError,
         SendResult,
         SendStatus,
         SendTimeoutError,
         Subscription,
+        Transaction,
     )
     from tandem.wire.message import Message, MessageExt
 
@@ -70,12 +72,14 @@ __all__ = [
     "PullResult",
     "PullStatus",
     "ReceivedMessage",
+    "ReplyTimeoutError",
     "RequestTimeoutError",
     "RouteNotFoundError",
     "SendResult",
     "SendStatus",
     "SendTimeoutError",
     "Subscription",
+    "Transaction",
     "__version__",
 ]
 

@@ -13,6 +13,7 @@ from tandem.client.errors import (
     ConnectionLostError,
     OffsetBeyondEndError,
     OffsetsFileError,
+    ReplyTimeoutError,
     RequestTimeoutError,
     RouteNotFoundError,
     SendTimeoutError,
@@ -22,6 +23,7 @@ from tandem.client.pull_consumer import BlockingPullConsumer, PullConsumer
 from tandem.client.received_message import ReceivedMessage
 from tandem.client.results import MessageQueue, PullResult, PullStatus, SendResult, SendStatus
 from tandem.client.subscription import Subscription
+from tandem.client.transaction import Transaction
 
 __all__ = [
     "Ack",
@@ -44,10 +46,12 @@ __all__ = [
     "PullResult",
     "PullStatus",
     "ReceivedMessage",
+    "ReplyTimeoutError",
     "RequestTimeoutError",
     "RouteNotFoundError",
     "SendResult",
     "SendStatus",
     "SendTimeoutError",
     "Subscription",
+    "Transaction",
 ]

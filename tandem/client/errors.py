@@ -6,6 +6,7 @@
       ConnectionLostError     the connection could not be opened, or ended before the answer
       RequestTimeoutError     no answer in time
         SendTimeoutError      the same for a send
+      ReplyTimeoutError       nobody has replied to a request in time
       CompressedBodyError     a pulled body cannot be decompressed
       OffsetBeyondEndError    a reader is beyond the end of its queue, for good
       OffsetsFileError        the file of a broadcasting consumer cannot be read or written
@@ -98,6 +99,20 @@ class RequestTimeoutError(ClientError):
 
 class SendTimeoutError(RequestTimeoutError):
     """No answer to a send within `send_msg_timeout_ms`, all tries together."""
+
+
+class ReplyTimeoutError(ClientError):
+    """No reply to a request in time. The request may have been consumed all the same."""
+
+    outcome_unknown = True
+
+    def __init__(self, topic: str, timeout_ms: int) -> None:
+        super().__init__(topic, timeout_ms)
+        self.topic = topic
+        self.timeout_ms = timeout_ms
+
+    def __str__(self) -> str:
+        return f"no reply to a request in topic {self.topic!r} within {self.timeout_ms} ms"
 
 
 class CompressedBodyError(ClientError):

@@ -38,6 +38,7 @@ from tandem.client.errors import ClientError
 from tandem.client.event_loop import LoopClock
 from tandem.client.identity import ClientIdentity, local_identity, wall_clock_ms
 from tandem.client.in_flight import MAX_IN_FLIGHT_BYTES
+from tandem.client.request_reply import REQUEST_TIMEOUT_MS, Requests
 from tandem.client.results import SendResult
 from tandem.client.send_flow import Sender
 from tandem.client.sending import (
@@ -49,7 +50,7 @@ from tandem.client.sending import (
 from tandem.client.transaction import Transaction, TransactionCheck, Transactions
 from tandem.client.transaction_flow import TransactionFlows
 from tandem.wire.compression import Codec, checked_codec
-from tandem.wire.message import Message
+from tandem.wire.message import Message, MessageExt
 
 
 class Producer:
@@ -133,6 +134,7 @@ class Producer:
             self._shell, self._sender, batch_max_bytes, max_in_flight_bytes
         )
         flows = TransactionFlows(core, self._sender, group, send_msg_timeout_ms / 1000)
+        self._requests = Requests(self._shell, core, self._sender)
         self._transactions = Transactions(self._shell, core, flows, transaction_check)
 
     async def __aenter__(self) -> Self:
@@ -230,3 +232,34 @@ class Producer:
             ValueError: the message cannot be sent as it is, or is delayed.
         """
         return Transaction(self._transactions, message, queue_id, ack)
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
+        queue_id: int | None = None,
+        sharding_key: str = "",
+    ) -> MessageExt:
+        """Send a message and return what its consumer replies.
+
+        Raises:
+            ReplyTimeoutError: no reply within this time, which counts from the call. The message
+                may have been consumed.
+            ClientError: it could not be sent; see the module's table.
+            ValueError: the message cannot be sent as it is.
+        """
+        options = SendOptions(queue_id, sharding_key=sharding_key)
+        return await self._requests.request(message, timeout_ms, options)
+
+    async def reply(
+        self, request: MessageExt, body: bytes, *, properties: dict[str, str] | None = None
+    ) -> None:
+        """Answer a message that was sent by `request`; returns when the requester has it.
+
+        Raises:
+            BrokerError: the requester is not there any more, or does not take it.
+            ClientError: it could not be sent before the requester's time was over.
+            ValueError: nobody waits for a reply to this message.
+        """
+        await self._requests.reply(request, body, properties or {})

@@ -49,9 +49,18 @@ from tandem.client.routes import (
     PublishQueue,
     TopicRoute,
 )
-from tandem.client.sending import SEND_BATCH, Sending, Sendings, SendOptions, SendSettings
+from tandem.client.sending import (
+    NO_OPTIONS,
+    SEND_BATCH,
+    SEND_REPLY,
+    Sending,
+    Sendings,
+    SendOptions,
+    SendSettings,
+)
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.message import TRANSACTION_PREPARED_TYPE, Message
+from tandem.wire.message_properties import PROPERTY_TTL
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_headers import SendMessageRequestHeaderV2, SendMessageResponseHeader
 from tandem.wire.response_code import ResponseCode
@@ -115,6 +124,15 @@ class Sender:
         """Send a message that nobody sees until its transaction is committed."""
         sending = self.sendings.one(message, options)
         sending.sys_flag |= TRANSACTION_PREPARED_TYPE
+        return self._finish(sending)
+
+    def send_reply(self, message: Message) -> Flow[SendResult]:
+        """Send what answers a request, while somebody waits for it (its TTL)."""
+        sending = self.sendings.one(message, NO_OPTIONS)
+        sending.code = SEND_REPLY
+        ttl_ms = message.properties.get(PROPERTY_TTL, "")
+        if ttl_ms.isdecimal():
+            sending.deadline = min(sending.deadline, self._core.clock() + int(ttl_ms) / 1000)
         return self._finish(sending)
 
     def send_batch(self, messages: Sequence[Message], options: SendOptions) -> Flow[SendResult]:

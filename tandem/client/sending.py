@@ -38,6 +38,7 @@ USER_PROPERTIES_BYTES_MAX: Final = PROPERTIES_BYTES_MAX - 256
 
 SEND: Final = RequestCode.SEND_MESSAGE_V2.value
 SEND_BATCH: Final = RequestCode.SEND_BATCH_MESSAGE.value
+SEND_REPLY: Final = RequestCode.SEND_REPLY_MESSAGE_V2.value
 
 
 class SendSettings(msgspec.Struct, frozen=True):

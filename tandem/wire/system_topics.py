@@ -36,6 +36,9 @@ SYSTEM_TOPICS: Final = frozenset(
 )
 """Source: TopicValidator.SYSTEM_TOPIC_SET. Its brokers add their own name and their cluster's."""
 
+REPLY_TOPIC_SUFFIX: Final = "_REPLY_TOPIC"
+"""Of the topic of a cluster's replies, after its name. Source: MixAll.REPLY_TOPIC_POSTFIX."""
+
 RETRY_GROUP_TOPIC_PREFIX: Final = "%RETRY%"
 DLQ_GROUP_TOPIC_PREFIX: Final = "%DLQ%"
 

@@ -1,5 +1,6 @@
 """The client against real nodes, which are killed and paused under it. And the examples."""
 
+import contextlib
 import signal
 import sys
 from collections import Counter
@@ -143,3 +144,25 @@ def test_the_examples_run(healthy: RunningCluster) -> None:
         wait_output(process, "hello 2")
         assert "Traceback" not in end_of(process, signal.SIGINT)
         assert process.returncode == 0
+
+
+async def test_a_request_is_replied_to_by_its_consumer(healthy: RunningCluster) -> None:
+    async with (
+        tandem.Producer(healthy.name_servers, group="asks") as asking,
+        tandem.Producer(healthy.name_servers, group="replies") as replying,
+        tandem.PullConsumer(healthy.name_servers, group="CG") as consumer,
+        trio.open_nursery() as nursery,
+    ):
+        await asking.send(tandem.Message("questions", b"none"))
+
+        async def serve() -> None:
+            async with contextlib.aclosing(consumer.messages("questions")) as messages:
+                async for message in messages:
+                    if "CORRELATION_ID" in message.properties:
+                        await replying.reply(message, message.body.upper())
+
+        nursery.start_soon(serve)
+        for question in (b"a", b"b"):
+            reply = await asking.request(tandem.Message("questions", question), timeout_ms=30_000)
+            assert reply.body == question.upper()
+        nursery.cancel_scope.cancel()
