@@ -25,9 +25,9 @@ import msgspec
 from node.errors import RequestError
 from node.remoting.dispatcher import response_to
 from node.security.access_table import ACCESS, Access, Action, Resource, Standing, needed
-from node.security.acl_signature import ACCESS_KEY_FIELD, is_signed_with
 from node.security.admission import REGISTRATIONS, Admission, NotAdmittedError
 from store.machine.tell_once import TellOnce
+from tandem.wire.acl_signature import ACCESS_KEY_FIELD, is_signed_with
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import CreateTopicRequestHeader
 from tandem.wire.request_signature import (

@@ -8,6 +8,7 @@ from tandem.client.admin_flow import ALL_PERMISSIONS, DEFAULT_QUEUE_NUMS, Admini
 from tandem.client.async_shell import AsyncShell, StreamOpener
 from tandem.client.blocking_shell import BlockingShell, SocketOpener, open_socket
 from tandem.client.core import ClientCore, parse_addresses
+from tandem.client.credentials import Credentials
 from tandem.client.event_loop import LoopClock
 from tandem.client.identity import ClientIdentity, local_identity
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult, FencedStatus
@@ -36,6 +37,8 @@ class Admin:
         *,
         open_stream: StreamOpener | None = None,
         identity: ClientIdentity | None = None,
+        access_key: str = "",
+        secret_key: str = "",
         secret: str = "",
     ) -> None:
         """Ask these name servers. `secret` is the cluster's: orders need it, questions do not."""
@@ -43,6 +46,7 @@ class Admin:
             name_servers,
             identity=identity or local_identity(parse_addresses(name_servers)[0]),
             clock=LoopClock(),
+            credentials=Credentials.of(access_key, secret_key),
         )
         self._administration = Administration(core, secret)
         self._shell = AsyncShell(core, open_stream)
@@ -139,6 +143,8 @@ class BlockingAdmin:
         *,
         opener: SocketOpener = open_socket,
         identity: ClientIdentity | None = None,
+        access_key: str = "",
+        secret_key: str = "",
         secret: str = "",
     ) -> None:
         """Ask these name servers. `secret` is the cluster's: orders need it, questions do not."""
@@ -146,6 +152,7 @@ class BlockingAdmin:
             name_servers,
             identity=identity or local_identity(parse_addresses(name_servers)[0]),
             clock=time.monotonic,
+            credentials=Credentials.of(access_key, secret_key),
         )
         self._administration = Administration(core, secret)
         self._shell = BlockingShell(core, opener)

@@ -26,6 +26,7 @@ from anyio.abc import TaskGroup
 
 from tandem.client.broker_request import BrokerRequest
 from tandem.client.core import UPKEEP_SECONDS, ClientCore, split_address
+from tandem.client.credentials import Credentials
 from tandem.client.errors import ClientError, ConnectionLostError, RequestTimeoutError
 from tandem.client.event_loop import (
     Background,
@@ -69,6 +70,7 @@ class _Connection:
         address: str,
         stream: ByteStream,
         loop: EventLoop,
+        credentials: Credentials | None,
         on_first_answer: Callable[[], None],
         on_data: Callable[[], None],
         on_request: Callable[[BrokerRequest], None],
@@ -78,7 +80,7 @@ class _Connection:
         self._is_open = True
         self._on_end = on_end
         self._stream = stream
-        self._session: Session[Waiter] = Session()
+        self._session: Session[Waiter] = Session(credentials=credentials)
         self._on_first_answer = on_first_answer
         self._on_data = on_data
         self._on_request = on_request
@@ -417,6 +419,7 @@ class AsyncShell:
             address,
             stream,
             loop,
+            self._core.credentials,
             on_first_answer=lambda: backoff.succeeded(address),
             # Also an answer that comes too late: this one is slow, not frozen.
             on_data=lambda: backoff.spoke(address),

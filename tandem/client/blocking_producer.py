@@ -7,6 +7,7 @@ from typing import Self
 from tandem.client.ack import Ack, chosen_ack
 from tandem.client.blocking_shell import BlockingShell, SocketOpener, open_socket
 from tandem.client.core import ClientCore, parse_addresses
+from tandem.client.credentials import Credentials
 from tandem.client.errors import ClientError
 from tandem.client.identity import ClientIdentity, local_identity, wall_clock_ms
 from tandem.client.results import SendResult
@@ -40,12 +41,15 @@ class BlockingProducer:
         opener: SocketOpener = open_socket,
         wall_clock_ms: Callable[[], int] = wall_clock_ms,
         identity: ClientIdentity | None = None,
+        access_key: str = "",
+        secret_key: str = "",
     ) -> None:
         core = ClientCore(
             name_servers,
             identity=identity or local_identity(parse_addresses(name_servers)[0]),
             clock=time.monotonic,
             producer_group=group,
+            credentials=Credentials.of(access_key, secret_key),
         )
         settings = SendSettings(
             group,

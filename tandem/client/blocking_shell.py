@@ -14,6 +14,7 @@ from typing import Final, Protocol, TypeVar, assert_never
 
 from tandem.client.broker_request import BrokerRequest
 from tandem.client.core import UPKEEP_SECONDS, ClientCore, split_address
+from tandem.client.credentials import Credentials
 from tandem.client.errors import ClientError, ConnectionLostError, RequestTimeoutError
 from tandem.client.flow import Call, CallMany, Effect, Flow, Pause, Shared
 from tandem.client.session import Abandoned, Session
@@ -62,13 +63,17 @@ class _Connection:
     """One open connection. The waiters of its session are places in the list of answers."""
 
     def __init__(
-        self, address: str, opened: PlainSocket, on_request: Callable[[BrokerRequest], None]
+        self,
+        address: str,
+        opened: PlainSocket,
+        on_request: Callable[[BrokerRequest], None],
+        credentials: Credentials | None = None,
     ) -> None:
         self.address = address
         self._on_request = on_request
         self.is_open = True
         self._socket = opened
-        self._session: Session[int] = Session()
+        self._session: Session[int] = Session(credentials=credentials)
         self._answers: dict[int, Answer] = {}
 
     @property
@@ -248,7 +253,7 @@ class BlockingShell:
                 backoff.fell_silent(address, time.monotonic())
             raise ConnectionLostError(address, str(error), outcome_unknown=False) from error
         connection = self._connections[address] = _Connection(
-            address, opened, self._core.broker_requests.serve
+            address, opened, self._core.broker_requests.serve, self._core.credentials
         )
         return connection
 

@@ -37,6 +37,7 @@ from tandem.client.consumer_settings import (
     MessageModel,
 )
 from tandem.client.core import ClientCore, parse_addresses
+from tandem.client.credentials import Credentials
 from tandem.client.delivery import GroupDelivery
 from tandem.client.event_loop import LoopClock
 from tandem.client.group_flow import Filter
@@ -82,6 +83,8 @@ class Consumer:
         open_stream: opens connections; tests put another network here.
         wall_clock_ms: the time in heartbeats.
         identity: who this client is; default: this process, with a random number.
+        access_key: with `secret_key`, who signs the requests, for brokers that ask for that.
+        secret_key: its secret.
 
     Raises:
         ValueError: an argument is out of range.
@@ -105,12 +108,15 @@ class Consumer:
         open_stream: StreamOpener | None = None,
         wall_clock_ms: Callable[[], int] = wall_clock_ms,
         identity: ClientIdentity | None = None,
+        access_key: str = "",
+        secret_key: str = "",
     ) -> None:
         core = ClientCore(
             name_servers,
             identity=identity or local_identity(parse_addresses(name_servers)[0]),
             clock=LoopClock(),
             consumer_group=group,
+            credentials=Credentials.of(access_key, secret_key),
         )
         self._client_id = core.identity.client_id
         settings = ConsumerSettings(

@@ -22,6 +22,7 @@ from typing import Final
 
 from tandem.client.backoff import Backoff, retry_pause_seconds
 from tandem.client.broker_request import BrokerRequests
+from tandem.client.credentials import Credentials
 from tandem.client.errors import ClientError, RouteNotFoundError
 from tandem.client.flow import Call, Flow, Pause, Shared, call_successfully
 from tandem.client.identity import ClientIdentity
@@ -70,7 +71,9 @@ class ClientCore:
         clock: Callable[[], float],
         producer_group: str | None = None,
         consumer_group: str | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
+        self.credentials = credentials
         self.clock = clock
         self.identity = identity
         self.backoff = Backoff()

@@ -34,6 +34,7 @@ from tandem.client.ack import Ack, chosen_ack
 from tandem.client.async_shell import AsyncShell, StreamOpener
 from tandem.client.auto_batch import AutoBatch
 from tandem.client.core import ClientCore, parse_addresses
+from tandem.client.credentials import Credentials
 from tandem.client.errors import ClientError
 from tandem.client.event_loop import LoopClock
 from tandem.client.identity import ClientIdentity, local_identity, wall_clock_ms
@@ -88,6 +89,8 @@ class Producer:
         open_stream: opens connections; tests put another network here.
         wall_clock_ms: the time in messages and ids.
         identity: who this client is; default: this process, with a random number.
+        access_key: with `secret_key`, who signs the requests, for brokers that ask for that.
+        secret_key: its secret.
     """
 
     def __init__(
@@ -110,12 +113,15 @@ class Producer:
         open_stream: StreamOpener | None = None,
         wall_clock_ms: Callable[[], int] = wall_clock_ms,
         identity: ClientIdentity | None = None,
+        access_key: str = "",
+        secret_key: str = "",
     ) -> None:
         core = ClientCore(
             name_servers,
             identity=identity or local_identity(parse_addresses(name_servers)[0]),
             clock=LoopClock(),
             producer_group=group,
+            credentials=Credentials.of(access_key, secret_key),
         )
         settings = SendSettings(
             group,

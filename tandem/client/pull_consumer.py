@@ -22,6 +22,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 from tandem.client.async_shell import AsyncShell, StreamOpener
 from tandem.client.blocking_shell import BlockingShell, SocketOpener, open_socket
 from tandem.client.core import SWITCH_SECONDS, ClientCore, parse_addresses
+from tandem.client.credentials import Credentials
 from tandem.client.errors import ClientError
 from tandem.client.event_loop import LoopClock
 from tandem.client.identity import ClientIdentity, local_identity
@@ -51,6 +52,8 @@ class PullConsumer:
         group: the consumer group, under which offsets are kept.
         open_stream: opens connections; tests put another network here.
         identity: who this client is; default: this process, with a random number.
+        access_key: with `secret_key`, who signs the requests, for brokers that ask for that.
+        secret_key: its secret.
 
     Every method raises `ClientError`: `RouteNotFoundError` if the topic has no broker,
     `ConnectionLostError` or `RequestTimeoutError` if none of them answers, `BrokerError` if one
@@ -64,12 +67,15 @@ class PullConsumer:
         *,
         open_stream: StreamOpener | None = None,
         identity: ClientIdentity | None = None,
+        access_key: str = "",
+        secret_key: str = "",
     ) -> None:
         core = ClientCore(
             name_servers,
             identity=identity or local_identity(parse_addresses(name_servers)[0]),
             clock=LoopClock(),
             consumer_group=group,
+            credentials=Credentials.of(access_key, secret_key),
         )
         self._puller = Puller(core, group)
         self._shell = AsyncShell(core, open_stream)
@@ -240,12 +246,15 @@ class BlockingPullConsumer:
         *,
         opener: SocketOpener = open_socket,
         identity: ClientIdentity | None = None,
+        access_key: str = "",
+        secret_key: str = "",
     ) -> None:
         core = ClientCore(
             name_servers,
             identity=identity or local_identity(parse_addresses(name_servers)[0]),
             clock=time.monotonic,
             consumer_group=group,
+            credentials=Credentials.of(access_key, secret_key),
         )
         self._puller = Puller(core, group)
         self._shell = BlockingShell(core, opener)

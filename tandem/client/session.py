@@ -22,6 +22,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from tandem.client.credentials import Credentials
 from tandem.wire.frame_buffer import FrameBuffer
 from tandem.wire.remoting_command import RemotingCommand, SerializeType, encode_frame
 
@@ -54,8 +55,13 @@ class Session(Generic[WaiterT]):
     A `waiter` is whatever the shell wants back with the answer. Requests are named by their opaque.
     """
 
-    def __init__(self, serialize_type: SerializeType = SerializeType.JSON) -> None:
+    def __init__(
+        self,
+        serialize_type: SerializeType = SerializeType.JSON,
+        credentials: Credentials | None = None,
+    ) -> None:
         self._serialize_type = serialize_type
+        self._credentials = credentials
         self._frames = FrameBuffer()
         self._pending: dict[int, tuple[WaiterT, float]] = {}
         self._gathered: dict[int, bytes] = {}
@@ -79,9 +85,12 @@ class Session(Generic[WaiterT]):
         while opaque in self._pending:
             opaque = (opaque + 1) % OPAQUE_COUNT
         self._next_opaque = (opaque + 1) % OPAQUE_COUNT
-        self._gathered[opaque] = encode_frame(
-            RemotingCommand(code, opaque, ext=ext, body=body, serialize_type=self._serialize_type)
+        command = RemotingCommand(
+            code, opaque, ext=ext, body=body, serialize_type=self._serialize_type
         )
+        if self._credentials is not None:
+            command = self._credentials.signed(command)
+        self._gathered[opaque] = encode_frame(command)
         self._pending[opaque] = (waiter, deadline)
         return opaque
 

@@ -308,7 +308,7 @@ def _encode_json(command: RemotingCommand) -> bytes:
     return _JSON_ENCODER.encode(
         _JsonHeader(
             command.code,
-            msgspec.UNSET if command.ext is None else _text_fields(command),
+            msgspec.UNSET if command.ext is None else text_fields(command),
             command.flag,
             command.language,
             command.opaque,
@@ -412,7 +412,7 @@ def _text(value: _Scalar) -> str:
     return str(value)
 
 
-def _text_fields(command: RemotingCommand) -> dict[str, str]:
+def text_fields(command: RemotingCommand) -> dict[str, str]:
     """Every ext value as text: the Go client's decoder fails on numbers."""
     ext = command.ext
     if not isinstance(ext, msgspec.Struct):

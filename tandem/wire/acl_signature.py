@@ -32,6 +32,14 @@ def acl_signature(secret_key: str, fields: Mapping[str, str], body: bytes) -> st
     return base64.b64encode(digest).decode("ascii")
 
 
+def with_acl_signature(
+    access_key: str, secret_key: str, fields: Mapping[str, str], body: bytes
+) -> dict[str, str]:
+    """Return the ext fields of a request with its signature and who has signed it."""
+    said = {**fields, ACCESS_KEY_FIELD: access_key}
+    return {**said, ACL_SIGNATURE_FIELD: acl_signature(secret_key, said, body)}
+
+
 def is_signed_with(secret_key: str, fields: Mapping[str, str], body: bytes) -> bool:
     """Say whether the signature fits, in a time that reveals nothing about the right one."""
     given = fields.get(ACL_SIGNATURE_FIELD, "")

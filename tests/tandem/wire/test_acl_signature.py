@@ -1,4 +1,4 @@
-from node.security.acl_signature import acl_signature, is_signed_with
+from tandem.wire.acl_signature import acl_signature, is_signed_with
 
 FIELDS = {"topic": "T1", "AccessKey": "AK", "queueId": "0"}
 
