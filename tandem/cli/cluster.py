@@ -1,26 +1,46 @@
-"""`tandem cluster`: start, look at, hurt and stop the nodes of a cluster file."""
+"""`tandem cluster`: write a cluster file; start, look at, hurt and stop the nodes of one."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from tandem.cli.cluster_init import init
+from tandem.cli.cluster_logs import logs
+from tandem.cli.cluster_table import node_facts, nodes_section
+from tandem.cli.formats import Format, FormatOption, write, write_one
 from tandem.cli.grammar import TandemGroup
-from tandem.cli.output import ConfigOption, run, say, shown, stdout
-from tandem.cli.output import table as new_table
+from tandem.cli.output import CommandError, ConfigOption, print_json, run, say
+from tandem.cli.progress import run_blocking
+from tandem.plain_text import plain
 
 if TYPE_CHECKING:
     from tandem.cluster.control import Command, Reply
     from tandem.cluster.local_cluster import LocalCluster
     from tandem.cluster.node_lifecycle import NodeStatus
+    from tandem.cluster.spec import ClusterSpec
 
 app = typer.Typer(
-    cls=TandemGroup, help="Start, look at, hurt and stop a local cluster.", no_args_is_help=True
+    cls=TandemGroup,
+    help="Write a cluster file; start, look at, hurt and stop its nodes on this machine.",
+    no_args_is_help=True,
 )
 
 NodeArgument = Annotated[str, typer.Argument(metavar="NODE", help="A node's name, as in the file.")]
 
-_STYLES = {"RUNNING": "green", "FAILED": "bold red", "PAUSED": "magenta"}
+_DOING: Final[dict["Command", str]] = {
+    "status": "asking the supervisor",
+    "down": "stopping all nodes",
+    "start": "starting",
+    "stop": "stopping",
+    "kill": "killing",
+    "restart": "restarting",
+    "pause": "freezing",
+    "resume": "resuming",
+}
+"""What is said if it takes long."""
+
+app.command()(init)
 
 
 @app.command()
@@ -29,6 +49,7 @@ def up(
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Return when all nodes serve; keep them up.")
     ] = False,
+    output_format: FormatOption = Format.TABLE,
 ) -> None:
     """Start all nodes of the cluster and keep them up until Ctrl-C or `tandem cluster down`."""
     from tandem.cluster.detached import up_detached
@@ -36,69 +57,93 @@ def up(
     from tandem.cluster.supervisor import reply_of, supervise
 
     spec = read_spec(config or config_to_start())
-    console = stdout()
-    say(f"cluster {spec.name} of {spec.file}")
-    say(f"data in {spec.data_directory}, logs in {spec.log_directory}")
+    is_for_programs = output_format in (Format.JSON, Format.JSONL)
+    if not is_for_programs:
+        say(f"cluster {spec.name} of {spec.file}")
+        say(f"data in {spec.data_directory}, logs in {spec.log_directory}")
     if detach:
-        reply = up_detached(spec)
-        _print_reply(reply)
-        console.print(f"up (supervisor {reply.pid}); `tandem cluster down` stops it")
+        reply = run_blocking("starting the nodes", up_detached, spec)
+        _print_reply(reply, spec, output_format)
+        if not is_for_programs:
+            say(f"up (supervisor {reply.pid}); `tandem cluster down` stops it")
         return
 
     def ready(cluster: "LocalCluster") -> None:
-        _print_reply(reply_of(cluster))
-        console.print("up; Ctrl-C or `tandem cluster down` stops it")
+        _print_reply(reply_of(cluster), spec, output_format)
+        if not is_for_programs:
+            say("up; Ctrl-C or `tandem cluster down` stops it")
+
+    def changed(node: "NodeStatus") -> None:
+        if output_format is Format.JSONL:
+            print_json(node)
+        elif not is_for_programs:
+            _print_change(node)
 
     async def keep_up() -> None:
-        await supervise(spec, ready=ready, observer=_print_change)
+        await supervise(spec, ready=ready, observer=changed)
 
     run(keep_up)
 
 
 @app.command()
-def down(config: ConfigOption = None) -> None:
+def down(config: ConfigOption = None, output_format: FormatOption = Format.TABLE) -> None:
     """Stop all nodes of the cluster, and its supervisor."""
-    reply = _send("down", None, config)
-    _print_table(reply.nodes)
+    _order("down", None, config, output_format)
 
 
 @app.command()
-def status(config: ConfigOption = None) -> None:
-    """Show the state of every node."""
-    reply = _send("status", None, config)
-    _print_reply(reply)
-    stdout().print(f"supervisor {reply.pid}")
+def status(config: ConfigOption = None, output_format: FormatOption = Format.TABLE) -> None:
+    """Show the state of every node: role, process, address, and what its store takes on the disk.
+
+    Epochs, lag and the in-sync set are in `tandem ha status`.
+    """
+    from tandem.cluster.spec import default_config
+
+    file = config or default_config()
+    reply = _send("status", None, file)
+    _print_reply(reply, _spec_of(file), output_format)
+    if output_format is Format.TABLE:
+        say(f"supervisor {reply.pid}")
 
 
 @app.command()
-def credentials(config: ConfigOption = None) -> None:
+def credentials(config: ConfigOption = None, output_format: FormatOption = Format.TEXT) -> None:
     """Print what RocketMQ's tools need to change routes and topics of the system: tools.yml."""
     from tandem.cluster.spec import config_to_start
     from tandem.cluster_file.load import load_config
     from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY, operator_secret_key
 
     secret = load_config(config or config_to_start()).secret
-    console = stdout()
-    console.print(f"accessKey: {OPERATOR_ACCESS_KEY}", highlight=False)
-    console.print(f"secretKey: {operator_secret_key(secret)}", highlight=False, soft_wrap=True)
+    keys = {"accessKey": OPERATOR_ACCESS_KEY, "secretKey": operator_secret_key(secret)}
+    if output_format is Format.TEXT:
+        for name, value in keys.items():  # as in the file
+            typer.echo(f"{name}: {value}")
+    else:
+        write_one(output_format, keys, keys)
 
 
 @app.command()
-def kill(node: NodeArgument, config: ConfigOption = None) -> None:
+def kill(
+    node: NodeArgument, config: ConfigOption = None, output_format: FormatOption = Format.TABLE
+) -> None:
     """End a node with SIGKILL, as a crash would."""
-    _print_table(_send("kill", node, config).nodes)
+    _order("kill", node, config, output_format)
 
 
 @app.command()
-def restart(node: NodeArgument, config: ConfigOption = None) -> None:
+def restart(
+    node: NodeArgument, config: ConfigOption = None, output_format: FormatOption = Format.TABLE
+) -> None:
     """Stop a node if it runs, start it, and wait until it serves."""
-    _print_table(_send("restart", node, config).nodes)
+    _order("restart", node, config, output_format)
 
 
 @app.command()
-def stop(node: NodeArgument, config: ConfigOption = None) -> None:
+def stop(
+    node: NodeArgument, config: ConfigOption = None, output_format: FormatOption = Format.TABLE
+) -> None:
     """Stop a node in an orderly way."""
-    _print_table(_send("stop", node, config).nodes)
+    _order("stop", node, config, output_format)
 
 
 @app.command()
@@ -107,58 +152,87 @@ def start(
         str | None, typer.Argument(metavar="[NODE]", help="All that do not run, if left out.")
     ] = None,
     config: ConfigOption = None,
+    output_format: FormatOption = Format.TABLE,
 ) -> None:
     """Start a node of a cluster that is up, and wait until it serves."""
-    _print_table(_send("start", node, config).nodes)
+    _order("start", node, config, output_format)
 
 
 @app.command()
-def pause(node: NodeArgument, config: ConfigOption = None) -> None:
+def pause(
+    node: NodeArgument, config: ConfigOption = None, output_format: FormatOption = Format.TABLE
+) -> None:
     """Freeze a node: its connections stay open and silent."""
-    _print_table(_send("pause", node, config).nodes)
+    _order("pause", node, config, output_format)
 
 
 @app.command()
-def resume(node: NodeArgument, config: ConfigOption = None) -> None:
+def resume(
+    node: NodeArgument, config: ConfigOption = None, output_format: FormatOption = Format.TABLE
+) -> None:
     """Let a frozen node go on."""
-    _print_table(_send("resume", node, config).nodes)
+    _order("resume", node, config, output_format)
 
 
-def _send(command: "Command", node: str | None, config: Path | None) -> "Reply":
-    from tandem.cluster.control import Request, send_request
+app.command()(logs)
+
+
+def _order(
+    command: "Command", node: str | None, config: Path | None, output_format: Format
+) -> None:
+    """Have something done, and print how the nodes are after it."""
     from tandem.cluster.spec import default_config
 
-    return send_request(config or default_config(), Request(command, node))
+    file = config or default_config()
+    _print_reply(_send(command, node, file), _spec_of(file), output_format)
+
+
+def _send(command: "Command", node: str | None, file: Path) -> "Reply":
+    from tandem.cluster.control import Request, send_request
+
+    if not file.exists():
+        raise CommandError(
+            f"{file} is not there; write it with `tandem cluster init {file}`, or name another"
+            " with --config",
+            2,
+        )
+    doing = f"{_DOING[command]} {node}" if node else _DOING[command]
+    return run_blocking(doing, send_request, file, Request(command, node))
+
+
+def _spec_of(file: Path) -> "ClusterSpec | None":
+    """The cluster file, unless it was spoilt while its cluster is up: that is no reason to fail."""
+    from tandem.cluster.spec import read_spec
+    from tandem.cluster_file.errors import ClusterError
+
+    try:
+        return read_spec(file)
+    except ClusterError as error:
+        typer.secho(
+            f"the file has changed since the cluster was started, and cannot be read: {error}",
+            err=True,
+            fg=typer.colors.YELLOW,
+        )
+        return None
 
 
 def _print_change(node: "NodeStatus") -> None:
-    style = _STYLES.get(node.state.value, "yellow")
     pid = f" pid {node.pid}" if node.pid else ""
-    end = shown(node.last_exit)
-    stdout().print(f"{node.name} [{style}]{node.state.value}[/]{pid} {end}".rstrip())
+    say(f"{node.name} {node.state.value}{pid} {node.last_exit}".rstrip())
 
 
-def _print_reply(reply: "Reply") -> None:
-
-    _print_table(reply.nodes)
-    if reply.coordinator_trouble:
-        stdout().print(
-            "[bold red]the coordinator does not say who is master[/]:"
-            f" {shown(reply.coordinator_trouble)}"
+def _print_reply(reply: "Reply", spec: "ClusterSpec | None", output_format: Format) -> None:
+    facts = node_facts(reply.nodes, spec)
+    document: dict[str, Any] = {
+        "supervisor_pid": reply.pid,
+        "coordinator_trouble": reply.coordinator_trouble,
+        "nodes": facts,
+    }
+    write(output_format, nodes_section(facts), document=document)
+    if reply.coordinator_trouble and output_format is not Format.JSON:
+        typer.secho(
+            "the coordinator does not say who is master:"
+            f" {plain(reply.coordinator_trouble)}; see `tandem ha status`",
+            err=True,
+            fg=typer.colors.RED,
         )
-
-
-def _print_table(nodes: "list[NodeStatus]") -> None:
-    table = new_table("node", "role", "address", "state", "pid", "starts", "last exit")
-    for node in nodes:
-        style = _STYLES.get(node.state.value, "yellow")
-        table.add_row(
-            node.name,
-            node.role,
-            node.address,
-            f"[{style}]{node.state.value}[/]",
-            str(node.pid or ""),
-            str(node.starts_count),
-            shown(node.last_exit),
-        )
-    stdout().print(table)

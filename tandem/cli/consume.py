@@ -1,26 +1,29 @@
 """`tandem consume`: print the messages of a topic."""
 
-import enum
+import signal
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
 
+from tandem.cli.message_format import BodyForm, TemplateError
+from tandem.cli.message_printers import JSON, TABLE, MessagePrinter, message_printer
 from tandem.cli.output import (
+    CommandError,
     ConfigOption,
     NameServersOption,
     name_servers_of,
-    print_json,
     run,
-    shown,
-    stderr,
 )
+from tandem.cli.queue_places import PLACE_FORMS, Place, place_of
+from tandem.cli.times import now_ms
 from tandem.plain_text import plain
 
 if TYPE_CHECKING:
-    from tandem.client import MessageQueue, PullConsumer
+    from tandem.client import ClientError, MessageQueue, PullConsumer
     from tandem.wire.message import MessageExt
 
 GROUP_WITHOUT_OFFSETS: Final = "tandem-consume"
@@ -30,41 +33,89 @@ FOLLOW_SUSPEND_MS: Final = 2_000
 
 RETRY_SECONDS: Final = 1.0
 
+PATIENCE_SECONDS: Final = 15.0
+"""How long a reader up to the end waits for a broker: longer than a change of master takes."""
 
-class Format(enum.StrEnum):
-    """How a message is printed: its body and nothing else, or all of it as JSON."""
-
-    TEXT = "text"
-    JSON = "json"
+LAST_COMMIT_SECONDS: Final = 5.0
+"""How long Ctrl-C waits for a master that takes the group's offsets."""
 
 
 class Choices(msgspec.Struct, frozen=True, kw_only=True):
-    """What the command line asks for. `start` is a word or a number, `group` empty for none."""
+    """What the command line asks for. `group` is empty for none, `key` for all."""
 
     topic: str
-    group: str
-    start: str
-    tags: str
-    count_max: int | None
-    follow: bool
-    format: Format
+    group: str = ""
+    start: Place = Place(word="earliest")
+    end: Place = Place(word="latest")
+    queue_ids: frozenset[int] = frozenset()
+    key: str = ""
+    tags: str = "*"
+    sql: str | None = None
+    count_max: int | None = None
+    follow: bool = False
+
+
+GroupOption = Annotated[
+    str, typer.Option(help="Consumer group: go on where it stopped, and remember it.")
+]
+FromOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="PLACE",
+        help=f"Where to begin: {PLACE_FORMS}.",
+        show_default="committed with a group, else earliest",
+    ),
+]
+ToOption = Annotated[
+    str | None,
+    typer.Option(
+        "--to",
+        metavar="PLACE",
+        help="Where to stop, before this place; as for --from.",
+        show_default="latest",
+    ),
+]
+QueueOption = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--queue", min=0, help="Only this queue id. Repeat it for several.", show_default="all"
+    ),
+]
+KeyOption = Annotated[str, typer.Option(help="Only messages that have this key.")]
+TagsOption = Annotated[str, typer.Option(help="Only messages with these tags: 'a || b'.")]
+SqlOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="EXPRESSION",
+        help="Only messages whose properties fit, in SQL92: \"a > 5 AND b = 'x'\"."
+        " Needs broker.enable_property_filter.",
+        show_default=False,
+    ),
+]
+FormatOption = Annotated[
+    str,
+    typer.Option(
+        "--format",
+        metavar="text|table|json|jsonl|TEMPLATE",
+        help="The bodies, or more; a template is as '%T %k %v', see docs/command-line.md.",
+    ),
+]
+BodyOption = Annotated[
+    BodyForm,
+    typer.Option("--body", help="How a body that is not UTF-8 is printed."),
+]
 
 
 def consume(
-    topic: Annotated[str, typer.Argument()],
-    group: Annotated[
-        str, typer.Option(help="Consumer group: go on where it stopped, and remember it.")
-    ] = "",
-    start: Annotated[
-        str | None,
-        typer.Option(
-            "--from",
-            metavar="earliest|latest|committed|OFFSET",
-            help="Where to begin; `committed` with a group, else `earliest`.",
-            show_default=False,
-        ),
-    ] = None,
-    tags: Annotated[str, typer.Option(help="Only messages with these tags: 'a || b'.")] = "*",
+    topic: Annotated[str, typer.Argument(help="What to read.")],
+    group: GroupOption = "",
+    start: FromOption = None,
+    end: ToOption = None,
+    queue: QueueOption = None,
+    key: KeyOption = "",
+    tags: TagsOption = "*",
+    sql: SqlOption = None,
     count_max: Annotated[
         int | None,
         typer.Option("--max", min=1, help="Stop after this many messages.", show_default=False),
@@ -72,52 +123,62 @@ def consume(
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Wait for new messages until Ctrl-C.")
     ] = False,
-    output_format: Annotated[
-        Format, typer.Option("--format", help="The bodies, or everything as a line of JSON.")
-    ] = Format.TEXT,
+    output_format: FormatOption = "text",
+    body: BodyOption = BodyForm.TEXT,
     name_server: NameServersOption = None,
     config: ConfigOption = None,
 ) -> None:
     """Print the messages of a topic, queue by queue, up to the present end.
 
     A group's offset is stored after the messages before it were printed, so after an interruption
-    some may be printed twice, none is left out.
+    some may be printed twice, none is left out. What a filter leaves out counts as read.
     """
+    now = now_ms()
+    if sql is not None and tags != "*":
+        raise typer.BadParameter("say TAGS = 'a' in the expression", param_hint="--tags")
+    if follow and end is not None:
+        raise typer.BadParameter("says where to stop, --follow never does", param_hint="--to")
+    if follow and output_format in (JSON, TABLE):
+        raise typer.BadParameter(
+            f"{output_format} is whole at the end only; with --follow take jsonl, text or a"
+            " template",
+            param_hint="--format",
+        )
+    start = start or ("committed" if group else "earliest")
     choices = Choices(
         topic=topic,
         group=group,
-        start=_checked_start(start, group),
+        start=place_of(start, "--from", now_ms=now, has_group=bool(group)),
+        end=place_of(end or "latest", "--to", now_ms=now, has_group=bool(group)),
+        queue_ids=frozenset(queue or ()),
+        key=key,
         tags=tags,
+        sql=sql,
         count_max=count_max,
         follow=follow,
-        format=output_format,
     )
-    run(_consume, choices, name_servers_of(name_server, config))
+    try:
+        printer = message_printer(output_format, body)
+    except TemplateError as error:
+        raise typer.BadParameter(str(error), param_hint="--format") from error
+    name_servers = name_servers_of(name_server, config)
+    status = run(_consume, choices, printer, name_servers)
+    if status:
+        raise typer.Exit(status)
 
 
-def _checked_start(start: str | None, group: str) -> str:
-    if start is None:
-        return "committed" if group else "earliest"
-    if start == "committed" and not group:
-        raise typer.BadParameter(
-            "committed offsets are a group's: add --group", param_hint="--from"
-        )
-    if start not in ("earliest", "latest", "committed") and not start.isdecimal():
-        raise typer.BadParameter(
-            f"{start!r} is neither earliest, latest, committed nor a queue offset",
-            param_hint="--from",
-        )
-    return start
-
-
-class _Reader:
+class Reader:
     """Reads the queues of one topic and prints; counts over all queues."""
 
-    def __init__(self, consumer: "PullConsumer", choices: Choices) -> None:
+    def __init__(self, consumer: "PullConsumer", choices: Choices, printer: MessagePrinter) -> None:
         self._consumer = consumer
         self._choices = choices
-        self._print: Callable[[MessageExt], None] = _PRINTERS[choices.format]
+        self._printer = printer
         self._left = choices.count_max
+        self._printed_up_to: dict[MessageQueue, int] = {}
+        """Offsets of the group that are not stored yet."""
+        self._troubles: dict[MessageQueue, str] = {}
+        self.count = 0
 
     @property
     def is_done(self) -> bool:
@@ -125,44 +186,71 @@ class _Reader:
         return self._left == 0
 
     async def read_to_end(self, queue: "MessageQueue") -> None:
-        """Print what is in a queue now."""
-        offset = await self._start_offset(queue)
+        """Print what is in a queue now, up to the place that was asked for.
+
+        Waits for a broker, but not for ever.
+        """
+        import trio
+
+        offset = await self._choices.start.in_queue(self._consumer, queue)
         end = await self._consumer.max_offset(queue)
+        if self._choices.end != Place(word="latest"):
+            end = min(end, await self._choices.end.in_queue(self._consumer, queue))
+        give_up = trio.current_time() + PATIENCE_SECONDS
         while offset < end and not self.is_done:
-            offset = await self._step(queue, offset, end, 0)
+            try:
+                offset = await self._step(queue, offset, end, 0)
+            except _client_error() as error:
+                if trio.current_time() > give_up:
+                    raise
+                await self._wait_out(queue, error)
+            else:
+                give_up = trio.current_time() + PATIENCE_SECONDS
 
     async def follow(self, queue: "MessageQueue", stop: Callable[[], None]) -> None:
         """Print a queue for ever; wait and go on while no broker answers or all refuse."""
-        import trio
-
-        from tandem.client.errors import ClientError
-        from tandem.client.queue_flow import may_pass
-
         offset: int | None = None
         while not self.is_done:
             try:
                 if offset is None:
-                    offset = await self._start_offset(queue)
+                    offset = await self._choices.start.in_queue(self._consumer, queue)
                 offset = await self._step(queue, offset, None, FOLLOW_SUSPEND_MS)
-            except ClientError as error:
-                if not may_pass(error):
-                    raise
-                _warn(f"queue {queue.queue_id}: {error}; trying again")
-                await trio.sleep(RETRY_SECONDS)
+            except _client_error() as error:
+                await self._wait_out(queue, error)
         stop()
 
-    async def _start_offset(self, queue: "MessageQueue") -> int:
-        start = self._choices.start
-        if start.isdecimal():
-            return int(start)
-        if start == "latest":
-            return await self._consumer.max_offset(queue)
-        if start == "committed":
-            committed = await self._consumer.fetch_consume_offset(queue)
-            if committed is not None:
-                return committed
-        # A queue that begins later says so to the first pull.
-        return 0
+    async def store_offsets(self) -> None:
+        """Store the group's offsets that are not stored yet, if a master takes them in time."""
+        for queue, offset in list(self._printed_up_to.items()):
+            await self._consumer.update_consume_offset(
+                queue, offset, timeout_ms=round(LAST_COMMIT_SECONDS * 1000)
+            )
+            del self._printed_up_to[queue]
+
+    async def _wait_out(self, queue: "MessageQueue", error: "ClientError") -> None:
+        """Pause if that may help. What several queues have in common is said once.
+
+        Raises:
+            ClientError: `error`, which does not pass by itself.
+            CommandError: The broker does not take the expression.
+        """
+        import trio
+
+        from tandem.client.queue_flow import may_pass
+
+        if self._choices.sql is not None:
+            _check_expression(error)
+        if not may_pass(error):
+            raise error
+        text = str(error)
+        if text not in self._troubles.values():
+            _warn(f"{text}; trying again")
+        self._troubles[queue] = text
+        await trio.sleep(RETRY_SECONDS)
+
+    def _goes_on(self, queue: "MessageQueue") -> None:
+        if self._troubles.pop(queue, None) is not None and not self._troubles:
+            _warn("reading again")
 
     async def _step(
         self, queue: "MessageQueue", offset: int, end: int | None, suspend_ms: int
@@ -181,7 +269,9 @@ class _Reader:
             max_msg_nums=MESSAGES_PER_PULL_MAX,
             tags=self._choices.tags,
             suspend_timeout_ms=suspend_ms,
+            sql=self._choices.sql,
         )
+        self._goes_on(queue)
         next_offset = result.next_begin_offset
         if next_offset < offset:
             _warn(f"queue {queue.queue_id} ends at {next_offset}, before {offset}; waiting")
@@ -192,68 +282,124 @@ class _Reader:
             # A node that lags behind the master, or has deleted what the master may still have.
             await trio.sleep(RETRY_SECONDS)
             return offset
-        for message in result.messages:
+        next_offset = self._print(queue, result.messages, end, next_offset)
+        if self._choices.group and next_offset != offset:
+            self._printed_up_to[queue] = next_offset
+            await self._consumer.update_consume_offset(queue, next_offset)
+            self._printed_up_to.pop(queue, None)
+        return next_offset
+
+    def _print(
+        self, queue: "MessageQueue", messages: "list[MessageExt]", end: int | None, next_offset: int
+    ) -> int:
+        """Print what is wanted; return where to go on, which is earlier if it is enough now."""
+        key = self._choices.key
+        for message in messages:
             if self.is_done or (end is not None and message.queue_offset >= end):
                 next_offset = message.queue_offset
                 break
-            self._print(message)
+            if key and key not in message.keys.split():
+                continue
+            self._printer.show(message, queue.broker_name)
+            self.count += 1
             if self._left is not None:
                 self._left -= 1
         sys.stdout.flush()
-        if self._choices.group and next_offset != offset:
-            await self._consumer.update_consume_offset(queue, next_offset)
         return next_offset
 
 
+def _client_error() -> "type[ClientError]":
+    from tandem.client import ClientError
+
+    return ClientError
+
+
+def _check_expression(error: "ClientError") -> None:
+    """Say what to do if a broker does not filter by SQL92, or cannot read the expression."""
+    from tandem.client import BrokerError
+    from tandem.wire.response_code import ResponseCode
+
+    if not isinstance(error, BrokerError):
+        return
+    if error.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED:
+        words = plain(error.remark) or "no reason given"
+        raise CommandError(f"--sql: the broker cannot read the expression: {words}", 2) from error
+    # Source: RocketMQ 5.3.3, PullMessageProcessor: SYSTEM_ERROR, with these words.
+    if "does not support consumer to filter" in error.remark:
+        raise CommandError(
+            "the broker does not filter by SQL92: set broker.enable_property_filter: true in its"
+            " cluster file and restart its nodes, or filter by --tags",
+            1,
+        ) from error
+
+
 def _warn(text: str) -> None:
-    stderr().print(shown(text), style="yellow")
+    typer.secho(plain(text), err=True, fg=typer.colors.YELLOW)
 
 
-async def _consume(choices: Choices, name_servers: list[str]) -> None:
+async def _consume(choices: Choices, printer: MessagePrinter, name_servers: list[str]) -> int:
     import trio
 
     from tandem.client import PullConsumer
 
-    async with PullConsumer(name_servers, group=choices.group or GROUP_WITHOUT_OFFSETS) as consumer:
-        reader = _Reader(consumer, choices)
-        queues = sorted(await consumer.fetch_message_queues(choices.topic))
-        if not choices.follow:
-            for queue in queues:
-                await reader.read_to_end(queue)
-            return
-        async with trio.open_nursery() as nursery:
-            for queue in queues:
-                nursery.start_soon(reader.follow, queue, nursery.cancel_scope.cancel)
+    group = choices.group or GROUP_WITHOUT_OFFSETS
+    async with PullConsumer(name_servers, group=group) as consumer:
+        reader = Reader(consumer, choices, printer)
+        queues = _chosen(sorted(await consumer.fetch_message_queues(choices.topic)), choices)
+        with printer:
+            async with _stopped_by_signals() as stopped:
+                if choices.follow:
+                    async with trio.open_nursery() as nursery:
+                        for queue in queues:
+                            nursery.start_soon(reader.follow, queue, nursery.cancel_scope.cancel)
+                else:
+                    for queue in queues:
+                        await reader.read_to_end(queue)
+        if not stopped:
+            return 0
+        await reader.store_offsets()
+        where = f"; group {group} goes on there" if choices.group else ""
+        _warn(f"stopped after {reader.count:,} messages{where}")
+        return 128 + stopped[0]
 
 
-def _print_text(message: "MessageExt") -> None:
-    """The body as it was sent; on a terminal, with what would move it spelled out."""
-    body = message.body
-    if sys.stdout.isatty():
-        body = plain(body.decode(errors="backslashreplace")).encode()
-    sys.stdout.buffer.write(body + b"\n")
+def _chosen(queues: "list[MessageQueue]", choices: Choices) -> "list[MessageQueue]":
+    there = {queue.queue_id for queue in queues}
+    if missing := sorted(choices.queue_ids - there):
+        raise CommandError(
+            f"topic {choices.topic} has no queue {missing[0]}; it has {min(there)} to {max(there)}"
+            if there
+            else f"topic {choices.topic} has no queue that can be read",
+            2,
+        )
+    return [
+        queue for queue in queues if not choices.queue_ids or queue.queue_id in choices.queue_ids
+    ]
 
 
-def _print_json(message: "MessageExt") -> None:
-    print_json(_as_record(message))
+@asynccontextmanager
+async def _stopped_by_signals() -> AsyncIterator[list[int]]:
+    """Let Ctrl-C and SIGTERM end the block; the list has the number of the one that did.
 
+    What comes after the block stores offsets, so this is no KeyboardInterrupt. A second signal is.
+    """
+    import trio
 
-def _as_record(message: "MessageExt") -> dict[str, Any]:
-    """A message as JSON can hold it: `body` is text, or `body_base64` if it is not UTF-8."""
-    try:
-        body: dict[str, Any] = {"body": message.body.decode()}
-    except UnicodeDecodeError:
-        body = {"body_base64": message.body}
-    return {
-        "topic": message.topic,
-        "queue_id": message.queue_id,
-        "queue_offset": message.queue_offset,
-        "physical_offset": message.physical_offset,
-        "born_timestamp_ms": message.born_timestamp_ms,
-        "store_timestamp_ms": message.store_timestamp_ms,
-        "properties": message.properties,
-        **body,
-    }
+    numbers = [
+        number
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    ]
+    stopped: list[int] = []
+    async with trio.open_nursery() as nursery:
 
+        async def wait() -> None:
+            with trio.open_signal_receiver(*numbers) as signals:
+                async for number in signals:
+                    stopped.append(number)
+                    nursery.cancel_scope.cancel()
+                    return
 
-_PRINTERS: Final = {Format.TEXT: _print_text, Format.JSON: _print_json}
+        nursery.start_soon(wait)
+        yield stopped
+        nursery.cancel_scope.cancel()
