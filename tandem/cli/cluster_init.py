@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tandem.cli.output import CommandError, say
+from tandem.cli.formats import Format, FormatOption, write_words
+from tandem.cli.output import CommandError
 from tandem.plain_text import plain
 
 if TYPE_CHECKING:
@@ -73,6 +74,7 @@ def init(
     force: Annotated[
         bool, typer.Option("--force", help="Write over a file that is there.")
     ] = False,
+    output_format: FormatOption = Format.TEXT,
 ) -> None:
     """Write a cluster file that says of every setting what it does; `tandem cluster up` starts it.
 
@@ -93,8 +95,13 @@ def init(
     )
     spec = _write(file, new_file_text(example_text(), wanted, file.name), force=force)
     option = "" if file == Path("cluster.yaml") else f" -c {file}"
-    say(f"wrote {file}: {len(spec.nodes)} nodes of {broker_name}, {wanted.kind.value}")
-    say(f"start it with `tandem cluster up{option}`")
+    count = "one node" if len(spec.nodes) == 1 else f"{len(spec.nodes)} nodes"
+    write_words(
+        output_format,
+        {"file": str(spec.file), "kind": wanted.kind, "nodes": [node.name for node in spec.nodes]},
+        f"wrote {file}: {count} of {broker_name}, {wanted.kind.value}\n"
+        f"start it with `tandem cluster up{option}`",
+    )
     for note in _notes(wanted):
         typer.secho(f"note: {note}", err=True, fg=typer.colors.YELLOW)
 

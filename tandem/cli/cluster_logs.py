@@ -1,5 +1,6 @@
 """`tandem cluster logs`: what the nodes of a local cluster log, and their supervisor, in one."""
 
+import os
 import re
 import sys
 from collections import deque
@@ -10,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 import typer
 
-from tandem.cli.output import CommandError, ConfigOption, print_json, stdout
+from tandem.cli.formats import Format, FormatOption
+from tandem.cli.output import CommandError, ConfigOption, is_for_people, print_json
 from tandem.cli.times import TIME_FORMS, duration_ms, now_ms, time_ms
 
 if TYPE_CHECKING:
@@ -25,13 +27,6 @@ POLL_SECONDS: Final = 0.2
 
 _COLOURS: Final = ("cyan", "magenta", "blue", "green", "bright_cyan", "bright_magenta")
 _LEVEL_COLOURS: Final = {"WARNING": "yellow", "ERROR": "red", "CRITICAL": "bright_red"}
-
-
-class LogFormat(StrEnum):
-    """How a record is printed."""
-
-    TEXT = "text"
-    JSONL = "jsonl"
 
 
 class Level(StrEnum):
@@ -97,9 +92,7 @@ def logs(
     since: SinceOption = None,
     grep: GrepOption = None,
     tail: TailOption = None,
-    output_format: Annotated[
-        LogFormat, typer.Option("--format", help="Lines of text, or a JSON object a line.")
-    ] = LogFormat.TEXT,
+    output_format: FormatOption = Format.TEXT,
     config: ConfigOption = None,
 ) -> None:
     """Print the logs of all nodes and of a supervisor in the background, in the order of time.
@@ -109,6 +102,8 @@ def logs(
     from tandem.cluster.log_following import LogFollower
     from tandem.cluster.spec import default_config, read_spec
 
+    if follow and output_format is Format.JSON:
+        raise typer.BadParameter("json is whole at the end only; take jsonl", param_hint="--format")
     choices = Choices(level=level.value.upper(), pattern=_pattern(grep))
     since_seconds = _since_seconds(since)
     spec = read_spec(config or default_config())
@@ -121,8 +116,13 @@ def logs(
         )
     printer = _printer(output_format, [source.process for source in sources])
     with LogFollower(sources, since_seconds=since_seconds) as follower:
-        wanted = filter(choices.wants, follower.records())
-        _print(printer, wanted if tail is None else deque(wanted, maxlen=tail))
+        wanted: Iterable[LogRecord] = filter(choices.wants, follower.records())
+        if tail is not None:
+            wanted = deque(wanted, maxlen=tail)
+        if output_format is Format.JSON:
+            print_json([_as_json(record) for record in wanted])
+            return
+        _print(printer, wanted)
         if follow:
             _follow(follower, choices, printer)
 
@@ -184,11 +184,10 @@ def _sources(spec: "ClusterSpec", wanted: list[str]) -> "list[ProcessFile]":
 Printer = Callable[["LogRecord"], None]
 
 
-def _printer(output_format: LogFormat, processes: list[str]) -> Printer:
-    if output_format is LogFormat.JSONL:
+def _printer(output_format: Format, processes: list[str]) -> Printer:
+    if output_format is Format.JSONL:
         return lambda record: print_json(_as_json(record))
-    console = stdout()
-    has_colours = console.is_terminal and console.color_system is not None
+    has_colours = is_for_people() and not os.environ.get("NO_COLOR")
     colours = {
         name: _COLOURS[index % len(_COLOURS)] if has_colours else ""
         for index, name in enumerate(processes)
@@ -204,7 +203,7 @@ def _printer(output_format: LogFormat, processes: list[str]) -> Printer:
 
 
 def _lines(record: "LogRecord", width: int, colour: str | None, has_colours: bool) -> Iterator[str]:
-    at = f"{record.local_time:%Y-%m-%d %H:%M:%S},{int(record.at_seconds * 1000) % 1000:03}"
+    at = f"{record.local_time:%Y-%m-%d %H:%M:%S},{round(record.at_seconds * 1000) % 1000:03}"
     process, level, message = record.process.ljust(width), record.level.ljust(7), record.message
     more = record.more
     if has_colours:

@@ -119,7 +119,7 @@ def _duration(seconds: int | None) -> str | None:
     if seconds is None:
         return None
     units = [("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)]
-    parts = []
+    parts: list[str] = []
     for name, length in units:
         count, seconds = divmod(seconds, length)
         if count or parts:

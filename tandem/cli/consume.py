@@ -393,13 +393,14 @@ async def _stopped_by_signals() -> AsyncIterator[list[int]]:
     stopped: list[int] = []
     async with trio.open_nursery() as nursery:
 
-        async def wait() -> None:
+        async def wait(task_status: trio.TaskStatus[None]) -> None:
             with trio.open_signal_receiver(*numbers) as signals:
+                task_status.started()
                 async for number in signals:
                     stopped.append(number)
                     nursery.cancel_scope.cancel()
                     return
 
-        nursery.start_soon(wait)
+        await nursery.start(wait)
         yield stopped
         nursery.cancel_scope.cancel()

@@ -1,9 +1,11 @@
+import json
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from tandem.cli.command_line import app
+from tandem.cli.output import CommandError
 from tandem.cluster import ControlError, NotRunningError
 from tandem.cluster.control import Reply, Request
 from tandem.testing import RunningCluster
@@ -18,6 +20,9 @@ def test_status_shows_every_node(tandem: Tandem, cluster: RunningCluster) -> Non
     for node in cluster.spec.nodes:
         assert node.name in result.stdout
         assert node.client_address in result.stdout
+    (first, *_) = json.loads(tandem("cluster", "status", "--format", "json").stdout)["nodes"]
+    assert (first["node"], first["state"]) == ("broker-a-0", "RUNNING")
+    assert first["disk_bytes"] > 0
 
 
 def test_nodes_are_killed_started_paused_resumed_restarted_and_stopped(
@@ -42,6 +47,7 @@ def test_without_a_supervisor_the_way_to_start_one_is_told(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "cluster.yaml"
+    file.touch()
     with pytest.raises(NotRunningError, match="start it with `tandem cluster up`"):
         CliRunner().invoke(app, ["cluster", "status", "-c", str(file)], catch_exceptions=False)
 
@@ -53,7 +59,22 @@ def test_why_nobody_is_known_to_be_master_is_told(
         return Reply(pid=1, nodes=[], coordinator_trouble="no connection to [::1]:1: no")
 
     monkeypatch.setattr("tandem.cluster.control.send_request", answer)
-    result = CliRunner().invoke(app, ["cluster", "status", "-c", str(tmp_path / "cluster.yaml")])
+    file = tmp_path / "cluster.yaml"
+    file.touch()
+    result = CliRunner().invoke(app, ["cluster", "status", "-c", str(file)])
     assert "the coordinator does not say who is master: no connection to [::1]:1: no" in (
-        result.stdout.replace("\n", " ")
+        result.stderr
     )
+    # The file was spoilt while its cluster is up: that is said, and the rest is shown all the same.
+    assert "cannot be read" in result.stderr
+    assert result.exit_code == 0
+    result = CliRunner().invoke(app, ["cluster", "status", "-c", str(file), "--format", "json"])
+    assert json.loads(result.stdout)["coordinator_trouble"] == "no connection to [::1]:1: no"
+
+
+def test_a_cluster_file_that_is_not_there_is_told_with_how_to_write_one(tmp_path: Path) -> None:
+    file = tmp_path / "typo.yaml"
+    with pytest.raises(
+        CommandError, match=r"typo\.yaml is not there; write it with `tandem cluster init"
+    ):
+        CliRunner().invoke(app, ["cluster", "kill", "x", "-c", str(file)], catch_exceptions=False)

@@ -10,15 +10,16 @@ from typing import Final
 import pytest
 from rich.console import Console
 
-from tandem.cli.cluster import _print_table
+from tandem.cli.cluster_table import node_facts, nodes_section
 from tandem.cli.command_line import _LastResort
-from tandem.cli.consume import _print_json, _print_text
-from tandem.cli.formats import Format
+from tandem.cli.formats import Format, write
 from tandem.cli.group_table import group_text
 from tandem.cli.group_view import GroupView, NodeView, Switch
 from tandem.cli.log_options import BodyFormat
 from tandem.cli.log_records import printed_records
 from tandem.cli.log_tables import print_listing, print_stat
+from tandem.cli.message_format import BodyForm
+from tandem.cli.message_printers import message_printer
 from tandem.cli.output import print_json, say, say_error, words_of
 from tandem.cli.produce import Tally, _print_summary
 from tandem.client.errors import BrokerError
@@ -68,7 +69,8 @@ def print_cluster(_root: Path) -> None:
         starts_count=1,
         last_exit=EVIL,
     )
-    _print_table([status])
+    for output_format in (Format.TABLE, Format.JSON, Format.JSONL):
+        write(output_format, nodes_section(node_facts([status], None)))
     node = NodeView(node=EVIL, address=EVIL, role=EVIL, incarnation=EVIL, trouble=EVIL)
     view = GroupView(
         group=EVIL,
@@ -135,13 +137,21 @@ def test_a_body_is_raw_in_a_pipe_and_spelled_out_on_a_terminal(
     stream = io.TextIOWrapper(target)
     monkeypatch.setattr(stream, "isatty", lambda: is_terminal)
     monkeypatch.setattr(sys, "stdout", stream)
-    _print_text(message())
+    message_printer("text", BodyForm.TEXT).show(message(), EVIL)
+    stream.flush()
     assert target.getvalue() == f"{shown}\n".encode()
 
 
-def test_json_of_a_message_moves_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("output_format", ["jsonl", "json", "table", "%t %B %k %g %h %i"])
+def test_nothing_else_of_a_message_moves_a_terminal(
+    output_format: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target = io.BytesIO()
-    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(target))
-    _print_json(message())
-    line = target.getvalue().decode().rstrip("\n")
-    assert plain(line) == line
+    stream = io.TextIOWrapper(target)
+    monkeypatch.setattr(sys, "stdout", stream)
+    with message_printer(output_format, BodyForm.TEXT) as printer:
+        printer.show(message(), EVIL)
+    stream.flush()
+    lines = target.getvalue().decode().rstrip("\n").split("\n")
+    assert [plain(line) for line in lines] == lines
+    assert any("2J" in line for line in lines)
