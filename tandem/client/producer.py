@@ -140,7 +140,7 @@ class Producer:
             self._shell, self._sender, batch_max_bytes, max_in_flight_bytes
         )
         flows = TransactionFlows(core, self._sender, group, send_msg_timeout_ms / 1000)
-        self._requests = Requests(self._shell, core, self._sender)
+        self._requests = Requests(self._shell, core, self._sender, wall_clock_ms)
         self._transactions = Transactions(self._shell, core, flows, transaction_check)
 
     async def __aenter__(self) -> Self:

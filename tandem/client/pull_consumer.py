@@ -196,15 +196,16 @@ class PullConsumer:
         batches, received = anyio.create_memory_object_stream[list[MessageExt] | ClientError](0)
         scope = anyio.CancelScope()
         self._shell.tasks.start_soon(self._follow_all, cursors, max_msg_nums, batches, scope)
-        try:
-            with received:
+        with received:
+            try:
                 async for batch in received:
                     if isinstance(batch, ClientError):
                         raise batch
                     for message in batch:
                         yield message
-        finally:
-            scope.cancel()
+            finally:
+                # Before `received` is closed: a task that still hands something over would fail.
+                scope.cancel()
 
     async def _follow_all(
         self,

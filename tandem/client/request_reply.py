@@ -49,6 +49,8 @@ REPLY_TYPE: Final = "reply"
 REQUEST_TIMEOUT_MS: Final = 3_000
 """RocketMQ's default for a request and its reply together."""
 
+REPLY_SECONDS_MIN: Final = 1.0
+
 _NO_HOST: Final = Host("0.0.0.0", 0)
 
 
@@ -85,6 +87,16 @@ def reply_message(request: MessageExt, body: bytes, properties: dict[str, str]) 
         body,
         properties={**properties, PROPERTY_MESSAGE_TYPE: REPLY_TYPE, **kept},
     )
+
+
+def reply_seconds(request: MessageExt, now_ms: int) -> float:
+    """Return how much longer somebody waits for the reply, by its TTL and the broker's clock.
+
+    At least a second: clocks differ.
+    """
+    ttl_text = request.properties.get(PROPERTY_TTL, "")
+    ttl_ms = int(ttl_text) if ttl_text.isdecimal() else REQUEST_TIMEOUT_MS
+    return max(REPLY_SECONDS_MIN, (request.store_timestamp_ms + ttl_ms - now_ms) / 1000)
 
 
 def received_reply(request: BrokerRequest) -> tuple[str, MessageExt]:
@@ -153,7 +165,14 @@ class PendingReplies:
 class Requests:
     """The requests and replies of one producer."""
 
-    def __init__(self, shell: AsyncShell, core: ClientCore, sender: Sender) -> None:
+    def __init__(
+        self,
+        shell: AsyncShell,
+        core: ClientCore,
+        sender: Sender,
+        wall_clock_ms: Callable[[], int],
+    ) -> None:
+        self._wall_clock_ms = wall_clock_ms
         self._shell = shell
         self._core = core
         self._sender = sender
@@ -196,4 +215,6 @@ class Requests:
 
     async def reply(self, request: MessageExt, body: bytes, properties: dict[str, str]) -> None:
         """Answer a request; see `Producer.reply`."""
-        await self._shell.run(self._sender.send_reply(reply_message(request, body, properties)))
+        seconds = reply_seconds(request, self._wall_clock_ms())
+        message = reply_message(request, body, properties)
+        await self._shell.run(self._sender.send_reply(message, seconds))

@@ -60,7 +60,6 @@ from tandem.client.sending import (
 )
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.message import TRANSACTION_PREPARED_TYPE, Message
-from tandem.wire.message_properties import PROPERTY_TTL
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_headers import SendMessageRequestHeaderV2, SendMessageResponseHeader
 from tandem.wire.response_code import ResponseCode
@@ -126,13 +125,11 @@ class Sender:
         sending.sys_flag |= TRANSACTION_PREPARED_TYPE
         return self._finish(sending)
 
-    def send_reply(self, message: Message) -> Flow[SendResult]:
-        """Send what answers a request, while somebody waits for it (its TTL)."""
+    def send_reply(self, message: Message, within_seconds: float) -> Flow[SendResult]:
+        """Send what answers a request, while somebody waits for it."""
         sending = self.sendings.one(message, NO_OPTIONS)
         sending.code = SEND_REPLY
-        ttl_ms = message.properties.get(PROPERTY_TTL, "")
-        if ttl_ms.isdecimal():
-            sending.deadline = min(sending.deadline, self._core.clock() + int(ttl_ms) / 1000)
+        sending.deadline = min(sending.deadline, self._core.clock() + within_seconds)
         return self._finish(sending)
 
     def send_batch(self, messages: Sequence[Message], options: SendOptions) -> Flow[SendResult]:

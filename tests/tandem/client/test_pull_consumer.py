@@ -1,3 +1,6 @@
+import contextlib
+
+import anyio
 import pytest
 import trio
 from trio.testing import MockClock
@@ -8,6 +11,7 @@ from tandem.client.results import MessageQueue, PullStatus
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import OffsetResponseHeader, PullMessageRequestHeader
+from tests.tandem.client.either_loop import EitherNetwork, under_either_loop
 from tests.tandem.client.fake_broker import (
     MASTER,
     NAME_SERVER,
@@ -181,3 +185,17 @@ def test_an_expression_goes_to_the_broker_and_tags_beside_it_are_refused() -> No
     pulls = [each for each in sockets.brokers[MASTER].requests if each.code == PULL]
     headers = [each.decode_header(PullMessageRequestHeader) for each in pulls]
     assert {(each.subscription, each.expression_type) for each in headers} == {("a > 5", "SQL92")}
+
+
+@under_either_loop
+async def test_a_loop_that_is_left_early_leaves_no_trouble_behind() -> None:
+    brokers = brokers_with_messages(200)
+    async with anyio.create_task_group() as tasks:
+        network = EitherNetwork(tasks, brokers)
+        async with PullConsumer(NAME_SERVER, "CG", open_stream=network.open_stream) as consumer:
+            async with contextlib.aclosing(consumer.messages("orders", max_msg_nums=1)) as messages:
+                async for _ in messages:
+                    # Both queues have the next message at hand, and wait to hand it over.
+                    await anyio.sleep(0.02)
+                    break
+        tasks.cancel_scope.cancel()
