@@ -192,10 +192,12 @@ async def test_a_loop_that_is_left_early_leaves_no_trouble_behind() -> None:
     brokers = brokers_with_messages(200)
     async with anyio.create_task_group() as tasks:
         network = EitherNetwork(tasks, brokers)
-        async with PullConsumer(NAME_SERVER, "CG", open_stream=network.open_stream) as consumer:
-            async with contextlib.aclosing(consumer.messages("orders", max_msg_nums=1)) as messages:
-                async for _ in messages:
-                    # Both queues have the next message at hand, and wait to hand it over.
-                    await anyio.sleep(0.02)
-                    break
+        async with (
+            PullConsumer(NAME_SERVER, "CG", open_stream=network.open_stream) as consumer,
+            contextlib.aclosing(consumer.messages("orders", max_msg_nums=1)) as messages,
+        ):
+            async for _ in messages:
+                # Both queues have the next message at hand, and wait to hand it over.
+                await anyio.sleep(0.02)
+                break
         tasks.cancel_scope.cancel()
