@@ -47,8 +47,11 @@ ShortOption = Annotated[
 OutOption = Annotated[
     Path, typer.Option("--out", "-o", metavar="DIRECTORY", help="Where the report goes.")
 ]
-NoSparkOption = Annotated[
-    bool, typer.Option("--no-spark", help="Audit in plain Python: quicker, needs no Java.")
+SparkOption = Annotated[
+    bool,
+    typer.Option(
+        "--spark", help="Audit with Spark: the same rules, for logs larger than memory; needs Java."
+    ),
 ]
 SeedOption = Annotated[int, typer.Option(help="Decides the made-up orders.")]
 
@@ -62,7 +65,7 @@ def drill(
     repeat: RepeatOption = 1,
     short: ShortOption = False,
     out: OutOption = Path("report"),
-    no_spark: NoSparkOption = False,
+    spark: SparkOption = False,
     seed: SeedOption = 1,
 ) -> None:
     """Start the cluster, break it under load, and audit every log against every send.
@@ -84,7 +87,7 @@ def drill(
         rate_per_second=rate,
         duration_seconds=duration,
         out=out,
-        spark=not no_spark,
+        spark=spark,
         seed=seed,
     )
     raise typer.Exit(run_drill(options))

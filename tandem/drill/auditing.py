@@ -1,4 +1,4 @@
-"""Runs the audit of the disks, after the last node has stopped: Spark's, or the quick one.
+"""Runs the audit of the disks, after the last node has stopped: in Python, or with Spark.
 
 Both block for seconds, so they run in a worker thread while this task keeps the terminal alive and
 hears signals. It is the one thread of the drill; it touches files and Spark, no object of ours.
@@ -11,7 +11,8 @@ pipe from here.
 import logging
 import os
 import signal
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -29,6 +30,16 @@ from tandem.spark.errors import NoJavaError, SparkSourceError
 from tandem.spark.java import find_java
 
 REFRESH_SECONDS: Final = 0.1
+LINE_SECONDS: Final = 5.0
+"""Without a terminal: how often one line says how it goes."""
+
+SHOWN_SECONDS_MIN: Final = 0.05
+"""Stages that were shorter are not named at the end."""
+
+SPARK_TAKES_TIME: Final = (
+    "audit with Spark: to start Java, and to plan and compile each query, takes most of its time,"
+    " however small the logs are. It judges by the same rules as the audit in Python."
+)
 END_SECONDS_MAX: Final = 8.0
 """How long Java may take to stop and remove its temporary files; about 1 s here."""
 
@@ -61,47 +72,86 @@ def java_for_spark() -> str:
     try:
         return find_java().found_in
     except NoJavaError as error:
-        raise MissingRequirementError(f"{error}; or drill without Spark: --no-spark") from error
+        raise MissingRequirementError(
+            f"{error}; or leave --spark out: the audit in Python judges by the same rules"
+        ) from error
 
 
 async def audit_with_progress(request: AuditRequest, console: Console) -> AuditSummary:
-    """Run the audit; show on a terminal that it is alive. See the module about cancelling.
+    """Run the audit; say what it is doing and how long that takes. See the module about cancelling.
 
     Raises:
         AuditError: in a group; it could not be done.
     """
-    what = "Spark reads the logs of all nodes" if request.spark else "reading the logs of all nodes"
+    stages = Stages()
     others = frozenset(_children())
+    if request.spark:
+        console.print(SPARK_TAKES_TIME, highlight=False, soft_wrap=True)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_show_progress, console, what)
+        nursery.start_soon(_show_progress, console, stages)
         try:
-            found = await trio.to_thread.run_sync(_audit, request, abandon_on_cancel=True)
+            found = await trio.to_thread.run_sync(_audit, request, stages, abandon_on_cancel=True)
         except trio.Cancelled:
             with trio.CancelScope(shield=True):
                 await _end_children(others)
             raise
         nursery.cancel_scope.cancel()
+    console.print(stages.said(), highlight=False, soft_wrap=True)
     # Java would end by itself, but only after us.
     await _end_children(others)
     return found
 
 
-async def _show_progress(console: Console, what: str) -> None:
+class Stages:
+    """What the audit is doing. Its thread writes, the drill's reads: the list only grows.
+
+    The clock is not trio's, which the thread of the audit cannot ask.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._begun: list[tuple[float, str]] = [(clock(), "starting")]
+
+    def begin(self, stage: str) -> None:
+        """Note that a stage begins, which ends the one before."""
+        self._begun.append((self._clock(), stage))
+
+    def now(self) -> str:
+        """What is done at this moment, and since when."""
+        now = self._clock()
+        begun_at, stage = self._begun[-1]
+        in_all = now - self._begun[0][0]
+        return f"audit: {stage} … {now - begun_at:.0f} s (audit so far {in_all:.0f} s)"
+
+    def said(self) -> str:
+        """All of it in one line, when it is over."""
+        ended_at = self._clock()
+        ends = [*(begun_at for begun_at, _ in self._begun[1:]), ended_at]
+        parts = [
+            f"{stage} {end - begun_at:.1f} s"
+            for (begun_at, stage), end in zip(self._begun, ends, strict=True)
+            if end - begun_at >= SHOWN_SECONDS_MIN
+        ]
+        in_all = f"audited in {ended_at - self._begun[0][0]:.1f} s"
+        return f"{in_all}: {'; '.join(parts)}" if parts else in_all
+
+
+async def _show_progress(console: Console, stages: Stages) -> None:
     if not console.is_terminal:
-        console.print(f"{what} …", highlight=False)
-        return
-    started = trio.current_time()
+        while True:
+            await trio.sleep(LINE_SECONDS)
+            console.print(stages.now(), highlight=False, soft_wrap=True)
     spinner = Spinner("dots")
     with Live(spinner, console=console, auto_refresh=False, transient=True) as live:
         while True:
-            spinner.update(text=f"{what} … {trio.current_time() - started:.0f} s")
+            spinner.update(text=stages.now())
             live.refresh()
             await trio.sleep(REFRESH_SECONDS)
 
 
-def _audit(request: AuditRequest) -> AuditSummary:
+def _audit(request: AuditRequest, stages: Stages) -> AuditSummary:
     if request.spark:
-        return _audit_with_spark(request)
+        return _audit_with_spark(request, stages)
     try:
         return run_quick_audit(
             request.ledger,
@@ -110,13 +160,15 @@ def _audit(request: AuditRequest) -> AuditSummary:
             topic=request.topic,
             out_dir=request.out,
             confirm=request.confirm,
+            on_stage=stages.begin,
         )
     except (SparkSourceError, OSError) as error:
         raise AuditError(f"the audit could not be done: {error}") from error
 
 
-def _audit_with_spark(request: AuditRequest) -> AuditSummary:
-    # Only now: pyspark takes a second to import, and `--no-spark` does without it.
+def _audit_with_spark(request: AuditRequest, stages: Stages) -> AuditSummary:
+    stages.begin("starting Java and Spark")
+    # Only now: pyspark takes a second to import, and the audit in Python does without it.
     from py4j.protocol import Py4JError  # noqa: PLC0415
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
@@ -142,8 +194,10 @@ def _audit_with_spark(request: AuditRequest) -> AuditSummary:
                 topic=request.topic,
                 out_dir=request.out,
                 confirm=request.confirm,
+                on_stage=stages.begin,
             )
         finally:
+            stages.begin("stopping Spark")
             session.stop()
     except (SparkSourceError, PySparkException, Py4JError, OSError) as error:
         reason = str(error).strip().partition("\n")[0]

@@ -37,10 +37,10 @@ def run_drill(options: DrillOptions) -> int:
 
         return hold(options)
     except (DrillError, ClusterError) as error:
-        sys.stderr.write(f"tandem drill: {plain_lines(str(error))}\n")
+        sys.stderr.write(f"error: {plain_lines(str(error))}\n")
         return EXIT_NOT_PLAYED
     except KeyboardInterrupt:
-        sys.stderr.write("tandem drill: interrupted; there is no report\n")
+        sys.stderr.write("interrupted; there is no report\n")
         return EXIT_INTERRUPTED
 
 

@@ -28,8 +28,8 @@ class DrillOptions(msgspec.Struct, frozen=True, kw_only=True):
     when `input_file` has more lines than fit). `scenarios` are names of the catalogue, paths of
     files, or "all"; none: what suits the kind of group. `duration_seconds` is the time under load
     in all scenarios of one round together; waiting for what has to be seen is added to it. `out`
-    receives the report and, while the drill runs, the nodes' data. Without `spark` a quick audit in
-    plain Python reads the logs instead.
+    receives the report and, while the drill runs, the nodes' data. With `spark` a Spark job audits
+    the logs instead of plain Python; both judge by the same rules.
     """
 
     config: Path = Path("cluster.yaml")
@@ -40,7 +40,7 @@ class DrillOptions(msgspec.Struct, frozen=True, kw_only=True):
     rate_per_second: float | None = None
     duration_seconds: float | None = None
     out: Path = Path("report")
-    spark: bool = True
+    spark: bool = False
     seed: int = 1
 
     def seconds_of(self, scenarios_count: int) -> float:

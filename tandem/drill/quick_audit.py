@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from tandem.spark import audit_rules as rules
 from tandem.spark.audit_rules import AuditSummary, Finding
+from tandem.spark.audit_stages import OnStage, comparing, joining, no_stage, reading
 from tandem.spark.cut_tails import AcknowledgedPlace, cut_findings, cut_records
 from tandem.spark.log_compare import (
     Log,
@@ -98,20 +99,24 @@ def run_quick_audit(
     topic: str,
     out_dir: str | Path,
     confirm: int | None = None,
+    on_stage: OnStage = no_stage,
 ) -> AuditSummary:
     """Judge every send of `ledger` by the logs in `stores`; see `tandem.spark.audit.run_audit`.
 
     Raises:
         NotAStoreError: the master's directory is not a store.
     """
-    sends = {send.send_id: send for send in _read_ledger(ledger)}
-    log = list(_read_log(str(stores[master])))
-    records = [record for record in log if record.topic == topic]
-    copies = _copies(sends, records)
     logs = {node: _extent(path, confirm) for node, path in stores.items()}
+    on_stage(comparing(logs, master))
     differences = {
         node: _difference(logs[master], log) for node, log in logs.items() if node != master
     }
+    on_stage(reading(logs, master))
+    log = list(_read_log(str(stores[master])))
+    records = [record for record in log if record.topic == topic]
+    sends = {send.send_id: send for send in _read_ledger(ledger)}
+    on_stage(joining(len(sends), len(records)))
+    copies = _copies(sends, records)
     counts = {send_id: len(there) for send_id, there in copies.items()}
     cut = [
         record

@@ -16,6 +16,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from tandem.spark import audit_rules as rules
 from tandem.spark.audit_rules import AuditSummary, Finding
+from tandem.spark.audit_stages import OnStage, comparing, no_stage, reading
 from tandem.spark.cut_tails import AcknowledgedPlace, CutRecord, cut_findings, cut_records
 from tandem.spark.log_compare import (
     Log,
@@ -61,12 +62,13 @@ def run_audit(
     topic: str,
     out_dir: str | Path,
     confirm: int | None = None,
+    on_stage: OnStage = no_stage,
 ) -> AuditSummary:
     """Judge every send of `ledger` by the logs in `stores`, and write the table `audit`.
 
     `stores` maps node names to store directories; no node may be writing to them. The table
     `out_dir/audit` is replaced. `confirm` is given for a fenced group: all nodes had the whole log
-    below it.
+    below it. `on_stage` is called with words for what begins now.
 
     Raises:
         NotAStoreError: the master's directory is not a store.
@@ -78,7 +80,9 @@ def run_audit(
     logs = {node: open_extent(str(path)) for node, path in stores.items()}
     if confirm is not None:
         logs = {node: bounded(log, confirm) for node, log in logs.items()}
+    on_stage(comparing(logs, master))
     differences = _compare(spark, logs, master)
+    on_stage(reading(logs, master) + ", and joining it with the ledger")
     cut = [
         record
         for node, path in stores.items()
@@ -93,6 +97,7 @@ def run_audit(
     )
     place = str(Path(out_dir) / rules.TABLE_NAME)
     table.write.mode("overwrite").parquet(place)
+    on_stage("counting what was found")
     records = judged.where("ours").count()
     summary = _summarise(spark.read.parquet(place), records, logs[master].end, differences)
     summary = msgspec.structs.replace(summary, cut_records=len(cut))

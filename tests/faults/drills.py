@@ -40,7 +40,7 @@ def command_of(options: DrillOptions) -> list[str]:
     line = [*TANDEM, "drill", "--config", str(options.config), "--out", str(options.out)]
     line += ["--rate", f"{options.rate_per_second:g}"]
     line += ["--duration", str(options.duration_seconds), *options.scenarios]
-    return line if options.spark else [*line, "--no-spark"]
+    return [*line, "--spark"] if options.spark else line
 
 
 def summary_of(options: DrillOptions) -> dict[str, Any]:

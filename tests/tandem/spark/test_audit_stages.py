@@ -1,0 +1,17 @@
+from tandem.spark.audit_stages import comparing, joining, no_stage, reading
+from tandem.spark.log_compare import Log
+
+MIB = 1024 * 1024
+
+
+def test_each_stage_says_how_much_there_is_to_do() -> None:
+    logs = {"a": Log((), MIB, 3 * MIB), "b": Log((), 0, 5 * MIB // 2)}
+
+    assert comparing(logs, "a") == "comparing 1 log of 2.5 MiB with that of a, byte by byte"
+    assert comparing(logs, "c") == "comparing 2 logs of 4.5 MiB with that of c, byte by byte"
+    assert reading(logs, "a") == "reading the log of a, 2.0 MiB"
+    assert joining(1234, 5) == "joining the ledger of 1,234 sends with 5 records"
+
+
+def test_nobody_has_to_listen() -> None:
+    no_stage("anything")
