@@ -99,6 +99,7 @@ class ForkServer:
                 # Nothing of ours multiplies matrices; threads would be lost in each fork.
                 env={**environment, "OPENBLAS_NUM_THREADS": "1"},
                 stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )

@@ -27,6 +27,8 @@ try:
     (place / "file").write_bytes(bytes(2_000_000))
 except OSError as error:
     print(error.errno == errno.ENOSPC, (place / "file").stat().st_size <= 1_048_576, flush=True)
+else:
+    print("there was room", flush=True)
 input()
 """
 

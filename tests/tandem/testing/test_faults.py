@@ -1,3 +1,5 @@
+from itertools import permutations
+
 from tandem.drill.proxied_pair import FlowRule
 from tandem.testing.faults import Fault, Flow, combined, flows_of_link, flows_of_partition
 
@@ -48,10 +50,11 @@ def test_of_several_faults_the_worst_counts_and_what_ends_leaves_the_rest() -> N
         "a", "b", FlowRule(delay_seconds=0.1, bytes_per_second=100), direction="both"
     )
     cut = flows_of_link("a", "b", STALLED, direction="out")
-    rules = {(flow.source, flow.target): flow.rule for flow in combined([slow, slower, cut])}
-    assert rules == {
-        ("a", "b"): FlowRule(stalled=True, delay_seconds=0.2, bytes_per_second=100),
-        ("b", "a"): FlowRule(delay_seconds=0.1, bytes_per_second=100),
-    }
+    for faults in permutations([slow, slower, cut]):
+        rules = {(flow.source, flow.target): flow.rule for flow in combined(faults)}
+        assert rules == {
+            ("a", "b"): FlowRule(stalled=True, delay_seconds=0.2, bytes_per_second=100),
+            ("b", "a"): FlowRule(delay_seconds=0.1, bytes_per_second=100),
+        }
     assert combined([slow])[0].rule == FlowRule(delay_seconds=0.2, bytes_per_second=500)
     assert combined([]) == []

@@ -24,6 +24,9 @@ def test_two_clusters_run_side_by_side_and_none_is_left(tmp_path: Path) -> None:
             pids = [node.pid for node in second.status() if node.pid]
         assert not socket_path(second.spec.file).exists()
         assert all_gone(pids)
+        # At once: nothing that it keeps is needed any more.
+        log = second.spec.log_file("supervisor").read_text()
+        assert "broker-a-0 STOPPED ended by SIGKILL" in log
         assert [node.state for node in first.status()] == [NodeState.RUNNING]
 
 
