@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         SendTimeoutError,
         Subscription,
         Transaction,
+        TransactionState,
     )
     from tandem.wire.message import Message, MessageExt
 
@@ -80,6 +81,7 @@ __all__ = [
     "SendTimeoutError",
     "Subscription",
     "Transaction",
+    "TransactionState",
     "__version__",
 ]
 

@@ -24,6 +24,7 @@ from tandem.client.received_message import ReceivedMessage
 from tandem.client.results import MessageQueue, PullResult, PullStatus, SendResult, SendStatus
 from tandem.client.subscription import Subscription
 from tandem.client.transaction import Transaction
+from tandem.client.transaction_flow import TransactionState
 
 __all__ = [
     "Ack",
@@ -54,4 +55,5 @@ __all__ = [
     "SendTimeoutError",
     "Subscription",
     "Transaction",
+    "TransactionState",
 ]
