@@ -1,16 +1,17 @@
-"""`tandem produce`: send lines of text as messages."""
+"""`tandem produce`: send lines of text, or JSON objects, as messages."""
 
 import enum
+import itertools
 import sys
-from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, aclosing
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
 
+from tandem.cli.formats import Format
 from tandem.cli.output import (
     CommandError,
     ConfigOption,
@@ -18,15 +19,23 @@ from tandem.cli.output import (
     finite,
     name_servers_of,
     run,
-    shown,
-    stderr,
-    stdout,
+    say,
 )
-from tandem.plain_text import one_line
+from tandem.cli.produce_results import (
+    NOT_STORED,
+    ResultPrinter,
+    Sent,
+    Tally,
+    say_bad_line,
+    sent_of,
+)
+from tandem.cli.progress import working
+from tandem.cli.times import DURATION_FORMS, duration_ms
+from tandem.plain_text import one_line, plain_lines
 
 if TYPE_CHECKING:
-    from tandem.client import Producer, SendResult
-    from tandem.client.errors import ClientError
+    from tandem.cli.produce_input import Fields
+    from tandem.client import ClientError, Producer, SendResult
     from tandem.wire.message import Message
 
 READ_BYTES_MAX: Final = 262_144
@@ -39,16 +48,14 @@ PACE_SECONDS: Final = 0.05
 TIMEOUT_SECONDS_DEFAULT: Final = 12.0
 """A switch takes up to 8 s with the default lease of 5 s."""
 
-LINE_BYTES_MAX: Final = 4_194_304
-"""The largest body that a producer and a broker take unless they are told otherwise."""
+LINE_TOO_LONG: Final = "a line is longer than a message may be: cut it into several"
 
-LINE_TOO_LONG: Final = f"the line is longer than {LINE_BYTES_MAX:,} bytes: cut it into several"
-
-_NOT_STORED: Final = "NOT_STORED"
-
-REASONS_SHOWN_MAX: Final = 5
+BAD_LINE: Final = "a line is no record; see above"
 
 GROUP: Final = "tandem-produce"
+
+TOPIC_OF_RECORDS: Final = "-"
+"""In the place of TOPIC: every record names its own."""
 
 
 class AckChoice(enum.StrEnum):
@@ -59,60 +66,40 @@ class AckChoice(enum.StrEnum):
     REPLICATED_FLUSHED = "replicated-flushed"
 
 
+class InputFormat(enum.StrEnum):
+    """What a line of the input is: a body, or a JSON object."""
+
+    TEXT = "text"
+    JSONL = "jsonl"
+
+
+class OnError(enum.StrEnum):
+    """What a line that is no record does."""
+
+    STOP = "stop"
+    SKIP = "skip"
+
+
 class Choices(msgspec.Struct, frozen=True, kw_only=True):
     """What the command line asks for."""
 
-    topic: str
-    key: str
-    tags: str
-    queue_id: int | None
-    ack: AckChoice
-    batch: int
-    in_flight: int
+    queue_id: int | None = None
+    ack: AckChoice = AckChoice.REPLICATED
+    input_format: InputFormat = InputFormat.TEXT
+    on_error: OnError = OnError.STOP
+    batch: int = 1
+    in_flight: int = IN_FLIGHT_DEFAULT
     timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT
     resend: bool = False
-    rate_per_second: float | None
+    rate_per_second: float | None = None
 
 
-class Tally:
-    """Counts what became of the messages: by status, and why if it is not SEND_OK."""
-
-    def __init__(self) -> None:
-        self.by_status: Counter[str] = Counter()
-        self.reasons: Counter[tuple[str, str]] = Counter()
-        self.failed_count = 0
-
-    def take(self, outcome: "SendResult | ClientError", count: int) -> None:
-        """Count `count` messages that share one outcome."""
-        if isinstance(outcome, Exception):
-            self.failed_count += count
-            status = "UNKNOWN" if outcome.outcome_unknown else _NOT_STORED
-            reason = str(outcome)
-        else:
-            status, reason = outcome.status.value, outcome.reason
-        self.by_status[status] += count
-        if reason:
-            self.reasons[status, reason] += count
-
-    def refuse(self, count: int, reason: str) -> None:
-        """Have `count` messages that were not sent for this reason, all in all."""
-        key = (_NOT_STORED, reason)
-        more = count - self.reasons[key]
-        if more:
-            self.failed_count += more
-            self.by_status[_NOT_STORED] += more
-            self.reasons[key] = count
-
-    @property
-    def total_count(self) -> int:
-        """All messages that have an outcome."""
-        return sum(self.by_status.values())
-
-    def __str__(self) -> str:
-        return ", ".join(f"{status} {count:,}" for status, count in sorted(self.by_status.items()))
-
-
-TopicArgument = Annotated[str, typer.Argument(help="Created by the first message if need be.")]
+TopicArgument = Annotated[
+    str,
+    typer.Argument(
+        help="Created by the first message if need be. `-`, with jsonl: each record names its own."
+    ),
+]
 FileArgument = Annotated[
     Path | None, typer.Argument(help="A message for each line; standard input if left out.")
 ]
@@ -144,8 +131,34 @@ ResendOption = Annotated[
         "--resend", help="Send again what is stored but not known to be safe. It may double."
     ),
 ]
-KeyOption = Annotated[str, typer.Option(help="Key of every message.")]
+KeyOption = Annotated[
+    list[str] | None,
+    typer.Option(help="Key of every message. Repeat it for several.", show_default=False),
+]
 TagsOption = Annotated[str, typer.Option(help="Tag of every message.")]
+PropertyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--property",
+        metavar="NAME=VALUE",
+        help="Property of every message. Repeat it for several.",
+        show_default=False,
+    ),
+]
+DelayOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DURATION",
+        help=f"How late consumers get it: {DURATION_FORMS}. Needs store.timer_wheel_enable.",
+        show_default=False,
+    ),
+]
+DelayLevelOption = Annotated[
+    int, typer.Option(min=0, max=18, help="The same by a level: 1 is 1 s, 18 is 2 h.")
+]
+ShardingKeyOption = Annotated[
+    str, typer.Option(help="Messages of one key go to one queue, in order.")
+]
 QueueOption = Annotated[
     int | None,
     typer.Option(min=0, help="Queue id; all in turn if left out.", show_default=False),
@@ -160,21 +173,55 @@ RateOption = Annotated[
         min=0.001, callback=finite, help="Messages a second, at most.", show_default=False
     ),
 ]
+BodyOption = Annotated[
+    str | None,
+    typer.Option(help="Send this instead of lines.", show_default=False),
+]
+CountOption = Annotated[int, typer.Option(min=1, help="With --body: how many times.")]
+InputFormatOption = Annotated[
+    InputFormat,
+    typer.Option(
+        "--input-format",
+        help="text: a line is a body. jsonl: a line is a JSON object with topic, keys, tags,"
+        " properties, body or body_base64, delay or delay_level, sharding_key.",
+    ),
+]
+OnErrorOption = Annotated[
+    OnError, typer.Option("--on-error", help="What a line does that is no such object.")
+]
+ResultsOption = Annotated[
+    Format | None,
+    typer.Option(
+        "--format",
+        help="Print what became of each message: topic, queue, offset, id. The sum is on standard"
+        " error then.",
+        show_default="the sum only",
+    ),
+]
 
 
 def produce(
     topic: TopicArgument,
     file: FileArgument = None,
+    body: BodyOption = None,
+    count: CountOption = 1,
+    key: KeyOption = None,
+    tags: TagsOption = "",
+    properties: PropertyOption = None,
+    delay: DelayOption = None,
+    delay_level: DelayLevelOption = 0,
+    sharding_key: ShardingKeyOption = "",
+    queue: QueueOption = None,
+    input_format: InputFormatOption = InputFormat.TEXT,
+    on_error: OnErrorOption = OnError.STOP,
     sync: SyncOption = None,
     ack: AckOption = None,
     timeout_seconds: TimeoutOption = TIMEOUT_SECONDS_DEFAULT,
     resend: ResendOption = False,
-    key: KeyOption = "",
-    tags: TagsOption = "",
-    queue: QueueOption = None,
     batch: BatchOption = 1,
     in_flight: InFlightOption = IN_FLIGHT_DEFAULT,
     rate: RateOption = None,
+    output_format: ResultsOption = None,
     name_server: NameServersOption = None,
     config: ConfigOption = None,
 ) -> None:
@@ -183,32 +230,52 @@ def produce(
     Exit status 1 if any message was refused or its fate is unknown. FLUSH_DISK_TIMEOUT,
     FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE are no failures: the message is in the master's log.
     """
+    from tandem.cli.produce_input import Fields
+
     choices = Choices(
-        topic=topic,
-        key=key,
-        tags=tags,
         queue_id=queue,
         ack=_chosen_ack(sync, ack),
+        input_format=input_format,
+        on_error=on_error,
         timeout_seconds=timeout_seconds,
         resend=resend,
         batch=batch,
         in_flight=in_flight,
         rate_per_second=rate,
     )
-    tally = Tally()
+    has_own_topics = topic == TOPIC_OF_RECORDS and input_format is InputFormat.JSONL
+    fields = Fields(
+        topic="" if has_own_topics else topic,
+        keys=tuple(key or ()),
+        tags=tags,
+        properties=_properties(properties or []),
+        delay_ms=_delay_ms(delay),
+        delay_level=delay_level,
+        sharding_key=sharding_key,
+    )
+    if not has_own_topics or body is not None:
+        _check(fields)
+    _check_pairs(choices, fields, body=body, file=file, count=count)
+    sending = Sending(choices, fields, output_format)
     with ExitStack() as stack:
-        try:
-            source = stack.enter_context(file.open("rb")) if file else sys.stdin.buffer
-        except OSError as error:
-            words = one_line(f"{file}: {error.strerror}; give a file with a message for each line")
-            raise typer.BadParameter(words, param_hint="FILE") from error
+        source: IO[bytes] | None = None
+        if body is None:
+            source = stack.enter_context(_opened(file)) if file else sys.stdin.buffer
         name_servers = name_servers_of(name_server, config)
         try:
-            run(_produce, choices, source, name_servers, tally)
+            run(sending.run, source, (body or "").encode(), count, name_servers)
         finally:
-            _print_summary(tally)
-    if tally.failed_count:
+            sending.end()
+    if sending.tally.failed_count:
         raise typer.Exit(1)
+
+
+def _opened(file: Path) -> IO[bytes]:
+    try:
+        return file.open("rb")
+    except OSError as error:
+        words = one_line(f"{file}: {error.strerror}; give a file with a message for each line")
+        raise typer.BadParameter(words, param_hint="FILE") from error
 
 
 def _chosen_ack(sync: bool | None, ack: AckChoice | None) -> AckChoice:
@@ -219,34 +286,192 @@ def _chosen_ack(sync: bool | None, ack: AckChoice | None) -> AckChoice:
     return AckChoice.ASYNC if sync is False else AckChoice.REPLICATED
 
 
-async def _produce(
-    choices: Choices, source: IO[bytes], name_servers: list[str], tally: Tally
+def _properties(texts: list[str]) -> dict[str, str]:
+    properties = {}
+    for text in texts:
+        name, is_given, value = text.partition("=")
+        if not is_given or not name:
+            raise typer.BadParameter(
+                f"{text!r} is no property; give NAME=VALUE", param_hint="--property"
+            )
+        properties[name] = value
+    return properties
+
+
+def _delay_ms(delay: str | None) -> int:
+    if delay is None:
+        return 0
+    milliseconds = duration_ms(delay)
+    if milliseconds is None:
+        raise typer.BadParameter(
+            f"{delay!r} is no duration; give one as {DURATION_FORMS}", param_hint="--delay"
+        )
+    return milliseconds
+
+
+def _check(fields: "Fields") -> None:
+    """Refuse options that are wrong for every message, before anything is sent."""
+    from tandem.cli.produce_input import BadRecordError
+
+    try:
+        fields.message(b"x")
+    except BadRecordError as error:
+        raise CommandError(
+            f"{error}; look at TOPIC, --key, --tags, --property and the delays", 2
+        ) from error
+
+
+def _check_pairs(
+    choices: Choices, fields: "Fields", *, body: str | None, file: Path | None, count: int
 ) -> None:
-    import trio
-
-    from tandem.client import Ack, Producer
-
-    async with (
-        Producer(
-            name_servers,
-            group=GROUP,
-            ack=Ack(choices.ack.value),
-            send_msg_timeout_ms=round(choices.timeout_seconds * 1000),
-            resend_until_ok=choices.resend,
-        ) as producer,
-        trio.open_nursery() as nursery,
-    ):
-        nursery.start_soon(_show_progress, tally)
-        started = trio.current_time()
-        async for bodies in _lines(source, tally):
-            for portion in _portions(bodies, _portion_count(choices)):
-                await _send(producer, choices, portion, tally)
-                if choices.rate_per_second is not None:
-                    await trio.sleep_until(started + tally.total_count / choices.rate_per_second)
-        nursery.cancel_scope.cancel()
+    """Refuse options that do not go together."""
+    if body is not None and file is not None:
+        raise typer.BadParameter("takes the place of FILE; give one of them", param_hint="--body")
+    if body is not None and choices.input_format is not InputFormat.TEXT:
+        raise typer.BadParameter("is text; leave out --input-format", param_hint="--body")
+    if body is None and count != 1:
+        raise typer.BadParameter("is for --body, which is missing", param_hint="--count")
+    if choices.batch > 1 and (fields.delay_ms or fields.delay_level):
+        raise typer.BadParameter("cannot be of messages with a delay", param_hint="--batch")
+    if choices.batch > 1 and fields.sharding_key:
+        raise typer.BadParameter("cannot be of messages with a sharding key", param_hint="--batch")
+    if fields.sharding_key and choices.queue_id is not None:
+        raise typer.BadParameter("is chosen by --sharding-key", param_hint="--queue")
 
 
-def _portion_count(choices: Choices) -> int:
+class Sending:
+    """One run of the command: reads, sends, counts, prints results if they are wanted."""
+
+    def __init__(self, choices: Choices, fields: "Fields", output_format: Format | None) -> None:
+        self.tally = Tally()
+        self._choices = choices
+        self._fields = fields
+        self._printer = ResultPrinter(output_format) if output_format is not None else None
+        self._seconds = 0.0
+
+    async def run(
+        self, source: IO[bytes] | None, body: bytes, count: int, name_servers: list[str]
+    ) -> None:
+        """Send what `source` has or, without one, `body` this many times."""
+        import trio
+
+        from tandem.client import Ack, Producer
+
+        began = trio.current_time()
+        try:
+            async with (
+                Producer(
+                    name_servers,
+                    group=GROUP,
+                    ack=Ack(self._choices.ack.value),
+                    send_msg_timeout_ms=round(self._choices.timeout_seconds * 1000),
+                    resend_until_ok=self._choices.resend,
+                ) as producer,
+                working("sending") as say_news,
+            ):
+                began = trio.current_time()
+                if source is None:
+                    await self._send_all(producer, self._copies(body, count), say_news)
+                    return
+                reading = read_lines(source, self._choices.input_format, self.tally)
+                async with aclosing(reading):
+                    async for lines in reading:
+                        await self._send_all(producer, self._messages(lines), say_news)
+        finally:
+            self._seconds = trio.current_time() - began
+
+    def end(self) -> None:
+        """Print what is printed at the end, whatever the end was."""
+        if self._printer is not None:
+            self._printer.end()
+            typer.echo(plain_lines(self.tally.summary(self._seconds)), err=True)
+        else:
+            say(self.tally.summary(self._seconds))
+
+    def _copies(self, body: bytes, count: int) -> "Iterator[Message]":
+        message = self._fields.message(body)
+        return itertools.repeat(message, count)
+
+    def _messages(self, lines: Iterable[tuple[int, bytes]]) -> "Iterator[Message]":
+        """Yield messages; say what is wrong with a line, and go on or end after it.
+
+        Raises:
+            CommandError: A line is wrong, and that ends it. What came before it was yielded.
+        """
+        from tandem.cli.produce_input import BadRecordError, record_message
+
+        is_text = self._choices.input_format is InputFormat.TEXT
+        fields = self._fields
+        for number, line in lines:
+            try:
+                message = fields.message(line) if is_text else record_message(fields, line)
+            except BadRecordError as error:
+                if self._choices.on_error is OnError.STOP:
+                    raise CommandError(
+                        f"line {number}: {error}; nothing from there on was sent. --on-error skip"
+                        " leaves such lines out"
+                    ) from error
+                say_bad_line(number, str(error))
+                self._refuse(str(error))
+            else:
+                yield message
+
+    def _refuse(self, reason: str) -> None:
+        self.tally.refuse(self.tally.reasons[NOT_STORED, BAD_LINE] + 1, BAD_LINE)
+        if self._printer is not None:
+            self._printer.take([Sent(status=NOT_STORED, topic="", reason=reason)])
+
+    async def _send_all(
+        self, producer: "Producer", messages: "Iterator[Message]", say_news: Callable[[str], None]
+    ) -> None:
+        import trio
+
+        began, sent_before = trio.current_time(), self.tally.total_count
+        for portion in portions(messages, portion_count(self._choices)):
+            await self._send(producer, portion)
+            say_news(f"{self.tally.total_count:,} messages, {self.tally}")
+            rate = self._choices.rate_per_second
+            if rate is not None:
+                count = self.tally.total_count - sent_before
+                await trio.sleep_until(began + count / rate)
+
+    async def _send(self, producer: "Producer", portion: "list[Message]") -> None:
+        if self._choices.batch == 1:
+            try:
+                outcomes = await producer.send_many(portion, queue_id=self._choices.queue_id)
+            except UnicodeEncodeError:  # a ValueError, too
+                raise
+            except ValueError as error:
+                raise CommandError(f"a message cannot be sent: {error}", 2) from error
+            for message, outcome in zip(portion, outcomes, strict=True):
+                self._take([message], outcome)
+            return
+        for batch in batches(portion):
+            self._take(batch, await self._send_batch(producer, batch))
+
+    async def _send_batch(
+        self, producer: "Producer", batch: "list[Message]"
+    ) -> "SendResult | ClientError":
+        from tandem.client import ClientError
+
+        try:
+            if len(batch) == 1:
+                return await producer.send(batch[0], queue_id=self._choices.queue_id)
+            return await producer.send_batch(batch, queue_id=self._choices.queue_id)
+        except ClientError as error:
+            return error
+        except UnicodeEncodeError:  # a ValueError, too
+            raise
+        except ValueError as error:
+            raise CommandError(f"{error}; give a smaller --batch", 2) from error
+
+    def _take(self, messages: "Sequence[Message]", outcome: "SendResult | ClientError") -> None:
+        self.tally.take(outcome, len(messages))
+        if self._printer is not None:
+            self._printer.take(sent_of(messages, outcome))
+
+
+def portion_count(choices: Choices) -> int:
     """How many messages go out before one waits for their answers."""
     if choices.batch > 1:
         return choices.batch
@@ -255,117 +480,45 @@ def _portion_count(choices: Choices) -> int:
     return min(choices.in_flight, max(1, round(choices.rate_per_second * PACE_SECONDS)))
 
 
-def _portions(bodies: list[bytes], count: int) -> Iterator[list[bytes]]:
-    for start in range(0, len(bodies), count):
-        yield bodies[start : start + count]
+def portions(messages: "Iterator[Message]", count: int) -> "Iterator[list[Message]]":
+    """Yield the messages, this many at a time. What came before an error is yielded before it."""
+    while True:
+        portion: list[Message] = []
+        try:
+            for message in itertools.islice(messages, count):
+                portion.append(message)  # noqa: PERF402 - those before an error are wanted
+        except CommandError:
+            if portion:
+                yield portion
+            raise
+        if not portion:
+            return
+        yield portion
 
 
-class LineReader:
-    """Takes lines out of bytes as they come: without their ends, and no empty ones.
+def batches(portion: "list[Message]") -> "Iterator[list[Message]]":
+    """Yield what may go into one request: messages of one topic, those with a delay alone."""
 
-    A line of more than `LINE_BYTES_MAX` is no message: it is counted, and not kept in memory.
-    """
+    def kind(message: "Message") -> tuple[str, int]:
+        return message.topic, id(message) if message.is_delayed or message.sharding_key else 0
 
-    def __init__(self) -> None:
-        self._rest = b""
-        self._is_skipping = False
-        """Inside a line that is too long, and is counted already."""
-        self.too_long_count = 0
-
-    def lines(self, chunk: bytes) -> list[bytes]:
-        """Return the lines that end in `chunk`."""
-        *ended, self._rest = (self._rest + chunk).split(b"\n")
-        if ended and self._is_skipping:
-            del ended[0]
-            self._is_skipping = False
-        found = [line for raw in ended if (line := self._checked(raw.removesuffix(b"\r")))]
-        if self._is_skipping or len(self._rest) > LINE_BYTES_MAX:
-            self.too_long_count += not self._is_skipping
-            self._is_skipping = True
-            self._rest = b""
-        return found
-
-    def last(self) -> list[bytes]:
-        """Return the line without an end, at the end of all bytes, if there is one."""
-        return [line] if (line := self._checked(self._rest)) else []
-
-    def _checked(self, line: bytes) -> bytes:
-        if len(line) <= LINE_BYTES_MAX:
-            return line
-        self.too_long_count += 1
-        return b""
+    for _, batch in itertools.groupby(portion, kind):
+        yield list(batch)
 
 
-async def _lines(source: IO[bytes], tally: Tally) -> AsyncIterator[list[bytes]]:
-    """Lines as they come, as many at once as there are."""
+async def read_lines(
+    source: IO[bytes], input_format: InputFormat, tally: Tally
+) -> AsyncGenerator[list[tuple[int, bytes]]]:
+    """Yield lines and their numbers as they come, as many at once as there are."""
     import trio
 
+    from tandem.cli.produce_input import RECORD_BYTES_MAX, TEXT_BYTES_MAX, LineReader
+
     read = source.read1 if hasattr(source, "read1") else source.read
-    reader = LineReader()
+    reader = LineReader(TEXT_BYTES_MAX if input_format is InputFormat.TEXT else RECORD_BYTES_MAX)
     # Abandoned by Ctrl-C: a read of a terminal cannot be interrupted, and the process ends.
     while chunk := await trio.to_thread.run_sync(read, READ_BYTES_MAX, abandon_on_cancel=True):
         yield reader.lines(chunk)
         tally.refuse(reader.too_long_count, LINE_TOO_LONG)
     yield reader.last()
     tally.refuse(reader.too_long_count, LINE_TOO_LONG)
-
-
-async def _send(producer: "Producer", choices: Choices, bodies: list[bytes], tally: Tally) -> None:
-    from tandem.client.errors import ClientError
-
-    messages = [_message(choices, body) for body in bodies]
-    try:
-        if choices.batch == 1:
-            for outcome in await producer.send_many(messages, queue_id=choices.queue_id):
-                tally.take(outcome, 1)
-            return
-        result = await producer.send_batch(messages, queue_id=choices.queue_id)
-    except ClientError as error:
-        tally.take(error, len(messages))
-    except UnicodeEncodeError:  # a ValueError, too
-        raise
-    except ValueError as error:
-        # Of its options: topic, key and tags are the same in all messages.
-        raise CommandError(f"{error}; look at TOPIC, --key, --tags and --batch", 2) from error
-    else:
-        tally.take(result, len(messages))
-
-
-def _message(choices: Choices, body: bytes) -> "Message":
-    from tandem.wire.message import Message
-
-    return Message(choices.topic, body, keys=choices.key, tags=choices.tags)
-
-
-async def _show_progress(tally: Tally) -> None:
-    """On a terminal: one line that says how it goes."""
-    import trio
-
-    console = stderr()
-    if not console.is_terminal:
-        return
-    started = trio.current_time()
-    with console.status("sending") as status:
-        while True:
-            await trio.sleep(0.25)
-            seconds = trio.current_time() - started
-            status.update(
-                f"{tally.total_count:,} sent, {tally.total_count / seconds:,.0f}/s {tally}"
-            )
-
-
-def _print_summary(tally: Tally) -> None:
-    from rich.table import Table
-
-    table = Table("status", "messages", "reason")
-    for status, count in sorted(tally.by_status.items()):
-        reasons = [
-            f"{text} ({times:,})"
-            for (owner, text), times in tally.reasons.most_common()
-            if owner == status
-        ]
-        left_out = len(reasons) - REASONS_SHOWN_MAX
-        if left_out > 0:
-            reasons[REASONS_SHOWN_MAX:] = [f"... and {left_out} more"]
-        table.add_row(status, f"{count:,}", "\n".join(map(shown, reasons)))
-    stdout().print(table if tally.by_status else "nothing was sent")

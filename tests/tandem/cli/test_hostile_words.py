@@ -21,7 +21,7 @@ from tandem.cli.log_tables import print_listing, print_stat
 from tandem.cli.message_format import BodyForm
 from tandem.cli.message_printers import message_printer
 from tandem.cli.output import print_json, say, say_error, words_of
-from tandem.cli.produce import Tally, _print_summary
+from tandem.cli.produce_results import ResultPrinter, Tally, sent_of
 from tandem.client.errors import BrokerError
 from tandem.cluster.node_lifecycle import NodeState, NodeStatus
 from tandem.log import (
@@ -33,7 +33,7 @@ from tandem.log import (
     store_stat,
 )
 from tandem.plain_text import plain
-from tandem.wire.message import MessageExt
+from tandem.wire.message import Message, MessageExt
 from tests.support.log_builder import LogBuilder
 
 EVIL: Final = "\x1b[2J\x9b31m\u202e[red]x\x07"
@@ -94,7 +94,11 @@ def print_answers(_root: Path) -> None:
     error = BrokerError(1, f"{EVIL}\nerror: all is lost", EVIL)
     tally = Tally()
     tally.take(error, 1)
-    _print_summary(tally)
+    say(tally.summary(1.0))
+    for output_format in (Format.TABLE, Format.JSON, Format.JSONL):
+        printer = ResultPrinter(output_format)
+        printer.take(sent_of([Message(EVIL, b"")], error))
+        printer.end()
     say_error(words_of(error))
     say(EVIL)
 

@@ -1,25 +1,31 @@
 import io
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from tandem.cli.command_line import app
+from tandem.cli.output import CommandError
 from tandem.cli.produce import (
-    LINE_BYTES_MAX,
     AckChoice,
     Choices,
-    Tally,
+    InputFormat,
     _chosen_ack,
-    _lines,
-    _portion_count,
+    batches,
+    portion_count,
+    portions,
+    read_lines,
 )
-from tandem.client import Ack, ConnectionLostError, MessageQueue, SendResult, SendStatus
+from tandem.cli.produce_results import Tally
+from tandem.client import Ack
+from tandem.wire.message import Message
 from tests.tandem.cli.conftest import Tandem
 
 # Those that need a cluster share it.
 pytestmark = pytest.mark.xdist_group("one cluster of the command line")
-
-QUEUE = MessageQueue("orders", "broker-a", 0)
 
 
 class Chunks(io.RawIOBase):
@@ -32,60 +38,22 @@ class Chunks(io.RawIOBase):
         return self._chunks.pop(0) if self._chunks else b""
 
 
-async def lines_of(*chunks: bytes) -> list[bytes]:
-    return [line async for lines in _lines(Chunks(*chunks), Tally()) for line in lines]  # type: ignore[arg-type]  # only read1 is called
-
-
-@pytest.mark.parametrize(
-    ("chunks", "lines"),
-    [
-        ([], []),
-        ([b"one\ntwo\n"], [b"one", b"two"]),
-        ([b"one\r\ntwo"], [b"one", b"two"]),
-        ([b"\n\none\n\n"], [b"one"]),
-        ([b"o", b"n", b"e", b"\n", b"t", b"wo"], [b"one", b"two"]),
-        ([b"\xff\x00\n"], [b"\xff\x00"]),
-    ],
-)
-async def test_lines_are_found_however_the_bytes_arrive(
-    chunks: list[bytes], lines: list[bytes]
-) -> None:
-    assert await lines_of(*chunks) == lines
-
-
-@pytest.mark.parametrize("chunk_bytes", [262_144, 1_000_000, 30_000_000])
-@pytest.mark.parametrize("end", [b"", b"\nafter", b"\r\nafter\n"])
-async def test_a_line_that_is_too_long_is_counted_and_not_kept(
-    chunk_bytes: int, end: bytes
-) -> None:
-    data = b"before\n" + b"x" * 9_000_000 + end
-    chunks = [data[at : at + chunk_bytes] for at in range(0, len(data), chunk_bytes)]
+async def test_lines_are_read_as_they_come_and_those_too_long_are_counted() -> None:
+    long = b"x" * 5_000_000
+    source: Any = Chunks(b"one\ntw", b"o\n\n", long, b"\n", b"last")
     tally = Tally()
-    source: Any = Chunks(*chunks)
-    lines = [line async for lines in _lines(source, tally) for line in lines]
-    assert lines == [b"before", b"after"] if end else [b"before"]
-    assert (tally.failed_count, tally.total_count) == (1, 1)
-    assert str(tally) == "NOT_STORED 1"
-
-
-async def test_the_longest_line_is_a_message() -> None:
-    longest = b"x" * LINE_BYTES_MAX
-    assert await lines_of(longest + b"\n") == [longest]
-    assert await lines_of(longest, b"y\nz") == [b"z"]
+    read = [each async for lines in read_lines(source, InputFormat.TEXT, tally) for each in lines]
+    assert read == [(1, b"one"), (2, b"two"), (5, b"last")]
+    assert (tally.failed_count, str(tally)) == (1, "NOT_STORED 1")
+    source = Chunks(b'{"body": "', long, b'"}')
+    tally = Tally()
+    read = [each async for lines in read_lines(source, InputFormat.JSONL, tally) for each in lines]
+    assert len(read) == 1
+    assert tally.failed_count == 0
 
 
 def choices(**changes: object) -> Choices:
-    defaults: dict[str, object] = {
-        "topic": "orders",
-        "key": "",
-        "tags": "",
-        "queue_id": None,
-        "ack": AckChoice.REPLICATED,
-        "batch": 1,
-        "in_flight": 256,
-        "rate_per_second": None,
-    }
-    return Choices(**{**defaults, **changes})  # type: ignore[arg-type]  # defaults of a test
+    return Choices(**changes)  # type: ignore[arg-type]  # of a test
 
 
 @pytest.mark.parametrize(
@@ -99,25 +67,26 @@ def choices(**changes: object) -> Choices:
     ],
 )
 def test_how_many_go_out_at_once(changes: dict[str, object], count: int) -> None:
-    assert _portion_count(choices(**changes)) == count
+    assert portion_count(choices(**changes)) == count
 
 
-def test_a_stored_message_is_no_failure_and_its_reason_is_kept() -> None:
-    tally = Tally()
-    result = SendResult(
-        SendStatus.SLAVE_NOT_AVAILABLE, "id", "offset id", QUEUE, 0, "no slave connected"
-    )
-    tally.take(result, 3)
-    assert (tally.failed_count, tally.total_count) == (0, 3)
-    assert tally.reasons["SLAVE_NOT_AVAILABLE", "no slave connected"] == 3
+def test_what_came_before_a_bad_line_is_sent() -> None:
+    def messages() -> Iterator[Message]:
+        yield from (Message("t", b"%d" % number) for number in range(5))
+        raise CommandError("line 6: no")
+
+    seen: list[int] = []
+    with pytest.raises(CommandError):
+        seen.extend(len(portion) for portion in portions(messages(), 3))
+    assert seen == [3, 2]
 
 
-def test_failures_are_counted_by_what_is_known_of_their_effect() -> None:
-    tally = Tally()
-    tally.take(ConnectionLostError("127.0.0.1:1", "gone"), 1)
-    tally.take(ConnectionLostError("127.0.0.1:1", "refused", outcome_unknown=False), 2)
-    assert tally.failed_count == 3
-    assert str(tally) == "NOT_STORED 2, UNKNOWN 1"
+def test_a_request_has_messages_of_one_topic_and_those_with_a_delay_alone() -> None:
+    def message(topic: str, **changes: int) -> Message:
+        return Message(topic, b"x", **changes)  # type: ignore[arg-type]  # a delay
+
+    sent = [message("a"), message("a"), message("b"), message("b", delay_ms=5), message("b")]
+    assert [len(batch) for batch in batches(sent)] == [2, 1, 1, 1]
 
 
 @pytest.mark.parametrize(
@@ -186,3 +155,95 @@ def test_a_file_that_is_not_there_is_a_usage_error(tandem: Tandem) -> None:
 def test_nothing_to_send_is_said(tandem: Tandem) -> None:
     result = tandem("produce", "orders", input="\n\n")
     assert (result.exit_code, result.stdout) == (0, "nothing was sent\n")
+
+
+@pytest.mark.fault
+def test_everything_about_a_message_can_be_said(tandem: Tandem) -> None:
+    options = ["--body", "hello", "--key", "a", "--key", "b", "--tags", "t", "--property", "c=d=e"]
+    result = tandem("produce", "one-topic", *options, "--format", "jsonl")
+    sent = json.loads(result.stdout)
+    assert (sent["status"], sent["topic"], sent["queue_offset"]) == ("SEND_OK", "one-topic", 0)
+    assert "1 message in" in result.stderr
+    record = json.loads(tandem("consume", "one-topic", "--format", "jsonl").stdout)
+    assert (record["body"], record["keys"], record["tags"]) == ("hello", ["a", "b"], "t")
+    assert record["properties"]["c"] == "d=e"
+    assert record["msg_id"] == sent["msg_id"]
+
+
+@pytest.mark.fault
+def test_a_message_is_sent_many_times_and_by_a_key_to_one_queue(tandem: Tandem) -> None:
+    options = ["--body", "hello", "--count", "30", "--sharding-key", "user 1", "--format", "json"]
+    sent = json.loads(tandem("produce", "sharded-topic", *options).stdout)
+    assert len(sent) == 30
+    assert len({each["queue_id"] for each in sent}) == 1
+    assert [each["queue_offset"] for each in sent] == list(range(30))
+
+
+@pytest.mark.fault
+def test_results_of_a_batch_are_those_of_its_messages(tandem: Tandem) -> None:
+    lines = "one\ntwo\nthree\n"
+    result = tandem("produce", "batch-topic", "--batch", "3", "--format", "text", input=lines)
+    rows = [line.split("\t") for line in result.stdout.splitlines()]
+    assert [row[4] for row in rows] == ["0", "1", "2"]
+    assert len({row[5] for row in rows}) == 3
+
+
+RECORDS = """
+{"topic": "records-topic", "keys": ["x", "y"], "properties": {"n": "1"}, "body": "one"}
+{"topic": "records-topic", "kee": "z", "body": "two"}
+{"topic": "records-topic", "body_base64": "//4="}
+"""
+
+
+@pytest.mark.fault
+def test_records_are_sent_and_a_bad_one_ends_it_or_is_left_out(tandem: Tandem) -> None:
+    line = ["produce", "-", "--input-format", "jsonl"]
+    with pytest.raises(CommandError, match=r"line 3: .*kee"):
+        tandem(*line, input=RECORDS)
+    assert len(tandem("consume", "records-topic").stdout.splitlines()) == 1
+    skipped = tandem(*line, "--on-error", "skip", input=RECORDS)
+    assert skipped.exit_code == 1
+    assert "line 3: " in skipped.stderr
+    assert "NOT_STORED 1, SEND_OK 2" in skipped.stdout
+    assert len(tandem("consume", "records-topic", "--format", "%i").stdout.splitlines()) == 3
+
+
+@pytest.mark.fault
+def test_a_topic_is_copied_through_a_pipe(tandem: Tandem) -> None:
+    first = ["--body", "hello", "--key", "k", "--property", "a=b"]
+    tandem("produce", "from-topic", *first)
+    read = tandem("consume", "from-topic", "--format", "jsonl").stdout
+    assert tandem("produce", "to-topic", "--input-format", "jsonl", input=read).exit_code == 0
+    (before, after) = (
+        json.loads(tandem("consume", topic, "--format", "jsonl").stdout)
+        for topic in ("from-topic", "to-topic")
+    )
+    assert (after["body"], after["keys"]) == ("hello", ["k"])
+    assert after["properties"]["a"] == "b"
+    assert after["msg_id"] != before["msg_id"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--property", "foo"], "give NAME=VALUE"),
+        (["--delay", "soon"], "is no duration; give one as 500ms"),
+        (["--count", "5"], "is for --body"),
+        (["--body", "x", "file"], "takes the place of FILE"),
+        (["--body", "x", "--input-format", "jsonl"], "leave out --input-format"),
+        (["--batch", "2", "--delay", "5s"], "cannot be of messages with a delay"),
+        (["--batch", "2", "--sharding-key", "k"], "with a sharding key"),
+        (["--queue", "1", "--sharding-key", "k"], "is chosen by --sharding-key"),
+        (["--delay", "5s", "--delay-level", "3"], "not several"),
+        (["--key", "a b"], "must not hold a blank"),
+        (["--property", "a=\x01"], "cannot be stored"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_before_anything_is_sent(
+    options: list[str], words: str
+) -> None:
+    line = ["produce", "orders", "-n", "127.0.0.1:1", *options]
+    result = CliRunner().invoke(app, line, prog_name="tandem", input="x")
+    status = getattr(result.exception, "exit_status", result.exit_code)
+    assert status == 2
+    assert words in f"{result.stderr} {result.exception}"
