@@ -10,17 +10,15 @@ from typer.testing import CliRunner
 from tandem.cli.command_line import app
 from tandem.cli.output import CommandError
 from tandem.cli.produce import (
-    AckChoice,
     Choices,
-    InputFormat,
     _chosen_ack,
     batches,
     portion_count,
     portions,
     read_lines,
 )
+from tandem.cli.produce_options import AckChoice, InputFormat
 from tandem.cli.produce_results import Tally
-from tandem.client import Ack
 from tandem.wire.message import Message
 from tests.tandem.cli.conftest import Tandem
 
@@ -104,10 +102,6 @@ def test_async_and_sync_are_short_for_contracts(
     chosen: AckChoice,
 ) -> None:
     assert _chosen_ack(sync, ack) is chosen
-
-
-def test_the_command_line_offers_every_contract() -> None:
-    assert [choice.value for choice in AckChoice] == [ack.value for ack in Ack]
 
 
 def test_two_ways_to_say_the_contract_at_once_are_refused(tandem: Tandem) -> None:
