@@ -23,6 +23,7 @@ from tandem.testing.faults import (
     combined,
     flows_of_link,
     flows_of_partition,
+    slowness,
 )
 from tandem.testing.network import NetworkControl
 from tandem.wire.ha_status import FencedStatus
@@ -229,8 +230,10 @@ class RunningCluster:
         nothing is lost and no connection is closed: bytes wait, and go on when the fault ends.
 
         Raises:
+            ValueError: These are no nodes, or all of a classic group: nothing would be cut.
             FaultNotPossibleError: The cluster has no network that can be hurt.
         """
+        self._hurtable()
         for node in nodes:
             self.spec.node(node)
         return self._change_flows(
@@ -264,36 +267,40 @@ class RunningCluster:
         `delay_ms` is for each direction; `bytes_per_second` 0 is as fast as they come.
 
         Raises:
+            ValueError: Nothing would be slow.
             FaultNotPossibleError: The cluster has no network that can be hurt.
         """
         self._check_link(node, other)
-        rule = FlowRule(delay_seconds=delay_ms / 1_000, bytes_per_second=bytes_per_second)
+        rule = slowness(delay_ms, bytes_per_second)
         return self._change_flows(flows_of_link(node, other, rule, direction=direction))
 
     def _check_link(self, node: str, other: str) -> None:
+        self._hurtable()
         for name in (node, other):
             if name != COORDINATOR or not self.is_fenced:
                 self.spec.node(name)
         if node == other:
             raise FaultNotPossibleError(f"{node} has no link to itself; name two nodes")
 
-    def _change_flows(self, flows: list[Flow]) -> Fault:
+    def _hurtable(self) -> NetworkControl:
         if self._network is None:
             raise FaultNotPossibleError(
                 "this cluster has no network that can be hurt: it has one node, or was started"
                 " without proxies; use make_tandem_cluster(nodes=2), or running_cluster(...,"
                 " proxied=True)"
             )
+        return self._network
+
+    def _change_flows(self, flows: list[Flow]) -> Fault:
         fault = Fault(lambda: self._undo_flows(fault))
         self._flows[fault] = flows
-        self._network.change(combined(self._flows.values()))
+        self._hurtable().change(combined(self._flows.values()))
         self.is_hurt = True
         return self._begun(fault)
 
     def _undo_flows(self, fault: Fault) -> None:
         self._flows.pop(fault, None)
-        if self._network is not None:
-            self._network.change(combined(self._flows.values()))
+        self._hurtable().change(combined(self._flows.values()))
 
     # --- disks ---------------------------------------------------------------------------------
 

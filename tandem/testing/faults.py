@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Literal, Self
+from typing import Final, Literal, Self, get_args
 
 import msgspec
 
@@ -11,6 +11,23 @@ from tandem.testing.cluster_files import COORDINATOR
 
 Direction = Literal["both", "out", "in"]
 """Of the bytes of a node or of several: what they send, what they are sent, or both."""
+
+
+_DIRECTIONS: Final = get_args(Direction)
+
+
+def slowness(delay_ms: float, bytes_per_second: float) -> FlowRule:
+    """The rule of a slow link.
+
+    Raises:
+        ValueError: It would not be slow.
+    """
+    if min(delay_ms, bytes_per_second) < 0 or not max(delay_ms, bytes_per_second):
+        raise ValueError(
+            f"delay_ms is {delay_ms:g} and bytes_per_second {bytes_per_second:g};"
+            " give a positive number for one of them or both"
+        )
+    return FlowRule(delay_seconds=delay_ms / 1_000, bytes_per_second=bytes_per_second)
 
 
 class Fault:
@@ -66,11 +83,17 @@ def _worst(one: FlowRule, other: FlowRule) -> FlowRule:
 def flows_of_partition(
     inside: Iterable[str], nodes: Iterable[str], *, is_fenced: bool, direction: Direction
 ) -> list[Flow]:
-    """The flows between some nodes and all the others, with the coordinator as one of those."""
+    """The flows between some nodes and all the others, with the coordinator as one of those.
+
+    Raises:
+        ValueError: There are none.
+    """
     cut_off = set(inside)
     others = [name for name in nodes if name not in cut_off]
     if is_fenced:
         others.append(COORDINATOR)
+    if not cut_off or not others:
+        raise ValueError("nothing is cut off; name some of the nodes, and not all of them")
     return [
         flow
         for name in sorted(cut_off)
@@ -80,7 +103,13 @@ def flows_of_partition(
 
 
 def flows_of_link(node: str, other: str, rule: FlowRule, *, direction: Direction) -> list[Flow]:
-    """The flows of one pair; `direction` is as `node` sees it."""
+    """The flows of one pair; `direction` is as `node` sees it.
+
+    Raises:
+        ValueError: There is no such direction.
+    """
+    if direction not in _DIRECTIONS:
+        raise ValueError(f"direction is {direction!r}; give one of {', '.join(_DIRECTIONS)}")
     there = Flow(source=node, target=other, rule=rule)
     back = Flow(source=other, target=node, rule=rule)
     return {"both": [there, back], "out": [there], "in": [back]}[direction]

@@ -28,7 +28,6 @@ from tandem.testing.cluster_files import (
     proxied_pairs,
     write_cluster_file,
 )
-from tandem.testing.errors import FaultNotPossibleError
 from tandem.testing.fork_server import fork_server
 from tandem.testing.network import NetworkControl
 from tandem.wire.untrusted import UnreadableError, decode_json
@@ -43,6 +42,9 @@ if TYPE_CHECKING:
 SLAVES_COUNT_DEFAULT: Final = 1
 FENCED_NODES_COUNT_DEFAULT: Final = 3
 STOP_SECONDS_MAX: Final = 30.0
+
+DISK_MIB_MIN: Final = 4
+"""Room for two files of the log, and what else there is in a store."""
 
 _NETWORK_LOG: Final = "network"
 
@@ -64,6 +66,7 @@ def running_cluster(
     store is on a file system of that size in memory, which `RunningCluster.fill_disk` needs.
 
     Raises:
+        ValueError: Too many nodes, or too small disks.
         ClusterConfigError: The settings are wrong.
         ControlError: A node did not start, or there can be no such file systems.
         ClusterError: This is not Linux.
@@ -115,8 +118,10 @@ def running_group(
 ) -> Iterator[RunningCluster]:
     """Have a cluster of one group up. Arguments and errors: as for `running_cluster`."""
     slaves_count = nodes_count - 1
-    if proxied and nodes_count > NODES_MAX:
-        raise FaultNotPossibleError(f"proxies are for at most {NODES_MAX} nodes")
+    if not 1 <= nodes_count <= NODES_MAX:
+        raise ValueError(f"a cluster of {nodes_count} nodes: give 1 to {NODES_MAX}")
+    if disk_mib and disk_mib < DISK_MIB_MIN:
+        raise ValueError(f"disk_mib is {disk_mib}: give {DISK_MIB_MIN} or more, or 0 for none")
     with ExitStack() as stack:
         addresses = stack.enter_context(claimed_network())
         # Before the file: the fork server gets ready while the file is read here.

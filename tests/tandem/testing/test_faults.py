@@ -1,7 +1,16 @@
 from itertools import permutations
 
+import pytest
+
 from tandem.drill.proxied_pair import FlowRule
-from tandem.testing.faults import Fault, Flow, combined, flows_of_link, flows_of_partition
+from tandem.testing.faults import (
+    Fault,
+    Flow,
+    combined,
+    flows_of_link,
+    flows_of_partition,
+    slowness,
+)
 
 STALLED = FlowRule(stalled=True)
 
@@ -58,3 +67,23 @@ def test_of_several_faults_the_worst_counts_and_what_ends_leaves_the_rest() -> N
         }
     assert combined([slow])[0].rule == FlowRule(delay_seconds=0.2, bytes_per_second=500)
     assert combined([]) == []
+
+
+def test_a_partition_of_nothing_is_refused() -> None:
+    for inside in ([], ["a", "b"]):
+        with pytest.raises(ValueError, match="nothing is cut off"):
+            flows_of_partition(inside, ["a", "b"], is_fenced=False, direction="both")
+    assert len(flows_of_partition(["a", "b"], ["a", "b"], is_fenced=True, direction="out")) == 2
+
+
+def test_a_direction_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ValueError, match="direction is 'up'; give one of both, out, in"):
+        flows_of_link("a", "b", STALLED, direction="up")  # type: ignore[arg-type]
+
+
+def test_a_link_is_slow_in_one_way_or_both_or_it_is_refused() -> None:
+    assert slowness(20, 0) == FlowRule(delay_seconds=0.02)
+    assert slowness(0, 500) == FlowRule(bytes_per_second=500)
+    for wrong in ((0, 0), (-1, 500), (5, -1)):
+        with pytest.raises(ValueError, match="give a positive number"):
+            slowness(*wrong)

@@ -7,7 +7,6 @@ from tandem.cluster import ClusterConfigError, ControlError, NodeState
 from tandem.cluster.control import socket_path
 from tandem.testing import running_cluster, running_fenced_cluster, start
 from tandem.testing.addresses import Network
-from tandem.testing.errors import FaultNotPossibleError
 from tandem.testing.fork_server import close_fork_server
 from tests.support.patience import wait_until
 from tests.support.processes import all_gone, processes_with
@@ -74,10 +73,20 @@ def test_a_port_that_is_taken_meanwhile_is_reported(
         assert cluster.status()[0].state is NodeState.RUNNING
 
 
-def test_proxies_are_for_so_many_nodes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("nodes", [0, 10])
+def test_a_cluster_has_one_to_nine_nodes(tmp_path: Path, nodes: int) -> None:
     with (
-        pytest.raises(FaultNotPossibleError, match="at most 9 nodes"),
-        running_fenced_cluster(tmp_path, nodes_count=10, proxied=True),
+        pytest.raises(ValueError, match=f"{nodes} nodes: give 1 to 9"),
+        running_fenced_cluster(tmp_path, nodes_count=nodes),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("disk_mib", [-1, 3])
+def test_a_disk_has_room_for_a_store(tmp_path: Path, disk_mib: int) -> None:
+    with (
+        pytest.raises(ValueError, match=f"disk_mib is {disk_mib}: give 4 or more"),
+        running_cluster(tmp_path, disk_mib=disk_mib),
     ):
         pass
 
