@@ -33,14 +33,20 @@ class Gathered:
     `entry` is its part of a batch body; empty if it cannot be in one with others.
     """
 
-    __slots__ = ("entry", "message", "unique_key", "wake")
+    __slots__ = ("_lane", "entry", "message", "unique_key", "wake")
 
-    def __init__(self, message: Message, unique_key: str, entry: bytes) -> None:
+    def __init__(self, lane: "Lane", message: Message, unique_key: str, entry: bytes) -> None:
+        self._lane = lane
         self.message = message
         self.unique_key = unique_key
         self.entry = entry
         self.wake: Callable[[Any], None] | None = None
         """Hands the outcome to the task that waits; None if it waits no more."""
+
+    def withdraw(self) -> None:
+        """Nobody waits for this one any more: if it has not left, it never will."""
+        self.wake = None
+        self._lane.drop(self)
 
     def end(self, outcome: object) -> None:
         """Hand over the outcome, once."""
@@ -105,9 +111,8 @@ class Lane:
         """Let a message wait."""
         self._gathered.append(message)
 
-    def withdraw(self, message: Gathered) -> None:
-        """Nobody waits for this one any more: if it has not left, it never will."""
-        message.wake = None
+    def drop(self, message: Gathered) -> None:
+        """Let a message wait no more, if it has not left."""
         if message in self._gathered:
             self._gathered.remove(message)
 

@@ -56,7 +56,7 @@ class AutoBatch:
             gathered = self._gather(lane, message)
             parked = self._shell.park()
             gathered.wake = parked.wake
-            outcome: SendResult | ClientError = await parked.wait(lambda: lane.withdraw(gathered))
+            outcome: SendResult | ClientError = await parked.wait(gathered.withdraw)
         finally:
             self._in_flight.leave(size)
         if isinstance(outcome, SendResult):
@@ -114,7 +114,7 @@ class AutoBatch:
         unique_key, entry = self._sender.sendings.entry(message, lane.options)
         if lane.is_ordered and not self._fits(message):
             entry = b""
-        gathered = Gathered(message, unique_key, entry)
+        gathered = Gathered(lane, message, unique_key, entry)
         lane.gather(gathered)
         return gathered
 

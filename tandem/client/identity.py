@@ -60,14 +60,23 @@ class UniqueKeys:
         self._month_start_ms = 0
         self._month_end_ms = 0
         self._counter = 0
+        self._now_ms = -1
+        self._until_ms = ""
+        """The key of `_now_ms` up to the counter: many are made in one millisecond."""
 
     def next_key(self, now_ms: int) -> str:
         """Return a key that no other message has. `now_ms` is the wall clock's time."""
-        if not self._month_start_ms <= now_ms < self._month_end_ms:
-            self._enter_month(now_ms)
+        if now_ms != self._now_ms:
+            self._enter_ms(now_ms)
         counter = self._counter
         self._counter = counter + 1 & COUNTER_MASK
-        return f"{self._prefix}{now_ms - self._month_start_ms:08X}{counter:04X}"
+        return f"{self._until_ms}{counter:04X}"
+
+    def _enter_ms(self, now_ms: int) -> None:
+        if not self._month_start_ms <= now_ms < self._month_end_ms:
+            self._enter_month(now_ms)
+        self._now_ms = now_ms
+        self._until_ms = f"{self._prefix}{now_ms - self._month_start_ms:08X}"
 
     def _enter_month(self, now_ms: int) -> None:
         now = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)

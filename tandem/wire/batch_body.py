@@ -19,6 +19,8 @@ BATCH_ENTRY_BYTES_MIN: Final = 22
 
 _SHORT = struct.Struct(">h")
 _HEAD = struct.Struct(">iiiii")
+_pack_head = _HEAD.pack
+_pack_short = _SHORT.pack
 
 
 class BatchEntry(msgspec.Struct, frozen=True):
@@ -35,13 +37,15 @@ def encode_batch_entry(flag: int, body: bytes, properties: bytes) -> bytes:
     Raises:
         ValueError: the properties take more than 32,767 bytes.
     """
-    if len(properties) > PROPERTIES_BYTES_MAX:
+    body_bytes = len(body)
+    properties_bytes = len(properties)
+    if properties_bytes > PROPERTIES_BYTES_MAX:
         raise ValueError(
-            f"message properties take {len(properties)} bytes, the limit is {PROPERTIES_BYTES_MAX}"
+            f"message properties take {properties_bytes} bytes, the limit is {PROPERTIES_BYTES_MAX}"
         )
-    size = BATCH_ENTRY_BYTES_MIN + len(body) + len(properties)
-    head = _HEAD.pack(size, 0, 0, flag, len(body))
-    return b"".join((head, body, _SHORT.pack(len(properties)), properties))
+    size = BATCH_ENTRY_BYTES_MIN + body_bytes + properties_bytes
+    head = _pack_head(size, 0, 0, flag, body_bytes)
+    return b"".join((head, body, _pack_short(properties_bytes), properties))
 
 
 def decode_batch_body(body: bytes | memoryview) -> Iterator[BatchEntry]:

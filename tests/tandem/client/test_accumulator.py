@@ -11,12 +11,12 @@ from tandem.wire.message import Message
 BATCH_MAX_BYTES = 1000
 
 
-def gathered(entry: bytes = b"x" * 100, name: str = "k") -> Gathered:
-    return Gathered(Message("T", b""), name, entry)
-
-
 def a_lane(*, requests_max: int = 2, is_ordered: bool = False) -> Lane:
     return Lane("T", NO_OPTIONS, requests_max, is_ordered=is_ordered)
+
+
+def gathered(entry: bytes = b"x" * 100, name: str = "k", lane: Lane | None = None) -> Gathered:
+    return Gathered(lane or a_lane(), Message("T", b""), name, entry)
 
 
 def names(messages: list[Gathered]) -> list[str]:
@@ -91,14 +91,14 @@ def test_messages_in_order_have_one_request_under_way() -> None:
 
 def test_a_message_that_nobody_waits_for_never_leaves() -> None:
     lane = a_lane()
-    first, second = gathered(name="a"), gathered(name="b")
+    first, second = gathered(name="a", lane=lane), gathered(name="b", lane=lane)
     told: list[object] = []
     for each in (first, second):
         each.wake = told.append
         lane.gather(each)
-    lane.withdraw(first)
+    first.withdraw()
     assert names(lane.take(BATCH_MAX_BYTES)) == ["b"]
-    lane.withdraw(second)
+    second.withdraw()
     second.end("the outcome")
     assert told == []
 
