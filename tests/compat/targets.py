@@ -21,6 +21,7 @@ TARGET_NAMES: Final[tuple[TargetName, ...]] = get_args(TargetName)
 CLUSTER: Final = "DefaultCluster"
 BROKER: Final = "broker-a"
 START_SECONDS_MAX: Final = 60.0
+QUIET: Final = '<configuration><root level="OFF"/></configuration>'
 POLL_SECONDS: Final = 0.1
 
 
@@ -47,7 +48,7 @@ def running_target(name: TargetName, directory: Path) -> Iterator[Target]:
         TimeoutError: It does not start.
     """
     if name == "real":
-        with _running_rocketmq(directory) as target:
+        with running_rocketmq(directory, classpath("pom.xml", "tools")) as target:
             yield target
         return
     run = running_cluster if name == "classic" else running_fenced_cluster
@@ -105,21 +106,33 @@ _BROKER: Final = {
 
 
 @contextmanager
-def _running_rocketmq(directory: Path) -> Iterator[Target]:
-    jars = classpath("pom.xml", "tools")
+def running_rocketmq(
+    directory: Path, jars: str, *, server_port: int = 9876, port: int = 10_911
+) -> Iterator[Target]:
+    """Have RocketMQ's broker and name server of some version up while the block runs.
+
+    Those of 4.x listen at these ports of all addresses, and the broker at `port` - 2.
+
+    Raises:
+        TimeoutError: It does not start.
+    """
     address = f"127.{1 + secrets.randbelow(254)}.{secrets.randbelow(256)}.1"
     server_home, broker_home = directory / "name-server", directory / "broker"
     for home in (server_home, broker_home):
-        home.mkdir()
+        (home / "conf").mkdir(parents=True)
+        # Versions of 4.x do not start without a configuration of their logs.
+        for program in ("namesrv", "broker"):
+            (home / "conf" / f"logback_{program}.xml").write_text(QUIET)
     server = {
         "bindAddress": address,
-        "listenPort": "9876",
+        "listenPort": str(server_port),
         "rocketmqHome": str(server_home),
         "kvConfigPath": str(server_home / "kvConfig.json"),
         "configStorePath": str(server_home / "namesrv.properties"),
     }
     broker = _BROKER | {
-        "namesrvAddr": f"{address}:9876",
+        "namesrvAddr": f"{address}:{server_port}",
+        "listenPort": str(port),
         "bindAddress": address,
         "brokerIP1": address,
         "brokerIP2": address,
@@ -131,8 +144,8 @@ def _running_rocketmq(directory: Path) -> Iterator[Target]:
     with ExitStack() as stack:
         _start(stack, jars, server_home, "org.apache.rocketmq.namesrv.NamesrvStartup", server)
         _start(stack, jars, broker_home, "org.apache.rocketmq.broker.BrokerStartup", broker)
-        _wait_until_registered(f"{address}:9876")
-        yield Target("real", f"{address}:9876")
+        _wait_until_registered(f"{address}:{server_port}")
+        yield Target("real", f"{address}:{server_port}")
 
 
 def _wait_until_registered(name_server: str) -> None:

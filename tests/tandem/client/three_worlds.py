@@ -1,6 +1,6 @@
 """One way to write a test of the clients, and three to run it: under trio, asyncio, in threads."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, cast
 
@@ -20,6 +20,10 @@ class _Driven:
     def __init__(self, driven: object, portal: BlockingPortal) -> None:
         self._driven = driven
         self._portal = portal
+
+    def run(self, use: Callable[[Any], Awaitable[None]]) -> None:
+        """Let `use` have the object itself, in its event loop."""
+        self._portal.call(use, self._driven)
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401  whatever it has
         async def get() -> Any:  # noqa: ANN401
