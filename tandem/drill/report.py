@@ -1,16 +1,19 @@
 """`report/`: a page that opens without a network, and the same facts for programs."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import jinja2
 import msgspec
 
 from tandem.drill.errors import ReportError
 from tandem.drill.outcomes import STATUSES
-from tandem.drill.plots import STATUS_COLOURS, timeline_svg
-from tandem.drill.summary import Summary, broken_promises, failed_expectations
+from tandem.drill.plots import STATUS_COLOURS, details_svg
+from tandem.drill.story import labels, longest, masters
+from tandem.drill.story_plot import NARROW_INCHES, story_svg
+from tandem.drill.summary import Summary, broken_promises, failed_expectations, in_words
 from tandem.drill.timeline import Timeline
 from tandem.drill.watched_group import Change
 
@@ -20,12 +23,14 @@ SUMMARY_NAME: Final = "summary.json"
 GLOSSARY: Final = (
     (
         "SEND_OK",
-        "A sync send: the master and at least one other node hold the message. An async send: the"
-        " master holds it. A sync message that was answered so and is gone is a broken promise.",
+        "A sync send: as many nodes hold the message as the group asks for. In a fenced group that"
+        " is every in-sync replica, at least min_isr of them; in a classic group the master and its"
+        " slaves, in_sync_replicas of them in all. An async send: the master holds it. A sync"
+        " message that was answered so and is gone is a broken promise.",
     ),
     (
         "SLAVE_NOT_AVAILABLE",
-        "The message is in the master's log, but no slave could take it in time. Its outcome is"
+        "The message is in the master's log, but too few other nodes are connected. Its outcome is"
         " unknown, not failed: sending it again makes a second copy.",
     ),
     (
@@ -108,8 +113,32 @@ def render(summary: Summary, timeline: Timeline, history: Sequence[Change] = ())
         statuses=[status for status in STATUSES if summary.sends_by_status.get(status)],
         colours=STATUS_COLOURS,
         glossary=GLOSSARY,
-        plot=timeline_svg(timeline, summary.seconds, history),
+        title=in_words(summary),
+        date=_date(summary.started_at),
+        longest=longest(summary.outages),
+        faults=labels(
+            summary.faults, masters(timeline, history, summary.seconds, summary.settings.nodes[0])
+        ),
+        **pictures(summary, timeline, history),
     )
+
+
+def pictures(
+    summary: Summary, timeline: Timeline, history: Sequence[Change]
+) -> dict[Literal["wide", "narrow", "details"], str]:
+    """Draw what the page shows, each as an `<svg>` element."""
+    shown = (timeline, summary.seconds, history, summary.outages, summary.settings.nodes)
+    return {
+        "wide": story_svg(*shown),
+        "narrow": story_svg(*shown, width_inches=NARROW_INCHES),
+        "details": details_svg(timeline, summary.seconds),
+    }
+
+
+def _date(started_at: str) -> str:
+    """The day and the minute, as people write them: 22 November 2026, 23:40 UTC."""
+    at = datetime.fromisoformat(started_at)
+    return f"{at.day} {at:%B %Y, %H:%M} UTC"
 
 
 def _count(number: int | None) -> str:

@@ -333,11 +333,11 @@ class Stage:
             self.epoch_before_fault = self.watched.epoch
         if self.first_fault_at is None:
             self.first_fault_at = self.now()
-        self.mark(text)
+        self.timeline.fault(self.now(), text)
 
     def mark(self, text: str) -> None:
-        """Mark something else that was done to the cluster."""
-        self.timeline.fault(self.now(), text)
+        """Mark something that helps the cluster."""
+        self.timeline.fault(self.now(), text, hurts=False)
 
     def unavailable(self) -> tuple[float | None, float | None]:
         """How long no sync send was acknowledged since the first fault, and from when."""

@@ -14,6 +14,7 @@ from tandem.drill.outcomes import STATUSES, SendMode
 from tandem.drill.plan import Plan
 from tandem.drill.recording import Recording
 from tandem.drill.scenario import Expectation, ScenarioRun
+from tandem.drill.story import Outage, outages
 from tandem.drill.switches import Switch, switches_of
 from tandem.drill.timeline import Fault, Phase, Reason, percentile
 from tandem.spark.audit_rules import AuditSummary
@@ -78,6 +79,8 @@ class PlanSummary(msgspec.Struct, frozen=True, kw_only=True):
     duration_seconds: float
     seed: int
     producers: list[str]
+    nodes: list[str]
+    lease_ttl_ms: int
     audit: Literal["spark", "quick"]
     tandem_version: str
     python_version: str
@@ -134,6 +137,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     runs: list[ScenarioRun]
     switches: list[Switch]
     unavailability: list[Unavailability]
+    outages: list[Outage]
+    """The longest one of each run."""
     faults: list[Fault]
     expectations: list[Expectation]
     reasons: list[ReasonSummary]
@@ -166,6 +171,8 @@ def summarise(
     )
     possible = not recording.runs or any(run.is_possible for run in recording.runs)
     sends = _by_status(timeline.phases)
+    switches = _switches(recording)
+    lease_ttl_ms = plan.coordinator.lease_ttl_ms
     counts = {name: getattr(audit, name, None) for name in _AUDIT_FIELDS}
     return Summary(
         verdict=_verdict(interrupted=interrupted, passed=passed, possible=possible),
@@ -183,8 +190,9 @@ def summarise(
         stopped_because=stopped_because,
         scenarios=_scenarios(recording),
         runs=recording.runs,
-        switches=_switches(recording),
+        switches=switches,
         unavailability=list(unavailability(recording.runs)),
+        outages=outages(recording.runs, timeline, switches, lease_ttl_ms),
         faults=timeline.faults,
         expectations=recording.expectations,
         reasons=_reasons(timeline.reasons.values()),
@@ -205,6 +213,8 @@ def _plan_summary(plan: Plan) -> PlanSummary:
         duration_seconds=plan.duration_seconds,
         seed=options.seed,
         producers=[producer.name for producer in plan.producers],
+        nodes=[node.name for node in plan.group.nodes],
+        lease_ttl_ms=plan.coordinator.lease_ttl_ms,
         audit="spark" if options.spark else "quick",
         tandem_version=__version__,
         python_version=platform.python_version(),
@@ -345,3 +355,23 @@ def broken_promises(summary: Summary) -> list[tuple[str, int]]:
 def failed_expectations(summary: Summary) -> Sequence[Expectation]:
     """What had to be seen and was not."""
     return [expectation for expectation in summary.expectations if not expectation.held]
+
+
+def in_words(summary: Summary) -> str:
+    """The verdict as the first line of a report."""
+    match summary.verdict:
+        case "PASSED":
+            return "PASSED: every promise held"
+        case "NOT POSSIBLE":
+            return "NOT POSSIBLE: nothing was put to the test"
+        case "INTERRUPTED":
+            return "INTERRUPTED: this report is not complete"
+        case "FAILED":
+            broken, unmet = summary.promises_broken or 0, summary.expectations_failed
+            parts = [_many(broken, "broken promise"), _many(unmet, "expectation", " not met")]
+            said = ", ".join(part for part in parts if part)
+            return f"FAILED: {said or summary.stopped_because or 'see below'}"
+
+
+def _many(count: int, what: str, how: str = "") -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}{how}" if count else ""

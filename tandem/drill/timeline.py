@@ -22,10 +22,11 @@ _LONE_NUMBER: Final = re.compile(r"(?<![\d.:])\d+(?![\d.:])")
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """Something done to the cluster on purpose."""
+    """Something done to the cluster on purpose: to hurt it, or to help it up again."""
 
     at_seconds: float
     text: str
+    hurts: bool = True
 
 
 class LagPoint(msgspec.Struct, frozen=True):
@@ -123,9 +124,9 @@ class Timeline:
         if self.phases and self.phases[-1].ended_at is None:
             self.phases[-1].ended_at = now
 
-    def fault(self, now: float, text: str) -> None:
+    def fault(self, now: float, text: str, *, hurts: bool = True) -> None:
         """Mark something done to the cluster."""
-        self.faults.append(Fault(now, text))
+        self.faults.append(Fault(now, text, hurts))
 
     def sent(self) -> Phase:
         """Count a send as under way; give the phase it belongs to."""

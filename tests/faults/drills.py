@@ -66,7 +66,8 @@ def change_a_byte(store: Path) -> None:
 
 def draw_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave the picture of a report out: it takes a second or two, and is not what is looked at."""
-    monkeypatch.setattr(report, "timeline_svg", lambda *_: "<svg></svg>")
+    monkeypatch.setattr(report, "story_svg", lambda *_, **__: "<svg></svg>")
+    monkeypatch.setattr(report, "details_svg", lambda *_: "<svg></svg>")
 
 
 @contextmanager

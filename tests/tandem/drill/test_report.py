@@ -15,7 +15,8 @@ from tests.tandem.drill import samples
 def _a_quick_picture(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes most of the time of a page, and has tests of its own."""
     if request.node.get_closest_marker("slow") is None:
-        monkeypatch.setattr(report, "timeline_svg", lambda *_: "<svg></svg>")
+        monkeypatch.setattr(report, "story_svg", lambda *_, **__: "<svg></svg>")
+        monkeypatch.setattr(report, "details_svg", lambda *_: "<svg></svg>")
 
 
 def test_the_verdict_comes_first() -> None:
@@ -24,6 +25,22 @@ def test_the_verdict_comes_first() -> None:
     body = page[page.index("<body>") :]
     assert body.index("PASSED: every promise held") < body.index("<svg")
     assert "slave logs equal" in " ".join(body.split())
+
+
+def test_the_first_screen_says_what_when_and_how_long() -> None:
+    outage = msgspec.structs.replace(samples.RUN, unavailable_seconds=5.254)
+    page = render(samples.summary(runs=[samples.RUN, outage]), samples.timeline())
+
+    first = " ".join(page[page.index("<body>") : page.index("<svg")].split())
+    assert "<b>TandemMQ drill</b> · 1 January 2026, 00:00 UTC" in first
+    assert "slave-loss, master-loss · 3 nodes, classic group · seed 1" in first
+    assert '<div class="longest"><b>5.25 s</b>' in first
+    assert "after <code>kill -9 broker-a-1, broker-a-2</code>: no master" in first
+    assert "played" not in page
+
+
+def test_a_drill_that_hurt_nothing_has_no_longest_time() -> None:
+    assert 'class="longest"' not in render(samples.summary(), samples.timeline())
 
 
 @pytest.mark.slow  # with its picture
@@ -53,7 +70,7 @@ def test_a_slave_that_differs_is_named_with_the_place() -> None:
     assert "broker-a-2 differs from the master from byte 4,096 on" in page
 
 
-def test_slaves_of_a_play_that_stopped_early_are_not_blamed() -> None:
+def test_slaves_of_a_drill_that_stopped_early_are_not_blamed() -> None:
     found = samples.audit(second_slave_equal=False)
 
     note = "that they differ says little"
@@ -140,7 +157,9 @@ def test_failovers_and_promises_have_their_tables_and_masters_their_bands() -> N
     assert "its lease ended" in page
     assert "Nothing is lost." in page
     assert "not possible here: only root can mount one" in page
-    assert "broker-a-1 (2)" in page, "the band of the new master"
+    assert "broker-a-1, epoch 2" in page, "the band of the new master"
+    assert "1.50 s" in page
+    assert "the longest time without an acknowledgement, in master-kill" in " ".join(page.split())
 
 
 def test_the_other_nodes_of_a_fenced_group_are_followers() -> None:

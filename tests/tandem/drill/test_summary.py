@@ -2,7 +2,13 @@ import msgspec
 import pytest
 
 from tandem.drill.outcomes import NOT_SENT, SEND_OK, SLAVE_NOT_AVAILABLE, UNKNOWN
-from tandem.drill.summary import PROMISES, broken_promises, failed_expectations, unavailability
+from tandem.drill.summary import (
+    PROMISES,
+    broken_promises,
+    failed_expectations,
+    in_words,
+    unavailability,
+)
 from tests.tandem.drill import samples
 
 
@@ -146,3 +152,25 @@ def test_what_was_stored_again_breaks_none() -> None:
     found = msgspec.structs.replace(samples.audit(), stored_again=5)
 
     assert samples.summary(found=found).verdict == "PASSED"
+
+
+def test_the_verdict_is_said_in_words() -> None:
+    unmet = [samples.expectation(held=False)]
+    lost = samples.audit(sync_lost=2)
+
+    assert in_words(samples.summary()) == "PASSED: every promise held"
+    assert in_words(samples.summary(found=lost)) == "FAILED: 2 broken promises"
+    assert in_words(samples.summary(found=lost, expectations=unmet)) == (
+        "FAILED: 2 broken promises, 1 expectation not met"
+    )
+    assert in_words(samples.summary(audited=False, stopped_because="no room")) == "FAILED: no room"
+    assert "not complete" in in_words(samples.summary(audited=False, interrupted=True))
+
+
+def test_how_long_nothing_was_acknowledged_is_in_the_facts() -> None:
+    summary = samples.summary(runs=[samples.RUN])
+
+    (outage,) = summary.outages
+    assert outage.seconds == samples.RUN.unavailable_seconds
+    assert summary.settings.nodes == list(samples.NODES)
+    assert summary.settings.lease_ttl_ms == 5000
