@@ -164,7 +164,8 @@ def draw(
         panels = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights)
         _draw_masters(panels[0], of_masters, nodes, span)
         _label_faults(panels[0], words)
-        _draw_sends(panels[1], Columns(timeline))
+        if timeline.buckets:
+            _draw_sends(panels[1], Columns(timeline))
         _label_outages(panels[1], outages, span)
         for panel, node in zip(panels[2:], lanes, strict=True):
             _draw_lag(panel, node, timeline.lag[node], _colour(node, nodes))
@@ -281,8 +282,6 @@ def _stairs(
 
 
 def _around(values: Numbers) -> Numbers:
-    if not len(values):
-        return values
     padded = np.pad(values, _STRIP_COLUMNS // 2)
     windows = np.lib.stride_tricks.sliding_window_view(padded, _STRIP_COLUMNS)
     return np.asarray(windows.sum(axis=1), dtype=np.float64)
