@@ -79,7 +79,7 @@ async def one_round(
 
         async def note_warm() -> None:
             nonlocal at_warm
-            await anyio.sleep(warm - clock())
+            await anyio.sleep(max(0.0, warm - clock()))
             at_warm = (time.process_time(), cpu_seconds(node))
 
         node = node_process()

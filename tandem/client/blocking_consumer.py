@@ -153,6 +153,8 @@ class BlockingConsumer:
         pull_threshold_bytes_for_queue: int = PULL_THRESHOLD_BYTES_FOR_QUEUE,
         commit_interval_ms: int = COMMIT_INTERVAL_MS,
         offsets_file: Path | str | None = None,
+        access_key: str = "",
+        secret_key: str = "",
     ) -> None:
         self._consumer = Consumer(
             name_servers,
@@ -166,6 +168,8 @@ class BlockingConsumer:
             pull_threshold_bytes_for_queue=pull_threshold_bytes_for_queue,
             commit_interval_ms=commit_interval_ms,
             offsets_file=offsets_file,
+            access_key=access_key,
+            secret_key=secret_key,
         )
         self._open_portal: BlockingPortal | None = None
         self._exit = ExitStack()
