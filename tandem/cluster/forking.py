@@ -114,7 +114,7 @@ class ForkServer:
             socket.send_fds(self._connection, [msgspec.json.encode(request)], list(descriptors))
             data, received, _, _ = socket.recv_fds(self._connection, REQUEST_BYTES_MAX, 1)
         except OSError as error:
-            raise ForkServerError(f"the fork server is gone: {error}") from error
+            raise ForkServerError(f"the fork server cannot be asked: {error}") from error
         reply = read_reply(data)
         return ForkedProcess(reply.pid, received[0])
 

@@ -129,7 +129,7 @@ class NodeForker:
                 await trio.lowlevel.wait_readable(self._connection)
                 data, pidfds, _, _ = socket.recv_fds(self._connection, REQUEST_BYTES_MAX, 1)
         except OSError as error:
-            raise ForkServerError(f"the fork server is gone: {error}") from error
+            raise ForkServerError(f"the fork server cannot be asked: {error}") from error
         for pidfd in pidfds:
             os.close(pidfd)
         return read_reply(data).pid
