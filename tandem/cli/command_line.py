@@ -9,7 +9,18 @@ from typing import Annotated, Final
 import typer
 
 import tandem
-from tandem.cli import cluster, config, consume, drill, ha, log, produce, topic
+from tandem.cli import (
+    cluster,
+    config,
+    consume,
+    drill,
+    group,
+    ha,
+    log,
+    message,
+    produce,
+    topic,
+)
 from tandem.cli.grammar import TandemGroup
 from tandem.cli.interrupts import INTERRUPTED, interrupts_raised
 from tandem.cli.output import (
@@ -57,6 +68,8 @@ def root(
 
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(topic.app, name="topic")
+app.add_typer(group.app, name="group")
+app.add_typer(message.app, name="message")
 app.add_typer(config.app, name="config")
 app.add_typer(ha.app, name="ha")
 app.add_typer(log.app, name="log")

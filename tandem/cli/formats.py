@@ -119,6 +119,8 @@ def write_one(
                 typer.echo(f"{plain(name)}\t{plain(_bare(value))}")
         case Format.TABLE:
             print_facts(facts)
+            if facts and any(section.records for section in sections):
+                typer.echo()
             print_sections(sections)
 
 
@@ -140,7 +142,11 @@ def print_facts(facts: Mapping[str, Value]) -> None:
 def print_sections(sections: Sequence[Section[Any]]) -> None:
     """Print tables for people."""
     console = stdout()
+    is_first = True
     for section in sections:
+        if section.records and not is_first:
+            typer.echo()
+        is_first = is_first and not section.records
         if not section.records:
             if section.none:
                 typer.echo(plain(section.none), err=True)

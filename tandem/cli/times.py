@@ -5,6 +5,10 @@ import re
 import time
 from typing import Final
 
+import typer
+
+from tandem.plain_text import one_line
+
 MILLISECONDS_MIN: Final = 10**11
 """A number from here on is milliseconds since 1970, of 1973 and later; one below it is none."""
 
@@ -47,3 +51,31 @@ def time_ms(text: str, now: int) -> int | None:
         return round(moment.timestamp() * 1000)
     except (ValueError, OverflowError, OSError):
         return None
+
+
+def parsed_time_ms(text: str, option: str) -> int:
+    """Return which moment an option means, in milliseconds since 1970.
+
+    Raises:
+        typer.BadParameter: It means none.
+    """
+    found = time_ms(text, now_ms())
+    if found is None:
+        raise typer.BadParameter(
+            f"{one_line(text, 100)!r} is no time; give one such as {TIME_FORMS}", param_hint=option
+        )
+    return max(0, found)
+
+
+def time_cell(moment_ms: int | None) -> str | None:
+    """Return a time for a cell, in UTC: "2026-11-20T23:54:17.974Z"; None if there is none."""
+    if moment_ms is None or moment_ms <= 0:
+        return None
+    try:
+        moment = _EPOCH + dt.timedelta(milliseconds=moment_ms)
+    except OverflowError:
+        return str(moment_ms)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)

@@ -9,6 +9,8 @@
       ReplyTimeoutError       nobody has replied to a request in time
       CompressedBodyError     a pulled body cannot be decompressed
       OffsetBeyondEndError    a reader is beyond the end of its queue, for good
+      GroupNotFoundError      no broker knows a consumer group
+      MessageNotFoundError    no broker holds a message
       OffsetsFileError        the file of a broadcasting consumer cannot be read or written
 
 Every one has `outcome_unknown`. False is a promise: the request had no effect. True means that it
@@ -155,6 +157,28 @@ class OffsetBeyondEndError(ClientError):
             f" {self.queue_end}; what it read is not there any more. Begin again at an offset of"
             " the queue"
         )
+
+
+class GroupNotFoundError(ClientError):
+    """No broker knows a consumer group of this name."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(group)
+        self.group = group
+
+    def __str__(self) -> str:
+        return f"group {self.group!r}: no broker knows such a consumer group"
+
+
+class MessageNotFoundError(ClientError):
+    """No broker holds the message. `what` says by what it was looked for."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"no broker holds {self.what}"
 
 
 class OffsetsFileError(ClientError):

@@ -23,9 +23,10 @@ def tandem(cluster: RunningCluster) -> Tandem:
 
     def invoke(*arguments: str, input: str | bytes | None = None) -> Result:  # noqa: A002
         # Reading a cluster file takes a process; who needs only addresses is spared it.
-        takes_servers = arguments[0] in ("produce", "consume", "topic")
-        where = ["-n", cluster.name_servers[0]] if takes_servers else ["-c", cluster.spec.file]
-        line = [*arguments, *map(str, where)]
+        takes_servers = arguments[0] in ("produce", "consume", "topic", "group", "message")
+        servers = [part for server in cluster.name_servers for part in ("-n", server)]
+        where = servers if takes_servers else ["-c", str(cluster.spec.file)]
+        line = [*arguments, *where]
         return CliRunner().invoke(
             app, line, input=input, catch_exceptions=False, prog_name="tandem"
         )

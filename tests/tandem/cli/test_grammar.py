@@ -17,7 +17,7 @@ def line(*arguments: str, **environment: str) -> Result:
         (["topics"], "error: No such command 'topics'. Did you mean 'topic'?"),
         (["topic", "lst"], "error: No such command 'lst'. Did you mean 'list'?"),
         (["topic", "list", "--fromat", "json"], "error: No such option: --fromat"),
-        (["topic", "route"], "error: Missing argument 'topic'."),
+        (["topic", "route"], "error: Missing argument 'TOPIC'."),
         (["ha", "status", "--format", "yaml"], "error: Invalid value for '--format': 'yaml'"),
         (["topic", "list", "-n", "nowhere"], "error: Invalid value for --name-server"),
     ],

@@ -3,8 +3,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
+import typer
 
-from tandem.cli.times import duration_ms, now_ms, time_ms
+from tandem.cli.times import duration_ms, now_ms, parsed_time_ms, time_cell, time_ms
 
 NOW = 1_700_000_000_000
 
@@ -66,3 +67,17 @@ def test_moments(text: str, milliseconds: int | None) -> None:
 
 def test_now_is_now() -> None:
     assert abs(now_ms() - dt.datetime.now(dt.UTC).timestamp() * 1000) < 60_000
+
+
+def test_an_option_that_means_no_time_is_the_users_mistake() -> None:
+    assert parsed_time_ms("1700000000000", "--from") == 1_700_000_000_000
+    for text in ("", "soon", "15m", "9" * 5_000, "2023-13-01"):
+        with pytest.raises(typer.BadParameter, match="is no time; give one such as 2026"):
+            parsed_time_ms(text, "--from")
+
+
+def test_a_cell_is_utc_and_empty_without_a_time() -> None:
+    assert time_cell(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
+    assert time_cell(None) is None
+    assert time_cell(0) is None
+    assert time_cell(1 << 62) == str(1 << 62)

@@ -1,3 +1,4 @@
+import inspect
 from functools import partial
 
 import msgspec
@@ -76,3 +77,14 @@ def test_plain_code_administers_by_the_same_rules() -> None:
         assert admin.min_offset(MASTER, "orders", 0) == 0
         assert admin.max_offset(MASTER, "orders", 0) == 2
     assert all(opened.closed for opened in sockets.opened)
+
+
+def test_plain_code_can_ask_everything_that_tasks_can() -> None:
+    def questions(kind: type) -> dict[str, list[str]]:
+        return {
+            name: list(inspect.signature(method).parameters)
+            for name, method in inspect.getmembers(kind, inspect.isfunction)
+            if not name.startswith("_")
+        }
+
+    assert questions(Admin) == questions(BlockingAdmin)

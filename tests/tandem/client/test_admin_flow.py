@@ -93,7 +93,7 @@ def test_topics_and_routes_are_listed() -> None:
     bench = Bench()
     topics = encode_json_body(TopicList(["b", "a"]))
     bench.answer(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, topics)
-    assert bench.shell.run(bench.administration.topics()) == ["a", "b"]
+    assert bench.shell.run(bench.administration.topic.names(of_system=True)) == ["a", "b"]
     assert bench.shell.run(bench.administration.topic_route("orders")) == ONE_BROKER
     with pytest.raises(RouteNotFoundError):
         bench.shell.run(bench.administration.topic_route("unknown"))
@@ -213,7 +213,7 @@ def test_a_name_server_that_has_just_started_hides_no_master_and_no_topic() -> N
     bench.answer(RequestCode.UPDATE_AND_CREATE_TOPIC)
     topics = encode_json_body(TopicList(["b", "a"]))
     bench.answer(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, topics)
-    assert bench.shell.run(administration.topics()) == ["a", "b", "own"]
+    assert bench.shell.run(administration.topic.names(of_system=True)) == ["a", "b", "own"]
     bench.shell.run(administration.create_topic("T", 3, 6, "broker-a"))
     assert bench.shell.calls_to(RequestCode.UPDATE_AND_CREATE_TOPIC) == [MASTER]
 

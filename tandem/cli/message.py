@@ -1,0 +1,273 @@
+"""`tandem message`: find messages, follow one, send dead letters again."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import msgspec
+import typer
+
+from tandem.cli.asking import ask
+from tandem.cli.formats import Column, Format, FormatOption, Section, Value, write, write_one
+from tandem.cli.grammar import TandemGroup
+from tandem.cli.message_records import (
+    body_preview,
+    message_record,
+    print_messages,
+)
+from tandem.cli.output import FAILED, CommandError, ConfigOption, NameServersOption, name_servers_of
+from tandem.cli.progress import run_with_progress
+from tandem.cli.times import TIME_FORMS, now_ms, parsed_time_ms, time_cell
+
+if TYPE_CHECKING:
+    from tandem.client import Admin
+    from tandem.client.admin_results import FateAt, GroupFate, MessageTrace
+    from tandem.wire.message import MessageExt
+
+app = typer.Typer(
+    cls=TandemGroup,
+    help="Find messages, follow one through retries, send dead letters again.",
+    no_args_is_help=True,
+)
+
+IdArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[ID]",
+        help="Its offset id, or its unique key (then with --topic).",
+        show_default=False,
+    ),
+]
+TopicOption = Annotated[str, typer.Option("--topic", "-t", help="The topic it is in.")]
+MaxOption = Annotated[int, typer.Option("--max", min=1, max=100_000, help="At most this many.")]
+
+RESEND_GROUP: Final = "tandem-resend"
+DEAD_LETTERS_MAX: Final = 100_000
+
+
+class Resent(msgspec.Struct, frozen=True):
+    """What became of one dead letter."""
+
+    letter_id: str
+    """Its offset id in the queue of dead letters."""
+    origin_id: str
+    topic: str
+    result: str
+    """`would be sent`, `sent`, `sent before`, or why not."""
+    message_id: str = ""
+    """Unique key of the new message."""
+
+
+@app.command()
+def show(
+    message_id: IdArgument = None,
+    topic: TopicOption = "",
+    key: Annotated[str, typer.Option("--key", "-k", help="All messages with this key.")] = "",
+    start: Annotated[
+        str | None,
+        typer.Option("--from", metavar="TIME", help=f"Stored since: {TIME_FORMS}."),
+    ] = None,
+    end: Annotated[
+        str | None,
+        typer.Option("--to", metavar="TIME", help="Stored before; now if left out."),
+    ] = None,
+    count_max: MaxOption = 32,
+    output_format: FormatOption = Format.TABLE,
+    name_server: NameServersOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Show messages: one by its id, all with a key, or those of a time.
+
+    Exit status 1 if there is none.
+    """
+    begin_ms = 0 if start is None else parsed_time_ms(start, "--from")
+    end_ms = now_ms() + 1 if end is None else parsed_time_ms(end, "--to")
+    if message_id and (key or start or end):
+        raise typer.BadParameter("an ID is one message: without --key, --from and --to")
+    if not message_id and not topic:
+        raise typer.BadParameter("give an ID, or --topic with --key or --from")
+    if not message_id and not key and start is None:
+        raise typer.BadParameter("give --key, or --from and perhaps --to, with --topic")
+
+    async def question(admin: "Admin") -> "list[MessageExt]":
+        if message_id:
+            return [await admin.message(message_id, topic)]
+        if key:
+            return await admin.messages_by_key(
+                topic, key, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms
+            )
+        return await admin.messages_by_time(
+            topic, from_ms=begin_ms, to_ms=end_ms, count_max=count_max
+        )
+
+    found = ask("looking for messages", question, name_server, config)
+    if not found:
+        what = f"key {key!r}" if key else "that time"
+        raise CommandError(f"topic {topic!r} has no message of {what}", FAILED)
+    print_messages(found, output_format, whole=bool(message_id))
+
+
+@app.command()
+def trace(
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="Unique key, or offset id.")],
+    topic: TopicOption,
+    output_format: FormatOption = Format.TABLE,
+    name_server: NameServersOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Follow a message through the groups that read its topic: retries, dead letters, where it is.
+
+    What a group has consumed is told from its offsets, so a message that was passed over by a
+    filter or a reset counts as consumed.
+    """
+
+    async def question(admin: "Admin") -> "MessageTrace":
+        return await admin.trace_message(topic, message_id)
+
+    found = ask(f"following message {message_id}", question, name_server, config)
+    record = message_record(found.message)
+    group_columns: list[Column[GroupFate]] = [
+        Column("group", lambda each: each.group),
+        Column("state", lambda each: each.state, {"dead letter": "bold red", "consumed": "green"}),
+        Column("deliveries", lambda each: each.times),
+        Column("retries", lambda each: sum(p.topic.startswith("%RETRY%") for p in each.places)),
+    ]
+    places: list[FateAt] = [place for each in found.groups for place in each.places]
+    place_columns: list[Column[FateAt]] = [
+        Column("stored", lambda each: time_cell(each.store_timestamp_ms)),
+        Column("topic", lambda each: each.topic),
+        Column("queue", lambda each: each.queue_id),
+        Column("offset", lambda each: each.queue_offset),
+        Column("reconsume times", lambda each: each.reconsume_times),
+        Column("offset id", lambda each: each.offset_msg_id),
+    ]
+    groups = Section(found.groups, group_columns, none="no consumer group has read this topic")
+    if output_format is Format.JSONL:
+        write(output_format, groups)
+        return
+    facts: dict[str, Value] = {
+        "message": record.msg_id,
+        "topic": f"{record.topic}, queue {record.queue_id}, offset {record.queue_offset}",
+        "stored": record.store_time,
+        "keys": record.keys or None,
+        "tags": record.tags or None,
+        "body": body_preview(found.message.body),
+    }
+    document = {"message": record, "groups": found.groups}
+    write_one(output_format, document, facts, [groups, Section(places, place_columns)])
+
+
+@app.command()
+def resend(
+    group: Annotated[
+        str, typer.Argument(metavar="GROUP", help="Whose dead letters: those of %DLQ%GROUP.")
+    ],
+    message_id: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--id",
+            metavar="ID",
+            help="Only this one, by unique key or offset id. Repeatable.",
+            show_default=False,
+        ),
+    ] = None,
+    count_max: Annotated[
+        int | None,
+        typer.Option("--max", min=1, help="At most this many, oldest first.", show_default=False),
+    ] = None,
+    execute: Annotated[
+        bool, typer.Option("--execute", "--yes", "-y", help="Do it; without this it is a dry run.")
+    ] = False,
+    output_format: FormatOption = Format.TABLE,
+    name_server: NameServersOption = None,
+    config: ConfigOption = None,
+) -> None:
+    """Send dead letters to their first topics again. A dry run, unless --execute is given.
+
+    The dead letters stay where they are, and every group that reads the topic gets the message. One
+    that is there twice is sent once. Exit status 1 if one could not be sent.
+    """
+    letters = _letters(group, message_id, name_server, config)[:count_max]
+    results = [_planned(letter) for letter in letters]
+    if execute:
+        servers = name_servers_of(name_server, config)
+        results = run_with_progress("sending dead letters", _resend, letters, servers)
+    columns: list[Column[Resent]] = [
+        Column("dead letter", lambda each: each.letter_id),
+        Column("was", lambda each: each.origin_id),
+        Column("topic", lambda each: each.topic or None),
+        Column("result", lambda each: each.result),
+        Column("is now", lambda each: each.message_id or None),
+    ]
+    write(output_format, Section(results, columns, none=f"group {group} has no dead letters"))
+    if results and not execute:
+        typer.echo("dry run: nothing was sent; add --execute to do it", err=True)
+    if any(each.result not in _GOOD for each in results):
+        raise typer.Exit(FAILED)
+
+
+_WOULD_BE_SENT: Final = "would be sent"
+_SENT: Final = "sent"
+_TWICE: Final = "there twice: sent once"
+_GOOD: Final = frozenset({_WOULD_BE_SENT, _SENT, _TWICE})
+
+
+def _letters(
+    group: str, wanted: list[str] | None, name_server: list[str] | None, config: Path | None
+) -> "list[MessageExt]":
+    from tandem.client.dead_letter import origin_id
+    from tandem.client.errors import RouteNotFoundError
+    from tandem.wire.system_topics import dlq_topic
+
+    async def question(admin: "Admin") -> "list[MessageExt]":
+        try:
+            return await admin.messages_of(dlq_topic(group), count_max=DEAD_LETTERS_MAX)
+        except RouteNotFoundError as error:
+            if error.may_pass:
+                raise
+            await admin.describe_group(group)  # which says so, if there is no such group
+            return []
+
+    letters = ask(f"reading the dead letters of group {group}", question, name_server, config)
+    if not wanted:
+        return letters
+    found = [each for each in letters if {each.offset_msg_id, origin_id(each)} & set(wanted)]
+    known = {name for each in found for name in (each.offset_msg_id, origin_id(each))}
+    if missing := [each for each in wanted if each not in known]:
+        raise CommandError(f"group {group} has no dead letter {', '.join(missing)}", FAILED)
+    return found
+
+
+def _planned(letter: "MessageExt") -> Resent:
+    from tandem.client.dead_letter import origin_id, origin_topic
+
+    topic = origin_topic(letter)
+    result = _WOULD_BE_SENT if topic else "does not say what its topic was"
+    return Resent(letter.offset_msg_id, origin_id(letter), topic, result)
+
+
+async def _resend(letters: "list[MessageExt]", name_servers: list[str]) -> list[Resent]:
+    from tandem.client import Producer
+    from tandem.client.dead_letter import message_again
+    from tandem.client.errors import ClientError
+
+    sent: dict[str, str] = {}
+    results = []
+    async with Producer(name_servers, group=RESEND_GROUP) as producer:
+        for letter in letters:
+            planned = _planned(letter)
+            if planned.result != _WOULD_BE_SENT:
+                results.append(planned)
+                continue
+            if planned.origin_id in sent:
+                again = {"result": _TWICE, "message_id": sent[planned.origin_id]}
+                results.append(msgspec.structs.replace(planned, **again))
+                continue
+            try:
+                answer = await producer.send(message_again(letter))
+            except ClientError as error:
+                results.append(msgspec.structs.replace(planned, result=str(error)))
+            else:
+                sent[planned.origin_id] = answer.msg_id
+                done = {"result": _SENT, "message_id": answer.msg_id}
+                results.append(msgspec.structs.replace(planned, **done))
+    return results

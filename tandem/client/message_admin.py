@@ -1,0 +1,327 @@
+"""The rules of looking for messages: by id, by key, by time, and along the way of one.
+
+A message has two ids. Its *unique key* is the producer's, and stays the same in retries and dead
+letters; the index of its topic knows it. Its *offset id* is the broker's: where it is stored.
+
+    original                          topic T, unique key K
+      |  consumer fails
+      v
+    retries                           topic %RETRY%group, unique key K, RECONSUME_TIMES 1, 2, ..
+      |  (while they wait: in SCHEDULE_TOPIC_XXXX, with %RETRY%group for a REAL_TOPIC)
+      v  too many
+    dead letter                       topic %DLQ%group, unique key K
+
+Source: RocketMQ 5.3.3, MQAdminImpl.queryMessage, viewMessage; SendMessageProcessor.
+consumerSendMsgBack; MessageTrackDetail.
+"""
+
+from typing import Final
+
+from tandem.client.admin_calls import AdminCalls, illegible
+from tandem.client.admin_results import (
+    FateAt,
+    GroupFate,
+    MessageTrace,
+    TopicQueue,
+)
+from tandem.client.compression import decompressed
+from tandem.client.errors import (
+    BrokerError,
+    CompressedBodyError,
+    MessageNotFoundError,
+)
+from tandem.client.flow import Flow
+from tandem.client.group_admin import GroupAdministration
+from tandem.client.pull_answer import ALL_TAGS, pull_result
+from tandem.client.topic_admin import TopicAdministration
+from tandem.wire.errors import MalformedMessageError
+from tandem.wire.message import MessageExt, decode_messages, decode_offset_msg_id
+from tandem.wire.message_properties import KEY_SEPARATOR, PROPERTY_UNIQUE_KEY
+from tandem.wire.remoting_command import RemotingCommand
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import (
+    PULL_FLAG_SUBSCRIPTION,
+    OffsetResponseHeader,
+    PullMessageRequestHeader,
+    QueryMessageRequestHeader,
+    SearchOffsetRequestHeader,
+    ViewMessageRequestHeader,
+)
+from tandem.wire.response_code import ResponseCode
+from tandem.wire.system_topics import PROPERTY_REAL_TOPIC, dlq_topic, retry_topic
+
+TOOLS_GROUP: Final = "TOOLS_CONSUMER"
+"""RocketMQ's group for tools: every broker has it."""
+
+MESSAGES_PER_PULL_MAX: Final = 256
+MESSAGES_MAX_DEFAULT: Final = 64
+TIME_MAX_MS: Final = (1 << 63) - 1
+
+UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
+"""Source: MixAll.UNIQUE_MSG_QUERY_FLAG."""
+
+SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
+
+PULL_ANSWERS: Final = frozenset(
+    {
+        ResponseCode.SUCCESS.value,
+        ResponseCode.PULL_NOT_FOUND.value,
+        ResponseCode.PULL_RETRY_IMMEDIATELY.value,
+        ResponseCode.PULL_OFFSET_MOVED.value,
+    }
+)
+
+CONSUMED: Final = "consumed"
+NOT_YET: Final = "not yet consumed"
+AGAIN: Final = "to be delivered again"
+DEAD: Final = "dead letter"
+
+
+class MessageAdministration:
+    """Looks for messages for one administrator. Flows only."""
+
+    def __init__(
+        self, calls: AdminCalls, topics: TopicAdministration, groups: GroupAdministration
+    ) -> None:
+        self._calls = calls
+        self._topics = topics
+        self._groups = groups
+
+    def by_id(self, message_id: str, topic: str) -> Flow[MessageExt]:
+        """Return a message by its offset id or, with a topic, by its unique key.
+
+        Raises:
+            MessageNotFoundError: there is none.
+        """
+        if topic:
+            found = yield from self._query(topic, message_id, unique=True)
+            if found:
+                return found[-1]
+        return (yield from self._at(message_id, topic))
+
+    def _at(self, message_id: str, topic: str) -> Flow[MessageExt]:
+        remedy = "" if topic else "; if it is a producer's unique key, name its topic as well"
+        try:
+            host, offset = decode_offset_msg_id(message_id)
+        except (MalformedMessageError, ValueError) as error:
+            raise MessageNotFoundError(f"a message {message_id!r}{remedy}") from error
+        info = yield from self._calls.cluster_info()
+        names = [
+            name
+            for name, broker in sorted(info.broker_addr_table.items())
+            if str(host) in broker.broker_addrs.values()
+        ]
+        code, ext = RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset)
+        for name in names:
+            # Any node of the group has the same bytes at the same place.
+            try:
+                answer = yield from self._calls.broker(name, code, ext)
+            except BrokerError as error:
+                if error.code == ResponseCode.SYSTEM_ERROR:
+                    continue
+                raise
+            for message in _decoded(answer.command, answer.address):
+                return message
+        raise MessageNotFoundError(f"a message {message_id}{remedy}")
+
+    def by_key(
+        self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int
+    ) -> Flow[list[MessageExt]]:
+        """Return the newest messages with a key, oldest first."""
+        found = yield from self._query(
+            topic, key, unique=False, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms
+        )
+        return found[-count_max:]
+
+    def _query(
+        self,
+        topic: str,
+        key: str,
+        *,
+        unique: bool,
+        count_max: int = MESSAGES_MAX_DEFAULT,
+        begin_ms: int = 0,
+        end_ms: int = TIME_MAX_MS,
+    ) -> Flow[list[MessageExt]]:
+        """Ask the index of every broker. Hashes are in it, so keys are compared here."""
+        header = QueryMessageRequestHeader(topic, key, count_max, begin_ms, end_ms)
+        fields = RemotingCommand(RequestCode.QUERY_MESSAGE, ext=header).ext_fields()
+        if unique:
+            fields = {**fields, UNIQUE_KEY_QUERY: "true"}
+        answers = yield from self._calls.each_broker(
+            RequestCode.QUERY_MESSAGE,
+            fields,
+            ResponseCode.QUERY_NOT_FOUND,
+            ResponseCode.TOPIC_NOT_EXIST,
+        )
+        found = [
+            message
+            for answer in answers
+            for message in _decoded(answer.command, answer.address)
+            if message.topic == topic and _has(message, key, unique=unique)
+        ]
+        return sorted(found, key=lambda each: (each.store_timestamp_ms, each.physical_offset))
+
+    def by_time(
+        self, topic: str, *, from_ms: int, to_ms: int, count_max: int
+    ) -> Flow[list[MessageExt]]:
+        """Return the first messages stored from a time on and before another, oldest first.
+
+        Raises:
+            RouteNotFoundError: no broker has the topic.
+        """
+        queues = yield from self._topics.queues(topic)
+        found: list[MessageExt] = []
+        for queue in queues:
+            code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+            header = SearchOffsetRequestHeader(topic, queue.queue_id, from_ms)
+            answer = yield from self._calls.broker(queue.broker_name, code, header)
+            offset = answer.command.decode_header(OffsetResponseHeader).offset
+            for message in (yield from self._read(topic, queue, offset, count_max)):
+                if message.store_timestamp_ms >= to_ms:
+                    break
+                if message.store_timestamp_ms >= from_ms:
+                    found.append(message)
+        found.sort(key=lambda each: (each.store_timestamp_ms, each.physical_offset))
+        return found[:count_max]
+
+    def all_of(self, topic: str, *, count_max: int) -> Flow[list[MessageExt]]:
+        """Return the first messages that a topic holds, oldest first.
+
+        Raises:
+            RouteNotFoundError: no broker has the topic.
+        """
+        queues = yield from self._topics.queues(topic)
+        found: list[MessageExt] = []
+        for queue in queues:
+            found += yield from self._read(topic, queue, queue.min_offset, count_max)
+        found.sort(key=lambda each: (each.store_timestamp_ms, each.physical_offset))
+        return found[:count_max]
+
+    def _read(
+        self, topic: str, queue: TopicQueue, offset: int, count_max: int
+    ) -> Flow[list[MessageExt]]:
+        """Return up to this many messages from an offset on."""
+        found: list[MessageExt] = []
+        while offset < queue.max_offset and len(found) < count_max:
+            header = PullMessageRequestHeader(
+                consumer_group=TOOLS_GROUP,
+                topic=topic,
+                queue_id=queue.queue_id,
+                queue_offset=offset,
+                max_msg_nums=min(MESSAGES_PER_PULL_MAX, count_max - len(found)),
+                sys_flag=PULL_FLAG_SUBSCRIPTION,
+                commit_offset=0,
+                suspend_timeout_millis=0,
+                sub_version=0,
+                subscription=ALL_TAGS,
+                expression_type="TAG",
+                broker_name=queue.broker_name,
+            )
+            answer = yield from self._calls.broker(
+                queue.broker_name, RequestCode.PULL_MESSAGE, header, accepted=PULL_ANSWERS
+            )
+            result = pull_result(answer.command, answer.address, ALL_TAGS, offset)
+            found += result.messages
+            if result.next_begin_offset <= offset:
+                break
+            offset = result.next_begin_offset
+        return found[:count_max]
+
+    def trace(self, topic: str, message_id: str) -> Flow[MessageTrace]:
+        """Return a message, and what became of it in every group that reads its topic.
+
+        Raises:
+            MessageNotFoundError: there is none.
+        """
+        message = yield from self.by_id(message_id, topic)
+        described = yield from self._topics.describe(message.topic)
+        broker_name = yield from self._broker_of(message)
+        waiting = yield from self._retries_that_wait(message)
+        fates: dict[str, GroupFate] = {}
+        for group in described.groups:
+            fates[group] = yield from self._fate(message, broker_name, group, waiting)
+        return MessageTrace(message, list(fates.values()))
+
+    def _broker_of(self, message: MessageExt) -> Flow[str]:
+        info = yield from self._calls.cluster_info()
+        host = str(message.store_host)
+        names = [
+            name
+            for name, broker in sorted(info.broker_addr_table.items())
+            if host in broker.broker_addrs.values()
+        ]
+        return names[0] if names else ""
+
+    def _retries_that_wait(self, message: MessageExt) -> Flow[dict[str, int]]:
+        """Return how many are in the queues of delays, by the topic that they wait for."""
+        key = message.properties.get(PROPERTY_UNIQUE_KEY)
+        counts: dict[str, int] = {}
+        if key:
+            for each in (yield from self._query(SCHEDULE_TOPIC, key, unique=True)):
+                topic = each.properties.get(PROPERTY_REAL_TOPIC, "")
+                counts[topic] = counts.get(topic, 0) + 1
+        return counts
+
+    def _fate(
+        self, message: MessageExt, broker_name: str, group: str, waiting: dict[str, int]
+    ) -> Flow[GroupFate]:
+        key = message.properties.get(PROPERTY_UNIQUE_KEY, "")
+        retries: list[MessageExt] = []
+        dead: list[MessageExt] = []
+        if key:
+            retries = yield from self._query(retry_topic(group), key, unique=True)
+            dead = yield from self._query(dlq_topic(group), key, unique=True)
+        description = yield from self._groups.describe(group)
+        offsets = {
+            (each.topic, each.broker_name, each.queue_id): each.consumer_offset
+            for each in description.queues
+        }
+
+        def is_consumed(each: MessageExt) -> bool:
+            place = (each.topic, broker_name, each.queue_id)
+            return each.queue_offset < offsets.get(place, 0)
+
+        last = retries[-1] if retries else message
+        delivered = sum(map(is_consumed, [message, *retries]))
+        waits = waiting.get(retry_topic(group), 0) > len(retries)
+        if dead:
+            state = DEAD
+        elif waits or (retries and not is_consumed(last)):
+            state = AGAIN
+        else:
+            state = CONSUMED if is_consumed(last) else NOT_YET
+        places = [
+            FateAt(
+                topic=each.topic,
+                broker_name=broker_name,
+                queue_id=each.queue_id,
+                queue_offset=each.queue_offset,
+                store_timestamp_ms=each.store_timestamp_ms,
+                reconsume_times=each.reconsume_times,
+                offset_msg_id=each.offset_msg_id,
+            )
+            for each in (*retries, *dead)
+        ]
+        return GroupFate(group=group, state=state, times=delivered, places=places)
+
+
+def _has(message: MessageExt, key: str, *, unique: bool) -> bool:
+    if unique:
+        return message.properties.get(PROPERTY_UNIQUE_KEY) == key
+    return key in message.keys.split(KEY_SEPARATOR) or message.msg_id == key
+
+
+def _decoded(command: RemotingCommand, address: str) -> list[MessageExt]:
+    """Return the messages of an answer; a body that cannot be decompressed stays as it is."""
+    try:
+        messages = decode_messages(command.body)
+    except MalformedMessageError as error:
+        raise illegible(address, error) from error
+    found = []
+    for message in messages:
+        try:
+            found.append(decompressed(message))
+        except CompressedBodyError:
+            found.append(message)
+    return found

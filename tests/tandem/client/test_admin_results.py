@@ -1,0 +1,26 @@
+from tandem.client.admin_results import GroupDescription, GroupQueue, TopicDescription, TopicQueue
+
+
+def queue(consumed: int, pulled: int, end: int) -> GroupQueue:
+    return GroupQueue(
+        topic="T",
+        broker_name="b",
+        queue_id=0,
+        consumer_offset=consumed,
+        pull_offset=pulled,
+        broker_offset=end,
+    )
+
+
+def test_lag_is_what_is_stored_and_not_consumed() -> None:
+    assert (queue(4, 6, 9).lag, queue(4, 6, 9).inflight) == (5, 2)
+    # Another node than the one that the group reads from may be behind.
+    assert (queue(9, 6, 4).lag, queue(9, 6, 4).inflight) == (0, 0)
+    both = [queue(4, 6, 9), queue(0, 0, 1)]
+    assert GroupDescription(group="g", members=[], queues=both).lag == 6
+
+
+def test_messages_are_counted_from_the_first_that_is_held() -> None:
+    queues = [TopicQueue("b", 0, 3, 10), TopicQueue("b", 1, 0, 1)]
+    assert [each.message_count for each in queues] == [7, 1]
+    assert TopicDescription("T", [], queues).message_count == 8

@@ -1,0 +1,170 @@
+import msgspec
+import pytest
+
+from tandem.client.errors import BrokerError, MessageNotFoundError
+from tandem.client.message_admin import AGAIN, CONSUMED, DEAD, NOT_YET, SCHEDULE_TOPIC
+from tandem.wire.message import Host, MessageExt, offset_msg_id
+from tandem.wire.remoting_command import RemotingCommand
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import MessageQueueBody, OffsetResponseHeader, TopicConfig
+from tandem.wire.response_code import ResponseCode
+from tandem.wire.stats_requests import (
+    ConsumeStats,
+    GroupList,
+    OffsetWrapper,
+    TopicOffset,
+    TopicStatsTable,
+    queue_map,
+)
+from tests.tandem.client.admin_bench import AdminBench, by_queue, records
+from tests.tandem.client.fake_broker import MASTER, SLAVE, answer_to, message_ext
+
+KEY = "7F0000012D2019C18436716E4DDC0000"
+HOST = Host("10.0.0.1", 10_911)
+
+
+def stored(topic: str = "T", offset: int = 0, *, at_ms: int = 0, **changes: object) -> MessageExt:
+    message = message_ext(
+        topic=topic, queue_offset=offset, properties={"UNIQ_KEY": KEY, "KEYS": "k1 k2"}
+    )
+    facts = {"store_host": HOST, "store_timestamp_ms": 1_000 + at_ms, **changes}
+    return msgspec.structs.replace(message, **facts)
+
+
+class World(AdminBench):
+    """An index that has `messages` at broker-a, and a queue that group g has read up to `read`."""
+
+    def __init__(self, *messages: MessageExt, read: int = 0, retried: int = 0) -> None:
+        super().__init__()
+        self.indexed = messages
+        self.answer(RequestCode.QUERY_MESSAGE, self._query)
+        self.answer(RequestCode.VIEW_MESSAGE_BY_ID, self._view)
+        pull = self.brokers[MASTER].handlers[RequestCode.PULL_MESSAGE]
+        self.answer(
+            RequestCode.PULL_MESSAGE, lambda request, name: pull(request) or answer_to(request)
+        )
+        self.answer(
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+            lambda request, name: answer_to(request, ext=OffsetResponseHeader(0)),
+        )
+        self.bodies(RequestCode.GET_TOPIC_CONFIG, lambda _: TopicConfig("T"))
+        self.bodies(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, lambda _: GroupList(["g"]))
+        self.refuse(RequestCode.GET_CONSUMER_CONNECTION_LIST, ResponseCode.CONSUMER_NOT_ONLINE)
+        progress = [
+            (MessageQueueBody("broker-a", 0, "T"), OffsetWrapper(9, read, 0, read)),
+            (MessageQueueBody("broker-a", 0, "%RETRY%g"), OffsetWrapper(9, retried, 0, retried)),
+        ]
+        self.bodies(RequestCode.GET_CONSUME_STATS, lambda _: ConsumeStats(0.0, queue_map(progress)))
+
+    def _query(self, request: RemotingCommand, name: str) -> RemotingCommand:
+        topic = request.ext_fields()["topic"]
+        found = [each for each in self.indexed if each.topic == topic and name == "broker-a"]
+        return records(request, *found)
+
+    def _view(self, request: RemotingCommand, name: str) -> RemotingCommand:
+        offset = int(request.ext_fields()["offset"])
+        found = [each for each in self.indexed if each.physical_offset == offset]
+        if not found:
+            return answer_to(request, ResponseCode.SYSTEM_ERROR, remark="can not find message")
+        return records(request, *found)
+
+    def hold(self, *messages: MessageExt) -> None:
+        """Have these in queue 0 of broker-a."""
+        queue = self.brokers[MASTER].queues.setdefault((messages[0].topic, 0), [])
+        queue += messages
+        self.bodies(
+            RequestCode.GET_TOPIC_STATS_INFO,
+            lambda name: TopicStatsTable(
+                by_queue(name, [(0, TopicOffset(0, len(messages) * (name == "broker-a"), 0))]), 0.0
+            ),
+        )
+
+
+def test_a_message_is_found_by_its_place() -> None:
+    message = stored(offset=3, physical_offset=77)
+    world = World(message)
+    found = world.run(world.messages.by_id(message.offset_msg_id, ""))
+    assert found.queue_offset == 3
+    assert world.shell.calls_to(RequestCode.VIEW_MESSAGE_BY_ID) == [MASTER]
+
+
+def test_its_place_is_known_by_every_node_of_the_group() -> None:
+    world = World(stored(physical_offset=77))
+    at_slave = offset_msg_id(Host(SLAVE.split(":")[0], 10_911), 77)
+    assert world.run(world.messages.by_id(at_slave, "")).physical_offset == 77
+
+
+@pytest.mark.parametrize(
+    "message_id", ["x", KEY, offset_msg_id(Host("9.9.9.9", 1), 77), offset_msg_id(HOST, 78), ""]
+)
+def test_a_message_that_is_nowhere_is_an_error_with_a_remedy(message_id: str) -> None:
+    world = World(stored(physical_offset=77))
+    with pytest.raises(MessageNotFoundError, match="name its topic"):
+        world.run(world.messages.by_id(message_id, ""))
+    with pytest.raises(MessageNotFoundError):
+        world.run(world.messages.by_id(message_id, "X"))
+
+
+def test_a_refusal_is_not_taken_for_a_message_that_is_nowhere() -> None:
+    world = World(stored(physical_offset=77))
+    world.refuse(RequestCode.VIEW_MESSAGE_BY_ID, ResponseCode.NO_PERMISSION)
+    with pytest.raises(BrokerError):
+        world.run(world.messages.by_id(offset_msg_id(HOST, 77), ""))
+
+
+def test_with_its_topic_a_message_is_found_by_its_unique_key() -> None:
+    world = World(stored(offset=3))
+    assert world.run(world.messages.by_id(KEY, "T")).queue_offset == 3
+    _, request = world.requests(RequestCode.QUERY_MESSAGE)[0]
+    assert request.ext_fields()["_UNIQUE_KEY_QUERY"] == "true"
+
+
+def test_the_newest_messages_with_a_key_are_found() -> None:
+    world = World(*(stored(offset=each, at_ms=each) for each in (2, 0, 1)))
+    everything = {"begin_ms": 0, "end_ms": 10_000}
+    found = world.run(world.messages.by_key("T", "k2", count_max=2, **everything))
+    assert [each.queue_offset for each in found] == [1, 2]
+    # Hashes are in an index: what has another key is not what was looked for.
+    assert world.run(world.messages.by_key("T", "k", count_max=2, **everything)) == []
+
+
+def test_messages_of_a_time_are_read_from_their_queues() -> None:
+    world = World()
+    world.hold(*(stored(offset=each, at_ms=each) for each in range(5)))
+    found = world.run(world.messages.by_time("T", from_ms=1_001, to_ms=1_004, count_max=9))
+    assert [each.queue_offset for each in found] == [1, 2, 3]
+    found = world.run(world.messages.by_time("T", from_ms=1_000, to_ms=9_000, count_max=2))
+    assert [each.queue_offset for each in found] == [0, 1]
+
+
+def test_all_messages_of_a_topic_are_read() -> None:
+    world = World()
+    world.hold(*(stored("%DLQ%g", each) for each in range(3)))
+    assert len(world.run(world.messages.all_of("%DLQ%g", count_max=100))) == 3
+    assert len(world.run(world.messages.all_of("%DLQ%g", count_max=2))) == 2
+
+
+def fate_of(world: World) -> tuple[str, int, list[str]]:
+    world.hold(stored())
+    (fate,) = world.run(world.messages.trace("T", KEY)).groups
+    assert fate.group == "g"
+    return fate.state, fate.times, [place.topic for place in fate.places]
+
+
+RETRY = stored("%RETRY%g", 0, at_ms=5, reconsume_times=1)
+LETTER = stored("%DLQ%g", 0, at_ms=9, reconsume_times=2)
+WAITS = msgspec.structs.replace(
+    stored(SCHEDULE_TOPIC, 0, at_ms=3),
+    properties={"UNIQ_KEY": KEY, "REAL_TOPIC": "%RETRY%g"},
+)
+
+
+def test_what_became_of_a_message_is_told_by_offsets_retries_and_dead_letters() -> None:
+    assert fate_of(World(stored(), read=0)) == (NOT_YET, 0, [])
+    assert fate_of(World(stored(), read=1)) == (CONSUMED, 1, [])
+    assert fate_of(World(stored(), WAITS, read=1)) == (AGAIN, 1, [])
+    assert fate_of(World(stored(), WAITS, RETRY, read=1)) == (AGAIN, 1, ["%RETRY%g"])
+    retried = World(stored(), WAITS, RETRY, read=1, retried=1)
+    assert fate_of(retried) == (CONSUMED, 2, ["%RETRY%g"])
+    dead = World(stored(), WAITS, RETRY, LETTER, read=1, retried=1)
+    assert fate_of(dead) == (DEAD, 2, ["%RETRY%g", "%DLQ%g"])
