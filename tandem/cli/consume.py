@@ -18,6 +18,7 @@ from tandem.cli.output import (
     name_servers_of,
     run,
 )
+from tandem.cli.progress import working
 from tandem.cli.queue_places import PLACE_FORMS, Place, place_of
 from tandem.cli.times import now_ms
 from tandem.plain_text import plain
@@ -179,11 +180,18 @@ class Reader:
         """Offsets of the group that are not stored yet."""
         self._troubles: dict[MessageQueue, str] = {}
         self.count = 0
+        self.say_news: Callable[[str], None] = lambda _: None
+        """Called with how far it is."""
 
     @property
     def is_done(self) -> bool:
         """Whether as many were printed as were asked for."""
         return self._left == 0
+
+    async def read_all(self, queues: "list[MessageQueue]") -> None:
+        """Print what is in some queues, one after the other."""
+        for queue in queues:
+            await self.read_to_end(queue)
 
     async def read_to_end(self, queue: "MessageQueue") -> None:
         """Print what is in a queue now, up to the place that was asked for.
@@ -305,6 +313,7 @@ class Reader:
             if self._left is not None:
                 self._left -= 1
         sys.stdout.flush()
+        self.say_news(f"{self.count:,} messages")
         return next_offset
 
 
@@ -345,21 +354,26 @@ async def _consume(choices: Choices, printer: MessagePrinter, name_servers: list
     group = choices.group or GROUP_WITHOUT_OFFSETS
     async with PullConsumer(name_servers, group=group) as consumer:
         reader = Reader(consumer, choices, printer)
-        queues = _chosen(sorted(await consumer.fetch_message_queues(choices.topic)), choices)
+        async with working(f"looking for the queues of {choices.topic}"):
+            found = await consumer.fetch_message_queues(choices.topic)
+        queues = _chosen(sorted(found), choices)
         with printer:
             async with _stopped_by_signals() as stopped:
                 if choices.follow:
                     async with trio.open_nursery() as nursery:
                         for queue in queues:
                             nursery.start_soon(reader.follow, queue, nursery.cancel_scope.cancel)
+                elif sys.stdout.isatty():  # where the messages themselves are seen
+                    await reader.read_all(queues)
                 else:
-                    for queue in queues:
-                        await reader.read_to_end(queue)
+                    async with working("reading") as reader.say_news:
+                        await reader.read_all(queues)
         if not stopped:
             return 0
         await reader.store_offsets()
         where = f"; group {group} goes on there" if choices.group else ""
-        _warn(f"stopped after {reader.count:,} messages{where}")
+        messages = "message" if reader.count == 1 else "messages"
+        _warn(f"stopped after {reader.count:,} {messages}{where}")
         return 128 + stopped[0]
 
 

@@ -94,7 +94,21 @@ def words_of(error: Exception) -> str:
     """What to say of an error that was expected. The remark of a broker makes one line of it."""
     from tandem.client.errors import ClientError
 
-    return plain(str(error)) if isinstance(error, ClientError) else str(error)
+    if not isinstance(error, ClientError):
+        return str(error)
+    return "\n".join([plain(str(error)), *hints(error)])
+
+
+def hints(error: Exception) -> list[str]:
+    """What to do where nobody answers at all; nothing for other errors."""
+    from tandem.client.errors import RouteNotFoundError
+
+    if isinstance(error, RouteNotFoundError) and error.reason.startswith("no name server answers"):
+        return [
+            "is the cluster up? see `tandem cluster status`; --config and --name-server say which"
+            " one is asked"
+        ]
+    return []
 
 
 def words_of_system(error: OSError) -> str:

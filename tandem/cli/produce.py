@@ -315,7 +315,7 @@ class Sending:
         began, sent_before = trio.current_time(), self.tally.total_count
         for portion in portions(messages, portion_count(self._choices)):
             await self._send(producer, portion)
-            say_news(f"{self.tally.total_count:,} messages, {self.tally}")
+            say_news(str(self.tally))
             rate = self._choices.rate_per_second
             if rate is not None:
                 count = self.tally.total_count - sent_before
@@ -400,7 +400,9 @@ async def read_lines(
 
     from tandem.cli.produce_input import RECORD_BYTES_MAX, TEXT_BYTES_MAX, LineReader
 
-    read = source.read1 if hasattr(source, "read1") else source.read
+    # Not what has a buffer around it: Python cannot end while a thread waits inside of that.
+    unbuffered = getattr(source, "raw", source)
+    read = unbuffered.read1 if hasattr(unbuffered, "read1") else unbuffered.read
     reader = LineReader(TEXT_BYTES_MAX if input_format is InputFormat.TEXT else RECORD_BYTES_MAX)
     # Abandoned by Ctrl-C: a read of a terminal cannot be interrupted, and the process ends.
     while chunk := await trio.to_thread.run_sync(read, READ_BYTES_MAX, abandon_on_cancel=True):

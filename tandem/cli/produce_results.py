@@ -1,5 +1,6 @@
 """What became of messages that were sent: single results, if they are wanted, and the sum."""
 
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
@@ -8,6 +9,7 @@ import msgspec
 import typer
 
 from tandem.cli.formats import Column, Format, Section, write
+from tandem.cli.output import hints
 from tandem.plain_text import one_line, plain
 
 if TYPE_CHECKING:
@@ -41,11 +43,14 @@ class Tally:
         self.by_status: Counter[str] = Counter()
         self.reasons: Counter[tuple[str, str]] = Counter()
         self.failed_count = 0
+        self._hints: dict[str, None] = {}
 
     def take(self, outcome: "SendResult | ClientError", count: int) -> None:
         """Count `count` messages that share one outcome."""
         status, reason = status_of(outcome)
-        self.failed_count += count if isinstance(outcome, Exception) else 0
+        if isinstance(outcome, Exception):
+            self.failed_count += count
+            self._hints |= dict.fromkeys(hints(outcome))
         self.by_status[status] += count
         if reason:
             self.reasons[status, reason] += count
@@ -80,7 +85,7 @@ class Tally:
             lines.append(f"{status} {count:,}: {one_line(text)}")
         if (left_out := len(reasons) - REASONS_SHOWN_MAX) > 0:
             lines.append(f"and {left_out} other reasons")
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._hints])
 
 
 def status_of(outcome: "SendResult | ClientError") -> tuple[str, str]:
@@ -121,6 +126,7 @@ class ResultPrinter:
         """Print some, or keep them."""
         if self._format in (Format.JSONL, Format.TEXT):
             write(self._format, results_section(results))
+            sys.stdout.flush()
         else:
             self._kept += results
 

@@ -163,3 +163,15 @@ def test_ctrl_c_of_a_command_is_exit_status_130(alone: ClusterSpec) -> None:
             output = end_of(follower)
         assert follower.returncode == 130, output
         assert "Traceback" not in output
+        assert "stopped after 1 message" in output
+        # A thread waits for more input, and for nothing else.
+        with started([*produce, "--format", "text"], stdin=subprocess.PIPE) as sender:
+            assert sender.stdin is not None
+            sender.stdin.write("two\n")
+            sender.stdin.flush()
+            wait_output(sender, "orders")
+            os.killpg(sender.pid, signal.SIGINT)
+            output = end_of(sender)
+        assert sender.returncode == 130, output
+        assert "1 message in" in output
+        assert "Fatal" not in output

@@ -53,12 +53,14 @@ def run_example(name: str, *arguments: str) -> list[str]:
 
 
 @contextmanager
-def started(command: list[str]) -> Iterator["subprocess.Popen[str]"]:
+def started(
+    command: list[str], *, stdin: int = subprocess.DEVNULL
+) -> Iterator["subprocess.Popen[str]"]:
     """A process in a group of its own, as a shell starts it; killed at the end of the block."""
     process = subprocess.Popen(
         command,
         env=ENVIRONMENT,
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

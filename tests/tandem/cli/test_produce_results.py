@@ -4,7 +4,13 @@ import pytest
 
 from tandem.cli.formats import Format
 from tandem.cli.produce_results import ResultPrinter, Sent, Tally, say_bad_line, sent_of
-from tandem.client import ConnectionLostError, MessageQueue, SendResult, SendStatus
+from tandem.client import (
+    ConnectionLostError,
+    MessageQueue,
+    RouteNotFoundError,
+    SendResult,
+    SendStatus,
+)
 from tandem.wire.message import Message
 
 QUEUE = MessageQueue("orders", "broker-a", 2)
@@ -52,6 +58,13 @@ def test_the_sum_is_a_line_and_a_line_for_each_reason_but_not_for_many() -> None
     for number in range(9):
         tally.take(ConnectionLostError(f"127.0.0.1:{number}", "gone"), 1)
     assert tally.summary(1.0).endswith("\nand 5 other reasons")
+
+
+def test_what_to_do_if_nobody_answers_is_said_once() -> None:
+    tally = Tally()
+    for _ in range(2):
+        tally.take(RouteNotFoundError("t", "no name server answers (no)", may_pass=True), 1)
+    assert tally.summary(1.0).count("is the cluster up?") == 1
 
 
 def test_the_messages_of_a_batch_have_offsets_and_ids_of_their_own() -> None:
