@@ -60,22 +60,6 @@ def test_a_drill_of_everything_holds_every_promise(tmp_path: Path) -> None:
     assert processes_with(str(tmp_path)) == []
 
 
-def test_every_line_of_a_file_is_acknowledged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    draw_nothing(monkeypatch)
-    lines = tmp_path / "app.log"
-    lines.write_bytes(b"".join(b"%d \xe9t\xe9 line\n" % number for number in range(2_000)))
-    options = msgspec.structs.replace(
-        a_drill(tmp_path, "slave-loss"), input_file=lines, rate_per_second=None
-    )
-
-    assert run_drill(options) == 0
-
-    summary = summary_of(options)
-    assert summary["input_lines"] == summary["input_lines_acknowledged"] == 2_000
-
-
 def test_planted_faults_are_found_and_fail_the_drill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,8 +94,9 @@ def _claim_one_more_sync_send(ledger: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.long
 def test_a_drill_with_spark_holds_every_promise(tmp_path: Path) -> None:
-    """In a process of its own: a Spark that other tests use must not be stopped."""
+    """As a command, with a Spark of its own: tests/tandem/spark has one that joins theirs."""
     options = a_drill(tmp_path, "slave-loss", spark=True)
 
     done = subprocess.run(command_of(options), env=ENVIRONMENT, capture_output=True, check=False)
@@ -144,17 +129,23 @@ def test_an_interrupted_drill_leaves_a_report_and_no_process(
     assert pq.read_table(options.out / "ledger.parquet").num_rows >= summary_of(options)["sends"]
 
 
-def test_a_killed_drill_leaves_no_node_and_the_next_one_takes_its_place(
+def test_a_killed_drill_leaves_no_node_and_the_next_one_sends_every_line_of_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw_nothing(monkeypatch)
-    options = a_drill(tmp_path, "slave-loss")
-    with started(command_of(options)) as process:
+    killed = a_drill(tmp_path, "slave-loss")
+    with started(command_of(killed)) as process:
         wait_output(process, "kill -9")
 
-    wait_until(lambda: not processes_with(str(options.out)))
-    assert (options.out / "ledger.ndjson").stat().st_size > 0
+    wait_until(lambda: not processes_with(str(killed.out)))
+    assert (killed.out / "ledger.ndjson").stat().st_size > 0
+
+    lines = tmp_path / "app.log"
+    lines.write_bytes(b"".join(b"%d \xe9t\xe9 line\n" % number for number in range(2_000)))
+    options = msgspec.structs.replace(killed, input_file=lines, rate_per_second=None)
     assert run_drill(options) == 0
+    summary = summary_of(options)
+    assert summary["input_lines"] == summary["input_lines_acknowledged"] == 2_000
 
 
 def test_a_cluster_that_is_up_is_not_touched(

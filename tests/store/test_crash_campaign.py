@@ -6,6 +6,7 @@ A seed that fails is told with the command that repeats it.
 import logging
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
 import pytest
@@ -16,9 +17,9 @@ from tests.store.crash_history import History
 from tests.store.crash_mutants import MUTANTS, Mutant, caught_by, line_of
 from tests.store.crash_plan import draw_plan
 
-SEEDS: Final = range(8, 13)
+SEEDS: Final = (45, 50, 53, 59)
 """Few that together cut every kind of step; the long tests play hundreds."""
-CRASH_POINTS_MIN: Final = 350
+CRASH_POINTS_MIN: Final = 280
 SEEDS_PER_LONG_TEST: Final = 25
 LONG_TESTS: Final = 14
 """Of at least 1,500 crash points each: 21,000."""
@@ -46,7 +47,7 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
 
 
-def run_seeds(seeds: range) -> Counter[str]:
+def run_seeds(seeds: Iterable[int]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for seed in seeds:
         counts += run_seed(seed)
