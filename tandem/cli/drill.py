@@ -1,12 +1,16 @@
 """`tandem drill`: start a cluster, break it under load, audit what is on its disks."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from tandem.cli.formats import Column, Format, FormatOption, Section, write
 from tandem.cli.output import ConfigOption
 from tandem.drill.options import DrillOptions
+
+if TYPE_CHECKING:
+    from tandem.drill.command import ListedScenario
 
 ScenariosArgument = Annotated[
     list[str] | None,
@@ -55,6 +59,14 @@ SparkOption = Annotated[
 ]
 SeedOption = Annotated[int, typer.Option(help="Decides the made-up orders.")]
 
+_COLUMNS: Final["list[Column[ListedScenario]]"] = [
+    Column("scenario", lambda each: each.name),
+    Column("group", lambda each: each.group),
+    Column("promise", lambda each: each.promise),
+    Column("needs", lambda each: each.needs),
+    Column("about s", lambda each: each.seconds),
+]
+
 
 def drill(
     scenarios: ScenariosArgument = None,
@@ -67,16 +79,24 @@ def drill(
     out: OutOption = Path("report"),
     spark: SparkOption = False,
     seed: SeedOption = 1,
+    output_format: FormatOption = Format.TABLE,
 ) -> None:
     """Start the cluster, break it under load, and audit every log against every send.
 
-    Exit status 0 only if every promise held.
+    Exit status: 0 every promise held; 1 one did not, or something expected was not seen; 2 it could
+    not be run; 130 it was interrupted.
     """
     from tandem.cluster.spec import default_config
-    from tandem.drill.command import list_scenarios, run_drill
+    from tandem.drill.command import listed, run_drill
 
     if scenarios == ["list"]:
-        raise typer.Exit(list_scenarios())
+        write(output_format, Section(listed(), _COLUMNS))
+        return
+    if output_format not in (Format.TABLE, Format.JSON):
+        raise typer.BadParameter(
+            "a drill gives its verdict as table or json; the other formats are for `list`",
+            param_hint="--format",
+        )
 
     options = DrillOptions(
         config=config or default_config(),
@@ -89,5 +109,6 @@ def drill(
         out=out,
         spark=spark,
         seed=seed,
+        json=output_format is Format.JSON,
     )
     raise typer.Exit(run_drill(options))

@@ -137,7 +137,7 @@ class Stages:
 
 
 async def _show_progress(console: Console, stages: Stages) -> None:
-    if not console.is_terminal:
+    if not console.is_terminal or console.is_dumb_terminal:
         while True:
             await trio.sleep(LINE_SECONDS)
             console.print(stages.now(), highlight=False, soft_wrap=True)

@@ -4,22 +4,24 @@ import io
 import signal
 import sys
 
+import msgspec
+
 from tandem.cluster_file.errors import ClusterError
 from tandem.drill.errors import BadOptionsError, DrillError
 from tandem.drill.options import DrillOptions
 from tandem.drill.preflight import check_libraries
 from tandem.drill.scenario_file import catalogue
-from tandem.drill.verdict import EXIT_INTERRUPTED, EXIT_NOT_PLAYED
+from tandem.drill.verdict import EXIT_INTERRUPTED, EXIT_NOT_RUN
 from tandem.plain_text import plain_lines
 
-__all__ = ["DrillOptions", "list_scenarios", "run_drill"]
+__all__ = ["DrillOptions", "ListedScenario", "listed", "run_drill"]
 
 
 def run_drill(options: DrillOptions) -> int:
-    """Play a drill and print how it went; return the exit status.
+    """Hold a drill and print how it went; return the exit status.
 
-    0: every promise and expectation held. 1: one did not, or the drill could not be played to its
-    end. 2: it could not be played, as one line on standard error says. 130: it was interrupted.
+    0: every promise and expectation held. 1: one did not, or the drill could not be run to its
+    end. 2: it could not be run, as one line on standard error says. 130: it was interrupted.
 
     To be called by a program that does nothing else: SIGTERM and SIGHUP count as Ctrl-C from here.
     """
@@ -38,31 +40,32 @@ def run_drill(options: DrillOptions) -> int:
         return hold(options)
     except (DrillError, ClusterError) as error:
         sys.stderr.write(f"error: {plain_lines(str(error))}\n")
-        return EXIT_NOT_PLAYED
+        return EXIT_NOT_RUN
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; there is no report\n")
         return EXIT_INTERRUPTED
 
 
-def list_scenarios() -> int:
-    """Print the catalogue; return the exit status."""
-    from rich.console import Console  # noqa: PLC0415
-    from rich.table import Column, Table  # noqa: PLC0415
+class ListedScenario(msgspec.Struct, frozen=True, kw_only=True):
+    """A scenario of the catalogue, as it is listed. `seconds`: about how long it takes."""
 
-    table = Table(
-        Column("scenario", no_wrap=True), "promise", "needs", Column("about", no_wrap=True)
-    )
+    name: str
+    group: str
+    promise: str
+    needs: list[str]
+    seconds: float | None
+
+
+def listed() -> list[ListedScenario]:
+    """Return the catalogue."""
     needs = {"network": "fault proxy", "disks": "root, for small disks"}
-    kinds = set()
-    for scenario in catalogue():
-        if scenario.group not in kinds:
-            kinds.add(scenario.group)
-            table.add_row(f"[bold]{scenario.group} groups[/bold]", "", "", "")
-        table.add_row(
-            scenario.name,
-            scenario.promise,
-            ", ".join(needs[need] for need in scenario.needs),
-            f"{scenario.seconds} s" if scenario.seconds else "",
+    return [
+        ListedScenario(
+            name=scenario.name,
+            group=scenario.group,
+            promise=scenario.promise,
+            needs=[needs[need] for need in scenario.needs],
+            seconds=scenario.seconds or None,
         )
-    Console().print(table)
-    return 0
+        for scenario in catalogue()
+    ]

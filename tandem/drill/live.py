@@ -89,7 +89,7 @@ class LiveView:
 
     async def run(self) -> None:
         """Refresh until cancelled; what is new by then is still printed."""
-        if self._console.is_terminal:
+        if self._console.is_terminal and not self._console.is_dumb_terminal:
             # Without a refresh thread of its own: this task refreshes.
             with Live(console=self._console, auto_refresh=False, transient=True) as live:
                 await self._refresh(lambda: live.update(self.table(), refresh=True), 0.0)

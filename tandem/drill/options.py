@@ -29,7 +29,8 @@ class DrillOptions(msgspec.Struct, frozen=True, kw_only=True):
     files, or "all"; none: what suits the kind of group. `duration_seconds` is the time under load
     in all scenarios of one round together; waiting for what has to be seen is added to it. `out`
     receives the report and, while the drill runs, the nodes' data. With `spark` a Spark job audits
-    the logs instead of plain Python; both judge by the same rules.
+    the logs instead of plain Python; both judge by the same rules. With `json` the verdict is the
+    content of `summary.json` and not a table.
     """
 
     config: Path = Path("cluster.yaml")
@@ -41,6 +42,7 @@ class DrillOptions(msgspec.Struct, frozen=True, kw_only=True):
     duration_seconds: float | None = None
     out: Path = Path("report")
     spark: bool = False
+    json: bool = False
     seed: int = 1
 
     def seconds_of(self, scenarios_count: int) -> float:

@@ -92,7 +92,7 @@ def choose_group(spec: ClusterSpec) -> Group:
     """
     if len(spec.groups) != 1:
         names = ", ".join(spec.groups)
-        raise BadOptionsError(f"{spec.file}: a drill plays on one group; this file has {names}")
+        raise BadOptionsError(f"{spec.file}: a drill breaks one group; this file has {names}")
     (name,) = spec.groups
     if spec.groups[name].kind is GroupKind.FENCED:
         return _fenced_group(spec, name)

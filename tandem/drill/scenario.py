@@ -31,7 +31,7 @@ LOOK_SECONDS: Final = 0.05
 COORDINATOR: Final = "coordinator"
 """What stands for the coordinator where a node could be named."""
 
-PLAYED: Final = "played"
+PLAYED: Final = "ran to its end"
 ENDED_EARLY: Final = "ended early"
 NOT_POSSIBLE: Final = "not possible here"
 
@@ -63,7 +63,7 @@ class ScenarioRun(msgspec.Struct, frozen=True, kw_only=True):
     started_at_seconds: float
     ended_at_seconds: float
     outcome: str
-    """`played`, or why it was not: `not possible here: …`, `ended early`."""
+    """`ran to its end`, or why it did not: `not possible here: …`, `ended early`."""
     unavailable_seconds: float | None
     """The longest time without a SEND_OK for a sync send, from the first fault to the drain."""
     unavailable_from_seconds: float | None

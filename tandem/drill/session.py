@@ -11,12 +11,14 @@ the same and says INTERRUPTED.
 
 import shutil
 import signal
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
 import trio
 from rich.console import Console
 
@@ -47,6 +49,7 @@ from tandem.drill.small_disks import Disks, small_disks
 from tandem.drill.summary import Summary, summarise
 from tandem.drill.verdict import exit_status, print_verdict
 from tandem.drill.workload import Clock, producer_states
+from tandem.plain_text import plain_json
 
 if TYPE_CHECKING:
     from tandem.spark.audit_rules import AuditSummary
@@ -147,7 +150,7 @@ class _Drill:
         self._disks = disks
         self._keep_data = True
         self._source = source
-        self._console = Console()
+        self._console = Console(stderr=True)
         self._interrupted_by = ""
         self._audit_failed = ""
         self._audit: AuditSummary | None = None
@@ -206,13 +209,16 @@ class _Drill:
         self._audit_seconds = round(trio.current_time() - started, 1)
 
     def _conclude(self, recording: Recording) -> int:
-        out = self._plan.out
+        plan, out = self._plan, self._plan.out
         if self._interrupted_by:
             write_parquet(out / "ledger.ndjson", out / "ledger.parquet")
         (out / "ledger.ndjson").unlink()
         summary = self._summarise(recording)
         page = write_report(summary, recording.timeline, recording.history, out)
-        print_verdict(self._console, summary, page)
+        if plan.options.json:
+            sys.stdout.buffer.write(plain_json(msgspec.json.encode(summary)) + b"\n")
+        else:
+            print_verdict(Console(), summary, page)
         self._keep_data = summary.verdict == "FAILED"
         return exit_status(summary)
 

@@ -11,7 +11,7 @@ from tandem.drill.summary import Summary, broken_promises, failed_expectations
 
 EXIT_HELD: Final = 0
 EXIT_BROKEN: Final = 1
-EXIT_NOT_PLAYED: Final = 2
+EXIT_NOT_RUN: Final = 2
 SWITCHES_SHOWN_MAX: Final = 20
 """On the terminal; the report has them all."""
 
@@ -27,7 +27,7 @@ _STYLES: Final = {
 
 
 def exit_status(summary: Summary) -> int:
-    """0 only if everything was played and every promise and expectation held."""
+    """0 only if everything ran and every promise and expectation held."""
     match summary.verdict:
         case "PASSED":
             return EXIT_HELD
@@ -36,11 +36,11 @@ def exit_status(summary: Summary) -> int:
         case "FAILED":
             return EXIT_BROKEN
         case "NOT POSSIBLE":
-            return EXIT_NOT_PLAYED
+            return EXIT_NOT_RUN
 
 
 def print_verdict(console: Console, summary: Summary, page: Path) -> None:
-    """Print the table of the end."""
+    """Print what there is to say at the end; frames are for terminals."""
     title = Text(summary.verdict, _STYLES[summary.verdict])
     if summary.stopped_because:
         title.append(f"  {summary.stopped_because}", "default")
@@ -59,6 +59,9 @@ def print_verdict(console: Console, summary: Summary, page: Path) -> None:
     if failed_expectations(summary):
         parts.append(_failures(summary))
     parts.append(Text(f"report: {page}"))
+    for part in parts:
+        if isinstance(part, Table) and (not console.is_terminal or console.is_dumb_terminal):
+            part.box, part.pad_edge = None, False
     console.print()
     for part in parts:
         console.print(part, highlight=False, soft_wrap=True)

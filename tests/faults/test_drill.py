@@ -99,10 +99,15 @@ def test_a_drill_with_spark_holds_every_promise(tmp_path: Path) -> None:
     """As a command, with a Spark of its own: tests/tandem/spark has one that joins theirs."""
     options = a_drill(tmp_path, "slave-loss", spark=True)
 
-    done = subprocess.run(command_of(options), env=ENVIRONMENT, capture_output=True, check=False)
+    line = [*command_of(options), "--format", "json"]
+    done = subprocess.run(line, env=ENVIRONMENT, capture_output=True, check=False)
 
-    assert done.returncode == 0, done.stdout.decode() + done.stderr.decode()
-    assert done.stderr == b""
+    said = done.stderr.decode()
+    assert done.returncode == 0, said
+    assert msgspec.json.decode(done.stdout) == summary_of(options), "and nothing else"
+    assert "audited in " in said
+    assert "starting Java and Spark" in said
+    assert "WARN" not in said, "what Spark and Java say is in its log"
     assert summary_of(options)["settings"]["audit"] == "spark"
     assert pq.read_table(options.out / "audit").num_rows >= summary_of(options)["sends"]
 

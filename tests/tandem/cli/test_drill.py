@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -31,7 +32,7 @@ def test_without_options_the_default_is_played(monkeypatch: pytest.MonkeyPatch) 
 def test_every_option_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
     line = (
         "--config c.yaml --input lines.txt slave-loss mine.yaml --repeat 3 --short --rate 100"
-        " --duration 9 --out there --spark --seed 7"
+        " --duration 9 --out there --spark --seed 7 --format json"
     )
     assert drill(monkeypatch, *line.split())[1] == [
         DrillOptions(
@@ -45,6 +46,7 @@ def test_every_option_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
             out=Path("there"),
             spark=True,
             seed=7,
+            json=True,
         )
     ]
 
@@ -54,5 +56,21 @@ def test_the_exit_status_is_the_drills(monkeypatch: pytest.MonkeyPatch, status: 
     assert drill(monkeypatch, status=status)[0] == status
 
 
-def test_the_catalogue_is_listed_and_nothing_played(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_catalogue_is_listed_and_nothing_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert drill(monkeypatch, "list", status=1) == (0, [])
+
+
+def test_the_catalogue_has_every_format() -> None:
+    def listed(output_format: str) -> str:
+        return CliRunner().invoke(app, ["drill", "list", "--format", output_format]).output
+
+    (document,) = listed("json").splitlines()
+    by_name = {each["name"]: each for each in msgspec.json.decode(document)}
+    assert by_name["master-kill"]["group"] == "fenced"
+    assert len(listed("jsonl").splitlines()) == len(by_name)
+    assert "master-kill\tfenced\t" in listed("text")
+    assert "fault proxy" in listed("table")
+
+
+def test_a_drill_has_one_verdict_and_no_lines_of_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert drill(monkeypatch, "--format", "jsonl") == (2, [])

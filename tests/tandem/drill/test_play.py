@@ -53,7 +53,7 @@ async def test_every_round_is_a_run_of_its_own(
     recording = await play(world, KILL, repeat=3)
 
     assert [run.name for run in recording.runs] == ["kill"] * 3
-    assert [run.outcome for run in recording.runs] == ["played"] * 3
+    assert [run.outcome for run in recording.runs] == ["ran to its end"] * 3
     assert {phase.scenario for phase in world.timeline.phases} == {"kill 1", "kill 2", "kill 3"}
     assert all((run.unavailable_seconds or 0) < 1 for run in recording.runs)
     assert recording.stopped_because == ""
@@ -77,4 +77,4 @@ async def test_what_is_not_possible_here_is_told_and_others_are_played(
 
     assert recording.runs[0].outcome.startswith("not possible here: line 4")
     assert not recording.runs[0].is_possible
-    assert recording.runs[1].outcome == "played"
+    assert recording.runs[1].outcome == "ran to its end"

@@ -66,6 +66,7 @@ def test_a_switch_of_another_time_explains_nothing() -> None:
 def test_without_a_switch_the_answers_say_why(status: str, cause: str) -> None:
     timeline = Timeline()
     phase = timeline.start_phase(0.0, "slave-loss", "down")
+    timeline.fault(0.8, "start c", hurts=False)
     timeline.fault(1.0, "kill -9 b")
     timeline.fault(1.1, "start b", hurts=False)
     for at, what in ((0.9, SEND_OK), (1.2, status), (1.9, status), (2.2, SEND_OK)):

@@ -10,8 +10,10 @@ from tandem.drill.watched_group import Change
 from tests.tandem.drill import samples
 
 
-def printed(summary: Summary) -> str:
-    console = Console(file=io.StringIO(), width=120)
+def printed(summary: Summary, *, terminal: bool = False) -> str:
+    console = Console(
+        file=io.StringIO(), width=120, force_terminal=terminal, _environ={"TERM": "xterm"}
+    )
     print_verdict(console, summary, Path("report/index.html"))
     assert isinstance(console.file, io.StringIO)
     return console.file.getvalue()
@@ -77,3 +79,12 @@ def test_what_could_not_be_played_is_said_and_is_not_a_pass() -> None:
     assert exit_status(summary) == 2
     assert "master-kill: not possible here: no root" in printed(summary)
     assert exit_status(samples.summary(runs=[impossible, samples.RUN])) == 0
+
+
+def test_frames_are_for_terminals() -> None:
+    summary = samples.summary(runs=[samples.RUN])
+
+    assert "━" in printed(summary, terminal=True)
+    in_a_pipe = printed(summary)
+    assert "master-kill" in in_a_pipe
+    assert not set(in_a_pipe) & set("━┃│─┏└")
