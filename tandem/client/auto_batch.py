@@ -43,8 +43,12 @@ class AutoBatch:
         Raises:
             ClientError: see `Producer`.
             ValueError: the message cannot be sent as it is.
+            TypeError: it is no message.
         """
-        size = len(message.body)
+        try:
+            size = len(message.body)
+        except AttributeError:
+            raise TypeError(f"send takes a Message, not {type(message).__name__}") from None
         if not self._in_flight.enter(size):
             await self._wait_for_room(size)
         try:

@@ -104,17 +104,22 @@ class SendTimeoutError(RequestTimeoutError):
 
 
 class ReplyTimeoutError(ClientError):
-    """No reply to a request in time. The request may have been consumed all the same."""
+    """No reply to a request in time. The request may have been consumed all the same.
+
+    `is_stored` is False if not even the request was answered by a broker in this time.
+    """
 
     outcome_unknown = True
 
-    def __init__(self, topic: str, timeout_ms: int) -> None:
+    def __init__(self, topic: str, timeout_ms: int, *, is_stored: bool = True) -> None:
         super().__init__(topic, timeout_ms)
         self.topic = topic
         self.timeout_ms = timeout_ms
+        self.is_stored = is_stored
 
     def __str__(self) -> str:
-        return f"no reply to a request in topic {self.topic!r} within {self.timeout_ms} ms"
+        text = f"no reply to a request in topic {self.topic!r} within {self.timeout_ms} ms"
+        return text if self.is_stored else f"{text}: no broker has taken it by then"
 
 
 class CompressedBodyError(ClientError):

@@ -185,6 +185,7 @@ class Requests:
         asking = request_message(message, correlation_id, self._core.identity.client_id, timeout_ms)
         replies: list[MessageExt] = []
         replied = anyio.Event()
+        is_stored = False
 
         def take(reply: MessageExt) -> None:
             replies.append(reply)
@@ -195,11 +196,12 @@ class Requests:
             with anyio.move_on_after(timeout_ms / 1000):
                 await self._say_hello(message.topic, timeout_ms)
                 await self._shell.run(self._sender.send(asking, options))
+                is_stored = True
                 await replied.wait()
         finally:
             self._pending.forget(correlation_id)
         if not replies:
-            raise ReplyTimeoutError(message.topic, timeout_ms)
+            raise ReplyTimeoutError(message.topic, timeout_ms, is_stored=is_stored)
         return decompressed(replies[0])
 
     async def _say_hello(self, topic: str, timeout_ms: int) -> None:

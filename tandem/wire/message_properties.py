@@ -97,21 +97,18 @@ def joined_keys(keys: Iterable[str]) -> str:
 
     Source: Message.setKeys(Collection).
     """
+    if isinstance(keys, bytes) or not isinstance(keys, Iterable):
+        raise TypeError(f"message keys {keys!r}: expected a text or a list of texts")
     checked = list(keys)
     for key in checked:
         if not isinstance(key, str):
-            raise TypeError(f"message key {key!r} is {_kind(key)}; keys are texts: str(key)")
+            raise TypeError(f"message key {key!r} is no text; write str(key), or key.decode()")
         if not key or KEY_SEPARATOR in key or _has_separator(key):
             raise ValueError(
                 f"message key {key!r}: a key must not be empty, and must not hold a blank, which"
                 " separates keys, nor the bytes 0x01 or 0x02"
             )
     return KEY_SEPARATOR.join(checked)
-
-
-def _kind(value: object) -> str:
-    name = type(value).__name__
-    return f"an {name}" if name[0] in "aeiou" else f"a {name}"
 
 
 def _has_separator(text: str) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 import anyio
+import pytest
 
 from tandem.client.ack import Ack
 from tandem.client.auto_batch import AutoBatch
@@ -299,3 +300,10 @@ async def test_batching_can_be_switched_off() -> None:
             await send_all(producer, messages(30))
         tasks.cancel_scope.cancel()
     assert sizes(broker) == [1] * 30
+
+
+@under_either_loop
+async def test_what_is_no_message_is_refused() -> None:
+    async with Producer(NAME_SERVER, "PG") as producer:
+        with pytest.raises(TypeError, match="send takes a Message, not str"):
+            await producer.send("text")  # type: ignore[arg-type]

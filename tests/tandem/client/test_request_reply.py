@@ -110,7 +110,20 @@ async def test_a_request_without_a_reply_ends_in_time() -> None:
         with pytest.raises(ReplyTimeoutError) as caught:
             await producer.request(MESSAGE, timeout_ms=20)
     assert caught.value.outcome_unknown
-    assert str(caught.value) == "no reply to a request in topic 'orders' within 20 ms"
+    assert "no reply to a request in topic 'orders' within 20 ms" in str(caught.value)
+
+
+@under_either_loop
+async def test_a_request_says_if_no_broker_has_taken_it() -> None:
+    async with world() as (producer, _, broker):
+        await producer.send(MESSAGE)
+        with pytest.raises(ReplyTimeoutError) as caught:
+            await producer.request(MESSAGE, timeout_ms=200)
+        assert caught.value.is_stored
+        broker.handlers[SEND] = lambda _: None
+        with pytest.raises(ReplyTimeoutError, match="no broker has taken it") as caught:
+            await producer.request(MESSAGE, timeout_ms=50)
+        assert not caught.value.is_stored
 
 
 @under_either_loop

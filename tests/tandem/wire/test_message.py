@@ -306,8 +306,11 @@ def test_a_key_that_cannot_be_looked_up_again_is_refused() -> None:
     for key in ("a b", "", "a\x01", "a\x02"):
         with pytest.raises(ValueError, match="message key"):
             Message("T", b"", keys=["good", key])
-    with pytest.raises(TypeError, match="message key 7 is an int"):
+    with pytest.raises(TypeError, match="message key 7 is no text"):
         Message("T", b"", keys=[7])  # type: ignore[list-item]
+    for keys in (7, b"k"):
+        with pytest.raises(TypeError, match="expected a text or a list of texts"):
+            Message("T", b"", keys=keys)  # type: ignore[arg-type]
 
 
 def test_a_body_that_is_no_bytes_is_refused_with_the_remedy() -> None:
