@@ -88,19 +88,19 @@ def join_properties(properties: Mapping[str, str]) -> bytes:
     return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()]).encode()
 
 
-def joined_keys(keys: Iterable[str]) -> str:
+def joined_keys(keys: object) -> str:
     """Return the value of KEYS for several keys.
 
     Raises:
-        TypeError: one is no text.
+        TypeError: they are no texts.
         ValueError: one is empty, or holds a blank or a byte that separates properties.
 
     Source: Message.setKeys(Collection).
     """
     if isinstance(keys, bytes) or not isinstance(keys, Iterable):
         raise TypeError(f"message keys {keys!r}: expected a text or a list of texts")
-    checked = list(keys)
-    for key in checked:
+    checked: list[str] = []
+    for key in keys:
         if not isinstance(key, str):
             raise TypeError(f"message key {key!r} is no text; write str(key), or key.decode()")
         if not key or KEY_SEPARATOR in key or _has_separator(key):
@@ -108,6 +108,7 @@ def joined_keys(keys: Iterable[str]) -> str:
                 f"message key {key!r}: a key must not be empty, and must not hold a blank, which"
                 " separates keys, nor the bytes 0x01 or 0x02"
             )
+        checked.append(key)
     return KEY_SEPARATOR.join(checked)
 
 
