@@ -26,7 +26,6 @@ from tandem.client.admin_results import (
 )
 from tandem.client.compression import decompressed
 from tandem.client.errors import (
-    BrokerError,
     CompressedBodyError,
     MessageNotFoundError,
 )
@@ -93,35 +92,33 @@ class MessageAdministration:
         Raises:
             MessageNotFoundError: there is none.
         """
+        return (yield from self._find(message_id, topic))[0]
+
+    def _find(self, message_id: str, topic: str) -> Flow[tuple[MessageExt, str]]:
+        """Return a message, and the name of the broker that has it."""
         if topic:
             found = yield from self._query(topic, message_id, unique=True)
             if found:
                 return found[-1]
         return (yield from self._at(message_id, topic))
 
-    def _at(self, message_id: str, topic: str) -> Flow[MessageExt]:
+    def _at(self, message_id: str, topic: str) -> Flow[tuple[MessageExt, str]]:
         remedy = "" if topic else "; if it is a producer's unique key, name its topic as well"
         try:
-            host, offset = decode_offset_msg_id(message_id)
+            _, offset = decode_offset_msg_id(message_id)
         except (MalformedMessageError, ValueError) as error:
             raise MessageNotFoundError(f"a message {message_id!r}{remedy}") from error
-        info = yield from self._calls.cluster_info()
-        names = [
-            name
-            for name, broker in sorted(info.broker_addr_table.items())
-            if str(host) in broker.broker_addrs.values()
-        ]
-        code, ext = RequestCode.VIEW_MESSAGE_BY_ID, ViewMessageRequestHeader(offset)
-        for name in names:
-            # Any node of the group has the same bytes at the same place.
-            try:
-                answer = yield from self._calls.broker(name, code, ext)
-            except BrokerError as error:
-                if error.code == ResponseCode.SYSTEM_ERROR:
-                    continue
-                raise
+        # Any node of a group has the same bytes at the same place, also if the one that stored
+        # them is gone. Another group has others there.
+        answers = yield from self._calls.each_broker(
+            RequestCode.VIEW_MESSAGE_BY_ID,
+            ViewMessageRequestHeader(offset),
+            ResponseCode.SYSTEM_ERROR,
+        )
+        for answer in answers:
             for message in _decoded(answer.command, answer.address):
-                return message
+                if message.offset_msg_id == message_id.upper():
+                    return message, answer.broker_name
         raise MessageNotFoundError(f"a message {message_id}{remedy}")
 
     def by_key(
@@ -131,7 +128,7 @@ class MessageAdministration:
         found = yield from self._query(
             topic, key, unique=False, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms
         )
-        return found[-count_max:]
+        return [message for message, _ in found[-count_max:]]
 
     def _query(
         self,
@@ -142,8 +139,11 @@ class MessageAdministration:
         count_max: int = MESSAGES_MAX_DEFAULT,
         begin_ms: int = 0,
         end_ms: int = TIME_MAX_MS,
-    ) -> Flow[list[MessageExt]]:
-        """Ask the index of every broker. Hashes are in it, so keys are compared here."""
+    ) -> Flow[list[tuple[MessageExt, str]]]:
+        """Ask the index of every broker. Hashes are in it, so keys are compared here.
+
+        Return messages, oldest first, with the names of their brokers.
+        """
         header = QueryMessageRequestHeader(topic, key, count_max, begin_ms, end_ms)
         fields = RemotingCommand(RequestCode.QUERY_MESSAGE, ext=header).ext_fields()
         if unique:
@@ -155,12 +155,12 @@ class MessageAdministration:
             ResponseCode.TOPIC_NOT_EXIST,
         )
         found = [
-            message
+            (message, answer.broker_name)
             for answer in answers
             for message in _decoded(answer.command, answer.address)
             if message.topic == topic and _has(message, key, unique=unique)
         ]
-        return sorted(found, key=lambda each: (each.store_timestamp_ms, each.physical_offset))
+        return sorted(found, key=lambda each: (each[0].store_timestamp_ms, each[0].physical_offset))
 
     def by_time(
         self, topic: str, *, from_ms: int, to_ms: int, count_max: int
@@ -234,31 +234,20 @@ class MessageAdministration:
         Raises:
             MessageNotFoundError: there is none.
         """
-        message = yield from self.by_id(message_id, topic)
+        message, broker_name = yield from self._find(message_id, topic)
         described = yield from self._topics.describe(message.topic)
-        broker_name = yield from self._broker_of(message)
         waiting = yield from self._retries_that_wait(message)
         fates: dict[str, GroupFate] = {}
         for group in described.groups:
             fates[group] = yield from self._fate(message, broker_name, group, waiting)
         return MessageTrace(message, list(fates.values()))
 
-    def _broker_of(self, message: MessageExt) -> Flow[str]:
-        info = yield from self._calls.cluster_info()
-        host = str(message.store_host)
-        names = [
-            name
-            for name, broker in sorted(info.broker_addr_table.items())
-            if host in broker.broker_addrs.values()
-        ]
-        return names[0] if names else ""
-
     def _retries_that_wait(self, message: MessageExt) -> Flow[dict[str, int]]:
         """Return how many are in the queues of delays, by the topic that they wait for."""
         key = message.properties.get(PROPERTY_UNIQUE_KEY)
         counts: dict[str, int] = {}
         if key:
-            for each in (yield from self._query(SCHEDULE_TOPIC, key, unique=True)):
+            for each, _ in (yield from self._query(SCHEDULE_TOPIC, key, unique=True)):
                 topic = each.properties.get(PROPERTY_REAL_TOPIC, "")
                 counts[topic] = counts.get(topic, 0) + 1
         return counts
@@ -267,8 +256,8 @@ class MessageAdministration:
         self, message: MessageExt, broker_name: str, group: str, waiting: dict[str, int]
     ) -> Flow[GroupFate]:
         key = message.properties.get(PROPERTY_UNIQUE_KEY, "")
-        retries: list[MessageExt] = []
-        dead: list[MessageExt] = []
+        retries: list[tuple[MessageExt, str]] = []
+        dead: list[tuple[MessageExt, str]] = []
         if key:
             retries = yield from self._query(retry_topic(group), key, unique=True)
             dead = yield from self._query(dlq_topic(group), key, unique=True)
@@ -278,12 +267,13 @@ class MessageAdministration:
             for each in description.queues
         }
 
-        def is_consumed(each: MessageExt) -> bool:
-            place = (each.topic, broker_name, each.queue_id)
-            return each.queue_offset < offsets.get(place, 0)
+        def is_consumed(found: tuple[MessageExt, str]) -> bool:
+            each, name = found
+            return each.queue_offset < offsets.get((each.topic, name, each.queue_id), 0)
 
-        last = retries[-1] if retries else message
-        delivered = sum(map(is_consumed, [message, *retries]))
+        first = (message, broker_name)
+        last = retries[-1] if retries else first
+        delivered = sum(map(is_consumed, [first, *retries]))
         waits = waiting.get(retry_topic(group), 0) > len(retries)
         if dead:
             state = DEAD
@@ -294,14 +284,14 @@ class MessageAdministration:
         places = [
             FateAt(
                 topic=each.topic,
-                broker_name=broker_name,
+                broker_name=name,
                 queue_id=each.queue_id,
                 queue_offset=each.queue_offset,
                 store_timestamp_ms=each.store_timestamp_ms,
                 reconsume_times=each.reconsume_times,
                 offset_msg_id=each.offset_msg_id,
             )
-            for each in (*retries, *dead)
+            for each, name in (*retries, *dead)
         ]
         return GroupFate(group=group, state=state, times=delivered, places=places)
 

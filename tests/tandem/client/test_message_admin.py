@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from tandem.client.errors import BrokerError, MessageNotFoundError
+from tandem.client.errors import BrokerError, ConnectionLostError, MessageNotFoundError
 from tandem.client.message_admin import AGAIN, CONSUMED, DEAD, NOT_YET, SCHEDULE_TOPIC
 from tandem.wire.message import Host, MessageExt, offset_msg_id
 from tandem.wire.remoting_command import RemotingCommand
@@ -17,7 +17,7 @@ from tandem.wire.stats_requests import (
     queue_map,
 )
 from tests.tandem.client.admin_bench import AdminBench, by_queue, records
-from tests.tandem.client.fake_broker import MASTER, SLAVE, answer_to, message_ext
+from tests.tandem.client.fake_broker import MASTER, OTHER_MASTER, SLAVE, answer_to, message_ext
 
 KEY = "7F0000012D2019C18436716E4DDC0000"
 HOST = Host("10.0.0.1", 10_911)
@@ -85,13 +85,15 @@ def test_a_message_is_found_by_its_place() -> None:
     world = World(message)
     found = world.run(world.messages.by_id(message.offset_msg_id, ""))
     assert found.queue_offset == 3
-    assert world.shell.calls_to(RequestCode.VIEW_MESSAGE_BY_ID) == [MASTER]
+    # That a node of another group has something there proves nothing.
+    assert world.shell.calls_to(RequestCode.VIEW_MESSAGE_BY_ID) == [MASTER, OTHER_MASTER]
 
 
 def test_its_place_is_known_by_every_node_of_the_group() -> None:
     world = World(stored(physical_offset=77))
-    at_slave = offset_msg_id(Host(SLAVE.split(":")[0], 10_911), 77)
-    assert world.run(world.messages.by_id(at_slave, "")).physical_offset == 77
+    world.shell.failures[MASTER] = [ConnectionLostError(MASTER, "gone")]
+    assert world.run(world.messages.by_id(offset_msg_id(HOST, 77), "")).physical_offset == 77
+    assert world.shell.calls_to(RequestCode.VIEW_MESSAGE_BY_ID)[:2] == [MASTER, SLAVE]
 
 
 @pytest.mark.parametrize(
