@@ -1,4 +1,5 @@
 import json
+import signal
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tandem.cluster.log_records import LogRecord
 from tandem.cluster.new_file import NewCluster, loopback_addresses, new_file_text
 from tandem.cluster.spec import example_text
 from tandem.cluster_file.errors import UnknownNodeError
+from tests.support.processes import TANDEM, end_of, started, wait_output
 
 LINES = {
     "broker-a-0": [
@@ -120,3 +122,18 @@ def test_nodes_and_troubles_have_colours_on_a_terminal_only(
     monkeypatch.setenv("TERM", "dumb")
     _printer(Format.TEXT, ["broker-a-0"])(record)
     assert "\x1b" not in capsys.readouterr().out
+
+
+@pytest.mark.fault
+@pytest.mark.slow
+def test_following_goes_on_with_what_is_logged_until_ctrl_c(file: Path) -> None:
+    log = file.parent / "data" / "logs" / "broker-a-1.log"
+    line = [*TANDEM, "cluster", "logs", "-f", "--tail", "1", "--level", "error", "-c", str(file)]
+    with started(line) as process:
+        wait_output(process, "three")
+        with log.open("a") as output:
+            output.write("2026-11-22 14:00:05,000 INFO broker-a-1 not wanted\n")
+            output.write("2026-11-22 14:00:05,100 ERROR broker-a-1 five\n")
+        wait_output(process, "broker-a-1 ERROR   five")
+        output_after = end_of(process, signal.SIGINT)
+    assert (process.returncode, output_after) == (130, "")

@@ -296,6 +296,7 @@ async def test_offsets_that_are_not_stored_when_it_is_stopped_are_stored_then(
         broker.handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = answer_to
         await reader.store_offsets()
         last = broker.requests[-1]
+        assert last is not asked[0]
         assert last.code == RequestCode.UPDATE_CONSUMER_OFFSET
         assert last.decode_header(UpdateConsumerOffsetRequestHeader).commit_offset == 2
         await reader.store_offsets()

@@ -39,7 +39,7 @@ def test_failures_are_counted_by_what_is_known_of_their_effect() -> None:
 
 def test_refusals_are_counted_all_in_all() -> None:
     tally = Tally()
-    for count in (0, 1, 1, 3):
+    for count in (0, 1, 1, 3, 3):
         tally.refuse(count, "too long")
     assert (tally.failed_count, tally.total_count) == (3, 3)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tandem.cluster.log_following import LogFollower, ProcessFile
+from tandem.cluster.log_following import LogFollower, ProcessFile, _Follower
 from tandem.cluster_file.settings import LoggingSettings
 from tandem.process_log import RotatedFile, TextFormatter
 
@@ -77,6 +77,24 @@ def test_a_rotation_while_a_part_is_read_loses_nothing(two: tuple[Process, Proce
         seen = [next(records).message.rstrip(".")]
         one.log(2.0, *(str(number) for number in range(4, 25)))
         seen += [record.message.rstrip(".") for record in records]
+    assert seen == [str(number) for number in range(1, 25)]
+
+
+def test_what_comes_between_the_last_read_and_a_rotation_is_read(
+    two: tuple[Process, Process], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, _ = two
+    one.log(1.0, "1")
+    look = _Follower._find_newer
+    late = iter([[str(number) for number in range(2, 25)]])
+
+    def log_and_look(follower: _Follower) -> None:
+        one.log(2.0, *next(late, []))
+        look(follower)
+
+    monkeypatch.setattr(_Follower, "_find_newer", log_and_look)
+    with LogFollower([one.source]) as follower:
+        seen = words(follower)
     assert seen == [str(number) for number in range(1, 25)]
 
 

@@ -34,6 +34,9 @@ def test_a_new_file_of_any_size_and_kind_is_one_that_is_accepted(
     group = spec.groups["broker-a"]
     assert group.kind is kind
     assert kind is GroupKind.CLASSIC or group.min_isr == count // 2 + 1
+    of_fenced = ("    replication_port: ", "    min_isr: ", "    ack_level: ")
+    text = spec.file.read_text(encoding="utf-8")
+    assert {setting in text for setting in of_fenced} == {kind is GroupKind.FENCED}
 
 
 def test_the_example_is_what_three_nodes_get() -> None:
