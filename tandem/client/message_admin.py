@@ -291,7 +291,9 @@ class MessageAdministration:
                 reconsume_times=each.reconsume_times,
                 offset_msg_id=each.offset_msg_id,
             )
-            for each, name in (*retries, *dead)
+            for each, name in sorted(
+                (*retries, *dead), key=lambda found: found[0].store_timestamp_ms
+            )
         ]
         return GroupFate(group=group, state=state, times=delivered, places=places)
 
