@@ -4,32 +4,29 @@ import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
 
-from tandem.cli.formats import Column, Format, FormatOption, Section, write
+from tandem.cli.classic_view import NodeReplication, classic_nodes, classic_table, replication
+from tandem.cli.formats import Column, Format, FormatOption, Section, write, write_words
 from tandem.cli.grammar import TandemGroup
 from tandem.cli.group_view import GroupView, Member, NodeView
 from tandem.cli.output import (
+    FAILED,
     ConfigOption,
     finite,
-    human_bytes,
     is_for_people,
     run,
-    say,
     say_error,
-    shown,
     stdout,
 )
-from tandem.cli.output import table as new_table
 from tandem.cli.progress import run_with_progress
 from tandem.plain_text import plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
     from tandem.cli.group_orders import FencedGroup, Outcome, RecordStore
     from tandem.client import Admin
@@ -65,22 +62,6 @@ WaitOption = Annotated[
         help="Seconds to wait for the next master.",
     ),
 ]
-
-
-class NodeReplication(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of the answer. Offsets are bytes of log, -1 if unknown."""
-
-    node: str
-    group: str
-    role: str
-    address: str
-    log_end: int = -1
-    """Of a slave: what it has acknowledged or, while its master is silent, what it holds."""
-    lag_bytes: int = -1
-    """How much of the master's log a slave lacks."""
-    state: Literal["master", "in sync", "behind", "down", "alone"]
-    """`alone`: a slave that answers while its master does not."""
-    reason: str = ""
 
 
 class HAStatus(msgspec.Struct, frozen=True):
@@ -127,18 +108,22 @@ def promote(
     node: Annotated[str, typer.Argument(help="The node to be master of its group.")],
     accept_loss: AcceptLossOption = False,
     wait: WaitOption = WAIT_SECONDS_DEFAULT,
+    output_format: FormatOption = Format.TABLE,
     config: ConfigOption = None,
 ) -> None:
     """Make a node the master of its fenced group, by way of the present one.
 
-    Exit status 0: it is master; 1: refused, or another one became it; 2: nobody could be asked.
+    Exit status 0: it is master; 1: refused, another one became it, or nobody could be asked.
     """
     from tandem.cli.group_orders import promote as order
 
     spec = _spec_of(config)
     group = _fenced_group(spec, spec.node(node).group)
     _carry_out(
-        spec, group, lambda each: order(each, node, accept_loss=accept_loss, wait_seconds=wait)
+        spec,
+        group,
+        lambda each: order(each, node, accept_loss=accept_loss, wait_seconds=wait),
+        output_format,
     )
 
 
@@ -149,11 +134,12 @@ def resign(
     ] = "",
     accept_loss: AcceptLossOption = False,
     wait: WaitOption = WAIT_SECONDS_DEFAULT,
+    output_format: FormatOption = Format.TABLE,
     config: ConfigOption = None,
 ) -> None:
     """Let the master of a fenced group step back for another node.
 
-    Exit status 0: there is a new master; 1: refused; 2: nobody could be asked.
+    Exit status 0: there is a new master; 1: refused, or nobody could be asked.
     """
     from tandem.cli.group_orders import resign as order
 
@@ -162,6 +148,7 @@ def resign(
         spec,
         _fenced_group(spec, group),
         lambda each: order(each, accept_loss=accept_loss, wait_seconds=wait),
+        output_format,
     )
 
 
@@ -169,18 +156,19 @@ def resign(
 def rejoin(
     node: Annotated[str, typer.Argument(help="A node in QUARANTINE, or one with a doubtful copy.")],
     accept_loss: AcceptLossOption = False,
+    output_format: FormatOption = Format.TABLE,
     config: ConfigOption = None,
 ) -> None:
     """Let a node set its store aside and copy the log of its group anew.
 
-    What it had stays in a directory beside the new store. Exit status 0: it does; 1: refused; 2: it
-    could not be asked.
+    What it had stays in a directory beside the new store. Exit status 0: it does; 1: refused, or
+    it could not be asked.
     """
     from tandem.cli.group_orders import rejoin as order
 
     spec = _spec_of(config)
     group = _fenced_group(spec, spec.node(node).group)
-    _carry_out(spec, group, lambda each: order(each, node, accept_loss=accept_loss))
+    _carry_out(spec, group, lambda each: order(each, node, accept_loss=accept_loss), output_format)
 
 
 @app.command("recover-group")
@@ -188,12 +176,13 @@ def recover_group(
     group: Annotated[str, typer.Argument(help="A fenced group that cannot elect a master.")],
     accept_loss: AcceptLossOption = False,
     wait: WaitOption = WAIT_SECONDS_DEFAULT,
+    output_format: FormatOption = Format.TABLE,
     config: ConfigOption = None,
 ) -> None:
     """Let a group go on whose coordinator lost its records, or whose in-sync nodes are gone.
 
     It goes on with the longest log of the nodes that are up: start all nodes first. Exit status 0:
-    there is a master; 1: refused, or none came up; 2: the coordinator could not be asked.
+    there is a master; 1: refused, none came up, or the coordinator could not be asked.
     """
     from tandem.cli.group_orders import recover_group as order
 
@@ -204,6 +193,7 @@ def recover_group(
         spec,
         name,
         lambda each: order(each, min_isr=min_isr, accept_loss=accept_loss, wait_seconds=wait),
+        output_format,
     )
 
 
@@ -236,14 +226,17 @@ def _fenced_group(spec: "ClusterSpec", name: str) -> str:
 
 
 def _carry_out(
-    spec: "ClusterSpec", group: str, order: "Callable[[FencedGroup], Awaitable[Outcome]]"
+    spec: "ClusterSpec",
+    group: str,
+    order: "Callable[[FencedGroup], Awaitable[Outcome]]",
+    output_format: Format,
 ) -> None:
     outcome = run_with_progress("waiting for the group", _give_order, spec, group, order)
     if outcome.exit_status == 0:
-        say(outcome.text)
+        write_words(output_format, {"group": group, "done": outcome.text}, outcome.text)
         return
     say_error(plain(outcome.text))
-    raise typer.Exit(outcome.exit_status)
+    raise typer.Exit(FAILED)
 
 
 async def _give_order(
@@ -359,13 +352,9 @@ async def _look(spec: "ClusterSpec", admin: "Admin", groups: "list[FencedGroup]"
     async with trio.open_nursery() as nursery:
         for group in groups:
             nursery.start_soon(view, group)
-        for node in _classic_nodes(spec):
+        for node in classic_nodes(spec):
             nursery.start_soon(_ask, admin, node, answers)
     return HAStatus(replication(spec, answers), [views[group.name] for group in groups])
-
-
-def _classic_nodes(spec: "ClusterSpec") -> "list[NodeSpec]":
-    return [node for node in spec.nodes if node.role != "NODE"]
 
 
 def _as_text(seen: HAStatus) -> "RenderableType":
@@ -378,105 +367,8 @@ def _as_text(seen: HAStatus) -> "RenderableType":
     now_ms = time.time_ns() // 1_000_000
     parts: list[RenderableType] = [group_text(group, now_ms) for group in seen.groups]
     if seen.classic_nodes:
-        parts.append(_table(seen.classic_nodes))
+        parts.append(classic_table(seen.classic_nodes))
     return Group(*parts)
-
-
-def replication(
-    spec: "ClusterSpec", answers: "dict[str, HARuntimeInfo | str]"
-) -> list[NodeReplication]:
-    """Join what the nodes of classic groups say, by node name.
-
-    An answer that is text says why there is none.
-    """
-    nodes = _classic_nodes(spec)
-    masters = {node.group: node for node in nodes if node.role == "MASTER"}
-    return [
-        _master_row(node, answers[node.name])
-        if node.role == "MASTER"
-        else _slave_row(node, answers[masters[node.group].name], answers[node.name])
-        for node in nodes
-    ]
-
-
-def _master_row(node: "NodeSpec", answer: "HARuntimeInfo | str") -> NodeReplication:
-    if isinstance(answer, str):
-        return _row(node, "down", reason=answer)
-    return _row(node, "master", log_end=answer.master_commit_log_max_offset)
-
-
-def _slave_row(
-    node: "NodeSpec", master: "HARuntimeInfo | str", own: "HARuntimeInfo | str"
-) -> NodeReplication:
-    if isinstance(master, str):
-        if isinstance(own, str):
-            return _row(node, "down", reason=own)
-        held = own.ha_client_runtime_info.max_offset
-        return _row(node, "alone", log_end=held, reason="its master does not answer")
-    for slave in master.ha_connection_info:
-        if slave.name == node.name or slave.addr.rpartition(":")[0] == node.address:
-            down = isinstance(own, str)
-            return _row(
-                node,
-                "in sync" if slave.in_sync else "down" if down else "behind",
-                log_end=slave.slave_ack_offset,
-                lag_bytes=slave.diff,
-                reason=slave.reason,
-            )
-    if isinstance(own, str):
-        return _row(node, "down", reason=own)
-    held = own.ha_client_runtime_info.max_offset
-    lag = max(0, master.master_commit_log_max_offset - held)
-    reason = "not connected to its master"
-    return _row(node, "behind", log_end=held, lag_bytes=lag, reason=reason)
-
-
-def _row(
-    node: "NodeSpec",
-    state: Literal["master", "in sync", "behind", "down", "alone"],
-    *,
-    log_end: int = -1,
-    lag_bytes: int = -1,
-    reason: str = "",
-) -> NodeReplication:
-    return NodeReplication(
-        node=node.name,
-        group=node.group,
-        role=node.role,
-        address=node.client_address,
-        log_end=log_end,
-        lag_bytes=lag_bytes,
-        state=state,
-        reason=reason,
-    )
-
-
-def _table(rows: list[NodeReplication]) -> "Table":
-    styles = {"in sync": "green", "master": "green", "down": "bold red"}
-    table = new_table("node", "role", "address", "state")
-    table.add_column("log end / acked", justify="right")
-    table.add_column("lag", justify="right")
-    table.add_column("reason", overflow="fold")
-    for row in rows:
-        table.add_row(
-            row.node,
-            row.role,
-            row.address,
-            f"[{styles.get(row.state, 'yellow')}]{row.state}[/]",
-            f"{row.log_end:,}" if row.log_end >= 0 else "?",
-            _lag(row),
-            shown(row.reason),
-        )
-    return table
-
-
-def _lag(row: NodeReplication) -> str:
-    if row.role == "MASTER":
-        return ""
-    if row.lag_bytes < 0:
-        return "?"
-    exact = f" ({row.lag_bytes:,})" if row.lag_bytes >= 1024 else ""
-    return human_bytes(row.lag_bytes) + exact
 
 
 async def _ask(admin: "Admin", node: "NodeSpec", answers: "dict[str, HARuntimeInfo | str]") -> None:

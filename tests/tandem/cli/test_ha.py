@@ -8,12 +8,10 @@ from rich.console import Console
 from trio.testing import MockClock
 
 from tandem.cli.ha import (
-    NodeReplication,
     _as_text,
     _coordinator_of,
     _fenced_group,
     _look,
-    replication,
 )
 from tandem.cluster.spec import GroupSpec
 from tandem.cluster_file.choices import CoordinatorKind, GroupKind
@@ -21,11 +19,6 @@ from tandem.cluster_file.coordinator_settings import CoordinatorSettings
 from tandem.cluster_file.settings import GroupSettings
 from tandem.cluster_file.store_settings import StoreSettings
 from tandem.testing import RunningCluster
-from tandem.wire.request_headers import (
-    HAClientRuntimeInfo,
-    HAConnectionRuntimeInfo,
-    HARuntimeInfo,
-)
 from tests.support.secret import write_secret
 from tests.tandem.cli.conftest import Tandem
 from tests.tandem.cli.fake_group import Nodes, group_of
@@ -35,63 +28,6 @@ from tests.tandem.cluster.fakes import fake_spec
 pytestmark = pytest.mark.xdist_group("one cluster of the command line")
 
 SPEC = fake_spec(Path("/nowhere"), "m", "s")
-SLAVE = HARuntimeInfo(
-    master=False, ha_client_runtime_info=HAClientRuntimeInfo(master_addr="", max_offset=700)
-)
-
-
-def master(*slaves: HAConnectionRuntimeInfo) -> HARuntimeInfo:
-    return HARuntimeInfo(
-        master=True, master_commit_log_max_offset=1000, ha_connection_info=list(slaves)
-    )
-
-
-def slave_row(master_says: HARuntimeInfo | str, slave_says: HARuntimeInfo | str) -> NodeReplication:
-    return replication(SPEC, {"m": master_says, "s": slave_says})[1]
-
-
-def connection(**changes: object) -> HAConnectionRuntimeInfo:
-    facts = {"addr": "127.0.0.2:4711", "slave_ack_offset": 900, "diff": 100, "in_sync": True}
-    return HAConnectionRuntimeInfo(**{**facts, **changes})  # type: ignore[arg-type]
-
-
-def test_the_master_tells_where_its_log_ends() -> None:
-    row = replication(SPEC, {"m": master(), "s": SLAVE})[0]
-    assert (row.state, row.log_end, row.lag_bytes) == ("master", 1000, -1)
-
-
-@pytest.mark.parametrize("facts", [{}, {"name": "s", "addr": "10.0.0.9:1"}])
-def test_a_connected_slave_is_known_by_name_or_address(facts: dict[str, object]) -> None:
-    row = slave_row(master(connection(**facts)), SLAVE)
-    assert (row.state, row.log_end, row.lag_bytes, row.reason) == ("in sync", 900, 100, "")
-
-
-def test_a_slave_that_is_behind_has_the_masters_reason() -> None:
-    behind = connection(in_sync=False, reason="is 312 MiB behind, limit 256 MiB")
-    row = slave_row(master(behind), SLAVE)
-    assert (row.state, row.reason) == ("behind", "is 312 MiB behind, limit 256 MiB")
-
-
-def test_a_slave_that_answers_but_is_not_connected_says_what_it_holds() -> None:
-    row = slave_row(master(), SLAVE)
-    assert (row.state, row.log_end, row.lag_bytes) == ("behind", 700, 300)
-    assert row.reason == "not connected to its master"
-
-
-def test_a_slave_that_nobody_knows_of_is_down() -> None:
-    row = slave_row(master(), "connection refused")
-    assert (row.state, row.reason, row.log_end) == ("down", "connection refused", -1)
-
-
-def test_without_its_master_a_slave_is_alone() -> None:
-    row = slave_row("connection refused", SLAVE)
-    assert (row.state, row.log_end, row.lag_bytes) == ("alone", 700, -1)
-
-
-def test_without_any_answer_all_are_down() -> None:
-    rows = replication(SPEC, {"m": "refused", "s": "refused"})
-    assert [row.state for row in rows] == ["down", "down"]
-
 
 FENCED = msgspec.structs.replace(
     SPEC,
