@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=TandemGroup,
-    help="Write a cluster file; start, look at, hurt and stop its nodes on this machine.",
+    help="Start, look at, hurt and stop a cluster on this machine.",
     no_args_is_help=True,
 )
 
@@ -51,7 +51,10 @@ def up(
     ] = False,
     output_format: FormatOption = Format.TABLE,
 ) -> None:
-    """Start all nodes of the cluster and keep them up until Ctrl-C or `tandem cluster down`."""
+    """Start all nodes and keep them up until Ctrl-C.
+
+    `tandem cluster down`, elsewhere, stops them, too.
+    """
     from tandem.cluster.detached import up_detached
     from tandem.cluster.spec import config_to_start, read_spec
     from tandem.cluster.supervisor import reply_of, supervise
@@ -93,7 +96,7 @@ def down(config: ConfigOption = None, output_format: FormatOption = Format.TABLE
 
 @app.command()
 def status(config: ConfigOption = None, output_format: FormatOption = Format.TABLE) -> None:
-    """Show the state of every node: role, process, address, and what its store takes on the disk.
+    """Show every node: role, state, process, address, disk.
 
     Epochs, lag and the in-sync set are in `tandem ha status`.
     """
@@ -108,7 +111,10 @@ def status(config: ConfigOption = None, output_format: FormatOption = Format.TAB
 
 @app.command()
 def credentials(config: ConfigOption = None, output_format: FormatOption = Format.TEXT) -> None:
-    """Print what RocketMQ's tools need to change routes and topics of the system: tools.yml."""
+    """Print tools.yml, for RocketMQ's tools.
+
+    They need it to change routes and topics of the system.
+    """
     from tandem.cluster.spec import config_to_start
     from tandem.cluster_file.load import load_config
     from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY, operator_secret_key
@@ -154,7 +160,10 @@ def start(
     config: ConfigOption = None,
     output_format: FormatOption = Format.TABLE,
 ) -> None:
-    """Start a node of a cluster that is up, and wait until it serves."""
+    """Start a node, or all that do not run; wait until they serve.
+
+    The cluster has to be up.
+    """
     _order("start", node, config, output_format)
 
 

@@ -76,9 +76,9 @@ def init(
     ] = False,
     output_format: FormatOption = Format.TEXT,
 ) -> None:
-    """Write a cluster file that says of every setting what it does; `tandem cluster up` starts it.
+    """Write a cluster file that explains every setting.
 
-    Nothing is started, and nothing but this file is written.
+    `tandem cluster up` starts it. Nothing but this file is written.
     """
     from tandem.cluster.new_file import NewCluster, new_file_text
     from tandem.cluster.spec import example_text

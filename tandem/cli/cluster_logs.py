@@ -95,9 +95,10 @@ def logs(
     output_format: FormatOption = Format.TEXT,
     config: ConfigOption = None,
 ) -> None:
-    """Print the logs of all nodes and of a supervisor in the background, in the order of time.
+    """Print the logs of all nodes, merged by time.
 
-    The cluster need not be up. Rotated parts are read as well, and rotation is followed.
+    With them comes that of a supervisor in the background. The cluster need not be up. Rotated
+    parts are read as well, and rotation is followed.
     """
     from tandem.cluster.log_following import LogFollower
     from tandem.cluster.spec import default_config, read_spec

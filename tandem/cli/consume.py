@@ -129,10 +129,11 @@ def consume(
     name_server: NameServersOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Print the messages of a topic, queue by queue, up to the present end.
+    """Print the messages of a topic.
 
-    A group's offset is stored after the messages before it were printed, so after an interruption
-    some may be printed twice, none is left out. What a filter leaves out counts as read.
+    They come queue by queue, up to the present end. A group's offset is stored after the messages
+    before it were printed, so after an interruption some may be printed twice, none is left out.
+    What a filter leaves out counts as read.
     """
     now = now_ms()
     if sql is not None and tags != "*":

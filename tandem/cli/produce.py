@@ -118,10 +118,11 @@ def produce(
     name_server: NameServersOption = None,
     config: ConfigOption = None,
 ) -> None:
-    """Send the lines of a file or of standard input as messages; empty lines are left out.
+    """Send the lines of a file or of standard input.
 
-    Exit status 1 if any message was refused or its fate is unknown. FLUSH_DISK_TIMEOUT,
-    FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE are no failures: the message is in the master's log.
+    Each is a message; empty lines are left out. Exit status 1 if any message was refused or its
+    fate is unknown. FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE are no
+    failures: the message is in the master's log.
     """
     from tandem.cli.produce_input import Fields
 
