@@ -138,7 +138,7 @@ def test_an_installed_cluster_is_started_used_hurt_and_stopped(room: Room) -> No
             RunLine("kill", "tandem cluster kill broker-a-1"),
             RunLine("restart", "tandem cluster restart broker-a-1"),
             RunLine("down", "tandem cluster down"),
-            RunLine("drill", "tandem drill", WITHOUT_EXTRAS, exits=1),
+            RunLine("drill", "tandem drill", WITHOUT_EXTRAS, exits=2),
             RunLine("repair", "tandem log repair tandem-data/broker-a-0 --write"),
             RunLine("foreground", "exec tandem cluster up", until="up; Ctrl-C"),
             RunLine(

@@ -33,7 +33,7 @@ from tandem.cli.output import (
 )
 from tandem.plain_text import one_line, plain
 
-_OF_THE_DRILL: Final = ("jinja2", "matplotlib", "pyarrow", "pyspark")
+_OF_THE_DRILL: Final = ("jinja2", "matplotlib", "pyarrow")
 """Packages that only an extra installs."""
 
 app = typer.Typer(
@@ -113,7 +113,7 @@ def _run_app() -> int:
         if error.name not in _OF_THE_DRILL:
             raise  # a bug of ours
         say_error(f"the Python package {error.name} is missing: pip install 'tandem-mq[drill]'")
-        return 1
+        return 2  # as a drill says that it could not be run
     except UnicodeEncodeError as error:
         say_error(f"{error.object[:100]!r} cannot be sent or looked for: it is not UTF-8")
         return 2

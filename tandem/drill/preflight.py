@@ -75,12 +75,13 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_libraries(*, spark: bool) -> None:
-    """Raise MissingRequirementError unless the libraries of the `drill` extra are there."""
+    """Raise MissingRequirementError unless the libraries of the extras are there."""
     wanted = (*LIBRARIES, "pyspark") if spark else LIBRARIES
     missing = [name for name in wanted if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingRequirementError(
-            f"the drill needs {', '.join(missing)}: pip install 'tandem-mq[drill]'"
+            f"the drill needs {', '.join(missing)}:"
+            f" pip install 'tandem-mq[{'drill,spark,java' if spark else 'drill'}]'"
         )
 
 

@@ -295,7 +295,12 @@ def _label_outages(panel: Axes, outages: Sequence[Outage], span: Span) -> None:
     bottom, top = panel.get_ylim()
     for outage, text in zip(wide, texts, strict=True):
         panel.axvspan(
-            outage.start_seconds, outage.end_seconds, color=FAULT_COLOUR, alpha=0.14, linewidth=0
+            outage.start_seconds,
+            outage.end_seconds,
+            color=FAULT_COLOUR,
+            alpha=0.14,
+            linewidth=0,
+            zorder=0,
         )
         words = rows.get(outage.start_seconds)
         if words is None or words.row >= _OUTAGE_ROWS_MAX:

@@ -162,7 +162,8 @@ def test_a_missing_library_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPa
         check_libraries(spark=True)
 
     assert str(caught.value) == (
-        "the drill needs jinja2, matplotlib, pyarrow, pyspark: pip install 'tandem-mq[drill]'"
+        "the drill needs jinja2, matplotlib, pyarrow, pyspark:"
+        " pip install 'tandem-mq[drill,spark,java]'"
     )
 
 
@@ -198,7 +199,7 @@ def test_with_a_number_of_replicas_a_lone_master_answers_a_timeout() -> None:
             "is ASYNC_MASTER",
         ),
         (spec(node(0), node(1), in_sync_replicas=1), "in_sync_replicas is 1"),
-        (spec(node(0), node(1), node(0, "b")), "plays on one group; this file has b, broker-a"),
+        (spec(node(0), node(1), node(0, "b")), "breaks one group; this file has b, broker-a"),
     ],
 )
 def test_a_cluster_without_a_promise_to_test_is_refused(found: ClusterSpec, complaint: str) -> None:

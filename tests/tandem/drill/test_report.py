@@ -159,7 +159,7 @@ def test_failovers_and_promises_have_their_tables_and_masters_their_bands() -> N
     assert "not possible here: only root can mount one" in page
     assert "broker-a-1, epoch 2" in page, "the band of the new master"
     assert "1.50 s" in page
-    assert "the longest time without an acknowledgement, in master-kill" in " ".join(page.split())
+    assert "without an acknowledgement of a sync send, in master-kill" in " ".join(page.split())
 
 
 def test_the_other_nodes_of_a_fenced_group_are_followers() -> None:
