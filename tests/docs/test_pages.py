@@ -17,7 +17,7 @@ from tandem.cluster_file.load import load_config
 from tandem.drill.scenario_file import read_scenario
 from tests.support.loopback import own_network
 from tests.support.page_blocks import Block, pages, read_page, understood_blocks
-from tests.support.page_room import Room
+from tests.support.page_room import Room, tool_forker
 from tests.support.page_steps import RunLine, steps_of
 from tests.support.paths import ROOT
 
@@ -54,6 +54,12 @@ def to_play(*, with_long: bool) -> list[str]:
 
 
 @pytest.fixture(scope="module")
+def forker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with tool_forker(tmp_path_factory.mktemp("tools")) as place:
+        yield place
+
+
+@pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
     room = Room(tmp_path_factory.mktemp("pages"), own_network())
     room.write("cluster.yaml", (ROOT / "cluster.yaml").read_text(encoding="utf-8"))
@@ -63,15 +69,15 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
 
 
 @pytest.fixture
-def room(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Room]:
+def room(request: pytest.FixtureRequest, forker: Path, tmp_path: Path) -> Iterator[Room]:
     """A room with a cluster, or one where the page starts it."""
     if not starts_cluster(programs(request.getfixturevalue("page"), with_long=True)):
         cluster: Room = request.getfixturevalue("shared")
         for name in ("cluster.yaml", "data"):
             (tmp_path / name).symlink_to(cluster.directory / name)
-        yield Room(tmp_path, cluster.network)
+        yield Room(tmp_path, cluster.network, forker=forker)
         return
-    room = Room(tmp_path, own_network())
+    room = Room(tmp_path, own_network(), forker=forker)
     yield room
     room.play([RunLine("the end of the page", "tandem cluster down || true")])
 

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -22,9 +22,11 @@ from tandem.cluster.spec import config_to_start
 from tests.support.page_output import differs
 from tests.support.page_steps import RunLine, Step, WriteFile
 from tests.support.paths import ROOT
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS, wait_until
 
 _PAGES_NETWORK: Final = "127.0.0."
+FORKED_TOOL: Final = Path(__file__).with_name("forked_tool.py")
+
 _POLL_SECONDS: Final = 0.02
 _CLUSTER_FILES: Final = ("cluster.yaml", "tandem-data/cluster.yaml")
 
@@ -33,10 +35,17 @@ class Room:
     """One directory, with the addresses of one cluster.
 
     `network`: three of their four numbers. `programs`: a directory with `tandem` and `python` that
-    are to be used; without it, they are of this checkout.
+    are to be used; without it, they are of this checkout. `forker`: the socket of a server of
+    `tests.support.forked_tools`, from which `tandem` and `python FILE` then come.
     """
 
-    def __init__(self, directory: Path, network: str, programs: Path | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        network: str,
+        programs: Path | None = None,
+        forker: Path | None = None,
+    ) -> None:
         self.directory = directory
         self.network = network
         self._in_background: list[_Started] = []
@@ -44,8 +53,10 @@ class Room:
         tools = directory / ".tools"
         tools.mkdir(parents=True)
         if programs is None:
-            _write_tool(tools / "tandem", "-P", "-c", "from tandem.cli import main; main()")
-            _write_tool(tools / "python")
+            _write_tool(
+                tools / "tandem", "-P", "-c", "from tandem.cli import main; main()", forker=forker
+            )
+            _write_tool(tools / "python", forker=forker)
             _write_tool(tools / "pytest", "-m", "pytest", "-p", "no:cacheprovider")
         self._environment = {
             **os.environ,
@@ -187,6 +198,31 @@ class _Started:
             self.wait()
 
 
-def _write_tool(file: Path, *arguments: str) -> None:
-    file.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, *arguments])} "$@"\n')
+def _write_tool(file: Path, *arguments: str, forker: Path | None = None) -> None:
+    text = f'#!/bin/sh\nexec {shlex.join([sys.executable, *arguments])} "$@"\n'
+    if forker is not None:
+        # A cluster comes from real processes, and options of Python are for Python.
+        fork = [sys.executable, "-I", "-S", str(FORKED_TOOL), str(forker), file.name]
+        text = text.replace(
+            "exec",
+            f'case "$1" in cluster | -*) ;; *) exec {shlex.join(fork)} "$@" ;; esac\nexec',
+            1,
+        )
+    file.write_text(text, encoding="utf-8")
     file.chmod(0o755)
+
+
+@contextlib.contextmanager
+def tool_forker(directory: Path) -> Iterator[Path]:
+    """A server of `tests.support.forked_tools` for rooms; its socket."""
+    place = directory / "tools"
+    command = [sys.executable, "-P", "-m", "tests.support.forked_tools", str(place)]
+    with subprocess.Popen(
+        command,
+        # Nothing here multiplies matrices; threads would be lost in each fork.
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"},
+        stdin=subprocess.PIPE,
+        process_group=0,
+    ) as process:
+        wait_until(lambda: place.exists() or process.poll() is not None)
+        yield place
