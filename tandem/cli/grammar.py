@@ -6,16 +6,35 @@ Help has frames and colours on a terminal, and is plain text elsewhere.
 
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from tandem.cli.output import FAILED, is_for_people, say_error
 
+NOUNS: Final = (
+    "cluster",
+    "topic",
+    "group",
+    "produce",
+    "consume",
+    "message",
+    "config",
+    "ha",
+    "log",
+    "drill",
+)
+"""What `tandem --help` lists, in this order."""
+
 
 class TandemGroup(TyperGroup):
     """A noun, or all of them: says what is wrong with a line in our words."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - as in Typer
+        """Return the verbs in the order in which they were written, nouns in that of `NOUNS`."""
+        names = super().list_commands(ctx)
+        return sorted(names, key=lambda name: NOUNS.index(name) if name in NOUNS else -1)
 
     def main(
         self,

@@ -5,6 +5,7 @@ from typer.testing import CliRunner, Result
 
 import tandem
 from tandem.cli.command_line import app
+from tandem.cli.grammar import NOUNS
 
 
 def line(*arguments: str, **environment: str) -> Result:
@@ -46,6 +47,12 @@ def test_help_in_a_pipe_is_plain(command: list[str], option: str) -> None:
     assert done.exit_code == 0
     assert done.stdout.startswith("Usage: tandem")
     assert done.stdout.isascii()
+
+
+def test_nouns_are_in_the_order_of_their_use() -> None:
+    lines = line("--help").stdout.partition("Commands:")[2].splitlines()
+    names = [each.split()[0] for each in lines if each.startswith("  ") and each[2] != " "]
+    assert names[: len(NOUNS)] == list(NOUNS)
 
 
 @pytest.mark.parametrize("option", ["--version", "-V"])
