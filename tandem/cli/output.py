@@ -87,7 +87,9 @@ def exit_status(error: Exception) -> int:
 def say_error(text: str) -> None:
     """Write an error to standard error; the lines of a long one stay together."""
     words = "\n".join(map(one_line, text.split("\n")))
-    typer.secho(f"error: {words}", err=True, fg=typer.colors.RED)
+    has_colours = is_for_people(sys.stderr) and not os.environ.get("NO_COLOR")
+    line = f"error: {words}"
+    typer.echo(typer.style(line, fg=typer.colors.RED) if has_colours else line, err=True)
 
 
 def words_of(error: Exception) -> str:

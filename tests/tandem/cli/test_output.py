@@ -1,9 +1,17 @@
+import sys
 from pathlib import Path
 
 import pytest
 import trio
 
-from tandem.cli.output import exit_status, expected_errors, human_bytes, name_servers_of, run
+from tandem.cli.output import (
+    exit_status,
+    expected_errors,
+    human_bytes,
+    name_servers_of,
+    run,
+    say_error,
+)
 from tandem.client.errors import RouteNotFoundError
 from tandem.cluster import ClusterConfigError, NotRunningError, UnknownNodeError
 from tandem.drill.errors import BadOptionsError, MissingRequirementError
@@ -82,3 +90,23 @@ def test_an_expected_error_without_a_group_stays_as_it_is() -> None:
 
     with pytest.raises(RouteNotFoundError):
         run(fail)
+
+
+@pytest.mark.parametrize(
+    ("environment", "is_red"),
+    [({"TERM": "xterm"}, True), ({"TERM": "dumb"}, False), ({"NO_COLOR": "1"}, False)],
+)
+def test_an_error_is_red_only_where_that_is_wanted(
+    environment: dict[str, str],
+    *,
+    is_red: bool,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    say_error("no")
+    assert capsys.readouterr().err == ("\x1b[31merror: no\x1b[0m\n" if is_red else "error: no\n")
