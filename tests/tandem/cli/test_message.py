@@ -4,6 +4,7 @@ import pytest
 import trio
 
 import tandem as library
+from tandem.cli.message import _resend
 from tandem.cli.output import CommandError
 from tandem.client.errors import GroupNotFoundError, MessageNotFoundError
 from tandem.testing import RunningCluster
@@ -114,3 +115,15 @@ def test_dead_letters_are_sent_again_once_each(tandem: Tandem, letters: list[str
     assert (again["tags"], str(again["body"])[:3]) == ("t", "bad")
     one = tandem("message", "resend", GROUP, "--max", "1", "--format", "text").stdout
     assert len(one.splitlines()) == 1
+
+
+def test_a_letter_that_is_there_twice_is_sent_once(
+    cluster: RunningCluster, letters: list[str]
+) -> None:
+    with library.BlockingAdmin(cluster.name_servers) as admin:
+        (letter,) = [
+            each for each in admin.messages_of(f"%DLQ%{GROUP}") if each.msg_id == letters[1]
+        ]
+    first, second = trio.run(_resend, [letter, letter], cluster.name_servers)
+    assert (first.result, second.result) == ("sent", "there twice: sent once")
+    assert first.message_id == second.message_id
