@@ -44,7 +44,7 @@ DurationOption = Annotated[
         show_default=False,
     ),
 ]
-RepeatOption = Annotated[int, typer.Option(metavar="N", help="Play everything N times.")]
+RepeatOption = Annotated[int, typer.Option(metavar="N", help="Run everything N times.")]
 ShortOption = Annotated[
     bool, typer.Option("--short", help="Less load, and the short list of scenarios.")
 ]

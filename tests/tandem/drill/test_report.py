@@ -158,7 +158,7 @@ def test_failovers_and_promises_have_their_tables_and_masters_their_bands() -> N
     assert "Nothing is lost." in page
     assert "not possible here: only root can mount one" in page
     assert "broker-a-1, epoch 2" in page, "the band of the new master"
-    assert "1.50 s" in page
+    assert page.count("1.50 s: too few replicas<") == 2, "in both pictures"
     assert "without an acknowledgement of a sync send, in master-kill" in " ".join(page.split())
 
 
