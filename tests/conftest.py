@@ -17,10 +17,6 @@ from tests.support.lanes import TwoLanes, put_in_order
 if TYPE_CHECKING:
     from xdist.remote import Producer
 
-if "tandem.testing.plugin" not in sys.modules:
-    # An installation of this checkout from before the plugin had an entry point.
-    pytest_plugins = ["tandem.testing.plugin"]
-
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background jobs ignore Ctrl-C and pass that on; tests of interruption must not.
     signal.signal(signal.SIGINT, signal.default_int_handler)
