@@ -148,7 +148,10 @@ def fenced_history() -> list[Change]:
 def test_failovers_and_promises_have_their_tables_and_masters_their_bands() -> None:
     history = fenced_history()
     impossible = msgspec.structs.replace(
-        samples.RUN, name="slave-disk-full", outcome="not possible here: only root can mount one"
+        samples.RUN,
+        name="slave-disk-full",
+        outcome="not possible here: only root can mount one",
+        unavailable_seconds=None,
     )
     summary = samples.summary(history=history, runs=[samples.RUN, impossible])
 
