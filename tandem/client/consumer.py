@@ -39,6 +39,7 @@ from tandem.client.consumer_settings import (
 from tandem.client.core import ClientCore, parse_addresses
 from tandem.client.credentials import Credentials
 from tandem.client.delivery import GroupDelivery
+from tandem.client.errors import ClientError
 from tandem.client.event_loop import LoopClock
 from tandem.client.group_flow import Filter
 from tandem.client.group_reader import GroupReader
@@ -146,8 +147,10 @@ class Consumer:
         return self
 
     async def __aexit__(self, error_type: type[BaseException] | None, *_: object) -> None:
-        await self._reader.stop()
-        await self._shell.close(politely=True)
+        try:
+            await self._reader.stop()
+        finally:
+            await self._shell.close(politely=True)
 
     def subscribe(
         self, topic: str, *, tags: str = ALL_TAGS, sql: str | None = None
@@ -192,13 +195,28 @@ class Consumer:
             sql: as for `subscribe`.
             concurrency: how many messages are being handled at once, at most. An ordered consumer
                 handles one of each queue.
+
+        Raises:
+            ClientError: a broker refuses to be read, and that does not pass by itself.
+            ValueError: as for `subscribe`; or `concurrency` is below 1.
         """
         if concurrency < 1:
             raise ValueError(f"concurrency is {concurrency}; it is 1 or more")
         subscription = self.subscribe(topic, tags=tags, sql=sql)
+        failures: list[ClientError] = []
+
+        async def work() -> None:
+            try:
+                await self._handle_all(subscription, handler)
+            except ClientError as error:
+                # The same for all of them: the caller gets it once, and not in a group.
+                failures.append(error)
+
         async with anyio.create_task_group() as group:
             for _ in range(concurrency):
-                group.start_soon(self._handle_all, subscription, handler)
+                group.start_soon(work)
+        if failures:
+            raise failures[0]
 
     async def _handle_all(self, subscription: Subscription, handler: Handler) -> None:
         async for message in subscription:

@@ -18,7 +18,7 @@ from tandem.client.async_shell import AsyncShell
 from tandem.client.broker_request import BrokerRequest
 from tandem.client.consumer_settings import ConsumerSettings
 from tandem.client.core import ClientCore
-from tandem.client.errors import ClientError
+from tandem.client.errors import ClientError, OffsetsFileError
 from tandem.client.group_flow import Filter, GroupMember, subscription_data
 from tandem.client.inbox import Inbox
 from tandem.client.local_offsets import LocalOffsets
@@ -54,6 +54,9 @@ has stored its offset. Both heard of the change at the same time."""
 
 FIND_QUEUES_SECONDS: Final = 3.0
 """How long one rebalance looks for a topic's queues."""
+
+TOLD_MAX: Final = 100
+"""Troubles that were logged and are not logged again; then they are forgotten."""
 
 LAST_COMMIT_SECONDS: Final = 3.0
 """How long storing the offsets may take when a queue is lost, and at the end."""
@@ -347,7 +350,10 @@ class GroupReader:
         if self.settings.is_broadcasting:
             for reader in readers:
                 self._local_offsets.set(reader.queue, reader.process_queue.commit_offset)
-            self._local_offsets.save()
+            try:
+                self._local_offsets.save()
+            except OffsetsFileError as error:
+                self._tell_once(str(error), "%s; tried again every few seconds", error)
             return
         async with anyio.create_task_group() as group:
             for reader in readers:
@@ -374,6 +380,8 @@ class GroupReader:
         return lags
 
     def _tell_once(self, key: str, text: str, *values: object) -> None:
+        if len(self._told) >= TOLD_MAX:
+            self._told.clear()
         if key not in self._told:
             self._told.add(key)
             logger.warning(text, *values)

@@ -1,5 +1,7 @@
 """What a member does by itself. What its user sees: test_consumer.py."""
 
+from pathlib import Path
+
 import anyio
 import pytest
 
@@ -124,3 +126,21 @@ async def test_a_message_that_comes_again_of_a_topic_not_subscribed_waits_for_it
                 assert message.body == b"again"
                 break
         assert world.broker.offsets[retry_topic(GROUP), 0] == 0
+
+
+@under_either_loop
+async def test_offsets_that_cannot_be_written_do_not_end_a_broadcasting_member() -> None:
+    async with a_world() as world:
+        world.broker.store("orders", 0, b"a", b"b")
+        missing = Path("/nowhere/at/all/offsets.json")
+        broadcasting = world.consumer(
+            message_model="broadcasting", offsets_file=missing, commit_interval_ms=2
+        )
+        seen = []
+        async with broadcasting as consumer:
+            async for message in consumer.subscribe("orders"):
+                seen.append(message.body)
+                await anyio.sleep(0.02)
+                if len(seen) == 2:
+                    consumer.stop()
+        assert seen == [b"a", b"b"]

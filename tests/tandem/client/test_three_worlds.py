@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import tandem
+from tandem.wire.request_code import RequestCode
+from tandem.wire.response_code import ResponseCode
+from tests.tandem.client.fake_broker import answer_to
 from tests.tandem.client.group_broker import GROUP
 from tests.tandem.client.tcp_broker import TcpBroker, a_tcp_broker
 from tests.tandem.client.three_worlds import Clients, clients_of, in_three_worlds
@@ -100,6 +103,19 @@ def test_an_error_of_a_client_is_the_same(clients: Clients, broker: TcpBroker) -
             producer.send(tandem.Message("orders", b"x" * 5_000_000))
     with pytest.raises(KeyError, match="planned"), clients.consumer(broker.address, GROUP):
         raise KeyError("planned")
+
+
+def test_a_refusal_that_does_not_pass_ends_the_handlers_with_one_error(
+    clients: Clients, broker: TcpBroker
+) -> None:
+    broker.handlers[RequestCode.PULL_MESSAGE] = lambda request: answer_to(
+        request, ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark="at column 3"
+    )
+    with (
+        clients.consumer(broker.address, GROUP) as consumer,
+        pytest.raises(tandem.BrokerError, match="at column 3"),
+    ):
+        consumer.consume("orders", print, sql="a >", concurrency=5)
 
 
 def test_handlers_run_side_by_side(clients: Clients, broker: TcpBroker) -> None:
