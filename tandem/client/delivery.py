@@ -115,6 +115,12 @@ class GroupDelivery:
                 error,
             )
             self._again_after(AGAIN_HERE_SECONDS)
+        except anyio.get_cancelled_exc_class():
+            # Whether a broker has it is not known. Left as it is, it would hold up its queue's
+            # offset, and the whole queue of an ordered consumer.
+            if not self.is_lost:
+                self._again_after(AGAIN_HERE_SECONDS)
+            raise
         else:
             self._reader.finished(self._stored.queue_offset)
 

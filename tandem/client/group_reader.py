@@ -333,7 +333,10 @@ class GroupReader:
         """Stop reading queues; store how far they were read, and let others have them."""
         for reader in lost:
             reader.drop()
-            self.readers.pop(reader.queue, None)
+            # By another reader, if a seek or an operator has moved it while hands were waited for.
+            now = self.readers.pop(reader.queue, None)
+            if now is not None:
+                now.drop()
         if not lost:
             return
         with anyio.move_on_after(LAST_COMMIT_SECONDS, shield=True):

@@ -111,7 +111,13 @@ class QueueReader:
         if self.process_queue.is_dropped:
             return
         self._tries[message.queue_offset] = self._tries.get(message.queue_offset, 0) + 1
-        self._deliver(self, message)
+        if self._settings.orderly:
+            # First in line, and not past it: the lock may have ended meanwhile.
+            self._line.appendleft(message)
+            self._is_one_out = False
+            self.let_next_out()
+        else:
+            self._deliver(self, message)
 
     def tries_here(self, queue_offset: int) -> int:
         """How often a message was handed out again by this client."""

@@ -1,3 +1,4 @@
+import anyio
 import pytest
 
 from tandem.client import delivery as module
@@ -99,3 +100,36 @@ async def test_a_message_that_is_put_back_is_handed_out_next_and_only_once() -> 
             assert world.broker.offsets["orders", 0] == 0
             again = await subscription.take_some(5)
             assert [each.body for each in again] == [b"a", b"b"]
+
+
+@under_either_loop
+async def test_a_message_whose_retry_is_cancelled_is_handled_again_here() -> None:
+    await cancel_a_retry(orderly=False)
+
+
+@under_either_loop
+async def test_an_ordered_queue_goes_on_after_a_retry_that_was_cancelled() -> None:
+    await cancel_a_retry(orderly=True)
+
+
+async def cancel_a_retry(*, orderly: bool) -> None:
+    async with a_world() as world:
+        world.broker.store("orders", 0, b"a")
+        give_back = world.broker.handlers[RequestCode.CONSUMER_SEND_MSG_BACK]
+        world.broker.handlers[RequestCode.CONSUMER_SEND_MSG_BACK] = lambda request: answer_to(
+            request, ResponseCode.SYSTEM_BUSY
+        )
+        tries = 0
+        async with world.consumer(orderly=orderly, max_reconsume_times=0) as consumer:
+            with anyio.fail_after(5):
+                async for message in consumer.subscribe("orders"):
+                    tries += 1
+                    if tries == 2:
+                        message.done()
+                        break
+                    with anyio.move_on_after(0.02) as scope:
+                        await message.retry()
+                    assert scope.cancelled_caught
+                    world.broker.handlers[RequestCode.CONSUMER_SEND_MSG_BACK] = give_back
+        assert tries == 2
+        assert world.broker.offsets["orders", 0] == 1

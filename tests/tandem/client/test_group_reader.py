@@ -6,6 +6,7 @@ import anyio
 import pytest
 
 from tandem.client import group_reader as module
+from tandem.client.consumer import Consumer
 from tandem.client.results import MessageQueue
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
@@ -71,6 +72,7 @@ async def test_where_a_group_begins_is_stored_before_anything_is_read() -> None:
         async with world.consumer(start="latest") as consumer:
             consumer.subscribe("orders")
             await until(lambda: len(consumer.assignment) == 3)
+            await until(lambda: RequestCode.PULL_MESSAGE in world.broker.codes())
             codes = world.broker.codes()
             assert codes.index(RequestCode.UPDATE_CONSUMER_OFFSET) < codes.index(
                 RequestCode.PULL_MESSAGE
@@ -89,6 +91,11 @@ async def test_a_time_is_looked_up_and_a_stored_offset_wins_over_it() -> None:
         assert (world.broker.offsets["orders", 0], world.broker.offsets["orders", 1]) == (42, 7)
 
 
+def all_is_stored(consumer: Consumer) -> bool:
+    held = [each.process_queue for each in consumer._reader.readers.values()]
+    return all(each.committed == each.commit_offset for each in held)
+
+
 @under_either_loop
 async def test_an_offset_that_cannot_be_stored_is_stored_later() -> None:
     async with a_world() as world:
@@ -105,6 +112,7 @@ async def test_an_offset_that_cannot_be_stored_is_stored_later() -> None:
                 assert world.broker.offsets["orders", 0] == 0
                 world.broker.handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = update
                 await until(lambda: world.broker.offsets["orders", 0] == 1)
+                await until(lambda: all_is_stored(consumer))
                 commits = world.broker.codes().count(RequestCode.UPDATE_CONSUMER_OFFSET)
                 await anyio.sleep(0.03)
                 # What has not changed is not stored again.
@@ -144,3 +152,23 @@ async def test_offsets_that_cannot_be_written_do_not_end_a_broadcasting_member()
                 if len(seen) == 2:
                     consumer.stop()
         assert seen == [b"a", b"b"]
+
+
+@under_either_loop
+async def test_a_queue_that_is_moved_while_it_is_given_up_is_read_by_nobody() -> None:
+    async with a_world() as world:
+        world.broker.store("orders", 1, b"a")
+        async with world.consumer() as consumer:
+            messages = aiter(consumer.subscribe("orders"))
+            message = await anext(messages)
+            group = consumer._reader
+            lost = group.readers[QUEUES[1]]
+            world.broker.members.append("zzz")
+            await world.notify()
+            await until(lambda: lost.process_queue.is_dropped)
+            consumer.seek(QUEUES[1], 0)
+            moved = group.readers[QUEUES[1]]
+            assert moved is not lost
+            await until(lambda: QUEUES[1] not in group.readers)
+            assert moved.process_queue.is_dropped
+            assert message.body == b"a"

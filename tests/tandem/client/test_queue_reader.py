@@ -86,6 +86,18 @@ async def test_nothing_goes_out_when_the_lock_is_old() -> None:
 
 
 @under_either_loop
+async def test_nothing_goes_out_again_when_the_lock_is_old() -> None:
+    bench = Bench(orderly=True)
+    bench.reader.locked()
+    bench.line_up(2)
+    bench.clock.now += LOCK_LIVES_SECONDS
+    bench.reader.again(bench.out[0])
+    assert bench.bodies() == [b"0"]
+    bench.reader.locked()
+    assert bench.bodies() == [b"0", b"0"]
+
+
+@under_either_loop
 async def test_a_message_goes_out_again_and_is_counted_until_it_is_done() -> None:
     bench = Bench(orderly=True)
     bench.reader.locked()
