@@ -7,6 +7,7 @@ See `tandem.client.consumer` for what is promised.
 """
 
 import logging
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -24,7 +25,7 @@ from tandem.client.inbox import Inbox
 from tandem.client.local_offsets import LocalOffsets
 from tandem.client.pull_answer import wanted
 from tandem.client.pull_flow import Cursor, Puller, Start
-from tandem.client.queue_reader import QueueReader
+from tandem.client.queue_reader import LOCK_LIVES_SECONDS, QueueReader
 from tandem.client.results import MessageQueue
 from tandem.wire.message import MessageExt
 from tandem.wire.request_code import RequestCode
@@ -87,6 +88,9 @@ class GroupReader:
         self._unclaimed: list[tuple[QueueReader, MessageExt]] = []
         self._rebalance_wanted = anyio.Event()
         self._has_company = False
+        self._locked: set[MessageQueue] = set()
+        """What the broker has granted to this ordered member, read already or not yet."""
+        self._rebalancing: anyio.CancelScope | None = None
         self._told: set[str] = set()
         core.broker_requests.on(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._members_changed)
 
@@ -175,8 +179,13 @@ class GroupReader:
     async def stop(self) -> None:
         """Hand out nothing any more, store the offsets, give back locks."""
         self.end()
+        if self._rebalancing is not None:
+            self._rebalancing.cancel()  # or it would take queues while they are given up
         readers = list(self.readers.values())
         await self._give_up(readers)
+        if self._locked:
+            with anyio.move_on_after(LAST_COMMIT_SECONDS, shield=True):
+                await self._unlock(set(self._locked))
 
     def end(self) -> None:
         """Let every loop over messages end when it asks for the next one."""
@@ -209,12 +218,13 @@ class GroupReader:
         self._rebalance_wanted.set()
 
     async def _rebalance_for_ever(self) -> None:
-        while True:
-            self._rebalance_wanted = anyio.Event()
-            is_complete = await self._rebalance()
-            seconds = REBALANCE_SECONDS if is_complete else REBALANCE_AGAIN_SECONDS
-            with anyio.move_on_after(seconds):
-                await self._rebalance_wanted.wait()
+        with anyio.CancelScope() as self._rebalancing:
+            while True:
+                self._rebalance_wanted = anyio.Event()
+                is_complete = await self._rebalance()
+                seconds = REBALANCE_SECONDS if is_complete else REBALANCE_AGAIN_SECONDS
+                with anyio.move_on_after(seconds):
+                    await self._rebalance_wanted.wait()
 
     async def _rebalance(self) -> bool:
         """Give up and take queues; return whether all that was wanted could be had."""
@@ -234,6 +244,7 @@ class GroupReader:
             await anyio.sleep(HANDOVER_SECONDS)
         if new and self.settings.orderly:
             granted = set(await self.shell.run(self.member.lock(new)))
+            self._locked |= granted
             is_complete = is_complete and granted.issuperset(new)
             new = [queue for queue in new if queue in granted]
         begun: list[bool] = []
@@ -265,6 +276,7 @@ class GroupReader:
         return set(allocated_queues(queues, members, client_id))
 
     async def _begin(self, queue: MessageQueue, begun: list[bool]) -> None:
+        ordered, locked_at = self.settings.orderly, self._core.clock()
         try:
             offset = await self._start_offset(queue)
         except ClientError as error:
@@ -272,7 +284,8 @@ class GroupReader:
             begun.append(False)
             return
         begun.append(True)
-        self._read_from(queue, offset)
+        # An ordered queue was locked before its offset was asked for, which may have taken long.
+        self._read_from(queue, offset, locked_at + LOCK_LIVES_SECONDS if ordered else math.inf)
 
     async def _start_offset(self, queue: MessageQueue) -> int:
         settings = self.settings
@@ -289,14 +302,13 @@ class GroupReader:
     def _is_retry(self, queue: MessageQueue) -> bool:
         return queue.topic == self._retry_topic
 
-    def _read_from(self, queue: MessageQueue, offset: int) -> None:
+    def _read_from(self, queue: MessageQueue, offset: int, locked_until: float) -> None:
         of_topic = self._filters.get(queue.topic, Filter(queue.topic))
         cursor = Cursor(queue, offset, None, wanted(of_topic.tags, of_topic.sql))
         cursor.follows_resets = True
         reader = QueueReader(cursor, self.settings, self._deliver, self._core.clock)
         self.readers[queue] = reader
-        if self.settings.orderly:
-            reader.locked()
+        reader.locked_until = locked_until
         self.shell.tasks.start_soon(self._run, reader)
 
     async def _run(self, reader: QueueReader) -> None:
@@ -318,7 +330,7 @@ class GroupReader:
         """Read a queue from another offset on. What is out does not count any more."""
         reader.drop()
         self.puller.forget(reader.queue)
-        self._read_from(reader.queue, offset)
+        self._read_from(reader.queue, offset, reader.locked_until)
 
     async def _wait_for_hands(self, lost: list[QueueReader]) -> None:
         """Hand out nothing more of queues that are lost; let the user finish what is out."""
@@ -342,9 +354,13 @@ class GroupReader:
         with anyio.move_on_after(LAST_COMMIT_SECONDS, shield=True):
             await self.commit(lost)
             if self.settings.orderly:
-                await self.shell.run(self.member.unlock([each.queue for each in lost]))
+                await self._unlock({each.queue for each in lost})
         for reader in lost:
             self.puller.forget(reader.queue)
+
+    async def _unlock(self, queues: set[MessageQueue]) -> None:
+        self._locked -= queues
+        await self.shell.run(self.member.unlock(sorted(queues)))
 
     # -- offsets ---------------------------------------------------------------------------------
 

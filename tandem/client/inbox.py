@@ -47,7 +47,7 @@ class Inbox:
             return None
         while self._items:
             item = self._items.popleft()
-            if not item[0].process_queue.is_dropped:
+            if item[0].may_still_go_out(item[1]):
                 return item
         return None
 

@@ -47,7 +47,8 @@ class QueueReader:
         self._settings = settings
         self._deliver = deliver
         self._clock = clock
-        self._locked_until = -math.inf if settings.orderly else math.inf
+        self.locked_until = -math.inf if settings.orderly else math.inf
+        """Until when the lock of an ordered queue counts, by the loop's clock."""
         self._line: deque[MessageExt] = deque()
         self._is_one_out = False
         self._tries: dict[int, int] = {}
@@ -125,14 +126,27 @@ class QueueReader:
 
     def locked(self) -> None:
         """The broker has just granted this queue, or granted it again."""
-        self._locked_until = self._clock() + LOCK_LIVES_SECONDS
+        self.locked_until = self._clock() + LOCK_LIVES_SECONDS
         self.let_next_out()
 
     def let_next_out(self) -> None:
         """Hand out the next message of an ordered queue, if it is its turn."""
-        if self._line and not self._is_one_out and self._clock() < self._locked_until:
+        if self._line and not self._is_one_out and self._clock() < self.locked_until:
             self._is_one_out = True
             self._deliver(self, self._line.popleft())
+
+    def may_still_go_out(self, message: MessageExt) -> bool:
+        """Whether a message that waited for a task may be handed out; else it waits for the lock.
+
+        Not if its queue was lost, nor if the lock of an ordered queue has ended meanwhile.
+        """
+        if self.process_queue.is_dropped:
+            return False
+        if self._clock() < self.locked_until:
+            return True
+        self._line.appendleft(message)
+        self._is_one_out = False
+        return False
 
     def drop(self) -> None:
         """Stop. What is out does not count any more."""

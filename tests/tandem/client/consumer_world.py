@@ -1,5 +1,6 @@
 """Consumers of one group at a fake broker, under either event loop."""
 
+import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -57,6 +58,8 @@ async def until(condition: Callable[[], object]) -> None:
 class FakeReader(QueueReader):
     def __init__(self) -> None:
         self.process_queue = ProcessQueue(MessageQueue("orders", "broker-a", 0), 0)
+        self.locked_until = math.inf
+        self._clock = lambda: 0.0
 
 
 class FakeDelivery:

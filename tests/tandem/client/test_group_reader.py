@@ -172,3 +172,26 @@ async def test_a_queue_that_is_moved_while_it_is_given_up_is_read_by_nobody() ->
             await until(lambda: QUEUES[1] not in group.readers)
             assert moved.process_queue.is_dropped
             assert message.body == b"a"
+
+
+@under_either_loop
+async def test_an_ordered_queue_that_is_moved_keeps_its_lock_and_gets_no_longer_one() -> None:
+    async with a_world() as world, world.consumer(orderly=True) as consumer:
+        consumer.subscribe("orders")
+        await until(lambda: QUEUES[0] in consumer.assignment)
+        reader = consumer._reader.readers[QUEUES[0]]
+        reader.locked_until -= 5
+        consumer.seek(QUEUES[0], 0)
+        moved = consumer._reader.readers[QUEUES[0]]
+        assert moved is not reader
+        assert moved.locked_until == reader.locked_until
+
+
+@under_either_loop
+async def test_a_member_that_leaves_takes_no_queues_meanwhile() -> None:
+    async with a_world() as world:
+        async with world.consumer(orderly=True) as consumer:
+            consumer.subscribe("orders")
+            await until(lambda: consumer.assignment)
+        await anyio.sleep(0.05)
+        assert world.broker.locks == {}

@@ -158,3 +158,17 @@ async def test_a_refusal_that_does_not_pass_comes_out() -> None:
         )
         with pytest.raises(BrokerError):
             await run_at(world, Bench())
+
+
+@under_either_loop
+async def test_a_message_that_waited_past_its_lock_goes_back_to_the_front() -> None:
+    bench = Bench(orderly=True)
+    bench.reader.locked()
+    bench.line_up(2)
+    assert bench.reader.may_still_go_out(bench.out[0])
+    bench.clock.now += LOCK_LIVES_SECONDS
+    assert not bench.reader.may_still_go_out(bench.out[0])
+    bench.reader.locked()
+    assert bench.bodies() == [b"0", b"0"]
+    bench.reader.drop()
+    assert not bench.reader.may_still_go_out(bench.out[0])
