@@ -92,19 +92,21 @@ def move_a_file(directory: Path, machine: StrictMachine) -> None:
 def answer_a_put(directory: Path, machine: StrictMachine) -> None:
     """SYNC_FLUSH: a put is answered when its record is on the disk, over several files."""
     was_left = trio.run(_answer_puts, directory / "store", machine)
-    assert was_left == [True] * PUTS_COUNT
+    assert was_left == [(PutMessageStatus.PUT_OK, True)] * PUTS_COUNT
 
 
-async def _answer_puts(directory: Path, machine: StrictMachine) -> list[bool]:
-    """Put one after the other; return whether each was left when it was answered."""
+async def _answer_puts(
+    directory: Path, machine: StrictMachine
+) -> list[tuple[PutMessageStatus, bool]]:
+    """Put one after the other; return the answer to each, and whether it was left by then."""
     store = open_store(RealDisk(), str(directory), flush_disk_type=FlushDiskType.SYNC_FLUSH)
-    was_left: list[bool] = []
+    was_left: list[tuple[PutMessageStatus, bool]] = []
     answered = trio.Event()
 
     def done(body: bytes, status: PutMessageStatus, _: str) -> None:
         log = directory / "commitlog"
         left = b"".join(machine.read(log / name) or b"" for name in machine.names(log))
-        was_left.append(status is PutMessageStatus.PUT_OK and body in left)
+        was_left.append((status, body in left))
         answered.set()
 
     async with trio.open_nursery() as nursery:

@@ -119,6 +119,8 @@ def line_for(path: tuple[str, ...], parameter: Any, value: str) -> list[str]:  #
         and (argument.required or argument.name == parameter.name)
     ]
     options = [] if parameter.param_type_name == "argument" else [f"{parameter.opts[0]}={value}"]
+    if path == ("produce",) and parameter.name != "timeout":
+        options.append("--timeout=0.1")  # nobody is there who would take it
     return [*path, *options, "--", *arguments]
 
 

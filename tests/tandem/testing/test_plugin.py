@@ -80,6 +80,7 @@ async def test_trio(tandem_cluster):
 """
 
 
+@pytest.mark.long  # the page about testing does the same, one test after the other
 def test_a_folder_with_tests_and_nothing_else_passes_side_by_side(tmp_path: Path) -> None:
     said = run_pytest(tmp_path, USER_VIEW, "-p", "xdist", "-n", "4", "-p", "no:hypothesispytest")
     assert re.search(r"\b6 passed", said), said
