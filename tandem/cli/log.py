@@ -333,6 +333,7 @@ def repair(
     max_hash_slot_num: SlotsOption = None,
     max_index_num: UnitsOption = None,
     commit_log: CommitLogOption = None,
+    output_format: FormatOption = Format.TABLE,
 ) -> None:
     """Cut a torn tail, build damaged queues and index anew. A dry run unless --write is given.
 
@@ -352,6 +353,9 @@ def repair(
             commit_log_directories=commit_log or (),
             on_progress=on_progress,
         )
+    if output_format in (Format.JSON, Format.JSONL):
+        _repair_for_programs(plan, write)
+        return
     if plan.is_needless:
         say("nothing to repair")
         return
@@ -365,6 +369,24 @@ def repair(
         return
     _repair(plan)
     verify(directory, jobs=jobs, message_delay_level=message_delay_level, commit_log=commit_log)
+
+
+def _repair_for_programs(plan: "RepairPlan", write: bool) -> None:
+    """Do the same and print one record; whether all is well afterwards `verify` says."""
+    from tandem.log.repair import write_repair
+
+    is_done = write and not plan.refusal and not plan.is_needless
+    print_json(
+        {
+            "steps": plan.steps,
+            "refusal": plan.refusal,
+            "lostCount": plan.lost_count,
+            "done": write_repair(plan) if is_done else None,
+        }
+    )
+    if plan.refusal:
+        say_error(plan.refusal)
+        raise typer.Exit(1)
 
 
 def _repair(plan: "RepairPlan") -> None:

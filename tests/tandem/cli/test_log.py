@@ -230,6 +230,19 @@ def test_a_repair_that_is_written_ends_with_a_sound_store(tmp_path: Path) -> Non
     assert done.stdout.splitlines()[-1] == "sound"
 
 
+@pytest.mark.slow
+def test_a_repair_is_a_record_for_programs(tmp_path: Path) -> None:
+    root = copy_of("basic", tmp_path)
+    overwrite(root / "consumequeue" / "TopicA" / "1" / f"{0:020d}", 20, b"damage")
+    dry = json.loads(tandem("repair", root, "--format", "json").stdout)
+    assert dry["steps"]
+    assert (dry["refusal"], dry["done"]) == ("", None)
+    done = json.loads(tandem("repair", root, "--write", "--format", "json").stdout)["done"]
+    assert done["log_end"] > done["log_start"]
+    again = json.loads(tandem("repair", root, "--format", "jsonl").stdout)
+    assert (again["steps"], again["done"]) == ([], None)
+
+
 def test_a_repair_that_would_lose_messages_is_refused(tmp_path: Path) -> None:
     root = copy_of("basic", tmp_path)
     overwrite(log_file(root), 136 + 88, b"X")
