@@ -26,10 +26,10 @@ async def asked(world: World, code: int) -> RemotingCommand:
 @under_either_loop
 async def test_the_running_info_has_what_is_read_and_how_far() -> None:
     async with a_world() as world:
-        world.broker.store("orders", 0, b"a", b"b")
+        world.broker.store("orders", 1, b"c")
+        world.broker.queue("orders", 1)[0].properties["TAGS"] = "x"
         async with world.consumer(orderly=True) as consumer:
             consumer.subscribe("orders", tags="x || y")
-            world.broker.store("orders", 1, b"c")
             await until(lambda: len(consumer.assignment) == 3)
             body = (await asked(world, RequestCode.GET_CONSUMER_RUNNING_INFO)).body
     # An object as a key is what Java writes; here each becomes the number of its queue.
