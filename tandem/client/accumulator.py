@@ -20,8 +20,9 @@ from typing import Any, Final
 from tandem.client.sending import SendOptions
 from tandem.wire.message import Message
 
-BATCH_MAX_BYTES: Final = 32 * 1024
-"""RocketMQ's batchMaxBytes of its produce accumulator."""
+BATCH_MAX_BYTES: Final = 128 * 1024
+"""Four times RocketMQ's batchMaxBytes: nobody waits for a batch to fill, and with bodies of 1 KB 32
+messages a request leave most of what a batch saves."""
 
 REQUESTS_MAX: Final = 4
 """Of a lane at a time. With fewer the broker waits for the client; with more, batches are small."""
