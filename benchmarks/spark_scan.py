@@ -28,9 +28,10 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from tandem.spark.log_files import WINDOW_BYTES
-from tandem.spark.log_splits import plan_splits, read_split
-from tandem.spark.options import ScanOptions
+from tandem.spark.commitlog.log_files import WINDOW_BYTES
+from tandem.spark.commitlog.options import ScanOptions
+from tandem.spark.commitlog.plan import plan_splits
+from tandem.spark.commitlog.read import read_split
 from tandem.spark.record_batches import COLUMNS
 from tandem.spark.session import local_session
 from tandem.wire.message import BLANK_MAGIC_CODE, Host, MessageExt, encode_record

@@ -6,7 +6,10 @@ from typing import Any
 
 from tests.support.lanes import TwoLanes, group_of, put_in_order, waits
 
-SPARK = [f"tests/tandem/spark/test_{name}.py::test_it" for name in ("audit", "files", "session")]
+SPARK = [
+    f"tests/tandem/spark/{name}.py::test_it"
+    for name in ("audit/test_job", "commitlog/test_source", "test_session")
+]
 DRILLS = [f"tests/faults/test_drill.py::test_{number}" for number in range(4)]
 PLAIN = [f"tests/tandem/wire/test_crc.py::test_{number}" for number in range(12)]
 
@@ -50,7 +53,7 @@ def test_a_group_is_what_its_modules_name_and_waiting_what_they_are_marked_with(
     assert {group_of(test.partition("::")[0]) for test in SPARK} == {"spark"}
     assert group_of("tests/faults/test_drill.py") == ""
     assert waits("tests/faults/test_drill.py")
-    assert waits("tests/tandem/spark/test_audit.py")
+    assert waits("tests/tandem/spark/audit/test_job.py")
     assert not waits("tests/tandem/wire/test_crc.py")
 
 

@@ -25,7 +25,7 @@ from rich.spinner import Spinner
 
 from tandem.drill.errors import AuditError, MissingRequirementError
 from tandem.drill.quick_audit import run_quick_audit
-from tandem.spark.audit_rules import AuditSummary
+from tandem.spark.audit.rules import AuditSummary
 from tandem.spark.errors import NoJavaError, SparkSourceError
 from tandem.spark.java import find_java
 
@@ -172,7 +172,7 @@ def _audit_with_spark(request: AuditRequest, stages: Stages) -> AuditSummary:
     from py4j.protocol import Py4JError  # noqa: PLC0415
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
-    from tandem.spark.audit import run_audit  # noqa: PLC0415
+    from tandem.spark.audit.job import run_audit  # noqa: PLC0415
     from tandem.spark.session import SHORT_LIVED, local_session  # noqa: PLC0415
 
     # It would log every broken connection when the audit is cut short.

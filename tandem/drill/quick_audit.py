@@ -1,7 +1,7 @@
 """The audit without Spark and without Java: the same rules, in plain Python.
 
 One core and everything in memory: about a second for 90,000 sends. The rules and the table are in
-`tandem.spark.audit_rules`; tests hold both audits to the same answer.
+`tandem.spark.audit.rules`; tests hold both audits to the same answer.
 """
 
 from collections import Counter, defaultdict
@@ -13,11 +13,9 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tandem.spark import audit_rules as rules
-from tandem.spark.audit_rules import AuditSummary, Finding
-from tandem.spark.audit_stages import OnStage, comparing, joining, no_stage, reading
-from tandem.spark.cut_tails import AcknowledgedPlace, cut_findings, cut_records
-from tandem.spark.log_compare import (
+from tandem.spark.audit import rules
+from tandem.spark.audit.cut_tails import AcknowledgedPlace, cut_findings, cut_records
+from tandem.spark.audit.log_compare import (
     Log,
     bounded,
     first_difference,
@@ -25,8 +23,11 @@ from tandem.spark.log_compare import (
     open_extent,
     pieces,
 )
-from tandem.spark.log_splits import plan_splits, read_split
-from tandem.spark.options import ScanOptions
+from tandem.spark.audit.rules import AuditSummary, Finding
+from tandem.spark.audit.stages import OnStage, comparing, joining, no_stage, reading
+from tandem.spark.commitlog.options import ScanOptions
+from tandem.spark.commitlog.plan import plan_splits
+from tandem.spark.commitlog.read import read_split
 from tandem.wire.untrusted import convert
 
 _RECORD_COLUMNS = (
@@ -101,7 +102,7 @@ def run_quick_audit(
     confirm: int | None = None,
     on_stage: OnStage = no_stage,
 ) -> AuditSummary:
-    """Judge every send of `ledger` by the logs in `stores`; see `tandem.spark.audit.run_audit`.
+    """Judge every send of `ledger` by the logs in `stores`; see `tandem.spark.audit.job.run_audit`.
 
     Raises:
         NotAStoreError: the master's directory is not a store.

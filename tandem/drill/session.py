@@ -52,7 +52,7 @@ from tandem.drill.workload import Clock, producer_states
 from tandem.plain_text import plain_json
 
 if TYPE_CHECKING:
-    from tandem.spark.audit_rules import AuditSummary
+    from tandem.spark.audit.rules import AuditSummary
 
 PRODUCERS_PER_MODE: Final = 3
 

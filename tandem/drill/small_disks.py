@@ -15,7 +15,7 @@ from typing import Final
 
 from tandem.data_file import opened, read_into
 from tandem.drill.scenario import COORDINATOR, NodeFailedError, NotPossibleError
-from tandem.spark.log_compare import open_extent
+from tandem.spark.audit.log_compare import open_extent
 
 DISK_MIB: Final = 96
 """Room for a minute of load; it takes memory only as it fills."""

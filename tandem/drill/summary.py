@@ -17,7 +17,7 @@ from tandem.drill.scenario import Expectation, ScenarioRun
 from tandem.drill.story import Outage, outages
 from tandem.drill.switches import Switch, switches_of
 from tandem.drill.timeline import Fault, Phase, Reason, percentile
-from tandem.spark.audit_rules import AuditSummary
+from tandem.spark.audit.rules import AuditSummary
 
 EXAMPLES_MAX: Final = 10
 

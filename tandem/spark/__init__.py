@@ -4,8 +4,9 @@
     spark = local_session()                       # finds a Java, registers the source
     spark.read.format("commitlog").load("data/broker-a-0").show()
 
-In a session of your own: `spark.dataSource.register(tandem.spark.files.CommitLogDataSource)`.
+In a session of your own: `spark.dataSource.register(CommitLogDataSource)`, of
+`tandem.spark.commitlog.source`.
 
 Nothing is imported here: pyspark takes a second to import and 490 MB to install, and
-`tandem.spark.audit_rules` needs neither.
+`tandem.spark.audit.rules` needs neither.
 """

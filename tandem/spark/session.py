@@ -11,7 +11,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 import tandem
-from tandem.spark.files import CommitLogDataSource
+from tandem.spark.commitlog.source import CommitLogDataSource
 from tandem.spark.java import find_java, java_home
 
 DRIVER_MEMORY: Final = "1g"

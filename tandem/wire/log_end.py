@@ -21,7 +21,7 @@ The three readers of logs follow this rule and differ in what they do at a tail:
                               aside, and refuses to start on a corrupt one.
     tandem.log.log_end        goes on at the next sound record, and judges every such place once
                               all are known. What queues and checkpoint know counts too.
-    tandem.spark.log_files    looks again, for a node may be writing just now. A tail that stays
+    tandem.spark.commitlog    looks again, for a node may be writing just now. A tail that stays
                               is read to the end of the file, and corrupt if any record follows.
 
 Recovery alone takes a blank of any size that is left in its file: RocketMQ only checks its bounds

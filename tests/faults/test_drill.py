@@ -14,7 +14,7 @@ from rich.console import Console
 from tandem.drill import session
 from tandem.drill.auditing import AuditRequest, audit_with_progress
 from tandem.drill.command import run_drill
-from tandem.spark.audit_rules import AuditSummary
+from tandem.spark.audit.rules import AuditSummary
 from tests.faults.drills import (
     a_drill,
     change_a_byte,

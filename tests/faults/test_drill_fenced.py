@@ -15,7 +15,7 @@ from tandem.drill.auditing import AuditRequest, audit_with_progress
 from tandem.drill.command import run_drill
 from tandem.drill.options import DrillOptions
 from tandem.drill.scenario_file import catalogue
-from tandem.spark.audit_rules import AuditSummary
+from tandem.spark.audit.rules import AuditSummary
 from tests.faults.drills import (
     a_drill,
     change_a_byte,

@@ -16,7 +16,7 @@ from tandem.drill.summary import Summary, summarise
 from tandem.drill.timeline import Timeline
 from tandem.drill.watched_group import Change
 from tandem.drill.workload import Clock, producer_states
-from tandem.spark.audit_rules import AuditSummary
+from tandem.spark.audit.rules import AuditSummary
 from tandem.wire.ha_status import FencedStatus
 
 PHASES: tuple[tuple[str, str, float, str], ...] = (

@@ -21,7 +21,7 @@ from tandem.drill.auditing import (
     java_for_spark,
 )
 from tandem.drill.errors import AuditError, MissingRequirementError
-from tandem.spark.audit_rules import AuditSummary
+from tandem.spark.audit.rules import AuditSummary
 from tandem.spark.errors import NoJavaError
 from tests.support.patience import PATIENCE_SECONDS, until
 from tests.tandem.drill import samples

@@ -7,8 +7,8 @@ import pytest
 
 from tandem.drill import outcomes
 from tandem.drill.quick_audit import run_quick_audit
-from tandem.spark import audit_rules
-from tandem.spark.audit_rules import AuditSummary
+from tandem.spark.audit import rules as audit_rules
+from tandem.spark.audit.rules import AuditSummary
 from tandem.spark.errors import NotAStoreError
 from tests.support.planted_drill import MASTER, PLANTS, SENDS, SLAVES, TOPIC, PlantedDrill
 

@@ -1,11 +1,9 @@
 """Reads pieces of a commit log as Arrow batches, and says exactly what could not be read.
 
-    plan_splits   on the driver: which pieces there are, and where each log ends for this query
-    read_split    in a task: the batches of one piece
-
-A split owns the records that start in it. Planned cuts are at record starts, so the walk through a
-split has to end exactly where the next one begins; if it does not, one of the two is wrong and that
-is reported like any other damage. See `files` for what counts as torn, corrupt or the normal end.
+A split (see `plan`) owns the records that start in it. Planned cuts are at record starts, so the
+walk through a split has to end exactly where the next one begins; if it does not, one of the two is
+wrong and that is reported like any other damage. See `source` for what counts as torn, corrupt or
+the normal end.
 """
 
 import re
@@ -15,41 +13,15 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tandem.data_file import DataFile, only_zeros, opened
+from tandem.data_file import only_zeros, opened
+from tandem.spark.commitlog.log_files import Window, next_record, scan_windows
+from tandem.spark.commitlog.options import ScanOptions
+from tandem.spark.commitlog.split import LogSplit
 from tandem.spark.errors import LogDamagedError
-from tandem.spark.log_files import (
-    Window,
-    commit_log_folder,
-    cut_file,
-    is_record,
-    list_log_files,
-    local_path,
-    log_tail,
-    next_record,
-    scan_windows,
-)
-from tandem.spark.options import ScanOptions
-from tandem.spark.queue_starts import QueueStarts
 from tandem.spark.record_batches import RecordSlice, error_batch
 from tandem.wire.log_end import CORRUPT, TORN, blank_fault
 from tandem.wire.record_rule import ScanStop, record_fault
 from tandem.wire.record_scan import Bools
-
-
-class LogSplit(msgspec.Struct, frozen=True):
-    """A piece of one file of the log of `store`: positions [start, end).
-
-    `log_end` is the position up to which the file counts, `is_last_file` whether any later file
-    holds something. If `fault` is set there is nothing to read but this.
-    """
-
-    store: str
-    file: DataFile
-    start: int
-    end: int
-    log_end: int
-    is_last_file: bool
-    fault: str = ""
 
 
 class Damage(msgspec.Struct, frozen=True):
@@ -62,45 +34,6 @@ class Damage(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.reason} ({self.file})"
-
-
-def plan_splits(options: ScanOptions) -> list[LogSplit]:
-    """Look at the stores and cut their logs into pieces.
-
-    Raises:
-        NotAStoreError: a path is something else.
-    """
-    return [split for path in options.paths for split in _plan_store(path, options.split_bytes)]
-
-
-def _plan_store(store: str, split_bytes: int) -> Iterator[LogSplit]:
-    folder = commit_log_folder(local_path(store))
-    files = list_log_files(folder)
-    starts = QueueStarts(folder.parent / "consumequeue")
-    for number, file in enumerate(files):
-        is_last = number == len(files) - 1
-        if number and files[number - 1].end_offset != file.offset:
-            yield _missing_file(store, files[number - 1], file)
-        end = _log_end(file, starts) if is_last else file.size
-        cuts = cut_file(file, end, split_bytes, starts)
-        for start, stop in zip(cuts, [*cuts[1:], end], strict=True):
-            yield LogSplit(store, file, start, stop, end, is_last)
-
-
-def _missing_file(store: str, before: DataFile, after: DataFile) -> LogSplit:
-    fault = f"the log goes on at {after.offset}: the file between is missing"
-    hole = DataFile(before.path, before.end_offset, 0)
-    return LogSplit(store, hole, 0, 0, 0, is_last_file=False, fault=fault)
-
-
-def _log_end(file: DataFile, starts: QueueStarts) -> int:
-    known = starts.last_before(file.end_offset)
-    start = max((known or 0) - file.offset, 0)
-    if start:
-        with opened(file.path) as descriptor:
-            start = start if is_record(descriptor, file, start) else 0
-    tail = log_tail(file, start)
-    return tail.end if tail.clean else file.size
 
 
 def read_split(

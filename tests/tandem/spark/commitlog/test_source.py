@@ -12,8 +12,8 @@ from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.functions import col, count, countDistinct, sha2
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
+from tandem.spark.commitlog.source import SCHEMA, CommitLogDataSource, CommitLogReader
 from tandem.spark.errors import OptionError
-from tandem.spark.files import SCHEMA, CommitLogDataSource, CommitLogReader
 from tandem.wire.message import MessageExt
 from tests.support.log_builder import LogBuilder
 

@@ -1,6 +1,6 @@
 import msgspec
 
-from tandem.spark.audit_rules import BROKEN_PROMISES, AuditSummary, slave_findings, summarise
+from tandem.spark.audit.rules import BROKEN_PROMISES, AuditSummary, slave_findings, summarise
 
 
 def test_counts_by_finding_become_the_summary() -> None:

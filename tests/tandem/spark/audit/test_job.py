@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from tandem.drill.quick_audit import run_quick_audit
-from tandem.spark.audit import run_audit
+from tandem.spark.audit.job import run_audit
 from tests.support.planted_drill import MASTER, PLANTS, SENDS, TOPIC, PlantedDrill
 
 if TYPE_CHECKING:

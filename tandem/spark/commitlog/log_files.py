@@ -22,8 +22,8 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from tandem.data_file import DataFile, only_zeros, opened, read_into
+from tandem.spark.commitlog.queue_starts import QueueStarts
 from tandem.spark.errors import NotAStoreError
-from tandem.spark.queue_starts import QueueStarts
 from tandem.wire.record_rule import (
     BLANK_HEADER_BYTES,
     CHECKED_HEAD_BYTES,

@@ -10,13 +10,13 @@ import msgspec
 import numpy as np
 
 from tandem.data_file import DataFile, opened, read_into
-from tandem.spark.errors import NotAStoreError
-from tandem.spark.log_files import (
+from tandem.spark.commitlog.log_files import (
     commit_log_folder,
     list_log_files,
     local_path,
     log_tail,
 )
+from tandem.spark.errors import NotAStoreError
 
 PIECE_BYTES: Final = 32 * 1024 * 1024
 _CHUNK_BYTES: Final = 4 * 1024 * 1024

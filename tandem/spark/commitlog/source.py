@@ -30,9 +30,11 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+from tandem.spark.commitlog.options import ScanOptions, parse_options
+from tandem.spark.commitlog.plan import plan_splits
+from tandem.spark.commitlog.read import read_split
+from tandem.spark.commitlog.split import LogSplit
 from tandem.spark.errors import OptionError
-from tandem.spark.log_splits import LogSplit, plan_splits, read_split
-from tandem.spark.options import ScanOptions, parse_options
 from tandem.spark.record_batches import COLUMNS
 
 SCHEMA: StructType = from_arrow_schema(

@@ -3,9 +3,8 @@ from pathlib import Path
 import pytest
 
 from tandem.data_file import DataFile, only_zeros, opened
-from tandem.spark import log_files
-from tandem.spark.errors import NotAStoreError
-from tandem.spark.log_files import (
+from tandem.spark.commitlog import log_files
+from tandem.spark.commitlog.log_files import (
     LogTail,
     commit_log_folder,
     cut_file,
@@ -15,7 +14,8 @@ from tandem.spark.log_files import (
     next_record,
     scan_windows,
 )
-from tandem.spark.queue_starts import QueueStarts
+from tandem.spark.commitlog.queue_starts import QueueStarts
+from tandem.spark.errors import NotAStoreError
 from tandem.wire.record_rule import ScanStop
 from tests.support.log_builder import LogBuilder
 
@@ -166,7 +166,7 @@ def test_a_record_that_becomes_whole_while_we_look_was_a_running_node(
     def write_the_rest(_: float) -> None:
         Path(file.path).write_bytes(whole)
 
-    monkeypatch.setattr("tandem.spark.log_files.time.sleep", write_the_rest)
+    monkeypatch.setattr("tandem.spark.commitlog.log_files.time.sleep", write_the_rest)
     assert log_tail(file) == LogTail(last.physical_offset, clean=True)
 
 

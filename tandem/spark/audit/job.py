@@ -14,11 +14,9 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as f
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from tandem.spark import audit_rules as rules
-from tandem.spark.audit_rules import AuditSummary, Finding
-from tandem.spark.audit_stages import OnStage, comparing, no_stage, reading
-from tandem.spark.cut_tails import AcknowledgedPlace, CutRecord, cut_findings, cut_records
-from tandem.spark.log_compare import (
+from tandem.spark.audit import rules
+from tandem.spark.audit.cut_tails import AcknowledgedPlace, CutRecord, cut_findings, cut_records
+from tandem.spark.audit.log_compare import (
     Log,
     bounded,
     first_difference,
@@ -26,7 +24,9 @@ from tandem.spark.log_compare import (
     open_extent,
     pieces,
 )
-from tandem.spark.log_files import commit_log_folder, local_path
+from tandem.spark.audit.rules import AuditSummary, Finding
+from tandem.spark.audit.stages import OnStage, comparing, no_stage, reading
+from tandem.spark.commitlog.log_files import commit_log_folder, local_path
 
 _RECORD_COLUMNS = "topic,queueId,queueOffset,physicalOffset,keys,bodyCrc,error"
 _PLACE = ("queue_id", "queue_offset", "physical_offset")

@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
-from tandem.spark.audit_rules import ACKNOWLEDGED_CUT, SEND_OK, Finding
-from tandem.spark.log_compare import Log, read_log
-from tandem.spark.log_files import local_path
+from tandem.spark.audit.log_compare import Log, read_log
+from tandem.spark.audit.rules import ACKNOWLEDGED_CUT, SEND_OK, Finding
+from tandem.spark.commitlog.log_files import local_path
 from tandem.spark.record_batches import RecordSlice
 from tandem.wire.record_rule import BLANK_HEADER_BYTES, ScanStop
 from tandem.wire.record_scan import scan_records

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from tandem.spark.log_compare import Log
+from tandem.spark.audit.log_compare import Log
 
 OnStage = Callable[[str], None]
 """Is called when a stage of an audit begins, in the thread of the audit."""

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from tandem.spark.queue_starts import QueueStarts
+from tandem.spark.commitlog.queue_starts import QueueStarts
 from tests.support.log_builder import LogBuilder
 
 VECTORS = Path("tests/data/rocketmq-5.3.3")

@@ -1,7 +1,7 @@
 import pytest
 
+from tandem.spark.commitlog.options import OPTIONS, ScanOptions, parse_options
 from tandem.spark.errors import OptionError
-from tandem.spark.options import OPTIONS, ScanOptions, parse_options
 
 
 def test_defaults_read_everything_and_fail_on_damage() -> None:

@@ -6,8 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tandem.drill.quick_audit import run_quick_audit
-from tandem.spark.audit_rules import AuditSummary
-from tandem.spark.cut_tails import cut_records
+from tandem.spark.audit.cut_tails import cut_records
+from tandem.spark.audit.rules import AuditSummary
 from tests.support.log_builder import LogBuilder
 from tests.support.planted_drill import MASTER, SLAVES, TOPIC, PlantedDrill
 

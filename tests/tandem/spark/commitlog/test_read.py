@@ -1,15 +1,14 @@
-import itertools
 import pickle
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from tandem.spark import log_files
+from tandem.spark.commitlog import log_files
+from tandem.spark.commitlog.options import ScanOptions
+from tandem.spark.commitlog.plan import plan_splits
+from tandem.spark.commitlog.read import read_split
 from tandem.spark.errors import LogDamagedError
-from tandem.spark.log_splits import plan_splits, read_split
-from tandem.spark.options import ScanOptions
 from tandem.spark.record_batches import COLUMNS
 from tests.support.log_builder import BORN_TIMESTAMP_MS, LogBuilder
 
@@ -66,17 +65,6 @@ def test_every_record_is_read_once_and_in_order(
     assert offsets(rows) == [message.physical_offset for message in log.messages]
     assert [row["keys"] for row in rows] == [message.keys for message in log.messages]
     assert all(row["crcOk"] and row["store"] == str(root) for row in rows)
-
-
-def test_splits_cover_each_file_without_overlap(tmp_path: Path) -> None:
-    log = a_log()
-    root = log.write(tmp_path)
-    splits = plan_splits(ScanOptions(paths=(str(root),), split_bytes=SPLIT_BYTES))
-    assert len(splits) > 6
-    for before, behind in itertools.pairwise(splits):
-        same_file = before.file == behind.file
-        assert behind.start == (before.end if same_file else 0)
-    assert splits[-1].end == log.end_offset - splits[-1].file.offset
 
 
 @pytest.mark.parametrize(
@@ -320,9 +308,3 @@ def test_an_error_survives_the_way_from_a_worker() -> None:
     error = LogDamagedError("commitlog/0", 4096, "torn", "half a record")
     copy = pickle.loads(pickle.dumps(error))
     assert (copy.physical_offset, copy.kind, str(copy)) == (4096, "torn", str(error))
-
-
-def test_splits_name_what_they_need_and_nothing_else(tmp_path: Path) -> None:
-    (split,) = plan_splits(ScanOptions(paths=(str(a_log(5).write(tmp_path)),)))
-    assert msgspec.structs.asdict(split)["is_last_file"] is True
-    assert len(pickle.dumps(split)) < 1000

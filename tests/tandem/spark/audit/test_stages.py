@@ -1,5 +1,5 @@
-from tandem.spark.audit_stages import comparing, joining, no_stage, reading
-from tandem.spark.log_compare import Log
+from tandem.spark.audit.log_compare import Log
+from tandem.spark.audit.stages import comparing, joining, no_stage, reading
 
 MIB = 1024 * 1024
 

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from tandem.spark import log_compare
-from tandem.spark.log_compare import first_difference, logs_differ_at, open_extent, pieces
+from tandem.spark.audit import log_compare
+from tandem.spark.audit.log_compare import first_difference, logs_differ_at, open_extent, pieces
 from tests.support.log_builder import LogBuilder
 
 FILE_BYTES = 65_536

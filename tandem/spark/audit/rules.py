@@ -35,7 +35,7 @@ past it a node may have what no producer has heard of. Two more rules differ the
 answer that is not SEND_OK promises nothing once another node is master: `stored_but_missing` counts
 as `unknown_missing`, and only sync sends answered SEND_OK can be misplaced.
 
-`tandem.spark.audit` and `tandem.drill.quick_audit` both answer by these rules.
+`tandem.spark.audit.job` and `tandem.drill.quick_audit` both answer by these rules.
 """
 
 from collections.abc import Mapping

@@ -1,0 +1,89 @@
+"""Reads the options of a source or sink: texts under names without case, every problem told.
+
+    options = OptionReader("commitlog source", ("topic", "checkCrc"), raw)
+    check_crc = options.flag("checkCrc", default=True)
+    options.finish()                        # raises OptionError if anything was wrong
+
+Spark hands option names over in lower case. A name that is not known is a problem too.
+"""
+
+import difflib
+from collections.abc import Mapping, Sequence
+
+from tandem.spark.errors import OptionError
+
+
+class OptionReader:
+    """Typed values out of `raw`. A value that is wrong is noted and read as if it were absent.
+
+    `whose` begins the text of the error; `known` are all option names, as they are documented.
+    """
+
+    def __init__(self, whose: str, known: Sequence[str], raw: Mapping[str, str]) -> None:
+        self._whose = whose
+        self._known = {name.lower(): name for name in known}
+        self.problems: list[str] = []
+        self.given: dict[str, str] = {}
+        for name, value in raw.items():
+            if name.lower() in self._known:
+                self.given[self._known[name.lower()]] = value
+            else:
+                self.problems.append(self._unknown(name))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.given
+
+    def finish(self) -> None:
+        """Say what was wrong.
+
+        Raises:
+            OptionError: with every problem there is, not just the first.
+        """
+        if self.problems:
+            raise OptionError(f"{self._whose}: " + "; ".join(self.problems))
+
+    def text(self, name: str) -> str | None:
+        """The value as it is, or None."""
+        return self.given.get(name)
+
+    def names(self, name: str) -> list[str] | None:
+        """Values separated by commas, without blanks around them; None if it is not given."""
+        if name not in self.given:
+            return None
+        parts = [part.strip() for part in self.given[name].split(",") if part.strip()]
+        if not parts:
+            self.problems.append(f"{name} is empty: leave it out to read everything")
+        return parts
+
+    def integer(self, name: str, *, at_least: int | None = None) -> int | None:
+        """A whole number, or None."""
+        given = self.given.get(name)
+        if given is None:
+            return None
+        try:
+            number = int(given)
+        except ValueError:
+            self.problems.append(f"{name}={given!r}: expected a whole number")
+            return None
+        if at_least is not None and number < at_least:
+            self.problems.append(f"{name}={number}: at least {at_least}")
+            return None
+        return number
+
+    def choice(self, name: str, allowed: Sequence[str]) -> str:
+        """One of `allowed`, in lower case; the first if it is not given."""
+        given = self.given.get(name, allowed[0]).lower()
+        if given not in allowed:
+            self.problems.append(f"{name}={given!r}: expected {' or '.join(allowed)}")
+            return allowed[0]
+        return given
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """`true` or `false`."""
+        allowed = ("true", "false") if default else ("false", "true")
+        return self.choice(name, allowed) == "true"
+
+    def _unknown(self, name: str) -> str:
+        close = difflib.get_close_matches(name.lower(), self._known, 1)
+        hint = f" (did you mean {self._known[close[0]]}?)" if close else ""
+        return f"unknown option {name!r}{hint}, known are {', '.join(self._known.values())}"

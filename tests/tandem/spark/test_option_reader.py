@@ -1,0 +1,40 @@
+import pytest
+
+from tandem.spark.errors import OptionError
+from tandem.spark.option_reader import OptionReader
+
+KNOWN = ("topic", "checkCrc", "maxRows")
+
+
+def test_names_have_no_case_and_values_have_types() -> None:
+    options = OptionReader("it", KNOWN, {"TOPIC": "a, b", "checkcrc": "FALSE", "maxRows": "7"})
+    assert options.names("topic") == ["a", "b"]
+    assert not options.flag("checkCrc", default=True)
+    assert options.integer("maxRows", at_least=1) == 7
+    assert "topic" in options
+    options.finish()
+
+
+def test_what_is_not_given_has_its_default() -> None:
+    options = OptionReader("it", KNOWN, {})
+    assert options.names("topic") is None
+    assert options.text("topic") is None
+    assert options.flag("checkCrc", default=True)
+    assert options.integer("maxRows") is None
+    options.finish()
+
+
+def test_every_problem_is_told_at_once() -> None:
+    raw = {"topik": "a", "topic": " , ", "checkCrc": "maybe", "maxRows": "0"}
+    options = OptionReader("it", KNOWN, raw)
+    options.names("topic")
+    assert options.flag("checkCrc", default=True)
+    assert options.integer("maxRows", at_least=1) is None
+    with pytest.raises(OptionError) as caught:
+        options.finish()
+    assert str(caught.value) == (
+        "it: unknown option 'topik' (did you mean topic?), known are topic, checkCrc, maxRows;"
+        " topic is empty: leave it out to read everything;"
+        " checkCrc='maybe': expected true or false;"
+        " maxRows=0: at least 1"
+    )
