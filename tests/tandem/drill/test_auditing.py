@@ -209,7 +209,7 @@ async def test_spark_that_fails_is_one_clear_error_and_is_stopped(
         raise PySparkException("no room for it\nand a page of Java")
 
     monkeypatch.setattr("tandem.spark.session.local_session", lambda **_: session)
-    monkeypatch.setattr("tandem.spark.audit.run_audit", fails)
+    monkeypatch.setattr("tandem.spark.audit.job.run_audit", fails)
 
     shown = console()
     with pytest.RaisesGroup(pytest.RaisesExc(AuditError)) as caught:
