@@ -73,7 +73,6 @@ def parse_options(raw: Mapping[str, str]) -> ScanOptions:
     end_ms = given.integer("endingTimestamp")
     if start_ms is not None and end_ms is not None and end_ms < start_ms:
         given.problems.append(f"endingTimestamp {end_ms} is before startingTimestamp {start_ms}")
-    columns = given.names("columns")
     options = ScanOptions(
         paths=_paths(given),
         topics=_topics(given),
@@ -81,7 +80,7 @@ def parse_options(raw: Mapping[str, str]) -> ScanOptions:
         queues=_queues(given),
         start_ms=start_ms,
         end_ms=end_ms,
-        columns=None if columns is None else tuple(columns),
+        columns=_columns(given),
         on_error=cast("OnError", given.choice("onError", ("fail", "row"))),
         check_crc=given.flag("checkCrc", default=True),
         split_bytes=given.integer("splitSizeBytes", at_least=SPLIT_BYTES_MIN)
@@ -122,6 +121,16 @@ def _pattern(given: OptionReader) -> str | None:
         except re.error as error:
             given.problems.append(f"subscribePattern {pattern!r}: {error}")
     return pattern
+
+
+def _columns(given: OptionReader) -> tuple[str, ...] | None:
+    columns = given.names("columns")
+    if columns is None:
+        return None
+    twice = sorted({name for name in columns if columns.count(name) > 1})
+    if twice:
+        given.problems.append(f"columns names {', '.join(twice)} more than once: name each once")
+    return tuple(columns)
 
 
 def _queues(given: OptionReader) -> frozenset[int] | None:

@@ -75,3 +75,8 @@ def test_all_problems_are_told_together() -> None:
 def test_a_time_that_is_not_a_number_is_refused() -> None:
     with pytest.raises(OptionError, match="startingTimestamp='today'"):
         parse_options({"path": "a", "startingTimestamp": "today"})
+
+
+def test_a_column_named_twice_is_refused() -> None:
+    with pytest.raises(OptionError, match="columns names error, topic more than once"):
+        parse_options({"path": "a", "columns": "topic, error,topic,keys,error"})
