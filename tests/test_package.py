@@ -94,7 +94,9 @@ def names(wheel: Path) -> list[str]:
 def test_a_wheel_takes_no_names_but_its_own(built: tuple[Path, Path]) -> None:
     tops = {name.partition("/")[0] for name in names(built[0])}
     (information,) = (top for top in tops if top.endswith(".dist-info"))
-    assert tops - {information} == {"tandem", "tandem_server"}
+    discovered = {file.name for file in (ROOT / "tandem/spark/discovery").glob("pyspark_*.py")}
+    assert "pyspark_commitlog.py" in discovered
+    assert tops - {information} == {"tandem", "tandem_server"} | discovered
 
 
 def test_a_wheel_has_all_modules_the_types_and_the_example(built: tuple[Path, Path]) -> None:
@@ -158,6 +160,8 @@ def test_what_a_user_imports_is_ours_where_it_is_ours_and_theirs_where_not(room:
                 for name in NAMES_OF_OTHERS
             ),
             RunLine("extra", "python -c 'import pyspark'", "...\n...No module named...", exits=1),
+            # Spark imports it before it looks up anybody's format: it must never fail.
+            RunLine("discovered", "python -c 'import pyspark_commitlog'"),
         ]
     )
 

@@ -37,3 +37,7 @@ class LogDamagedError(SparkSourceError):
     def __reduce__(self) -> tuple[type["LogDamagedError"], tuple[str, int, str, str]]:
         # Raised in a worker process: the default would call __init__ with the text alone.
         return LogDamagedError, (self.file, self.physical_offset, self.kind, self.reason)
+
+
+class PackageError(SparkSourceError):
+    """What workers need cannot be packed. The text says what is missing, or wrong with the name."""

@@ -1,4 +1,8 @@
-"""A local Spark session that starts quietly, anywhere, and knows the `commitlog` source."""
+"""Spark sessions that know our sources.
+
+local_session     in this process: starts quietly, anywhere, on any Java that it finds
+cluster_session   on a cluster whose workers have nothing of ours: a package goes to them
+"""
 
 import os
 import sys
@@ -12,10 +16,15 @@ from pyspark.sql import SparkSession
 
 import tandem
 from tandem.spark.commitlog.source import CommitLogDataSource
+from tandem.spark.errors import PackageError
 from tandem.spark.java import find_java, java_home
+from tandem.spark.package import ARCHIVE_SUFFIX, ZIP_SUFFIX
 
 DRIVER_MEMORY: Final = "1g"
 SHUFFLE_PARTITIONS: Final = 4
+
+UNPACKED: Final = "tandem_package"
+"""The folder that a worker unpacks a package into, in its own working directory."""
 
 SHORT_LIVED: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Java options for a session that lives for a minute, such as an audit: it spends less processor
@@ -47,23 +56,80 @@ def local_session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     with java_home(find_java()) as home, _environment(JAVA_HOME=home, SPARK_LOCAL_IP="127.0.0.1"):
         session = builder.getOrCreate()
-    session.dataSource.register(CommitLogDataSource)
+    return _knowing_our_sources(session)
+
+
+def cluster_session(
+    master: str,
+    package: str | Path,
+    *,
+    app_name: str = "tandem",
+    python: str = "python3",
+    settings: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Start a driver here whose workers are elsewhere, and send them `package`.
+
+    `package` is what `tandem.spark.package.write_package` wrote: a `.zip` for workers that have
+    pyarrow, numpy and msgspec, a `.tar.gz` for workers that have only a Python. `python` is
+    the name of that Python on the workers; here the same name is made to mean this one. Spark
+    wants both to be of the same minor version. `settings` are Spark's and win over ours.
+
+    Raises:
+        NoJavaError: see `tandem.spark.java`.
+        PackageError: `package` is not there, or its name is that of neither kind.
+    """
+    package = Path(package).absolute()
+    if not package.is_file():
+        raise PackageError(f"{package} is not there; make it with `tandem pipeline package`")
+    builder = SparkSession.builder.appName(app_name).master(master)
+    is_archive = package.name.endswith(ARCHIVE_SUFFIX)
+    if not is_archive and package.suffix != ZIP_SUFFIX:
+        raise PackageError(f"{package.name} ends in neither {ZIP_SUFFIX} nor {ARCHIVE_SUFFIX}")
+    shipped = _archive_settings(package) if is_archive else {}
+    for name, value in {**_quiet_driver(), **shipped, **(settings or {})}.items():
+        builder = builder.config(name, value)
+    os.environ["PYSPARK_PYTHON"] = python
+    here = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    with java_home(find_java()) as home, _environment(JAVA_HOME=home, PATH=here):
+        session = builder.getOrCreate()
+    if not is_archive:
+        session.sparkContext.addPyFile(str(package))
+    return _knowing_our_sources(session)
+
+
+def _knowing_our_sources(session: SparkSession) -> SparkSession:
+    for source in (CommitLogDataSource,):
+        session.dataSource.register(source)
     return session
+
+
+def _archive_settings(package: Path) -> dict[str, str]:
+    """Settings by which each worker unpacks `package` and imports from there."""
+    return {
+        "spark.archives": f"{package}#{UNPACKED}",
+        "spark.executorEnv.PYTHONPATH": f"./{UNPACKED}",
+    }
+
+
+def _quiet_driver(java_options: str = "") -> dict[str, str]:
+    return {
+        "spark.driver.extraJavaOptions": f"{_QUIET} {java_options}",
+        # Halves what a task costs in Python.
+        "spark.python.unix.domain.socket.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.ui.showConsoleProgress": "false",
+    }
 
 
 def _settings(java_options: str) -> dict[str, str]:
     return {
+        **_quiet_driver(java_options),
         "spark.driver.memory": DRIVER_MEMORY,
-        "spark.driver.extraJavaOptions": f"{_QUIET} {java_options}",
         # Workers have to find this package also where it is not installed.
         "spark.executorEnv.PYTHONPATH": str(_PACKAGE_ROOT),
-        # Halves what a task costs in Python.
-        "spark.python.unix.domain.socket.enabled": "true",
-        "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(SHUFFLE_PARTITIONS),
         "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir(), "tandem-spark-warehouse")),
         "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
     }
 
 

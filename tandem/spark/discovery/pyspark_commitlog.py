@@ -1,0 +1,8 @@
+"""Lets `spark.read.format("commitlog")` work without `register`."""
+
+from contextlib import suppress
+
+with suppress(ImportError):  # without pyarrow there is no source
+    from tandem.spark.commitlog.source import CommitLogDataSource as DefaultSource
+
+__all__ = ["DefaultSource"]
