@@ -1,6 +1,8 @@
 """The options of the `commitlog` source, checked once on the driver.
 
-    path, paths           where: a store root (with `commitlog` in it) or a commitlog directory
+    path, paths           where: store roots (with `commitlog` in them) or commitlog directories,
+                          also patterns such as data/broker-*, and addresses such as s3://…
+    commitLogDirectories  those of a log that is spread over several, separated by commas
     topic, subscribe      topics, separated by commas
     subscribePattern      regular expression that a whole topic name has to match
     queues                queue ids, separated by commas
@@ -34,6 +36,7 @@ SPLIT_BYTES_MIN: Final = 4096
 OPTIONS: Final = (
     "path",
     "paths",
+    "commitLogDirectories",
     "topic",
     "subscribe",
     "subscribePattern",
@@ -51,6 +54,7 @@ class ScanOptions(msgspec.Struct, frozen=True):
     """What to read. None means "all". Times are store times in ms, the end excluded."""
 
     paths: tuple[str, ...]
+    commit_log_directories: tuple[str, ...] = ()
     topics: frozenset[str] | None = None
     topic_pattern: str | None = None
     queues: frozenset[int] | None = None
@@ -75,6 +79,7 @@ def parse_options(raw: Mapping[str, str]) -> ScanOptions:
         given.problems.append(f"endingTimestamp {end_ms} is before startingTimestamp {start_ms}")
     options = ScanOptions(
         paths=_paths(given),
+        commit_log_directories=tuple(given.names("commitLogDirectories") or ()),
         topics=_topics(given),
         topic_pattern=_pattern(given),
         queues=_queues(given),
@@ -100,7 +105,7 @@ def _paths(given: OptionReader) -> tuple[str, ...]:
         except UnreadableError as error:
             given.problems.append(f"paths is no JSON list of directories ({error})")
             paths = ()
-    if not paths:
+    if not paths and "commitLogDirectories" not in given:
         given.problems.append("no path: call load() with one or more store directories")
     return paths
 

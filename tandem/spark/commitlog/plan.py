@@ -3,56 +3,98 @@
 A split owns the records that start in it. Cuts are at record starts (`log_files.cut_file`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 
-from tandem.data_file import DataFile, opened
-from tandem.spark.commitlog.log_files import (
-    commit_log_folder,
-    cut_file,
-    is_record,
-    list_log_files,
-    local_path,
-    log_tail,
-)
+from tandem.data_file import DataFile
+from tandem.spark.commitlog.log_files import cut_file, files_with_data, is_record, log_tail
 from tandem.spark.commitlog.options import ScanOptions
+from tandem.spark.commitlog.places import StorePlace, find_places
 from tandem.spark.commitlog.queue_starts import QueueStarts
 from tandem.spark.commitlog.split import LogSplit
 
 
 def plan_splits(options: ScanOptions) -> list[LogSplit]:
-    """Look at the stores and cut their logs into pieces.
+    """Look at the stores and cut their logs into pieces that are read from end to end.
 
     Raises:
         NotAStoreError: a path is something else.
     """
-    return [split for path in options.paths for split in _plan_store(path, options.split_bytes)]
+    return [
+        split
+        for place in find_places(options.paths, options.commit_log_directories)
+        for split in StoreLog(place).splits(options.split_bytes)
+    ]
 
 
-def _plan_store(store: str, split_bytes: int) -> Iterator[LogSplit]:
-    folder = commit_log_folder(local_path(store))
-    files = list_log_files(folder)
-    starts = QueueStarts(folder.parent / "consumequeue")
-    for number, file in enumerate(files):
-        is_last = number == len(files) - 1
-        if number and files[number - 1].end_offset != file.offset:
-            yield _missing_file(store, files[number - 1], file)
-        end = _log_end(file, starts) if is_last else file.size
-        cuts = cut_file(file, end, split_bytes, starts)
-        for start, stop in zip(cuts, [*cuts[1:], end], strict=True):
-            yield LogSplit(store, file, start, stop, end, is_last)
+class StoreLog:
+    """The log of one store as it is now: its files, its end, and splits of any range of it."""
 
+    def __init__(self, place: StorePlace) -> None:
+        self.place = place
+        self.files: Sequence[DataFile] = files_with_data(place)
 
-def _missing_file(store: str, before: DataFile, after: DataFile) -> LogSplit:
-    fault = f"the log goes on at {after.offset}: the file between is missing"
-    hole = DataFile(before.path, before.end_offset, 0)
-    return LogSplit(store, hole, 0, 0, 0, is_last_file=False, fault=fault)
+    @cached_property
+    def starts(self) -> QueueStarts:
+        """Where records are known to start."""
+        return QueueStarts(self.place.storage, self.place.beside("consumequeue"))
 
+    @property
+    def start(self) -> int:
+        """The first physical offset that is held; 0 in an empty log."""
+        return self.files[0].offset if self.files else 0
 
-def _log_end(file: DataFile, starts: QueueStarts) -> int:
-    known = starts.last_before(file.end_offset)
-    start = max((known or 0) - file.offset, 0)
-    if start:
-        with opened(file.path) as descriptor:
-            start = start if is_record(descriptor, file, start) else 0
-    tail = log_tail(file, start)
-    return tail.end if tail.clean else file.size
+    @cached_property
+    def end(self) -> int:
+        """The physical offset after the last record, or of the last file if its tail is unclean."""
+        if not self.files:
+            return 0
+        file = self.files[-1]
+        tail = log_tail(file, self._known_start(file), self.place.storage)
+        return file.offset + (tail.end if tail.clean else file.size)
+
+    def splits(
+        self, split_bytes: int, start: int | None = None, end: int | None = None
+    ) -> list[LogSplit]:
+        """Cut the records that start in [start, end) into pieces; None: all there are.
+
+        Both have to be places where a record starts, or could: the bounds of files, the end of
+        the log. A file that is missing between two others becomes a split with a fault.
+        """
+        start = self.start if start is None else start
+        return list(self._splits(split_bytes, start, self.end if end is None else end))
+
+    def _splits(self, split_bytes: int, start: int, end: int) -> Iterator[LogSplit]:
+        for number, file in enumerate(self.files):
+            if file.end_offset <= start:
+                continue
+            if file.offset >= end:
+                break
+            if number and start < file.offset != self.files[number - 1].end_offset:
+                yield self._missing_file(self.files[number - 1], file)
+            is_last = number == len(self.files) - 1
+            log_end = self.end - file.offset if is_last else file.size
+            first = max(start - file.offset, 0)
+            stop = min(end - file.offset, log_end)
+            cuts = cut_file(self.place.storage, file, first, stop, split_bytes, self.starts)
+            for cut, following in zip(cuts, [*cuts[1:], stop], strict=True):
+                yield LogSplit(
+                    self.place.name, file, cut, following, log_end, is_last, self.place.address
+                )
+
+    def _missing_file(self, before: DataFile, after: DataFile) -> LogSplit:
+        fault = (
+            f"the log goes on at {after.offset}: the file between is missing. If this log is spread"
+            " over several directories, name them all with the option commitLogDirectories"
+        )
+        hole = DataFile(before.path, before.end_offset, 0)
+        return LogSplit(self.place.name, hole, 0, 0, 0, is_last_file=False, fault=fault)
+
+    def _known_start(self, file: DataFile) -> int:
+        """A record start in the file, near its end if the queues know one."""
+        known = self.starts.last_before(file.end_offset)
+        start = max((known or 0) - file.offset, 0)
+        if start:
+            with self.place.storage.opened(file.path) as opened:
+                start = start if is_record(opened, file, start) else 0
+        return start

@@ -13,10 +13,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from tandem.data_file import only_zeros, opened
 from tandem.spark.commitlog.log_files import Window, next_record, scan_windows
 from tandem.spark.commitlog.options import ScanOptions
 from tandem.spark.commitlog.split import LogSplit
+from tandem.spark.commitlog.storage import OpenedFile, storage_at
 from tandem.spark.errors import LogDamagedError
 from tandem.spark.record_batches import RecordSlice, error_batch
 from tandem.wire.log_end import CORRUPT, TORN, blank_fault
@@ -48,8 +48,8 @@ def read_split(
     if split.fault:
         yield reader.damage_row(Damage(split.file.path, split.file.offset, CORRUPT, split.fault))
         return
-    with opened(split.file.path) as descriptor:
-        yield from reader.read(descriptor)
+    with storage_at(split.address).opened(split.file.path) as opened:
+        yield from reader.read(opened)
 
 
 class _SplitReader:
@@ -63,18 +63,18 @@ class _SplitReader:
         pattern = options.topic_pattern
         self._topic_pattern = None if pattern is None else re.compile(pattern)
 
-    def read(self, descriptor: int) -> Iterator[pa.RecordBatch]:
+    def read(self, opened: OpenedFile) -> Iterator[pa.RecordBatch]:
         position: int | None = self._split.start
         while position is not None and position < self._split.end:
             window = None
-            for window in scan_windows(descriptor, self._file, position, self._split.end):
+            for window in scan_windows(opened, self._file, position, self._split.end):
                 if window.scan.check.count:
-                    yield from self._batches(descriptor, window)
+                    yield from self._batches(opened, window)
             assert window is not None
-            reason = self._why_not_the_end(descriptor, window)
+            reason = self._why_not_the_end(opened, window)
             if not reason:
                 return
-            kind, position = self._look_after(descriptor, window.end + 1)
+            kind, position = self._look_after(opened, window.end + 1)
             yield self.damage_row(self._damage(window.end, kind, reason))
 
     def damage_row(self, damage: Damage) -> pa.RecordBatch:
@@ -87,7 +87,7 @@ class _SplitReader:
     def _damage(self, position: int, kind: str, reason: str) -> Damage:
         return Damage(self._file.path, self._file.offset + position, kind, reason)
 
-    def _why_not_the_end(self, descriptor: int, window: Window) -> str:
+    def _why_not_the_end(self, opened: OpenedFile, window: Window) -> str:
         """Return "" if the log, the file or the split properly ends here, else what is wrong."""
         check = window.scan.check
         split = self._split
@@ -101,7 +101,7 @@ class _SplitReader:
                 if not reason and split.end != split.log_end:
                     reason = "a blank record where more of the log was expected"
             case ScanStop.ZEROS:
-                zeros = only_zeros(descriptor, window.end, self._file.size)
+                zeros = opened.only_zeros(window.end, self._file.size)
                 end = split.is_last_file and zeros
                 reason = "" if end else "zeros, with more of the log after them"
             case ScanStop.TORN if split.end < split.log_end:
@@ -109,13 +109,13 @@ class _SplitReader:
                 reason = f"{check.reason} before {following}, where another begins"
         return reason
 
-    def _look_after(self, descriptor: int, position: int) -> tuple[str, int | None]:
+    def _look_after(self, opened: OpenedFile, position: int) -> tuple[str, int | None]:
         """Return the kind of a damage before `position`, and where reading can go on."""
-        resume = next_record(descriptor, self._file, position, self._split.log_end)
+        resume = next_record(opened, self._file, position, self._split.log_end)
         kind = TORN if resume is None and self._split.is_last_file else CORRUPT
         return kind, resume
 
-    def _batches(self, descriptor: int, window: Window) -> Iterator[pa.RecordBatch]:
+    def _batches(self, opened: OpenedFile, window: Window) -> Iterator[pa.RecordBatch]:
         options = self._options
         every = RecordSlice(
             window.data, window.scan.columns, self._split.store, check_crc=options.check_crc
@@ -124,16 +124,16 @@ class _SplitReader:
         if not len(part):
             return
         if options.check_crc and not part.crc_ok.all():
-            self._judge_bodies(descriptor, window, part)
+            self._judge_bodies(opened, window, part)
         yield part.batch(self._names)
 
-    def _judge_bodies(self, descriptor: int, window: Window, part: RecordSlice) -> None:
+    def _judge_bodies(self, opened: OpenedFile, window: Window, part: RecordSlice) -> None:
         for row in np.flatnonzero(~part.crc_ok).tolist():
             start = int(part.records.start[row])
             base_offset = self._file.offset + window.position
             reason = record_fault(window.data, base_offset, start)
             record_end = window.position + start + int(part.records.size[row])
-            kind, _ = self._look_after(descriptor, record_end)
+            kind, _ = self._look_after(opened, record_end)
             damage = self._damage(window.position + start, kind, reason)
             self.damage_row(damage)
             part.errors[row] = str(damage)

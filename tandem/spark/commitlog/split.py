@@ -9,7 +9,8 @@ class LogSplit(msgspec.Struct, frozen=True):
     """A piece of one file of the log of `store`: positions [start, end).
 
     `log_end` is the position up to which the file counts, `is_last_file` whether any later file
-    holds something. If `fault` is set there is nothing to read but this.
+    holds something. `address` is what the file's storage is found by. If `fault` is set there is
+    nothing to read but this.
     """
 
     store: str
@@ -18,4 +19,5 @@ class LogSplit(msgspec.Struct, frozen=True):
     end: int
     log_end: int
     is_last_file: bool
+    address: str = ""
     fault: str = ""
