@@ -33,7 +33,8 @@ BROUGHT_BY_SPARK: Final = frozenset({"pyspark", "py4j"})
 ZIP_SUFFIX: Final = ".zip"
 ARCHIVE_SUFFIX: Final = ".tar.gz"
 
-DISCOVERY: Final = "spark/discovery"
+DISCOVERED: Final = ("pyspark_commitlog.py",)
+"""Modules of `tandem.spark.discovery`. An installation has them beside this package instead."""
 
 _REQUIREMENT: Final = re.compile(r"\s*([A-Za-z0-9._-]+)")
 _EXTRA: Final = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
@@ -67,10 +68,13 @@ def own_files() -> Iterator[tuple[str, Path]]:
     """Yield the files of this package and where they go, and the modules that Spark discovers."""
     root = Path(tandem.__file__).parent
     for file in root.rglob("*"):
-        if file.is_file() and not _is_left_out(file.relative_to(root)):
+        is_ours = file.is_file() and not _is_left_out(file.relative_to(root))
+        if is_ours and file.name not in DISCOVERED:
             yield f"tandem/{file.relative_to(root)}", file
-    for file in (root / DISCOVERY).glob("pyspark_*.py"):
-        yield file.name, file
+    for name in DISCOVERED:
+        for folder in (root / "spark/discovery", root.parent):
+            if (folder / name).is_file():
+                yield name, folder / name
 
 
 def required_files() -> Iterator[tuple[str, Path]]:
