@@ -52,7 +52,12 @@ def standalone_cluster(folder: Path, python_bin: Path, *, workers: int = 2) -> I
 
         def start(name: str, *command: str) -> Path:
             log = folder / f"{name}.log"
-            arguments = [SPARK / "bin/spark-class", *command, "--host", "127.0.0.1"]
+            arguments: list[str | Path] = [
+                SPARK / "bin/spark-class",
+                *command,
+                "--host",
+                "127.0.0.1",
+            ]
             arguments += ["--webui-port", "0"]
             with log.open("wb") as output:
                 started.append(

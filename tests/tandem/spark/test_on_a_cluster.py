@@ -39,7 +39,8 @@ def test_workers_without_the_project_read_and_one_may_be_killed(
     folder = tmp_path / "cluster"
     folder.mkdir()
     with standalone_cluster(folder, python_bin) as url:
-        command = [sys.executable, "-P", PROGRAM, url, tmp_path / name, store, folder]
+        command: list[str | Path] = [sys.executable, "-P", PROGRAM, url]
+        command += [tmp_path / name, store, folder]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
