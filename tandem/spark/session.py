@@ -19,6 +19,7 @@ from tandem.spark.commitlog.source import CommitLogDataSource
 from tandem.spark.errors import PackageError
 from tandem.spark.java import find_java, java_home
 from tandem.spark.package import ARCHIVE_SUFFIX, ZIP_SUFFIX
+from tandem.spark.source import TandemDataSource
 
 DRIVER_MEMORY: Final = "1g"
 SHUFFLE_PARTITIONS: Final = 4
@@ -98,7 +99,7 @@ def cluster_session(
 
 
 def _knowing_our_sources(session: SparkSession) -> SparkSession:
-    for source in (CommitLogDataSource,):
+    for source in (CommitLogDataSource, TandemDataSource):
         session.dataSource.register(source)
     return session
 

@@ -1,0 +1,1 @@
+"""The source `tandem`: topics of a live cluster as a table, or as a stream."""
