@@ -2,8 +2,7 @@
 
     spark.read.format("tandem").options(nameServers="127.0.0.1:9876", subscribe="orders").load()
 
-What reads is in `tandem.spark.live`, what writes in `tandem.spark.sink`; either is imported when it
-is used.
+What reads is in `tandem.spark.live`, and is imported when it is used; so is what writes.
 """
 
 from pyspark.sql.datasource import DataSource
