@@ -8,6 +8,8 @@
     queues                queue ids, separated by commas
     startingTimestamp     store time in ms, included
     endingTimestamp       store time in ms, not included
+    timestampMargin       by how many ms a store time may be before that of an earlier record
+                          (default 600000), for clocks that were set back; see `time_window`
     columns               which columns, separated by commas, in this order
     onError               fail (default): the first torn or corrupt record ends the query with its
                           file and offset; row: it becomes a row that only says so
@@ -24,6 +26,7 @@ from typing import Final, Literal, cast
 
 import msgspec
 
+from tandem.spark.commitlog.time_window import MARGIN_MS_DEFAULT
 from tandem.spark.option_reader import OptionReader
 from tandem.wire.untrusted import UnreadableError, decode_json
 
@@ -43,6 +46,7 @@ OPTIONS: Final = (
     "queues",
     "startingTimestamp",
     "endingTimestamp",
+    "timestampMargin",
     "columns",
     "onError",
     "checkCrc",
@@ -60,6 +64,7 @@ class ScanOptions(msgspec.Struct, frozen=True):
     queues: frozenset[int] | None = None
     start_ms: int | None = None
     end_ms: int | None = None
+    margin_ms: int = MARGIN_MS_DEFAULT
     columns: tuple[str, ...] | None = None
     on_error: OnError = "fail"
     check_crc: bool = True
@@ -77,6 +82,7 @@ def parse_options(raw: Mapping[str, str]) -> ScanOptions:
     end_ms = given.integer("endingTimestamp")
     if start_ms is not None and end_ms is not None and end_ms < start_ms:
         given.problems.append(f"endingTimestamp {end_ms} is before startingTimestamp {start_ms}")
+    margin_ms = given.integer("timestampMargin", at_least=0)
     options = ScanOptions(
         paths=_paths(given),
         commit_log_directories=tuple(given.names("commitLogDirectories") or ()),
@@ -85,6 +91,7 @@ def parse_options(raw: Mapping[str, str]) -> ScanOptions:
         queues=_queues(given),
         start_ms=start_ms,
         end_ms=end_ms,
+        margin_ms=MARGIN_MS_DEFAULT if margin_ms is None else margin_ms,
         columns=_columns(given),
         on_error=cast("OnError", given.choice("onError", ("fail", "row"))),
         check_crc=given.flag("checkCrc", default=True),

@@ -12,6 +12,7 @@ from tandem.spark.commitlog.options import ScanOptions
 from tandem.spark.commitlog.places import StorePlace, find_places
 from tandem.spark.commitlog.queue_starts import QueueStarts
 from tandem.spark.commitlog.split import LogSplit
+from tandem.spark.commitlog.time_window import TimeWindow, time_of_record
 
 
 def plan_splits(options: ScanOptions) -> list[LogSplit]:
@@ -23,8 +24,25 @@ def plan_splits(options: ScanOptions) -> list[LogSplit]:
     return [
         split
         for place in find_places(options.paths, options.commit_log_directories)
-        for split in StoreLog(place).splits(options.split_bytes)
+        for split in splits_of_window(StoreLog(place), options)
     ]
+
+
+def splits_of_window(log: "StoreLog", options: ScanOptions) -> list[LogSplit]:
+    """Cut what may hold records of the window of time that `options` name."""
+    window = TimeWindow(options.start_ms, options.end_ms, options.margin_ms)
+    if not window:
+        return log.splits(options.split_bytes)
+    start, end = log.bounds(window)
+    splits = log.splits(options.split_bytes, start, end)
+    chosen = window.places(len(splits), lambda number: _time_of_split(splits[number], log))
+    return splits[chosen.start : chosen.stop]
+
+
+def _time_of_split(split: LogSplit, log: "StoreLog") -> int | None:
+    if split.fault:
+        return None
+    return time_of_record(log.place.storage, split.file, split.start)
 
 
 class StoreLog:
@@ -52,6 +70,19 @@ class StoreLog:
         file = self.files[-1]
         tail = log_tail(file, self._known_start(file), self.place.storage)
         return file.offset + (tail.end if tail.clean else file.size)
+
+    def bounds(self, window: TimeWindow) -> tuple[int, int]:
+        """Return from where to where files may hold records of a window of time."""
+        storage = self.place.storage
+        chosen = window.places(
+            len(self.files), lambda number: time_of_record(storage, self.files[number], 0)
+        )
+        if not chosen:
+            return self.start, self.start
+        last = chosen.stop == len(self.files)
+        return self.files[chosen.start].offset, (
+            self.end if last else self.files[chosen.stop].offset
+        )
 
     def splits(
         self, split_bytes: int, start: int | None = None, end: int | None = None

@@ -188,7 +188,7 @@ def test_a_schema_that_does_not_fit_is_refused(store: Path) -> None:
 
 
 def test_spark_passes_our_words_on(spark: "SparkSession", tmp_path: Path) -> None:
-    with pytest.raises(AnalysisException, match="known are path, paths, topic"):
+    with pytest.raises(AnalysisException, match="known are path, paths, commitLog"):
         load(spark, tmp_path, nonsense="1").count()
     with pytest.raises(PySparkException, match="neither a directory `commitlog` nor files"):
         load(spark, tmp_path).count()
