@@ -4,7 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.page_blocks import BadBlockError, Block, Command, commands_of, read_blocks
+from tests.support.page_blocks import (
+    BadBlockError,
+    Block,
+    Command,
+    apart_from_spark,
+    commands_of,
+    read_blocks,
+)
 
 PAGE = Path("docs/orders.md")
 
@@ -74,3 +81,22 @@ def test_a_console_block_is_taken_apart_into_commands_and_what_they_print() -> N
         Command("ls -l \\\n    data", "file\n\nfile 2"),
         Command("true", ""),
     ]
+
+
+SPARK = "```python\nimport tandem.spark.session\n```\n"
+CONTINUED = "<!-- continues -->\n```python\nspark.stop()\n```\n"
+OUTPUT = "<!-- output -->\n```text\n1\n```\n"
+OTHER = "```python\nprint(2)\n```\n"
+
+
+def test_what_needs_spark_goes_with_what_continues_it_and_what_it_prints() -> None:
+    blocks = read(OTHER + CONTINUED + SPARK + CONTINUED + OUTPUT + OTHER + OUTPUT)
+    without, with_spark = apart_from_spark(blocks)
+    assert [blocks.index(block) for block in with_spark] == [2, 3, 4]
+    assert [blocks.index(block) for block in without] == [0, 1, 5, 6]
+
+
+def test_a_page_whose_spark_asks_a_cluster_stays_together() -> None:
+    asking = SPARK.replace("session", 'session\nspark.option("nameServers", "127.0.0.1:9876")')
+    blocks = read(OTHER + asking + "```console\n$ tandem topic list\n```\n")
+    assert apart_from_spark(blocks) == ([], blocks)

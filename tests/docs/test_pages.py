@@ -16,7 +16,13 @@ import yaml
 from tandem.cluster_file.load import load_config
 from tandem.drill.scenario_file import read_scenario
 from tests.support.loopback import own_network
-from tests.support.page_blocks import Block, pages, read_page, understood_blocks
+from tests.support.page_blocks import (
+    Block,
+    apart_from_spark,
+    pages,
+    read_page,
+    understood_blocks,
+)
 from tests.support.page_room import Room, tool_forker
 from tests.support.page_steps import RunLine, steps_of
 from tests.support.paths import ROOT
@@ -28,11 +34,8 @@ BLOCKS = {str(page.relative_to(ROOT)): understood_blocks(page) for page in pages
 
 def programs(page: str, *, with_long: bool) -> list[Block]:
     """What runs here; what needs a Spark session: tests/tandem/spark/test_pages.py."""
-    return [
-        block
-        for block in BLOCKS[page]
-        if not block.needs_spark and (with_long or "long" not in block.marks)
-    ]
+    without_spark, _ = apart_from_spark(BLOCKS[page])
+    return [block for block in without_spark if with_long or "long" not in block.marks]
 
 
 def starts_cluster(blocks: list[Block]) -> bool:
@@ -48,7 +51,7 @@ def to_play(*, with_long: bool) -> list[str]:
     return [
         page
         for page, blocks in BLOCKS.items()
-        if any(block.is_run and not block.needs_spark for block in blocks)
+        if any(block.is_run for block in programs(page, with_long=with_long))
         and (not with_long or any("long" in block.marks for block in blocks))
     ]
 

@@ -40,6 +40,9 @@ SHOWN: Final = ("text", "mermaid", "markdown", "pyi")
 WITH_TEXT: Final = ("not run", "long", "file", "inside", "before", "until", "varies", "exits")
 WITHOUT_TEXT: Final = ("continues", "output", "background")
 
+A_CLUSTER: Final = "127.0.0.1:9876"
+"""A name server of the example cluster."""
+
 VARIES: Final = ("numbers", "times", "ids", "order")
 INSIDE: Final = ("producer", "consumer", "pull consumer", "admin")
 
@@ -73,7 +76,7 @@ class Block:
 
     @property
     def needs_spark(self) -> bool:
-        """Whether it is run where there is a Spark session: tests/tandem/spark/test_pages.py."""
+        """Whether it says that it is run where there is a Spark session; see `apart_from_spark`."""
         return self.is_run and self.language == "python" and "tandem.spark" in self.text
 
     def listed(self, mark: str) -> list[str]:
@@ -106,6 +109,30 @@ def understood_blocks(page: Path) -> list[Block]:
         return read_page(page)
     except BadBlockError:
         return []
+
+
+def apart_from_spark(blocks: list[Block]) -> tuple[list[Block], list[Block]]:
+    """Split a page's blocks in two: without Spark, and with it.
+
+    With a Spark session goes what imports `tandem.spark`, what continues that, and what it prints;
+    and a whole page if such a block asks a cluster: all that the page does is about one cluster.
+    The first are played by tests/docs/test_pages.py, the others by
+    tests/tandem/spark/test_pages.py.
+    """
+    if any(block.needs_spark and A_CLUSTER in block.text for block in blocks):
+        return [], blocks
+    without: list[Block] = []
+    with_spark: list[Block] = []
+    program = None
+    for before, block in pairwise([None, *blocks]):
+        assert block is not None
+        is_continued = "continues" in block.marks and program in with_spark
+        is_shown = "output" in block.marks and before in with_spark
+        mine = block.needs_spark or is_continued or is_shown
+        (with_spark if mine else without).append(block)
+        if block.is_run and block.language == "python":
+            program = block
+    return without, with_spark
 
 
 def read_blocks(page: Path, text: str) -> list[Block]:
