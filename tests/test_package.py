@@ -163,7 +163,7 @@ def test_what_a_user_imports_is_ours_where_it_is_ours_and_theirs_where_not(room:
             ),
             RunLine("extra", "python -c 'import pyspark'", "...\n...No module named...", exits=1),
             # Spark imports it before it looks up anybody's format: it must never fail.
-            RunLine("discovered", "python -c 'import pyspark_commitlog'"),
+            RunLine("discovered", "python -c 'import pyspark_commitlog, pyspark_tandem'"),
         ]
     )
 

@@ -33,7 +33,7 @@ BROUGHT_BY_SPARK: Final = frozenset({"pyspark", "py4j"})
 ZIP_SUFFIX: Final = ".zip"
 ARCHIVE_SUFFIX: Final = ".tar.gz"
 
-DISCOVERED: Final = ("pyspark_commitlog.py",)
+DISCOVERED: Final = ("pyspark_commitlog.py", "pyspark_tandem.py")
 """Modules of `tandem.spark.discovery`. An installation has them beside this package instead."""
 
 _REQUIREMENT: Final = re.compile(r"\s*([A-Za-z0-9._-]+)")

@@ -7,6 +7,8 @@ from pkgutil import iter_modules
 import pytest
 
 from tandem.spark.commitlog.source import CommitLogDataSource
+from tandem.spark.package import DISCOVERED
+from tandem.spark.source import TandemDataSource
 from tests.support.paths import ROOT
 
 FOLDER = ROOT / "tandem/spark/discovery"
@@ -22,13 +24,15 @@ def run(program: str) -> str:
 
 def test_each_module_has_the_source_it_is_named_after() -> None:
     names = {info.name for info in iter_modules([str(FOLDER)])}
-    assert "pyspark_commitlog" in names
-    assert CommitLogDataSource.name() == "commitlog"
+    sources = (CommitLogDataSource, TandemDataSource)
+    assert names == {f"pyspark_{source.name()}" for source in sources}
+    assert {f"{name}.py" for name in names} == set(DISCOVERED)
 
 
 @pytest.mark.slow
-def test_a_module_has_a_class_or_none_but_never_fails() -> None:
-    ask = "import pyspark_commitlog as m; print(m.DefaultSource.name())"
-    assert run(ask) == "commitlog"
-    without = "sys.modules['pyarrow'] = None; import pyspark_commitlog as m; "
-    assert run(without + "print(hasattr(m, 'DefaultSource'))") == "False"
+@pytest.mark.parametrize("name", ["commitlog", "tandem"])
+def test_a_module_has_a_class_or_none_but_never_fails(name: str) -> None:
+    ask = f"import pyspark_{name} as m; "
+    assert run(f"{ask} print(m.DefaultSource.name())") == name
+    for missing in ("pyarrow", "pyspark"):
+        run(f"sys.modules[{missing!r}] = None; {ask}")
