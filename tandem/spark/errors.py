@@ -17,6 +17,10 @@ class NotAStoreError(SparkSourceError):
     """A path holds neither a store root nor a commitlog directory."""
 
 
+class AuditTableError(SparkSourceError):
+    """The audit could not be done or its table not written. The text says why and what to do."""
+
+
 class LogDamagedError(SparkSourceError):
     """A record is torn or corrupt, or a file of the log is missing, and `onError` is `fail`.
 

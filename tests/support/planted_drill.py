@@ -44,7 +44,10 @@ LEDGER_SCHEMA = pa.schema(
 
 
 class PlantedSend(msgspec.Struct):
-    """A send: what the ledger says, and how it gets into the log."""
+    """A send: what the ledger says, and how it gets into the log.
+
+    `own_queue` may be a queue of the others, or QUEUES: one that they do not have.
+    """
 
     number: int
     status: str = "SEND_OK"
@@ -53,6 +56,7 @@ class PlantedSend(msgspec.Struct):
     answered_offset_shift: int = 0
     queue_offset_skip: int = 0
     attempts: int = 1
+    own_queue: int | None = None
     place: tuple[int, int, int] = (-1, -1, -1)
 
     @property
@@ -65,7 +69,7 @@ class PlantedSend(msgspec.Struct):
 
     @property
     def queue_id(self) -> int:
-        return self.number // 2 % QUEUES
+        return self.number // 2 % QUEUES if self.own_queue is None else self.own_queue
 
     @property
     def body(self) -> bytes:
@@ -117,8 +121,8 @@ class PlantedDrill:
     def _build(self) -> LogBuilder:
         log = LogBuilder(file_bytes=FILE_BYTES)
         log.put(topic="another topic", body=b"not ours", keys="send-00000")
-        skipped = [0] * QUEUES
-        offsets = [0] * QUEUES
+        skipped = [0] * (QUEUES + 1)
+        offsets = [0] * (QUEUES + 1)
         for send in self.sends:
             if send is self.sends[-1]:
                 self._put_strays(log, offsets, skipped)

@@ -4,6 +4,8 @@ A log is its bytes from the start of its first file to its end (see `log_files`)
 follow it do not count. The range is cut into pieces, so that Spark can spread them over tasks.
 """
 
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -57,9 +59,28 @@ def pieces(master: Log, other: Log) -> list[Piece]:
     start = max(master.start, other.start)
     end = min(master.end, other.end)
     return [
-        Piece(master, other, at, min(at + PIECE_BYTES, end))
+        Piece(_within(master, at, stop), _within(other, at, stop), at, stop)
         for at in range(start, end, PIECE_BYTES)
+        for stop in (min(at + PIECE_BYTES, end),)
     ]
+
+
+def _within(log: Log, start: int, end: int) -> Log:
+    """Return a log with the files alone that [start, end) is in: a task needs no more.
+
+    A log of terabytes has thousands of files, and as many pieces.
+    """
+    first = bisect_right(log.files, start, key=lambda file: file.end_offset)
+    last = bisect_left(log.files, end, key=lambda file: file.offset)
+    return Log(log.files[first:last], log.start, log.end)
+
+
+def differences_in(work: Iterable[tuple[str, Piece]]) -> Iterator[tuple[str, int]]:
+    """Yield node and physical offset of the first difference in each piece that has one."""
+    for node, piece in work:
+        at = first_difference(piece)
+        if at is not None:
+            yield node, at
 
 
 def first_difference(piece: Piece) -> int | None:
