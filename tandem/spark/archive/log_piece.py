@@ -1,0 +1,178 @@
+"""Which pieces of a store's log can go into an archive, and their rows.
+
+closed file     another file with data follows it: its bytes are final
+confirmed       in a fenced group, only what every replica that counts has: the checkpoint of
+                the store says up to where (the sixth number in it; 0 in other groups)
+open file       the last one; its records go in only if they are asked for, for stores that
+                nobody writes to any more
+"""
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from tandem.data_file import DataFile, opened, read_at, read_into
+from tandem.spark.archive.errors import ArchiveError, DataLossError, OtherLogError
+from tandem.spark.archive.manifest import Unit
+from tandem.spark.commitlog.log_files import (
+    commit_log_folder,
+    list_log_files,
+    local_path,
+    log_tail,
+)
+from tandem.spark.commitlog.options import ScanOptions
+from tandem.spark.commitlog.read import read_split
+from tandem.spark.commitlog.split import LogSplit
+from tandem.spark.record_batches import COLUMNS
+from tandem.wire.crc import raw_crc32
+from tandem.wire.store_layout import CHECKPOINT
+
+_REPLICATED: Final = struct.Struct(">q")
+_READ_BYTES: Final = 4 << 20
+
+
+class LogPiece(msgspec.Struct, frozen=True):
+    """Physical offsets [first, end) of the log of `group`, all in one file of a store."""
+
+    group: str
+    store: str
+    file: DataFile
+    first: int
+    end: int
+    closes_file: bool
+
+
+def pieces_to_archive(
+    group: str, store: str, units: list[Unit], *, take_open_file: bool = False, lost: bool = False
+) -> list[LogPiece]:
+    """Return the pieces of a store's log that `units` do not have yet, in log order.
+
+    `lost` allows that the log does not go back to where `units` end.
+
+    Raises:
+        NotAStoreError: `store` is none.
+        DataLossError: a piece between is missing, and `lost` is false.
+        OtherLogError: the log ends before the archive does, or is another one.
+    """
+    files = log_files(store)
+    confirmed = _confirmed(commit_log_folder(local_path(store)).parent)
+    have = max((unit.end for unit in units), default=None)
+    found: list[LogPiece] = []
+    for number, file in enumerate(files):
+        is_last = number == len(files) - 1
+        end = _last_end(file) if is_last and take_open_file else file.end_offset
+        is_final = take_open_file or (not is_last and end <= confirmed)
+        if not is_final:
+            break
+        first = file.offset if have is None else max(have, file.offset)
+        if have is not None and have < first and not lost:
+            raise _lost(group, have, first)
+        if first < end:
+            found.append(LogPiece(group, store, file, first, end, closes_file=not is_last))
+        have = max(have or 0, end)
+    _check_same_log(group, store, files, units)
+    return found
+
+
+def log_files(store: str) -> list[DataFile]:
+    """Return the files of a store's log that hold something, in order.
+
+    Raises:
+        NotAStoreError: `store` is none.
+    """
+    return list_log_files(commit_log_folder(local_path(store)))
+
+
+def piece_of(unit: Unit, store: str, files: list[DataFile]) -> LogPiece | None:
+    """Return the piece of log that a unit was made of; None if no file of the store has it."""
+    for file in files:
+        if file.offset <= unit.first and unit.end <= file.end_offset:
+            return LogPiece(unit.group, store, file, unit.first, unit.end, unit.closes_file)
+    return None
+
+
+def rows_of(piece: LogPiece) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a piece with all columns of the log, in log order.
+
+    Raises:
+        LogDamagedError: a record is torn or corrupt; nothing of it may be archived.
+    """
+    start = piece.first - piece.file.offset
+    end = piece.end - piece.file.offset
+    split = LogSplit(
+        store=piece.store,
+        file=piece.file,
+        start=start,
+        end=end,
+        log_end=end,
+        is_last_file=not piece.closes_file,
+    )
+    yield from read_split(split, ScanOptions(paths=(piece.store,)), list(COLUMNS))
+
+
+def log_crc(file: DataFile, first: int, end: int) -> int:
+    """Return the CRC-32 of physical offsets [first, end) of a log file."""
+    crc = 0
+    data = bytearray(_READ_BYTES)
+    with opened(file.path) as descriptor, memoryview(data) as view:
+        position = first
+        while position < end:
+            size = read_into(descriptor, view[: end - position], position - file.offset)
+            if not size:
+                break
+            crc = raw_crc32(view[:size], crc)
+            position += size
+    return crc
+
+
+def _last_end(file: DataFile) -> int:
+    tail = log_tail(file)
+    if not tail.clean:
+        raise ArchiveError(
+            f"{file.path} ends in something that is no record, at {file.offset + tail.end};"
+            " `tandem log repair` cuts it off, or leave the open file out"
+        )
+    return file.offset + tail.end
+
+
+def _confirmed(store: Path) -> int:
+    """Return the physical offset below which the log is final."""
+    try:
+        with opened(str(store / "checkpoint")) as descriptor:
+            data = read_at(descriptor, CHECKPOINT.size, _REPLICATED.size)
+    except OSError:  # a commitlog directory alone
+        data = b""
+    replicated = _REPLICATED.unpack(data)[0] if len(data) == _REPLICATED.size else 0
+    return replicated or 2**63 - 1
+
+
+def _lost(group: str, have: int, first: int) -> DataLossError:
+    return DataLossError(
+        f"the log of {group} was archived up to {have}, and the store goes on at {first}:"
+        f" {first - have} bytes are lost. Archive from a node that still has them, or go on"
+        " without them with on_data_loss: continue"
+    )
+
+
+def _check_same_log(group: str, store: str, files: list[DataFile], units: list[Unit]) -> None:
+    """See whether the last piece that was archived is still what the store has there."""
+    if not units or not files:
+        return
+    last = max(units, key=lambda unit: unit.end)
+    if files[-1].end_offset < last.end:
+        raise OtherLogError(
+            f"the log of {group} in {store} ends at or before {files[-1].end_offset}, and the"
+            f" archive has it up to {last.end}: another log, or an old copy; name another store"
+        )
+    for file in files:
+        if file.offset <= last.first and last.end <= file.end_offset:
+            if log_crc(file, last.first, last.end) == last.log_crc:
+                return
+            raise OtherLogError(
+                f"{file.path} is not what was archived as {last.name}: another log, or one that"
+                " was cut and written anew; name another store or another archive"
+            )

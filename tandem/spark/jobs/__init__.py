@@ -1,0 +1,1 @@
+"""The jobs of `tandem pipeline`: archive, replay, audit, stats, compact and scrub."""

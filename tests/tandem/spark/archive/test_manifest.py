@@ -1,0 +1,141 @@
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tandem.spark.archive.disk import LocalDisk
+from tandem.spark.archive.errors import ArchiveError, NotAnArchiveError
+from tandem.spark.archive.manifest import (
+    ArchiveFacts,
+    DataFilePart,
+    Manifest,
+    QueueRange,
+    Unit,
+    UnitState,
+    create_archive,
+    offsets_json,
+    partition_folder,
+    read_facts,
+    read_manifest,
+    unit_file,
+    write_unit,
+)
+
+DISK = LocalDisk()
+
+
+def a_part(first: int = 0, end: int = 10, topic: str = "orders") -> DataFilePart:
+    queues = (QueueRange(0, first, end, end - first),)
+    return DataFilePart("data/x", topic, "2026-01-02", end - first, 1, "", 5, 0, 9, queues)
+
+
+def a_unit(first: int, end: int, *files: DataFilePart, **changes: Any) -> Unit:  # noqa: ANN401
+    rows = sum(file.rows for file in files)
+    state = UnitState.VERIFIED
+    closes_file = True
+    unit = Unit(
+        "broker-a", first, end, f"{first:020d}", closes_file, 0, rows, 0, 0, state, 1, 2, files
+    )
+    return msgspec.structs.replace(unit, **changes)
+
+
+def test_what_is_written_is_read(tmp_path: Path) -> None:
+    create_archive(tmp_path, DISK, ArchiveFacts(1))
+    unit = a_unit(0, 100, a_part(), excluded_topics=("events",))
+    write_unit(tmp_path, unit, DISK)
+    write_unit(tmp_path, a_unit(100, 200), DISK)
+    manifest = read_manifest(tmp_path)
+    assert manifest.units == [unit, a_unit(100, 200)]
+    assert manifest.of("broker-b") == []
+    assert manifest.end_of("broker-a") == 200
+    assert manifest.end_of("broker-b") is None
+
+
+def test_an_archive_is_made_once_and_of_one_kind(tmp_path: Path) -> None:
+    create_archive(tmp_path, DISK, ArchiveFacts(1))
+    create_archive(tmp_path, DISK, ArchiveFacts(1))
+    with pytest.raises(NotAnArchiveError, match="of another kind"):
+        create_archive(tmp_path, DISK, ArchiveFacts(1, "scrubbed", "elsewhere"))
+
+
+def test_a_directory_with_something_else_becomes_no_archive(tmp_path: Path) -> None:
+    (tmp_path / "holiday.jpg").touch()
+    with pytest.raises(NotAnArchiveError, match="something else in it"):
+        create_archive(tmp_path, DISK, ArchiveFacts(1))
+
+
+def test_what_is_no_archive_is_told(tmp_path: Path) -> None:
+    with pytest.raises(NotAnArchiveError, match="tandem pipeline archive"):
+        read_manifest(tmp_path)
+    create_archive(tmp_path, DISK, ArchiveFacts(2))
+    with pytest.raises(NotAnArchiveError, match="of version 2"):
+        read_facts(tmp_path)
+
+
+def test_a_damaged_unit_is_told_with_its_remedy(tmp_path: Path) -> None:
+    create_archive(tmp_path, DISK, ArchiveFacts(1))
+    write_unit(tmp_path, a_unit(0, 100), DISK)
+    unit_file(tmp_path, "broker-a", 0).write_bytes(b"{")
+    with pytest.raises(ArchiveError, match="damaged"):
+        read_manifest(tmp_path)
+
+
+def test_a_unit_that_was_moved_is_told(tmp_path: Path) -> None:
+    create_archive(tmp_path, DISK, ArchiveFacts(1))
+    write_unit(tmp_path, a_unit(0, 100), DISK)
+    unit_file(tmp_path, "broker-a", 0).rename(unit_file(tmp_path, "broker-a", 7))
+    with pytest.raises(ArchiveError, match="was moved"):
+        read_manifest(tmp_path)
+
+
+def test_gaps_and_overlaps_are_seen() -> None:
+    manifest = Manifest(Path(), [a_unit(0, 100), a_unit(150, 200), a_unit(190, 300)])
+    assert [(gap.first, gap.end) for gap in manifest.gaps()] == [(100, 150)]
+    assert manifest.faults() == [
+        f"broker-a-{190:020d} begins before broker-a-{150:020d} ends, at 200"
+    ]
+
+
+def test_rows_that_are_there_twice_are_seen() -> None:
+    units = [a_unit(0, 100, a_part(0, 10)), a_unit(100, 200, a_part(9, 20))]
+    (fault,) = Manifest(Path(), units).faults()
+    assert "repeats queue offset 9 of orders, queue 0" in fault
+
+
+def test_rows_that_do_not_add_up_are_seen() -> None:
+    (fault,) = Manifest(Path(), [a_unit(0, 100, a_part(), rows=11)]).faults()
+    assert "has 11 rows, its files 10" in fault
+
+
+def test_boundaries_are_where_reading_goes_on() -> None:
+    units = [
+        a_unit(0, 100, a_part(0, 10)),
+        a_unit(100, 200, a_part(10, 12), a_part(3, 4, "events")),
+    ]
+    boundaries = Manifest(Path(), units).boundaries()
+    assert boundaries == {"orders": {"broker-a": {0: 12}}, "events": {"broker-a": {0: 4}}}
+    assert offsets_json(boundaries) == (
+        '{"events":{"broker-a":{"0":4}},"orders":{"broker-a":{"0":12}}}'
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"state": UnitState.ARCHIVED}, {"left_out": 1}, {"scrubbed": True}],
+    ids=["not verified", "rows left out", "scrubbed"],
+)
+def test_a_log_may_lose_files_up_to_the_first_that_has_to_stay(change: dict[str, Any]) -> None:
+    units = [a_unit(0, 100), a_unit(100, 200), a_unit(200, 300, **change), a_unit(300, 400)]
+    assert [unit.first for unit in Manifest(Path(), units).deletable()] == [0, 100]
+
+
+def test_a_file_whose_end_is_not_archived_stays() -> None:
+    units = [a_unit(0, 100), a_unit(100, 150, closes_file=False)]
+    assert [unit.first for unit in Manifest(Path(), units).deletable()] == [0]
+
+
+def test_folders_are_named_as_spark_names_partitions() -> None:
+    assert partition_folder("orders", "2026-01-02") == "data/topic=orders/date=2026-01-02"
+    assert partition_folder("%RETRY%g/a", "d") == "data/topic=%25RETRY%25g%2Fa/date=d"
+    assert partition_folder("", "d") == "data/topic=__HIVE_DEFAULT_PARTITION__/date=d"
