@@ -37,8 +37,8 @@ SHOWN_SECONDS_MIN: Final = 0.05
 """Stages that were shorter are not named at the end."""
 
 SPARK_TAKES_TIME: Final = (
-    "audit with Spark: to start Java, and to plan and compile each query, takes most of its time,"
-    " however small the logs are. It judges by the same rules as the audit in Python."
+    "audit with Spark: to start Java takes most of its time, however small the logs are."
+    " It judges by the same rules as the audit in Python."
 )
 END_SECONDS_MAX: Final = 8.0
 """How long Java may take to stop and remove its temporary files; about 1 s here."""

@@ -1,6 +1,7 @@
 """A drill that never happened: ledger and logs made up, with known faults planted in them."""
 
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -46,7 +47,7 @@ LEDGER_SCHEMA = pa.schema(
 class PlantedSend(msgspec.Struct):
     """A send: what the ledger says, and how it gets into the log.
 
-    `own_queue` may be a queue of the others, or QUEUES: one that they do not have.
+    `own_queue` may be one that no other send has: QUEUES or above.
     """
 
     number: int
@@ -121,8 +122,8 @@ class PlantedDrill:
     def _build(self) -> LogBuilder:
         log = LogBuilder(file_bytes=FILE_BYTES)
         log.put(topic="another topic", body=b"not ours", keys="send-00000")
-        skipped = [0] * (QUEUES + 1)
-        offsets = [0] * (QUEUES + 1)
+        skipped: Counter[int] = Counter()
+        offsets: Counter[int] = Counter()
         for send in self.sends:
             if send is self.sends[-1]:
                 self._put_strays(log, offsets, skipped)
@@ -141,7 +142,7 @@ class PlantedDrill:
                     send.place = (queue, message.queue_offset, message.physical_offset)
         return log
 
-    def _put_strays(self, log: LogBuilder, offsets: list[int], skipped: list[int]) -> None:
+    def _put_strays(self, log: LogBuilder, offsets: Counter[int], skipped: Counter[int]) -> None:
         for keys, body in self.strays:
             log.put(topic=TOPIC, body=body, keys=keys, queue_offset=offsets[0] + skipped[0])
             offsets[0] += 1

@@ -1,39 +1,34 @@
-"""A whole drill whose logs Spark reads. Java of its own: tests/faults/test_drill.py, long."""
+"""What `tandem drill --spark` does when the last node has stopped: its audit, in the session here.
 
-from collections.abc import Iterator
+Stores and ledger are made up, so that it takes a second. Long, in tests/faults/test_drill.py: a
+whole drill as a command, with nodes, and with a Java of its own, which takes most of a minute.
+What nodes write is audited in every drill of the ordinary tests, in Python; that both audits say
+the same of any logs: tests/tandem/spark/audit/test_job.py.
+"""
+
+import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 pytest.importorskip("pyspark")
 
-from tandem.drill.command import run_drill
+from tandem.drill.auditing import AuditRequest, audit_with_progress
 from tandem.spark import session
-from tests.faults.drills import a_drill, draw_nothing, signals_as_before, summary_of, unmet
+from tests.support.planted_drill import MASTER, SENDS, TOPIC, PlantedDrill
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.fault,
-    pytest.mark.slow,
-    pytest.mark.xdist_group("spark"),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.xdist_group("spark")]
 
 
-@pytest.fixture(autouse=True)
-def _signals_as_before() -> Iterator[None]:
-    with signals_as_before():
-        yield
-
-
-def test_a_drill_with_spark_holds_every_promise(
+async def test_the_audit_of_a_drill_starts_spark_judges_the_stores_and_ends_it(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It joins the session that is here, as a first query in a new one takes half a minute."""
     asked, stops = [], []
 
     def joined(**wanted: object) -> "SparkSession":
@@ -42,16 +37,30 @@ def test_a_drill_with_spark_holds_every_promise(
 
     monkeypatch.setattr(session, "local_session", joined)
     monkeypatch.setattr(spark, "stop", lambda: stops.append(spark))
-    draw_nothing(monkeypatch)
-    options = a_drill(tmp_path, "slave-loss", spark=True)
+    drill = PlantedDrill()
+    drill.send(20).copies = 0
+    ledger, stores = drill.write(tmp_path)
+    shown = Console(file=io.StringIO(), width=200)
 
-    status = run_drill(options)
+    summary = await audit_with_progress(
+        AuditRequest(
+            ledger=ledger,
+            stores=stores,
+            master=MASTER,
+            topic=TOPIC,
+            out=tmp_path / "report",
+            spark=True,
+            spark_log=tmp_path / "logs" / "spark.log",
+            scratch=tmp_path / "scratch",
+        ),
+        shown,
+    )
 
-    summary = summary_of(options)
-    assert status == 0, unmet(summary)
     assert (len(asked), stops) == (1, [spark])
-    assert summary["settings"]["audit"] == "spark"
-    assert summary["byte_identical"] is True
-    assert summary["sync_acknowledged"] > 50
-    assert pq.read_table(options.out / "audit").num_rows >= summary["sends"]
+    assert asked[0]["settings"] == {"spark.local.dir": str(tmp_path / "scratch")}
+    assert (summary.sends, summary.sync_lost, summary.promises_broken) == (SENDS, 1, 1)
+    assert summary.byte_identical
+    assert pq.read_table(tmp_path / "report" / "audit").num_rows == SENDS
+    assert isinstance(shown.file, io.StringIO)
+    assert "audited in " in shown.file.getvalue()
     assert spark.range(3).count() == 3, "the drill ends its own children alone"

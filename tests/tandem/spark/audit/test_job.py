@@ -170,6 +170,15 @@ def test_one_queue_over_all_pieces(tmp_path: Path) -> None:
     assert both_audits(drill, tmp_path, SMALLER, SMALL).out_of_order == 1 + 2
 
 
+def test_many_queues_over_many_pieces(tmp_path: Path) -> None:
+    drill = PlantedDrill()
+    for send in drill.sends:
+        send.own_queue = send.number % 130
+    for number in (129, 131, 399):
+        drill.send(number).queue_offset_skip = 1
+    assert both_audits(drill, tmp_path, SMALLER).out_of_order == 3
+
+
 faults = st.lists(
     st.tuples(
         st.integers(0, 59),
