@@ -11,9 +11,7 @@ touching the lock: POSIX record locks vanish when any descriptor of the file is 
 process that holds them, so a lock of our own process is looked up before the file is opened.
 """
 
-import fcntl
 import os
-import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -21,7 +19,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from tandem.data_file import DataFile
+from tandem.data_file import DataFile, is_locked
 from tandem.log.errors import NotAStoreError, UnreadableFileError
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.route import decode_json_body
@@ -40,8 +38,6 @@ OFFSET_MAX: Final = 2**63 - 1
 QueueKind = Literal["consumequeue", "batchconsumequeue"]
 QUEUE_KINDS: Final[tuple[QueueKind, ...]] = ("consumequeue", "batchconsumequeue")
 
-_LOCKS: Final = Path("/proc/locks")
-_FLOCK: Final = struct.Struct("hhqqi4x")  # struct flock of 64-bit Linux
 _EXPECTED_BESIDE: Final = (".tmp",)
 
 
@@ -299,34 +295,3 @@ def _read_topics(path: Path) -> frozenset[str] | None:
         return frozenset(decode_json_body(path.read_bytes(), _TopicTable).topic_config_table)
     except MalformedFrameError:
         return None
-
-
-def is_locked(path: Path) -> bool:
-    """Say whether a process holds the lock that a store takes while it is open.
-
-    Source: DefaultMessageStore.start, which locks the first byte of the file.
-    """
-    if not path.is_file():
-        return False
-    if path.stat().st_ino in _locked_by_us():
-        return True
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except PermissionError:  # another user's: nothing is known, and reading may still work
-        return False
-    try:
-        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-        answer: bytes = fcntl.fcntl(descriptor, fcntl.F_GETLK, asked)
-    finally:
-        os.close(descriptor)
-    return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
-
-
-def _locked_by_us() -> set[int]:
-    """The inodes that this very process has locked, which F_GETLK does not report."""
-    try:
-        lines = _LOCKS.read_text().splitlines()
-    except OSError:
-        return set()
-    ours = (line.split() for line in lines if "POSIX" in line)
-    return {int(part[5].split(":")[2]) for part in ours if part[4] == str(os.getpid())}

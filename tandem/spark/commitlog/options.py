@@ -8,6 +8,8 @@
     queues                queue ids, separated by commas
     startingTimestamp     store time in ms, included
     endingTimestamp       store time in ms, not included
+    consumeQueues         auto (default): read topics through their consume queues where that is
+                          cheaper (`queue_plan`); never; always: wherever queues can be relied on
     timestampMargin       by how many ms a store time may be before that of an earlier record
                           (default 600000), for clocks that were set back; see `time_window`
     columns               which columns, separated by commas, in this order
@@ -31,6 +33,7 @@ from tandem.spark.option_reader import OptionReader
 from tandem.wire.untrusted import UnreadableError, decode_json
 
 OnError = Literal["fail", "row"]
+ConsumeQueues = Literal["auto", "never", "always"]
 
 SPLIT_BYTES_DEFAULT: Final = 64 * 1024 * 1024
 SPLIT_BYTES_MIN: Final = 4096
@@ -47,6 +50,7 @@ OPTIONS: Final = (
     "startingTimestamp",
     "endingTimestamp",
     "timestampMargin",
+    "consumeQueues",
     "columns",
     "onError",
     "checkCrc",
@@ -65,6 +69,7 @@ class ScanOptions(msgspec.Struct, frozen=True):
     start_ms: int | None = None
     end_ms: int | None = None
     margin_ms: int = MARGIN_MS_DEFAULT
+    consume_queues: ConsumeQueues = "auto"
     columns: tuple[str, ...] | None = None
     on_error: OnError = "fail"
     check_crc: bool = True
@@ -92,6 +97,9 @@ def parse_options(raw: Mapping[str, str]) -> ScanOptions:
         start_ms=start_ms,
         end_ms=end_ms,
         margin_ms=MARGIN_MS_DEFAULT if margin_ms is None else margin_ms,
+        consume_queues=cast(
+            "ConsumeQueues", given.choice("consumeQueues", ("auto", "never", "always"))
+        ),
         columns=_columns(given),
         on_error=cast("OnError", given.choice("onError", ("fail", "row"))),
         check_crc=given.flag("checkCrc", default=True),

@@ -21,28 +21,52 @@ def plan_splits(options: ScanOptions) -> list[LogSplit]:
     Raises:
         NotAStoreError: a path is something else.
     """
-    return [
-        split
-        for place in find_places(options.paths, options.commit_log_directories)
-        for split in splits_of_window(StoreLog(place), options)
-    ]
+    return [split for log in open_logs(options) for split in scan_splits(log, options)]
 
 
-def splits_of_window(log: "StoreLog", options: ScanOptions) -> list[LogSplit]:
+def open_logs(options: ScanOptions) -> "list[StoreLog]":
+    """Look at the stores that `options` name.
+
+    Raises:
+        NotAStoreError: a path is something else.
+    """
+    places = find_places(options.paths, options.commit_log_directories)
+    return [StoreLog(place) for place in places]
+
+
+def scan_splits(log: "StoreLog", options: ScanOptions) -> list[LogSplit]:
     """Cut what may hold records of the window of time that `options` name."""
+    start, end = time_bounds(log, options)
+    return in_window(log.splits(options.split_bytes, start, end), log, options)
+
+
+def time_bounds(log: "StoreLog", options: ScanOptions) -> tuple[int, int]:
+    """Return from where to where files may hold records of the window of time."""
     window = TimeWindow(options.start_ms, options.end_ms, options.margin_ms)
     if not window:
-        return log.splits(options.split_bytes)
-    start, end = log.bounds(window)
-    splits = log.splits(options.split_bytes, start, end)
-    chosen = window.places(len(splits), lambda number: _time_of_split(splits[number], log))
+        return log.start, log.end
+    files, storage = log.files, log.place.storage
+    chosen = window.places(len(files), lambda number: time_of_record(storage, files[number], 0))
+    if not chosen:
+        return log.start, log.start
+    end = log.end if chosen.stop == len(files) else files[chosen.stop].offset
+    return files[chosen.start].offset, end
+
+
+def in_window(splits: list[LogSplit], log: "StoreLog", options: ScanOptions) -> list[LogSplit]:
+    """Return those of consecutive splits that may hold records of the window of time."""
+    window = TimeWindow(options.start_ms, options.end_ms, options.margin_ms)
+    if not window:
+        return splits
+
+    def first_time(number: int) -> int | None:
+        split = splits[number]
+        if split.fault:
+            return None
+        return time_of_record(log.place.storage, split.file, split.start)
+
+    chosen = window.places(len(splits), first_time)
     return splits[chosen.start : chosen.stop]
-
-
-def _time_of_split(split: LogSplit, log: "StoreLog") -> int | None:
-    if split.fault:
-        return None
-    return time_of_record(log.place.storage, split.file, split.start)
 
 
 class StoreLog:
@@ -70,19 +94,6 @@ class StoreLog:
         file = self.files[-1]
         tail = log_tail(file, self._known_start(file), self.place.storage)
         return file.offset + (tail.end if tail.clean else file.size)
-
-    def bounds(self, window: TimeWindow) -> tuple[int, int]:
-        """Return from where to where files may hold records of a window of time."""
-        storage = self.place.storage
-        chosen = window.places(
-            len(self.files), lambda number: time_of_record(storage, self.files[number], 0)
-        )
-        if not chosen:
-            return self.start, self.start
-        last = chosen.stop == len(self.files)
-        return self.files[chosen.start].offset, (
-            self.end if last else self.files[chosen.stop].offset
-        )
 
     def splits(
         self, split_bytes: int, start: int | None = None, end: int | None = None

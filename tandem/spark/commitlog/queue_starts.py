@@ -10,15 +10,22 @@ log or be stale; the caller checks the answer against the log.
 """
 
 import bisect
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tandem.spark.commitlog.places import is_log_file
+from tandem.spark.commitlog.split import UnitPiece
 from tandem.spark.commitlog.storage import OpenedFile, Storage
 from tandem.wire.store_layout import CQ_STORE_UNIT, CQ_STORE_UNIT_SIZE
 
 QUEUES_ASKED_MAX: Final = 8
 """The longest ones. Any start near the wanted place will do, so asking all queues gains nothing."""
 
+_UNIT_FIELDS: Final = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 _NEVER: Final = 2**63
 """As an offset: past every record. What was never written, or is no unit, sorts there."""
 
@@ -76,7 +83,10 @@ def sub_directories(storage: Storage, folder: str) -> list[str]:
 
 
 class QueueUnits:
-    """The units of one queue, over all its files. First units are remembered once read."""
+    """The units of one queue, over all its files. First units are remembered once read.
+
+    A unit's index is its queue offset: the name of its file says how many came before.
+    """
 
     def __init__(self, storage: Storage, folder: str) -> None:
         self._storage = storage
@@ -84,25 +94,70 @@ class QueueUnits:
         entries.sort(key=lambda entry: entry.name)
         self.paths = [f"{folder}/{entry.name}" for entry in entries]
         self.counts = [entry.size // CQ_STORE_UNIT_SIZE for entry in entries]
+        self.bases = [int(entry.name) // CQ_STORE_UNIT_SIZE for entry in entries]
+        ends = [int(entry.name) + entry.size for entry in entries]
+        names = [int(entry.name) for entry in entries]
+        self.is_whole = ends[:-1] == names[1:] and not any(at % CQ_STORE_UNIT_SIZE for at in ends)
+        """Whether the files follow one another without a gap."""
         self._firsts: dict[int, int] = {}
         self.unit_places = sum(self.counts)
 
     def neighbours(self, physical_offset: int) -> tuple[int | None, int | None]:
         """Return the last start before `physical_offset` and the first at or after it."""
+        _, before, after = self._search(physical_offset)
+        return _known(before), _known(after)
+
+    def index_of(self, physical_offset: int) -> int:
+        """Return the index of the first unit at or after `physical_offset`; `end` if none is."""
+        return self._search(physical_offset)[0]
+
+    @cached_property
+    def end(self) -> int:
+        """The index after the last unit that was written."""
+        return self._search(_NEVER)[0]
+
+    def unit(self, index: int) -> tuple[int, int]:
+        """Return offset and size in the unit `index`, which has a place in one of the files."""
+        file = bisect.bisect_right(self.bases, index) - 1
+        with self._storage.opened(self.paths[file]) as opened:
+            return read_unit(opened, index - self.bases[file])
+
+    def pieces(self, first: int, end: int) -> list[UnitPiece]:
+        """Return where the units [first, end) are."""
+        found = []
+        for path, base, count in zip(self.paths, self.bases, self.counts, strict=True):
+            start, stop = max(first, base), min(end, base + count)
+            if start < stop:
+                found.append(UnitPiece(path, (start - base) * CQ_STORE_UNIT_SIZE, stop - start))
+        return found
+
+    def ends_in_zeros(self) -> bool:
+        """Say whether nothing is past the last unit. A hole in the middle would look like it."""
+        for piece in self.pieces(self.end, _NEVER):
+            with self._storage.opened(piece.path) as opened:
+                size = piece.count * CQ_STORE_UNIT_SIZE
+                if not opened.only_zeros(piece.position, piece.position + size):
+                    return False
+        return True
+
+    def _search(self, physical_offset: int) -> tuple[int, int, int]:
+        """Return the index of the first unit at or after an offset, and the offsets around it."""
+        if not self.paths:
+            return 0, _NEVER, _NEVER
         file = bisect.bisect_left(range(len(self.paths)), physical_offset, key=self._first)
         after = self._first(file) if file < len(self.paths) else _NEVER
-        before = _NEVER
-        if file:
-            with self._storage.opened(self.paths[file - 1]) as opened:
-                units = range(self.counts[file - 1])
+        if not file:
+            return self.bases[0], _NEVER, after
+        with self._storage.opened(self.paths[file - 1]) as opened:
+            units = range(self.counts[file - 1])
 
-                def offset(index: int) -> int:
-                    return unit_offset(opened, index)
+            def offset(index: int) -> int:
+                return unit_offset(opened, index)
 
-                at = bisect.bisect_left(units, physical_offset, key=offset)
-                before = offset(at - 1) if at else _NEVER
-                after = offset(at) if at < len(units) else after
-        return _known(before), _known(after)
+            at = bisect.bisect_left(units, physical_offset, key=offset)
+            before = offset(at - 1) if at else _NEVER
+            after = offset(at) if at < len(units) else after
+        return self.bases[file - 1] + at, before, after
 
     def _first(self, file: int) -> int:
         """The offset in the first unit of a file."""
@@ -112,13 +167,32 @@ class QueueUnits:
         return self._firsts[file]
 
 
-def unit_offset(opened: OpenedFile, index: int) -> int:
-    """Return the offset in a unit, one past every record if nothing was written there."""
+def load_units(storage: Storage, pieces: Sequence[UnitPiece]) -> NDArray[np.void]:
+    """Return units with the fields `offset` and `size`; what a file lacks is zero."""
+    data = bytearray(sum(piece.count for piece in pieces) * CQ_STORE_UNIT_SIZE)
+    at = 0
+    with memoryview(data) as view:
+        for piece in pieces:
+            size = piece.count * CQ_STORE_UNIT_SIZE
+            with storage.opened(piece.path) as opened:
+                opened.read_into(view[at : at + size], piece.position)
+            at += size
+    return np.frombuffer(data, _UNIT_FIELDS)
+
+
+def read_unit(opened: OpenedFile, index: int) -> tuple[int, int]:
+    """Return offset and size in a unit of a file; (0, 0) if the file ends before."""
     data = bytearray(CQ_STORE_UNIT_SIZE)
     if opened.read_into(memoryview(data), index * CQ_STORE_UNIT_SIZE) < CQ_STORE_UNIT_SIZE:
-        return _NEVER  # cut meanwhile: like what was never written
+        return 0, 0  # cut meanwhile: like what was never written
     offset, size, _ = CQ_STORE_UNIT.unpack(data)
-    return int(offset) if size > 0 else _NEVER
+    return offset, size
+
+
+def unit_offset(opened: OpenedFile, index: int) -> int:
+    """Return the offset in a unit, one past every record if nothing was written there."""
+    offset, size = read_unit(opened, index)
+    return offset if size > 0 else _NEVER
 
 
 def _known(offset: int) -> int | None:

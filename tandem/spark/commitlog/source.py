@@ -31,9 +31,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from tandem.spark.commitlog.options import ScanOptions, parse_options
-from tandem.spark.commitlog.plan import plan_splits
+from tandem.spark.commitlog.plan import open_logs
+from tandem.spark.commitlog.queue_plan import plan_store
+from tandem.spark.commitlog.queue_read import read_queue_split
 from tandem.spark.commitlog.read import read_split
-from tandem.spark.commitlog.split import LogSplit
+from tandem.spark.commitlog.split import LogSplit, QueueSplit
 from tandem.spark.errors import OptionError
 from tandem.spark.record_batches import COLUMNS
 
@@ -95,7 +97,11 @@ class CommitLogReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """One partition a split; Spark asks once per `load`."""
-        return [InputPartition(split) for split in plan_splits(self._options)]
+        return [
+            InputPartition(split)
+            for log in open_logs(self._options)
+            for split in plan_store(log, self._options)
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the Arrow batches of one split."""
@@ -103,3 +109,5 @@ class CommitLogReader(DataSourceReader):
         # Spark makes up a partition without a value where there is none.
         if isinstance(split, LogSplit):
             yield from read_split(split, self._options, self._names)
+        elif isinstance(split, QueueSplit):
+            yield from read_queue_split(split, self._options, self._names)

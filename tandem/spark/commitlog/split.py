@@ -21,3 +21,51 @@ class LogSplit(msgspec.Struct, frozen=True):
     is_last_file: bool
     address: str = ""
     fault: str = ""
+
+
+class UnitPiece(msgspec.Struct, frozen=True):
+    """`count` units of a queue file, from the byte `position` on."""
+
+    path: str
+    position: int
+    count: int
+
+
+class QueueRange(msgspec.Struct, frozen=True):
+    """The units of one queue from the queue offset `first` on."""
+
+    topic: str
+    queue_id: int
+    first: int
+    pieces: tuple[UnitPiece, ...]
+
+    @property
+    def count(self) -> int:
+        """How many units these are."""
+        return sum(piece.count for piece in self.pieces)
+
+
+class QueueSplit(msgspec.Struct, frozen=True):
+    """A range of a log of which only the records are read that some queues name.
+
+    `scans` are the same range to be read from end to end, for where the queues turn out to be
+    wrong; `queues` name the records in it.
+    """
+
+    scans: tuple[LogSplit, ...]
+    queues: tuple[QueueRange, ...]
+
+    @property
+    def store(self) -> str:
+        """The store, as in its column."""
+        return self.scans[0].store
+
+    @property
+    def start(self) -> int:
+        """The first physical offset."""
+        return self.scans[0].file.offset + self.scans[0].start
+
+    @property
+    def end(self) -> int:
+        """The physical offset after the range."""
+        return self.scans[-1].file.offset + self.scans[-1].end

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from store.machine.real_disk import RealDisk
+from tandem.data_file import is_locked
 from tandem.log.errors import NotAStoreError, UnreadableFileError
-from tandem.log.store_directory import is_locked, open_store_directory
+from tandem.log.store_directory import open_store_directory
 from tandem.log.verify import verify_store
 from tests.store.store_world import open_store
 from tests.support.paths import GOLDEN

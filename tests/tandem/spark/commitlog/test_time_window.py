@@ -9,6 +9,7 @@ from tandem.spark.commitlog.plan import plan_splits
 from tandem.spark.commitlog.read import read_split
 from tandem.spark.commitlog.storage import LocalStorage, OpenedFile
 from tandem.spark.commitlog.time_window import TimeWindow
+from tandem.wire.message import Host
 from tests.support.log_builder import V6, LogBuilder
 
 HOUR_MS = 3_600_000
@@ -18,8 +19,8 @@ def a_log(times_ms: list[int], seed: int = 0) -> LogBuilder:
     chance = random.Random(seed)
     log = LogBuilder(file_bytes=8192)
     for time_ms in times_ms:
-        host = {"born_host": V6} if chance.random() < 0.2 else {}
-        log.put(body=bytes(chance.randrange(400)), store_timestamp_ms=time_ms, **host)
+        host = V6 if chance.random() < 0.2 else Host("10.1.2.3", 1234)
+        log.put(body=bytes(chance.randrange(400)), store_timestamp_ms=time_ms, born_host=host)
     return log
 
 

@@ -1,0 +1,116 @@
+"""When is it cheaper to read topics through their consume queues than to scan the log for them?
+
+    python benchmarks/spark_queues.py [--directory DIR] [--files 4] [--body-bytes 1024 128]
+                                      [--rounds 3]
+
+Builds a log of 64 MiB files with 16 topics of one queue each, and reads 1, 2, 4 and 8 of the topics
+both ways in turns, every column as Arrow with the CRC checked, in this process. Prints processor
+seconds, best of the rounds, page cache warm, and what `queue_plan` would choose.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.spark_scan import FILE_BYTES, TOPICS, one_file
+from tandem.spark.commitlog.options import ScanOptions
+from tandem.spark.commitlog.plan import open_logs
+from tandem.spark.commitlog.queue_plan import is_cheaper, plan_store
+from tandem.spark.commitlog.queue_read import read_queue_split
+from tandem.spark.commitlog.read import read_split
+from tandem.spark.commitlog.split import LogSplit
+from tandem.spark.record_batches import COLUMNS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+QUEUE_FILE_UNITS: Final = 300_000
+
+
+def build(root: Path, files: int, body_bytes: int) -> int:
+    """Write log and queues; return how many records there are."""
+    (root / "commitlog").mkdir(parents=True)
+    data, starts = one_file(body_bytes)
+    longs = np.ndarray((len(data) - 7,), ">i8", data, strides=(1,))
+    ints = np.ndarray((len(data) - 3,), ">i4", data, strides=(1,))
+    ints[starts + 12] = 0
+    topics = np.arange(len(starts)) % TOPICS
+    counts = np.bincount(topics)
+    offsets: list[NDArray[np.int64]] = []
+    for number in range(files):
+        longs[starts + 28] = number * FILE_BYTES + starts
+        longs[starts + 20] = number * counts[topics] + np.arange(len(starts)) // TOPICS
+        offsets.append(number * FILE_BYTES + starts)
+        (root / "commitlog" / f"{number * FILE_BYTES:020d}").write_bytes(data)
+    sizes = ints[starts].astype(np.int64)
+    for topic in range(TOPICS):
+        chosen = topics == topic
+        units = np.zeros(
+            QUEUE_FILE_UNITS, np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags", ">i8")])
+        )
+        mine = np.concatenate([each[chosen] for each in offsets])
+        units["offset"][: len(mine)] = mine
+        units["size"][: len(mine)] = np.tile(sizes[chosen], files)
+        folder = root / "consumequeue" / f"Topic{topic:02d}" / "0"
+        folder.mkdir(parents=True)
+        (folder / ("0" * 20)).write_bytes(units.tobytes())
+    return files * len(starts)
+
+
+def read(options: ScanOptions) -> tuple[float, int]:
+    """Return processor seconds of planning and reading, and the rows."""
+    before = time.process_time()
+    rows = 0
+    for log in open_logs(options):
+        for split in plan_store(log, options):
+            read_one = read_split if isinstance(split, LogSplit) else read_queue_split
+            rows += sum(b.num_rows for b in read_one(split, options, tuple(COLUMNS)))  # type: ignore[operator]
+    return time.process_time() - before, rows
+
+
+def main() -> None:
+    """Build, read both ways, print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--directory", type=Path)
+    parser.add_argument("--files", type=int, default=4)
+    parser.add_argument("--body-bytes", type=int, nargs="+", default=[1024, 128])
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    for body_bytes in given.body_bytes:
+        with tempfile.TemporaryDirectory(dir=given.directory) as folder:
+            records = build(Path(folder, "store"), given.files, body_bytes)
+            log_bytes = given.files * FILE_BYTES
+            print(f"{records} records, {body_bytes}-byte bodies, {log_bytes >> 20} MiB of log")
+            for count in (1, 2, 4, 8):
+                topics = frozenset(f"Topic{number:02d}" for number in range(count))
+                scan = ScanOptions(
+                    paths=(f"{folder}/store",), topics=topics, consume_queues="never"
+                )
+                queues = msgspec.structs.replace(scan, consume_queues="always")
+                seconds: dict[str, list[float]] = {"scan": [], "queues": []}
+                for _ in range(given.rounds):
+                    for name, options in (("scan", scan), ("queues", queues)):
+                        took, rows = read(options)
+                        assert abs(rows - records * count // TOPICS) < TOPICS * given.files
+                        seconds[name].append(took)
+                chosen = is_cheaper(records * count // TOPICS, records, log_bytes)
+                print(
+                    f"  {count:2} of {TOPICS} topics: scan {min(seconds['scan']):6.2f} s, through"
+                    f" queues {min(seconds['queues']):6.2f} s, chosen:"
+                    f" {'queues' if chosen else 'scan'}",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
