@@ -73,8 +73,11 @@ def read(options: ScanOptions) -> tuple[float, int]:
     rows = 0
     for log in open_logs(options):
         for split in plan_store(log, options):
-            read_one = read_split if isinstance(split, LogSplit) else read_queue_split
-            rows += sum(b.num_rows for b in read_one(split, options, tuple(COLUMNS)))  # type: ignore[operator]
+            if isinstance(split, LogSplit):
+                batches = read_split(split, options, tuple(COLUMNS))
+            else:
+                batches = read_queue_split(split, options, tuple(COLUMNS))
+            rows += sum(batch.num_rows for batch in batches)
     return time.process_time() - before, rows
 
 
