@@ -7,8 +7,8 @@ them, and what a scan would select can be read without the rest. It is done wher
 
     the log           has no missing file, and at least `LOG_BYTES_MIN`; no file `abort` beside it,
                       unless a node has the store open: after a crash queues may lag in places
-    a wanted queue    has files of one size without a gap, the last one not full, nothing past its
-                      last unit; its last unit and those around a split are confirmed by the log,
+    a wanted queue    has files of one size without a gap, the last one begun and not full, nothing
+                      past its last unit; its last unit and those around a split are confirmed by the log,
                       by topic and queue offset too
     its first units   were never deleted; if they were, the log is scanned up to the first left
     past the queues   what no queue names yet is scanned: from the end of the last record of any
@@ -243,12 +243,14 @@ class WantedQueue:
         """Say whether the files are whole, and the log has the last record.
 
         An empty queue is not: its files are made for a first unit. Nor is one whose last file is
-        full, for then the next one may have been lost; nor one with a file of another length.
+        empty or full, for then units may have been lost; nor one with a file of another length.
         """
         units = self._units
         if self._is_empty or not units.is_whole or set(units.counts) != {file_units}:
             return False
-        if units.end == units.bases[-1] + file_units or not units.ends_in_zeros():
+        if not units.bases[-1] < units.end < units.bases[-1] + file_units:
+            return False
+        if not units.ends_in_zeros():
             return False
         known = {units.end - 1, *([self._first] if self._first else [])}
         return all(self._is_confirmed(log, index) for index in known)

@@ -187,7 +187,7 @@ def test_damage_of_the_log_hides_no_sound_record(tmp_path: Path, seed: int) -> N
     scanned, _ = read(root, consume_queues="never", on_error="row", **options)
     rows, _ = read(root, on_error="row", **options)
     assert [row for row in rows if row["topic"]] == [row for row in scanned if row["topic"]]
-    assert all(row in scanned for row in rows)
+    assert set(offsets(rows)) <= set(offsets(scanned))
 
 
 def test_a_wrong_body_of_a_selected_record_is_reported(tmp_path: Path) -> None:
