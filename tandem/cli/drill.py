@@ -57,6 +57,13 @@ SparkOption = Annotated[
         "--spark", help="Audit with Spark: the same rules, for logs larger than memory; needs Java."
     ),
 ]
+SparkStreamOption = Annotated[
+    bool,
+    typer.Option(
+        "--spark-stream",
+        help="A Spark stream reads along into Parquet; what it wrote is audited too. Needs Java.",
+    ),
+]
 SeedOption = Annotated[int, typer.Option(help="Decides the made-up orders.")]
 
 _COLUMNS: Final["list[Column[ListedScenario]]"] = [
@@ -78,6 +85,7 @@ def drill(
     short: ShortOption = False,
     out: OutOption = Path("report"),
     spark: SparkOption = False,
+    spark_stream: SparkStreamOption = False,
     seed: SeedOption = 1,
     output_format: FormatOption = Format.TABLE,
 ) -> None:
@@ -108,6 +116,7 @@ def drill(
         duration_seconds=duration,
         out=out,
         spark=spark,
+        spark_stream=spark_stream,
         seed=seed,
         json=output_format is Format.JSON,
     )

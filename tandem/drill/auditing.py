@@ -63,8 +63,8 @@ class AuditRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Of a fenced group: below this every node had the whole log."""
 
 
-def java_for_spark() -> str:
-    """Return where Spark's Java was found.
+def java_for_spark(option: str = "--spark") -> str:
+    """Return where Spark's Java was found; `option` is what asked for it.
 
     Raises:
         MissingRequirementError: there is none; the text says what was looked at.
@@ -73,7 +73,7 @@ def java_for_spark() -> str:
         return find_java().found_in
     except NoJavaError as error:
         raise MissingRequirementError(
-            f"{error}; or leave --spark out: the audit in Python judges by the same rules"
+            f"{error}; or leave {option} out: the audit in Python judges by the same rules"
         ) from error
 
 

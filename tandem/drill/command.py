@@ -33,7 +33,7 @@ def run_drill(options: DrillOptions) -> int:
     try:
         if complaints := options.complaints():
             raise BadOptionsError("; ".join(complaints))
-        check_libraries(spark=options.spark)
+        check_libraries(spark=options.spark or options.spark_stream)
         # Only now: it needs libraries of the `drill` extra, and their absence is one clear line.
         from tandem.drill.session import hold  # noqa: PLC0415
 

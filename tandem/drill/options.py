@@ -29,7 +29,8 @@ class DrillOptions(msgspec.Struct, frozen=True, kw_only=True):
     files, or "all"; none: what suits the kind of group. `duration_seconds` is the time under load
     in all scenarios of one round together; waiting for what has to be seen is added to it. `out`
     receives the report and, while the drill runs, the nodes' data. With `spark` a Spark job audits
-    the logs instead of plain Python; both judge by the same rules. With `json` the verdict is the
+    the logs instead of plain Python; both judge by the same rules. With `spark_stream` a Spark
+    stream reads along, and what it wrote is audited. With `json` the verdict is the
     content of `summary.json` and not a table.
     """
 
@@ -42,6 +43,7 @@ class DrillOptions(msgspec.Struct, frozen=True, kw_only=True):
     duration_seconds: float | None = None
     out: Path = Path("report")
     spark: bool = False
+    spark_stream: bool = False
     json: bool = False
     seed: int = 1
 

@@ -11,7 +11,7 @@ interrupted drill can still say what it saw. Cancelling `play` kills the nodes a
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import partial
 from typing import Final
 
@@ -42,6 +42,7 @@ from tandem.drill.scenario import (
 )
 from tandem.drill.scenario_file import Scenario
 from tandem.drill.sentences.load import drain
+from tandem.drill.spark_stream import finish, order_of, streaming
 from tandem.drill.watch import watch_classic_master, watch_node, watch_records
 from tandem.drill.workload import QueueReader, Retries, Workload
 from tandem.wire.group_state import GroupKeys
@@ -98,7 +99,10 @@ async def play(
     recording.timeline.start_phase(recording.clock.now(), plan.scenarios[0].name, "start")
     try:
         async with _cluster_under_load(plan, recording, workload, disks, console) as stage:
-            await play_scenarios(stage, plan, recording)
+            if plan.options.spark_stream:
+                await _play_beside_a_stream(stage, plan, recording)
+            else:
+                await play_scenarios(stage, plan, recording)
             recording.note_end()
     finally:
         recording.ended_at = recording.clock.now()
@@ -253,6 +257,16 @@ async def _clients(stack: AsyncExitStack, plan: Plan, workload: Workload) -> lis
     rereader = PullConsumer(plan.name_servers, group="tandem-drill-rereaders")
     tasks.append(partial(workload.reread, await stack.enter_async_context(rereader)))
     return tasks
+
+
+async def _play_beside_a_stream(stage: Stage, plan: Plan, recording: Recording) -> None:
+    """Play while a Spark stream reads; then it has to read what is left."""
+    log = plan.out / "data" / "logs" / "spark-stream.log"
+    async with streaming(order_of(plan, TOPIC), log) as stream:
+        await play_scenarios(stage, plan, recording)
+        # What was expected and not seen is in the recording.
+        with suppress(UnmetError):
+            await finish(stream, stage)
 
 
 async def play_scenarios(stage: Stage, plan: Plan, recording: Recording) -> None:

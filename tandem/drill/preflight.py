@@ -42,6 +42,7 @@ REPORT_NAMES: Final = (
     "ledger.parquet",
     "cluster.yaml",
     "audit",
+    "stream",
     "data",
     "logs",
 )

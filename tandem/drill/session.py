@@ -46,12 +46,14 @@ from tandem.drill.recording import Recording
 from tandem.drill.report import write_report
 from tandem.drill.scenario_file import Scenario, choose
 from tandem.drill.small_disks import Disks, small_disks
+from tandem.drill.spark_stream import audit_output
 from tandem.drill.summary import Summary, summarise
 from tandem.drill.verdict import exit_status, print_verdict
 from tandem.drill.workload import Clock, producer_states
 from tandem.plain_text import plain_json
 
 if TYPE_CHECKING:
+    from tandem.drill.stream_audit import StreamSummary
     from tandem.spark.audit.rules import AuditSummary
 
 PRODUCERS_PER_MODE: Final = 3
@@ -92,6 +94,8 @@ def _prepared(options: DrillOptions, stack: ExitStack) -> "_Drill":
     pairs = proxied_pairs(group, spec.coordinator) if "network" in needs else []
     if options.spark:
         java_for_spark()
+    if options.spark_stream:
+        java_for_spark("--spark-stream")
     source = _source(options, spec.store.max_message_size_bytes, stack)
     out = stack.enter_context(claimed(options.out))
     wanted = _settings_of(scenarios)
@@ -155,6 +159,7 @@ class _Drill:
         self._audit_failed = ""
         self._audit: AuditSummary | None = None
         self._audit_seconds: float | None = None
+        self._stream: StreamSummary | None = None
 
     async def run(self) -> int:
         """Play, audit, report; return the exit status."""
@@ -204,6 +209,10 @@ class _Drill:
         started = trio.current_time()
         try:
             self._audit = await audit_with_progress(request, self._console)
+            if plan.options.spark_stream:
+                self._stream = await trio.to_thread.run_sync(
+                    audit_output, plan, recording, TOPIC, abandon_on_cancel=True
+                )
         except* AuditError as errors:
             self._audit_failed = str(_first(errors))
         self._audit_seconds = round(trio.current_time() - started, 1)
@@ -229,6 +238,7 @@ class _Drill:
             recording,
             audit=self._audit,
             audit_seconds=self._audit_seconds,
+            stream=self._stream,
             interrupted=bool(self._interrupted_by),
             stopped_because=interrupted or recording.stopped_because or self._audit_failed,
         )

@@ -15,6 +15,7 @@ from tandem.drill.plan import Plan
 from tandem.drill.recording import Recording
 from tandem.drill.scenario import Expectation, ScenarioRun
 from tandem.drill.story import Outage, outages
+from tandem.drill.stream_audit import StreamSummary
 from tandem.drill.switches import Switch, switches_of
 from tandem.drill.timeline import Fault, Phase, Reason, percentile
 from tandem.spark.audit.rules import AuditSummary
@@ -99,7 +100,7 @@ class Unavailability(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
-    """The whole drill. Counts of the audit are None when there was none."""
+    """The whole drill. Counts of the audit are None when there was none; so is `stream`."""
 
     verdict: Verdict
     promises_broken: int | None
@@ -143,6 +144,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     expectations: list[Expectation]
     reasons: list[ReasonSummary]
     settings: PlanSummary
+    stream: StreamSummary | None = None
 
 
 def summarise(
@@ -153,18 +155,20 @@ def summarise(
     audit_seconds: float | None,
     interrupted: bool,
     stopped_because: str = "",
+    stream: StreamSummary | None = None,
 ) -> Summary:
     """Put everything together and decide the verdict. `stopped_because`: empty after a whole drill.
 
     A drill passed when it was played to its end, every expectation held, what consumers saw was in
-    order, and the audit found no broken promise. If this machine could play none of its scenarios,
-    it did not pass.
+    order, and neither the audit of the logs nor that of a stream found a broken promise. If this
+    machine could play none of its scenarios, it did not pass.
     """
     timeline = recording.timeline
     failed = sum(not expectation.held for expectation in recording.expectations)
     passed = (
         audit is not None
         and not audit.promises_broken
+        and not (stream is not None and stream.promises_broken)
         and not failed
         and not recording.disorder
         and not stopped_because
@@ -197,6 +201,7 @@ def summarise(
         expectations=recording.expectations,
         reasons=_reasons(timeline.reasons.values()),
         settings=_plan_summary(plan),
+        stream=stream,
         **counts,
     )
 
@@ -349,7 +354,8 @@ def broken_promises(summary: Summary) -> list[tuple[str, int]]:
         (name, not_identical if name == "slaves_not_identical" else getattr(summary, name) or 0)
         for name in PROMISES
     ]
-    return [(name, count) for name, count in counts if count]
+    of_stream = summary.stream.broken() if summary.stream is not None else []
+    return [*((name, count) for name, count in counts if count), *of_stream]
 
 
 def failed_expectations(summary: Summary) -> Sequence[Expectation]:
@@ -367,7 +373,9 @@ def in_words(summary: Summary) -> str:
         case "INTERRUPTED":
             return "INTERRUPTED: this report is not complete"
         case "FAILED":
-            broken, unmet = summary.promises_broken or 0, summary.expectations_failed
+            of_stream = summary.stream.promises_broken if summary.stream is not None else 0
+            broken = (summary.promises_broken or 0) + of_stream
+            unmet = summary.expectations_failed
             parts = [_many(broken, "broken promise"), _many(unmet, "expectation", " not met")]
             said = ", ".join(part for part in parts if part)
             return f"FAILED: {said or summary.stopped_because or 'see below'}"

@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from tandem.drill.stream_audit import StreamSummary
 from tandem.drill.summary import Summary, broken_promises, failed_expectations
 
 EXIT_HELD: Final = 0
@@ -93,9 +94,17 @@ def _counts(summary: Summary) -> Table:
         "slaves" if summary.settings.group_kind == "classic" else "other nodes",
         f"{sum(same.values())} of {len(same)} equal the master, byte for byte",
     )
+    if summary.stream is not None:
+        table.add_row("Spark stream", _of(summary.stream.rows, "rows"), _stream(summary.stream))
     broken = ", ".join(f"{count:,} {name}" for name, count in broken_promises(summary))
     table.add_row("broken promises", Text(broken or "none", "bold red" if broken else "green"))
     return table
+
+
+def _stream(stream: StreamSummary) -> Text:
+    if not stream.promises_broken:
+        return Text("each record of the log once, and nothing else", "green")
+    return Text("; ".join(stream.examples), "bold red")
 
 
 def _switches(summary: Summary) -> Table:

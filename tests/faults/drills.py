@@ -23,6 +23,7 @@ def a_drill(
     kind: Kind = "classic",
     seconds: float = 4.0,
     spark: bool = False,
+    spark_stream: bool = False,
 ) -> DrillOptions:
     """A drill of three nodes; without scenarios it plays those that it plays by itself."""
     return DrillOptions(
@@ -32,6 +33,7 @@ def a_drill(
         duration_seconds=seconds,
         rate_per_second=RATE_PER_SECOND,
         spark=spark,
+        spark_stream=spark_stream,
     )
 
 

@@ -117,6 +117,27 @@ def test_planted_faults_fail_a_drill_of_a_fenced_group(
     assert summary["verdict"] == "FAILED"
 
 
+@pytest.mark.spark
+@pytest.mark.long
+def test_a_spark_stream_writes_everything_once_through_failovers(tmp_path: Path) -> None:
+    """Long: a Java of its own. What finds a stream that does not: test_stream_audit.py."""
+    options = a_drill(
+        tmp_path, "master-kill", "rolling-restart", kind="fenced", seconds=10.0, spark_stream=True
+    )
+
+    status = run_drill(options)
+
+    summary = summary_of(options)
+    assert status == 0, (unmet(summary), summary["stopped_because"], summary["stream"])
+    assert len(summary["switches"]) >= 2
+    stream = summary["stream"]
+    assert stream["rows"] >= summary["sync_acknowledged"] + summary["async_acknowledged"]
+    assert stream["missing"] == stream["repeated"] == stream["phantom"] == 0
+    read = [each for each in summary["expectations"] if "Spark stream" in each["expected"]]
+    assert [each["held"] for each in read] == [True]
+    assert (options.out / "logs" / "spark-stream.log").exists()
+
+
 def _claim_a_cut(request: AuditRequest, node: str) -> None:
     """Lay an acknowledged record of the log into the tails that a node has cut off."""
     rows = pq.read_table(request.ledger).to_pylist()

@@ -32,7 +32,7 @@ def test_without_options_the_default_is_played(monkeypatch: pytest.MonkeyPatch) 
 def test_every_option_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
     line = (
         "--config c.yaml --input lines.txt slave-loss mine.yaml --repeat 3 --short --rate 100"
-        " --duration 9 --out there --spark --seed 7 --format json"
+        " --duration 9 --out there --spark --spark-stream --seed 7 --format json"
     )
     assert drill(monkeypatch, *line.split())[1] == [
         DrillOptions(
@@ -45,6 +45,7 @@ def test_every_option_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
             duration_seconds=9.0,
             out=Path("there"),
             spark=True,
+            spark_stream=True,
             seed=7,
             json=True,
         )

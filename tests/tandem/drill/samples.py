@@ -12,6 +12,7 @@ from tandem.drill.preflight import Group
 from tandem.drill.recording import Recording
 from tandem.drill.scenario import PLAYED, Expectation, ScenarioRun
 from tandem.drill.scenario_file import Scenario, find_scenario
+from tandem.drill.stream_audit import StreamSummary
 from tandem.drill.summary import Summary, summarise
 from tandem.drill.timeline import Timeline
 from tandem.drill.watched_group import Change
@@ -208,6 +209,7 @@ def summary(
     stopped_because: str = "",
     runs: list[ScenarioRun] | None = None,
     history: list[Change] | None = None,
+    stream: StreamSummary | None = None,
 ) -> Summary:
     return summarise(
         plan(kind=GroupKind.CLASSIC if history is None else GroupKind.FENCED),
@@ -216,4 +218,5 @@ def summary(
         audit_seconds=1.0 if audited else None,
         interrupted=interrupted,
         stopped_because=stopped_because,
+        stream=stream,
     )

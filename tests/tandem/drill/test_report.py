@@ -7,6 +7,7 @@ import pytest
 from tandem.drill import report
 from tandem.drill.errors import ReportError
 from tandem.drill.report import render, write_report
+from tandem.drill.stream_audit import StreamSummary
 from tandem.drill.watched_group import Change
 from tests.tandem.drill import samples
 
@@ -59,6 +60,15 @@ def test_a_broken_promise_is_named_with_its_number() -> None:
 
     assert "FAILED: 2 broken promises" in page
     assert "<b>2</b> sync_lost" in page
+
+
+def test_what_a_stream_wrote_is_said_with_examples() -> None:
+    assert "The Spark stream" not in render(samples.summary(), samples.timeline())
+    broken = StreamSummary(rows=1105, repeated=2, examples=("repeated: queue 1, offset 3",))
+    page = render(samples.summary(stream=broken), samples.timeline())
+    assert "1,105 rows" in page
+    assert "2 rows are there twice" in page
+    assert "<code>repeated: queue 1, offset 3</code>" in page
 
 
 def test_a_slave_that_differs_is_named_with_the_place() -> None:

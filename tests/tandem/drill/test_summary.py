@@ -2,6 +2,7 @@ import msgspec
 import pytest
 
 from tandem.drill.outcomes import NOT_SENT, SEND_OK, SLAVE_NOT_AVAILABLE, UNKNOWN
+from tandem.drill.stream_audit import StreamSummary
 from tandem.drill.summary import (
     PROMISES,
     broken_promises,
@@ -48,6 +49,15 @@ def test_every_promise_counts(name: str) -> None:
     summary = samples.summary(found=found)
 
     assert (summary.verdict, summary.promises_broken) == ("FAILED", 5)
+
+
+def test_a_stream_that_lost_or_repeated_rows_fails_the_drill() -> None:
+    whole = samples.summary(stream=StreamSummary(rows=105))
+    assert (whole.verdict, broken_promises(whole)) == ("PASSED", [])
+    repeated = samples.summary(stream=StreamSummary(rows=107, repeated=2))
+    assert (repeated.verdict, broken_promises(repeated)) == ("FAILED", [("stream_repeated", 2)])
+    assert in_words(repeated) == "FAILED: 2 broken promises"
+    assert samples.summary().stream is None
 
 
 def test_an_expectation_that_did_not_hold_fails_the_drill() -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 import msgspec
 from rich.console import Console
 
+from tandem.drill.stream_audit import StreamSummary
 from tandem.drill.summary import Summary
 from tandem.drill.verdict import exit_status, print_verdict
 from tandem.drill.watched_group import Change
@@ -35,6 +36,17 @@ def test_the_verdict_says_what_was_acknowledged_and_lost() -> None:
     assert "3 lost (allowed)" in text
     assert "2 of 2 equal the master" in text
     assert "report: report/index.html" in text
+
+
+def test_a_stream_has_its_line() -> None:
+    assert "Spark stream" not in printed(samples.summary())
+    whole = printed(samples.summary(stream=StreamSummary(rows=1105)))
+    assert "1,105 rows" in whole
+    assert "each record of the log once, and nothing else" in whole
+    broken = StreamSummary(rows=9, missing=1, examples=("missing: queue 1, offset 3",))
+    text = printed(samples.summary(stream=broken))
+    assert "missing: queue 1, offset 3" in text
+    assert "1 stream_missing" in text
 
 
 def test_broken_promises_are_named() -> None:
