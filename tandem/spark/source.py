@@ -5,8 +5,15 @@
 What reads is in `tandem.spark.live`, and is imported when it is used; so is what writes.
 """
 
-from pyspark.sql.datasource import DataSource
+# ruff: noqa: PLC0415 - see above
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
+
+if TYPE_CHECKING:
+    from tandem.spark.live.options import LiveOptions
 
 
 class TandemDataSource(DataSource):
@@ -17,8 +24,44 @@ class TandemDataSource(DataSource):
         """The name of the format."""
         return "tandem"
 
-    def schema(self) -> StructType:
-        """All columns of what is read."""
-        from tandem.spark.live.columns import SCHEMA  # noqa: PLC0415 - see the module's docstring
+    @cached_property
+    def _live_options(self) -> "LiveOptions":
+        from tandem.spark.live.options import parse_options
 
-        return SCHEMA
+        return parse_options(self.options)
+
+    def schema(self) -> StructType:
+        """The columns of what is read.
+
+        Raises:
+            OptionError: an option is wrong. This is the first thing Spark asks for.
+        """
+        from tandem.spark.live.columns import schema_of
+
+        return schema_of(self._live_options.columns)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Read a batch, with our schema or a selection of it that the user gave.
+
+        Raises:
+            OptionError: an option or a column is wrong.
+        """
+        from tandem.spark.live.options import check_batch, check_schema
+        from tandem.spark.live.reader import LiveReader
+
+        check_schema([(field.name, field.dataType) for field in schema.fields])
+        check_batch(self._live_options)
+        return LiveReader(self._live_options, schema.names)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        """Read a stream, with our schema or a selection of it that the user gave.
+
+        Raises:
+            OptionError: an option or a column is wrong.
+        """
+        from tandem.spark.live.options import check_schema, check_stream
+        from tandem.spark.live.stream import LiveStreamReader
+
+        check_schema([(field.name, field.dataType) for field in schema.fields])
+        check_stream(self._live_options)
+        return LiveStreamReader(self._live_options, schema.names)

@@ -1,0 +1,145 @@
+"""Turns what pulls brought into Arrow batches: pieces joined, records as columns, each one checked.
+
+What a broker sends is not believed. The records of a range are those of its queue, in order, and
+none is missing: else the batch would be wrong without anybody noticing.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from tandem.spark.errors import SparkSourceError
+from tandem.spark.live.columns import OF_BROKERS
+from tandem.spark.live.pull_window import Piece
+from tandem.spark.live.ranges import QueueRange
+from tandem.spark.record_batches import RecordSlice
+from tandem.wire.message import is_inner_batch
+from tandem.wire.message_properties import PROPERTY_INNER_NUM
+from tandem.wire.record_rule import ScanStop
+from tandem.wire.record_scan import Bools, Int64s, read_columns, walk_records
+
+CHUNK_BYTES: Final = 2 * 1024 * 1024
+"""Batches of about this size cost Spark least."""
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """Records of one range, from offset `start` up to `end`; those in `holes` are lost."""
+
+    place: int
+    start: int
+    end: int
+    data: bytearray
+    holes: list[tuple[int, int]]
+
+
+class AnswerError(SparkSourceError):
+    """What a broker sent is not what it was asked for."""
+
+
+def chunks(pieces: Iterable[Sequence[Piece]], chunk_bytes: int = CHUNK_BYTES) -> Iterator[Chunk]:
+    """Join pieces that follow one another, to about `chunk_bytes`."""
+    place, start, end = 0, 0, -1
+    bodies: list[bytes] = []
+    holes: list[tuple[int, int]] = []
+    size = 0
+    for several in pieces:
+        for piece in several:
+            if end >= 0 and (piece.place != place or size >= chunk_bytes):
+                yield Chunk(place, start, end, bytearray(b"".join(bodies)), holes)
+                end = -1
+            if end < 0:
+                place, start, bodies, holes, size = piece.place, piece.start, [], [], 0
+            end = piece.end
+            bodies.append(piece.body)
+            size += len(piece.body)
+            if not piece.body:
+                holes.append((piece.start, piece.end))
+    if end >= 0:
+        yield Chunk(place, start, end, bytearray(b"".join(bodies)), holes)
+
+
+def records_of(chunk: Chunk, queue_range: QueueRange, *, check_crc: bool = True) -> RecordSlice:
+    """Return the records of a chunk.
+
+    Raises:
+        AnswerError: they are not those of the queue from `chunk.start` up to `chunk.end`.
+    """
+    queue = queue_range.queue
+
+    def wrong(reason: str) -> AnswerError:
+        return AnswerError(
+            f"source tandem: what {queue.broker_name} sent as offsets {chunk.start} to {chunk.end}"
+            f" of queue {queue.queue_id} of topic {queue.topic!r} is something else: {reason}"
+        )
+
+    walk = walk_records(chunk.data)
+    if walk.stop is not ScanStop.END:
+        raise wrong(f"after {len(walk.starts)} records: {walk.reason or walk.stop.value}")
+    records = read_columns(chunk.data, walk.starts)
+    if not records.sound.all():
+        raise wrong("the lengths inside a record do not add up")
+    every = RecordSlice(chunk.data, records, queue.broker_name, check_crc=check_crc)
+    topics = every.topics.dictionary.to_pylist()
+    if len(records) and (topics != [queue.topic] or (records.queue_id != queue.queue_id).any()):
+        raise wrong(f"records of {', '.join(map(repr, topics))}")
+    counts = _message_counts(every)
+    offsets = records.queue_offset
+    # A record that holds a batch comes whole to every pull that asks for a part of it.
+    ends = np.maximum.accumulate(np.concatenate(([chunk.start], offsets + counts)))
+    is_new: Bools = offsets >= ends[:-1]
+    repeats = offsets[~is_new & (counts == 1)]
+    if len(repeats):
+        raise wrong(f"offset {repeats[0]} twice, or out of order")
+    missing = _missing(np.append(offsets, max(chunk.end, ends[-1])), ends, chunk.holes)
+    if missing is not None:
+        raise wrong(f"no record of offset {missing}")
+    part = every.take(is_new)
+    if check_crc and not part.crc_ok.all():
+        bad = int(part.records.queue_offset[np.argmin(part.crc_ok)])
+        raise wrong(f"the CRC of offset {bad} does not fit its body")
+    return part
+
+
+def arrow_batch(part: RecordSlice, queue_range: QueueRange, names: Sequence[str]) -> pa.RecordBatch:
+    """Return the columns called `names`."""
+    of_brokers = dict(
+        zip(OF_BROKERS, (queue_range.queue.broker_name, queue_range.cluster_name), strict=True)
+    )
+    of_records = part.batch([name for name in names if name not in of_brokers])
+    arrays = [
+        pa.repeat(pa.scalar(of_brokers[name], pa.string()), len(part))
+        if name in of_brokers
+        else of_records.column(name)
+        for name in names
+    ]
+    return pa.RecordBatch.from_arrays(arrays, list(names))
+
+
+def _message_counts(part: RecordSlice) -> Int64s:
+    """How many messages each record stands for: one, unless it holds a whole batch."""
+    counts = np.ones(len(part), np.int64)
+    flags = part.records.sys_flag
+    of_batches = [flag for flag in np.unique(flags).tolist() if is_inner_batch(flag)]
+    rows = np.flatnonzero(np.isin(flags, of_batches)) if of_batches else ()
+    if len(rows):
+        numbers = part.properties.values_of(PROPERTY_INNER_NUM)
+        for row in rows:
+            text = numbers[int(row)].as_py() or ""
+            counts[row] = min(int(text), 2**31) if text.isdecimal() and len(text) < 20 else 1
+    return counts
+
+
+def _missing(starts: Int64s, ends_before: Int64s, holes: list[tuple[int, int]]) -> int | None:
+    """Return the first offset between records that is in no hole."""
+    lost = dict(holes)
+    gaps = np.flatnonzero(starts > ends_before)
+    for start, end in zip(ends_before[gaps].tolist(), starts[gaps].tolist(), strict=True):
+        expected = start
+        while expected < end and expected in lost:
+            expected = lost[expected]
+        if expected < end:
+            return int(expected)
+    return None

@@ -1,0 +1,54 @@
+"""Messages that a reader was to read and that are not there any more."""
+
+import logging
+from typing import Final
+
+import msgspec
+
+from tandem.client.results import MessageQueue
+from tandem.spark.errors import SparkSourceError
+
+_log = logging.getLogger(__name__)
+
+REMEDY: Final = (
+    "With failOnDataLoss=false the query goes on without them, and logs what it has not read"
+)
+
+
+class DataLoss(msgspec.Struct, frozen=True):
+    """Offsets `start` up to `end` of a queue, and why nobody can read them."""
+
+    queue: MessageQueue
+    start: int
+    end: int
+    reason: str
+
+    def __str__(self) -> str:
+        queue = self.queue
+        return (
+            f"source tandem: offsets {self.start} to {self.end} of queue {queue.queue_id} of topic"
+            f" {queue.topic!r} at {queue.broker_name} are not there any more: {self.reason}"
+        )
+
+
+class DataLossError(SparkSourceError):
+    """Messages that a batch or stream was to read are gone, and `failOnDataLoss` is true."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what}. {REMEDY}")
+        self.what = what
+
+    def __reduce__(self) -> tuple[type["DataLossError"], tuple[str]]:
+        # Raised in a worker process: the default would call __init__ with the whole text.
+        return DataLossError, (self.what,)
+
+
+def report_loss(loss: DataLoss | str, *, fail: bool) -> None:
+    """Raise, or log.
+
+    Raises:
+        DataLossError: `fail` is true.
+    """
+    if fail:
+        raise DataLossError(str(loss))
+    _log.warning("%s", loss)

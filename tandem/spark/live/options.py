@@ -1,0 +1,347 @@
+"""The options of the source `tandem`, checked once on the driver. docs/spark-live.md has them all.
+
+Where Spark's Kafka source has an option, this one has the same, with the same meaning. Those that
+are about streams alone are refused in a batch and the other way round: nobody should believe that
+one of them does something.
+"""
+
+import datetime as dt
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Final, Literal, cast
+
+import msgspec
+
+from tandem.client.core import parse_addresses
+from tandem.spark.errors import OptionError
+from tandem.spark.live.columns import SCHEMA, TYPES
+from tandem.spark.live.offsets import EARLIEST, LATEST, Offsets, offsets_of_option
+from tandem.spark.option_reader import OptionReader
+from tandem.wire.untrusted import UnreadableError, decode_json
+
+WHOSE: Final = "source tandem"
+
+GROUP_DEFAULT: Final = "tandem-spark"
+"""The consumer group that brokers see. Its offsets are not touched unless `groupId` is given."""
+
+RETRY_MS_DEFAULT: Final = 60_000
+TRIGGER_DELAY_MS_DEFAULT: Final = 15 * 60 * 1000
+"""As in Kafka's source."""
+
+ReadFrom = Literal["master", "slave"]
+Strategy = Literal["error", "latest"]
+
+OPTIONS: Final = (
+    "nameServers",
+    "nameServer",
+    "accessKey",
+    "secretKey",
+    "subscribe",
+    "topic",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "endingOffsets",
+    "endingTimestamp",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "failOnDataLoss",
+    "groupId",
+    "columns",
+    "includeProperties",
+    "includeSystemTopics",
+    "checkCrc",
+    "readFrom",
+    "retryTimeoutMs",
+)
+
+_OF_STREAMS: Final = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "groupId")
+_OF_BATCHES: Final = ("endingOffsets", "endingTimestamp")
+
+_QueueIds = list[Annotated[int, msgspec.Meta(ge=0, lt=2**31)]]
+_ASSIGN: Final = dict[str, _QueueIds | dict[str, _QueueIds]]
+
+_DELAY: Final = re.compile(r"(\d+)\s*(ms|s|m|min|h|seconds?|minutes?|hours?)?", re.IGNORECASE)
+_DELAY_MS: Final = {"": 1, "ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000}
+
+ANY_BROKER: Final = ""
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """Where to begin or to end: a word, an offset for each queue, or a store time in ms."""
+
+    kind: Literal["earliest", "latest", "offsets", "time"]
+    offsets: Offsets = {}
+    time_ms: int = 0
+
+
+class LiveOptions(msgspec.Struct, frozen=True):
+    """What to read, from where, and how. None means that the option is not given.
+
+    `assigned` has the queue ids by topic and broker name, `ANY_BROKER` for those of every broker.
+    """
+
+    name_servers: tuple[str, ...]
+    access_key: str = ""
+    secret_key: str = ""
+    topics: frozenset[str] | None = None
+    pattern: str | None = None
+    assigned: dict[str, dict[str, list[int]]] | None = None
+    starting: Bound | None = None
+    ending: Bound | None = None
+    strategy: Strategy = "error"
+    records_max: int | None = None
+    records_min: int | None = None
+    delay_ms_max: int = TRIGGER_DELAY_MS_DEFAULT
+    min_partitions: int | None = None
+    partition_records_max: int | None = None
+    fail_on_data_loss: bool = True
+    group: str | None = None
+    columns: tuple[str, ...] = tuple(TYPES)
+    with_system_topics: bool = False
+    check_crc: bool = True
+    read_from: ReadFrom = "master"
+    retry_ms: int = RETRY_MS_DEFAULT
+    given: frozenset[str] = frozenset()
+
+
+def parse_options(raw: Mapping[str, str]) -> LiveOptions:
+    """Return the checked options; Spark hands them over with lower-case names.
+
+    Raises:
+        OptionError: with every problem there is, not just the first.
+    """
+    given = OptionReader(WHOSE, OPTIONS, raw)
+    topics, pattern, assigned = _subscription(given)
+    starting, ending = _bound(given, "starting"), _bound(given, "ending")
+    if ending == Bound("earliest"):
+        given.problems.append("endingOffsets=earliest would read nothing: latest, or JSON")
+    options = LiveOptions(
+        name_servers=_name_servers(given),
+        access_key=given.text("accessKey") or "",
+        secret_key=given.text("secretKey") or "",
+        topics=topics,
+        pattern=pattern,
+        assigned=assigned,
+        starting=starting,
+        ending=ending,
+        strategy=cast(
+            "Strategy", given.choice("startingOffsetsByTimestampStrategy", ("error", "latest"))
+        ),
+        records_max=given.integer("maxOffsetsPerTrigger", at_least=1),
+        records_min=given.integer("minOffsetsPerTrigger", at_least=1),
+        delay_ms_max=_delay_ms(given),
+        min_partitions=given.integer("minPartitions", at_least=1),
+        partition_records_max=given.integer("maxRecordsPerPartition", at_least=1),
+        fail_on_data_loss=given.flag("failOnDataLoss", default=True),
+        group=given.text("groupId"),
+        columns=_columns(given),
+        with_system_topics=given.flag("includeSystemTopics", default=False),
+        check_crc=given.flag("checkCrc", default=True),
+        read_from=cast("ReadFrom", given.choice("readFrom", ("master", "slave"))),
+        retry_ms=given.integer("retryTimeoutMs", at_least=1) or RETRY_MS_DEFAULT,
+        given=frozenset(given.given),
+    )
+    _check_together(given, options)
+    given.finish()
+    return options
+
+
+def check_batch(options: LiveOptions) -> None:
+    """Check what only counts for a batch.
+
+    Raises:
+        OptionError: an option is about streams, or there is nothing to read by them.
+    """
+    problems = [
+        f"{name} is about streams: leave it out of a batch, whose size is that of its offsets"
+        for name in _OF_STREAMS
+        if name in options.given
+    ]
+    if options.starting == Bound("latest"):
+        problems.append("startingOffsets=latest would read nothing in a batch")
+    _finish(problems)
+
+
+def check_stream(options: LiveOptions) -> None:
+    """Check what only counts for a stream.
+
+    Raises:
+        OptionError: an option is about batches.
+    """
+    _finish(
+        [
+            f"{name} is about batches: a stream goes on; availableNow ends one at what is there"
+            for name in _OF_BATCHES
+            if name in options.given
+        ]
+    )
+
+
+def check_schema(fields: Sequence[tuple[str, object]]) -> None:
+    """Check the names and types of a schema that the user gave.
+
+    Raises:
+        OptionError: it has a column that we do not have, or one of another type.
+    """
+    _finish(
+        [
+            f"column {name} of the schema given is not one of {SCHEMA.simpleString()}"
+            for name, kind in fields
+            if name not in TYPES or SCHEMA[name].dataType != kind
+        ]
+    )
+
+
+def _finish(problems: list[str]) -> None:
+    if problems:
+        raise OptionError(f"{WHOSE}: " + "; ".join(problems))
+
+
+def _check_together(given: OptionReader, options: LiveOptions) -> None:
+    if bool(options.access_key) != bool(options.secret_key):
+        given.problems.append("accessKey and secretKey go together: give both or neither")
+    most, least = options.records_max, options.records_min
+    if most is not None and least is not None and least > most:
+        given.problems.append(
+            f"minOffsetsPerTrigger {least} is more than maxOffsetsPerTrigger {most}"
+        )
+    if "maxTriggerDelay" in given and "minOffsetsPerTrigger" not in given:
+        given.problems.append("maxTriggerDelay does nothing without minOffsetsPerTrigger")
+    if options.group == "":
+        given.problems.append("groupId is empty")
+
+
+def _name_servers(given: OptionReader) -> tuple[str, ...]:
+    if "nameServers" in given and "nameServer" in given:
+        given.problems.append("nameServers and nameServer are the same option: give one")
+    text = given.text("nameServers") or given.text("nameServer")
+    if text is None:
+        given.problems.append('nameServers is missing: all of them, as in "host1:9876;host2:9876"')
+        return ()
+    try:
+        return tuple(parse_addresses(text.replace(",", ";")))
+    except ValueError as error:
+        given.problems.append(f"nameServers: {error}")
+        return ()
+
+
+def _subscription(
+    given: OptionReader,
+) -> tuple[frozenset[str] | None, str | None, dict[str, dict[str, list[int]]] | None]:
+    named = [name for name in ("subscribe", "topic", "subscribePattern", "assign") if name in given]
+    if not named:
+        given.problems.append("no topic: give subscribe, subscribePattern or assign")
+    if len(named) > 1:
+        given.problems.append(f"{' and '.join(named)} exclude each other: give one")
+    topics = given.names("subscribe") or given.names("topic")
+    return None if topics is None else frozenset(topics), _pattern(given), _assigned(given)
+
+
+def _pattern(given: OptionReader) -> str | None:
+    pattern = given.text("subscribePattern")
+    if pattern is not None:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            given.problems.append(f"subscribePattern {pattern!r}: {error}")
+    return pattern
+
+
+def _assigned(given: OptionReader) -> dict[str, dict[str, list[int]]] | None:
+    text = given.text("assign")
+    if text is None:
+        return None
+    try:
+        topics = decode_json(text, _ASSIGN)
+    except UnreadableError as error:
+        given.problems.append(
+            f'assign is not {{"topic": [0, 1]}} or {{"topic": {{"broker": [0, 1]}}}} ({error})'
+        )
+        return None
+    return {
+        topic: {ANY_BROKER: queues} if isinstance(queues, list) else queues
+        for topic, queues in topics.items()
+    }
+
+
+def _bound(given: OptionReader, which: Literal["starting", "ending"]) -> Bound | None:
+    by_offset, by_time = f"{which}Offsets", f"{which}Timestamp"
+    if by_offset in given and by_time in given:
+        given.problems.append(f"{by_offset} and {by_time} exclude each other: give one")
+    if by_time in given:
+        time_ms = _time_ms(given, by_time)
+        return None if time_ms is None else Bound("time", time_ms=time_ms)
+    text = (given.text(by_offset) or "").strip()
+    match text.lower():
+        case "":
+            return None
+        case "earliest":
+            return Bound("earliest")
+        case "latest":
+            return Bound("latest")
+    try:
+        offsets = offsets_of_option(text)
+    except UnreadableError as error:
+        given.problems.append(
+            f'{by_offset} is neither earliest nor latest nor {{"topic": {{"broker": {{"0": 23}}}}}}'
+            f" ({error})"
+        )
+        return None
+    unwanted, word = (LATEST, "latest") if which == "starting" else (EARLIEST, "earliest")
+    if which == "ending" and unwanted in offsets.values():
+        given.problems.append(f"{by_offset}: {unwanted} ({word}) is no place to end at")
+    return Bound("offsets", offsets)
+
+
+def _time_ms(given: OptionReader, name: str) -> int | None:
+    """Milliseconds since 1970, or a time of ISO 8601; that of UTC if it names no zone."""
+    text = (given.text(name) or "").strip()
+    if text.isdecimal() and len(text) <= len(str(2**63)):
+        time_ms = int(text)
+        if time_ms < 2**63:
+            return time_ms
+    try:
+        time = dt.datetime.fromisoformat(text)
+    except ValueError:
+        given.problems.append(
+            f"{name}={text!r}: expected milliseconds since 1970 or a time such as"
+            " 2026-01-31T12:00:00+01:00"
+        )
+        return None
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=dt.UTC)
+    return int(time.timestamp() * 1000)
+
+
+def _delay_ms(given: OptionReader) -> int:
+    text = given.text("maxTriggerDelay")
+    if text is None:
+        return TRIGGER_DELAY_MS_DEFAULT
+    match = _DELAY.fullmatch(text.strip())
+    if match is None or len(match[1]) > len(str(2**31)):
+        given.problems.append(f"maxTriggerDelay={text!r}: expected a time such as 30s, 15m or 1h")
+        return TRIGGER_DELAY_MS_DEFAULT
+    unit = (match[2] or "").lower()
+    return int(match[1]) * _DELAY_MS[unit if unit == "ms" else unit[:1]]
+
+
+def _columns(given: OptionReader) -> tuple[str, ...]:
+    with_properties = given.flag("includeProperties", default=True)
+    columns = given.names("columns")
+    if columns is None:
+        return tuple(name for name in TYPES if with_properties or name != "properties")
+    twice = sorted({name for name in columns if columns.count(name) > 1})
+    if twice:
+        given.problems.append(f"columns names {', '.join(twice)} more than once: name each once")
+    unknown = [name for name in columns if name not in TYPES]
+    if unknown:
+        given.problems.append(f"no column {', '.join(unknown)}; there are {', '.join(TYPES)}")
+    if "includeProperties" in given:
+        given.problems.append("columns and includeProperties exclude each other: give one")
+    return tuple(columns)

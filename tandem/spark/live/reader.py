@@ -1,0 +1,87 @@
+"""The batch reader of the source `tandem`, and what a task does, for batches and streams alike."""
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from tandem.spark.live.bounds import KnownCluster, ending_offsets, starting_offsets
+from tandem.spark.live.chunks import arrow_batch, chunks, records_of
+from tandem.spark.live.cluster import Cluster, client_core, group_of
+from tandem.spark.live.options import Bound, LiveOptions
+from tandem.spark.live.puller import RangePuller, wide_socket
+from tandem.spark.live.ranges import QueueRange, cut_ranges
+
+
+class LiveReader(DataSourceReader):
+    """Plans on the driver, reads in the tasks. Travels to them pickled: options and names only."""
+
+    def __init__(self, options: LiveOptions, names: Sequence[str]) -> None:
+        self._options = options
+        self._names = names
+
+    def partitions(self) -> list[InputPartition]:
+        """Return what each task reads; Spark asks once per `load`."""
+        with Cluster(self._options) as cluster:
+            ranges = plan_batch(self._options, cluster)
+        return partitions_of(ranges, self._options)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the Arrow batches of one task."""
+        # Spark makes up a partition without a value where there is none.
+        if partition.value is not None:
+            yield from read_ranges(partition.value, self._options, self._names)
+
+
+def plan_batch(options: LiveOptions, cluster: KnownCluster) -> list[QueueRange]:
+    """Return what a batch reads.
+
+    Raises:
+        SparkSourceError: the cluster does not say; an option does not fit what there is.
+        DataLossError: messages that an offset names are gone.
+    """
+    queues = cluster.queues(unknown_is_error=True)
+    starts = starting_offsets(options.starting or Bound("earliest"), queues, cluster, options)
+    ends = ending_offsets(options.ending or Bound("latest"), queues, cluster)
+    return [
+        QueueRange(queue, starts[queue], ends[queue], cluster_name)
+        for queue, cluster_name in sorted(queues.items())
+    ]
+
+
+def partitions_of(ranges: list[QueueRange], options: LiveOptions) -> list[InputPartition]:
+    """Return the ranges as what Spark hands to its tasks."""
+    return [
+        InputPartition(each)
+        for each in cut_ranges(
+            ranges,
+            min_partitions=options.min_partitions,
+            max_records=options.partition_records_max,
+        )
+    ]
+
+
+def read_ranges(
+    ranges: object, options: LiveOptions, names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the records of ranges of one broker name as Arrow batches, in order.
+
+    Raises:
+        SparkSourceError: they cannot be had.
+    """
+    of_task = cast("list[QueueRange]", ranges)
+    puller = RangePuller(
+        client_core(options),
+        group_of(options),
+        of_task,
+        from_slave=options.read_from == "slave",
+        fail_on_data_loss=options.fail_on_data_loss,
+        retry_seconds=options.retry_ms / 1000,
+        opener=wide_socket,
+    )
+    for chunk in chunks(puller.pieces()):
+        queue_range = of_task[chunk.place]
+        part = records_of(chunk, queue_range, check_crc=options.check_crc)
+        if len(part):
+            yield arrow_batch(part, queue_range, names)

@@ -1,0 +1,178 @@
+import json
+
+import pytest
+
+from tandem.client.results import MessageQueue
+from tandem.spark.errors import OptionError
+from tandem.spark.live.columns import SCHEMA, TYPES
+from tandem.spark.live.options import (
+    ANY_BROKER,
+    Bound,
+    LiveOptions,
+    check_batch,
+    check_schema,
+    check_stream,
+    parse_options,
+)
+
+A0 = MessageQueue("t", "a", 0)
+
+
+def options(**given: str) -> LiveOptions:
+    raw = {"nameServers": "h1:9876;h2:9876", "subscribe": "t"} | given
+    # As Spark hands them over.
+    return parse_options({name.lower(): value for name, value in raw.items()})
+
+
+def test_the_defaults_are_those_of_kafkas_source() -> None:
+    found = options()
+    assert found.name_servers == ("h1:9876", "h2:9876")
+    assert found.topics == frozenset({"t"})
+    assert found.fail_on_data_loss
+    assert found.delay_ms_max == 900_000
+    assert found.columns == tuple(TYPES)
+    assert (found.starting, found.ending, found.group) == (None, None, None)
+    assert not found.with_system_topics
+
+
+def test_the_old_connectors_word_for_name_servers_counts_too() -> None:
+    found = parse_options({"nameserver": "h:1, g:2", "topic": "t"})
+    assert found.name_servers == ("h:1", "g:2")
+    assert found.topics == frozenset({"t"})
+
+
+@pytest.mark.parametrize(
+    ("text", "bound"),
+    [
+        ("earliest", Bound("earliest")),
+        (" Latest", Bound("latest")),
+        ('{"t": {"a": {"0": 23}}}', Bound("offsets", {A0: 23})),
+        ('{"t": {"a": {"0": -2}}}', Bound("offsets", {A0: -2})),
+    ],
+)
+def test_starting_offsets(text: str, bound: Bound) -> None:
+    assert options(startingOffsets=text).starting == bound
+
+
+@pytest.mark.parametrize(
+    ("text", "time_ms"),
+    [
+        ("0", 0),
+        ("1700000000000", 1_700_000_000_000),
+        ("2026-01-31T12:00:00", 1_769_860_800_000),
+        ("2026-01-31T12:00:00Z", 1_769_860_800_000),
+        ("2026-01-31T13:00:00+01:00", 1_769_860_800_000),
+        ("2026-01-31", 1_769_817_600_000),
+    ],
+)
+def test_times_are_milliseconds_or_iso(text: str, time_ms: int) -> None:
+    assert options(startingTimestamp=text).starting == Bound("time", time_ms=time_ms)
+    assert options(endingTimestamp=text).ending == Bound("time", time_ms=time_ms)
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("500", 500), ("250ms", 250), ("30s", 30_000), ("15m", 900_000), ("2 minutes", 120_000),
+     ("1h", 3_600_000), ("10 seconds", 10_000), ("3 Hours", 10_800_000), ("5min", 300_000)],
+)  # fmt: skip
+def test_the_delay_of_a_trigger(text: str, ms: int) -> None:
+    assert options(minOffsetsPerTrigger="5", maxTriggerDelay=text).delay_ms_max == ms
+
+
+def test_queues_are_assigned_at_every_broker_or_at_one() -> None:
+    found = parse_options(
+        {"nameservers": "h:1", "assign": '{"t": [0, 1], "u": {"a": [2]}}'}
+    ).assigned
+    assert found == {"t": {ANY_BROKER: [0, 1]}, "u": {"a": [2]}}
+
+
+def test_properties_can_be_left_out() -> None:
+    assert "properties" not in options(includeProperties="false").columns
+    assert options(columns="body, topic").columns == ("body", "topic")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"nameServers": ""}, "nameServers"),
+        ({"nameServers": "host"}, '"host:port"'),
+        ({"nameServers": "h:99999"}, '"host:port"'),
+        ({"nameServer": "h:1"}, "are the same option"),
+        ({"subscribe": ","}, "subscribe is empty"),
+        ({"subscribePattern": "t"}, "exclude each other"),
+        ({"assign": "{}"}, "exclude each other"),
+        ({"subscribePattern": "("}, "subscribePattern '\\('"),
+        ({"assign": "[1]"}, "assign is not"),
+        ({"assign": '{"t": [-1]}'}, "assign is not"),
+        ({"startingOffsets": "first"}, "neither earliest nor latest"),
+        ({"startingOffsets": "{}", "startingTimestamp": "1"}, "exclude each other"),
+        ({"endingOffsets": "earliest"}, "would read nothing"),
+        ({"endingOffsets": '{"t": {"a": {"0": -2}}}'}, "no place to end at"),
+        ({"startingTimestamp": "yesterday"}, "milliseconds since 1970"),
+        ({"startingTimestamp": "9" * 5000}, "milliseconds since 1970"),
+        ({"endingTimestamp": "-5"}, "milliseconds since 1970"),
+        ({"startingOffsetsByTimestampStrategy": "first"}, "error or latest"),
+        ({"maxOffsetsPerTrigger": "0"}, "at least 1"),
+        ({"maxOffsetsPerTrigger": "many"}, "whole number"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "5"}, "is more than"),
+        ({"maxTriggerDelay": "5s"}, "without minOffsetsPerTrigger"),
+        ({"maxTriggerDelay": "soon", "minOffsetsPerTrigger": "1"}, "30s, 15m or 1h"),
+        ({"minPartitions": "0"}, "at least 1"),
+        ({"maxRecordsPerPartition": "-1"}, "at least 1"),
+        ({"failOnDataLoss": "maybe"}, "true or false"),
+        ({"groupId": ""}, "groupId is empty"),
+        ({"columns": "topic,topic"}, "more than once"),
+        ({"columns": "topic,value"}, "no column value"),
+        ({"columns": "topic", "includeProperties": "true"}, "exclude each other"),
+        ({"readFrom": "anywhere"}, "master or slave"),
+        ({"retryTimeoutMs": "0"}, "at least 1"),
+        ({"accessKey": "me"}, "go together"),
+        ({"kafka.bootstrap.servers": "h:1"}, "unknown option"),
+        ({"startingOffset": "earliest"}, "did you mean startingOffsets"),
+    ],
+)
+def test_what_is_wrong_is_said(given: dict[str, str], said: str) -> None:
+    with pytest.raises(OptionError, match=said):
+        options(**given)
+
+
+def test_every_problem_is_said_at_once() -> None:
+    with pytest.raises(OptionError) as raised:
+        parse_options({"minpartitions": "x", "startingoffsets": "y", "colums": "z"})
+    for word in ("nameServers", "no topic", "minPartitions", "startingOffsets", "colums"):
+        assert word in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("maxOffsetsPerTrigger", "5"),
+        ("minOffsetsPerTrigger", "5"),
+        ("groupId", "g"),
+        ("startingOffsets", "latest"),
+    ],
+)
+def test_a_batch_refuses_what_is_about_streams(name: str, value: str) -> None:
+    found = options(**{name: value})
+    check_stream(found)
+    with pytest.raises(OptionError, match=name):
+        check_batch(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("endingOffsets", "latest"), ("endingTimestamp", "5"), ("endingOffsets", json.dumps({}))],
+)
+def test_a_stream_refuses_what_is_about_batches(name: str, value: str) -> None:
+    found = options(**{name: value})
+    check_batch(found)
+    with pytest.raises(OptionError, match=name):
+        check_stream(found)
+
+
+def test_a_schema_of_the_user_is_a_selection_of_ours() -> None:
+    check_schema([("body", SCHEMA["body"].dataType), ("topic", SCHEMA["topic"].dataType)])
+    with pytest.raises(OptionError, match="column body"):
+        check_schema([("body", SCHEMA["topic"].dataType)])
+    with pytest.raises(OptionError, match="column value"):
+        check_schema([("value", SCHEMA["topic"].dataType)])

@@ -1,0 +1,105 @@
+"""Batches of the source `tandem` through Spark, over one node."""
+
+import json
+import pickle
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import AnalysisException, PythonException
+from pyspark.sql.functions import col
+
+import tandem
+from tandem.spark.errors import OptionError
+from tandem.spark.live.ranges import QueueRange
+from tandem.spark.live.reader import LiveReader, partitions_of, plan_batch
+from tests.tandem.spark.live.live_world import options, queue
+from tests.tandem.spark.live.test_stream_plan import Asked
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tandem.testing import RunningCluster
+
+
+def test_a_batch_is_what_there_is_between_two_places() -> None:
+    ranges = plan_batch(options(), Asked(q0=5, q1=7))
+    assert ranges == [
+        QueueRange(queue(0), 0, 5, "cluster-a"),
+        QueueRange(queue(1), 0, 7, "cluster-a"),
+    ]
+    given = json.dumps({"orders": {"broker-a": {"0": 3, "1": -1}}})
+    ranges = plan_batch(options(startingOffsets=given), Asked(q0=5, q1=7))
+    assert [(each.start, each.end) for each in ranges] == [(3, 5), (7, 7)]
+
+
+def test_partitions_travel_with_their_ranges() -> None:
+    ranges = [QueueRange(queue(0), 3, 5), QueueRange(queue(1), 7, 9)]
+    (partition,) = pickle.loads(pickle.dumps(partitions_of(ranges, options())))
+    assert partition.value == ranges
+    assert len(partitions_of(ranges, options(minPartitions="3"))) == 3
+
+
+def test_a_reader_travels_to_a_task() -> None:
+    reader = pickle.loads(pickle.dumps(LiveReader(options(), ["topic"])))
+    assert list(reader.read(pickle.loads(pickle.dumps(NoPartition())))) == []
+
+
+class NoPartition:
+    """What Spark makes up where there is nothing to read."""
+
+    value = None
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.xdist_group("spark")
+class TestThroughSpark:
+    def table(self, spark: "SparkSession", node: "RunningCluster", **given: str) -> "DataFrame":
+        servers = ";".join(node.name_servers)
+        return spark.read.format("tandem").options(nameServers=servers, **given).load()
+
+    def test_rows_are_the_messages(self, spark: "SparkSession", node: "RunningCluster") -> None:
+        topic = node.topic(queues=3)
+        sent = {}
+        with tandem.BlockingProducer(node.name_servers, group="p") as producer:
+            for number in range(100):
+                body = b"body %d" % number
+                message = tandem.Message(topic, body, keys=f"key{number}", tags="tag")
+                result = producer.send(message)
+                sent[result.queue.queue_id, result.queue_offset] = (body, f"key{number}")
+        table = self.table(spark, node, subscribe=topic, minPartitions="5")
+        rows = table.where(col("tags") == "tag").collect()
+        found = {(row.queueId, row.queueOffset): (bytes(row.body), row["keys"]) for row in rows}
+        assert found == sent
+        assert {(row.topic, row.brokerName, row.crcOk) for row in rows} == {
+            (topic, "broker-a", True)
+        }
+        assert all(row.properties["UNIQ_KEY"] for row in rows)
+        ends = {"0": 10, "1": 5, "2": 0}
+        part = self.table(
+            spark,
+            node,
+            subscribe=topic,
+            endingOffsets=json.dumps({topic: {"broker-a": ends}}),
+            columns="queueId,queueOffset",
+        )
+        assert sorted(map(tuple, part.collect())) == [
+            *((0, offset) for offset in range(10)),
+            *((1, offset) for offset in range(5)),
+        ]
+
+    def test_what_is_wrong_is_said_in_words(
+        self, spark: "SparkSession", node: "RunningCluster"
+    ) -> None:
+        with pytest.raises(AnalysisException, match="did you mean startingOffsets"):
+            self.table(spark, node, subscribe="t", startingOffset="earliest")
+        with pytest.raises((AnalysisException, PythonException), match="no topic 'nowhere'"):
+            self.table(spark, node, subscribe="nowhere").collect()
+
+
+def test_options_of_streams_are_refused() -> None:
+    from tandem.spark.source import TandemDataSource  # noqa: PLC0415 - pyspark
+
+    source = TandemDataSource({"nameservers": "h:1", "subscribe": "t", "maxoffsetspertrigger": "5"})
+    with pytest.raises(OptionError, match="maxOffsetsPerTrigger"):
+        source.reader(source.schema())
