@@ -1,4 +1,4 @@
-"""The options of the source `tandem`, checked once on the driver. docs/spark-live.md has them all.
+"""The options of the source `tandem`, checked once on the driver.
 
 Where Spark's Kafka source has an option, this one has the same, with the same meaning. Those that
 are about streams alone are refused in a batch and the other way round: nobody should believe that

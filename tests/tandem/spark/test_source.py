@@ -6,5 +6,5 @@ def test_the_format_has_the_name_of_the_project() -> None:
 
 
 def test_the_schema_is_that_of_the_live_source() -> None:
-    names = TandemDataSource({}).schema().names
+    names = TandemDataSource({"nameservers": "h:1", "topic": "t"}).schema().names
     assert {"topic", "brokerName", "queueId", "queueOffset", "body", "properties"} <= set(names)

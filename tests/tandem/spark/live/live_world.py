@@ -1,6 +1,6 @@
 """Fake brokers, a fake clock and the options of a source, for tests of the live source."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 import pytest
@@ -8,6 +8,7 @@ import pytest
 from tandem.client import blocking_shell
 from tandem.client.core import ClientCore
 from tandem.client.results import MessageQueue
+from tandem.spark.live.offsets import Offsets
 from tandem.spark.live.options import LiveOptions, parse_options
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_headers import PullMessageRequestHeader
@@ -79,3 +80,26 @@ def options(**given: str) -> LiveOptions:
 
 def pull_of(request: RemotingCommand) -> PullMessageRequestHeader:
     return request.decode_header(PullMessageRequestHeader)
+
+
+class Asked:
+    """Queues with a first offset and an end."""
+
+    def __init__(self, **ends: int) -> None:
+        self.ends = {queue(int(name[1:])): end for name, end in ends.items()}
+        self.firsts: Offsets = {}
+        self.questions = 0
+
+    def queues(self, *, unknown_is_error: bool) -> dict[MessageQueue, str]:
+        assert isinstance(unknown_is_error, bool)
+        return dict.fromkeys(self.ends, "cluster-a")
+
+    def min_offsets(self, queues: Iterable[MessageQueue]) -> Offsets:
+        return {each: self.firsts.get(each, 0) for each in queues}
+
+    def max_offsets(self, queues: Iterable[MessageQueue]) -> Offsets:
+        self.questions += 1
+        return {each: self.ends[each] for each in queues if each in self.ends}
+
+    def offsets_at(self, queues: Iterable[MessageQueue], time_ms: int) -> Offsets:
+        return dict.fromkeys(queues, time_ms)

@@ -12,8 +12,7 @@ import tandem
 from tandem.spark.errors import OptionError
 from tandem.spark.live.ranges import QueueRange
 from tandem.spark.live.reader import LiveReader, partitions_of, plan_batch
-from tests.tandem.spark.live.live_world import options, queue
-from tests.tandem.spark.live.test_stream_plan import Asked
+from tests.tandem.spark.live.live_world import Asked, options, queue
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -2,38 +2,13 @@
 
 import json
 import random
-from collections.abc import Iterable
 
 import pytest
 
-from tandem.client.results import MessageQueue
 from tandem.spark.live.data_loss import DataLossError
-from tandem.spark.live.offsets import Offsets, StreamOffset, stream_offset
+from tandem.spark.live.offsets import StreamOffset, stream_offset
 from tandem.spark.live.stream_plan import StreamPlan
-from tests.tandem.spark.live.live_world import FakeTime, options, queue
-
-
-class Asked:
-    """Queues with a first offset and an end."""
-
-    def __init__(self, **ends: int) -> None:
-        self.ends = {queue(int(name[1:])): end for name, end in ends.items()}
-        self.firsts: Offsets = {}
-        self.questions = 0
-
-    def queues(self, *, unknown_is_error: bool) -> dict[MessageQueue, str]:
-        assert isinstance(unknown_is_error, bool)
-        return dict.fromkeys(self.ends, "cluster-a")
-
-    def min_offsets(self, queues: Iterable[MessageQueue]) -> Offsets:
-        return {each: self.firsts.get(each, 0) for each in queues}
-
-    def max_offsets(self, queues: Iterable[MessageQueue]) -> Offsets:
-        self.questions += 1
-        return {each: self.ends[each] for each in queues if each in self.ends}
-
-    def offsets_at(self, queues: Iterable[MessageQueue], time_ms: int) -> Offsets:
-        return dict.fromkeys(queues, time_ms)
+from tests.tandem.spark.live.live_world import Asked, FakeTime, options, queue
 
 
 class Stream:
