@@ -21,6 +21,14 @@ class AuditTableError(SparkSourceError):
     """The audit could not be done or its table not written. The text says why and what to do."""
 
 
+class UnknownTopicError(SparkSourceError):
+    """No store knows a topic that is asked for, and `ignoreMissingTopics` is false."""
+
+
+class DataLossError(SparkSourceError):
+    """Bytes of a log that a query or stream was to read are gone, and `failOnDataLoss` is true."""
+
+
 class LogDamagedError(SparkSourceError):
     """A record is torn or corrupt, or a file of the log is missing, and `onError` is `fail`.
 

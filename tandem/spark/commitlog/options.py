@@ -12,6 +12,14 @@
                           cheaper (`queue_plan`); never; always: wherever queues can be relied on
     timestampMargin       by how many ms a store time may be before that of an earlier record
                           (default 600000), for clocks that were set back; see `time_window`
+    startingOffsets       earliest (default of a table), latest (default of a stream), or JSON with
+                          physical offsets by store, included
+    endingOffsets         latest (default), or such JSON, not included; of a table only
+    maxBytesPerTrigger    how much log a micro-batch takes, over all stores
+    failOnDataLoss        true (default): what is no longer there to be read ends the query; false:
+                          it is logged, and with onError=row a row
+    ignoreMissingTopics   false (default): a topic that no store knows is an error; true: it has no
+                          rows
     columns               which columns, separated by commas, in this order
     onError               fail (default): the first torn or corrupt record ends the query with its
                           file and offset; row: it becomes a row that only says so
@@ -28,6 +36,7 @@ from typing import Final, Literal, cast
 
 import msgspec
 
+from tandem.spark.commitlog.offsets import Position, read_position
 from tandem.spark.commitlog.time_window import MARGIN_MS_DEFAULT
 from tandem.spark.option_reader import OptionReader
 from tandem.wire.untrusted import UnreadableError, decode_json
@@ -51,6 +60,11 @@ OPTIONS: Final = (
     "endingTimestamp",
     "timestampMargin",
     "consumeQueues",
+    "startingOffsets",
+    "endingOffsets",
+    "maxBytesPerTrigger",
+    "failOnDataLoss",
+    "ignoreMissingTopics",
     "columns",
     "onError",
     "checkCrc",
@@ -70,6 +84,11 @@ class ScanOptions(msgspec.Struct, frozen=True):
     end_ms: int | None = None
     margin_ms: int = MARGIN_MS_DEFAULT
     consume_queues: ConsumeQueues = "auto"
+    starting: Position | None = None
+    ending: Position | None = None
+    trigger_bytes: int | None = None
+    fail_on_data_loss: bool = True
+    ignore_missing_topics: bool = False
     columns: tuple[str, ...] | None = None
     on_error: OnError = "fail"
     check_crc: bool = True
@@ -100,6 +119,11 @@ def parse_options(raw: Mapping[str, str]) -> ScanOptions:
         consume_queues=cast(
             "ConsumeQueues", given.choice("consumeQueues", ("auto", "never", "always"))
         ),
+        starting=read_position(given, "startingOffsets", ("earliest", "latest")),
+        ending=read_position(given, "endingOffsets", ("latest",)),
+        trigger_bytes=given.integer("maxBytesPerTrigger", at_least=1),
+        fail_on_data_loss=given.flag("failOnDataLoss", default=True),
+        ignore_missing_topics=given.flag("ignoreMissingTopics", default=False),
         columns=_columns(given),
         on_error=cast("OnError", given.choice("onError", ("fail", "row"))),
         check_crc=given.flag("checkCrc", default=True),

@@ -3,11 +3,22 @@
 A split owns the records that start in it. Cuts are at record starts (`log_files.cut_file`).
 """
 
+import bisect
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 
+import numpy as np
+
 from tandem.data_file import DataFile
-from tandem.spark.commitlog.log_files import cut_file, files_with_data, is_record, log_tail
+from tandem.spark.commitlog.log_files import (
+    LogTail,
+    cut_file,
+    files_with_data,
+    is_record,
+    log_tail,
+    next_record,
+    scan_windows,
+)
 from tandem.spark.commitlog.options import ScanOptions
 from tandem.spark.commitlog.places import StorePlace, find_places
 from tandem.spark.commitlog.queue_starts import QueueStarts
@@ -75,6 +86,8 @@ class StoreLog:
     def __init__(self, place: StorePlace) -> None:
         self.place = place
         self.files: Sequence[DataFile] = files_with_data(place)
+        self.proven: int | None = None
+        """A physical offset where a record ends for certain; shortens the walk to the end."""
 
     @cached_property
     def starts(self) -> QueueStarts:
@@ -87,13 +100,65 @@ class StoreLog:
         return self.files[0].offset if self.files else 0
 
     @cached_property
+    def _tail(self) -> LogTail:
+        file = self.files[-1]
+        return log_tail(file, self._known_start(file, file.end_offset), self.place.storage)
+
+    @cached_property
     def end(self) -> int:
         """The physical offset after the last record, or of the last file if its tail is unclean."""
         if not self.files:
             return 0
         file = self.files[-1]
-        tail = log_tail(file, self._known_start(file), self.place.storage)
-        return file.offset + (tail.end if tail.clean else file.size)
+        return file.offset + (self._tail.end if self._tail.clean else file.size)
+
+    @cached_property
+    def sound_end(self) -> int:
+        """The physical offset after the last sound record. A half-written one after it waits.
+
+        Damage with a sound record after it does not wait: reading has to meet it.
+        """
+        if not self.files:
+            return 0
+        file, tail = self.files[-1], self._tail
+        end = tail.end
+        while not tail.clean:
+            with self.place.storage.opened(file.path) as opened:
+                again = next_record(opened, file, end + 1, file.size)
+            if again is None:
+                break
+            tail = log_tail(file, again, self.place.storage)
+            end = tail.end
+        return file.offset + end
+
+    def boundary_at(self, offset: int) -> int:
+        """Return the first place at or after `offset` where a record ends or begins.
+
+        Not past `sound_end`. Found by walking from a known start, so that no bytes inside a body
+        can pass for one; only after damage by what looks like a record.
+        """
+        if offset >= self.sound_end:
+            return self.sound_end
+        number = bisect.bisect_right(self.files, offset, key=lambda file: file.offset) - 1
+        if number < 0:
+            return self.start
+        file = self.files[number]
+        position = offset - file.offset
+        if position >= file.size:  # between two files: one is missing
+            return self.files[number + 1].offset
+        at: int | None = self._known_start(file, offset + 1)
+        end = min(file.size, self.sound_end - file.offset)
+        with self.place.storage.opened(file.path) as opened:
+            while at is not None and at < position:
+                for window in scan_windows(opened, file, at, end):
+                    starts = window.scan.columns.start + window.position
+                    after = int(np.searchsorted(starts, position))
+                    at = int(starts[after]) if after < len(starts) else window.end
+                    if at >= position:
+                        break
+                else:
+                    at = next_record(opened, file, at + 1, end)
+        return file.offset + (end if at is None else at)
 
     def splits(
         self, split_bytes: int, start: int | None = None, end: int | None = None
@@ -118,6 +183,8 @@ class StoreLog:
             log_end = self.end - file.offset if is_last else file.size
             first = max(start - file.offset, 0)
             stop = min(end - file.offset, log_end)
+            if first >= stop:
+                continue
             cuts = cut_file(self.place.storage, file, first, stop, split_bytes, self.starts)
             for cut, following in zip(cuts, [*cuts[1:], stop], strict=True):
                 yield LogSplit(
@@ -132,9 +199,11 @@ class StoreLog:
         hole = DataFile(before.path, before.end_offset, 0)
         return LogSplit(self.place.name, hole, 0, 0, 0, is_last_file=False, fault=fault)
 
-    def _known_start(self, file: DataFile) -> int:
-        """A record start in the file, near its end if the queues know one."""
-        known = self.starts.last_before(file.end_offset)
+    def _known_start(self, file: DataFile, before: int) -> int:
+        """A record start in the file, near the offset `before` if one is known, else 0."""
+        if self.proven is not None and file.offset < self.proven < before:
+            return self.proven - file.offset
+        known = self.starts.last_before(before)
         start = max((known or 0) - file.offset, 0)
         if start:
             with self.place.storage.opened(file.path) as opened:

@@ -8,8 +8,8 @@ them, and what a scan would select can be read without the rest. It is done wher
     the log           has no missing file, and at least `LOG_BYTES_MIN`; no file `abort` beside it,
                       unless a node has the store open: after a crash queues may lag in places
     a wanted queue    has files of one size without a gap, the last one begun and not full, nothing
-                      past its last unit; its last unit and those around a split are confirmed by the log,
-                      by topic and queue offset too
+                      past its last unit; its last unit and those around a split are confirmed by
+                      the log, by topic and queue offset too
     its first units   were never deleted; if they were, the log is scanned up to the first left
     past the queues   what no queue names yet is scanned: from the end of the last record of any
                       queue on, for records are queued in log order
@@ -67,9 +67,16 @@ def is_cheaper(wanted_records: int, records: int, log_bytes: int) -> bool:
     return is_few and wanted_records * READ_RECORD_SECONDS < scan
 
 
-def plan_store(log: StoreLog, options: ScanOptions) -> list[Split]:
-    """Cut what `options` select of a store into splits of either kind."""
+def plan_store(
+    log: StoreLog, options: ScanOptions, first: int | None = None, last: int | None = None
+) -> list[Split]:
+    """Cut what `options` select of a store into splits of either kind.
+
+    `first` and `last` bound the physical offsets where records begin, if they are given.
+    """
     start, end = time_bounds(log, options)
+    start = start if first is None else max(start, first)
+    end = end if last is None else min(end, last)
     if start < end and _is_worth_a_look(log, options, start, end):
         splits = _through_queues(log, options, start, end)
         if splits is not None:

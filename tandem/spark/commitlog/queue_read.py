@@ -13,10 +13,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tandem.spark.commitlog.data_loss import read_scan
 from tandem.spark.commitlog.log_files import WINDOW_BYTES
 from tandem.spark.commitlog.options import ScanOptions
 from tandem.spark.commitlog.queue_starts import load_units
-from tandem.spark.commitlog.read import read_split
 from tandem.spark.commitlog.split import LogSplit, QueueSplit
 from tandem.spark.commitlog.storage import OpenedFile, storage_at
 from tandem.spark.record_batches import RecordSlice
@@ -33,11 +33,12 @@ def read_queue_split(
 
     Raises:
         LogDamagedError: a record is torn or corrupt and `options.on_error` is `fail`.
+        DataLossError: a file of the log is gone and `failOnDataLoss` is true.
     """
     reader = _QueueReader(split, options, names)
     yield from reader.read()
     for rest in _after(split.scans, reader.position):
-        yield from read_split(rest, options, names)
+        yield from read_scan(rest, options, names)
 
 
 def _after(scans: Sequence[LogSplit], position: int | None) -> Iterator[LogSplit]:
@@ -117,7 +118,10 @@ class _QueueReader:
             base = scan.file.offset
             first, end = np.searchsorted(units.offset, [base + scan.start, base + scan.end])
             if first < end:
-                yield from self._read_file(scan, units.part(first, end))
+                try:
+                    yield from self._read_file(scan, units.part(first, end))
+                except FileNotFoundError:  # the scan says what that means
+                    return
                 if self._is_contradicted:
                     return
         self.position = None

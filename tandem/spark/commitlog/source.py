@@ -24,18 +24,28 @@ Deliberately without `pushFilters`: see `options`.
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
 from tandem.spark.commitlog.options import ScanOptions, parse_options
-from tandem.spark.commitlog.plan import open_logs
-from tandem.spark.commitlog.queue_plan import plan_store
-from tandem.spark.commitlog.queue_read import read_queue_split
-from tandem.spark.commitlog.read import read_split
-from tandem.spark.commitlog.split import LogSplit, QueueSplit
+from tandem.spark.commitlog.parts import read_part
+from tandem.spark.commitlog.stream import CommitLogStream, from_json, to_json
+from tandem.spark.commitlog.table import plan_table
 from tandem.spark.errors import OptionError
 from tandem.spark.record_batches import COLUMNS
 
@@ -77,6 +87,26 @@ class CommitLogDataSource(DataSource):
             OptionError: the schema has a column that we do not have, or one of another type; or
                 damage should become rows and there is no column to say so in.
         """
+        self._check(schema)
+        if self._scan_options.trigger_bytes is not None:
+            raise OptionError("commitlog source: maxBytesPerTrigger is for streams; leave it out")
+        return CommitLogReader(self._scan_options, schema.names)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        """Follow the logs with our schema or a selection of it that the user gave.
+
+        Raises:
+            OptionError: as `reader`; or the stream has an end.
+        """
+        self._check(schema)
+        if self._scan_options.ending is not None:
+            raise OptionError(
+                "commitlog source: endingOffsets is for tables; a stream ends with"
+                " trigger(availableNow=True)"
+            )
+        return CommitLogStreamReader(self._scan_options, schema.names)
+
+    def _check(self, schema: StructType) -> None:
         for field in schema.fields:
             if field.name not in COLUMNS or SCHEMA[field.name].dataType != field.dataType:
                 raise OptionError(
@@ -85,7 +115,6 @@ class CommitLogDataSource(DataSource):
                 )
         if self._scan_options.on_error == "row" and "error" not in schema.names:
             raise OptionError("commitlog source: onError=row needs the column error; add it")
-        return CommitLogReader(self._scan_options, schema.names)
 
 
 class CommitLogReader(DataSourceReader):
@@ -97,17 +126,51 @@ class CommitLogReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """One partition a split; Spark asks once per `load`."""
-        return [
-            InputPartition(split)
-            for log in open_logs(self._options)
-            for split in plan_store(log, self._options)
-        ]
+        return [InputPartition(part) for part in plan_table(self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the Arrow batches of one split."""
-        split = partition.value
-        # Spark makes up a partition without a value where there is none.
-        if isinstance(split, LogSplit):
-            yield from read_split(split, self._options, self._names)
-        elif isinstance(split, QueueSplit):
-            yield from read_queue_split(split, self._options, self._names)
+        return read_part(partition.value, self._options, self._names)
+
+
+class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Looks at the logs on the driver for every batch, and reads in the tasks.
+
+    What it knows is in the offsets that Spark keeps; see `stream`.
+    """
+
+    def __init__(self, options: ScanOptions, names: Sequence[str]) -> None:
+        self._options = options
+        self._names = names
+        self._stream = CommitLogStream(options)
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's
+        """Where a stream without a checkpoint starts."""
+        return to_json(self._stream.initial())
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
+        """Read what there is now, in as many batches as it takes, and no more."""
+        self._stream.stop_at_what_is_there()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's
+        """What `maxBytesPerTrigger` says."""
+        limit_bytes = self._options.trigger_bytes
+        return ReadAllAvailable() if limit_bytes is None else ReadMaxBytes(limit_bytes)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Where the next batch ends."""
+        limit_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        return to_json(self._stream.next_end(from_json(start), limit_bytes))
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's
+        """How far the logs were at the last look, for the query's progress."""
+        return to_json(self._stream.ends) or None
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """One partition a split."""
+        parts = self._stream.splits(from_json(start), from_json(end))
+        return [InputPartition(part) for part in parts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the Arrow batches of one split."""
+        return read_part(partition.value, self._options, self._names)

@@ -69,3 +69,11 @@ class QueueSplit(msgspec.Struct, frozen=True):
     def end(self) -> int:
         """The physical offset after the range."""
         return self.scans[-1].file.offset + self.scans[-1].end
+
+
+class LostRange(msgspec.Struct, frozen=True):
+    """What cannot be read any more, from a physical offset on; `reason` is the whole story."""
+
+    store: str
+    start: int
+    reason: str

@@ -1,5 +1,6 @@
 import pytest
 
+from tandem.spark.commitlog.offsets import LATEST, Mark
 from tandem.spark.commitlog.options import OPTIONS, ScanOptions, parse_options
 from tandem.spark.errors import OptionError
 
@@ -17,6 +18,13 @@ def test_every_option_is_understood_in_lower_case_as_spark_hands_it_over() -> No
             "startingtimestamp": "1700000000000",
             "endingtimestamp": "1700000000001",
             "timestampmargin": "0",
+            "commitlogdirectories": "a/log, b/log",
+            "consumequeues": "never",
+            "startingoffsets": "latest",
+            "endingoffsets": '{"data/a": 5}',
+            "maxbytespertrigger": "1000",
+            "failondataloss": "false",
+            "ignoremissingtopics": "true",
             "columns": "topic,error",
             "onerror": "row",
             "checkcrc": "false",
@@ -30,6 +38,13 @@ def test_every_option_is_understood_in_lower_case_as_spark_hands_it_over() -> No
         start_ms=1_700_000_000_000,
         end_ms=1_700_000_000_001,
         margin_ms=0,
+        commit_log_directories=("a/log", "b/log"),
+        consume_queues="never",
+        starting=LATEST,
+        ending={"data/a": Mark(5)},
+        trigger_bytes=1000,
+        fail_on_data_loss=False,
+        ignore_missing_topics=True,
         columns=("topic", "error"),
         on_error="row",
         check_crc=False,

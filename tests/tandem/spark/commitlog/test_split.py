@@ -3,7 +3,9 @@ from tandem.spark.commitlog.split import LogSplit, QueueRange, QueueSplit, UnitP
 
 
 def a_scan(offset: int, start: int, end: int) -> LogSplit:
-    return LogSplit("store", DataFile(f"{offset:020d}", offset, 100), start, end, 100, False)
+    return LogSplit(
+        "store", DataFile(f"{offset:020d}", offset, 100), start, end, 100, is_last_file=False
+    )
 
 
 def test_a_split_over_several_files_is_one_range_of_the_log() -> None:

@@ -1,0 +1,105 @@
+"""What is said and done when part of a log is gone that was to be read.
+
+    deleted    files were deleted, by retention or by hand, after somebody counted on them
+    cut        the log ends before a place where it was read already: a node of a fenced group cuts
+               off what was never confirmed when it learns of another master
+    rewritten  it was cut, and has grown past that place again with other records
+
+With `failOnDataLoss=true` each is a `DataLossError`. Otherwise it is logged as a warning, and with
+`onError=row` it is a row with nothing but store, physicalOffset and error.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from tandem.spark.commitlog.options import ScanOptions
+from tandem.spark.commitlog.read import read_split
+from tandem.spark.commitlog.split import LogSplit, LostRange
+from tandem.spark.errors import DataLossError
+from tandem.spark.record_batches import error_batch
+
+_log = logging.getLogger(__name__)
+
+_GO_ON = "or go on without it with option failOnDataLoss=false"
+
+
+def deleted(store: str, start: int, end: int) -> LostRange:
+    """Files with [start, end) are gone."""
+    return LostRange(
+        store,
+        start,
+        f"store {store}: physical offsets {start} to {end} are gone, their files were deleted. Read"
+        " again from what is left, keep files for longer (file_reserved_time_hours;"
+        f" fileReservedTime), {_GO_ON}",
+    )
+
+
+def cut(store: str, offset: int, end: int) -> LostRange:
+    """The log ends at `end`, and was read up to `offset`."""
+    return LostRange(
+        store,
+        end,
+        f"store {store}: the log ends at physical offset {end}, and was read up to {offset} before:"
+        " its end was cut off, as a node does with what was never confirmed, or this is another"
+        f" store. Start anew with another checkpoint, {_GO_ON}",
+    )
+
+
+def beyond(store: str, offset: int, end: int) -> LostRange:
+    """The log ends at `end`, before `offset` that is asked for."""
+    return LostRange(
+        store,
+        end,
+        f"store {store}: the log ends at physical offset {end}, before {offset} that is asked for."
+        f" Ask for less, {_GO_ON}",
+    )
+
+
+def rewritten(store: str, offset: int) -> LostRange:
+    """Other bytes than before precede `offset`."""
+    return LostRange(
+        store,
+        offset,
+        f"store {store}: the log was read up to physical offset {offset} before, and holds other"
+        " records there now: its end was cut off and written anew, or this is another store. Start"
+        f" anew with another checkpoint, {_GO_ON}",
+    )
+
+
+def report(loss: LostRange, options: ScanOptions) -> None:
+    """Raise or log a loss, as the options say.
+
+    Raises:
+        DataLossError: `failOnDataLoss` is true.
+    """
+    if options.fail_on_data_loss:
+        raise DataLossError(loss.reason)
+    _log.warning("%s", loss.reason)
+
+
+def read_lost(
+    loss: LostRange, options: ScanOptions, names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the row that stands for a loss, if there is to be one."""
+    if options.on_error == "row":
+        yield error_batch(names, loss.store, loss.start, f"lost: {loss.reason}")
+
+
+def read_scan(
+    split: LogSplit, options: ScanOptions, names: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Read a split from end to end, as `read_split`; its file may have been deleted.
+
+    Raises:
+        LogDamagedError: a record is torn or corrupt and `options.on_error` is `fail`.
+        DataLossError: the file is gone and `failOnDataLoss` is true.
+    """
+    try:
+        yield from read_split(split, options, names)
+    except FileNotFoundError:
+        base = split.file.offset
+        loss = deleted(split.store, base + split.start, base + split.end)
+        report(loss, options)
+        yield from read_lost(loss, options, names)

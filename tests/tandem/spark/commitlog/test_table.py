@@ -1,0 +1,112 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tandem.spark.commitlog import table
+from tandem.spark.commitlog.options import parse_options
+from tandem.spark.commitlog.parts import read_part
+from tandem.spark.commitlog.table import plan_table
+from tandem.spark.errors import DataLossError, OptionError, UnknownTopicError
+from tests.support.log_builder import LogBuilder
+
+FILE_BYTES = 8192
+
+
+def a_log(start_offset: int = 0) -> LogBuilder:
+    log = LogBuilder(file_bytes=FILE_BYTES, start_offset=start_offset)
+    for _ in range(100):
+        log.put(body=bytes(200))
+    return log
+
+
+def rows(root: Path, **given: str) -> list[dict[str, Any]]:
+    options = parse_options({"path": str(root), **given})
+    return [
+        row
+        for part in plan_table(options)
+        for batch in read_part(part, options, ("physicalOffset", "error"))
+        for row in batch.to_pylist()
+    ]
+
+
+def offsets(found: list[dict[str, Any]]) -> list[int]:
+    return [row["physicalOffset"] for row in found]
+
+
+def test_offsets_choose_records_that_start_between(tmp_path: Path) -> None:
+    log = a_log()
+    root = log.write(tmp_path, consume_queues=False)
+    starts = [message.physical_offset for message in log.messages]
+    bounds = [0, 1, starts[1], starts[30], starts[30] + 5, FILE_BYTES, FILE_BYTES - 1, starts[-1]]
+    for first in bounds:
+        for last in (*bounds, log.end_offset):
+            found = rows(
+                root,
+                startingOffsets=json.dumps({str(root): first}),
+                endingOffsets=json.dumps({str(root): last}),
+            )
+            assert offsets(found) == [start for start in starts if first <= start < last]
+    assert rows(root, startingOffsets="latest") == []
+    assert (
+        len(rows(root, startingOffsets=json.dumps({str(root): -2}), endingOffsets="latest")) == 100
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"startingOffsets": 0}, "physical offsets 0 to 16384 are gone"),
+        ({"startingOffsets": 1 << 40}, "before 1099511627776 that is asked for"),
+        ({"endingOffsets": 1 << 40}, "before 1099511627776 that is asked for"),
+    ],
+)
+def test_offsets_that_are_not_there_are_data_loss(
+    tmp_path: Path, given: dict[str, int], words: str
+) -> None:
+    root = a_log(start_offset=2 * FILE_BYTES).write(tmp_path)
+    asked = {name: json.dumps({str(root): offset}) for name, offset in given.items()}
+    with pytest.raises(DataLossError, match=words):
+        rows(root, **asked)
+    found = rows(root, failOnDataLoss="false", onError="row", **asked)
+    assert found[0]["error"].startswith("lost: ")
+    assert words in found[0]["error"]
+
+
+def test_a_head_that_was_cleaned_away_is_no_loss_unless_it_is_asked_for(tmp_path: Path) -> None:
+    root = a_log(start_offset=2 * FILE_BYTES).write(tmp_path)
+    assert len(rows(root)) == len(rows(root, startingOffsets="earliest")) == 100
+
+
+def test_an_unknown_topic_is_an_error_or_no_rows(tmp_path: Path) -> None:
+    root = a_log().write(tmp_path)
+    with pytest.raises(UnknownTopicError, match="no topic TopicB"):
+        rows(root, topic="TopicA,TopicB")
+    assert len(rows(root, topic="TopicA,TopicB", ignoreMissingTopics="true")) == 100
+
+
+def test_offsets_of_other_stores_are_refused(tmp_path: Path) -> None:
+    root = a_log().write(tmp_path)
+    with pytest.raises(OptionError, match="elsewhere"):
+        rows(root, startingOffsets='{"elsewhere": 5}')
+
+
+def test_files_that_vanish_while_planning_are_looked_at_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = a_log().write(tmp_path)
+    really_plan = table._plan
+    failures = [2]
+
+    def plan(*given: Any) -> Any:  # noqa: ANN401
+        if failures[0]:
+            failures[0] -= 1
+            raise FileNotFoundError(2, "gone", "file")
+        return really_plan(*given)
+
+    monkeypatch.setattr(table, "_plan", plan)
+    assert len(rows(root)) == 100
+    failures[0] = 3
+    with pytest.raises(DataLossError, match="file was deleted while"):
+        rows(root)
