@@ -61,8 +61,13 @@ def chunks(pieces: Iterable[Sequence[Piece]], chunk_bytes: int = CHUNK_BYTES) ->
         yield Chunk(place, start, end, bytearray(b"".join(bodies)), holes)
 
 
-def records_of(chunk: Chunk, queue_range: QueueRange, *, check_crc: bool = True) -> RecordSlice:
+def records_of(
+    chunk: Chunk, queue_range: QueueRange, *, check_crc: bool = True, split: bool = False
+) -> RecordSlice:
     """Return the records of a chunk.
+
+    A record that holds a batch belongs to the chunk that its first message is in. With `split` it
+    is in every chunk that one of its messages is in.
 
     Raises:
         AnswerError: they are not those of the queue from `chunk.start` up to `chunk.end`.
@@ -91,6 +96,8 @@ def records_of(chunk: Chunk, queue_range: QueueRange, *, check_crc: bool = True)
     ends = np.maximum.accumulate(np.concatenate(([chunk.start], offsets + counts)))
     is_new: Bools = offsets >= ends[:-1]
     repeats = offsets[~is_new & (counts == 1)]
+    if split:
+        is_new |= offsets + counts > ends[:-1]
     if len(repeats):
         raise wrong(f"offset {repeats[0]} twice, or out of order")
     missing = _missing(np.append(offsets, max(chunk.end, ends[-1])), ends, chunk.holes)

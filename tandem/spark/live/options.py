@@ -55,6 +55,7 @@ OPTIONS: Final = (
     "columns",
     "includeProperties",
     "includeSystemTopics",
+    "decompress",
     "checkCrc",
     "readFrom",
     "retryTimeoutMs",
@@ -104,6 +105,7 @@ class LiveOptions(msgspec.Struct, frozen=True):
     group: str | None = None
     columns: tuple[str, ...] = tuple(TYPES)
     with_system_topics: bool = False
+    decompress: bool = True
     check_crc: bool = True
     read_from: ReadFrom = "master"
     retry_ms: int = RETRY_MS_DEFAULT
@@ -142,6 +144,7 @@ def parse_options(raw: Mapping[str, str]) -> LiveOptions:
         group=given.text("groupId"),
         columns=_columns(given),
         with_system_topics=given.flag("includeSystemTopics", default=False),
+        decompress=given.flag("decompress", default=True),
         check_crc=given.flag("checkCrc", default=True),
         read_from=cast("ReadFrom", given.choice("readFrom", ("master", "slave"))),
         retry_ms=given.integer("retryTimeoutMs", at_least=1) or RETRY_MS_DEFAULT,

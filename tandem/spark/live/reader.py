@@ -10,6 +10,7 @@ from tandem.spark.live.bounds import KnownCluster, ending_offsets, starting_offs
 from tandem.spark.live.chunks import arrow_batch, chunks, records_of
 from tandem.spark.live.cluster import Cluster, client_core, group_of
 from tandem.spark.live.options import Bound, LiveOptions
+from tandem.spark.live.plain_records import plain_records
 from tandem.spark.live.puller import RangePuller, wide_socket
 from tandem.spark.live.ranges import QueueRange, cut_ranges
 
@@ -82,6 +83,10 @@ def read_ranges(
     )
     for chunk in chunks(puller.pieces()):
         queue_range = of_task[chunk.place]
-        part = records_of(chunk, queue_range, check_crc=options.check_crc)
-        if len(part):
-            yield arrow_batch(part, queue_range, names)
+        records = records_of(
+            chunk, queue_range, check_crc=options.check_crc, split=options.decompress
+        )
+        within = (chunk.start, chunk.end)
+        for part in plain_records(records, *within) if options.decompress else [records]:
+            if len(part):
+                yield arrow_batch(part, queue_range, names)

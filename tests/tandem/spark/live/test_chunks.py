@@ -109,6 +109,16 @@ class TestBatches:
         messages = (*map(stored, (2, 3)), self.batch, self.batch, *map(stored, (8, 9)))
         assert offsets(a_chunk(2, 10, *messages)) == [2, 3, 4, 8, 9]
 
+    def test_to_be_split_it_comes_to_every_range_that_has_a_part_of_it(self) -> None:
+        for start, end, found in ((2, 6, [2, 3, 4]), (6, 7, [4]), (7, 10, [4, 8, 9])):
+            there = [each for each in self.everything if start - 4 < each.queue_offset < end]
+            there = [each for each in there if each is self.batch or each.queue_offset >= start]
+            part = records_of(a_chunk(start, end, *there), RANGE, split=True)
+            assert part.records.queue_offset.tolist() == found
+        twice = a_chunk(2, 10, *map(stored, (2, 3)), self.batch, self.batch, *self.everything[3:])
+        part = records_of(twice, RANGE, split=True)
+        assert part.records.queue_offset.tolist() == [2, 3, 4, 8, 9]
+
     @pytest.mark.parametrize("cuts", [*itertools.combinations(range(3, 10), 2)])
     def test_wherever_a_queue_is_cut_each_record_is_in_one_range(
         self, cuts: tuple[int, int]
