@@ -44,6 +44,11 @@ class SparkStream:
         self.news = StreamNews(state="starting")
 
     @property
+    def pid(self) -> int:
+        """The number of its process."""
+        return self._process.pid
+
+    @property
     def has_ended(self) -> bool:
         """Whether its process has."""
         return self._process.returncode is not None

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS: Final = 0.25
 FINISH: Final = b"finish\n"
-CORES: Final = 2
+MASTER: Final = "local[2,4]"
+"""Two cores, and four tries of each task: a worker that dies is no reason to end."""
 
 
 class StreamOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +79,7 @@ def run(order: StreamOrder) -> int:
 
     session = local_session(
         app_name="tandem drill stream",
-        master=f"local[{CORES}]",
+        master=MASTER,
         java_options=SHORT_LIVED,
         settings={"spark.local.dir": order.scratch},
     )

@@ -57,6 +57,13 @@ class Group:
         self._admin = admin
         self.sent: set[str] = set()
         self.acked: set[str] = set()
+        self._rests = False
+        self._resting = 0
+
+    async def rest(self) -> None:
+        """Have the producers send nothing more; return when all have their answers."""
+        self._rests = True
+        await until(lambda: self._resting == PRODUCERS)
 
     async def produce(self, number: int) -> None:
         """Send one message after the other until cancelled; each until it is safe."""
@@ -64,6 +71,9 @@ class Group:
             self.spec.name_servers, f"group-{number}", resend_until_ok=True
         ) as producer:
             for count in range(1_000_000):
+                if self._rests:
+                    self._resting += 1
+                    await trio.sleep_forever()
                 key = f"{number}-{count}"
                 self.sent.add(key)
                 try:
