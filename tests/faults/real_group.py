@@ -57,13 +57,18 @@ class Group:
         self._admin = admin
         self.sent: set[str] = set()
         self.acked: set[str] = set()
-        self._rests = False
+        self._may_send = trio.Event()
+        self._may_send.set()
         self._resting = 0
 
     async def rest(self) -> None:
         """Have the producers send nothing more; return when all have their answers."""
-        self._rests = True
+        self._may_send = trio.Event()
         await until(lambda: self._resting == PRODUCERS)
+
+    def go_on(self) -> None:
+        """Have the producers send again."""
+        self._may_send.set()
 
     async def produce(self, number: int) -> None:
         """Send one message after the other until cancelled; each until it is safe."""
@@ -71,9 +76,9 @@ class Group:
             self.spec.name_servers, f"group-{number}", resend_until_ok=True
         ) as producer:
             for count in range(1_000_000):
-                if self._rests:
-                    self._resting += 1
-                    await trio.sleep_forever()
+                self._resting += 1
+                await self._may_send.wait()
+                self._resting -= 1
                 key = f"{number}-{count}"
                 self.sent.add(key)
                 try:

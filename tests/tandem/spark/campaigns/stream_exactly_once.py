@@ -110,6 +110,8 @@ class Campaign:
         self._rounds = rounds
         self._chance = random.Random(seed)
         self._said = said
+        self._sends: dict[str, SentMessage] = {}
+        self._confirm = 0
         self.tally = Tally()
 
     async def run(self) -> Tally:
@@ -127,17 +129,22 @@ class Campaign:
             finished = False
             while not finished:
                 finished = await self._life(order, group)
-        self.tally.sent, self.tally.acknowledged = len(group.sent), len(group.acked)
-        sends = {
+        log = read_log(spec.nodes[0].directory, TOPIC, self._confirm)
+        self.tally.summary = judge_stream(read_output(Path(order.output)), log, self._sends)
+        return self.tally
+
+    async def _note_what_is_there(self, group: Group) -> None:
+        """While the load rests: where the log ends, and what producers were told."""
+        status = await group.status(await group.master())
+        assert status is not None
+        self._confirm = status.confirm
+        self._sends = {
             key: SentMessage(
                 crc32(key.encode() * 20), "sync", "SEND_OK" if key in group.acked else "UNKNOWN"
             )
             for key in group.sent
         }
-        self.tally.summary = judge_stream(
-            read_output(Path(order.output)), read_log(spec.nodes[0].directory, TOPIC), sends
-        )
-        return self.tally
+        self.tally.sent, self.tally.acknowledged = len(group.sent), len(group.acked)
 
     async def _life(self, order: StreamOrder, group: Group) -> bool:
         """One driver from its start to its end; return whether it has read everything."""
@@ -162,6 +169,8 @@ class Campaign:
             await stream.ask_to_finish()
             with trio.fail_after(SETTLED_SECONDS_MAX):
                 await stream.reached("done")
+            await self._note_what_is_there(group)
+            group.go_on()  # what follows looks at that
             self.tally.batches = stream.news.batches
             return stream.news.state == "done"
 
@@ -241,6 +250,7 @@ def main() -> int:
     parser.add_argument("--directory", type=Path)
     asked = parser.parse_args()
     directory = asked.directory or Path(tempfile.mkdtemp(prefix="stream-campaign-"))
+    directory.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
 
     def said(text: str) -> None:
