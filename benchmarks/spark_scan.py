@@ -1,22 +1,28 @@
-"""How fast does Spark read a commit log, next to reading the same bytes and to Parquet?
+"""What does it cost Spark to read a commit log, next to reading the same rows from Parquet?
 
-    python benchmarks/spark_scan.py [--directory DIR] [--mebibytes 512] [--body-bytes 1024 128]
-                                    [--rounds 3] [--java-options=-XX:TieredStopAtLevel=1]
+    python benchmarks/spark_scan.py [--directory DIR] [--mebibytes 256] [--body-bytes 1024 104]
+                                    [--rounds 5] [--parts] [--java-options=-XX:TieredStopAtLevel=1]
 
-Builds a log of 64 MiB files with 16 topics and three properties a message, then measures, each as
-MB of log per second, best and median of the rounds, page cache warm:
+Builds a log of 64 MiB files with 16 topics and three properties a message, has Spark write its rows
+to Parquet (snappy, Spark's defaults), and runs the same questions of both. Prints a table in
+Markdown: processor seconds of all processes together, which are this one, the JVM and every Python
+worker, user and system; medians of the rounds. The rounds of log and Parquet alternate, so that
+other work on the machine hits both; the ratio is the median of the ratios of the rounds. The page
+cache is warm, and three rounds before the first make the JVM warm.
 
-    read                 plain reads of the files, 4 MiB at a time: the probe
-    walk, columns, crc   tandem.wire.record_scan on the bytes of one file
-    arrow                every column as Arrow batches in this process, as a task does
-    spark ...            queries in local[*]; the table goes through the socket into the JVM
-    parquet              the same rows and columns, read by Spark from Parquet
+Bodies are hexadecimal digits made by chance, which snappy halves, as it does much of what people
+log.
+
+`--parts` measures the parts of a scan in this process instead, in MB of log per second: best and
+median of the rounds.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import platform
+import random
 import statistics
 import sys
 import tempfile
@@ -44,10 +50,14 @@ if TYPE_CHECKING:
 
 FILE_BYTES: Final = 64 << 20
 TOPICS: Final = 16
+WARM_UP_ROUNDS: Final = 3
+NARROW: Final = ("topic", "queueId", "queueOffset", "physicalOffset", "keys")
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def one_file(body_bytes: int) -> tuple[bytearray, np.ndarray[tuple[int], np.dtype[np.int64]]]:
     """A full file of records, and where they start."""
+    chance = random.Random(1)
     data = bytearray()
     starts = []
     number = 0
@@ -55,7 +65,7 @@ def one_file(body_bytes: int) -> tuple[bytearray, np.ndarray[tuple[int], np.dtyp
         record = encode_record(
             MessageExt(
                 topic=f"Topic{number % TOPICS:02d}",
-                body=number.to_bytes(8, "big") * (body_bytes // 8),
+                body=chance.randbytes(body_bytes // 2).hex().encode(),
                 properties={
                     "KEYS": f"order-{number:09d}",
                     "TAGS": f"Tag{number % 4}",
@@ -96,18 +106,109 @@ def build(folder: Path, files: int, body_bytes: int) -> int:
     return files * len(starts)
 
 
+def processor_seconds() -> float:
+    """What this process and everything that descends from it has used, also what has ended."""
+    parents: dict[int, int] = {}
+    used: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdecimal():
+            continue
+        try:
+            fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+        except OSError:  # it has ended in this moment
+            continue
+        parents[int(entry.name)] = int(fields[1])
+        used[int(entry.name)] = sum(map(int, fields[11:15]))
+    tree = {os.getpid()}
+    for pid in sorted(parents):
+        line = [pid]
+        while line[-1] not in tree and line[-1] in parents:
+            line.append(parents[line[-1]])
+        if line[-1] in tree:
+            tree.update(line)
+    return sum(used.get(pid, 0) for pid in tree) / _TICKS_PER_SECOND
+
+
+def cost_of(work: Callable[[], object]) -> float:
+    """Run `work` and return the processor seconds that it took, wherever it took them."""
+    before = processor_seconds()
+    work()
+    return processor_seconds() - before
+
+
+def compare(
+    what: str, of_log: Callable[[], object], of_parquet: Callable[[], object], rounds: int
+) -> None:
+    """Run both in turn and print a line of the table."""
+    for _ in range(WARM_UP_ROUNDS):
+        of_log()
+        of_parquet()
+    logs, parquets = [], []
+    for _ in range(rounds):
+        logs.append(cost_of(of_log))
+        parquets.append(cost_of(of_parquet))
+    ratio = statistics.median(log / parquet for log, parquet in zip(logs, parquets, strict=True))
+    log, parquet = statistics.median(logs), statistics.median(parquets)
+    print(f"| {what} | {log:.2f} | {parquet:.2f} | {ratio:.2f} |", flush=True)
+
+
+def against_parquet(spark: SparkSession, folder: Path, rounds: int, label: str) -> None:
+    """The questions of the table."""
+
+    def log(**options: str) -> DataFrame:
+        return spark.read.format("commitlog").options(**options).load(str(folder))
+
+    path = str(folder.parent / "parquet")
+    log().write.mode("overwrite").parquet(path)
+
+    def parquet() -> DataFrame:
+        return spark.read.parquet(path)
+
+    narrow = ",".join(NARROW)
+    for what, of_log, of_parquet in (
+        ("all columns", lambda: noop(log()), lambda: noop(parquet())),
+        (
+            "all columns, `checkCrc=false`",
+            lambda: noop(log(checkCrc="false")),
+            lambda: noop(parquet()),
+        ),
+        (
+            "five columns by `select`",
+            lambda: noop(log().select(*NARROW)),
+            lambda: noop(parquet().select(*NARROW)),
+        ),
+        (
+            "five columns by `columns`",
+            lambda: noop(log(columns=narrow)),
+            lambda: noop(parquet().select(*NARROW)),
+        ),
+        (
+            "one topic of 16",
+            lambda: noop(log(topic="Topic03")),
+            lambda: noop(parquet().where("topic = 'Topic03'")),
+        ),
+        ("`count()`", lambda: log().count(), lambda: parquet().count()),
+    ):
+        compare(f"{label}: {what}", of_log, of_parquet, rounds)
+
+
+def noop(table: DataFrame) -> None:
+    """Compute all of a table and throw it away."""
+    table.write.format("noop").mode("overwrite").save()
+
+
 def measure(what: str, work: Callable[[], object], mega_bytes: float, rounds: int) -> None:
     """Run `work` once to warm up, then `rounds` times, and print its rate."""
     work()
     seconds = []
     for _ in range(rounds):
-        start = time.perf_counter()
+        start = time.process_time()
         work()
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
     best, median = min(seconds), statistics.median(seconds)
     print(
         f"  {what:34}{mega_bytes / best:8,.0f} MB/s best {mega_bytes / median:8,.0f} median"
-        f"  {median:6.2f} s",
+        f"  {median:6.3f} s",
         flush=True,
     )
 
@@ -121,74 +222,68 @@ def read_all(folder: Path) -> None:
                 pass
 
 
-def to_arrow(folder: Path) -> int:
+def to_arrow(folder: Path, names: tuple[str, ...] = tuple(COLUMNS), **options: object) -> int:
     """What the tasks do, all in this process."""
-    options = ScanOptions(paths=(str(folder),))
+    asked = ScanOptions(paths=(str(folder),), **options)  # type: ignore[arg-type]
     rows = 0
-    for split in plan_splits(options):
-        rows += sum(batch.num_rows for batch in read_split(split, options, tuple(COLUMNS)))
+    for split in plan_splits(asked):
+        rows += sum(batch.num_rows for batch in read_split(split, asked, names))
     return rows
 
 
 def in_this_process(folder: Path, mega_bytes: float, rounds: int) -> None:
     """The parts of a scan, on one core."""
-    measure("read", lambda: read_all(folder), mega_bytes, rounds)
     data = (folder / ("0" * 20)).read_bytes()
     file_mega_bytes = len(data) / 1e6
-    measure("walk", lambda: walk_records(data), file_mega_bytes, rounds)
-    measure("columns", lambda: scan_records(data, 0, check_crc=False), file_mega_bytes, rounds)
-    measure("columns and crc", lambda: scan_records(data, 0), file_mega_bytes, rounds)
-    measure("arrow", lambda: to_arrow(folder), mega_bytes, rounds)
-
-
-def in_spark(spark: SparkSession, folder: Path, mega_bytes: float, rounds: int) -> None:
-    """Queries as a user would write them."""
-
-    def load(**options: str) -> DataFrame:
-        return spark.read.format("commitlog").options(**options).load(str(folder))
-
-    parquet = str(folder.parent / "parquet")
-    load().write.mode("overwrite").parquet(parquet)
-    narrow = "topic,queueId,queueOffset,physicalOffset,keys"
-    for what, work in (
-        ("spark count(*)", lambda: load().count()),
-        ("spark count(*), checkCrc=false", lambda: load(checkCrc="false").count()),
-        ("spark count(*), 5 columns", lambda: load(columns=narrow).count()),
-        ("spark every column, noop sink", lambda: noop(load())),
-        ("spark one topic of 16", lambda: noop(load(topic="Topic03"))),
-        ("parquet every column, noop sink", lambda: noop(spark.read.parquet(parquet))),
+    topic = frozenset({"Topic03"})
+    for what, work, size in (
+        ("plain reads", lambda: read_all(folder), mega_bytes),
+        ("record starts", lambda: walk_records(data), file_mega_bytes),
+        ("columns", lambda: scan_records(data, 0, check_crc=False), file_mega_bytes),
+        ("columns and crc", lambda: scan_records(data, 0), file_mega_bytes),
+        ("arrow, all columns", lambda: to_arrow(folder), mega_bytes),
+        ("arrow, no crc", lambda: to_arrow(folder, check_crc=False), mega_bytes),
+        ("arrow, five columns", lambda: to_arrow(folder, NARROW), mega_bytes),
+        ("arrow, one topic of 16", lambda: to_arrow(folder, topics=topic), mega_bytes),
     ):
-        measure(what, work, mega_bytes, rounds)
-
-
-def noop(table: DataFrame) -> None:
-    """Compute all of a table and throw it away."""
-    table.write.format("noop").mode("overwrite").save()
+        measure(what, work, size, rounds)
 
 
 def main() -> None:
-    """Run everything and print the rates."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    """Build the logs, measure, print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument(
         "--directory", type=Path, help="where to build the log (default: temporary)"
     )
-    parser.add_argument("--mebibytes", type=int, default=512)
-    parser.add_argument("--body-bytes", type=int, nargs="+", default=[1024, 128])
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--mebibytes", type=int, default=256)
+    parser.add_argument("--body-bytes", type=int, nargs="+", default=[1024, 104])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--parts", action="store_true", help="without Spark: what a scan is made of"
+    )
     parser.add_argument("--java-options", default="")
     arguments = parser.parse_args()
-    spark = local_session(java_options=arguments.java_options)
-    print(f"{os.cpu_count()} cores, {arguments.mebibytes} MiB of log, rounds {arguments.rounds}")
+    spark = None if arguments.parts else local_session(java_options=arguments.java_options)
+    print(
+        f"{os.cpu_count()} cores, {arguments.mebibytes} MiB of log, {arguments.rounds} rounds,"
+        f" Python {platform.python_version()}, Spark {spark.version if spark else '-'}\n"
+    )
+    if spark:
+        print("| | log: CPU s | Parquet: CPU s | ratio |\n|---|---|---|---|")
     for body_bytes in arguments.body_bytes:
         with tempfile.TemporaryDirectory(dir=arguments.directory) as place:
             folder = Path(place, "commitlog")
             folder.mkdir()
             records = build(folder, max(1, arguments.mebibytes >> 6), body_bytes)
             mega_bytes = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
-            print(f"bodies of {body_bytes} bytes, {records:,} records")
-            in_this_process(folder, mega_bytes, arguments.rounds)
-            in_spark(spark, folder, mega_bytes, arguments.rounds)
-    spark.stop()
+            label = f"{records:,} records of {body_bytes:,} bytes"
+            if spark:
+                against_parquet(spark, folder, arguments.rounds, label)
+            else:
+                print(label)
+                in_this_process(folder, mega_bytes, arguments.rounds)
+    if spark:
+        spark.stop()
 
 
 if __name__ == "__main__":

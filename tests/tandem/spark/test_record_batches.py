@@ -3,12 +3,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from tandem.spark.record_batches import COLUMNS, RecordSlice, error_batch, parse_properties, text
+from tandem.spark.record_batches import COLUMNS, RecordSlice, error_batch
 from tandem.wire.message import Host, decode_message
-from tandem.wire.message_properties import decode_properties
 from tandem.wire.record_scan import scan_records
 from tests.support.log_builder import LogBuilder
 
@@ -102,51 +99,6 @@ def test_mixed_hosts_are_named() -> None:
         "bornHost": ["[2001:db8::1]:1", "10.1.2.3:1234", "10.1.2.3:1234"],
         "storeHost": ["127.0.0.1:10911", "127.0.0.1:10911", "[::1]:2"],
     }
-
-
-def maps_of(strings: list[bytes]) -> list[dict[str, str]]:
-    parsed = parse_properties(pa.array(strings, pa.binary()))
-    return [dict(pairs) for pairs in parsed.as_maps().to_pylist()]
-
-
-PIECES = st.sampled_from(
-    [b"KEYS", b"TAGS", b"a", b"\x01", b"\x01", b"\x02", b"\x02", b"\xc3\xa9", b"\xff", b"\xfe"]
-)
-
-
-@settings(deadline=None)
-@given(st.lists(st.lists(PIECES, max_size=12).map(b"".join), max_size=6))
-def test_property_strings_are_parsed_as_the_decoder_does(strings: list[bytes]) -> None:
-    parsed = parse_properties(pa.array(strings, pa.binary()))
-    expected = [decode_properties(string) for string in strings]
-    assert [dict(pairs) for pairs in parsed.as_maps().to_pylist()] == expected
-    assert [len(pairs) for pairs in parsed.as_maps().to_pylist()] == [len(e) for e in expected]
-    assert parsed.values_of("KEYS").to_pylist() == [e.get("KEYS") for e in expected]
-    assert parsed.values_of("none").to_pylist() == [None] * len(strings)
-
-
-@settings(deadline=None)
-@given(st.lists(st.binary(max_size=30), max_size=4))
-def test_any_bytes_are_parsed_as_the_decoder_does(strings: list[bytes]) -> None:
-    assert maps_of(strings) == [decode_properties(string) for string in strings]
-
-
-def test_of_equal_names_the_last_wins_in_its_own_record_only() -> None:
-    assert maps_of([b"a\x011\x02a\x012\x02", b"a\x013\x02"]) == [{"a": "2"}, {"a": "3"}]
-
-
-def test_names_that_become_equal_by_replacement_are_one_name() -> None:
-    assert maps_of([b"\xff\x011\x02\xfe\x012\x02"]) == [{"\ufffd": "2"}]
-
-
-def test_a_slice_of_an_arrow_array_is_parsed() -> None:
-    strings = pa.array([b"x\x01y\x02", b"a\x011", b"b\x012\x02"], pa.binary())
-    parsed = parse_properties(strings.slice(1))
-    assert parsed.as_maps().to_pylist() == [[("a", "1")], [("b", "2")]]
-
-
-def test_text_that_is_not_utf8_is_replaced() -> None:
-    assert text(pa.array([b"ok", b"\xff"])).to_pylist() == ["ok", "\ufffd"]
 
 
 def test_nothing_refers_to_the_buffer_afterwards() -> None:

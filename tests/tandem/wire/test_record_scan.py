@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from tandem.wire import record_scan
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.message import (
+    MESSAGE_MAGIC_CODE,
     Host,
     decode_message,
 )
-from tandem.wire.record_rule import ScanStop
+from tandem.wire.record_rule import ScanStop, look
 from tandem.wire.record_scan import (
     RecordCheck,
     body_crcs,
@@ -243,3 +244,32 @@ def test_the_crcs_of_a_column_are_crcmods_values(bodies: list[bytes], data: st.D
     assert crcs.tolist() == [crc32_of(body) & 0x7FFFFFFF for body in found]
     same = [body == seen for body, seen in zip(bodies, found, strict=True)]
     assert crc_agrees(columns, crcs).tolist() == same
+
+
+def _added_up(data: bytes, end: int) -> tuple[list[int], int]:
+    """Record starts by the rule for one place, and where it says that there is no more."""
+    starts = []
+    position = 0
+    while (found := look(data, position, end))[0] is None:
+        starts.append(position)
+        position += found[2]
+    return starts, position
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.data())
+def test_small_records_are_found_by_their_magic_as_by_adding_sizes_up(data: st.DataObject) -> None:
+    log = LogBuilder(file_bytes=1 << 20)
+    count = record_scan.PROBED_RECORDS + data.draw(st.integers(1, 30))
+    magic = MESSAGE_MAGIC_CODE.to_bytes(4, "big")
+    for number in range(count):
+        log.put(body=data.draw(st.sampled_from([b"", b"x" * 9, magic, b"\0\0\0\x64" + magic])))
+        if number % 7 == 0 and data.draw(st.booleans()):
+            log.put(topic="T" * 128)
+    log.log += data.draw(st.sampled_from([b"", bytes(200), magic * 60, b"\0\0\0\x08" + magic * 2]))
+    raw = bytearray(log.log)
+    for _ in range(data.draw(st.integers(0, 2))):
+        raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.sampled_from([0, 8, 0xDA, 255]))
+    end = data.draw(st.integers(len(raw) - 150, len(raw)))
+    walk = walk_records(raw, 0, end)
+    assert (walk.starts.tolist(), walk.end) == _added_up(bytes(raw), end)

@@ -1,0 +1,55 @@
+"""Cuts stretches of bytes out of a buffer into Arrow arrays, all at once.
+
+An array is laid over the buffer whose every other element is a stretch, and `take` copies those:
+one copy a value and no Python object a value.
+"""
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from tandem.wire.record_scan import Int64s
+
+
+def cut_out(
+    data: bytes | bytearray | NDArray[np.uint8], starts: Int64s, ends: Int64s
+) -> pa.BinaryArray:
+    """Copy the stretches [start, end) of `data`. They rise and do not overlap."""
+    bounds = np.empty(2 * len(starts), np.int32)
+    bounds[0::2] = starts
+    bounds[1::2] = ends
+    buffers = [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+    over_all = pa.Array.from_buffers(pa.binary(), max(len(bounds) - 1, 0), buffers)
+    return over_all.take(pa.array(np.arange(0, len(bounds), 2, dtype=np.int32)))
+
+
+def text(values: pa.Array) -> pa.Array:
+    """Return binary values as text. Bytes that are not UTF-8 are replaced, as in Java.
+
+    Takes plain and dictionary arrays of binaries.
+    """
+    if isinstance(values, pa.DictionaryArray):
+        words = text(values.dictionary)
+        if len(words.unique()) < len(words):  # different bytes, replaced by the same text
+            return words.take(values.indices).dictionary_encode()
+        return pa.DictionaryArray.from_arrays(values.indices, words)
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array(
+            [
+                None if value is None else value.decode("utf-8", "replace")
+                for value in values.to_pylist()
+            ],
+            pa.string(),
+        )
+
+
+def repeated(words: list[str], times: int) -> pa.StringArray:
+    """Return `words` over and over, `times` times."""
+    encoded = [word.encode() for word in words]
+    sizes = np.tile(np.array([len(word) for word in encoded], np.int32), times)
+    offsets = np.zeros(len(sizes) + 1, np.int32)
+    np.cumsum(sizes, out=offsets[1:])
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded) * times)]
+    return pa.Array.from_buffers(pa.string(), len(sizes), buffers)
