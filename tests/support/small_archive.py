@@ -21,11 +21,11 @@ FILE_BYTES = 16_384
 class SmallArchive:
     """`store`, `archive` under a directory; the log may grow."""
 
-    def __init__(self, root: Path, messages: int = 360) -> None:
+    def __init__(self, root: Path, messages: int = 360, *, file_bytes: int = FILE_BYTES) -> None:
         self.root = root
         self.store = root / "broker-a-0"
         self.archive_path = root / "archive"
-        self.log = LogBuilder(file_bytes=FILE_BYTES)
+        self.log = LogBuilder(file_bytes=file_bytes)
         self.put(messages)
 
     def put(self, count: int) -> None:
