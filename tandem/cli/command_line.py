@@ -18,6 +18,7 @@ from tandem.cli import (
     ha,
     log,
     message,
+    pipeline,
     produce,
     topic,
 )
@@ -73,6 +74,7 @@ app.add_typer(message.app, name="message")
 app.add_typer(config.app, name="config")
 app.add_typer(ha.app, name="ha")
 app.add_typer(log.app, name="log")
+app.add_typer(pipeline.app, name="pipeline")
 app.command()(produce.produce)
 app.command()(consume.consume)
 app.command()(drill.drill)

@@ -23,6 +23,7 @@ NOUNS: Final = (
     "config",
     "ha",
     "log",
+    "pipeline",
     "drill",
 )
 """What `tandem --help` lists, in this order."""

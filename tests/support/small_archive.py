@@ -12,7 +12,7 @@ from tandem.spark.archive.disk import LocalDisk
 from tandem.spark.archive.manifest import Manifest, Unit, read_manifest
 from tandem.spark.jobs.archive_job import ArchiveReport, run_archive, verify_archive
 from tandem.spark.jobs.runner import HereRunner
-from tandem.spark.jobs.settings import ArchiveSettings
+from tandem.spark.jobs.settings import ArchiveSettings, ReplaySettings
 from tests.support.log_builder import LogBuilder
 
 FILE_BYTES = 16_384
@@ -46,6 +46,16 @@ class SmallArchive:
         """What the job is told."""
         plain = {"archive": str(self.archive_path), "stores": {"broker-a": str(self.store)}}
         return msgspec.convert(plain | changes, ArchiveSettings)
+
+    def replay(self, **changes: Any) -> ReplaySettings:  # noqa: ANN401
+        """What a replay of the topic `orders` is told."""
+        plain = {
+            "state": str(self.root / "state"),
+            "source_topic": "orders",
+            "name_servers": ["127.0.0.1:9876"],
+            "archive": str(self.archive_path),
+        }
+        return msgspec.convert(plain | changes, ReplaySettings)
 
     def archive(self, **changes: Any) -> Self:  # noqa: ANN401
         """Archive what can be archived."""

@@ -143,6 +143,7 @@ class _ArchiveJob:
         for group in self._settings.stores:
             clear_staging(self._archive, group, self._disk)
         pieces = self._pieces(manifest)
+        self._on_progress(f"0 of {len(pieces)} log files")
         # A run that ended between publishing and verifying.
         self._verify([unit for unit in manifest.units if unit.state is not UnitState.VERIFIED])
         for wave in self._waves(pieces):
