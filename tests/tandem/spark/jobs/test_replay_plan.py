@@ -2,7 +2,6 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from tandem.spark.archive.disk import LocalDisk
