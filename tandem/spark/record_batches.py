@@ -61,10 +61,10 @@ class RecordSlice:
         return RecordSlice(self.data, records, self.store, check_crc=self.check_crc)
 
     @cached_property
-    def topics(self) -> pa.StringArray:
-        """The topics as text."""
+    def topics(self) -> pa.DictionaryArray:
+        """The topics as an Arrow dictionary: a log holds few."""
         r = self.records
-        return text(self.cut(r.topic_start, r.topic_size))
+        return text(self.cut(r.topic_start, r.topic_size).dictionary_encode())
 
     @cached_property
     def crcs(self) -> Int64s:
@@ -147,7 +147,10 @@ def _store(part: RecordSlice) -> pa.Array:
 
 
 COLUMNS: Final[dict[str, tuple[pa.DataType, Callable[[RecordSlice], pa.Array]]]] = {
-    "topic": (pa.string(), lambda part: part.topics),
+    "topic": (
+        pa.string(),
+        lambda part: text(part.cut(part.records.topic_start, part.records.topic_size)),
+    ),
     "queueId": (pa.int32(), lambda part: _int32(part.records.queue_id)),
     "queueOffset": (pa.int64(), lambda part: pa.array(part.records.queue_offset)),
     "physicalOffset": (pa.int64(), lambda part: pa.array(part.records.physical_offset)),

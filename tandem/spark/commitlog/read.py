@@ -149,9 +149,10 @@ class _SplitReader:
         if options.end_ms is not None:
             selected &= records.store_timestamp_ms < options.end_ms
         if options.topics is not None or self._topic_pattern is not None:
-            topics = part.topics.dictionary_encode()
-            wanted = np.array([self._is_wanted(topic) for topic in topics.dictionary.to_pylist()])
-            selected &= wanted[topics.indices.to_numpy()]
+            wanted = np.array(
+                [self._is_wanted(topic) for topic in part.topics.dictionary.to_pylist()]
+            )
+            selected &= wanted[part.topics.indices.to_numpy()]
         return selected
 
     def _is_wanted(self, topic: str) -> bool:
