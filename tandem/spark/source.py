@@ -28,7 +28,14 @@ class TandemDataSource(DataSource):
     def _live_options(self) -> "LiveOptions":
         from tandem.spark.live.options import parse_options
 
-        return parse_options(self.options)
+        given = {name: text for name, text in self.options.items() if name.lower() != "archive"}
+        return parse_options(given)
+
+    @property
+    def _archive(self) -> str | None:
+        return next(
+            (text for name, text in self.options.items() if name.lower() == "archive"), None
+        )
 
     def schema(self) -> StructType:
         """The columns of what is read.
@@ -51,6 +58,10 @@ class TandemDataSource(DataSource):
 
         check_schema([(field.name, field.dataType) for field in schema.fields])
         check_batch(self._live_options)
+        if self._archive is not None:
+            from tandem.spark.archive_and_live import ArchiveAndLiveReader
+
+            return ArchiveAndLiveReader(self._archive, self._live_options, schema.names)
         return LiveReader(self._live_options, schema.names)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
@@ -64,4 +75,11 @@ class TandemDataSource(DataSource):
 
         check_schema([(field.name, field.dataType) for field in schema.fields])
         check_stream(self._live_options)
+        if self._archive is not None:
+            from tandem.spark.errors import OptionError
+
+            raise OptionError(
+                "source tandem: archive is about batches: a stream reads brokers from"
+                " startingOffsets on"
+            )
         return LiveStreamReader(self._live_options, schema.names)

@@ -9,20 +9,20 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import date, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from tandem.spark.archive.columns import DICTIONARY_COLUMNS, FILE_SCHEMA, file_batch
 from tandem.spark.archive.disk import make_directory
 from tandem.spark.archive.manifest import DataFilePart, QueueRange, partition_folder
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from tandem.wire.message import INNER_BATCH_FLAG, is_inner_batch
+from tandem.wire.message_properties import PROPERTY_INNER_NUM
 
 ROW_GROUP_BYTES: Final = 32 << 20
 """Of Arrow data: about what is decoded at a time by those who read the file."""
@@ -214,9 +214,10 @@ class RowFacts:
         in_queue = (kinds == _PLAIN) | (kinds == _COMMITTED)
         ids = rows.column("queueId").to_numpy()[in_queue]
         offsets = rows.column("queueOffset").to_numpy()[in_queue]
+        ends = offsets + _message_counts(rows)[in_queue]
         for queue_id in np.unique(ids).tolist():
             of_queue = offsets[ids == queue_id]
-            first, end = int(of_queue.min()), int(of_queue.max()) + 1
+            first, end = int(of_queue.min()), int(ends[ids == queue_id].max())
             known = self._queues.setdefault(queue_id, [first, end, 0])
             known[0] = min(known[0], first)
             known[1] = max(known[1], end)
@@ -242,6 +243,20 @@ class RowFacts:
         return tuple(
             QueueRange(queue_id, *self._queues[queue_id]) for queue_id in sorted(self._queues)
         )
+
+
+def _message_counts(rows: pa.RecordBatch) -> NDArray[np.int64]:
+    """Return how many queue offsets each record takes: a batch in one record has several."""
+    flags = rows.column("sysFlag").to_numpy()
+    counts = np.ones(len(rows), np.int64)
+    for row in np.flatnonzero(flags & INNER_BATCH_FLAG).tolist():
+        if not is_inner_batch(int(flags[row])):
+            continue
+        properties = dict(rows.column("properties")[row].as_py())
+        number = properties.get(PROPERTY_INNER_NUM, "1")
+        if number.isdecimal() and len(number) < 10:
+            counts[row] = max(int(number), 1)
+    return counts
 
 
 def leftovers(archive: Path, known: Mapping[str, object]) -> list[str]:

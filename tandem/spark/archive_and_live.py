@@ -1,0 +1,341 @@
+"""A batch of the source `tandem` with the option `archive`: archived messages, then live ones.
+
+    boundary    by queue, the first queue offset that is not in the archive, as its manifest says
+    below it    messages come from the archive, whether a broker still has them or not
+    from it on  they come from the brokers
+
+So every message comes once. Where the brokers have deleted messages that were never archived, that
+is data loss, as it is without an archive.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from tandem.client.results import MessageQueue
+from tandem.spark.archive.columns import BROKER, FILE_COLUMNS
+from tandem.spark.archive.errors import ArchiveError
+from tandem.spark.archive.manifest import Manifest, read_manifest
+from tandem.spark.archive.read import ArchivePiece, plan_archive, read_piece
+from tandem.spark.errors import OptionError
+from tandem.spark.live.bounds import KnownCluster, ending_offsets
+from tandem.spark.live.cluster import Cluster
+from tandem.spark.live.columns import TYPES
+from tandem.spark.live.data_loss import DataLoss, report_loss
+from tandem.spark.live.offsets import EARLIEST, LATEST, Offsets, names
+from tandem.spark.live.options import ANY_BROKER, WHOSE, Bound, LiveOptions
+from tandem.spark.live.ranges import QueueRange
+from tandem.spark.live.reader import partitions_of, read_ranges
+from tandem.wire.compression import CompressionError, decompressed
+from tandem.wire.crc import CRC_MASK, raw_crc32
+from tandem.wire.errors import MalformedMessageError
+from tandem.wire.message import (
+    COMPRESSED_FLAG,
+    Host,
+    MessageExt,
+    encode_record,
+    is_inner_batch,
+    unwrap_inner_batch,
+)
+from tandem.wire.system_topics import SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS
+
+_END: Final = 2**63 - 1
+_MADE_HERE: Final = ("clusterName", "crcOk")
+
+
+class ArchivedRange(msgspec.Struct, frozen=True):
+    """What a task reads of an archive."""
+
+    piece: ArchivePiece
+    clusters: dict[str, str]
+
+
+class ArchiveAndLiveReader(DataSourceReader):
+    """Plans on the driver, reads in the tasks. Travels to them pickled: options and names only."""
+
+    def __init__(self, archive: str, options: LiveOptions, columns: Sequence[str]) -> None:
+        self._archive = archive
+        self._options = options
+        self._names = columns
+
+    def partitions(self) -> list[InputPartition]:
+        """Return what each task reads; Spark asks once per `load`."""
+        manifest = read_manifest(Path(self._archive))
+        with Cluster(self._options) as cluster:
+            archived, live = plan_batch(self._options, manifest, cluster)
+        return [*(InputPartition(each) for each in archived), *partitions_of(live, self._options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the Arrow batches of one task."""
+        if isinstance(partition.value, ArchivedRange):
+            yield from read_archived(partition.value, self._options, self._names)
+        elif partition.value is not None:
+            yield from read_ranges(partition.value, self._options, self._names)
+
+
+def plan_batch(
+    options: LiveOptions, manifest: Manifest, cluster: KnownCluster
+) -> tuple[list[ArchivedRange], list[QueueRange]]:
+    """Return what a batch reads of the archive, and what of the brokers.
+
+    Raises:
+        SparkSourceError: the cluster does not say; an option does not fit what there is.
+        DataLossError: messages between the archive and the oldest live ones are gone.
+    """
+    boundaries = _boundaries(options, manifest)
+    known_topics = {queue.topic for queue in boundaries}
+    named = options.topics or options.assigned or ()
+    # A topic that was deleted at the brokers may still be in the archive.
+    live = cluster.queues(unknown_is_error=bool(set(named) - known_topics))
+    queues = sorted({*boundaries, *live})
+    starts = _starts(options, queues)
+    ends = dict.fromkeys(boundaries, _END) | _ends(options, queues, live, cluster)
+    archived = {
+        (queue.topic, queue.broker_name, queue.queue_id): (starts[queue], min(end, ends[queue]))
+        for queue, end in boundaries.items()
+    }
+    pieces = plan_archive(
+        manifest,
+        ranges=archived,
+        start_ms=_time_ms(options.starting),
+        end_ms=_time_ms(options.ending),
+    )
+    clusters = {queue.broker_name: name for queue, name in live.items()}
+    ranges = [
+        QueueRange(queue, start, ends[queue], live[queue])
+        for queue, start in _live_starts(options, starts, boundaries, live, cluster).items()
+        if start < ends[queue]
+    ]
+    return [ArchivedRange(piece, clusters) for piece in pieces], ranges
+
+
+def _boundaries(options: LiveOptions, manifest: Manifest) -> Offsets:
+    wanted = _topic_test(options)
+    return {
+        MessageQueue(topic, broker, queue_id): end
+        for topic, brokers in manifest.boundaries().items()
+        if wanted(topic)
+        for broker, queues in brokers.items()
+        for queue_id, end in queues.items()
+        if _is_assigned(options, topic, broker, queue_id)
+    }
+
+
+def _topic_test(options: LiveOptions) -> Callable[[str], bool]:
+    if options.pattern is None:
+        named = options.topics or options.assigned or ()
+        return lambda topic: topic in named
+    pattern = re.compile(options.pattern)
+
+    def fits(topic: str) -> bool:
+        of_system = topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+        if of_system and not options.with_system_topics:
+            return False
+        return pattern.fullmatch(topic) is not None
+
+    return fits
+
+
+def _is_assigned(options: LiveOptions, topic: str, broker: str, queue_id: int) -> bool:
+    if options.assigned is None:
+        return True
+    of_topic = options.assigned[topic]
+    return any(queue_id in of_topic.get(name, ()) for name in (ANY_BROKER, broker))
+
+
+def _starts(options: LiveOptions, queues: Sequence[MessageQueue]) -> Offsets:
+    """Return the first queue offset that is wanted, as far as offsets say."""
+    bound = options.starting or Bound("earliest")
+    if bound.kind != "offsets":
+        return dict.fromkeys(queues, 0)
+    _check_names(bound.offsets, queues, "startingOffsets")
+    if LATEST in bound.offsets.values():
+        raise OptionError(f"{WHOSE}: startingOffsets -1 (latest) would read nothing in a batch")
+    return {queue: max(bound.offsets[queue], 0) for queue in queues}
+
+
+def _ends(
+    options: LiveOptions,
+    queues: Sequence[MessageQueue],
+    live: Mapping[MessageQueue, str],
+    cluster: KnownCluster,
+) -> Offsets:
+    """Return where each queue ends that offsets are given for, or that a broker has."""
+    bound = options.ending or Bound("latest")
+    if bound.kind != "offsets":
+        return ending_offsets(bound, live, cluster)
+    _check_names(bound.offsets, queues, "endingOffsets")
+    latest = cluster.max_offsets(live)
+    return {
+        queue: latest.get(queue, _END)
+        if bound.offsets[queue] == LATEST
+        else min(bound.offsets[queue], latest.get(queue, _END))
+        for queue in queues
+    }
+
+
+def _live_starts(
+    options: LiveOptions,
+    starts: Offsets,
+    boundaries: Offsets,
+    live: Mapping[MessageQueue, str],
+    cluster: KnownCluster,
+) -> Offsets:
+    """Return where reading goes on at the brokers.
+
+    Raises:
+        DataLossError: a broker begins later, and the options say so.
+    """
+    found = {queue: max(starts[queue], boundaries.get(queue, 0)) for queue in live}
+    if options.starting is not None and options.starting.kind == "time":
+        at = cluster.offsets_at(live, options.starting.time_ms)
+        found = {queue: max(start, at[queue]) for queue, start in found.items()}
+    for queue, lowest in cluster.min_offsets(live).items():
+        if found[queue] >= lowest:
+            continue
+        if found[queue]:
+            reason = "the oldest message at the broker is younger than the archive's end"
+            loss = DataLoss(queue, found[queue], lowest, reason)
+            report_loss(loss, fail=options.fail_on_data_loss)
+        found[queue] = lowest
+    return found
+
+
+def _check_names(offsets: Offsets, queues: Sequence[MessageQueue], option: str) -> None:
+    missing = [queue for queue in queues if queue not in offsets]
+    if missing:
+        raise OptionError(
+            f"{WHOSE}: {option} names no offset of {names(missing)}: give every queue one,"
+            f" {EARLIEST} for its earliest message, {LATEST} for its end"
+        )
+
+
+def _time_ms(bound: Bound | None) -> int | None:
+    return bound.time_ms if bound is not None and bound.kind == "time" else None
+
+
+def read_archived(
+    archived: ArchivedRange, options: LiveOptions, columns: Sequence[str]
+) -> Iterator[pa.RecordBatch]:
+    """Yield archived messages as the brokers would give them: plain, with the same columns.
+
+    Raises:
+        ArchiveError: a file cannot be read, or a body is not what its CRC says.
+    """
+    for batch in read_piece(archived.piece, ["topic", *FILE_COLUMNS]):
+        if options.check_crc:
+            _check_bodies(batch)
+        for part in _plain(batch) if options.decompress else [batch]:
+            yield _with_columns(part, archived.clusters, options, columns)
+
+
+def _plain(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield the rows with their bodies decompressed, and batches taken apart."""
+    flags = batch.column("sysFlag").to_numpy()
+    special = [
+        flag for flag in np.unique(flags).tolist() if flag & COMPRESSED_FLAG or is_inner_batch(flag)
+    ]
+    done = 0
+    for row in np.flatnonzero(np.isin(flags, special)).tolist():
+        if row > done:
+            yield batch.slice(done, row - done)
+        values = batch.slice(row, 1).to_pylist()[0]
+        rows = [values | _changed(single) for single in _singles(values)]
+        yield pa.RecordBatch.from_pylist(rows, batch.schema)
+        done = row + 1
+    if done < len(batch):
+        yield batch.slice(done)
+
+
+def _singles(row: Mapping[str, object]) -> list[MessageExt]:
+    message = _message(row)
+    try:
+        plain = decompressed(message)
+    except CompressionError as error:
+        raise ArchiveError(
+            f"offset {message.queue_offset} of queue {message.queue_id} of topic"
+            f" {message.topic!r}: {error}. With decompress=false bodies come as they are stored"
+        ) from error
+    try:
+        return unwrap_inner_batch(plain)
+    except MalformedMessageError:
+        return [plain]
+
+
+def _message(row: Mapping[str, object]) -> MessageExt:
+    """Return a row as the message it was, as far as taking it apart needs it."""
+    fields: dict[str, object] = {
+        "topic": row["topic"],
+        "body": row["body"],
+        "properties": dict(row["properties"]),  # type: ignore[call-overload]
+        "queue_id": row["queueId"],
+        "queue_offset": row["queueOffset"],
+        "physical_offset": row["physicalOffset"],
+        "store_size": row["storeSize"],
+        "flag": row["flag"],
+        "sys_flag": row["sysFlag"],
+        "born_timestamp_ms": 0,
+        "born_host": _NOWHERE,
+        "store_timestamp_ms": 0,
+        "store_host": _NOWHERE,
+        "reconsume_times": row["reconsumeTimes"],
+        "prepared_transaction_offset": row["preparedTransactionOffset"],
+        "body_crc": row["bodyCrc"],
+    }
+    return MessageExt(**fields)  # type: ignore[arg-type]
+
+
+_NOWHERE: Final = Host("0.0.0.0", 0)
+
+
+def _changed(message: MessageExt) -> dict[str, object]:
+    """Return what taking apart may have changed."""
+    return {
+        "body": message.body,
+        "properties": list(message.properties.items()),
+        "keys": message.properties.get("KEYS"),
+        "tags": message.properties.get("TAGS"),
+        "queueOffset": message.queue_offset,
+        "sysFlag": message.sys_flag,
+        "flag": message.flag,
+        "bodyCrc": raw_crc32(message.body) & CRC_MASK,
+        "storeSize": len(encode_record(message)),
+    }
+
+
+def _check_bodies(batch: pa.RecordBatch) -> None:
+    crcs = batch.column("bodyCrc").to_numpy()
+    for row, body in enumerate(batch.column("body")):
+        data = body.as_buffer()
+        if data is not None and data.size and raw_crc32(data) & CRC_MASK != crcs[row]:
+            place = batch.column("queueOffset")[row], batch.column("topic")[row]
+            raise ArchiveError(
+                f"the body of queue offset {place[0]} of topic {place[1]} in the archive is not"
+                " what its CRC says; `tandem pipeline archive --verify` looks at all files"
+            )
+
+
+def _with_columns(
+    rows: pa.RecordBatch,
+    clusters: Mapping[str, str],
+    options: LiveOptions,
+    columns: Sequence[str],
+) -> pa.RecordBatch:
+    made: dict[str, pa.Array] = {}
+    if "clusterName" in columns:
+        brokers = rows.column(BROKER).to_pylist()
+        made["clusterName"] = pa.array([clusters.get(name) for name in brokers], pa.string())
+    if "crcOk" in columns:
+        checked = pa.scalar(True if options.check_crc else None, pa.bool_())
+        made["crcOk"] = pa.repeat(checked, len(rows))
+    arrays = [made[name] if name in made else rows.column(name) for name in columns]
+    return pa.RecordBatch.from_arrays(arrays, list(columns))
+
+
+assert set(TYPES) <= {"topic", *FILE_COLUMNS, *_MADE_HERE}
