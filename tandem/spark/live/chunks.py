@@ -48,7 +48,7 @@ def chunks(pieces: Iterable[Sequence[Piece]], chunk_bytes: int = CHUNK_BYTES) ->
     for several in pieces:
         for piece in several:
             if end >= 0 and (piece.place != place or size >= chunk_bytes):
-                yield Chunk(place, start, end, bytearray(b"".join(bodies)), holes)
+                yield Chunk(place, start, end, bytearray().join(bodies), holes)
                 end = -1
             if end < 0:
                 place, start, bodies, holes, size = piece.place, piece.start, [], [], 0
@@ -58,7 +58,7 @@ def chunks(pieces: Iterable[Sequence[Piece]], chunk_bytes: int = CHUNK_BYTES) ->
             if not piece.body:
                 holes.append((piece.start, piece.end))
     if end >= 0:
-        yield Chunk(place, start, end, bytearray(b"".join(bodies)), holes)
+        yield Chunk(place, start, end, bytearray().join(bodies), holes)
 
 
 def records_of(

@@ -4,8 +4,8 @@
 
 The ends of all ranges are known, so pulls are sent before the answers to earlier ones are there: a
 pull asks for the `step` messages after those of the pull before it. A broker may give fewer; what
-is left of that pull is then asked for first, and the next pulls are as short as that one
-was. Answers come in any order and are handed on in that of the ranges.
+is left of that pull is then asked for first, and after two such answers in a row the next pulls are
+as short as those were. Answers come in any order and are handed on in that of the ranges.
 
 A broker gives 32 messages or 256 KiB at most. Source: RocketMQ 5.3.3, MessageStoreConfig
 (maxTransferCountOnMessageInMemory, maxTransferBytesOnMessageInMemory); from disk 8 and 64 KiB.
@@ -23,8 +23,11 @@ STEP_MAX: Final = 32
 IN_FLIGHT_MAX: Final = 32
 """Pulls of one task. Their answers take up to 8 MiB."""
 
-FULL_BEFORE_LONGER: Final = 16
-"""How many pulls in a row have to come back full before a longer one is tried."""
+FULL_BEFORE_LONGER: Final = 32
+"""How many pulls in a row have to come back full before longer ones are tried."""
+
+SHORT_BEFORE_SHORTER: Final = 2
+"""One alone is at the end of a file of the queue, where a broker's answer ends too."""
 
 
 class Pull(msgspec.Struct, frozen=True, gc=False):
@@ -70,6 +73,7 @@ class PullWindow:
         self._given = _Cursor(ranges)
         self._step = STEP_MAX
         self._full_in_a_row = 0
+        self._short_in_a_row = 0
 
     @property
     def is_done(self) -> bool:
@@ -139,12 +143,15 @@ class PullWindow:
     def _learn(self, pull: Pull, next_offset: int) -> None:
         got = next_offset - pull.start
         if got < pull.count:
-            self._step = max(1, min(self._step, got))
             self._full_in_a_row = 0
-        elif pull.count >= self._step < STEP_MAX:
+            self._short_in_a_row += 1
+            if self._short_in_a_row >= SHORT_BEFORE_SHORTER:
+                self._step = max(1, min(self._step, got))
+        else:
+            self._short_in_a_row = 0
             self._full_in_a_row += 1
             if self._full_in_a_row >= FULL_BEFORE_LONGER:
-                self._step += 1
+                self._step = min(2 * self._step, STEP_MAX)
                 self._full_in_a_row = 0
 
 

@@ -52,24 +52,28 @@ def test_what_is_left_of_a_short_answer_is_asked_for_first() -> None:
     assert window.next_pulls() == [Pull(0, 8, 32)]
 
 
-def test_after_short_answers_pulls_are_as_short_and_grow_again() -> None:
-    window = PullWindow([a_range(0, 0, 10_000)], in_flight_max=1)
-    (pull,) = window.next_pulls()
-    window.found(pull, 8, b"1")
-    window.ready()
-    (rest,) = window.next_pulls()
-    window.found(rest, rest.end, b"2")
-    window.ready()
+def counts_asked_for(window: PullWindow, gives: int, pulls: int) -> list[int]:
+    """Answer so many pulls with at most `gives` messages; return how many each asked for."""
     counts = []
-    for _ in range(1000):
+    for _ in range(pulls):
         (pull,) = window.next_pulls()
         counts.append(pull.count)
-        window.found(pull, pull.end, b"3")
+        window.found(pull, min(pull.end, pull.start + gives), b"x")
         window.ready()
-        if window.is_done:
-            break
-    assert counts[0] == 8
-    assert max(counts) == STEP_MAX
+    return counts
+
+
+def test_after_short_answers_pulls_are_as_short_and_grow_again() -> None:
+    window = PullWindow([a_range(0, 0, 100_000)], in_flight_max=1)
+    assert counts_asked_for(window, 8, 8) == [32, 24, 16, 8, 8, 8, 8, 8]
+    assert max(counts_asked_for(window, 8, 100)) == 16
+    assert counts_asked_for(window, 32, 100)[-1] == STEP_MAX
+
+
+def test_one_short_answer_changes_nothing() -> None:
+    window = PullWindow([a_range(0, 0, 100_000)], in_flight_max=1)
+    assert counts_asked_for(window, 3, 1) == [32]
+    assert counts_asked_for(window, 32, 3) == [29, 32, 32]
 
 
 def test_a_batch_that_comes_whole_does_not_move_the_next_range() -> None:
