@@ -14,9 +14,9 @@ import msgspec
 from tandem.client.results import MessageQueue
 from tandem.spark.live.offsets import Offsets
 
-GATHERED_RECORDS_MAX: Final = 8_192
+GATHERED_RECORDS_MAX: Final = 25_000
 """Ranges of one broker are read by one task up to this many messages together: a task of Python
-costs tens of milliseconds, in which it reads a thousand."""
+costs tens of milliseconds, in which it reads thousands."""
 
 
 class QueueRange(msgspec.Struct, frozen=True, order=True):
