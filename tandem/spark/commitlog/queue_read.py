@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from tandem.spark.commitlog.data_loss import read_scan
 from tandem.spark.commitlog.log_files import WINDOW_BYTES
@@ -103,7 +104,7 @@ class _QueueReader:
         self._options = options
         self._names = names
         self._queue_ids = np.array([queue.queue_id for queue in split.queues], np.int64)
-        self._topics = np.array([queue.topic for queue in split.queues], object)
+        self._topics = pa.array([queue.topic for queue in split.queues], pa.string())
         self.position: int | None = split.start
         self._is_contradicted = False
 
@@ -173,8 +174,8 @@ class _QueueReader:
         """Say which records are of the topic whose queue names them."""
         if not len(records):
             return np.empty(0, np.bool_)
-        words = np.array(records.topics.dictionary.to_pylist(), object)
-        has: Bools = words[records.topics.indices.to_numpy()] == self._topics[queues]
+        named = self._topics.take(pa.array(queues))
+        has: Bools = pc.equal(records.topics, named).to_numpy(zero_copy_only=False)
         return has
 
     def _in_window(self, records: RecordSlice) -> Bools:

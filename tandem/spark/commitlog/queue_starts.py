@@ -19,13 +19,14 @@ from numpy.typing import NDArray
 
 from tandem.spark.commitlog.places import is_log_file
 from tandem.spark.commitlog.split import UnitPiece
-from tandem.spark.commitlog.storage import OpenedFile, Storage
+from tandem.spark.commitlog.storage import Storage
 from tandem.wire.store_layout import CQ_STORE_UNIT, CQ_STORE_UNIT_SIZE
 
 QUEUES_ASKED_MAX: Final = 8
 """The longest ones. Any start near the wanted place will do, so asking all queues gains nothing."""
 
 _UNIT_FIELDS: Final = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+_BLOCKS_MAX: Final = 64
 _NEVER: Final = 2**63
 """As an offset: past every record. What was never written, or is no unit, sorts there."""
 
@@ -83,7 +84,7 @@ def sub_directories(storage: Storage, folder: str) -> list[str]:
 
 
 class QueueUnits:
-    """The units of one queue, over all its files. First units are remembered once read.
+    """The units of one queue, over all its files. What was read of them is remembered.
 
     A unit's index is its queue offset: the name of its file says how many came before.
     """
@@ -100,6 +101,7 @@ class QueueUnits:
         self.is_whole = ends[:-1] == names[1:] and not any(at % CQ_STORE_UNIT_SIZE for at in ends)
         """Whether the files follow one another without a gap."""
         self._firsts: dict[int, int] = {}
+        self._blocks: dict[tuple[int, int], bytearray] = {}
         self.unit_places = sum(self.counts)
 
     def neighbours(self, physical_offset: int) -> tuple[int | None, int | None]:
@@ -119,8 +121,7 @@ class QueueUnits:
     def unit(self, index: int) -> tuple[int, int]:
         """Return offset and size in the unit `index`, which has a place in one of the files."""
         file = bisect.bisect_right(self.bases, index) - 1
-        with self._storage.opened(self.paths[file]) as opened:
-            return read_unit(opened, index - self.bases[file])
+        return self._read(file, index - self.bases[file])
 
     def pieces(self, first: int, end: int) -> list[UnitPiece]:
         """Return where the units [first, end) are."""
@@ -148,23 +149,48 @@ class QueueUnits:
         after = self._first(file) if file < len(self.paths) else _NEVER
         if not file:
             return self.bases[0], _NEVER, after
-        with self._storage.opened(self.paths[file - 1]) as opened:
-            units = range(self.counts[file - 1])
+        units = range(self.counts[file - 1])
 
-            def offset(index: int) -> int:
-                return unit_offset(opened, index)
+        def offset(index: int) -> int:
+            return self._offset(file - 1, index)
 
-            at = bisect.bisect_left(units, physical_offset, key=offset)
-            before = offset(at - 1) if at else _NEVER
-            after = offset(at) if at < len(units) else after
+        at = bisect.bisect_left(units, physical_offset, key=offset)
+        before = offset(at - 1) if at else _NEVER
+        after = offset(at) if at < len(units) else after
         return self.bases[file - 1] + at, before, after
 
     def _first(self, file: int) -> int:
         """The offset in the first unit of a file."""
         if file not in self._firsts:
-            with self._storage.opened(self.paths[file]) as opened:
-                self._firsts[file] = unit_offset(opened, 0)
+            self._firsts[file] = self._offset(file, 0)
         return self._firsts[file]
+
+    def _offset(self, file: int, at: int) -> int:
+        """The offset in a unit, one past every record if nothing was written there."""
+        offset, size = self._read(file, at)
+        return offset if size > 0 else _NEVER
+
+    def _read(self, file: int, at: int) -> tuple[int, int]:
+        """Offset and size in a unit of a file; (0, 0) if the file ends before."""
+        block_units = self._storage.block_bytes // CQ_STORE_UNIT_SIZE
+        number, within = divmod(at, block_units)
+        block = self._blocks.get((file, number))
+        if block is None:
+            block = self._read_block(file, number * block_units, block_units)
+            if len(self._blocks) >= _BLOCKS_MAX:
+                self._blocks.clear()
+            self._blocks[file, number] = block
+        if (within + 1) * CQ_STORE_UNIT_SIZE > len(block):
+            return 0, 0  # cut meanwhile: like what was never written
+        offset, size, _ = CQ_STORE_UNIT.unpack_from(block, within * CQ_STORE_UNIT_SIZE)
+        return offset, size
+
+    def _read_block(self, file: int, first: int, units: int) -> bytearray:
+        block = bytearray(units * CQ_STORE_UNIT_SIZE)
+        with self._storage.opened(self.paths[file]) as opened:
+            size = opened.read_into(memoryview(block), first * CQ_STORE_UNIT_SIZE)
+        del block[size:]
+        return block
 
 
 def load_units(storage: Storage, pieces: Sequence[UnitPiece]) -> NDArray[np.void]:
@@ -178,21 +204,6 @@ def load_units(storage: Storage, pieces: Sequence[UnitPiece]) -> NDArray[np.void
                 opened.read_into(view[at : at + size], piece.position)
             at += size
     return np.frombuffer(data, _UNIT_FIELDS)
-
-
-def read_unit(opened: OpenedFile, index: int) -> tuple[int, int]:
-    """Return offset and size in a unit of a file; (0, 0) if the file ends before."""
-    data = bytearray(CQ_STORE_UNIT_SIZE)
-    if opened.read_into(memoryview(data), index * CQ_STORE_UNIT_SIZE) < CQ_STORE_UNIT_SIZE:
-        return 0, 0  # cut meanwhile: like what was never written
-    offset, size, _ = CQ_STORE_UNIT.unpack(data)
-    return offset, size
-
-
-def unit_offset(opened: OpenedFile, index: int) -> int:
-    """Return the offset in a unit, one past every record if nothing was written there."""
-    offset, size = read_unit(opened, index)
-    return offset if size > 0 else _NEVER
 
 
 def _known(offset: int) -> int | None:

@@ -57,6 +57,9 @@ class Storage(Protocol):
     gap_bytes: int
     """Reading on over a gap of this size is as cheap as another read."""
 
+    block_bytes: int
+    """Reading so much is as cheap as reading a few bytes."""
+
     def entries(self, directory: str) -> list[Entry]:
         """What is in a directory, in no order.
 
@@ -145,6 +148,7 @@ class LocalStorage:
     """The file system of this machine."""
 
     gap_bytes = 2 * 1024
+    block_bytes = 4 * 1024
 
     def entries(self, directory: str) -> list[Entry]:
         """See `Storage`."""
@@ -189,6 +193,7 @@ class RemoteStorage:
     """A file system of pyarrow. Paths are addresses without secrets: `prefix` and its own path."""
 
     gap_bytes = 1024 * 1024
+    block_bytes = REMOTE_BLOCK_BYTES
 
     def __init__(self, system: fs.FileSystem, prefix: str) -> None:
         self._system = system
