@@ -66,6 +66,21 @@ class RecordSlice:
         r = self.records
         return text(self.cut(r.topic_start, r.topic_size).dictionary_encode())
 
+    def has_topic(self, topic: str) -> Bools:
+        """Say which records are of a topic. Nothing is cut out for that."""
+        wanted = topic.encode()
+        records = self.records
+        has: Bools = records.topic_size == len(wanted)
+        rows = np.flatnonzero(has)
+        if wanted and len(rows):
+            starts = records.topic_start[rows]
+            at_every_byte = np.ndarray(
+                (len(self.data) - len(wanted) + 1,), f"V{len(wanted)}", self.data, strides=(1,)
+            )
+            found = at_every_byte[starts].view(np.uint8).reshape(len(rows), -1)
+            has[rows] = (found == np.frombuffer(wanted, np.uint8)).all(axis=1)
+        return has
+
     @cached_property
     def crcs(self) -> Int64s:
         """The CRC of each body as it is."""

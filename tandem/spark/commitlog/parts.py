@@ -1,14 +1,18 @@
 """What a task can be given of a log, and how each is read."""
 
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+import msgspec
 import pyarrow as pa
 
 from tandem.spark.commitlog.data_loss import read_lost, read_scan
 from tandem.spark.commitlog.options import ScanOptions
 from tandem.spark.commitlog.queue_read import read_queue_split
 from tandem.spark.commitlog.split import LogSplit, LostRange, QueueSplit
+
+_OF_BODIES: Final = frozenset({"body", "crcOk", "error"})
+"""Columns that say something about bodies: for none of them, no CRC is worth its time."""
 
 Part: TypeAlias = LogSplit | QueueSplit | LostRange
 
@@ -24,6 +28,8 @@ def read_part(
         LogDamagedError: a record is torn or corrupt and `options.on_error` is `fail`.
         DataLossError: a file is gone and `options.fail_on_data_loss` is true.
     """
+    if options.check_crc and _OF_BODIES.isdisjoint(names):
+        options = msgspec.structs.replace(options, check_crc=False)
     match part:
         case LogSplit():
             yield from read_scan(part, options, names)

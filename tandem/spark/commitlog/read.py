@@ -148,14 +148,11 @@ class _SplitReader:
             selected &= records.store_timestamp_ms >= options.start_ms
         if options.end_ms is not None:
             selected &= records.store_timestamp_ms < options.end_ms
-        if options.topics is not None or self._topic_pattern is not None:
-            wanted = np.array(
-                [self._is_wanted(topic) for topic in part.topics.dictionary.to_pylist()]
-            )
-            selected &= wanted[part.topics.indices.to_numpy()]
-        return selected
-
-    def _is_wanted(self, topic: str) -> bool:
+        if options.topics is not None:
+            selected &= np.logical_or.reduce([part.has_topic(topic) for topic in options.topics])
         if self._topic_pattern is not None:
-            return self._topic_pattern.fullmatch(topic) is not None
-        return self._options.topics is not None and topic in self._options.topics
+            matches = self._topic_pattern.fullmatch
+            topics = part.topics
+            wanted = [matches(topic) is not None for topic in topics.dictionary.to_pylist()]
+            selected &= np.array(wanted)[topics.indices.to_numpy()]
+        return selected

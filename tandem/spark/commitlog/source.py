@@ -47,6 +47,7 @@ from tandem.spark.commitlog.parts import read_part
 from tandem.spark.commitlog.stream import CommitLogStream, from_json, to_json
 from tandem.spark.commitlog.table import plan_table
 from tandem.spark.errors import OptionError
+from tandem.spark.pruning import is_pruned
 from tandem.spark.record_batches import COLUMNS
 
 SCHEMA: StructType = from_arrow_schema(
@@ -87,10 +88,11 @@ class CommitLogDataSource(DataSource):
             OptionError: the schema has a column that we do not have, or one of another type; or
                 damage should become rows and there is no column to say so in.
         """
-        self._check(schema)
+        pruned = is_pruned(schema)
+        self._check(schema, may_lack_error=pruned)
         if self._scan_options.trigger_bytes is not None:
             raise OptionError("commitlog source: maxBytesPerTrigger is for streams; leave it out")
-        return CommitLogReader(self._scan_options, schema.names)
+        return CommitLogReader(self._scan_options, schema.names, is_planned=pruned)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Follow the logs with our schema or a selection of it that the user gave.
@@ -106,26 +108,35 @@ class CommitLogDataSource(DataSource):
             )
         return CommitLogStreamReader(self._scan_options, schema.names)
 
-    def _check(self, schema: StructType) -> None:
+    def _check(self, schema: StructType, *, may_lack_error: bool = False) -> None:
         for field in schema.fields:
             if field.name not in COLUMNS or SCHEMA[field.name].dataType != field.dataType:
                 raise OptionError(
                     f"commitlog source: column {field.simpleString()} of the schema given is not"
                     f" one of {SCHEMA.simpleString()}"
                 )
-        if self._scan_options.on_error == "row" and "error" not in schema.names:
+        as_rows = self._scan_options.on_error == "row" and not may_lack_error
+        if as_rows and "error" not in schema.names:
             raise OptionError("commitlog source: onError=row needs the column error; add it")
 
 
 class CommitLogReader(DataSourceReader):
-    """Plans on the driver, reads in the tasks. Travels to them pickled: options and names only."""
+    """Plans on the driver, reads in the tasks. Travels to them pickled: options and names only.
 
-    def __init__(self, options: ScanOptions, names: Sequence[str]) -> None:
+    If it `is_planned`, tasks get what another reader of the same `load` planned; see `pruning`.
+    """
+
+    def __init__(
+        self, options: ScanOptions, names: Sequence[str], *, is_planned: bool = False
+    ) -> None:
         self._options = options
         self._names = names
+        self._is_planned = is_planned
 
     def partitions(self) -> list[InputPartition]:
         """One partition a split; Spark asks once per `load`."""
+        if self._is_planned:
+            return []
         return [InputPartition(part) for part in plan_table(self._options)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
