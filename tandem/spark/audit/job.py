@@ -56,12 +56,12 @@ class AuditSizes(msgspec.Struct, frozen=True, kw_only=True):
 
     A task reads at least `task_bytes_min`, unless there is less, and at most about `task_bytes_max`
     of log. A bucket has about `bucket_sends` sends, or the records of `bucket_log_bytes`; its task
-    needs about 500 bytes of memory a send. A queue is cut into stretches of `span` offsets.
+    needs about 1.2 KB of memory a send. A queue is cut into stretches of `span` offsets.
     """
 
     task_bytes_min: int = 32 * _MIB
     task_bytes_max: int = 512 * _MIB
-    bucket_sends: int = 500_000
+    bucket_sends: int = 250_000
     bucket_log_bytes: int = 1024 * _MIB
     span: int = 1 << 19
     split_bytes: int | None = None

@@ -104,7 +104,7 @@ def test_each_planted_fault_is_found_however_small_it_is_cut(
 ) -> None:
     drill = PlantedDrill()
     plant(drill)
-    both_audits(drill, tmp_path, SMALLER)
+    both_audits(drill, tmp_path, SMALL)
 
 
 @pytest.mark.parametrize("confirm", [None, 50_000])
@@ -212,7 +212,10 @@ def plant_fault(drill: PlantedDrill, number: int, fault: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=settings().max_examples // 3,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(
     faults=faults,
     sends_a_bucket=st.integers(7, 80),
