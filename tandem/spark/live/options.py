@@ -29,6 +29,7 @@ TRIGGER_DELAY_MS_DEFAULT: Final = 15 * 60 * 1000
 """As in Kafka's source."""
 
 ReadFrom = Literal["master", "slave"]
+Seam = Literal["brokers", "files"]
 Strategy = Literal["error", "latest"]
 
 OPTIONS: Final = (
@@ -58,6 +59,8 @@ OPTIONS: Final = (
     "decompress",
     "checkCrc",
     "readFrom",
+    "backfill",
+    "backfillSeam",
     "retryTimeoutMs",
 )
 
@@ -84,7 +87,8 @@ class Bound(msgspec.Struct, frozen=True):
 class LiveOptions(msgspec.Struct, frozen=True):
     """What to read, from where, and how. None means that the option is not given.
 
-    `assigned` has the queue ids by topic and broker name, `ANY_BROKER` for those of every broker.
+    `assigned` has the queue ids by topic and broker name, `ANY_BROKER` for those of every broker;
+    `backfill` likewise the paths of stores.
     """
 
     name_servers: tuple[str, ...]
@@ -108,6 +112,8 @@ class LiveOptions(msgspec.Struct, frozen=True):
     decompress: bool = True
     check_crc: bool = True
     read_from: ReadFrom = "master"
+    backfill: dict[str, str] | None = None
+    backfill_seam: Seam = "brokers"
     retry_ms: int = RETRY_MS_DEFAULT
     given: frozenset[str] = frozenset()
 
@@ -147,6 +153,8 @@ def parse_options(raw: Mapping[str, str]) -> LiveOptions:
         decompress=given.flag("decompress", default=True),
         check_crc=given.flag("checkCrc", default=True),
         read_from=cast("ReadFrom", given.choice("readFrom", ("master", "slave"))),
+        backfill=_backfill(given),
+        backfill_seam=cast("Seam", given.choice("backfillSeam", ("brokers", "files"))),
         retry_ms=given.integer("retryTimeoutMs", at_least=1) or RETRY_MS_DEFAULT,
         given=frozenset(given.given),
     )
@@ -216,6 +224,11 @@ def _check_together(given: OptionReader, options: LiveOptions) -> None:
         )
     if "maxTriggerDelay" in given and "minOffsetsPerTrigger" not in given:
         given.problems.append("maxTriggerDelay does nothing without minOffsetsPerTrigger")
+    if options.backfill is not None and "startingTimestamp" in given:
+        given.problems.append(
+            "startingTimestamp knows what brokers have, and not the files of backfill: begin at"
+            " startingOffsets, and select by storeTimestamp"
+        )
     if options.group == "":
         given.problems.append("groupId is empty")
 
@@ -271,6 +284,21 @@ def _assigned(given: OptionReader) -> dict[str, dict[str, list[int]]] | None:
         topic: {ANY_BROKER: queues} if isinstance(queues, list) else queues
         for topic, queues in topics.items()
     }
+
+
+def _backfill(given: OptionReader) -> dict[str, str] | None:
+    text = given.text("backfill")
+    if text is None:
+        if "backfillSeam" in given:
+            given.problems.append("backfillSeam does nothing without backfill")
+        return None
+    if not text.strip().startswith("{"):
+        return {ANY_BROKER: text}
+    try:
+        return decode_json(text, dict[str, str])
+    except UnreadableError as error:
+        given.problems.append(f'backfill is neither a path nor {{"broker": "path"}} ({error})')
+        return None
 
 
 def _bound(given: OptionReader, which: Literal["starting", "ending"]) -> Bound | None:

@@ -20,12 +20,16 @@ costs tens of milliseconds, in which it reads thousands."""
 
 
 class QueueRange(msgspec.Struct, frozen=True, order=True):
-    """The messages of a queue from offset `start` on, up to `end` and without it."""
+    """The messages of a queue from offset `start` on, up to `end` and without it.
+
+    `store` is where the files are that they are read from; "": they are pulled from brokers.
+    """
 
     queue: MessageQueue
     start: int
     end: int
     cluster_name: str = ""
+    store: str = ""
 
     def __len__(self) -> int:
         return max(0, self.end - self.start)
@@ -38,6 +42,18 @@ class QueueRange(msgspec.Struct, frozen=True, order=True):
             msgspec.structs.replace(self, start=start, end=end) for start, end in pairwise(bounds)
         ]
 
+    def parts(self, first: int, stop: int, store: str) -> "list[QueueRange]":
+        """Return what is before, in and after the offsets that are read from a store."""
+        return [
+            msgspec.structs.replace(self, start=start, end=end, store=where)
+            for start, end, where in (
+                (self.start, first, ""),
+                (first, stop, store),
+                (stop, self.end, ""),
+            )
+            if start < end
+        ]
+
 
 def cut_ranges(
     ranges: Iterable[QueueRange],
@@ -45,7 +61,7 @@ def cut_ranges(
     min_partitions: int | None = None,
     max_records: int | None = None,
 ) -> list[list[QueueRange]]:
-    """Return the ranges of each partition; those of one partition are at one broker.
+    """Return the ranges of each partition; those of one partition are at one broker or store.
 
     `max_records` bounds the messages of a partition, and `min_partitions` asks for at least so
     many, as far as there are messages. Without either, one partition a range, and short ranges
@@ -78,14 +94,15 @@ def _cut_to(ranges: list[QueueRange], count: int) -> list[QueueRange]:
 
 def _gathered(ranges: list[QueueRange]) -> list[list[QueueRange]]:
     partitions: list[list[QueueRange]] = []
-    open_ones: dict[str, tuple[list[QueueRange], int]] = {}
+    open_ones: dict[tuple[str, str], tuple[list[QueueRange], int]] = {}
     for each in ranges:
-        gathered, records = open_ones.get(each.queue.broker_name, ([], GATHERED_RECORDS_MAX))
+        place = (each.queue.broker_name, each.store)
+        gathered, records = open_ones.get(place, ([], GATHERED_RECORDS_MAX))
         if records + len(each) > GATHERED_RECORDS_MAX:
             gathered, records = [], 0
             partitions.append(gathered)
         gathered.append(each)
-        open_ones[each.queue.broker_name] = gathered, records + len(each)
+        open_ones[place] = gathered, records + len(each)
     return partitions
 
 

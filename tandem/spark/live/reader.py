@@ -6,6 +6,7 @@ from typing import cast
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from tandem.spark.live.backfill import Backfill, file_pieces
 from tandem.spark.live.bounds import KnownCluster, ending_offsets, starting_offsets
 from tandem.spark.live.chunks import arrow_batch, chunks, records_of
 from tandem.spark.live.cluster import Cluster, client_core, group_of
@@ -25,7 +26,8 @@ class LiveReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Return what each task reads; Spark asks once per `load`."""
         with Cluster(self._options) as cluster:
-            ranges = plan_batch(self._options, cluster)
+            source = Backfill(self._options, cluster)
+            ranges = source.cut(plan_batch(self._options, source))
         return partitions_of(ranges, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -66,22 +68,14 @@ def partitions_of(ranges: list[QueueRange], options: LiveOptions) -> list[InputP
 def read_ranges(
     ranges: object, options: LiveOptions, names: Sequence[str]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of ranges of one broker name as Arrow batches, in order.
+    """Yield the records of ranges of one broker name, or of one store, as Arrow batches, in order.
 
     Raises:
         SparkSourceError: they cannot be had.
     """
     of_task = cast("list[QueueRange]", ranges)
-    puller = RangePuller(
-        client_core(options),
-        group_of(options),
-        of_task,
-        from_slave=options.read_from == "slave",
-        fail_on_data_loss=options.fail_on_data_loss,
-        retry_seconds=options.retry_ms / 1000,
-        opener=wide_socket,
-    )
-    for chunk in chunks(puller.pieces()):
+    pieces = file_pieces(of_task) if of_task[0].store else _puller(of_task, options).pieces()
+    for chunk in chunks(pieces):
         queue_range = of_task[chunk.place]
         records = records_of(
             chunk, queue_range, check_crc=options.check_crc, split=options.decompress
@@ -90,3 +84,15 @@ def read_ranges(
         for part in plain_records(records, *within) if options.decompress else [records]:
             if len(part):
                 yield arrow_batch(part, queue_range, names)
+
+
+def _puller(of_task: list[QueueRange], options: LiveOptions) -> RangePuller:
+    return RangePuller(
+        client_core(options),
+        group_of(options),
+        of_task,
+        from_slave=options.read_from == "slave",
+        fail_on_data_loss=options.fail_on_data_loss,
+        retry_seconds=options.retry_ms / 1000,
+        opener=wide_socket,
+    )

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from tandem.client.errors import ClientError
+from tandem.spark.live.backfill import Backfill
 from tandem.spark.live.cluster import Cluster
 from tandem.spark.live.offsets import nested, stream_offset
 from tandem.spark.live.options import LiveOptions
@@ -34,7 +35,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: LiveOptions, names: Sequence[str]) -> None:
         self._options = options
         self._names = names
-        self._opened: tuple[Cluster, StreamPlan] | None = None
+        self._opened: tuple[Cluster, Backfill, StreamPlan] | None = None
 
     @property
     def _cluster(self) -> Cluster:
@@ -42,14 +43,15 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _plan(self) -> StreamPlan:
-        return self._open()[1]
+        return self._open()[2]
 
-    def _open(self) -> tuple[Cluster, StreamPlan]:
+    def _open(self) -> tuple[Cluster, Backfill, StreamPlan]:
         if self._opened is None:
             cluster = Cluster(self._options)
             sleep = time.sleep  # noqa: TID251 - plain code, no trio here
-            plan = StreamPlan(self._options, cluster, clock=time.monotonic, sleep=sleep)
-            self._opened = cluster, plan
+            source = Backfill(self._options, cluster)
+            plan = StreamPlan(self._options, source, clock=time.monotonic, sleep=sleep)
+            self._opened = cluster, source, plan
         return self._opened
 
     def __getstate__(self) -> tuple[LiveOptions, Sequence[str]]:
@@ -85,7 +87,7 @@ class LiveStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Json, end: Json) -> list[InputPartition]:
         """What each task of a batch reads."""
         ranges = self._plan.ranges(stream_offset(start), stream_offset(end))
-        return partitions_of(ranges, self._options)
+        return partitions_of(self._open()[1].cut(ranges), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the Arrow batches of one task."""

@@ -86,6 +86,11 @@ def test_queues_are_assigned_at_every_broker_or_at_one() -> None:
     assert found == {"t": {ANY_BROKER: [0, 1]}, "u": {"a": [2]}}
 
 
+def test_files_for_every_broker_or_by_broker_name() -> None:
+    assert options(backfill="/data/a").backfill == {ANY_BROKER: "/data/a"}
+    assert options(backfill='{"a": "s3://b/x"}').backfill == {"a": "s3://b/x"}
+
+
 def test_properties_can_be_left_out() -> None:
     assert "properties" not in options(includeProperties="false").columns
     assert options(columns="body, topic").columns == ("body", "topic")
@@ -126,6 +131,11 @@ def test_properties_can_be_left_out() -> None:
         ({"columns": "topic", "includeProperties": "true"}, "exclude each other"),
         ({"readFrom": "anywhere"}, "master or slave"),
         ({"retryTimeoutMs": "0"}, "at least 1"),
+        ({"backfill": "{1}"}, "neither a path nor"),
+        ({"backfill": "{[[["}, "neither a path nor"),
+        ({"backfillSeam": "files"}, "without backfill"),
+        ({"backfillSeam": "sea", "backfill": "/x"}, "brokers or files"),
+        ({"backfill": "/x", "startingTimestamp": "5"}, "begin at startingOffsets"),
         ({"accessKey": "me"}, "go together"),
         ({"kafka.bootstrap.servers": "h:1"}, "unknown option"),
         ({"startingOffset": "earliest"}, "did you mean startingOffsets"),
