@@ -10,7 +10,8 @@ With `failOnDataLoss=true` each is a `DataLossError`. Otherwise it is logged as 
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
 
 import pyarrow as pa
 
@@ -19,6 +20,11 @@ from tandem.spark.commitlog.read import read_split
 from tandem.spark.commitlog.split import LogSplit, LostRange
 from tandem.spark.errors import DataLossError
 from tandem.spark.record_batches import error_batch
+
+LOOKS_MAX: Final = 3
+"""How often stores are looked at when files are deleted meanwhile."""
+
+Looked = TypeVar("Looked")
 
 _log = logging.getLogger(__name__)
 
@@ -66,6 +72,26 @@ def rewritten(store: str, offset: int) -> LostRange:
         " records there now: its end was cut off and written anew, or this is another store. Start"
         f" anew with another checkpoint, {_GO_ON}",
     )
+
+
+def looking_again(look: Callable[[], Looked]) -> Looked:
+    """Return what `look` finds; look anew if files are deleted meanwhile.
+
+    Raises:
+        DataLossError: they were every time.
+    """
+    for _ in range(LOOKS_MAX - 1):
+        try:
+            return look()
+        except FileNotFoundError:
+            continue
+    try:
+        return look()
+    except FileNotFoundError as error:
+        raise DataLossError(
+            f"{error.filename or error} was deleted while logs were looked at, and so were files"
+            f" in {LOOKS_MAX - 1} tries before; try again"
+        ) from error
 
 
 def report(loss: LostRange, options: ScanOptions) -> None:

@@ -42,6 +42,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from tandem.spark.commitlog.data_loss import looking_again
 from tandem.spark.commitlog.options import ScanOptions, parse_options
 from tandem.spark.commitlog.parts import read_part
 from tandem.spark.commitlog.stream import CommitLogStream, from_json, to_json
@@ -157,11 +158,11 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's
         """Where a stream without a checkpoint starts."""
-        return to_json(self._stream.initial())
+        return to_json(looking_again(self._stream.initial))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's
         """Read what there is now, in as many batches as it takes, and no more."""
-        self._stream.stop_at_what_is_there()
+        looking_again(self._stream.stop_at_what_is_there)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's
         """What `maxBytesPerTrigger` says."""
@@ -171,7 +172,8 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Where the next batch ends."""
         limit_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
-        return to_json(self._stream.next_end(from_json(start), limit_bytes))
+        marks = from_json(start)
+        return to_json(looking_again(lambda: self._stream.next_end(marks, limit_bytes)))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's
         """How far the logs were at the last look, for the query's progress."""
@@ -179,7 +181,8 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """One partition a split."""
-        parts = self._stream.splits(from_json(start), from_json(end))
+        marks = from_json(start), from_json(end)
+        parts = looking_again(lambda: self._stream.splits(*marks))
         return [InputPartition(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -1,7 +1,5 @@
 """Plans one `load()`: the stores, the offsets asked for, the topics, and the splits of it all."""
 
-from typing import Final
-
 from tandem.spark.commitlog import data_loss
 from tandem.spark.commitlog.offsets import EARLIEST, LATEST, check_names, position_in
 from tandem.spark.commitlog.options import ScanOptions
@@ -10,10 +8,6 @@ from tandem.spark.commitlog.plan import StoreLog, open_logs
 from tandem.spark.commitlog.queue_plan import plan_store
 from tandem.spark.commitlog.split import LostRange
 from tandem.spark.commitlog.topics import check_topics
-from tandem.spark.errors import DataLossError
-
-LOOKS_MAX: Final = 3
-"""How often stores are looked at anew when files are deleted while we look."""
 
 
 def plan_table(options: ScanOptions) -> list[Part]:
@@ -25,18 +19,7 @@ def plan_table(options: ScanOptions) -> list[Part]:
         UnknownTopicError: no store knows a topic, and `ignoreMissingTopics` is false.
         DataLossError: not all of it is there, and `failOnDataLoss` is true.
     """
-    for _ in range(LOOKS_MAX - 1):
-        try:
-            return _plan(options)
-        except FileNotFoundError:
-            continue
-    try:
-        return _plan(options)
-    except FileNotFoundError as error:
-        raise DataLossError(
-            f"{error.filename or error} was deleted while the query was planned, and so were files"
-            f" in {LOOKS_MAX - 1} tries before; try again"
-        ) from error
+    return data_loss.looking_again(lambda: _plan(options))
 
 
 def _plan(options: ScanOptions) -> list[Part]:

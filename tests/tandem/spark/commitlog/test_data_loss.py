@@ -60,3 +60,18 @@ def test_a_loss_can_be_a_warning_and_a_row(
 def test_every_loss_names_store_and_remedy(loss: LostRange) -> None:
     assert loss.reason.startswith("store s: ")
     assert loss.reason.endswith("or go on without it with option failOnDataLoss=false")
+
+
+def test_files_deleted_while_we_look_are_looked_at_anew() -> None:
+    failures = [2]
+
+    def look() -> int:
+        failures[0] -= 1
+        if failures[0] >= 0:
+            raise FileNotFoundError(2, "No such file", "000")
+        return 5
+
+    assert data_loss.looking_again(look) == 5
+    failures[0] = 3
+    with pytest.raises(DataLossError, match="000 was deleted while logs were looked at"):
+        data_loss.looking_again(look)

@@ -126,7 +126,7 @@ def test_patterns_offsets_and_names_without_secrets(endpoint: str, tmp_path: Pat
 
 @pytest.mark.long
 def test_what_is_not_there_is_said_without_secrets(endpoint: str, tmp_path: Path) -> None:
-    root = a_log(50).write(tmp_path)
+    root = a_log(20).write(tmp_path)
     address = upload(endpoint, root, "lost/broker-a")
     for wrong in ("lost/broker-b", "lost/broker-b*"):
         with pytest.raises(NotAStoreError, match=r"s3://logs/lost/broker-b") as caught:

@@ -165,12 +165,42 @@ def test_damage_fails_the_query_with_file_and_offset_or_becomes_a_row(
         load(spark, root).count()
 
 
+def test_a_stream_writes_every_record_once_over_restarts(
+    spark: "SparkSession", tmp_path: Path
+) -> None:
+    log = LogBuilder(file_bytes=FILE_BYTES)
+    seen: list[int] = []
+    for limit in ("20000", "1000000"):
+        for number in range(150):
+            log.put(topic=f"Topic{number % 3}", body=bytes(100))
+        log.write(tmp_path / "store")
+        stream = (
+            spark.readStream.format("commitlog")
+            .options(startingOffsets="earliest", maxBytesPerTrigger=limit, topic="Topic1")
+            .load(str(tmp_path / "store"))
+        )
+        query = (
+            stream.select("physicalOffset")
+            .writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(tmp_path / "out"))
+        )
+        query.awaitTermination()
+        seen.append(len(query.recentProgress))
+    rows = spark.read.parquet(str(tmp_path / "out")).collect()
+    expected = [m.physical_offset for m in log.messages if m.topic == "Topic1"]
+    assert sorted(row[0] for row in rows) == expected
+    assert seen == [2, 1]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
         ({"startTimestamp": "1"}, "did you mean startingTimestamp"),
         ({"columns": "topic,nothing"}, "no column nothing"),
         ({"columns": "topic", "onError": "row"}, "needs the column error"),
+        ({"maxBytesPerTrigger": "1"}, "is for streams"),
     ],
 )
 def test_a_wrong_option_is_refused_before_anything_is_read(
@@ -179,6 +209,12 @@ def test_a_wrong_option_is_refused_before_anything_is_read(
     source = CommitLogDataSource({"path": str(store), **options})
     with pytest.raises(OptionError, match=words):
         source.reader(source.schema())
+
+
+def test_a_stream_has_no_end(store: Path) -> None:
+    source = CommitLogDataSource({"path": str(store), "endingOffsets": "latest"})
+    with pytest.raises(OptionError, match="availableNow"):
+        source.streamReader(source.schema())
 
 
 def test_a_schema_that_does_not_fit_is_refused(store: Path) -> None:

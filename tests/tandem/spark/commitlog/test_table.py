@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from tandem.spark.commitlog import table
 from tandem.spark.commitlog.options import parse_options
 from tandem.spark.commitlog.parts import read_part
 from tandem.spark.commitlog.table import plan_table
@@ -90,23 +89,3 @@ def test_offsets_of_other_stores_are_refused(tmp_path: Path) -> None:
     root = a_log().write(tmp_path)
     with pytest.raises(OptionError, match="elsewhere"):
         rows(root, startingOffsets='{"elsewhere": 5}')
-
-
-def test_files_that_vanish_while_planning_are_looked_at_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    root = a_log().write(tmp_path)
-    really_plan = table._plan
-    failures = [2]
-
-    def plan(*given: Any) -> Any:  # noqa: ANN401
-        if failures[0]:
-            failures[0] -= 1
-            raise FileNotFoundError(2, "gone", "file")
-        return really_plan(*given)
-
-    monkeypatch.setattr(table, "_plan", plan)
-    assert len(rows(root)) == 100
-    failures[0] = 3
-    with pytest.raises(DataLossError, match="file was deleted while"):
-        rows(root)
