@@ -40,9 +40,12 @@ from tandem.wire.compression import CompressionError
 from tandem.wire.message import Message
 
 REQUEST_MESSAGES_MAX: Final = 256
-REQUEST_BYTES_MAX: Final = 1 << 20
-_ROW_BYTES: Final = 300
-"""What a message takes beside its body, about."""
+REQUEST_BYTES_MAX: Final = 60_000
+"""Below every `max_message_size_bytes` in use; a larger message goes alone."""
+
+_PROPERTY_BYTES: Final = 2
+_MESSAGE_BYTES: Final = 64
+"""What a message takes beside its body and properties, at most."""
 
 
 class Sender(Protocol):
@@ -214,12 +217,22 @@ class LaneSender:
         write_position(self._state, self._lane.broker, self._position, LocalDisk())
 
 
+def _bytes_of(message: Message) -> int:
+    texts = [text for pair in message.property_map().items() for text in pair]
+    return (
+        len(message.body)
+        + sum(len(text.encode()) for text in texts)
+        + _PROPERTY_BYTES * len(texts)
+        + _MESSAGE_BYTES
+    )
+
+
 def requests_of(messages: Sequence[Message]) -> Iterator[list[Message]]:
     """Yield messages in stretches that fit into a request."""
     request: list[Message] = []
     size = 0
     for message in messages:
-        taken = len(message.body) + _ROW_BYTES
+        taken = _bytes_of(message)
         if request and (size + taken > REQUEST_BYTES_MAX or len(request) >= REQUEST_MESSAGES_MAX):
             yield request
             request, size = [], 0
