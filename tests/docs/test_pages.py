@@ -5,6 +5,7 @@ repository, and run in directories of their own in which `cluster.yaml` and `dat
 """
 
 import json
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ import yaml
 
 from tandem.cluster_file.load import load_config
 from tandem.drill.scenario_file import read_scenario
+from tandem.spark.jobs.settings import JOBS, load_settings
 from tests.support.loopback import own_network
 from tests.support.page_blocks import (
     Block,
@@ -122,8 +124,12 @@ def test_a_file_that_is_shown_can_be_read(block: Block, tmp_path: Path) -> None:
 
 
 def read_yaml(text: str, file: Path) -> None:
-    """A scenario of the drill, or a cluster file or some of its sections, with known keys."""
+    """A scenario, settings of a job, or a cluster file or some of its sections; with known keys."""
     content = yaml.safe_load(text)
+    if job := re.match(r"# (\w+)\.yaml\n", text):
+        file.write_text(text, encoding="utf-8")
+        load_settings(JOBS[job[1]], file, {})
+        return
     if "steps" in content:
         file.write_text(text, encoding="utf-8")
         read_scenario(file)
