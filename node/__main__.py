@@ -2,6 +2,7 @@
 
     python -P -m node --config cluster.yaml --name broker-a-0 [--supervised] [--log-file FILE]
     python -P -m node check --config cluster.yaml
+    python -P -m node shadow
 
 In an installed package it is `python -P -m tandem_server node ...`, which works here, too.
 
@@ -12,6 +13,8 @@ logs to standard error, or to `--log-file`, which it rotates: see `tandem.proces
 
 The second prints the checked configuration as JSON: for people, and for programs that are not
 written in Python. Others call `tandem.cluster.read_spec`.
+
+The third is what `tandem shadow` starts; see `node.shadow.command`.
 
 Exit status: 0 stopped as asked, 2 bad configuration or command line, 3 a port is busy, 4 the store
 cannot be opened, 1 anything else. For 2 to 4 there is one message on standard error, and no
@@ -35,6 +38,7 @@ import trio
 
 from node.errors import NodeError
 from node.run import run_node
+from node.shadow.command import NotAConfigError, follow, read_config
 from store import StoreError
 from store.machine.errors import AddressInUseError, NetworkError
 from store.machine.machine import Machine, this_machine
@@ -44,6 +48,7 @@ from tandem.cluster_file.coordinator_settings import COORDINATOR
 from tandem.cluster_file.errors import ClusterConfigError
 from tandem.cluster_file.load import load_config
 from tandem.cluster_file.secret_file import SecretNotMadeError
+from tandem.cluster_file.settings import LoggingSettings
 from tandem.coordinator.client import connect
 from tandem.coordinator.interface import CoordinatorRefusedError
 from tandem.plain_text import plain_lines
@@ -71,8 +76,8 @@ def main(
     if not __debug__:
         return _fail(1, "a node checks itself with assertions; run Python without -O")
     arguments = sys.argv[1:] if arguments is None else arguments
-    if arguments[:1] == ["check"]:
-        return _check(_parse_check(arguments[1:]).config)
+    if arguments[:1] in (["check"], ["shadow"]):
+        return _check(arguments[1:]) if arguments[0] == "check" else _shadow(machine())
     options = _parse_run(arguments)
     try:
         config = load_config(options.config).with_secret().node(options.name)
@@ -85,6 +90,27 @@ def main(
     except OSError as error:
         return _fail(EXIT_CONFIG, _unwritable_log(options.log_file, error))
     return _run_to_the_end(config, machine(), log, is_supervised=options.supervised)
+
+
+def _shadow(machine: Machine) -> int:
+    """Run a shadow until it is told to stop; return the exit status."""
+    try:
+        with open(LIFELINE_FD, "rb", buffering=0, closefd=False) as source:
+            config = read_config(source)
+    except NotAConfigError as error:
+        return _fail(EXIT_CONFIG, str(error))
+    start_log("shadow", LoggingSettings())
+    _allow_open_files()
+    try:
+        trio.run(follow, config, machine)
+    except ExceptionGroup as group:
+        expected = _expected_error(group)
+        if expected is None:
+            raise
+        status, words = _explained(expected)
+        sys.stdout.write(msgspec.json.encode({"error": words}).decode() + "\n")
+        return status
+    return 0
 
 
 def _run_to_the_end(
@@ -129,9 +155,9 @@ def _parse_run(arguments: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _check(file: Path) -> int:
+def _check(arguments: Sequence[str]) -> int:
     try:
-        spec = spec_of(load_config(file))
+        spec = spec_of(load_config(_parse_check(arguments).config))
     except ClusterConfigError as error:
         return _fail(EXIT_CONFIG, str(error))
     sys.stdout.write(msgspec.json.encode(spec, enc_hook=str).decode() + "\n")

@@ -17,6 +17,7 @@ usage: python -P -m tandem_server {node,store} ...
 
   node --config FILE --name NODE    run one node of a cluster
   node check --config FILE          print what a node makes of a cluster file
+  node shadow                       what `tandem shadow` runs
   store repair                      what `tandem log repair --write` runs
 """
 

@@ -19,6 +19,11 @@ compared (VERIFY), nothing is appended and nothing more is reported. The reporte
 which a RocketMQ master would take for "begin at your last file": if the last record is the first of
 the log, its first byte is left out of the comparison.
 
+A shadow (`acknowledges=False`) copies a log and counts as nobody's slave. Its first report says
+where to begin, as everybody's; from the first frame on it reports `NOTHING_ACKNOWLEDGED`, which
+lowers what the master believes it to have. Until then it repeats the first one: a master takes only
+the last of several reports that it reads at once.
+
 In TRANSFER only whole, checked records leave (see `ha.link.whole_records`). What one read brings is
 checked and handed out in one go, however many frames it holds.
 
@@ -28,6 +33,7 @@ Source: RocketMQ 5.3.3, store/ha/DefaultHAClient.dispatchReadRequest, which appe
 from __future__ import annotations
 
 import enum
+from typing import Final
 
 from ha.classic.protocol import REPORT, TRANSFER_HEADER
 from ha.errors import (
@@ -42,6 +48,14 @@ from ha.link.limits import TRANSFER_BODY_BYTES_MAX
 from ha.link.whole_records import AppendBody, WholeRecords
 
 OFFSET_MAX = 2**63 - 1
+
+NOTHING_ACKNOWLEDGED: Final = -(1 << 40)
+"""What a shadow reports. It keeps the connection alive, wakes no put, and is further behind than
+any haMaxGapNotInSync: so it is not counted among the replicas in sync either.
+
+Source: DefaultHAConnection.ReadSocketService, DefaultHAService.inSyncReplicasNums and
+notifyTransferSome, which only ever raises push2SlaveMaxOffset.
+"""
 
 
 class HAClientState(enum.Enum):
@@ -68,8 +82,17 @@ class HAClient:
     _log_end: int
     _reported: int
     _accepts_any_offset: bool
+    _has_heard: bool
 
-    def __init__(self, *, file_size_bytes: int, record_bytes_max: int, check_crc: bool) -> None:
+    def __init__(
+        self,
+        *,
+        file_size_bytes: int,
+        record_bytes_max: int,
+        check_crc: bool,
+        acknowledges: bool = True,
+    ) -> None:
+        self._acknowledges = acknowledges
         self._records = WholeRecords(
             file_size_bytes=file_size_bytes,
             record_bytes_max=record_bytes_max,
@@ -129,14 +152,20 @@ class HAClient:
         Args:
             log_end: the end of our log by now. The log is the one that knows.
         """
+        if not self._acknowledges:
+            is_told = self._reported == NOTHING_ACKNOWLEDGED
+            return None if is_told else self.heartbeat(log_end)
         return None if log_end == self._reported else self.heartbeat(log_end)
 
     def heartbeat(self, log_end: int) -> bytes | None:
         """Return a report even if nothing is new; None while the logs have not been compared."""
         if self.state is not HAClientState.TRANSFER:
             return None
-        self._reported = log_end
-        return REPORT.pack(log_end)
+        if self._acknowledges:
+            self._reported = log_end
+        elif self._has_heard:
+            self._reported = NOTHING_ACKNOWLEDGED
+        return REPORT.pack(self._reported)
 
     def connection_lost(self) -> None:
         """The connection has ended. The next one fetches an incomplete record again."""
@@ -153,6 +182,7 @@ class HAClient:
         self._log_end = 0
         self._reported = -1
         self._accepts_any_offset = False
+        self._has_heard = False
 
     def _gather(self) -> bool:
         """Take all frames that are here to pieces. Return False if there was nothing to take."""
@@ -188,6 +218,7 @@ class HAClient:
             raise OffsetMismatchError(offset=offset, expected=self._records.end)
         elif size == 0 and self.state is HAClientState.VERIFY:
             raise MasterBehindError(log_end=self._log_end, master_end=offset)
+        self._has_heard = True
         self._position += TRANSFER_HEADER.size
         self._frame_left = size
         return True

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ha.classic.config import HAConfig
     from store import MessageStore
     from store.machine.network import Network, Stream
+    from tandem.wire.message import Host
 
 _log = logging.getLogger(__name__)
 
@@ -44,9 +45,20 @@ FAREWELL_SECONDS: Final = 1.0
 
 
 class MasterFollower:
-    """Follows the master of one slave."""
+    """Follows the master of one slave.
 
-    def __init__(self, config: HAConfig, store: MessageStore, network: Network) -> None:
+    A shadow is one that counts as nobody's slave (see `HAClient`), finds its master itself
+    (`find_master`) and gives up for good where a slave waits for an operator (`refuse`).
+    """
+
+    def __init__(
+        self,
+        config: HAConfig,
+        store: MessageStore,
+        network: Network,
+        *,
+        acknowledges: bool = True,
+    ) -> None:
         assert config.master is not None
         self._config = config
         self._master = config.master
@@ -60,6 +72,7 @@ class MasterFollower:
             file_size_bytes=store.config.mapped_file_size_commit_log_bytes,
             record_bytes_max=store.config.max_message_size_bytes + RECORD_OVERHEAD_BYTES_MAX,
             check_crc=config.check_crc_on_append,
+            acknowledges=acknowledges,
         )
         self.traffic = LinkTraffic()
 
@@ -77,10 +90,26 @@ class MasterFollower:
                         self.client.connection_lost()
             await trio.sleep(self._config.ha_reconnect_interval_ms / 1000)
 
+    async def find_master(self) -> Host:
+        """Return where the master listens; it is asked before each connection.
+
+        Raises:
+            ConnectionLost: it cannot be found now.
+        """
+        return self._master
+
+    def refuse(self, error: RemoteHAError | StoreError) -> None:
+        """Say why this master's log cannot be taken. It is tried again, unless this raises."""
+        self._tell(logging.ERROR, f"{error}. {_remedy(error)}")
+
     async def _dial(self) -> Stream | None:
         try:
+            self._master = await self.find_master()
             return await dial(
-                self._network, self._master, source=self._config.address, seconds=CONNECT_SECONDS
+                self._network,
+                self._master,
+                source=self._config.address or None,
+                seconds=CONNECT_SECONDS,
             )
         except ConnectionLost as error:
             self._tell(logging.WARNING, str(error))
@@ -92,7 +121,7 @@ class MasterFollower:
         except ConnectionLost as error:
             self._tell(logging.WARNING, str(error))
         except (RemoteHAError, StoreError) as error:
-            self._tell(logging.ERROR, f"{error}. {_remedy(error)}")
+            self.refuse(error)
             with trio.move_on_after(FAREWELL_SECONDS):
                 await say_good_bye(stream, encode_refusal(self._store.max_physical_offset))
 

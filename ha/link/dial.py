@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from tandem.wire.message import Host
 
 
-async def dial(network: Network, peer: Host, *, source: str, seconds: float) -> Stream:
-    """Connect from our own address `source`; give up after so many seconds.
+async def dial(network: Network, peer: Host, *, source: str | None, seconds: float) -> Stream:
+    """Connect, from our own address `source` if there is one; give up after so many seconds.
 
     Raises:
         ConnectionLost: see `Network.connect`; or nobody answered in time.

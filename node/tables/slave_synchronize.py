@@ -58,9 +58,23 @@ class SlaveSynchronize:
         await self._link.run(self._interval_seconds)
 
     async def _copy(self, client: RemotingClient) -> None:
-        answer = await client.request(RequestCode.GET_ALL_TOPIC_CONFIG)
-        self._topics.replace_all(decode_json_body(answer.body, TopicConfigSerializeWrapper))
-        answer = await client.request(RequestCode.GET_ALL_CONSUMER_OFFSET)
-        self._offsets.merge(answer.body)
-        answer = await client.request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        self._groups.replace_all(decode_json_body(answer.body, SubscriptionGroupWrapper))
+        await copy_tables(client, self._topics, self._groups, self._offsets)
+
+
+async def copy_tables(
+    client: RemotingClient,
+    topics: TopicConfigTable,
+    groups: SubscriptionGroupTable,
+    offsets: ConsumerOffsetTable,
+) -> None:
+    """Make our tables like those of the broker at the other end.
+
+    Raises what `RemotingClient.request` raises, and:
+        RequestError: a table has no room for them.
+    """
+    answer = await client.request(RequestCode.GET_ALL_TOPIC_CONFIG)
+    topics.replace_all(decode_json_body(answer.body, TopicConfigSerializeWrapper))
+    answer = await client.request(RequestCode.GET_ALL_CONSUMER_OFFSET)
+    offsets.merge(answer.body)
+    answer = await client.request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    groups.replace_all(decode_json_body(answer.body, SubscriptionGroupWrapper))

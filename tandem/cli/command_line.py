@@ -20,6 +20,7 @@ from tandem.cli import (
     message,
     pipeline,
     produce,
+    shadow,
     topic,
 )
 from tandem.cli.grammar import TandemGroup
@@ -78,6 +79,7 @@ app.add_typer(pipeline.app, name="pipeline")
 app.command()(produce.produce)
 app.command()(consume.consume)
 app.command()(drill.drill)
+app.command()(shadow.shadow)
 
 
 def run_command_line() -> int:

@@ -1,0 +1,37 @@
+"""What a shadow is told; `tandem shadow` writes it as JSON, see `node.shadow.command`."""
+
+import msgspec
+
+from tandem.wire.message import Host
+
+
+class ShadowConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Times and sizes in the units of their names; names of settings are RocketMQ's."""
+
+    directory: str
+    master: Host
+    """Address and HA port of the master at the start."""
+
+    name_servers: tuple[Host, ...] = ()
+    """Asked in turn where the master is; without any, `master` is all that is known."""
+
+    broker_name: str = ""
+    """Which broker of the name servers it is; empty: the one at the address of `master`."""
+
+    count_as_slave: bool = False
+    """Acknowledge what was copied, as a slave does."""
+
+    slave_timeout_ms: int = 3_000
+    """slaveTimeout of the master: how long a put waits there for its slaves."""
+
+    commit_log_file_bytes: int = 0
+    """mappedFileSizeCommitLog of the master; 0: what the directory or the master says, or 1 GiB."""
+
+    file_reserved_time_hours: int = 72
+    delete_hours: tuple[int, ...] = (4,)
+    disk_max_used_space_ratio: int = 75
+    reconnect_interval_ms: int = 5_000
+    housekeeping_interval_ms: int = 20_000
+    heartbeat_interval_ms: int = 5_000
+    synchronize_interval_ms: int = 10_000
+    """From one copying of topics, groups and offsets to the next. Source: SlaveSynchronize."""
