@@ -1,8 +1,8 @@
 """`python -P -m node shadow`: one shadow, until SIGTERM, SIGINT or the end of standard input.
 
 The first line of standard input is a `ShadowConfig` as JSON. Standard output gets a `ShadowStatus`
-a second, a line of JSON each, and at the end `{"error": WORDS}` if there was one; standard error gets
-the log. `tandem shadow` is what people use.
+a second, a line of JSON each, and at the end `{"error": WORDS}` if there was one; standard error
+gets the log. `tandem shadow` is what people use.
 """
 
 from __future__ import annotations

@@ -30,6 +30,9 @@ class ShadowConfig(msgspec.Struct, frozen=True, kw_only=True):
     file_reserved_time_hours: int = 72
     delete_hours: tuple[int, ...] = (4,)
     disk_max_used_space_ratio: int = 75
+    max_hash_slot_num: int = 5_000_000
+    """Of an index file; RocketMQ opens the copy if it is set to the same. So is the next."""
+    max_index_num: int = 20_000_000
     reconnect_interval_ms: int = 5_000
     housekeeping_interval_ms: int = 20_000
     heartbeat_interval_ms: int = 5_000

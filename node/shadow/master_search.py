@@ -40,10 +40,10 @@ class MasterSearch:
         place: Where the master was last; None until it was found, and without name servers.
     """
 
-    def __init__(self, config: ShadowConfig, network: Network) -> None:
+    def __init__(self, config: ShadowConfig, network: Network, broker_name: str) -> None:
         self._config = config
         self._network = network
-        self._broker_name = config.broker_name
+        self._broker_name = broker_name
         self._first: Host | None = None
         self.place: MasterPlace | None = None
 
@@ -55,8 +55,8 @@ class MasterSearch:
     async def ha_address(self) -> Host:
         """Return where to dial.
 
-        While the master is where it was at the start, that is what the shadow was told: the way there
-        may go through a tunnel that the master knows nothing of.
+        While the master is where it was at the start, that is what the shadow was told: the way
+        there may go through a tunnel that the master knows nothing of.
 
         Raises:
             ConnectionLost: no name server answers, or the broker has no master now.

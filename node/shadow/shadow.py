@@ -52,7 +52,7 @@ class ShadowStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What a shadow says once a second, as a line of JSON."""
 
     state: str
-    """`searching`, or `following`."""
+    """`searching`, `following`, or at the end `stopped`."""
     broker: str
     master: str
     log_start: int
@@ -76,9 +76,9 @@ async def run_shadow(
         StoreError: the store cannot be opened, or its disk has failed.
         ConnectionLost: nobody says where the master is, at the very start.
     """
-    search = MasterSearch(config, machine.network)
     mark = TableFile(machine.disk, f"{config.directory}/shadow.json")
     known = _claimed(config, machine, mark)
+    search = MasterSearch(config, machine.network, config.broker_name or known.broker_name)
     found = await _found(search, known)
     tables = PlainTables(
         machine.disk, config.directory, machine.wall_clock_ms, auto_create_groups=False
@@ -153,6 +153,8 @@ def _store_config(config: ShadowConfig, known: ShadowOf, found: Found) -> StoreC
         file_reserved_time_hours=config.file_reserved_time_hours,
         delete_when=config.delete_hours,
         disk_max_used_space_ratio=config.disk_max_used_space_ratio,
+        max_hash_slot_num=config.max_hash_slot_num,
+        max_index_num=config.max_index_num,
     )
 
 
@@ -180,14 +182,14 @@ class _Shadow:
         async with trio.open_nursery() as nursery:
             await nursery.start(self._store.run)
             if self._search.is_possible:
-                # Which kind of queues a topic has, stands in its attributes: before the first record.
+                # Before the first record: which queues a topic has, stands in its attributes.
                 await self._copy_tables()
                 nursery.start_soon(self._go_on_copying_tables)
             nursery.start_soon(self._follower.run)
             nursery.start_soon(self._go_on_saying)
             await stop.wait()
             nursery.cancel_scope.cancel()
-        self._say(self._status())
+        self._say(msgspec.structs.replace(self._status(), state="stopped"))
 
     async def _go_on_copying_tables(self) -> None:
         while True:

@@ -1,8 +1,8 @@
 """`tandem shadow`: copy the log of a running RocketMQ master, without being its slave.
 
 The copying is done by a process of the server's, `tandem_server node shadow`. This one says what
-it is told, stops it, and turns its last words into an error and a status. However this process ends,
-the other one ends with it: the end of its standard input tells it to.
+it is told, stops it, and turns its last words into an error and a status. However this process
+ends, the other one ends with it: the end of its standard input tells it to.
 """
 
 import signal
@@ -149,7 +149,7 @@ def _resolved(text: str) -> Address:
     return Address(str(found[0][4][0]), port)
 
 
-async def _follow(order: ShadowOrder, words: "_Words", until_caught_up: bool) -> None:  # noqa: FBT001
+async def _follow(order: ShadowOrder, words: "_Words", until_caught_up: bool) -> None:
     import trio
 
     from tandem.cluster.spec import SERVER, node_environment
@@ -197,7 +197,7 @@ async def _statuses(output: "trio.abc.ReceiveStream") -> AsyncIterator[_Status]:
 
 
 def _is_caught_up(status: _Status) -> bool:
-    return status["state"] == "following" and status["behind_bytes"] == 0
+    return bool(status["state"] == "following" and status["behind_bytes"] == 0)
 
 
 class _Words:
@@ -215,6 +215,8 @@ class _Words:
         if self._format is Format.JSONL:
             print_json(status)
             sys.stdout.flush()
+        elif status["state"] == "stopped":
+            return
         elif self._moves:
             sys.stdout.write(f"\r\x1b[K{_line(status)}")
             sys.stdout.flush()

@@ -78,7 +78,7 @@ def _settings() -> Mapping[str, Mapping[str, Any]]:
     return {"store": store, "broker": broker}
 
 
-_BROKER: Final = {
+BROKER_SETTINGS: Final = {
     "brokerClusterName": CLUSTER,
     "brokerName": BROKER,
     "brokerId": "0",
@@ -130,7 +130,7 @@ def running_rocketmq(
         "kvConfigPath": str(server_home / "kvConfig.json"),
         "configStorePath": str(server_home / "namesrv.properties"),
     }
-    broker = _BROKER | {
+    broker = BROKER_SETTINGS | {
         "namesrvAddr": f"{address}:{server_port}",
         "listenPort": str(port),
         "bindAddress": address,
@@ -160,16 +160,30 @@ def _wait_until_registered(name_server: str) -> None:
 def _start(
     stack: ExitStack, jars: str, home: Path, program: str, properties: Mapping[str, str]
 ) -> None:
+    process = start_program(jars, home, program, properties)
+    stack.callback(process.wait)
+    stack.callback(process.kill)
+
+
+def start_program(
+    jars: str, home: Path, program: str, properties: Mapping[str, str]
+) -> "subprocess.Popen[bytes]":
+    """Start a program of RocketMQ's; return it when it serves.
+
+    Raises:
+        TimeoutError: It does not start.
+    """
     written = home / "given.properties"
     written.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
     said = home / "said"
-    log = stack.enter_context(said.open("w"))
     command = [*java_command(jars, home), program, "-c", str(written)]
-    process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=home)
-    stack.callback(process.wait)
-    stack.callback(process.kill)
+    with said.open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, cwd=home)
     deadline = time.monotonic() + START_SECONDS_MAX
     while "boot success" not in said.read_text(errors="replace"):
         if process.poll() is not None or time.monotonic() > deadline:
+            process.kill()
+            process.wait()
             raise TimeoutError(f"{program} does not start: {said.read_text()[-600:]}")
         time.sleep(POLL_SECONDS)  # noqa: TID251 - waits for another process
+    return process

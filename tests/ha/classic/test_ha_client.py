@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ha.classic.ha_client
-from ha.classic.ha_client import HAClient, HAClientState
+from ha.classic.ha_client import NOTHING_ACKNOWLEDGED, HAClient, HAClientState
 from ha.classic.ha_connection import HAConnection
 from ha.classic.protocol import REPORT, TRANSFER_HEADER
 from ha.errors import (
@@ -549,3 +549,35 @@ def test_a_slave_that_is_ahead_never_acknowledges(slave_records: int, master_rec
         pair.run(1000, 100)
     assert pair.slave.log == slave_log
     assert pair.connection.slave_ack_offset == -1
+
+
+def shadow_client() -> HAClient:
+    return HAClient(
+        file_size_bytes=FILE_SIZE_BYTES,
+        record_bytes_max=RECORD_BYTES_MAX,
+        check_crc=True,
+        acknowledges=False,
+    )
+
+
+@pytest.mark.parametrize("held", [0, 1, 20])
+def test_a_shadow_asks_once_and_acknowledges_nothing(held: int) -> None:
+    """Not even what it reports first is repeated once the master has read it."""
+    starts = [*record_starts(LOG), len(LOG)]
+    end = starts[held]
+    client = shadow_client()
+    last = LOG[starts[held - 1] : end] if held else b""
+    (first,) = REPORT.unpack(client.connected(end, last))
+    assert first <= (starts[held - 1] or 1 if held else 0)
+    if not held:  # before it has heard anything, a heartbeat must not spoil the first report
+        assert client.heartbeat(end) == REPORT.pack(first)
+    reports = []
+    for piece in range(0, len(wire := frames(LOG, first, 700)), 500):
+        client.receive_data(wire[piece : piece + 500])
+        while (event := client.next_event()) is not None:
+            end = event.offset + len(event.body)
+        report = client.report(end)
+        reports += [] if report is None else list(REPORT.unpack(report))
+    assert reports == [NOTHING_ACKNOWLEDGED]
+    assert client.heartbeat(end) == REPORT.pack(NOTHING_ACKNOWLEDGED)
+    assert end > starts[-3]
