@@ -59,51 +59,59 @@ class Address(msgspec.Struct, frozen=True):
     port: int
 
 
+MasterArgument = Annotated[
+    str, typer.Argument(metavar="HOST:HA_PORT", help="The master, and where its slaves dial.")
+]
+DirectoryOption = Annotated[
+    Path, typer.Option("--directory", "-d", help="Where the copy goes: empty, or a shadow.")
+]
+NameServerOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--name-server",
+        "-n",
+        metavar="HOST:PORT",
+        help="Asked where the master is. Repeat it, for all of them.",
+        show_default=False,
+    ),
+]
+BrokerOption = Annotated[
+    str, typer.Option(metavar="NAME", help="Which broker of the name servers it is.")
+]
+RetainOption = Annotated[
+    int, typer.Option(min=1, max=1_000_000, help="Delete files of the copy that are older.")
+]
+FileSizeOption = Annotated[
+    int,
+    typer.Option(
+        metavar="BYTES",
+        min=0,
+        max=1 << 40,
+        help="mappedFileSizeCommitLog of the master; 0: ask it, or 1 GiB.",
+    ),
+]
+SlaveTimeoutOption = Annotated[
+    int, typer.Option(min=0, max=3_600_000, help="slaveTimeout of the master.")
+]
+CountOption = Annotated[
+    bool,
+    typer.Option(
+        "--count-as-slave", help="Acknowledge: producers that wait for a slave are answered."
+    ),
+]
+UntilOption = Annotated[bool, typer.Option("--until-caught-up", help="Stop when all is copied.")]
+
+
 def shadow(
-    master: Annotated[
-        str, typer.Argument(metavar="HOST:HA_PORT", help="The master, and where its slaves dial.")
-    ],
-    directory: Annotated[
-        Path, typer.Option("--directory", "-d", help="Where the copy goes: empty, or a shadow.")
-    ],
-    name_server: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--name-server",
-            "-n",
-            metavar="HOST:PORT",
-            help="Asked where the master is. Repeat it, for all of them.",
-            show_default=False,
-        ),
-    ] = None,
-    broker: Annotated[
-        str, typer.Option(metavar="NAME", help="Which broker of the name servers it is.")
-    ] = "",
-    retain_hours: Annotated[
-        int,
-        typer.Option(min=1, max=1_000_000, help="Delete files of the copy that are older."),
-    ] = 72,
-    commit_log_file_size: Annotated[
-        int,
-        typer.Option(
-            metavar="BYTES",
-            min=0,
-            max=1 << 40,
-            help="mappedFileSizeCommitLog of the master; 0: ask it, or 1 GiB.",
-        ),
-    ] = 0,
-    slave_timeout_ms: Annotated[
-        int, typer.Option(min=0, max=3_600_000, help="slaveTimeout of the master.")
-    ] = 3_000,
-    count_as_slave: Annotated[
-        bool,
-        typer.Option(
-            "--count-as-slave", help="Acknowledge: producers that wait for a slave are answered."
-        ),
-    ] = False,
-    until_caught_up: Annotated[
-        bool, typer.Option("--until-caught-up", help="Stop when all is copied.")
-    ] = False,
+    master: MasterArgument,
+    directory: DirectoryOption,
+    name_server: NameServerOption = None,
+    broker: BrokerOption = "",
+    retain_hours: RetainOption = 72,
+    commit_log_file_size: FileSizeOption = 0,
+    slave_timeout_ms: SlaveTimeoutOption = 3_000,
+    count_as_slave: CountOption = False,
+    until_caught_up: UntilOption = False,
     output_format: FormatOption = Format.TABLE,
 ) -> None:
     """Follow the log of a RocketMQ master until Ctrl-C, and never count as its slave.
