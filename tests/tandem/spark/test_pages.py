@@ -75,6 +75,8 @@ def room(
         return Room(tmp_path, cluster.network)
     ledger, _ = PlantedDrill().write(tmp_path / "data")
     (tmp_path / "drill").mkdir()
+    # Pages read the topic of their own examples, too: the store knows it.
+    (tmp_path / "data/broker-a-0/consumequeue/Orders/0").mkdir(parents=True)
     shutil.move(ledger, tmp_path / "drill")
     return None
 
