@@ -31,7 +31,9 @@ from tandem.wire.record_scan import (
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
 PROPERTIES: Final = pa.map_(pa.string(), pa.string())
 
-_TIME_MS_MAX = (2**63 - 1) // 1000
+# The first and the last millisecond of the years 1 to 9999, which both Spark and Python can show.
+_TIME_MS_MIN = -62_135_596_800_000
+_TIME_MS_MAX = 253_402_300_799_999
 
 
 class RecordSlice:
@@ -125,8 +127,8 @@ def _int32(values: Int64s) -> pa.Array:
 
 def _timestamp(values_ms: Int64s) -> pa.Array:
     # Born times come from producers and may be anything; Arrow counts microseconds.
-    if len(values_ms) and not -_TIME_MS_MAX <= values_ms.min() <= values_ms.max() <= _TIME_MS_MAX:
-        values_ms = np.clip(values_ms, -_TIME_MS_MAX, _TIME_MS_MAX)
+    if len(values_ms) and not _TIME_MS_MIN <= values_ms.min() <= values_ms.max() <= _TIME_MS_MAX:
+        values_ms = np.clip(values_ms, _TIME_MS_MIN, _TIME_MS_MAX)
     return pa.array(values_ms * 1000).view(TIMESTAMP)
 
 

@@ -48,6 +48,36 @@ def encode_batch_entry(flag: int, body: bytes, properties: bytes) -> bytes:
     return b"".join((head, body, _pack_short(properties_bytes), properties))
 
 
+class BatchPlace(msgspec.Struct, frozen=True, gc=False):
+    """Where one message of a batch body is; ends are not included."""
+
+    flag: int
+    body_start: int
+    body_end: int
+    properties_start: int
+    properties_end: int
+
+
+def batch_places(body: bytes | memoryview) -> Iterator[BatchPlace]:
+    """Yield where the entries of a batch body are; see `decode_batch_body`.
+
+    Raises:
+        MalformedMessageError: a length is negative or runs past the end.
+    """
+    end = len(body)
+    position = 0
+    while position < end:
+        try:
+            _, _, _, flag, size = _HEAD.unpack_from(body, position)
+            body_start = position + _HEAD.size
+            body_end = _checked_end(body_start, size, end)
+            (size,) = _SHORT.unpack_from(body, body_end)
+        except struct.error as error:
+            raise MalformedMessageError(f"batch entry at byte {position}: {error}") from error
+        position = _checked_end(body_end + 2, size, end)
+        yield BatchPlace(flag, body_start, body_end, body_end + 2, position)
+
+
 def decode_batch_body(body: bytes | memoryview) -> Iterator[BatchEntry]:
     """Yield the entries of a batch body. TOTALSIZE, magic and CRC are ignored, as RocketMQ does.
 
@@ -55,22 +85,14 @@ def decode_batch_body(body: bytes | memoryview) -> Iterator[BatchEntry]:
         MalformedMessageError: a length is negative or runs past the end.
     """
     view = memoryview(body)
-    position = 0
-    while position < len(view):
-        try:
-            _, _, _, flag, size = _HEAD.unpack_from(view, position)
-            entry_body, position = _piece(view, position + _HEAD.size, size)
-            (size,) = _SHORT.unpack_from(view, position)
-            properties, position = _piece(view, position + 2, size)
-        except struct.error as error:
-            raise MalformedMessageError(f"batch entry at byte {position}: {error}") from error
-        yield BatchEntry(flag, entry_body, properties)
+    for place in batch_places(view):
+        properties = bytes(view[place.properties_start : place.properties_end])
+        yield BatchEntry(place.flag, bytes(view[place.body_start : place.body_end]), properties)
 
 
-def _piece(view: memoryview, start: int, size: int) -> tuple[bytes, int]:
-    end = start + size
-    if size < 0 or end > len(view):
+def _checked_end(start: int, size: int, end: int) -> int:
+    if size < 0 or start + size > end:
         raise MalformedMessageError(
-            f"a field of {size} bytes at byte {start} runs past the end at {len(view)}"
+            f"a field of {size} bytes at byte {start} runs past the end at {end}"
         )
-    return bytes(view[start:end]), end
+    return start + size

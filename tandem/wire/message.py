@@ -72,7 +72,7 @@ STOREHOSTADDRESS_V6_FLAG: Final = 0x20
 NEED_UNWRAP_FLAG: Final = 0x40
 INNER_BATCH_FLAG: Final = 0x80
 COMPRESSION_TYPE_MASK: Final = 0x700
-_INNER_BATCH_FLAGS: Final = NEED_UNWRAP_FLAG | INNER_BATCH_FLAG
+INNER_BATCH_FLAGS: Final = NEED_UNWRAP_FLAG | INNER_BATCH_FLAG
 
 TOPIC_V1_CHARACTERS_MAX: Final = 127
 """A longer topic makes a V2 record (MessageVersion, autoMessageVersionOnTopicLen)."""
@@ -444,7 +444,7 @@ def decode_messages(body: bytes | bytearray | memoryview) -> list[MessageExt]:
 
 def is_inner_batch(sys_flag: int) -> bool:
     """True if the record holds a whole batch that its consumer has to take apart."""
-    return sys_flag & _INNER_BATCH_FLAGS == _INNER_BATCH_FLAGS
+    return sys_flag & INNER_BATCH_FLAGS == INNER_BATCH_FLAGS
 
 
 def unwrap_inner_batch(message: MessageExt) -> list[MessageExt]:
@@ -468,7 +468,7 @@ def unwrap_inner_batch(message: MessageExt) -> list[MessageExt]:
             body=entry.body,
             properties=decode_properties(entry.properties),
             queue_offset=message.queue_offset + index,
-            sys_flag=message.sys_flag & ~_INNER_BATCH_FLAGS,
+            sys_flag=message.sys_flag & ~INNER_BATCH_FLAGS,
             body_crc=crc32(entry.body),
         )
         for index, entry in enumerate(decode_batch_body(message.body))

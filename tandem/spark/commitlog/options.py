@@ -23,6 +23,10 @@
     columns               which columns, separated by commas, in this order
     onError               fail (default): the first torn or corrupt record ends the query with its
                           file and offset; row: it becomes a row that only says so
+    decompress            false (default): bodies as they are stored, one row a record; true: as a
+                          consumer gets them, also the messages of inner batches (`plain_bodies`)
+    includeSystemTopics   false (default): without what brokers keep for themselves, unless its
+                          topic is named; true: with it (`internal_records`)
     checkCrc              true (default): compare each selected body with its CRC
     splitSizeBytes        cut files into pieces of about this size (default 64 MiB)
 
@@ -66,6 +70,8 @@ OPTIONS: Final = (
     "failOnDataLoss",
     "ignoreMissingTopics",
     "columns",
+    "decompress",
+    "includeSystemTopics",
     "onError",
     "checkCrc",
     "splitSizeBytes",
@@ -90,6 +96,8 @@ class ScanOptions(msgspec.Struct, frozen=True):
     fail_on_data_loss: bool = True
     ignore_missing_topics: bool = False
     columns: tuple[str, ...] | None = None
+    decompress: bool = False
+    with_system_topics: bool = False
     on_error: OnError = "fail"
     check_crc: bool = True
     split_bytes: int = SPLIT_BYTES_DEFAULT
@@ -125,6 +133,8 @@ def parse_options(raw: Mapping[str, str]) -> ScanOptions:
         fail_on_data_loss=given.flag("failOnDataLoss", default=True),
         ignore_missing_topics=given.flag("ignoreMissingTopics", default=False),
         columns=_columns(given),
+        decompress=given.flag("decompress", default=False),
+        with_system_topics=given.flag("includeSystemTopics", default=False),
         on_error=cast("OnError", given.choice("onError", ("fail", "row"))),
         check_crc=given.flag("checkCrc", default=True),
         split_bytes=given.integer("splitSizeBytes", at_least=SPLIT_BYTES_MIN)

@@ -85,7 +85,8 @@ def plan_store(
 
 
 def _is_worth_a_look(log: StoreLog, options: ScanOptions, start: int, end: int) -> bool:
-    if options.consume_queues == "never" or not log.place.root:
+    # What is half or rolled back is in no queue.
+    if options.consume_queues == "never" or options.with_system_topics or not log.place.root:
         return False
     if options.topics is None and options.topic_pattern is None and options.queues is None:
         return False

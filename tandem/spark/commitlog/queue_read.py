@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from tandem.spark.commitlog.data_loss import read_scan
 from tandem.spark.commitlog.log_files import WINDOW_BYTES
 from tandem.spark.commitlog.options import ScanOptions
+from tandem.spark.commitlog.plain_bodies import plain_batches
 from tandem.spark.commitlog.queue_starts import load_units
 from tandem.spark.commitlog.split import LogSplit, QueueSplit
 from tandem.spark.commitlog.storage import OpenedFile, storage_at
@@ -134,7 +135,7 @@ class _QueueReader:
                 part = units.part(first, end)
                 records, sound = self._records(opened, scan, part, storage.gap_bytes)
                 if len(records):
-                    yield records.batch(self._names)
+                    yield from plain_batches(records, scan.file.path, self._options, self._names)
                 if sound:
                     self.position = int(part.offset[sound - 1] + part.size[sound - 1])
                 if sound < len(part):

@@ -13,8 +13,10 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from tandem.spark.commitlog.internal_records import consumable
 from tandem.spark.commitlog.log_files import Window, next_record, scan_windows
 from tandem.spark.commitlog.options import ScanOptions
+from tandem.spark.commitlog.plain_bodies import plain_batches
 from tandem.spark.commitlog.split import LogSplit
 from tandem.spark.commitlog.storage import OpenedFile, storage_at
 from tandem.spark.errors import LogDamagedError
@@ -125,7 +127,7 @@ class _SplitReader:
             return
         if options.check_crc and not part.crc_ok.all():
             self._judge_bodies(opened, window, part)
-        yield part.batch(self._names)
+        yield from plain_batches(part, self._file.path, options, self._names)
 
     def _judge_bodies(self, opened: OpenedFile, window: Window, part: RecordSlice) -> None:
         for row in np.flatnonzero(~part.crc_ok).tolist():
@@ -155,4 +157,6 @@ class _SplitReader:
             topics = part.topics
             wanted = [matches(topic) is not None for topic in topics.dictionary.to_pylist()]
             selected &= np.array(wanted)[topics.indices.to_numpy()]
+        if not options.with_system_topics:
+            selected &= consumable(part, all_topics=options.topics is None)
         return selected
