@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 SETTING: Final = "spark.tandem.columnPruning"
-FORMATS: Final = ("commitlog",)
+FORMATS: Final = ("commitlog", "tandem")
 """Sources whose readers know `is_pruned`."""
 
 _MARK = "tandem.pruned"

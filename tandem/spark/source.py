@@ -9,11 +9,37 @@ What reads is in `tandem.spark.live`, and is imported when it is used; so is wha
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
     from tandem.spark.live.options import LiveOptions
+
+
+class PlannedReader(DataSourceReader):
+    """Reads what another reader of the same `load` planned, with fewer columns; see `pruning`."""
+
+    def __init__(self, reader: DataSourceReader) -> None:
+        self._reader = reader
+
+    def partitions(self) -> list[InputPartition]:
+        """Nothing: tasks get what was planned before."""
+        return []
+
+    def read(
+        self, partition: InputPartition
+    ) -> "Iterator[tuple[object, ...]] | Iterator[pa.RecordBatch]":
+        """Yield the Arrow batches of one task."""
+        return self._reader.read(partition)
 
 
 class TandemDataSource(DataSource):
@@ -55,14 +81,18 @@ class TandemDataSource(DataSource):
         """
         from tandem.spark.live.options import check_batch, check_schema
         from tandem.spark.live.reader import LiveReader
+        from tandem.spark.pruning import is_pruned
 
         check_schema([(field.name, field.dataType) for field in schema.fields])
         check_batch(self._live_options)
+        reader: DataSourceReader
         if self._archive is not None:
             from tandem.spark.archive_and_live import ArchiveAndLiveReader
 
-            return ArchiveAndLiveReader(self._archive, self._live_options, schema.names)
-        return LiveReader(self._live_options, schema.names)
+            reader = ArchiveAndLiveReader(self._archive, self._live_options, schema.names)
+        else:
+            reader = LiveReader(self._live_options, schema.names)
+        return PlannedReader(reader) if is_pruned(schema) else reader
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
         """Read a stream, with our schema or a selection of it that the user gave.

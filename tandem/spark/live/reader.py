@@ -1,7 +1,7 @@
 """The batch reader of the source `tandem`, and what a task does, for batches and streams alike."""
 
 from collections.abc import Iterator, Sequence
-from typing import cast
+from typing import Final, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -14,6 +14,9 @@ from tandem.spark.live.options import Bound, LiveOptions
 from tandem.spark.live.plain_records import plain_records
 from tandem.spark.live.puller import RangePuller, wide_socket
 from tandem.spark.live.ranges import QueueRange, cut_ranges
+
+OF_BODIES: Final = frozenset({"body", "crcOk"})
+"""Columns that say something about bodies: for none of them, no CRC is worth its time."""
 
 
 class LiveReader(DataSourceReader):
@@ -74,12 +77,11 @@ def read_ranges(
         SparkSourceError: they cannot be had.
     """
     of_task = cast("list[QueueRange]", ranges)
+    check_crc = options.check_crc and not OF_BODIES.isdisjoint(names)
     pieces = file_pieces(of_task) if of_task[0].store else _puller(of_task, options).pieces()
     for chunk in chunks(pieces):
         queue_range = of_task[chunk.place]
-        records = records_of(
-            chunk, queue_range, check_crc=options.check_crc, split=options.decompress
-        )
+        records = records_of(chunk, queue_range, check_crc=check_crc, split=options.decompress)
         within = (chunk.start, chunk.end)
         for part in plain_records(records, *within) if options.decompress else [records]:
             if len(part):

@@ -1,4 +1,8 @@
-from tandem.spark.source import TandemDataSource
+from collections.abc import Iterator
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from tandem.spark.source import PlannedReader, TandemDataSource
 
 
 def test_the_format_has_the_name_of_the_project() -> None:
@@ -8,3 +12,19 @@ def test_the_format_has_the_name_of_the_project() -> None:
 def test_the_schema_is_that_of_the_live_source() -> None:
     names = TandemDataSource({"nameservers": "h:1", "topic": "t"}).schema().names
     assert {"topic", "brokerName", "queueId", "queueOffset", "body", "properties"} <= set(names)
+
+
+class Planning(DataSourceReader):
+    """A reader that plans one partition, and reads any."""
+
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(1)]
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
+        yield (partition.value,)
+
+
+def test_a_reader_of_fewer_columns_reads_what_was_planned_before() -> None:
+    reader = PlannedReader(Planning())
+    assert reader.partitions() == []
+    assert list(reader.read(InputPartition(7))) == [(7,)]
