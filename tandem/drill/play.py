@@ -37,6 +37,7 @@ from tandem.drill.scenario import (
     Disks,
     NotPossibleError,
     ScenarioRun,
+    Seen,
     Stage,
     UnmetError,
 )
@@ -63,6 +64,10 @@ frozen master never answers, and sending again is harmless there."""
 
 FENCED_SEND_SECONDS_MAX: Final = 45.0
 """All attempts of a send together: longer than the slowest failover of the catalogue."""
+
+STREAM_TAKES_TIME: Final = (
+    "starting Java and Spark for the stream: the load begins when it is ready, after 10 s or more"
+)
 
 REST_SECONDS_MIN: Final = 30.0
 REST_RATE_SHARE: Final = 0.25
@@ -100,7 +105,7 @@ async def play(
     try:
         async with _cluster_under_load(plan, recording, workload, disks, console) as stage:
             if plan.options.spark_stream:
-                await _play_beside_a_stream(stage, plan, recording)
+                await _play_beside_a_stream(stage, plan, recording, console)
             else:
                 await play_scenarios(stage, plan, recording)
             recording.note_end()
@@ -259,10 +264,14 @@ async def _clients(stack: AsyncExitStack, plan: Plan, workload: Workload) -> lis
     return tasks
 
 
-async def _play_beside_a_stream(stage: Stage, plan: Plan, recording: Recording) -> None:
+async def _play_beside_a_stream(
+    stage: Stage, plan: Plan, recording: Recording, console: Console
+) -> None:
     """Play while a Spark stream reads; then it has to read what is left."""
     log = plan.out / "data" / "logs" / "spark-stream.log"
+    console.print(STREAM_TAKES_TIME, highlight=False, soft_wrap=True)
     async with streaming(order_of(plan, TOPIC), log) as stream:
+        stage.check("a Spark stream reads the topic", Seen(held=True, text="ready"))
         await play_scenarios(stage, plan, recording)
         # What was expected and not seen is in the recording.
         with suppress(UnmetError):
