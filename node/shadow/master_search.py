@@ -40,10 +40,14 @@ class MasterSearch:
         place: Where the master was last; None until it was found, and without name servers.
     """
 
-    def __init__(self, config: ShadowConfig, network: Network, broker_name: str) -> None:
+    def __init__(self, config: ShadowConfig, network: Network, known: str) -> None:
+        """`known`: the name of the broker that was followed before; empty if none was."""
         self._config = config
         self._network = network
-        self._broker_name = broker_name
+        self._broker_name = config.broker_name or known
+        self._is_known = bool(known) and known == self._broker_name
+        """Whether it was there once. Then a name server that does not know it is waited for: it
+        forgets brokers that are gone."""
         self._first: Host | None = None
         self.place: MasterPlace | None = None
 
@@ -70,7 +74,9 @@ class MasterSearch:
     async def find(self) -> MasterPlace:
         """Ask where the master is. Errors: as for `ha_address`."""
         cluster = await self._cluster()
-        self._broker_name = chosen_broker(cluster, self._broker_name, self._config.master)
+        if not self._is_known:
+            self._broker_name = chosen_broker(cluster, self._broker_name, self._config.master)
+            self._is_known = True
         client = master_of(cluster, self._broker_name)
         if client is None:
             raise ConnectionLost(f"broker {self._broker_name} has no master now")

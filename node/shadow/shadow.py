@@ -78,7 +78,7 @@ async def run_shadow(
     """
     mark = TableFile(machine.disk, f"{config.directory}/shadow.json")
     known = _claimed(config, machine, mark)
-    search = MasterSearch(config, machine.network, config.broker_name or known.broker_name)
+    search = MasterSearch(config, machine.network, known.broker_name)
     found = await _found(search, known)
     tables = PlainTables(
         machine.disk, config.directory, machine.wall_clock_ms, auto_create_groups=False

@@ -55,18 +55,20 @@ class World:
         ha = f"{self.address}:{self.master.settings['haListenPort']}"
         command = [*TANDEM, "shadow", ha, "--directory", str(self.copy), "-n", self.servers]
         command += ["--slave-timeout-ms", str(SLAVE_TIMEOUT_MS), "--format", "jsonl", *options]
-        process = subprocess.Popen(
-            command,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        log = self.directory / "shadow.log"
+        with log.open("a") as output:
+            process = subprocess.Popen(
+                command,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                stdout=output,
+                stderr=output,
+                text=True,
+            )
         try:
             yield process
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
-            assert process.wait(60) == 0
+            assert process.wait(60) == 0, log.read_text()[-2000:]
         finally:
             process.kill()
             process.wait()

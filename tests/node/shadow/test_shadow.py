@@ -186,15 +186,21 @@ async def test_without_anybody_to_ask_at_the_start_it_says_so(autojump_clock: Mo
                 await trio.sleep(60)
 
 
-async def test_a_name_server_that_is_down_later_is_waited_for(autojump_clock: MockClock) -> None:
+@pytest.mark.parametrize("known", ["not at all", "without a master"])
+async def test_a_master_that_nobody_knows_later_is_waited_for(
+    autojump_clock: MockClock, known: str
+) -> None:
+    """Name servers forget a broker that is gone."""
     async with open_world() as world:
         async with world.shadow():
             await world.caught_up()
         grow(world.builder, 3)
         brokers = dict(world.master.brokers)
-        world.master.brokers["broker-a"] = BrokerData(
-            broker_addrs={1: f"{OTHER_IP}:{CLIENT_PORT}"}, broker_name="broker-a", cluster="c"
-        )
+        del world.master.brokers["broker-a"]
+        if known != "not at all":
+            world.master.brokers["broker-a"] = BrokerData(
+                broker_addrs={1: f"{OTHER_IP}:{CLIENT_PORT}"}, broker_name="broker-a", cluster="c"
+            )
         async with world.shadow():
             await trio.sleep(30)
             assert world.said[-1].state == "searching"
