@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tandem.spark.commitlog.data_loss import read_scan
+from tandem.spark.commitlog.internal_records import consumable
 from tandem.spark.commitlog.log_files import WINDOW_BYTES
 from tandem.spark.commitlog.options import ScanOptions
 from tandem.spark.commitlog.plain_bodies import plain_batches
@@ -160,7 +161,7 @@ class _QueueReader:
         records = self._slice(data, columns.take(slice(0, seen)))
         seen = _first_false(self._have_topics(records, known.queue[:seen]))
         records = self._slice(data, columns.take(slice(0, seen)))
-        chosen = self._in_window(records)
+        chosen = self._selected(records)
         selected = records.take(chosen)
         if self._options.check_crc and not selected.crc_ok.all():
             seen = int(np.flatnonzero(chosen)[np.argmin(selected.crc_ok)])
@@ -179,13 +180,15 @@ class _QueueReader:
         has: Bools = pc.equal(records.topics, named).to_numpy(zero_copy_only=False)
         return has
 
-    def _in_window(self, records: RecordSlice) -> Bools:
+    def _selected(self, records: RecordSlice) -> Bools:
         options = self._options
         chosen = np.ones(len(records), np.bool_)
         if options.start_ms is not None:
             chosen &= records.records.store_timestamp_ms >= options.start_ms
         if options.end_ms is not None:
             chosen &= records.records.store_timestamp_ms < options.end_ms
+        if not options.with_system_topics:
+            chosen &= consumable(records, all_topics=options.topics is None)
         return chosen
 
 

@@ -56,7 +56,9 @@ def stores_table(
     for group, store in stores.items():
         reader = spark.read.format("commitlog").option("checkCrc", "false")
         if topics is not None:
+            # A topic may be in some groups only.
             reader = reader.option("topic", ",".join(sorted(topics)))
+            reader = reader.option("ignoreMissingTopics", "true")
         table = reader.load(store).withColumn(BROKER, f.lit(group))
         tables.append(table.select(*ALL_COLUMNS))
     return _in_time(reduce(DataFrame.unionByName, tables), start_ms, end_ms)

@@ -49,6 +49,7 @@ def test_small_logs_are_scanned_unless_asked_otherwise(
     every = frozenset(f"Topic{number}" for number in range(40))
     assert not through_queues(plan(root, consume_queues="auto", topics=every))
     assert not through_queues(plan(root, topics=None))
+    assert not through_queues(plan(root, with_system_topics=True))
 
 
 def test_small_files_share_a_task(tmp_path: Path) -> None:

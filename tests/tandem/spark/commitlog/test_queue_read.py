@@ -2,6 +2,7 @@
 
 import pickle
 import random
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from tandem.wire.message import Host, MessageExt
 from tests.support.log_builder import BORN_TIMESTAMP_MS, V6, LogBuilder
 
 NAMES = tuple(COLUMNS)
+PREPARED = 4
+COMPRESSED = 1
 
 
 @pytest.fixture(autouse=True)
@@ -34,15 +37,23 @@ def a_log(seed: int, count: int = 700, start_offset: int = 0) -> LogBuilder:
     chance = random.Random(seed)
     log = LogBuilder(file_bytes=16_384, start_offset=start_offset)
     for number in range(count):
+        kind = chance.choice([0] * 18 + [PREPARED, COMPRESSED])
+        body = chance.randbytes(chance.choice([0, 1, 50, 200, 900]))
         long_name = "L" * 130 if chance.random() < 0.02 else f"Topic{chance.randrange(5)}"
         log.put(
             topic=long_name,
-            body=chance.randbytes(chance.choice([0, 1, 50, 200, 900])),
+            body=zlib.compress(body) if kind == COMPRESSED else body,
+            sys_flag=kind,
             queue_id=chance.randrange(3),
             born_host=V6 if chance.random() < 0.1 else Host("10.1.2.3", 1),
             keys=f"k{number}",
         )
     return log
+
+
+def is_shown(message: MessageExt) -> bool:
+    """Whether a consumer can get it."""
+    return message.sys_flag != PREPARED
 
 
 def read(root: Path, **options: Any) -> tuple[list[dict[str, Any]], int]:  # noqa: ANN401
@@ -107,11 +118,17 @@ SELECTIONS: list[tuple[dict[str, Any], Callable[[MessageExt], bool]]] = [
 def test_queues_give_the_rows_of_a_scan(tmp_path: Path, selection: int, start_offset: int) -> None:
     options, is_wanted = SELECTIONS[selection]
     log = a_log(selection, start_offset=start_offset)
-    root = log.write(tmp_path, queue_file_bytes=460)
+    root = log.write(tmp_path, queue_file_bytes=740)
     rows, through_queues = read(root, **options)
     assert through_queues > 0
-    assert offsets(rows) == [m.physical_offset for m in log.messages if is_wanted(m)]
+    assert offsets(rows) == [
+        m.physical_offset for m in log.messages if is_wanted(m) and is_shown(m)
+    ]
     assert rows == read(root, consume_queues="never", **options)[0]
+    for others in ({"decompress": True}, {"with_system_topics": True}, {"check_crc": False}):
+        through = read(root, **options, **others)[0]
+        assert through == read(root, consume_queues="never", **options, **others)[0]
+        assert through != rows or selection != len(SELECTIONS) - 2
 
 
 def damage_queues(root: Path, chance: random.Random) -> None:
@@ -157,7 +174,7 @@ def test_damaged_queues_change_nothing(tmp_path: Path, seed: int) -> None:
     log = a_log(seed, 300)
     root = log.write(tmp_path, queue_file_bytes=400)
     options, is_wanted = SELECTIONS[seed % len(SELECTIONS)]
-    expected = [m.physical_offset for m in log.messages if is_wanted(m)]
+    expected = [m.physical_offset for m in log.messages if is_wanted(m) and is_shown(m)]
     for _ in range(3):
         damage_queues(root, chance)
         assert offsets(read(root, **options)[0]) == expected
@@ -170,7 +187,7 @@ def test_what_no_queue_names_yet_is_scanned(tmp_path: Path, lag: int) -> None:
     behind.messages = log.messages[: 300 - lag]
     root = log.write(tmp_path, consume_queues=False)
     behind._write_consume_queues(root / "consumequeue", 400)
-    expected = [m.physical_offset for m in log.messages if m.topic == "Topic1"]
+    expected = [m.physical_offset for m in log.messages if m.topic == "Topic1" and is_shown(m)]
     assert offsets(read(root, topics=frozenset({"Topic1"}))[0]) == expected
 
 
@@ -192,7 +209,7 @@ def test_damage_of_the_log_hides_no_sound_record(tmp_path: Path, seed: int) -> N
 
 def test_a_wrong_body_of_a_selected_record_is_reported(tmp_path: Path) -> None:
     log = a_log(1)
-    wanted = [m for m in log.messages if m.topic == "Topic1" and m.body]
+    wanted = [m for m in log.messages if m.topic == "Topic1" and m.body and is_shown(m)]
     log.log[wanted[20].physical_offset + 88] ^= 1
     root = log.write(tmp_path)
     topic = frozenset({"Topic1"})
@@ -219,4 +236,4 @@ def test_a_queue_file_deleted_after_planning_is_scanned_for(tmp_path: Path) -> N
         for batch in read_queue_split(split, options, ("physicalOffset",))
         for offset in batch.column(0).to_pylist()
     ]
-    assert found == [m.physical_offset for m in log.messages if m.topic == "Topic1"]
+    assert found == [m.physical_offset for m in log.messages if m.topic == "Topic1" and is_shown(m)]
