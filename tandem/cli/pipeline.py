@@ -10,7 +10,7 @@ import typer
 from tandem.cli.formats import Column, Format, FormatOption, Section, Value, write, write_one
 from tandem.cli.grammar import TandemGroup
 from tandem.cli.output import FAILED, WRONG_USAGE, CommandError, human_bytes, run, say
-from tandem.cli.progress import working
+from tandem.cli.progress import run_blocking, working
 
 if TYPE_CHECKING:
     from tandem.spark.jobs.archive_job import ArchiveReport
@@ -209,6 +209,31 @@ def scrub(
     }
     write_one(output_format, report, facts)
     _end_with(report.faults)
+
+
+@app.command()
+def package(
+    file: Annotated[
+        Path, typer.Argument(help="What to write: *.zip or *.tar.gz.", show_default=False)
+    ],
+    output_format: FormatOption = Format.TABLE,
+) -> None:
+    """Pack what workers of a cluster need, for --py-files (*.zip) or --archives (*.tar.gz)."""
+    from tandem.spark.errors import PackageError
+    from tandem.spark.package import ARCHIVE_SUFFIX, runtime_tag, write_package
+
+    def pack() -> int:
+        try:
+            return write_package(file)
+        except PackageError as error:
+            raise CommandError(str(error), WRONG_USAGE) from error
+
+    size_bytes = run_blocking("packing", pack)
+    is_archive = file.name.endswith(ARCHIVE_SUFFIX)
+    needs = runtime_tag() if is_archive else "a Python with pyarrow, numpy and msgspec"
+    report = {"file": str(file), "size_bytes": size_bytes, "needs": needs}
+    facts: dict[str, Value] = {"file": str(file), "size": human_bytes(size_bytes), "needs": needs}
+    write_one(output_format, report, facts)
 
 
 def _stats_columns() -> "list[Column[QueueHour]]":

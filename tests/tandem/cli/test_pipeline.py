@@ -156,3 +156,15 @@ def test_without_pyspark_it_says_what_to_install(
     assert done.status == 2
     assert "pip install 'tandem-mq[spark]'" in done.err
     assert importlib.util.find_spec("pyspark")
+
+
+def test_a_package_says_its_size_and_what_workers_need(
+    tandem: Callable[..., Done], tmp_path: Path
+) -> None:
+    done = tandem("pipeline", "package", str(tmp_path / "tandem.zip"))
+    assert done.status == 0
+    assert "a Python with pyarrow, numpy and msgspec" in done.out
+    assert (tmp_path / "tandem.zip").stat().st_size > 100_000
+    refused = tandem("pipeline", "package", str(tmp_path / "tandem.egg"))
+    assert refused.status == 2
+    assert refused.err == "error: tandem.egg ends in neither .zip nor .tar.gz\n"
