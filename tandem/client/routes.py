@@ -98,6 +98,11 @@ class TopicRoute:
         queue, address = queues[abs(sharding_hash) % len(queues)]
         return PublishQueue(queue, address) if address else None
 
+    @property
+    def writable_queues_count(self) -> int:
+        """How many queues a sharding key may have, with a master or without; at least 1."""
+        return max(1, len(self._writable_queues))
+
     def is_fenced(self, broker_name: str) -> bool:
         """True if the group of this broker name elects its master."""
         broker = self._brokers.get(broker_name)

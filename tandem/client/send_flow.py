@@ -30,6 +30,8 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
+import msgspec
+
 from tandem.client.accumulator import Gathered
 from tandem.client.core import ClientCore
 from tandem.client.errors import (
@@ -155,7 +157,11 @@ class Sender:
             return [copy.copy(outcome) for _ in gathered]
         outcomes: list[SendResult | ClientError] = []
         for each in gathered:
-            outcome = yield from self._outcome(self.send(each.message, options))
+            alone = options
+            if options.sharding_key and each.message.sharding_key:
+                # Another key of the same queue.
+                alone = msgspec.structs.replace(options, sharding_key=each.message.sharding_key)
+            outcome = yield from self._outcome(self.send(each.message, alone))
             outcomes.append(outcome)
         return outcomes
 

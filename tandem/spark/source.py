@@ -13,6 +13,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     InputPartition,
 )
 from pyspark.sql.types import StructType
@@ -113,3 +115,27 @@ class TandemDataSource(DataSource):
                 " startingOffsets on"
             )
         return LiveStreamReader(self._live_options, schema.names)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001
+        """Write a batch: each row is a message.
+
+        Raises:
+            OptionError: an option, a column or the save mode is wrong.
+        """
+        from tandem.spark.sink.writer import batch_writer
+
+        return batch_writer(schema, self.options, overwrite=overwrite)
+
+    def streamWriter(  # noqa: N802 - Spark's
+        self,
+        schema: StructType,
+        overwrite: bool,  # noqa: FBT001 - of mode complete: every result is sent
+    ) -> DataSourceStreamWriter:
+        """Write a stream: each row of each micro-batch is a message.
+
+        Raises:
+            OptionError: an option or a column is wrong.
+        """
+        from tandem.spark.sink.writer import stream_writer
+
+        return stream_writer(schema, self.options)

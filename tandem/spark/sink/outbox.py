@@ -1,0 +1,198 @@
+"""Requests to brokers: many under way, bounded in bytes, in the order of their lanes.
+
+    put ---> room? ---> of a lane whose request is under way? ---> wait for its turn
+                                   |
+                                   no ---> one request, with all its tries ---> room for others
+
+What became of a request is judged here. A task of Spark is good if every message got SEND_OK; the
+first that did not ends it, and Spark tries the task again.
+"""
+
+from collections import deque
+from collections.abc import Hashable, Iterable
+from typing import Final, Self
+
+import anyio
+
+from tandem.client.async_shell import AsyncShell, StreamOpener
+from tandem.client.core import ClientCore
+from tandem.client.credentials import Credentials
+from tandem.client.errors import ClientError
+from tandem.client.event_loop import LoopClock
+from tandem.client.identity import local_identity, wall_clock_ms
+from tandem.client.results import SendResult, SendStatus
+from tandem.client.send_flow import Sender
+from tandem.client.sending import SendSettings
+from tandem.spark.sink.errors import SendFailedError
+from tandem.spark.sink.options import SinkOptions
+from tandem.spark.sink.packer import Packer, Parcel
+
+REQUESTS_MAX: Final = 128
+"""Under way at a time, so that small requests, too, are bounded."""
+
+
+GRACE_SECONDS: Final = 1.0
+"""A request ends by itself when its time is over, and says more than we could."""
+
+
+class Outbox:
+    """Sends parcels between `async with` and its end. `where` names the task in errors.
+
+    `messages` counts what was answered with SEND_OK, and `body_bytes` the bytes of their bodies.
+    """
+
+    def __init__(
+        self, options: SinkOptions, where: str, open_stream: StreamOpener | None = None
+    ) -> None:
+        self._core = ClientCore(
+            options.name_servers,
+            identity=local_identity(options.name_servers[0]),
+            clock=LoopClock(),
+            producer_group=options.group,
+            credentials=Credentials.of(options.access_key, options.secret_key),
+        )
+        settings = SendSettings(
+            options.group,
+            options.ack,
+            None,
+            options.send_ms,
+            options.attempt_ms,
+            True,  # noqa: FBT003  resend_until_ok
+            options.message_max_bytes,
+            options.compress_over_bytes,
+            options.compression,
+        )
+        self._options = options
+        self._where = where
+        self._sender = Sender(self._core, settings, wall_clock_ms)
+        self._shell = AsyncShell(self._core, open_stream)
+        self._queues: dict[str, int] = {}
+        self._lanes: dict[Hashable, deque[Parcel]] = {}
+        self._bytes = 0
+        self._requests = 0
+        self._ended = anyio.Event()
+        self._failure: SendFailedError | None = None
+        self.packer = Packer(
+            self._sender.sendings, options.batch_max_bytes, lambda topic: self._queues[topic]
+        )
+        self.messages = 0
+        self.body_bytes = 0
+
+    async def __aenter__(self) -> Self:
+        await self._shell.open()
+        return self
+
+    async def __aexit__(self, error_type: type[BaseException] | None, *_: object) -> None:
+        await self._shell.close(politely=error_type is None)
+
+    async def know(self, topics: Iterable[str]) -> None:
+        """Learn how many queues these topics have: the packer asks for those with sharding keys.
+
+        Raises:
+            SendFailedError: a topic has no route.
+        """
+        for topic in topics:
+            if topic in self._queues:
+                continue
+            deadline = self._core.clock() + self._options.send_ms / 1000
+            try:
+                route = await self._shell.run(self._core.route(topic, deadline, for_sends=True))
+            except ClientError as error:
+                raise self._failed(str(error)) from error
+            self._queues[topic] = route.writable_queues_count
+
+    async def put(self, parcel: Parcel) -> None:
+        """Send a parcel as soon as there is room for it.
+
+        Raises:
+            SendFailedError: one that was put before could not be stored as asked for.
+        """
+        while self._failure is None and not self._has_room(parcel.size):
+            await self._ended.wait()
+        self._check()
+        self._bytes += parcel.size
+        self._requests += 1
+        if parcel.lane is None:
+            self._shell.tasks.start_soon(self._send, parcel)
+            return
+        waiting = self._lanes.get(parcel.lane)
+        if waiting is not None:
+            waiting.append(parcel)
+            return
+        self._lanes[parcel.lane] = deque([parcel])
+        self._shell.tasks.start_soon(self._send_lane, parcel.lane)
+
+    async def finish(self) -> None:
+        """Wait until everything is stored.
+
+        Raises:
+            SendFailedError: something is not.
+        """
+        while self._failure is None and self._requests:
+            await self._ended.wait()
+        self._check()
+
+    def _has_room(self, size: int) -> bool:
+        if not self._requests:
+            return True
+        is_much = self._bytes + size > self._options.in_flight_max_bytes
+        return not is_much and self._requests < REQUESTS_MAX
+
+    def _check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    async def _send_lane(self, lane: Hashable) -> None:
+        waiting = self._lanes[lane]
+        while waiting and self._failure is None:
+            await self._send(waiting.popleft())
+        del self._lanes[lane]
+
+    async def _send(self, parcel: Parcel) -> None:
+        outcomes: list[SendResult | ClientError] = []
+        # A broker that takes no batch, or no such large one, gets the messages one by one: all of
+        # them together have this time.
+        with anyio.move_on_after(self._options.send_ms / 1000 + GRACE_SECONDS):
+            outcomes = await self._shell.run(
+                self._sender.send_gathered(parcel.topic, parcel.gathered, parcel.options)
+            )
+        if not outcomes and self._failure is None:
+            self._failure = self._failed(self._too_slow(parcel.topic))
+        for gathered, outcome in zip(parcel.gathered, outcomes, strict=False):
+            if isinstance(outcome, SendResult) and outcome.status is SendStatus.SEND_OK:
+                self.messages += 1
+                self.body_bytes += len(gathered.message.body)
+            elif self._failure is None:
+                self._failure = self._failed(self._words(parcel.topic, outcome))
+        self._bytes -= parcel.size
+        self._requests -= 1
+        self._ended.set()
+        self._ended = anyio.Event()
+
+    def _words(self, topic: str, outcome: SendResult | ClientError) -> str:
+        seconds = self._options.send_ms / 1000
+        if isinstance(outcome, SendResult):
+            return (
+                f"topic {topic!r}: for {seconds:g} s {outcome.queue.broker_name} has answered"
+                f" {outcome.status.name}{_because(outcome.reason)}: messages are in the log of its"
+                f" master, but not as safe as ack={self._options.ack.value} asks for. Look at its"
+                " other nodes (`tandem ha status`), or give it more time by sendMsgTimeoutMs"
+            )
+        stored = (
+            "messages may be stored all the same" if outcome.outcome_unknown else "nothing stored"
+        )
+        return f"topic {topic!r}: {outcome} ({stored}; tried within sendMsgTimeoutMs={seconds:g} s)"
+
+    def _too_slow(self, topic: str) -> str:
+        return (
+            f"topic {topic!r}: messages were not stored within"
+            f" sendMsgTimeoutMs={self._options.send_ms}; some may be. If the broker takes only"
+            " small batches, a smaller batchMaxBytes is much faster"
+        )
+
+    def _failed(self, what: str) -> SendFailedError:
+        return SendFailedError(f"{self._where}: {what}")
+
+
+def _because(reason: str) -> str:
+    return f" ({reason})" if reason else ""

@@ -1,0 +1,165 @@
+"""Spark's classes of the sink `tandem`: a batch, and a stream.
+
+A task sends the rows of its partition while they arrive, and is good when every one is stored as
+asked for. There is nothing left to do in `commit`: what was sent cannot be taken back, and need not
+be, for a row that is sent again has the same UNIQ_KEY.
+"""
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import anyio
+import anyio.to_thread
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from tandem.spark.errors import OptionError, SparkSourceError
+from tandem.spark.sink.columns import SinkColumns, read_columns
+from tandem.spark.sink.options import WHOSE, SinkOptions, option_reader, read_options
+from tandem.spark.sink.outbox import Outbox
+from tandem.spark.sink.packer import UnfitError
+from tandem.spark.sink.rows import MessageMaker
+from tandem.spark.sink.unique_key import RowKeys
+
+BATCH_ID = "streaming.sql.batchId"
+QUERY_ID = "sql.streaming.queryId"
+
+
+@dataclass(frozen=True)
+class Sent(WriterCommitMessage):
+    """What one task has sent: messages, and bytes of their bodies."""
+
+    messages: int
+    body_bytes: int
+
+
+class TandemWriter(DataSourceArrowWriter):
+    """Writes a batch. Made on the driver: all tries of its tasks have one id of the write."""
+
+    def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:
+        self._options = options
+        self._columns = columns
+        self._write_id = options.write_id or str(uuid.uuid4())
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        """Send the rows of one partition.
+
+        Raises:
+            RowError: a row cannot be a message.
+            SendFailedError: a message could not be stored as asked for.
+        """
+        partition = _task().partitionId()
+        keys = RowKeys(self._write_id, 0, partition)
+        return send_partition(
+            self._options, self._columns, keys, f"partition {partition}", iterator
+        )
+
+
+class TandemStreamWriter(DataSourceStreamArrowWriter):
+    """Writes the micro-batches of a stream."""
+
+    def __init__(self, options: SinkOptions, columns: SinkColumns) -> None:
+        self._options = options
+        self._columns = columns
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        """Send the rows of one partition of a micro-batch.
+
+        Raises:
+            RowError: a row cannot be a message.
+            SendFailedError: a message could not be stored as asked for.
+        """
+        task = _task()
+        query, batch = task.getLocalProperty(QUERY_ID), task.getLocalProperty(BATCH_ID)
+        if query is None or batch is None:
+            raise SparkSourceError(
+                f"{WHOSE}: this Spark does not say which query and micro-batch a task belongs to,"
+                f" so its rows would have no lasting keys ({QUERY_ID}, {BATCH_ID} are missing)"
+            )
+        partition = task.partitionId()
+        keys = RowKeys(self._options.write_id or query, int(batch), partition)
+        where = f"partition {partition} of micro-batch {batch}"
+        return send_partition(self._options, self._columns, keys, where, iterator)
+
+
+def batch_writer(schema: StructType, raw: Mapping[str, str], *, overwrite: bool) -> TandemWriter:
+    """Return what writes a batch.
+
+    Raises:
+        OptionError: with everything that is wrong with options, columns and save mode.
+    """
+    wrong = []
+    if overwrite:
+        wrong.append('a topic is never overwritten: write with mode("append")')
+    return TandemWriter(*_checked(schema, raw, wrong))
+
+
+def stream_writer(schema: StructType, raw: Mapping[str, str]) -> TandemStreamWriter:
+    """Return what writes a stream.
+
+    Raises:
+        OptionError: with everything that is wrong with options and columns.
+    """
+    return TandemStreamWriter(*_checked(schema, raw, []))
+
+
+def _checked(
+    schema: StructType, raw: Mapping[str, str], wrong: list[str]
+) -> tuple[SinkOptions, SinkColumns]:
+    given = option_reader(raw)
+    given.problems += wrong
+    fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+    columns = read_columns(fields, given.problems, topic_given="topic" in given)
+    options = read_options(given)
+    given.finish()
+    return options, columns
+
+
+def send_partition(
+    options: SinkOptions,
+    columns: SinkColumns,
+    keys: RowKeys,
+    where: str,
+    batches: Iterator[pa.RecordBatch],
+) -> Sent:
+    """Send the rows of one partition; return when all are stored as asked for.
+
+    Raises:
+        RowError: a row cannot be a message.
+        SendFailedError: a message could not be stored as asked for.
+    """
+    maker = MessageMaker(options, columns, keys, where)
+    return anyio.run(_send_all, options, maker, where, batches)
+
+
+async def _send_all(
+    options: SinkOptions, maker: MessageMaker, where: str, batches: Iterator[pa.RecordBatch]
+) -> Sent:
+    async with Outbox(options, where) as outbox:
+        # In a thread, because it blocks: meanwhile answers come in and requests go out.
+        while (batch := await anyio.to_thread.run_sync(next, batches, None)) is not None:
+            for messages, queue_ids in maker.slices(batch):
+                await outbox.know({each.topic for each in messages if each.sharding_key})
+                try:
+                    for parcel in outbox.packer.add(messages, queue_ids):
+                        await outbox.put(parcel)
+                except UnfitError as error:
+                    raise maker.error(error.index, error) from error
+        for parcel in outbox.packer.rest():
+            await outbox.put(parcel)
+        await outbox.finish()
+        return Sent(outbox.messages, outbox.body_bytes)
+
+
+def _task() -> TaskContext:
+    task = TaskContext.get()
+    if task is None:
+        raise OptionError(f"{WHOSE}: rows are written in a task of Spark only")
+    return task

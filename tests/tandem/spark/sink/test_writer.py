@@ -1,0 +1,191 @@
+"""Batches and streams through Spark into one node, read back by a client and by our source."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import AnalysisException, PySparkException
+from pyspark.sql import functions as fn
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+
+import tandem
+from tandem.spark.errors import OptionError, SparkSourceError
+from tandem.spark.sink.repeats import drop_repeats
+from tandem.spark.sink.unique_key import RowKeys, key_of
+from tandem.spark.sink.writer import batch_writer, send_partition, stream_writer
+from tandem.spark.source import TandemDataSource
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from tandem.testing import RunningCluster
+    from tandem.wire.message import MessageExt
+
+VALUES = StructType([StructField("value", StringType())])
+GIVEN = {"nameservers": "h:1", "topic": "t"}
+
+
+def test_everything_is_checked_before_anything_is_sent() -> None:
+    schema = StructType([StructField("value", IntegerType()), StructField("more", StringType())])
+    with pytest.raises(OptionError) as caught:
+        batch_writer(schema, {"acks": "all", "batchmaxbytes": "x"}, overwrite=True)
+    for said in ("acks", "batchMaxBytes", "column value is int", "'more'", "no topic", "append"):
+        assert said in str(caught.value)
+    with pytest.raises(OptionError, match="no topic"):
+        stream_writer(VALUES, {"nameservers": "h:1"})
+
+
+def test_the_source_gives_both_writers() -> None:
+    source = TandemDataSource(GIVEN)
+    assert source.writer(VALUES, overwrite=False) is not None
+    assert source.streamWriter(VALUES, overwrite=True) is not None
+    with pytest.raises(OptionError, match="never overwritten"):
+        source.writer(VALUES, overwrite=True)
+
+
+def test_a_task_is_a_task_of_spark() -> None:
+    empty: Iterator[pa.RecordBatch] = iter(())
+    with pytest.raises(SparkSourceError, match="in a task of Spark"):
+        batch_writer(VALUES, GIVEN, overwrite=False).write(empty)
+    with pytest.raises(SparkSourceError, match="in a task of Spark"):
+        stream_writer(VALUES, GIVEN).write(empty)
+
+
+def read(node: "RunningCluster", topic: str) -> "list[MessageExt]":
+    with tandem.BlockingPullConsumer(node.name_servers, group="test") as consumer:
+        return list(consumer.messages(topic, until_end=True))
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+def test_a_partition_that_is_written_twice_has_repeats_with_the_same_keys(
+    node: "RunningCluster",
+) -> None:
+    topic = node.topic()
+    writer = batch_writer(
+        VALUES, {"nameservers": ";".join(node.name_servers)} | {"topic": topic}, overwrite=False
+    )
+    rows = [f"row {number}" for number in range(3000)]
+    batches = [
+        pa.RecordBatch.from_pydict({"value": rows[at : at + 1000]}) for at in (0, 1000, 2000)
+    ]
+    for _ in range(2):
+        sent = send_partition(
+            writer._options, writer._columns, RowKeys("w", 0, 3), "partition 3", iter(batches)
+        )
+        assert sent.messages == 3000
+    found = read(node, topic)
+    assert len(found) == 6000
+    by_key = {each.properties["UNIQ_KEY"]: each.body.decode() for each in found}
+    assert by_key == dict(zip(RowKeys("w", 0, 3).take(3000), rows, strict=True))
+    seen = tandem.DuplicateFilter()
+    assert sum(not seen.is_duplicate(each) for each in found) == 3000
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.xdist_group("spark")
+class TestThroughSpark:
+    def table(self, spark: "SparkSession", node: "RunningCluster", topic: str) -> "DataFrame":
+        servers = ";".join(node.name_servers)
+        return spark.read.format("tandem").options(nameServers=servers, subscribe=topic).load()
+
+    def test_a_batch_becomes_messages_and_a_second_run_repeats_them(
+        self, spark: "SparkSession", node: "RunningCluster"
+    ) -> None:
+        topic = node.topic()
+        rows = spark.range(600, numPartitions=2).select(
+            fn.lit(topic).alias("topic"),
+            fn.concat(fn.lit("body "), "id").cast("binary").alias("body"),
+            fn.array(fn.concat(fn.lit("key"), "id"), fn.lit("all")).alias("keys"),
+            fn.lit("new").alias("tags"),
+            fn.create_map(fn.lit("id"), fn.col("id").cast("string")).alias("properties"),
+            (fn.col("id") % 7).cast("string").alias("shardingKey"),
+        )
+        servers = ";".join(node.name_servers)
+        write = rows.write.format("tandem").options(nameServers=servers, writeId="job 7")
+        for _ in range(2):
+            write.mode("append").save()
+        found = read(node, topic)
+        assert len(found) == 1200
+        assert {each.body.decode() for each in found} == {f"body {n}" for n in range(600)}
+        for each in found[:50]:
+            number = int(each.body.split()[1])
+            assert each.keys == f"key{number} all"
+            assert each.tags == "new"
+            assert each.properties["id"] == str(number)
+            assert each.properties["__SHARDINGKEY"] == str(number % 7)
+        queues = {(each.properties["__SHARDINGKEY"], each.queue_id) for each in found}
+        assert len(queues) == 7
+        assert drop_repeats(self.table(spark, node, topic)).count() == 600
+        with pytest.raises((PySparkException, AnalysisException), match="SAVE_MODE"):
+            write.mode("errorifexists").save()
+        with pytest.raises(PySparkException, match="never overwritten"):
+            write.mode("overwrite").save()
+        with pytest.raises(PySparkException, match="column body is null: filter"):
+            rows.withColumn("body", fn.lit(None).cast("binary")).write.format("tandem").options(
+                nameServers=servers
+            ).mode("append").save()
+
+    def test_a_stream_becomes_messages_with_keys_of_its_own(
+        self, spark: "SparkSession", node: "RunningCluster", tmp_path: Path
+    ) -> None:
+        topic = node.topic()
+        (tmp_path / "in").mkdir()
+        for number in range(3):
+            lines = "\n".join(f"{number} {line}" for line in range(200))
+            (tmp_path / "in" / f"{number}.txt").write_text(lines)
+
+        def run(checkpoint: str, **more: str) -> None:
+            source = spark.readStream.option("maxFilesPerTrigger", 2).text(str(tmp_path / "in"))
+            if more.pop("keyed", ""):
+                source = source.withColumn("uniqueKey", fn.col("value"))
+            query = (
+                source.writeStream.format("tandem")
+                .options(nameServers=";".join(node.name_servers), topic=topic, **more)
+                .option("checkpointLocation", str(tmp_path / checkpoint))
+                .trigger(availableNow=True)
+                .start()
+            )
+            query.awaitTermination()
+            said = query.exception()
+            assert said is None, said
+
+        run("one")
+        expected = sorted(f"{number} {line}" for number in range(3) for line in range(200))
+        first = read(node, topic)
+        assert sorted(each.body.decode() for each in first) == expected
+        assert len({each.properties["UNIQ_KEY"] for each in first}) == 600
+        # The last batch is not known to be done: it is written once more when the query restarts.
+        commits = sorted((tmp_path / "one" / "commits").glob("[0-9]"))
+        for file in (commits[-1], commits[-1].with_name(f".{commits[-1].name}.crc")):
+            file.unlink()
+        run("one")
+        again = read(node, topic)
+        assert 600 < len(again) < 1200
+        assert {each.properties["UNIQ_KEY"]: each.body for each in again} == {
+            each.properties["UNIQ_KEY"]: each.body for each in first
+        }
+        stream = spark.readStream.format("tandem").options(
+            nameServers=";".join(node.name_servers), subscribe=topic, startingOffsets="earliest"
+        )
+        once = drop_repeats(stream.load(), within="10 minutes").select(
+            fn.col("body").cast("string").alias("text")
+        )
+        query = (
+            once.writeStream.format("memory")
+            .queryName("once")
+            .option("checkpointLocation", str(tmp_path / "reader"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        assert sorted(row.text for row in spark.table("once").collect()) == expected
+        run("two", keyed="yes")
+        keyed = read(node, topic)[len(again) :]
+        keys = {each.properties["UNIQ_KEY"] for each in read(node, topic)}
+        assert {key_of(text) for text in expected} <= keys
+        assert len(keyed) == 600
