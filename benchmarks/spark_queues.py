@@ -15,14 +15,12 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
 
 import msgspec
-import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.spark_scan import FILE_BYTES, TOPICS, one_file
+from benchmarks.spark_scan import FILE_BYTES, TOPICS, build
 from tandem.spark.commitlog.options import ScanOptions
 from tandem.spark.commitlog.plan import open_logs
 from tandem.spark.commitlog.queue_plan import is_cheaper, plan_store
@@ -30,41 +28,6 @@ from tandem.spark.commitlog.queue_read import read_queue_split
 from tandem.spark.commitlog.read import read_split
 from tandem.spark.commitlog.split import LogSplit
 from tandem.spark.record_batches import COLUMNS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-QUEUE_FILE_UNITS: Final = 300_000
-
-
-def build(root: Path, files: int, body_bytes: int) -> int:
-    """Write log and queues; return how many records there are."""
-    (root / "commitlog").mkdir(parents=True)
-    data, starts = one_file(body_bytes)
-    longs = np.ndarray((len(data) - 7,), ">i8", data, strides=(1,))
-    ints = np.ndarray((len(data) - 3,), ">i4", data, strides=(1,))
-    ints[starts + 12] = 0
-    topics = np.arange(len(starts)) % TOPICS
-    counts = np.bincount(topics)
-    offsets: list[NDArray[np.int64]] = []
-    for number in range(files):
-        longs[starts + 28] = number * FILE_BYTES + starts
-        longs[starts + 20] = number * counts[topics] + np.arange(len(starts)) // TOPICS
-        offsets.append(number * FILE_BYTES + starts)
-        (root / "commitlog" / f"{number * FILE_BYTES:020d}").write_bytes(data)
-    sizes = ints[starts].astype(np.int64)
-    for topic in range(TOPICS):
-        chosen = topics == topic
-        units = np.zeros(
-            QUEUE_FILE_UNITS, np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags", ">i8")])
-        )
-        mine = np.concatenate([each[chosen] for each in offsets])
-        units["offset"][: len(mine)] = mine
-        units["size"][: len(mine)] = np.tile(sizes[chosen], files)
-        folder = root / "consumequeue" / f"Topic{topic:02d}" / "0"
-        folder.mkdir(parents=True)
-        (folder / ("0" * 20)).write_bytes(units.tobytes())
-    return files * len(starts)
 
 
 def read(options: ScanOptions) -> tuple[float, int]:
