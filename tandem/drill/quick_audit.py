@@ -167,7 +167,8 @@ def _read_ledger(path: str | Path) -> list[Send]:
 
 
 def _read_log(store: str) -> Iterator[Record]:
-    options = ScanOptions(paths=(store,), on_error="row")
+    # The broker's own records too: each has to be readable.
+    options = ScanOptions(paths=(store,), on_error="row", with_system_topics=True)
     for split in plan_splits(options):
         for batch in read_split(split, options, _RECORD_COLUMNS):
             columns = [column.to_pylist() for column in batch.columns]

@@ -13,6 +13,7 @@ from tandem.wire.crc import crc32
 from tests.support.log_builder import LogBuilder
 
 TOPIC = "drill"
+SYSTEM_TOPIC = "SCHEDULE_TOPIC_XXXX"
 MASTER = "broker-a-0"
 SLAVES = ("broker-a-1", "broker-a-2")
 FILE_BYTES = 65_536
@@ -122,6 +123,7 @@ class PlantedDrill:
     def _build(self) -> LogBuilder:
         log = LogBuilder(file_bytes=FILE_BYTES)
         log.put(topic="another topic", body=b"not ours", keys="send-00000")
+        log.put(topic=SYSTEM_TOPIC, body=b"the broker's own")
         skipped: Counter[int] = Counter()
         offsets: Counter[int] = Counter()
         for send in self.sends:
@@ -288,6 +290,17 @@ def a_corrupt_body(drill: PlantedDrill) -> dict[str, int]:
     return {"corrupt": 1}
 
 
+def a_corrupt_body_of_the_broker(drill: PlantedDrill) -> dict[str, int]:
+    """In a record that no consumer sees."""
+
+    def damage(log: LogBuilder) -> None:
+        record = next(m for m in log.messages if m.topic == SYSTEM_TOPIC)
+        log.log[record.physical_offset + 90] ^= 0x40
+
+    drill.damage.append(damage)
+    return {"corrupt": 1}
+
+
 def a_corrupt_header(drill: PlantedDrill) -> dict[str, int]:
     """The record is gone: its send is lost, and its queue has a gap."""
     drill.damage.append(flip(120, 5))
@@ -335,6 +348,7 @@ PLANTS: tuple[Callable[[PlantedDrill], dict[str, int]], ...] = (
     two_sends_in_the_wrong_order,
     a_queue_offset_left_out,
     a_corrupt_body,
+    a_corrupt_body_of_the_broker,
     a_corrupt_header,
     a_torn_tail,
     a_slave_that_diverged,

@@ -35,8 +35,8 @@ class LogRows(msgspec.Struct, frozen=True, eq=False):
 
 
 def scan_options(store: str, split_bytes: int | None = None) -> ScanOptions:
-    """How an audit reads a log: all of it, with its damage."""
-    options = ScanOptions(paths=(store,), on_error="row")
+    """How an audit reads a log: all of it, the broker's own records too, with its damage."""
+    options = ScanOptions(paths=(store,), on_error="row", with_system_topics=True)
     if split_bytes is None:
         return options
     return msgspec.structs.replace(options, split_bytes=split_bytes)
