@@ -17,8 +17,8 @@ only `physicalOffset`, `store` and `error`. Precisely:
 
 A record whose body fails its CRC can still be told from its neighbours: with `onError=row` it is
 a full row with `crcOk` false and `error` set (and `torn` if nothing follows it). Only bodies of
-selected records are checked, and only where `body`, `crcOk` or `error` is read; the structure of the
-log is checked whatever is selected.
+selected records are checked, and only where `body`, `crcOk` or `error` is read; the structure of
+the log is checked whatever is selected.
 
 Deliberately without `pushFilters`: see `options`.
 """
