@@ -137,17 +137,25 @@ def status_of(line: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
             signal.signal(number, handler)
 
 
+def values_of(case: int, config: pytest.Config) -> list[tuple[str, str]]:
+    """A third of the values, another one for each option, and with the long tests all."""
+    every = [*VALUES.items()]
+    is_ordinary = config.getoption("markexpr") == "not long"
+    return every[case % 3 :: 3] if is_ordinary else every
+
+
 @pytest.mark.parametrize(
-    ("path", "parameter"), CASES, ids=[f"{'-'.join(path)}-{each.name}" for path, each in CASES]
+    "case", range(len(CASES)), ids=[f"{'-'.join(path)}-{each.name}" for path, each in CASES]
 )
 def test_any_value_of_any_option_is_answered_in_words(
-    path: tuple[str, ...],
-    parameter: Any,  # noqa: ANN401 - a parameter of typer
+    case: int,
     directory: Path,
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
+    pytestconfig: pytest.Config,
 ) -> None:
-    for name, value in VALUES.items():
+    path, parameter = CASES[case]
+    for name, value in values_of(case, pytestconfig):
         if (name, parameter.name) == ("zeros", "file"):
             continue  # it is read for ever, as by `cat`
         line = line_for(path, parameter, value.replace("DIR", str(directory)))
