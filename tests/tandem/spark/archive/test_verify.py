@@ -51,11 +51,23 @@ def lose_last_row(rows: Rows) -> None:
     del rows[-1]
 
 
+def repeat_last_row(rows: Rows) -> None:
+    rows.append(dict(rows[-1]))
+
+
 def swap_rows(rows: Rows) -> None:
     rows[3], rows[4] = rows[4], rows[3]
 
 
-CHANGES = [change_body, change_property, repeat_row, lose_row, lose_last_row, swap_rows]
+CHANGES = [
+    change_body,
+    change_property,
+    repeat_row,
+    repeat_last_row,
+    lose_row,
+    lose_last_row,
+    swap_rows,
+]
 
 
 @pytest.mark.parametrize("change", CHANGES)
