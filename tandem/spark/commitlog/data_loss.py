@@ -36,8 +36,8 @@ def deleted(store: str, start: int, end: int) -> LostRange:
     return LostRange(
         store,
         start,
-        f"store {store}: physical offsets {start} to {end} are gone, their files were deleted. Read"
-        " again from what is left, keep files for longer (file_reserved_time_hours;"
+        f"store {store}: physical offsets {start} to {end} are gone, their files were deleted",
+        "Read again from what is left, keep files for longer (file_reserved_time_hours;"
         f" fileReservedTime), {_GO_ON}",
     )
 
@@ -49,7 +49,8 @@ def cut(store: str, offset: int, end: int) -> LostRange:
         end,
         f"store {store}: the log ends at physical offset {end}, and was read up to {offset} before:"
         " its end was cut off, as a node does with what was never confirmed, or this is another"
-        f" store. Start anew with another checkpoint, {_GO_ON}",
+        " store",
+        f"Start anew with another checkpoint, {_GO_ON}",
     )
 
 
@@ -58,8 +59,8 @@ def beyond(store: str, offset: int, end: int) -> LostRange:
     return LostRange(
         store,
         end,
-        f"store {store}: the log ends at physical offset {end}, before {offset} that is asked for."
-        f" Ask for less, {_GO_ON}",
+        f"store {store}: the log ends at physical offset {end}, before {offset} that is asked for",
+        f"Ask for less, {_GO_ON}",
     )
 
 
@@ -69,8 +70,8 @@ def rewritten(store: str, offset: int) -> LostRange:
         store,
         offset,
         f"store {store}: the log was read up to physical offset {offset} before, and holds other"
-        " records there now: its end was cut off and written anew, or this is another store. Start"
-        f" anew with another checkpoint, {_GO_ON}",
+        " records there now: its end was cut off and written anew, or this is another store",
+        f"Start anew with another checkpoint, {_GO_ON}",
     )
 
 
@@ -101,7 +102,7 @@ def report(loss: LostRange, options: ScanOptions) -> None:
         DataLossError: `failOnDataLoss` is true.
     """
     if options.fail_on_data_loss:
-        raise DataLossError(loss.reason)
+        raise DataLossError(f"{loss.reason}. {loss.remedy}")
     _log.warning("%s", loss.reason)
 
 

@@ -72,8 +72,9 @@ class QueueSplit(msgspec.Struct, frozen=True):
 
 
 class LostRange(msgspec.Struct, frozen=True):
-    """What cannot be read any more, from a physical offset on; `reason` is the whole story."""
+    """What cannot be read any more, from a physical offset on, and what can be done about it."""
 
     store: str
     start: int
     reason: str
+    remedy: str = ""

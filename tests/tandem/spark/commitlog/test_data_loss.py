@@ -43,6 +43,7 @@ def test_a_loss_can_be_a_warning_and_a_row(
     (row,) = batch.to_pylist()
     assert row["physicalOffset"] == FILE_BYTES
     assert row["error"].startswith("lost: store")
+    assert row["error"].endswith("their files were deleted")
     assert "8192 to 16384 are gone" in caplog.text
     silent = ScanOptions(paths=options.paths, fail_on_data_loss=False)
     assert list(data_loss.read_scan(split, silent, NAMES)) == []
@@ -59,7 +60,7 @@ def test_a_loss_can_be_a_warning_and_a_row(
 )
 def test_every_loss_names_store_and_remedy(loss: LostRange) -> None:
     assert loss.reason.startswith("store s: ")
-    assert loss.reason.endswith("or go on without it with option failOnDataLoss=false")
+    assert loss.remedy.endswith("or go on without it with option failOnDataLoss=false")
 
 
 def test_files_deleted_while_we_look_are_looked_at_anew() -> None:

@@ -1,3 +1,4 @@
+import fcntl
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,10 @@ def test_small_files_share_a_task(tmp_path: Path) -> None:
 def test_after_a_crash_queues_are_not_relied_on(tmp_path: Path) -> None:
     root = a_log().write(tmp_path)
     (root / "abort").write_text("1")
+    assert not through_queues(plan(root))
+    with (root / "lock").open("w") as lock:
+        fcntl.lockf(lock, fcntl.LOCK_EX, 1)  # as a node that has the store open
+        assert through_queues(plan(root))
     assert not through_queues(plan(root))
 
 
