@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
@@ -237,3 +238,24 @@ def test_a_queue_file_deleted_after_planning_is_scanned_for(tmp_path: Path) -> N
         for offset in batch.column(0).to_pylist()
     ]
     assert found == [m.physical_offset for m in log.messages if m.topic == "Topic1" and is_shown(m)]
+
+
+def test_a_unit_of_another_queue_offset_is_not_believed(tmp_path: Path) -> None:
+    """A range that lacks its first unit, so that each names the record after its own."""
+    log = a_log(1)
+    options = ScanOptions(
+        paths=(str(log.write(tmp_path)),), topics=frozenset({"Topic1"}), consume_queues="always"
+    )
+    splits = plan_store(open_logs(options)[0], options)
+    (split,) = [each for each in splits if isinstance(each, QueueSplit)]
+    piece = split.queues[0].pieces[0]
+    shifted = msgspec.structs.replace(piece, position=piece.position + 20, count=piece.count - 1)
+    queue = msgspec.structs.replace(split.queues[0], pieces=(shifted,))
+    wrong = msgspec.structs.replace(split, queues=(queue, *split.queues[1:]))
+    found = [
+        offset
+        for batch in read_queue_split(wrong, options, ("physicalOffset",))
+        for offset in batch.column(0).to_pylist()
+    ]
+    wanted = [m for m in log.messages if m.topic == "Topic1" and is_shown(m)]
+    assert found == [m.physical_offset for m in wanted]
