@@ -15,7 +15,7 @@ from tandem.plain_text import plain_lines
 from tandem.spark.errors import SparkSourceError
 from tandem.spark.jobs.settings import JOBS, load_settings
 
-logger = logging.getLogger("tandem.pipeline")
+logger = logging.getLogger("tandem.spark.jobs")
 
 
 def main(arguments: list[str]) -> int:

@@ -9,7 +9,7 @@ import msgspec
 OnProgress: TypeAlias = Callable[[str], None]
 """Called with what has been done so far: "3 of 12 log files"."""
 
-logger = logging.getLogger("tandem.pipeline")
+logger = logging.getLogger("tandem.spark.jobs")
 
 
 class JobError(msgspec.Struct, frozen=True):

@@ -17,7 +17,7 @@ def test_it_archives_verifies_and_says_what_may_go(
 ) -> None:
     small = SmallArchive(tmp_path)
     told: list[str] = []
-    with caplog.at_level(logging.INFO, "tandem.pipeline"):
+    with caplog.at_level(logging.INFO, "tandem.spark.jobs"):
         report = run_archive(small.settings(), HereRunner(), on_progress=told.append)
     closed = [file.path for file in log_files(str(small.store))[:-1]]
     assert report.log_files == report.verified == len(closed)
