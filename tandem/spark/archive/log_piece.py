@@ -111,7 +111,9 @@ def rows_of(piece: LogPiece) -> Iterator[pa.RecordBatch]:
         log_end=end,
         is_last_file=not piece.closes_file,
     )
-    yield from read_split(split, ScanOptions(paths=(piece.store,)), list(COLUMNS))
+    # The broker's own records too: the files may be deleted afterwards.
+    options = ScanOptions(paths=(piece.store,), with_system_topics=True)
+    yield from read_split(split, options, list(COLUMNS))
 
 
 def log_crc(file: DataFile, first: int, end: int) -> int:

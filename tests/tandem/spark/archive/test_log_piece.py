@@ -13,6 +13,7 @@ from tandem.spark.archive.log_piece import (
 )
 from tandem.spark.errors import NotAStoreError
 from tandem.wire.crc import raw_crc32
+from tests.support.log_builder import LogBuilder
 from tests.support.small_archive import FILE_BYTES, SmallArchive
 
 
@@ -108,6 +109,19 @@ def test_rows_are_those_of_the_log(tmp_path: Path) -> None:
         for offset in batch.column("physicalOffset").to_pylist()
     ]
     assert offsets == [message.physical_offset for message in small.log.messages]
+
+
+def test_the_broker_s_own_records_are_archived_too(tmp_path: Path) -> None:
+    """A message that waits for its time is in the log under another topic, and nowhere else."""
+    log = LogBuilder(file_bytes=4096)
+    log.put(topic="SCHEDULE_TOPIC_XXXX", body=b"later")
+    log.put(topic="orders", body=b"now")
+    log.roll()
+    log.put(topic="orders", body=b"in the file that is open")
+    store = str(log.write(tmp_path))
+    (piece,) = pieces_to_archive("broker-a", store, [])
+    (rows,) = rows_of(piece)
+    assert rows.column("topic").to_pylist() == ["SCHEDULE_TOPIC_XXXX", "orders"]
 
 
 def test_the_crc_is_that_of_the_bytes(tmp_path: Path) -> None:
