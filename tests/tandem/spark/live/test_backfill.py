@@ -16,9 +16,10 @@ from tandem.spark.live.cluster import Cluster
 from tandem.spark.live.options import LiveOptions, parse_options
 from tandem.spark.live.ranges import QueueRange
 from tandem.spark.live.reader import plan_batch, read_ranges
+from tandem.spark.live.stream_plan import StreamPlan
 from tandem.testing import RunningCluster
 from tests.support.log_builder import LogBuilder
-from tests.tandem.spark.live.live_world import TOPIC, Asked, options, queue
+from tests.tandem.spark.live.live_world import TOPIC, Asked, FakeTime, options, queue
 
 COUNT = 400
 
@@ -134,6 +135,33 @@ class TestTheSeam:
             parts = self.cut(path, start, end, backfillSeam=seam)
             covered = [offset for first, stop, _ in parts for offset in range(first, stop)]
             assert covered == list(range(start, end))
+
+
+@pytest.mark.parametrize("seam", ["brokers", "files"])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_stream_goes_from_files_to_brokers(path: str, seam: str, seed: int) -> None:
+    """Brokers delete and get messages, and the stream is made anew, while it catches up."""
+    chance = random.Random(seed)
+    asked = Asked(q0=500)
+    asked.firsts = {queue(0): 300}
+    given = options(backfill=path, backfillSeam=seam, startingOffsets="earliest")
+    time, at, read = FakeTime(), None, list[tuple[int, int, bool]]()
+    for number in range(60):
+        source = Backfill(given, asked)
+        plan = StreamPlan(given, source, clock=time.monotonic, sleep=time.sleep)
+        at = plan.initial() if at is None else at
+        end = plan.next_end(at, 20)
+        for each in source.cut([each for each in plan.ranges(at, end) if len(each)]):
+            assert each.store or each.start >= asked.firsts[queue(0)]
+            read.append((each.start, each.end, bool(each.store)))
+        at = end
+        if number < 20:
+            asked.ends[queue(0)] += chance.randrange(20)
+            asked.firsts[queue(0)] += chance.randrange(5)
+    assert [start for start, _, _ in read] == [0, *(end for _, end, _ in read[:-1])]
+    assert read[-1][1] == asked.ends[queue(0)]
+    assert read[0][2]
+    assert not read[-1][2]
 
 
 def test_a_store_by_broker_name(path: str) -> None:
