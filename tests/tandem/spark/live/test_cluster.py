@@ -145,6 +145,7 @@ def test_a_refusal_for_good_is_said(world: LiveWorld, code: ResponseCode) -> Non
     )
     with pytest.raises(SparkSourceError, match="not so"):
         ask(world).max_offsets([queue(0)])
+    assert world.time.now < 1001
 
 
 def test_name_servers_that_are_away_are_said(world: LiveWorld) -> None:

@@ -120,6 +120,22 @@ def test_another_master_goes_on_where_the_last_one_ended(world: LiveWorld) -> No
     assert world.time.now >= 1003
 
 
+def test_a_master_at_a_new_address_is_looked_for(world: LiveWorld) -> None:
+    world.name_server.routes[TOPIC] = route_of(("broker-a", {0: MASTER}))
+    serve = world.master.handlers[PULL]
+
+    def move(request: RemotingCommand) -> RemotingCommand | None:
+        other = FakeBroker()
+        other.queues = world.master.queues
+        world.sockets.brokers[OTHER_MASTER] = other
+        world.name_server.routes[TOPIC] = route_of(("broker-a", {0: OTHER_MASTER}))
+        world.master.handlers[PULL] = lambda _: None
+        return serve(request)
+
+    world.master.handlers[PULL] = move
+    assert read(puller(world, retry_seconds=10.0)) == EVERYTHING
+
+
 def test_a_silent_master_is_left_for_a_slave(world: LiveWorld) -> None:
     world.master.handlers[PULL] = lambda _: None
     assert read(puller(world)) == EVERYTHING

@@ -53,6 +53,13 @@ def test_a_partition_is_at_one_broker(seed: int) -> None:
         assert len({each.queue.broker_name for each in partition}) == 1
 
 
+def test_a_partition_is_read_from_files_or_from_brokers() -> None:
+    ranges = [part for each in range(3) for part in a_range(each, 0, 30).parts(10, 20, "/store")]
+    partitions = cut_ranges(ranges)
+    assert [{each.store for each in part} for part in partitions] == [{""}, {"/store"}]
+    assert [sum(map(len, part)) for part in partitions] == [60, 30]
+
+
 def test_short_ranges_share_a_task_and_long_ones_do_not() -> None:
     short = [a_range(number, 0, 10) for number in range(64)]
     assert len(cut_ranges(short)) == 1
