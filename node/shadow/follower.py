@@ -2,10 +2,12 @@
 
 Whatever a slave reports, a RocketMQ master takes for an acknowledgement, also the first report,
 which says where to begin. A shadow that comes back while a put waits, and has its bytes already,
-would so acknowledge it. Therefore it waits before it dials: a put that waits now was appended after
-the shadow got its last byte, or at most slaveTimeout before that.
+would so acknowledge it. So it waits before it dials, until every put is over whose bytes it has:
 
     connection lost -- slaveTimeout and a margin after the last byte --> dial, report, follow
+
+A master that lost the end of its log, and grew again, appends anew at offsets that the shadow has.
+Where it can be asked, what counts is when its log was first seen to reach as far as the copy.
 
 Source: RocketMQ 5.3.3, DefaultHAConnection.ReadSocketService, GroupTransferService.doWaitTransfer.
 """
@@ -59,8 +61,8 @@ class ShadowFollower(MasterFollower):
 
     @property
     def is_following(self) -> bool:
-        """Whether bytes of the master are being taken."""
-        return self.client.state is HAClientState.TRANSFER
+        """Whether the master has spoken, and its bytes are being taken."""
+        return self._following and self.client.state is HAClientState.TRANSFER
 
     @property
     def master_address(self) -> Host:
@@ -74,14 +76,16 @@ class ShadowFollower(MasterFollower):
             ConnectionLost: it cannot be found now.
             ShadowError: its log cannot be joined with ours.
         """
-        if self._store.max_physical_offset:
-            await trio.sleep_until(self.traffic.last_read + self._quiet_seconds)
         where = await self._search.ha_address()
+        quiet_since = self.traffic.last_read
         place = self._search.place
         if place is not None:
             self._check_file_size(place.commit_log_file_bytes)
             self.master_range = await self._search.log_range()
             self._check_range(self.master_range)
+            quiet_since = trio.current_time()
+        if self._store.max_physical_offset:
+            await trio.sleep_until(quiet_since + self._quiet_seconds)
         return where
 
     def refuse(self, error: RemoteHAError | StoreError) -> None:

@@ -124,6 +124,22 @@ def test_no_producer_is_answered_because_of_a_shadow(world: World) -> None:
         wait_until(lambda: world.is_equal)
 
 
+def test_a_shadow_does_not_stand_in_for_a_slave(world: World) -> None:
+    slave = world.broker("slave", address=own_address(), brokerId="1", brokerRole="SLAVE")
+    with slave, world.shadow():
+        wait_until(lambda: send(world, 1)[0][0] == "SEND_OK")
+        assert {status for status, _ in send(world, 20)} == {"SEND_OK"}
+        wait_until(lambda: world.is_equal)
+        slave.kill()
+        answers = send(world, 3)
+        assert {status for status, _ in answers} == {"FLUSH_SLAVE_TIMEOUT"}
+        assert min(seconds for _, seconds in answers) >= SLAVE_TIMEOUT_MS / 1000
+        wait_until(lambda: world.is_equal)
+        slave.start()
+        wait_until(lambda: send(world, 1)[0][0] == "SEND_OK")
+        wait_until(lambda: world.is_equal)
+
+
 @contextmanager
 def load_of(world: World, answers: list[tuple[str, float]]) -> Iterator[None]:
     """Send one after the other all the while."""

@@ -78,6 +78,15 @@ async def test_what_only_a_person_can_mend_ends_it(autojump_clock: MockClock) ->
                 follower.refuse(error)
 
 
+async def test_a_peer_that_says_nothing_is_not_followed(autojump_clock: MockClock) -> None:
+    """Whatever listens there: a web server takes reports, too."""
+    world = World()
+    with a_store(world) as store:
+        follower = a_follower(world, store)
+        follower.client.connected(store.max_physical_offset, b"")
+        assert not follower.is_following
+
+
 async def test_a_full_disk_is_said_and_waited_out(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -79,6 +79,24 @@ async def test_a_process_that_starts_with_a_log_waits_too(autojump_clock: MockCl
     assert world.said[-1].state == "stopped"
 
 
+async def test_a_put_that_waits_at_a_master_that_grew_again_is_not_answered(
+    autojump_clock: MockClock,
+) -> None:
+    """The master lost its tail while the shadow was away, and the offsets are given out anew."""
+    async with open_world() as world:
+        async with world.shadow():
+            await world.caught_up()
+        world.master.brokers, brokers = {}, world.master.brokers
+        async with world.shadow():
+            # Away for longer than any put waits.
+            await trio.sleep(2 * (TIMEOUT_SECONDS + MARGIN_SECONDS))
+            grown = trio.current_time()
+            world.master.brokers = brokers
+            while len(world.master.requested) == 1:
+                await trio.sleep(0.05)
+            assert world.master.requested[-1][0] >= grown + TIMEOUT_SECONDS + MARGIN_SECONDS
+
+
 async def test_tables_are_copied_into_the_files_that_rocketmq_reads(
     autojump_clock: MockClock,
 ) -> None:
