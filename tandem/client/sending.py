@@ -296,7 +296,12 @@ class Sendings:
             code,
             topic,
             unique_key,
-            f"{ACK_PROPERTIES[ack]}{rest}{PROPERTY_UNIQUE_KEY}\x01{unique_key}\x02",
+            # RocketMQ's brokers append these properties of a batch to those of each message, where
+            # the last one counts: every message would have the batch's key instead of its own.
+            # Source: MessageExtEncoder.encode(MessageExtBatch, PutMessageContext).
+            f"{ACK_PROPERTIES[ack]}{rest}"
+            if code == SEND_BATCH
+            else f"{ACK_PROPERTIES[ack]}{rest}{PROPERTY_UNIQUE_KEY}\x01{unique_key}\x02",
             body,
             flag,
             options.queue_id,

@@ -84,6 +84,14 @@ def test_a_batch_is_one_request_with_a_key_for_each_message() -> None:
     assert keys[1] == "mine"
 
 
+def test_a_batch_has_no_key_that_rocketmqs_broker_would_give_to_its_messages() -> None:
+    of = sendings()
+    messages = [Message("T", b"1"), Message("T", b"2")]
+    entries = [of.entry(each, SendOptions())[1] for each in messages]
+    for batch in (of.batch(messages, SendOptions()), of.gathered("T", entries, SendOptions())):
+        assert properties_of(batch) == {"WAIT": "true"}
+
+
 @pytest.mark.parametrize(
     "messages",
     [[], [Message("T", b""), Message("U", b"")], [Message("T", b"", delay_time_level=3)]],

@@ -1,0 +1,97 @@
+"""What a task of Spark's sink takes for a row, beside the library's producer, interleaved.
+
+    python benchmarks/spark_sink.py [ROWS]
+
+A master and its slave in processes of their own. Each line is the best of three rounds: rows a
+second, and processor time of the sending process. There is no JVM here: it is the code that runs in
+a Python worker, from Arrow batches on.
+"""
+
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import anyio
+import pyarrow as pa
+
+import tandem
+from tandem.spark.sink.columns import SinkColumns
+from tandem.spark.sink.options import SinkOptions
+from tandem.spark.sink.unique_key import RowKeys
+from tandem.spark.sink.writer import send_partition
+from tandem.testing import RunningCluster, running_cluster
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ROUNDS = 3
+BATCH_ROWS = 10_000
+BODY_BYTES = (100, 1000)
+SETTINGS = {
+    "store": {
+        "max_message_size_bytes": 4 * 1024 * 1024,
+        "mapped_file_size_commit_log_bytes": 256 * 1024 * 1024,
+    }
+}
+
+
+def main(rows: int) -> None:
+    """Print a table."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        running_cluster(Path(folder), settings=SETTINGS) as cluster,
+    ):
+        for body_bytes in BODY_BYTES:
+            bodies = [os.urandom(body_bytes) for _ in range(rows)]
+            for ack in (tandem.Ack.ASYNC, tandem.Ack.REPLICATED):
+                measure(cluster, bodies, ack)
+
+
+def measure(cluster: RunningCluster, bodies: list[bytes], ack: tandem.Ack) -> None:
+    """Print what each way of sending takes."""
+    topic = cluster.topic(queues=8)
+    batches = [
+        pa.RecordBatch.from_pydict({"body": bodies[at : at + BATCH_ROWS]})
+        for at in range(0, len(bodies), BATCH_ROWS)
+    ]
+    messages = [tandem.Message(topic, body) for body in bodies]
+
+    def sink() -> None:
+        options = SinkOptions(tuple(cluster.name_servers), topic, ack)
+        columns = SinkColumns(("body",))
+        send_partition(options, columns, RowKeys("w", 0, 0), "partition 0", iter(batches))
+
+    async def many() -> None:
+        async with tandem.Producer(cluster.name_servers, "bench", ack=ack) as producer:
+            await producer.send_many(messages)
+
+    def blocking_batches() -> None:
+        part = 128 * 1024 // (len(bodies[0]) + 80)
+        with tandem.BlockingProducer(cluster.name_servers, "bench", ack=ack) as producer:
+            for at in range(0, len(messages), part):
+                producer.send_batch(messages[at : at + part])
+
+    ways: dict[str, Callable[[], None]] = {
+        "sink": sink,
+        "Producer.send_many": lambda: anyio.run(many),
+        "BlockingProducer.send_batch": blocking_batches,
+    }
+    best = dict.fromkeys(ways, (float("inf"), float("inf")))
+    for _ in range(ROUNDS):
+        for name, way in ways.items():
+            wall, cpu = time.perf_counter(), time.process_time()
+            way()
+            taken = (time.perf_counter() - wall, time.process_time() - cpu)
+            best[name] = min(best[name][0], taken[0]), min(best[name][1], taken[1])
+    for name, (wall, cpu) in best.items():
+        print(
+            f"{len(bodies[0]):>5} bytes  ack={ack.value:<10}  {name:<28}"
+            f" {len(bodies) / wall:>9,.0f} rows/s  {cpu / len(bodies) * 1e6:>5.1f} us a row"
+        )
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 50_000)
