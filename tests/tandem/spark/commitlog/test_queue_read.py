@@ -259,3 +259,31 @@ def test_a_unit_of_another_queue_offset_is_not_believed(tmp_path: Path) -> None:
     ]
     wanted = [m for m in log.messages if m.topic == "Topic1" and is_shown(m)]
     assert found == [m.physical_offset for m in wanted]
+
+
+def one_queue(root: Path, file_bytes: int = 3000) -> tuple[LogBuilder, list[Path], list[int]]:
+    """A store, the files of a queue in it, and where its records are: in many small splits."""
+    log = LogBuilder(file_bytes=4096)
+    for number in range(400):
+        log.put(topic=f"Topic{number % 3}", body=bytes(100))
+    log.write(root, queue_file_bytes=file_bytes)
+    files = sorted((root / "consumequeue" / "Topic1" / "0").iterdir())
+    return log, files, [m.physical_offset for m in log.messages if m.topic == "Topic1"]
+
+
+@pytest.mark.slow
+def test_a_lost_unit_loses_no_row_wherever_it_is(tmp_path: Path) -> None:
+    _, files, expected = one_queue(tmp_path)
+    whole = files[0].read_bytes()
+    for at in range(200, 1400, 100):
+        files[0].write_bytes(whole[:at] + bytes(20) + whole[at + 20 :])
+        rows, _ = read(tmp_path, topics=frozenset({"Topic1"}), split_bytes=4096)
+        assert offsets(rows) == expected
+
+
+def test_what_precedes_the_first_unit_left_is_scanned(tmp_path: Path) -> None:
+    _, files, expected = one_queue(tmp_path, file_bytes=360)
+    files[0].unlink()
+    rows, through_queues = read(tmp_path, topics=frozenset({"Topic1"}), split_bytes=4096)
+    assert through_queues
+    assert offsets(rows) == expected
