@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+import tandem
 from tandem.spark.errors import PackageError
 from tandem.spark.package import write_package
 from tandem.spark.session import cluster_session
+from tandem.testing import running_fenced_cluster
 from tests.support.log_builder import LogBuilder
 from tests.support.paths import ROOT
 from tests.support.spark_standalone import bare_python, standalone_cluster
@@ -29,18 +31,26 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.mark.long
 @pytest.mark.spark
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", ["tandem.zip", "tandem.tar.gz"])
-def test_workers_without_the_project_read_and_one_may_be_killed(
+def test_workers_without_the_project_read_write_and_archive_and_executors_may_be_killed(
     name: str, store: Path, tmp_path: Path
 ) -> None:
     write_package(tmp_path / name)
     python_bin = bare_python(tmp_path / "python", with_requirements=name.endswith(".zip"))
     folder = tmp_path / "cluster"
     folder.mkdir()
-    with standalone_cluster(folder, python_bin) as url:
+    (tmp_path / "nodes").mkdir()
+    with (
+        running_fenced_cluster(tmp_path / "nodes") as nodes,
+        standalone_cluster(folder, python_bin) as url,
+    ):
+        with tandem.BlockingAdmin(nodes.name_servers) as admin:
+            admin.create_topic("from-spark", queue_nums=4)
+        servers = ";".join(nodes.name_servers)
+        node = nodes.store_directory(nodes.master())
         command: list[str | Path] = [sys.executable, "-P", PROGRAM, url]
-        command += [tmp_path / name, store, folder]
+        command += [tmp_path / name, store, servers, node, folder]
         environment = {**os.environ, "PYTHONPATH": str(ROOT)}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -50,9 +60,14 @@ def test_workers_without_the_project_read_and_one_may_be_killed(
         assert not file.startswith(str(ROOT))
         assert prefix == str(python_bin.parent)
     expected = [f"k{number:04}" for number in range(COUNT)]
-    assert said["keys"] == expected
-    assert said["again"] == expected
-    assert said["executors"][1] not in said["after"]
+    assert said["files"]["keys"] == expected
+    assert said["files"]["again"] == expected
+    assert said["topic"]["sent"] == [*range(400)]
+    assert said["archive"]["faults"] == []
+    assert said["archive"]["rows"] >= said["topic"]["copies"]
+    killed = {said["files"]["killed"], *said["topic"]["killed"]}
+    assert len(killed) == 2
+    assert not killed & set(said["after"])
 
 
 def test_a_package_that_is_not_there_or_of_no_kind_is_refused_in_words(tmp_path: Path) -> None:
