@@ -220,7 +220,12 @@ def package(
 ) -> None:
     """Pack what workers of a cluster need, for --py-files (*.zip) or --archives (*.tar.gz)."""
     from tandem.spark.errors import PackageError
-    from tandem.spark.package import ARCHIVE_SUFFIX, runtime_tag, write_package
+    from tandem.spark.package import (
+        ARCHIVE_SUFFIX,
+        EXPECTED_OF_WORKERS,
+        runtime_tag,
+        write_package,
+    )
 
     def pack() -> int:
         try:
@@ -230,7 +235,7 @@ def package(
 
     size_bytes = run_blocking("packing", pack)
     is_archive = file.name.endswith(ARCHIVE_SUFFIX)
-    needs = runtime_tag() if is_archive else "a Python with pyarrow, numpy and msgspec"
+    needs = runtime_tag() if is_archive else f"a Python with {EXPECTED_OF_WORKERS}"
     report = {"file": str(file), "size_bytes": size_bytes, "needs": needs}
     facts: dict[str, Value] = {"file": str(file), "size": human_bytes(size_bytes), "needs": needs}
     write_one(output_format, report, facts)

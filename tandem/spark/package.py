@@ -1,8 +1,7 @@
 """Packs what workers of a cluster need, for Spark to carry there.
 
     *.zip       the pure Python of this package: for `--py-files`, `SparkContext.addPyFile` and
-                `addArtifacts(..., pyfile=True)`. The workers' Python has pyarrow, numpy and msgspec
-                already.
+                `addArtifacts(..., pyfile=True)`. The workers' Python has `EXPECTED_OF_WORKERS`.
     *.tar.gz    that and the packages it needs, as installed here: for `--archives`. The workers'
                 Python is of the same version, on the same kind of machine, with nothing but the
                 standard library.
@@ -29,6 +28,8 @@ EXTRAS: Final = ("spark", "fast", "compression")
 """Extras of ours whose packages go along where they are installed."""
 
 BROUGHT_BY_SPARK: Final = frozenset({"pyspark", "py4j"})
+
+EXPECTED_OF_WORKERS: Final = "pyarrow, numpy, msgspec, anyio and outcome"
 
 ZIP_SUFFIX: Final = ".zip"
 ARCHIVE_SUFFIX: Final = ".tar.gz"

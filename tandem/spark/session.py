@@ -75,9 +75,9 @@ def cluster_session(
     """Start a driver here whose workers are elsewhere, and send them `package`.
 
     `package` is what `tandem.spark.package.write_package` wrote: a `.zip` for workers that have
-    pyarrow, numpy and msgspec, a `.tar.gz` for workers that have only a Python. `python` is
-    the name of that Python on the workers; here the same name is made to mean this one. Spark
-    wants both to be of the same minor version. `settings` are Spark's and win over ours.
+    pyarrow, numpy, msgspec, anyio and outcome, a `.tar.gz` for workers that have only a Python.
+    `python` is the name of that Python on the workers; here the same name is made to mean this
+    one. Spark wants both to be of the same minor version. `settings` are Spark's and win over ours.
 
     Raises:
         NoJavaError: see `tandem.spark.java`.

@@ -163,7 +163,7 @@ def test_a_package_says_its_size_and_what_workers_need(
 ) -> None:
     done = tandem("pipeline", "package", str(tmp_path / "tandem.zip"))
     assert done.status == 0
-    assert "a Python with pyarrow, numpy and msgspec" in done.out
+    assert "a Python with pyarrow, numpy, msgspec, anyio and outcome" in done.out
     assert (tmp_path / "tandem.zip").stat().st_size > 100_000
     refused = tandem("pipeline", "package", str(tmp_path / "tandem.egg"))
     assert refused.status == 2
