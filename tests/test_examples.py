@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -30,3 +31,11 @@ def test_an_example_without_its_store_says_how_it_is_used(name: str) -> None:
     assert done.returncode == 1
     assert f"python examples/{name} data/broker-a-0" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.timeout(500)
+def test_the_pipeline_ends_with_equal_counts(tmp_path: Path) -> None:
+    lines = run_example("pipeline.py", str(tmp_path / "pipeline"), "10000", seconds=450)
+    assert lines[-1] == "all counts are equal"

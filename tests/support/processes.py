@@ -38,14 +38,14 @@ def run_tandem(*arguments: str, text: str = "") -> "subprocess.CompletedProcess[
     )
 
 
-def run_example(name: str, *arguments: str) -> list[str]:
+def run_example(name: str, *arguments: str, seconds: float = PATIENCE_SECONDS) -> list[str]:
     """Run a program of `examples/`, which must succeed; return the lines it prints."""
     done = subprocess.run(
         [sys.executable, str(ROOT / "examples" / name), *arguments],
         env=ENVIRONMENT,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_SECONDS,
+        timeout=seconds,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
