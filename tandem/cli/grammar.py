@@ -25,6 +25,7 @@ NOUNS: Final = (
     "log",
     "pipeline",
     "drill",
+    "shadow",
 )
 """What `tandem --help` lists, in this order."""
 

@@ -1,6 +1,7 @@
 """The format `tandem`: topics of a live cluster, read and written, as a batch or as a stream.
 
-    spark.read.format("tandem").options(nameServers="127.0.0.1:9876", subscribe="orders").load()
+    servers = "127.0.0.1:9876;127.0.0.2:9876;127.0.0.3:9876"
+    spark.read.format("tandem").options(nameServers=servers, subscribe="orders").load()
 
 What reads is in `tandem.spark.live`, and is imported when it is used; so is what writes.
 """

@@ -134,6 +134,7 @@ def test_an_interrupted_drill_leaves_a_report_and_no_process(
     assert pq.read_table(options.out / "ledger.parquet").num_rows >= summary_of(options)["sends"]
 
 
+@pytest.mark.long
 def test_a_killed_drill_leaves_no_node_and_the_next_one_sends_every_line_of_a_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -31,7 +31,7 @@ from tests.store.mutations_of_files import (
 from tests.store.store_world import Clock, open_store, put_many
 from tests.support.simulated_disk import SimulatedDisk
 
-CASES = 600
+CASES = 300
 SHARES = 3
 
 
