@@ -157,5 +157,6 @@ def test_members_that_leave_in_order_repeat_next_to_nothing(
         wait_for(lambda: len(all_handled(running)) == 400, lambda: len(all_handled(running)))
         assert [each.end(signal.SIGTERM) for each in running[1:]] == [0, 0]
         twice = {body for body, count in all_handled(running).items() if count > 1}
-        # None on a machine that is not busy: a queue changes hands after its offset was stored.
-        assert len(twice) <= 20, twice
+        # None on a machine that is not busy: a queue changes hands after its offset was stored. One
+        # that is busy repeats what of a queue was handled since then, and never all of it.
+        assert len(twice) <= 60, twice

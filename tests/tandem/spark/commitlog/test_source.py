@@ -91,6 +91,7 @@ def test_one_table_queried_twice_gives_both_answers(spark: "SparkSession", store
     assert spark.sql("select count(*) from log").first() == (600,)
 
 
+@pytest.mark.long
 def test_a_self_join_of_two_filters_joins_two_different_sides(
     spark: "SparkSession", store: Path
 ) -> None:
