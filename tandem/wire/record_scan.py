@@ -43,6 +43,9 @@ Int64s: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 
 _INT = struct.Struct(">i")
+_SHORT = struct.Struct(">h")
+_USUAL_HEAD = struct.Struct(">IIi16xqI44xI")
+"""TOTALSIZE, MAGICCODE, BODYCRC, PHYSICALOFFSET, SYSFLAG and, after v4 hosts, BODYLENGTH."""
 
 # With v4 hosts; after v6 ones the fields from STORETIMESTAMP on are further back.
 _HEAD = np.dtype(
@@ -73,7 +76,7 @@ _STORE_HOST_AT = 64
 _TAIL_AT = 72
 _V6_FLAGS = BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
 
-assert _HEAD.itemsize == BODY_AT == _TAIL_AT + _TAIL.itemsize
+assert _HEAD.itemsize == BODY_AT == _TAIL_AT + _TAIL.itemsize == _USUAL_HEAD.size
 
 PROBED_RECORDS: Final = 64
 """From this many records on it is asked whether they are small."""
@@ -81,8 +84,9 @@ PROBED_RECORDS: Final = 64
 SMALL_RECORD_BYTES: Final = 640
 """Records of less than this on average are looked for by their magic (benchmarks/spark_scan.py)."""
 
-PLAIN_LOOP_RECORDS_MAX: Final = 24
-"""Below this many records a plain loop beats numpy's cost per call (benchmarks/spark_scan.py)."""
+PLAIN_LOOP_RECORDS_MAX: Final = 96
+"""Up to about so many records `check_records` is faster with a plain loop than with columns, whose
+cost is in the calls: 0.7 us for each record of 1 KB against 50 us and 0.4 us."""
 
 
 class RecordWalk(msgspec.Struct, frozen=True, eq=False):
@@ -396,7 +400,15 @@ def check_records(
     count = 0
     last_start = -1
     position = start
-    while count < PLAIN_LOOP_RECORDS_MAX:
+    few = not _seem_many(buffer, start, end)
+    while few and count < PLAIN_LOOP_RECORDS_MAX:
+        found, last, position = _usual_records(
+            buffer, base_offset, position, end, check_crc=check_crc, size_max=record_bytes_max
+        )
+        if found:
+            count += found
+            last_start = last
+        # What is not usual there is looked at by the rule itself, and so is what is wrong.
         stop, reason, needed_bytes = look(buffer, position, end, record_bytes_max)
         if stop is not None:
             return RecordCheck(count, last_start, position, stop, reason, needed_bytes)
@@ -417,3 +429,46 @@ def check_records(
         rest.reason,
         rest.needed_bytes,
     )
+
+
+def _seem_many(buffer: Buffer, start: int, end: int) -> bool:
+    """Guess from the first record whether there are more of them than a plain loop is good for."""
+    if end - start < PLAIN_LOOP_RECORDS_MAX * RECORD_BYTES_MIN:
+        return False
+    first_bytes = int.from_bytes(buffer[start : start + _INT.size], "big")
+    return end - start > PLAIN_LOOP_RECORDS_MAX * first_bytes
+
+
+def _usual_records(
+    buffer: Buffer, base_offset: int, position: int, end: int, *, check_crc: bool, size_max: int
+) -> tuple[int, int, int]:
+    """Go through sound records from `position` on, as long as they are of the usual kind.
+
+    That is: v4 hosts and a topic of at most 127 bytes. Returns how many they are, where the last
+    one starts and where it ends: something else is there, or enough have been found.
+    """
+    head, short = _USUAL_HEAD.unpack_from, _SHORT.unpack_from
+    last_start = -1
+    count = 0
+    with memoryview(buffer) as view:
+        while position + RECORD_BYTES_MIN <= end and count < PLAIN_LOOP_RECORDS_MAX:
+            size, magic, body_crc, place, sys_flag, body_bytes = head(view, position)
+            stop = position + size
+            body_start = position + BODY_AT
+            body_end = body_start + body_bytes
+            if magic != MESSAGE_MAGIC_CODE or sys_flag & _V6_FLAGS or size > size_max:
+                break
+            if place != base_offset + position or stop > end or body_end + 3 > stop:
+                break
+            topic_bytes = view[body_end]
+            topic_end = body_end + 1 + topic_bytes
+            if topic_bytes > 127 or topic_end + 2 > stop:
+                break
+            if topic_end + 2 + short(view, topic_end)[0] != stop:
+                break
+            if check_crc and raw_crc32(view[body_start:body_end]) & CRC_MASK != body_crc:
+                break
+            last_start = position
+            position = stop
+            count += 1
+    return count, last_start, position
