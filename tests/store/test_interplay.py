@@ -6,6 +6,7 @@ from trio.testing import MockClock
 
 from store import DiskFailedError, FlushDiskType, MessageStore, StoreClosedError, StoreFullError
 from store.running_flags import RunningFlag
+from store.services.reput_message_service import GATHER_SECONDS
 from tests.store.store_world import (
     DIRECTORY,
     Clock,
@@ -64,8 +65,9 @@ async def test_a_commit_wakes_whoever_follows_the_log(autojump_clock: MockClock)
         with trio.fail_after(1):
             while not store.max_physical_offset:
                 await store.grown.wait()
-            while store.dispatched_offset < store.max_physical_offset:
-                await trio.lowlevel.checkpoint()
+            await trio.sleep(GATHER_SECONDS)
+            await trio.lowlevel.checkpoint()
+            assert store.dispatched_offset == store.max_physical_offset
         assert queue_messages(store, "TopicA", 0)
         nursery.cancel_scope.cancel()
     store.close()

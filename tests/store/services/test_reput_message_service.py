@@ -1,17 +1,22 @@
 """Queues and index follow the log, never past its end, and the index gives way to all others."""
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from store import CorruptLogError, MessageStore
 from store.machine.errors import StoreFullError
 from store.running_flags import RunningFlag
+from store.services import reput_message_service
 from store.services.reput_message_service import (
+    GATHER_SECONDS,
     INDEX_GATHER_SECONDS,
+    INDEX_SLICE_BYTES,
     PLAIN_LOOP_RECORDS_MAX,
+    SLICE_BYTES,
     ReputMessageService,
 )
 from tandem.wire.message_properties import tags_code
@@ -92,6 +97,53 @@ async def test_queues_follow_a_growing_log(autojump_clock: MockClock) -> None:
         nursery.cancel_scope.cancel()
     assert [number_of(m) for m in check_store(slave)] == list(range(701))
     slave.close()
+
+
+async def test_a_few_records_wait_for_more_but_not_for_long(
+    mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, ends = a_log(40)
+    slave = a_slave()
+    slices: list[int] = []
+    dispatch_some = slave.reput_service.dispatch_some
+
+    def counted() -> None:
+        slices.append(slave.max_physical_offset)
+        dispatch_some()
+
+    monkeypatch.setattr(slave.reput_service, "dispatch_some", counted)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(slave.reput_service.run)
+        for start, end in pairwise([0, *ends[:40]]):
+            slave.append_data(start, data[start:end])
+            slave.announce()
+            await wait_all_tasks_blocked()
+            mock_clock.jump(GATHER_SECONDS / 10)
+            await wait_all_tasks_blocked()
+        mock_clock.jump(GATHER_SECONDS)
+        await wait_all_tasks_blocked()
+        assert slave.dispatched_offset == ends[39]
+        assert 4 <= len(slices) <= 6
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_whole_slice_waits_for_nothing(autojump_clock: MockClock) -> None:
+    with open_store(SimulatedDisk(), commit_log_bytes=4 << 20) as master:
+        put_many(master, 560, body_bytes=4000)
+        data = bytes(master.read_log(0, 4 << 20))
+    slave = open_store(SimulatedDisk(), is_slave=True, commit_log_bytes=4 << 20)
+    slave.append_data(0, data)
+    service = slave.reput_service
+    async with trio.open_nursery() as nursery:
+        await nursery.start(service.run)
+        for _ in range(100):  # no time passes as long as somebody runs
+            await trio.lowlevel.checkpoint()
+        assert len(data) - SLICE_BYTES < service.reput_from_offset < len(data)
+        assert len(data) - INDEX_SLICE_BYTES < service.index_from_offset < len(data)
+        await trio.sleep(2 * INDEX_GATHER_SECONDS)
+        assert not service.is_behind
+        assert not service.is_index_behind
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_full_disk_stops_the_queues_until_there_is_room(
@@ -368,9 +420,10 @@ async def test_a_full_disk_stops_the_index_until_there_is_room(
 
 @pytest.mark.parametrize(("others_work", "share_max"), [(True, 0.3), (False, 1.0)])
 async def test_the_index_takes_a_quarter_of_the_time_while_others_work(
-    mock_clock: MockClock, *, others_work: bool, share_max: float
+    mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch, *, others_work: bool, share_max: float
 ) -> None:
     """Time passes only where somebody works: 1 ms a slice of the index, 0.5 ms a round of puts."""
+    monkeypatch.setattr(reput_message_service, "INDEX_SLICE_RECORDS", 32)
     clock = mock_clock
     store = open_store(SimulatedDisk(), message_index_enable=False, commit_log_bytes=4 << 20)
     put_many(store, 1000, body_bytes=3000)
@@ -380,7 +433,8 @@ async def test_the_index_takes_a_quarter_of_the_time_while_others_work(
     async with trio.open_nursery() as nursery:
         await nursery.start(service.run)
         rounds = 0
-        while service.is_index_behind:
+        # The last ones, less than a slice, wait for more.
+        while store.max_physical_offset - service.index_from_offset >= INDEX_SLICE_BYTES:
             await trio.lowlevel.checkpoint()
             if others_work:
                 clock.jump(0.0005)
