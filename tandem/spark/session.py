@@ -5,13 +5,16 @@ cluster_session   on a cluster whose workers have nothing of ours: a package goe
 """
 
 import os
+import re
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+import pyspark
 from pyspark.sql import SparkSession
 
 import tandem
@@ -59,7 +62,10 @@ def local_session(
         builder = builder.config(name, value)
     # Without this, workers run whatever `python3` is first on PATH.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    with java_home(find_java()) as home, _environment(JAVA_HOME=home, SPARK_LOCAL_IP="127.0.0.1"):
+    with (
+        java_home(find_java(), hide_spark_home=workers_have_pyspark(master)) as home,
+        _environment(JAVA_HOME=home, SPARK_LOCAL_IP="127.0.0.1"),
+    ):
         session = builder.getOrCreate()
     return _knowing_our_sources(session)
 
@@ -107,6 +113,14 @@ def _knowing_our_sources(session: SparkSession) -> SparkSession:
         session.dataSource.register(source)
     prune_columns(session)
     return session
+
+
+def workers_have_pyspark(master: str) -> bool:
+    """Say whether workers are of this Python, and find its pyspark without help."""
+    is_here = re.fullmatch(r"local(\[.*\])?", master) is not None
+    is_this_python = os.environ["PYSPARK_PYTHON"] == sys.executable
+    packages = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    return is_here and is_this_python and str(Path(pyspark.__file__).parent.parent) in packages
 
 
 def _archive_settings(package: Path) -> dict[str, str]:

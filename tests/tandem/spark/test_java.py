@@ -79,6 +79,29 @@ def test_java_runs_without_the_module_it_may_not_have(tmp_path: Path) -> None:
     assert not Path(home).exists()
 
 
+@pytest.mark.parametrize(("hidden", "shown"), [(False, "/spark"), (True, "")])
+def test_the_home_of_spark_is_hidden_from_the_session_and_not_from_what_starts_it(
+    tmp_path: Path, *, hidden: bool, shown: str
+) -> None:
+    executable = tmp_path / "java"
+    executable.write_text('#!/bin/sh\necho "$SPARK_HOME"\n')
+    executable.chmod(0o755)
+    with java_home(Java(str(executable), 21, "PATH"), hide_spark_home=hidden) as home:
+        session = ["-cp", "x", "org.apache.spark.deploy.SparkSubmit", "pyspark-shell"]
+        for arguments, expected in (
+            (session, shown),
+            (["-cp", "x", "org.apache.spark.launcher.Main", *session[2:]], "/spark"),
+        ):
+            done = subprocess.run(
+                [Path(home, "bin", "java"), *arguments],
+                capture_output=True,
+                text=True,
+                check=True,
+                env={"SPARK_HOME": "/spark"},
+            )
+            assert done.stdout.strip() == expected
+
+
 def test_the_environment_of_the_process_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
     monkeypatch.setenv("PATH", os.defpath)

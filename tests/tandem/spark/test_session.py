@@ -10,7 +10,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.functions import udf
 
-from tandem.spark.session import local_session
+from tandem.spark.session import local_session, workers_have_pyspark
 from tests.support.log_builder import LogBuilder
 
 if TYPE_CHECKING:
@@ -26,13 +26,31 @@ def test_a_second_call_joins_the_session_that_runs(spark: "SparkSession") -> Non
 def test_workers_run_this_python_and_find_this_package(spark: "SparkSession") -> None:
     @udf("string", useArrow=False)
     def where(_: int) -> str:
-        import tandem  # noqa: PLC0415 - in the worker
+        import pyspark  # noqa: PLC0415 - in the worker
 
-        return f"{sys.prefix} {Path(tandem.__file__).parent}"
+        import tandem  # noqa: PLC0415
+
+        return f"{sys.prefix} {Path(tandem.__file__).parent} {pyspark.__file__}"
 
     (row,) = spark.range(1).select(where("id")).collect()
     expected = Path(sys.modules["tandem"].__file__ or "").parent
-    assert row[0] == f"{sys.prefix} {expected}"
+    # The one that is installed, compiled: the zip file in it costs each process half a second.
+    assert row[0] == f"{sys.prefix} {expected} {sys.modules['pyspark'].__file__}"
+
+
+def test_only_workers_that_are_this_python_here_find_pyspark_by_themselves(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    assert [workers_have_pyspark(master) for master in ("local", "local[*]", "local[2,4]")] == [
+        True,
+        True,
+        True,
+    ]
+    assert not workers_have_pyspark("local-cluster[2,1,1024]")
+    assert not workers_have_pyspark("spark://h:7077")
+    monkeypatch.setenv("PYSPARK_PYTHON", "python3.99")
+    assert not workers_have_pyspark("local")
 
 
 def test_the_environment_is_as_before_apart_from_the_python_to_use(spark: "SparkSession") -> None:

@@ -92,6 +92,7 @@ def test_an_archive_is_whole_however_often_its_job_is_killed(tmp_path: Path) -> 
 
 def test_a_replay_sends_everything_however_often_its_job_is_killed(tmp_path: Path) -> None:
     small = SmallArchive(tmp_path, messages=12_000).archive()
+    (tmp_path / "cluster").mkdir()
     with running_cluster(tmp_path / "cluster", slaves_count=0) as cluster:
         with BlockingAdmin(cluster.name_servers) as admin:
             admin.create_topic("again", queue_nums=2)
