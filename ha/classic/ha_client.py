@@ -58,6 +58,10 @@ notifyTransferSome, which only ever raises push2SlaveMaxOffset.
 """
 
 
+PLAIN_FRAME_BYTES_MAX: Final = 128 * 1024
+"""Above it a frame is likely to be cut within a record, and looking at it twice would cost."""
+
+
 class HAClientState(enum.Enum):
     """See the diagram in the module docstring."""
 
@@ -136,6 +140,8 @@ class HAClient:
                 is wrong has been handed out. Drop the connection.
         """
         self._expect_state(HAClientState.VERIFY, HAClientState.TRANSFER)
+        if not self._position and (event := self._take_plain_frame()) is not None:
+            return event
         try:
             while True:
                 gathered = self._gather()
@@ -183,6 +189,23 @@ class HAClient:
         self._reported = -1
         self._accepts_any_offset = False
         self._has_heard = False
+
+    def _take_plain_frame(self) -> AppendBody | None:
+        """Take what a read brings when few puts are in flight: one frame of whole sound records.
+
+        None: it is something else, or wrong, and nothing was taken.
+        """
+        size = len(self._data) - TRANSFER_HEADER.size
+        if not 0 < size <= PLAIN_FRAME_BYTES_MAX or self._accepts_any_offset or self._frame_left:
+            return None
+        if TRANSFER_HEADER.unpack_from(self._data) != (self._records.end, size):
+            return None
+        if self.state is not HAClientState.TRANSFER:
+            return None
+        event = self._records.take_at_once(memoryview(self._data)[TRANSFER_HEADER.size :])
+        if event is not None:
+            self._position = len(self._data)
+        return event
 
     def _gather(self) -> bool:
         """Take all frames that are here to pieces. Return False if there was nothing to take."""

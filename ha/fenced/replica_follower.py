@@ -219,7 +219,7 @@ class ReplicaFollower:
                     case AttachLog(entries, offset, start):
                         self._adopt(entries)
                         attach = self.client.attach(checksum(store, start, offset))
-                        await stream.send_all(attach + self._report())
+                        await stream.send_all(attach + self._report(self._ends))
                     case Attached():
                         self._tell_following()
                         return None
@@ -262,8 +262,9 @@ class ReplicaFollower:
     async def _receive_frames(self, stream: Stream) -> None:
         def take(data: bytes) -> None:
             self._take(data)
-            if self._ends != self._reported:
-                self._report_now(stream)
+            ends = self._ends
+            if ends != self._reported:
+                self._report_now(stream, ends)
 
         take(b"")  # what came together with the last word of the handshake
         await self.traffic.receive_until_silent(
@@ -300,7 +301,7 @@ class ReplicaFollower:
         if confirm > self._confirmed:
             self._confirmed = confirm
             store.confirm(confirm)
-        if client.flush_wanted > store.flushed_where:
+        if client.flush_wanted and client.flush_wanted > store.flushed_where:
             store.flush_service.want_flush(min(client.flush_wanted, end))
 
     def _note_taken(self, event: AppendBody) -> None:
@@ -324,8 +325,8 @@ class ReplicaFollower:
         written = self._store.max_physical_offset
         return written, min(written, self._store.flushed_where)
 
-    def _report(self) -> bytes:
-        """Return a report of this moment.
+    def _report(self, ends: tuple[int, int]) -> bytes:
+        """Return a report of this moment, in which our log ends there.
 
         Raises:
             MasterDeposedError: a newer epoch was promised; the old one gets no more reports.
@@ -333,18 +334,18 @@ class ReplicaFollower:
         """
         self._expect_current()
         # A store whose disk has failed takes nothing, not even nothing.
-        self._store.append_data(self._store.max_physical_offset, b"")
-        written, flushed = self._reported = self._ends
+        self._store.append_data(ends[0], b"")
+        written, flushed = self._reported = ends
         if self._on_event is not ignore:
             self._on_event(ReplicaReported(self.epoch, written, flushed))
         self.traffic.last_write = trio.current_time()
         return self.client.report(written, flushed)
 
-    def _report_now(self, stream: Stream) -> None:
+    def _report_now(self, stream: Stream, ends: tuple[int, int]) -> None:
         """Send a report without waiting. If the stream is full, `_send_reports` sees to it."""
         if self._unsent:
             return
-        report = self._report()
+        report = self._report(ends)
         self._unsent = report[stream.send_nowait(report) :]
         if self._unsent:
             self._blocked.notify()
@@ -363,17 +364,17 @@ class ReplicaFollower:
                     refusal="the master took no report",
                 )
                 self._unsent = b""
-            if not self._unsent and (
-                self._ends != self._reported or traffic.wrote_nothing_for(heartbeat_seconds)
-            ):
-                self._report_now(stream)
+            ends = self._ends
+            if ends != self._reported or traffic.wrote_nothing_for(heartbeat_seconds):
+                self._report_now(stream, ends)
 
     async def _follow_flushes(self, stream: Stream) -> None:
         """Report a flush that the master waits for."""
         while True:
             await self._store.flush_service.flushed.wait()
-            if self._reported[1] < self.client.flush_wanted and self._ends != self._reported:
-                self._report_now(stream)
+            ends = self._ends
+            if self._reported[1] < self.client.flush_wanted and ends != self._reported:
+                self._report_now(stream, ends)
 
     # For people
 

@@ -60,6 +60,22 @@ class WholeRecords:
         self.held_bytes += len(piece)
         self.end += len(piece)
 
+    def take_at_once(self, piece: memoryview) -> AppendBody | None:
+        """Take the bytes that follow at `end`, if nothing is held and they are whole sound records.
+
+        That is what a read brings as a rule. None: nothing was taken; `add` them.
+        """
+        offset, size = self.end, len(piece)
+        if self._held or not 0 < size <= self._file_left(offset) - BLANK_HEADER_BYTES:
+            return None
+        check = check_records(
+            piece, offset, check_crc=self._check_crc, record_bytes_max=self._record_bytes_max
+        )
+        if check.end != size:
+            return None
+        self.end += size
+        return AppendBody(offset, piece, offset + check.last_start)
+
     def take(self) -> AppendBody | None:
         """Take all whole records that are in one file; None if there are none.
 
@@ -70,22 +86,25 @@ class WholeRecords:
         while self.held_bytes >= self._needed:
             offset = self.end - self.held_bytes
             held = self._held[0] if len(self._held) == 1 else b"".join(self._held)
-            stop = min(len(held), self._file_left(offset))
-            last, end, self._needed = self._find_whole(held, stop, offset)
+            last, end, self._needed = self._find_whole(held, offset, self._file_left(offset))
             # The rest is copied: a view of it would keep all that was received.
-            self._held = [held] if not end else [bytes(held[end:])]
+            rest = held[end:] if end else held
+            self._held = [bytes(rest) if end else rest] if rest else []
             self.held_bytes -= end
             if end:
                 return AppendBody(offset, memoryview(held)[:end], offset + last)
         return None
 
-    def _find_whole(self, held: bytes | memoryview, stop: int, offset: int) -> tuple[int, int, int]:
-        """Find whole sound records in `held[:stop]`, all of which is in one file.
+    def _find_whole(
+        self, held: bytes | memoryview, offset: int, file_left: int
+    ) -> tuple[int, int, int]:
+        """Find whole sound records at the beginning of `held`, in one file.
 
         Returns where the last of them starts and ends, and how many bytes after that end, or
         from 0 on if there are none, are needed to know more.
         """
-        self._fitting(BLANK_HEADER_BYTES, offset, spare=0)
+        _fitting(BLANK_HEADER_BYTES, offset, file_left)
+        stop = min(len(held), file_left)
         check = check_records(
             held,
             offset,
@@ -95,28 +114,28 @@ class WholeRecords:
             record_bytes_max=self._record_bytes_max,
         )
         if check.end:
-            self._fitting(check.end, offset, spare=BLANK_HEADER_BYTES)
+            _fitting(check.end, offset, file_left - BLANK_HEADER_BYTES)
             return check.last_start, check.end, BLANK_HEADER_BYTES
         needed = check.needed_bytes
         if check.stop is ScanStop.TORN:
-            return 0, 0, self._fitting(needed, offset, spare=BLANK_HEADER_BYTES)
+            return 0, 0, _fitting(needed, offset, file_left - BLANK_HEADER_BYTES)
         if check.stop is not ScanStop.BLANK:
             reason = check.reason or "zeros where a record should be"
             raise CorruptTransferError(offset=offset, reason=reason)
-        if needed != self._file_left(offset):
+        if needed != file_left:
             reason = f"end-of-file record of {needed} bytes does not end the file"
             raise CorruptTransferError(offset=offset, reason=reason)
         if stop < needed:
             return 0, 0, needed
         return 0, needed, BLANK_HEADER_BYTES
 
-    def _fitting(self, size: int, offset: int, *, spare: int) -> int:
-        """Return `size` if so many bytes from `offset` on leave `spare` bytes of the file."""
-        left = self._file_left(offset) - spare
-        if size > left:
-            reason = f"{size} bytes of records where the file has room for {left}"
-            raise CorruptTransferError(offset=offset, reason=reason)
-        return size
-
     def _file_left(self, offset: int) -> int:
         return self._file_size_bytes - offset % self._file_size_bytes
+
+
+def _fitting(size: int, offset: int, room: int) -> int:
+    """Return `size` if the file has room for so many bytes from `offset` on."""
+    if size > room:
+        reason = f"{size} bytes of records where the file has room for {room}"
+        raise CorruptTransferError(offset=offset, reason=reason)
+    return size

@@ -190,7 +190,11 @@ class MappedFileQueue:
     @property
     def max_offset(self) -> int:
         """The first offset not written yet, 0 if there is no file."""
-        return self.files[-1].end_offset if self.files else 0
+        if not self.files:
+            return 0
+        last = self.files[-1]
+        # `end_offset`, without the call: it is asked for several times a put.
+        return last.file_from_offset + last.wrote_position
 
     @property
     def committed_where(self) -> int:

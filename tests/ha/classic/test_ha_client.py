@@ -581,3 +581,50 @@ def test_a_shadow_asks_once_and_acknowledges_nothing(held: int) -> None:
     assert reports == [NOTHING_ACKNOWLEDGED]
     assert client.heartbeat(end) == REPORT.pack(NOTHING_ACKNOWLEDGED)
     assert end > starts[-3]
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_a_plain_frame_is_taken_as_any_other(data: st.DataObject) -> None:
+    """Reads of one frame or more, cut or whole, sound or damaged: events, errors and reports."""
+    starts = [*record_starts(LOG), len(LOG)]
+    reads: list[bytes] = []
+    position = 0
+    while position < len(LOG) and len(reads) < 12:
+        following = [start for start in starts if start >= position][:4]
+        end = min(data.draw(st.sampled_from([*following, position + 50]), label="end"), len(LOG))
+        wrong = data.draw(st.sampled_from([0] * 9 + [FILE_SIZE_BYTES]), label="wrong offset")
+        read = bytearray(frame(position + wrong, LOG[position:end]))
+        if data.draw(st.integers(0, 9)) == 0:
+            read[data.draw(st.integers(0, len(read) - 1))] ^= data.draw(st.integers(1, 255))
+        if reads and data.draw(st.booleans()):
+            reads[-1] += bytes(read)
+        else:
+            reads.append(bytes(read))
+        position = end
+    for acknowledges in (True, False):
+        with pytest.MonkeyPatch.context() as patch:
+            found = _heard(reads, acknowledges=acknowledges)
+            patch.setattr(ha.classic.ha_client, "PLAIN_FRAME_BYTES_MAX", 0)
+            assert _heard(reads, acknowledges=acknowledges) == found
+
+
+def _heard(reads: list[bytes], *, acknowledges: bool) -> list[object]:
+    client = HAClient(
+        file_size_bytes=FILE_SIZE_BYTES,
+        record_bytes_max=RECORD_BYTES_MAX,
+        check_crc=True,
+        acknowledges=acknowledges,
+    )
+    heard: list[object] = [client.connected(0, b"")]
+    log_end = 0
+    try:
+        for read in reads:
+            client.receive_data(read)
+            while (event := client.next_event()) is not None:
+                log_end = event.offset + len(event.body)
+                heard.append((event.offset, bytes(event.body), event.last_record_offset))
+            heard.append(client.report(log_end))
+    except HAError as error:
+        heard.append((type(error), str(error), client.state))
+    return heard

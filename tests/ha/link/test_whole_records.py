@@ -66,3 +66,54 @@ def test_what_is_no_record_of_this_place_is_refused(bad: bytes) -> None:
     with pytest.raises(CorruptTransferError):
         while records.take() is not None:
             pass
+
+
+@given(
+    st.integers(0, 39),
+    st.integers(0, 12),
+    st.integers(-1, 1),
+    st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 255)), max_size=1),
+)
+def test_what_is_taken_at_once_is_what_would_leave(
+    first: int, count: int, more: int, damage: list[tuple[int, int]]
+) -> None:
+    starts = [*record_starts(LOG), len(LOG)]
+    start, end = starts[first], starts[min(first + count, 40)] + more
+    piece = bytearray(LOG[start : max(start, end)])
+    for at, value in damage:
+        if piece:
+            piece[at % len(piece)] = value
+    at_once, plain = new_records(start), new_records(start)
+    taken = at_once.take_at_once(memoryview(piece))
+    if taken is None:
+        assert (at_once.end, at_once.held_bytes) == (start, 0)
+        return
+    plain.add(bytes(piece))
+    assert plain.take() == taken
+    assert (at_once.end, at_once.held_bytes) == (plain.end, plain.held_bytes)
+
+
+def test_whole_records_are_taken_at_once_unless_something_is_held() -> None:
+    starts = record_starts(LOG)
+    records = new_records()
+    taken = records.take_at_once(memoryview(LOG)[: starts[2]])
+    assert taken is not None
+    assert (taken.offset, taken.body, taken.last_record_offset) == (0, LOG[: starts[2]], starts[1])
+    assert records.take_at_once(memoryview(LOG)[starts[2] : starts[3] + 1]) is None
+    records.add(LOG[starts[2] : starts[2] + 9])
+    assert records.take_at_once(memoryview(LOG)[starts[2] + 9 : starts[3]]) is None
+
+
+def test_nothing_is_taken_at_once_while_something_is_held() -> None:
+    records = new_records()
+    records.add(LOG[:9])
+    assert records.take_at_once(memoryview(record(9))) is None
+
+
+@pytest.mark.parametrize(("left", "is_taken"), [(8, True), (7, False), (0, False)])
+def test_what_is_taken_at_once_leaves_room_for_the_end_of_file_record(
+    left: int, *, is_taken: bool
+) -> None:
+    start = FILE_SIZE_BYTES - left - len(record(0))
+    taken = new_records(start).take_at_once(memoryview(record(start)))
+    assert (taken is not None) == is_taken
