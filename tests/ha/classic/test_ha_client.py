@@ -597,7 +597,8 @@ def test_a_plain_frame_is_taken_as_any_other(data: st.DataObject) -> None:
         read = bytearray(frame(position + wrong, LOG[position:end]))
         if data.draw(st.integers(0, 9)) == 0:
             read[data.draw(st.integers(0, len(read) - 1))] ^= data.draw(st.integers(1, 255))
-        if reads and data.draw(st.booleans()):
+        is_joined = data.draw(st.booleans(), label="joined")
+        if reads and is_joined:
             reads[-1] += bytes(read)
         else:
             reads.append(bytes(read))
