@@ -31,16 +31,26 @@ REQUESTS_MAX: Final = 4
 class Gathered:
     """One message that waits: for company, then for the answer to its request.
 
-    `entry` is its part of a batch body; empty if it cannot be in one with others.
+    `entry` is its part of a batch body. That of a message without properties is made, and
+    its key with it, when the batch is; until then it is empty, and `entry_bytes` says how large it
+    is at most. `entry_bytes` of one that cannot be with others is 0.
     """
 
-    __slots__ = ("_lane", "entry", "message", "unique_key", "wake")
+    __slots__ = ("_lane", "entry", "entry_bytes", "message", "unique_key", "wake")
 
-    def __init__(self, lane: "Lane", message: Message, unique_key: str, entry: bytes) -> None:
+    def __init__(
+        self,
+        lane: "Lane",
+        message: Message,
+        unique_key: str,
+        entry: bytes,
+        bare_entry_bytes: int = 0,
+    ) -> None:
         self._lane = lane
         self.message = message
         self.unique_key = unique_key
         self.entry = entry
+        self.entry_bytes = bare_entry_bytes or len(entry)
         self.wake: Callable[[Any], None] | None = None
         """Hands the outcome to the task that waits; None if it waits no more."""
 
@@ -127,11 +137,11 @@ class Lane:
         share = -(-(len(gathered) + self._under_way) // self._requests_max)
         size = count = 0
         for each in gathered[:share]:
-            size += len(each.entry)
-            if count and (size > batch_max_bytes or not each.entry):
+            size += each.entry_bytes
+            if count and (size > batch_max_bytes or not each.entry_bytes):
                 break
             count += 1
-            if not each.entry:
+            if not each.entry_bytes:
                 break
         taken = gathered[:count]
         del gathered[:count]

@@ -262,7 +262,8 @@ class AsyncShell:
         self._event_loop: EventLoop | None = None
         self._background: Background | None = None
         self._tasks: TaskGroup | None = None
-        self._park: Callable[[], Parked] = _not_parked
+        self.park: Callable[[], Parked] = _not_parked
+        """Returns the present task, about to sleep."""
 
     async def open(self) -> None:
         """Start the upkeep. Connections are opened when they are needed.
@@ -273,7 +274,7 @@ class AsyncShell:
         self._event_loop = running_event_loop()
         if isinstance(self._core.clock, LoopClock):
             self._core.clock.read = self._event_loop.current_time
-        self._park = self._event_loop.parked
+        self.park = self._event_loop.parked
         self._background = self._event_loop.background()
         self._tasks = await self._background.open()
         self._tasks.start_soon(self._upkeep)
@@ -301,10 +302,6 @@ class AsyncShell:
         if self._tasks is None:
             raise not_open()
         return self._tasks
-
-    def park(self) -> Parked:
-        """Return the present task, about to sleep."""
-        return self._park()
 
     @property
     def _loop(self) -> EventLoop:
@@ -345,7 +342,7 @@ class AsyncShell:
                 connection = await self._connect(call.address, call.deadline)
             except ClientError as error:
                 return error
-        parked = self._park()
+        parked = self.park()
         opaque = connection.submit(call, parked.wake)
         answer: Answer = await parked.wait(lambda: connection.forget(opaque))
         return answer

@@ -16,7 +16,7 @@ from tandem.client.errors import ClientError, ConnectionLostError
 from tandem.client.in_flight import InFlight
 from tandem.client.results import SendResult
 from tandem.client.send_flow import Sender
-from tandem.client.sending import NO_OPTIONS, SendOptions
+from tandem.client.sending import BARE_ENTRY_BYTES, NO_OPTIONS, SendOptions
 from tandem.wire.message import Message
 
 
@@ -31,8 +31,8 @@ class AutoBatch:
     ) -> None:
         self._shell = shell
         self._sender = sender
-        self._batch_max_bytes = batch_max_bytes
-        self._alone_from_bytes = min(batch_max_bytes, sender.sendings.compressed_from_bytes)
+        self._batch_max_bytes = min(batch_max_bytes, sender.sendings.body_bytes_max)
+        self._alone_from_bytes = min(self._batch_max_bytes, sender.sendings.compressed_from_bytes)
         self._in_flight = InFlight(max_in_flight_bytes)
         self._lanes = Lanes()
         self._is_closed = False
@@ -52,12 +52,18 @@ class AutoBatch:
         if not self._in_flight.enter(size):
             await self._wait_for_room(size)
         try:
-            lane = self._lane(message, options)
+            is_plain = options is NO_OPTIONS and message.is_plain
+            lane = None
+            if is_plain and size < self._alone_from_bytes:
+                # By far the most are so: a lane of a topic is there, so it is one that has batches.
+                lane = self._lanes.find(message.topic)
             if lane is None:
-                return await self._shell.run(self._sender.send(message, options))
+                lane = self._lane(message, options)
+                if lane is None:
+                    return await self._shell.run(self._sender.send(message, options))
             if lane.enter():
                 return await self._send_at_once(lane, message)
-            gathered = self._gather(lane, message)
+            gathered = self._gather(lane, message, is_plain=is_plain)
             parked = self._shell.park()
             gathered.wake = parked.wake
             outcome: SendResult | ClientError = await parked.wait(gathered.withdraw)
@@ -75,13 +81,6 @@ class AutoBatch:
 
     def _lane(self, message: Message, options: SendOptions) -> Lane | None:
         """Return where a message waits for others like it, None if it goes alone."""
-        if options is NO_OPTIONS and message.is_plain:
-            if len(message.body) >= self._alone_from_bytes:
-                return None
-            # By far the most are so: a lane of a topic is there, so it is one that has batches.
-            lane = self._lanes.find(message.topic)
-            if lane is not None:
-                return lane
         if not self._alone_from_bytes:
             return None
         sharding_key = options.sharding_key or message.sharding_key
@@ -112,13 +111,16 @@ class AutoBatch:
         elif not self._is_closed:
             self._shell.tasks.start_soon(self._send_gathered, lane)
 
-    def _gather(self, lane: Lane, message: Message) -> Gathered:
+    def _gather(self, lane: Lane, message: Message, *, is_plain: bool) -> Gathered:
         if self._is_closed:
             raise _closed(outcome_unknown=False)
-        unique_key, entry = self._sender.sendings.entry(message, lane.options)
-        if lane.is_ordered and not self._fits(message):
-            entry = b""
-        gathered = Gathered(lane, message, unique_key, entry)
+        if is_plain and not message.keys and not message.tags:
+            gathered = Gathered(lane, message, "", b"", BARE_ENTRY_BYTES + len(message.body))
+        else:
+            unique_key, entry = self._sender.sendings.entry(message, lane.options)
+            if lane.is_ordered and not self._fits(message):
+                entry = b""
+            gathered = Gathered(lane, message, unique_key, entry)
         lane.gather(gathered)
         return gathered
 

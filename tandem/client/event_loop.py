@@ -63,8 +63,9 @@ class EventLoop(Protocol):
     def stream_errors(self) -> tuple[type[Exception], ...]:
         """What a stream raises that broke, or was closed on this side."""
 
-    def parked(self) -> Parked:
-        """Return the present task, about to sleep."""
+    @property
+    def parked(self) -> Callable[[], Parked]:
+        """Returns the present task, about to sleep."""
 
     def background(self) -> Background:
         """Return a place for a client's tasks, not yet open."""

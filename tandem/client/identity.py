@@ -6,6 +6,7 @@ import ipaddress
 import os
 import secrets
 import socket
+import struct
 import time
 
 import msgspec
@@ -71,6 +72,17 @@ class UniqueKeys:
         counter = self._counter
         self._counter = counter + 1 & COUNTER_MASK
         return f"{self._until_ms}{counter:04X}"
+
+    def next_keys(self, now_ms: int, count: int) -> list[str]:
+        """Return as many keys, as `next_key` makes them one by one."""
+        if now_ms != self._now_ms:
+            self._enter_ms(now_ms)
+        counter = self._counter
+        self._counter = counter + count & COUNTER_MASK
+        counters = [each & COUNTER_MASK for each in range(counter, counter + count)]
+        digits = struct.pack(f">{count}H", *counters).hex().upper()
+        until = self._until_ms
+        return [until + digits[place : place + 4] for place in range(0, 4 * count, 4)]
 
     def _enter_ms(self, now_ms: int) -> None:
         if not self._month_start_ms <= now_ms < self._month_end_ms:

@@ -26,8 +26,8 @@ carry the same UNIQ_KEY, and `DuplicateFilter` tells them apart. With
 Many tasks that send at the same time share requests: see `tandem.client.accumulator`.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Self
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, Self
 
 from tandem.client.accumulator import BATCH_MAX_BYTES
 from tandem.client.ack import Ack, chosen_ack
@@ -152,7 +152,7 @@ class Producer:
         self._auto_batch.close()
         await self._shell.close(politely=error_type is None)
 
-    async def send(
+    def send(
         self,
         message: Message,
         *,
@@ -160,7 +160,7 @@ class Producer:
         wait_store_msg_ok: bool | None = None,
         ack: Ack | None = None,
         sharding_key: str = "",
-    ) -> SendResult:
+    ) -> Coroutine[Any, Any, SendResult]:
         """Send one message to the queue whose turn it is, or to the one numbered `queue_id`.
 
         With a `sharding_key` the key chooses the queue. All messages of a key are in one queue as
@@ -177,7 +177,7 @@ class Producer:
         options = NO_OPTIONS
         if sharding_key or queue_id is not None or wait_store_msg_ok is not None or ack is not None:
             options = SendOptions(queue_id, wait_store_msg_ok, ack, sharding_key)
-        return await self._auto_batch.send(message, options)
+        return self._auto_batch.send(message, options)
 
     async def send_batch(
         self,

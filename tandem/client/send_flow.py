@@ -60,6 +60,7 @@ from tandem.client.sending import (
     SendOptions,
     SendSettings,
 )
+from tandem.wire.batch_body import keyed_entry_parts
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.message import TRANSACTION_PREPARED_TYPE, Message
 from tandem.wire.remoting_command import RemotingCommand
@@ -148,7 +149,7 @@ class Sender:
         """
         if len(gathered) == 1:
             return [(yield from self._outcome(self.send(gathered[0].message, options)))]
-        sending = self.sendings.gathered(topic, [each.entry for each in gathered], options)
+        sending = self.sendings.gathered(topic, self._entries(gathered), options)
         outcome = yield from self._outcome(self._finish(sending))
         if isinstance(outcome, SendResult):
             return list(_results(outcome, [each.unique_key for each in gathered]))
@@ -164,6 +165,18 @@ class Sender:
             outcome = yield from self._outcome(self.send(each.message, alone))
             outcomes.append(outcome)
         return outcomes
+
+    def _entries(self, gathered: Sequence[Gathered]) -> list[bytes]:
+        """Return the parts of a batch body; messages that have no key yet get theirs."""
+        parts: list[bytes] = []
+        for each, unique_key in zip(gathered, self.sendings.next_keys(len(gathered)), strict=True):
+            if each.entry:
+                parts.append(each.entry)
+                continue
+            each.unique_key = unique_key
+            message = each.message
+            parts += keyed_entry_parts(message.flag, message.body, unique_key.encode())
+        return parts
 
     @staticmethod
     def _outcome(flow: Flow[SendResult]) -> Flow[SendResult | ClientError]:

@@ -36,6 +36,9 @@ MESSAGE_BYTES_MAX: Final = 4 * 1024 * 1024
 USER_PROPERTIES_BYTES_MAX: Final = PROPERTIES_BYTES_MAX - 256
 """The record has 32,767 bytes for all. 256 are left for what is added (RocketMQ: 128 or less)."""
 
+BARE_ENTRY_BYTES: Final = 96
+"""What a message adds to a batch beside its body, at most, if it has no property but its key."""
+
 SEND: Final = RequestCode.SEND_MESSAGE_V2.value
 SEND_BATCH: Final = RequestCode.SEND_BATCH_MESSAGE.value
 SEND_REPLY: Final = RequestCode.SEND_REPLY_MESSAGE_V2.value
@@ -143,6 +146,8 @@ class Sendings:
         self._wall_clock_ms = wall_clock_ms
         over = settings.compress_over_bytes
         self.compressed_from_bytes = sys.maxsize if over is None else over
+        self.body_bytes_max = settings.max_message_size_bytes
+        """Of a request: of a message or a batch."""
 
     def one(self, message: Message, options: SendOptions) -> Sending:
         """Return one message as a request.
@@ -223,8 +228,15 @@ class Sendings:
         properties += b"UNIQ_KEY\x01%b\x02" % unique_key.encode()
         return unique_key, encode_batch_entry(message.flag, message.body, properties)
 
+    def next_keys(self, count: int) -> list[str]:
+        """Return unique keys for as many messages."""
+        return self._keys.next_keys(self._wall_clock_ms(), count)
+
     def gathered(self, topic: str, entries: Iterable[bytes], options: SendOptions) -> Sending:
-        """Return messages of one lane as one request; `entries` are what `entry` made of them."""
+        """Return messages of one lane as one request.
+
+        `entries` are what `entry` made of them, or `keyed_entry_parts`.
+        """
         sending = self._batch(topic, b"".join(entries), options)
         self._order(sending, options.sharding_key)
         return sending

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from tandem.wire.errors import MalformedMessageError
-from tandem.wire.message_properties import PROPERTIES_BYTES_MAX
+from tandem.wire.message_properties import PROPERTIES_BYTES_MAX, PROPERTY_UNIQUE_KEY
 
 BATCH_ENTRY_BYTES_MIN: Final = 22
 
@@ -21,6 +21,8 @@ _SHORT = struct.Struct(">h")
 _HEAD = struct.Struct(">iiiii")
 _pack_head = _HEAD.pack
 _pack_short = _SHORT.pack
+_KEY_HEAD = f"{PROPERTY_UNIQUE_KEY}\x01".encode()
+_KEY_HEAD_BYTES = len(_KEY_HEAD)
 
 
 class BatchEntry(msgspec.Struct, frozen=True):
@@ -46,6 +48,23 @@ def encode_batch_entry(flag: int, body: bytes, properties: bytes) -> bytes:
     size = BATCH_ENTRY_BYTES_MIN + body_bytes + properties_bytes
     head = _pack_head(size, 0, 0, flag, body_bytes)
     return b"".join((head, body, _pack_short(properties_bytes), properties))
+
+
+def keyed_entry_parts(flag: int, body: bytes, unique_key: bytes) -> tuple[bytes, ...]:
+    """Return, in parts, the entry of a message that has no property but its UNIQ_KEY.
+
+    Joined with those of others, its body is copied once.
+    """
+    properties_bytes = _KEY_HEAD_BYTES + len(unique_key) + 1
+    size = BATCH_ENTRY_BYTES_MIN + len(body) + properties_bytes
+    return (
+        _pack_head(size, 0, 0, flag, len(body)),
+        body,
+        _pack_short(properties_bytes),
+        _KEY_HEAD,
+        unique_key,
+        b"\x02",
+    )
 
 
 class BatchPlace(msgspec.Struct, frozen=True, gc=False):

@@ -83,6 +83,13 @@ def test_one_that_fits_no_batch_goes_alone_in_its_turn() -> None:
     assert [names(lane.take(BATCH_MAX_BYTES)) for _ in range(3)] == [["a", "b"], ["large"], ["c"]]
 
 
+def test_an_entry_that_is_not_made_yet_counts_with_the_bytes_it_will_have() -> None:
+    lane = a_lane(requests_max=1)
+    for name, size in (("a", 600), ("b", 400), ("c", 1)):
+        lane.gather(Gathered(lane, Message("T", b""), name, b"", size))
+    assert [names(lane.take(BATCH_MAX_BYTES)) for _ in range(2)] == [["a", "b"], ["c"]]
+
+
 def test_messages_in_order_have_one_request_under_way() -> None:
     lane = a_lane(requests_max=4, is_ordered=True)
     assert lane.enter()

@@ -1,9 +1,10 @@
 import asyncio
+import contextvars
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from tandem.client.asyncio_loop import RECEIVED_BYTES_MAX, AsyncioLoop
+from tandem.client.asyncio_loop import RECEIVED_BYTES_MAX, AsyncioLoop, AsyncioParked
 from tandem.client.event_loop import ByteStream
 
 Peer = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -125,10 +126,15 @@ def test_a_refused_connection_is_an_os_error() -> None:
     asyncio.run(_refused())
 
 
+async def waiting_for(parked: AsyncioParked, forget: Callable[[], object] = bool) -> object:
+    """Wait in a task of its own."""
+    return await parked.wait(forget)
+
+
 async def _woken_while_cancelled() -> None:
     parked = AsyncioLoop().parked()
     forgotten = []
-    task = asyncio.create_task(parked.wait(lambda: forgotten.append(1)))
+    task = asyncio.create_task(waiting_for(parked, lambda: forgotten.append(1)))
     await asyncio.sleep(0)
     task.cancel()
     parked.wake("too late")
@@ -139,6 +145,117 @@ async def _woken_while_cancelled() -> None:
 
 def test_an_answer_for_a_task_that_was_just_cancelled_is_dropped() -> None:
     asyncio.run(_woken_while_cancelled())
+
+
+async def _cancelled_with_a_word() -> None:
+    parked = AsyncioLoop().parked()
+    task = asyncio.create_task(waiting_for(parked))
+    await asyncio.sleep(0)
+    assert task.cancel("enough")
+    assert not parked.cancel("again")
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await task
+    assert caught.value.args == ("enough",)
+
+
+def test_a_cancelled_task_gets_the_word_of_the_one_who_cancels() -> None:
+    asyncio.run(_cancelled_with_a_word())
+
+
+async def _cancelled_after_it_was_woken() -> None:
+    parked = AsyncioLoop().parked()
+    forgotten: list[int] = []
+    task = asyncio.create_task(waiting_for(parked, lambda: forgotten.append(1)))
+    await asyncio.sleep(0)
+    parked.wake("the answer")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert forgotten == [1]
+
+
+def test_a_woken_task_that_is_cancelled_before_its_turn_is_cancelled() -> None:
+    asyncio.run(_cancelled_after_it_was_woken())
+
+
+async def _woken_in_order() -> None:
+    loop = AsyncioLoop()
+    parked = [loop.parked() for _ in range(4)]
+    order: list[object] = []
+
+    async def one(index: int) -> None:
+        assert await parked[index].wait(bool) == -index
+        order.append(index)
+        if index == 2:
+            # In the same turn as others: its own comes after what is in the loop's line by now.
+            asyncio.get_running_loop().call_soon(order.append, "called")
+            parked[3].wake(-3)
+
+    tasks = [asyncio.create_task(one(index)) for index in range(4)]
+    await asyncio.sleep(0)
+    asyncio.get_running_loop().call_soon(order.append, "before")
+    for index in (2, 0, 1):
+        parked[index].wake(-index)
+    await asyncio.gather(*tasks)
+    assert order == ["before", 2, 0, 1, "called", 3]
+
+
+def test_woken_tasks_go_on_in_order_in_the_next_turn() -> None:
+    asyncio.run(_woken_in_order())
+
+
+def test_who_was_woken_goes_on_although_a_step_before_ended_the_loop() -> None:
+    loop = asyncio.new_event_loop()
+    over: list[int] = []
+
+    async def park(parked: AsyncioParked, index: int) -> None:
+        await parked.wait(bool)
+        if index == 0:
+            raise KeyboardInterrupt
+        over.append(index)
+
+    tasks: list[asyncio.Task[None]] = []
+
+    async def wake_all() -> None:
+        here = AsyncioLoop()
+        parked = [here.parked() for _ in range(3)]
+        tasks.extend(asyncio.create_task(park(each, i)) for i, each in enumerate(parked))
+        await asyncio.sleep(0)
+        for each in parked:
+            each.wake(None)
+        await asyncio.sleep(0)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            loop.run_until_complete(wake_all())
+        loop.run_until_complete(asyncio.wait(tasks[1:]))
+        assert over == [1, 2]
+        with pytest.raises(KeyboardInterrupt):
+            tasks[0].result()
+    finally:
+        loop.close()
+
+
+async def _context_of_its_own() -> None:
+    of_task: contextvars.ContextVar[int] = contextvars.ContextVar("of_task")
+    loop = AsyncioLoop()
+    parked = [loop.parked() for _ in range(2)]
+
+    async def one(index: int) -> int:
+        of_task.set(index)
+        await parked[index].wait(bool)
+        assert asyncio.current_task() is tasks[index]
+        return of_task.get()
+
+    tasks = [asyncio.create_task(one(index)) for index in range(2)]
+    await asyncio.sleep(0)
+    for each in parked:
+        each.wake(None)
+    assert await asyncio.gather(*tasks) == [0, 1]
+
+
+def test_a_woken_task_is_in_its_own_context() -> None:
+    asyncio.run(_context_of_its_own())
 
 
 async def _opened_here_closed_there() -> None:

@@ -12,6 +12,7 @@ from tandem.client.producer import Producer
 from tandem.client.results import SendResult
 from tandem.wire.batch_body import decode_batch_body
 from tandem.wire.message import Message
+from tandem.wire.message_properties import decode_properties
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import SendMessageRequestHeaderV2
@@ -71,6 +72,56 @@ async def test_many_tasks_share_requests_and_each_gets_its_own_result() -> None:
         assert int(result.offset_msg_id[-16:], 16) == 1000 * result.queue_offset
     assert sum(sizes(broker)) == 100
     assert len(sizes(broker)) < 70
+
+
+@under_either_loop
+async def test_each_message_is_stored_as_it_is_under_the_key_its_sender_gets() -> None:
+    broker = FakeBroker()
+    async with anyio.create_task_group() as tasks:
+        network = EitherNetwork(tasks, {NAME_SERVER: broker, MASTER: broker})
+        async with Producer(NAME_SERVER, "PG", open_stream=network.open_stream) as producer:
+            sent = [
+                Message("orders", b"%d" % n, keys=["k", ""][n % 2], tags=["", "t"][n % 3 > 1])
+                for n in range(60)
+            ]
+            outcomes = await send_all(producer, sent)
+        tasks.cancel_scope.cancel()
+    assert len(sizes(broker)) < 40
+    stored: dict[bytes, dict[str, str]] = {}
+    for request in broker.requests:
+        if request.code == SEND_BATCH:
+            for entry in decode_batch_body(request.body):
+                stored[entry.body] = decode_properties(entry.properties)
+        elif request.code == SEND:
+            header = request.decode_header(SendMessageRequestHeaderV2)
+            stored[request.body] = decode_properties((header.properties or "").encode())
+    for message, result in zip(sent, outcomes, strict=True):
+        assert isinstance(result, SendResult)
+        properties = stored[message.body]
+        assert properties.pop("UNIQ_KEY") == result.msg_id
+        properties.pop("WAIT", None)
+        assert properties == message.property_map()
+
+
+@under_either_loop
+async def test_a_body_that_is_too_large_is_refused_although_others_wait_for_company() -> None:
+    broker = FakeBroker()
+    async with anyio.create_task_group() as tasks:
+        network = EitherNetwork(tasks, {NAME_SERVER: broker, MASTER: broker})
+        async with (
+            Producer(
+                NAME_SERVER, "PG", open_stream=network.open_stream, max_message_size_bytes=10
+            ) as producer,
+            anyio.create_task_group() as senders,
+        ):
+            for each in messages(20):
+                senders.start_soon(producer.send, each)
+            await anyio.lowlevel.checkpoint()
+            with pytest.raises(ValueError, match="the limit is 10 bytes"):
+                await producer.send(Message("orders", bytes(11)))
+            await producer.send(Message("orders", bytes(10)))
+        tasks.cancel_scope.cancel()
+    assert sum(sizes(broker)) == 21
 
 
 @under_either_loop

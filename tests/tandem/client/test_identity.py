@@ -28,6 +28,14 @@ def test_the_counter_wraps_and_the_month_turns() -> None:
     assert keys.next_key(december_ms - 1)[20:28] == f"{30 * 86_400_000 - 1:08X}"
 
 
+def test_many_keys_at_once_are_those_that_are_made_one_by_one() -> None:
+    at_once, one_by_one = (UniqueKeys(ClientIdentity("10.0.0.1", 7, 9)) for _ in range(2))
+    for now_ms, count in ((0, 3), (5, 0), (5, 0xFFFF), (6, 10)):
+        keys = at_once.next_keys(now_ms, count)
+        assert keys == [one_by_one.next_key(now_ms) for _ in range(count)]
+    assert at_once.next_key(6) == one_by_one.next_key(6)
+
+
 def test_the_client_id_is_written_as_java_does() -> None:
     assert ClientIdentity("10.0.0.9", 4711, 83).client_id == "10.0.0.9@4711#83"
 

@@ -4,8 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem.wire.batch_body import BatchEntry, decode_batch_body, encode_batch_entry
+from tandem.wire.batch_body import (
+    BatchEntry,
+    decode_batch_body,
+    encode_batch_entry,
+    keyed_entry_parts,
+)
 from tandem.wire.errors import MalformedMessageError
+from tandem.wire.message_properties import encode_properties
 
 BATCH = bytes.fromhex(
     "00000034 00000000 00000000 00000000 00000002 6230 001c"
@@ -47,3 +53,9 @@ def test_size_magic_and_crc_of_a_batch_entry_are_ignored() -> None:
 def test_properties_that_are_too_long_are_refused() -> None:
     with pytest.raises(ValueError, match="32768 bytes, the limit is 32767"):
         encode_batch_entry(0, b"", bytes(32_768))
+
+
+@given(st.integers(-(2**31), 2**31 - 1), st.binary(), st.text("0123456789ABCDEF", max_size=56))
+def test_an_entry_in_parts_is_the_entry(flag: int, body: bytes, unique_key: str) -> None:
+    whole = encode_batch_entry(flag, body, encode_properties({"UNIQ_KEY": unique_key}))
+    assert b"".join(keyed_entry_parts(flag, body, unique_key.encode())) == whole
