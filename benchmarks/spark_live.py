@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tandem.spark.live.ranges import QueueRange
 
 BATCH: Final = 50
-WARM_ROUNDS: Final = 3
+WARM_ROUNDS: Final = 10
 TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 Cpu = dict[str, float]

@@ -1,19 +1,30 @@
 """Batches and streams through Spark into one node, read back by a client and by our source."""
 
+import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from pyspark import TaskContext
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import functions as fn
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
 import tandem
 from tandem.spark.errors import OptionError, SparkSourceError
+from tandem.spark.sink import writer
 from tandem.spark.sink.repeats import drop_repeats
 from tandem.spark.sink.unique_key import RowKeys, key_of
-from tandem.spark.sink.writer import batch_writer, send_partition, stream_writer
+from tandem.spark.sink.writer import (
+    BATCH_ID,
+    QUERY_ID,
+    TandemStreamWriter,
+    TandemWriter,
+    batch_writer,
+    send_partition,
+    stream_writer,
+)
 from tandem.spark.source import TandemDataSource
 
 if TYPE_CHECKING:
@@ -54,6 +65,71 @@ def test_a_task_is_a_task_of_spark() -> None:
         stream_writer(VALUES, GIVEN).write(empty)
 
 
+class Task:
+    """A try of a task of Spark, as far as it is asked: it knows its place, and which try it is."""
+
+    def __init__(
+        self, partition: int, query: str = "q", batch: str = "0", attempt: int = 0
+    ) -> None:
+        self._properties = {QUERY_ID: query, BATCH_ID: batch}
+        self._partition = partition
+        self._attempt = attempt
+
+    def partitionId(self) -> int:  # noqa: N802 - Spark's
+        return self._partition
+
+    def getLocalProperty(self, name: str) -> str:  # noqa: N802 - Spark's
+        return self._properties[name]
+
+    def attemptNumber(self) -> int:  # noqa: N802 - Spark's
+        return self._attempt
+
+    def taskAttemptId(self) -> int:  # noqa: N802 - Spark's
+        return 1000 * self._partition + self._attempt
+
+
+def first_key(of: TandemWriter | TandemStreamWriter, task: Task, patch: pytest.MonkeyPatch) -> str:
+    """Return the key of the first row that a task writes. The writer gets there pickled."""
+    taken: list[str] = []
+
+    def take(_: object, __: object, keys: RowKeys, *___: object) -> None:
+        taken.extend(keys.take(1))
+
+    patch.setattr(TaskContext, "get", lambda: task)
+    patch.setattr(writer, "send_partition", take)
+    pickle.loads(pickle.dumps(of)).write(iter(()))
+    return taken[0]
+
+
+def test_a_row_of_a_batch_has_one_key_in_all_tries_and_no_other_row_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def key(of: TandemWriter, partition: int, attempt: int = 0) -> str:
+        return first_key(of, Task(partition, attempt=attempt), monkeypatch)
+
+    one, other = (batch_writer(VALUES, GIVEN, overwrite=False) for _ in range(2))
+    assert key(one, 1) == key(one, 1, attempt=3)
+    assert len({key(one, 1), key(one, 2), key(other, 1)}) == 3
+    named = GIVEN | {"writeid": "job 7"}
+    one, other = (batch_writer(VALUES, named, overwrite=False) for _ in range(2))
+    assert key(one, 1) == key(other, 1) != key(one, 2)
+    assert key(batch_writer(VALUES, GIVEN | {"writeid": "job 8"}, overwrite=False), 1) != key(
+        one, 1
+    )
+
+
+def test_a_row_of_a_stream_has_one_key_in_all_tries_and_no_other_row_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def key(*place: object, **given: str) -> str:
+        of = stream_writer(VALUES, GIVEN | given)
+        return first_key(of, Task(*place), monkeypatch)  # type: ignore[arg-type]
+
+    assert key(1, "q", "5") == key(1, "q", "5", 3)
+    assert len({key(1, "q", "5"), key(2, "q", "5"), key(1, "q", "6"), key(1, "r", "5")}) == 4
+    assert key(1, "q", "5", writeid="w") == key(1, "r", "5", writeid="w") != key(1, "q", "5")
+
+
 def read(node: "RunningCluster", topic: str) -> "list[MessageExt]":
     with tandem.BlockingPullConsumer(node.name_servers, group="test") as consumer:
         return list(consumer.messages(topic, until_end=True))
@@ -65,7 +141,7 @@ def test_a_partition_that_is_written_twice_has_repeats_with_the_same_keys(
     node: "RunningCluster",
 ) -> None:
     topic = node.topic()
-    writer = batch_writer(
+    made = batch_writer(
         VALUES, {"nameservers": ";".join(node.name_servers)} | {"topic": topic}, overwrite=False
     )
     rows = [f"row {number}" for number in range(3000)]
@@ -74,7 +150,7 @@ def test_a_partition_that_is_written_twice_has_repeats_with_the_same_keys(
     ]
     for _ in range(2):
         sent = send_partition(
-            writer._options, writer._columns, RowKeys("w", 0, 3), "partition 3", iter(batches)
+            made._options, made._columns, RowKeys("w", 0, 3), "partition 3", iter(batches)
         )
         assert sent.messages == 3000
     found = read(node, topic)
