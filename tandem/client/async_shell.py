@@ -19,6 +19,7 @@ import copy
 import logging
 import math
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final, TypeVar, assert_never
 
 import anyio
@@ -321,7 +322,7 @@ class AsyncShell:
             while True:
                 answer: object
                 if isinstance(effect, Call):
-                    answer = await self._call(effect)
+                    answer = await self.call(effect)
                 else:
                     answer = await self._carry_out(effect)
                 if isinstance(answer, ClientError):
@@ -335,17 +336,24 @@ class AsyncShell:
             # A cancelled flow ends here and now, not when the collector finds it.
             flow.close()
 
-    async def _call(self, call: Call) -> Answer:
+    def call(self, call: Call) -> Awaitable[Answer]:
+        """Make a call at once, if there is a connection; the answer is to be awaited at once, too.
+
+        If that is cancelled, the request is forgotten.
+        """
         connection = self._connections.get(call.address)
         if connection is None:
-            try:
-                connection = await self._connect(call.address, call.deadline)
-            except ClientError as error:
-                return error
+            return self._connect_and_call(call)
         parked = self.park()
         opaque = connection.submit(call, parked.wake)
-        answer: Answer = await parked.wait(lambda: connection.forget(opaque))
-        return answer
+        return parked.wait(partial(connection.forget, opaque))
+
+    async def _connect_and_call(self, call: Call) -> Answer:
+        try:
+            await self._connect(call.address, call.deadline)
+        except ClientError as error:
+            return error
+        return await self.call(call)
 
     async def _carry_out(self, effect: CallMany | Pause | Shared) -> object:
         match effect:

@@ -60,7 +60,7 @@ class AutoBatch:
             if lane is None:
                 lane = self._lane(message, options)
                 if lane is None:
-                    return await self._shell.run(self._sender.send(message, options))
+                    return await self._send_alone(message, options)
             if lane.enter():
                 return await self._send_at_once(lane, message)
             gathered = self._gather(lane, message, is_plain=is_plain)
@@ -99,9 +99,20 @@ class AutoBatch:
 
     async def _send_at_once(self, lane: Lane, message: Message) -> SendResult:
         try:
-            return await self._shell.run(self._sender.send(message, lane.options))
+            return await self._send_alone(message, lane.options)
         finally:
             self._go_on(lane)
+
+    async def _send_alone(self, message: Message, options: SendOptions) -> SendResult:
+        """Do what `Sender.send` does; nearly always one call, which then needs no flow."""
+        sender = self._sender
+        sending = sender.sendings.one(message, options)
+        call = sender.first_call(sending)
+        if call is not None:
+            result = sender.take_first(sending, await self._shell.call(call))
+            if result is not None:
+                return result
+        return await self._shell.run(sender.go_on(sending))
 
     def _go_on(self, lane: Lane) -> None:
         """A request of one message has ended: the next one may go."""

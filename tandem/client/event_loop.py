@@ -6,7 +6,7 @@ a task group belongs to the task that opens it, which under asyncio is not the u
 frameworks open a client in one task and close it in another.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 from anyio.abc import TaskGroup
@@ -34,7 +34,7 @@ class Parked(Protocol):
     def wake(self, value: Any) -> None:  # noqa: ANN401  whatever the task waits for
         """Let `wait` return `value`."""
 
-    async def wait(self, forget: Callable[[], object]) -> Any:  # noqa: ANN401
+    def wait(self, forget: Callable[[], object]) -> Awaitable[Any]:
         """Return what `wake` was called with. If it is cancelled, `forget` is called first."""
 
 

@@ -74,6 +74,9 @@ class TopicRoute:
         of that number count.
         """
         queues = self.publish_queues
+        if queue_id is None and avoid_broker is None and queues:
+            self._turn += 1
+            return queues[(self._turn - 1) % len(queues)]
         for wanted in (avoid_broker, None):
             for _ in range(len(queues)):
                 choice = queues[self._turn % len(queues)]

@@ -195,6 +195,29 @@ class Sender:
             if pause := sending.pause_seconds:
                 yield Pause(pause)
 
+    # The first try of `_finish`, for a shell that saves itself the flow if it is the only one.
+
+    def first_call(self, sending: Sending) -> Call | None:
+        """Return the first try, None if a route has to be fetched first: see `go_on`."""
+        return self._next_call(sending)
+
+    def take_first(
+        self, sending: Sending, answer: RemotingCommand | ClientError
+    ) -> SendResult | None:
+        """Return what the first try ended with, None if there is another: see `go_on`.
+
+        Raises:
+            ClientError: there is none.
+        """
+        outcome = self._take(sending, answer)
+        if isinstance(outcome, ClientError):
+            raise outcome
+        return outcome
+
+    def go_on(self, sending: Sending) -> Flow[SendResult]:
+        """Go on from where `first_call` or `take_first` has left it."""
+        return self._finish(sending)
+
     def _try_once(self, sending: Sending) -> Flow[SendResult | ClientError | None]:
         call = self._next_call(sending)
         if call is None:
@@ -434,11 +457,14 @@ def _result(
         return ConnectionLostError(
             target.address, f"the answer does not parse: {error}", outcome_unknown=True
         )
+    queue = target.queue
+    if header.queue_id != queue.queue_id:
+        queue = MessageQueue(sending.topic, queue.broker_name, header.queue_id)
     return SendResult(
         status,
         sending.msg_id,
         header.msg_id,
-        MessageQueue(sending.topic, target.queue.broker_name, header.queue_id),
+        queue,
         header.queue_offset,
         answer.remark or "",
     )

@@ -144,6 +144,10 @@ class Sendings:
         self._keys = keys
         self._clock = clock
         self._wall_clock_ms = wall_clock_ms
+        self._ack_properties = ACK_PROPERTIES[settings.ack]
+        self._send_seconds = settings.send_msg_timeout_ms / 1000
+        retries = settings.retry_times_when_send_failed
+        self._tries = sys.maxsize if retries is None else 1 + retries
         over = settings.compress_over_bytes
         self.compressed_from_bytes = sys.maxsize if over is None else over
         self.body_bytes_max = settings.max_message_size_bytes
@@ -155,6 +159,8 @@ class Sendings:
         Raises:
             ValueError: it cannot be sent as it is.
         """
+        if options is NO_OPTIONS and message.is_plain and not message.keys and not message.tags:
+            return self._bare(message)
         sending = self._sending(
             SEND,
             message.topic,
@@ -167,6 +173,26 @@ class Sendings:
         )
         self._order(sending, options.sharding_key or message.sharding_key)
         if len(message.body) >= self.compressed_from_bytes:
+            self._compress(sending)
+        return sending
+
+    def _bare(self, message: Message) -> Sending:
+        """Do as `one` does with a message that has no property but its key; they are many."""
+        body = message.body
+        self._check_size(body)
+        unique_key = self._keys.next_key(self._wall_clock_ms())
+        sending = Sending(
+            SEND,
+            message.topic,
+            unique_key,
+            f"{self._ack_properties}{PROPERTY_UNIQUE_KEY}\x01{unique_key}\x02",
+            body,
+            message.flag,
+            None,
+            self._clock() + self._send_seconds,
+            self._tries,
+        )
+        if len(body) >= self.compressed_from_bytes:
             self._compress(sending)
         return sending
 
@@ -303,7 +329,6 @@ class Sendings:
         ack = chosen_ack(
             options.ack, wait=options.wait_store_msg_ok, message_wait=message_wait, default=default
         )
-        retries = settings.retry_times_when_send_failed
         return Sending(
             code,
             topic,
@@ -317,8 +342,8 @@ class Sendings:
             body,
             flag,
             options.queue_id,
-            self._clock() + settings.send_msg_timeout_ms / 1000,
-            sys.maxsize if retries is None else 1 + retries,
+            self._clock() + self._send_seconds,
+            self._tries,
         )
 
     def _check_size(self, body: bytes) -> None:

@@ -24,7 +24,12 @@ import msgspec
 
 from tandem.client.credentials import Credentials
 from tandem.wire.frame_buffer import FrameBuffer
-from tandem.wire.remoting_command import RemotingCommand, SerializeType, encode_frame
+from tandem.wire.remoting_command import (
+    RemotingCommand,
+    SerializeType,
+    encode_frame,
+    encode_msgpack_request,
+)
 
 OPAQUE_COUNT: Final = 2**31
 """Opaques are 0 to 2**31 - 1; RocketMQ's header has 32 signed bits for them."""
@@ -85,12 +90,15 @@ class Session(Generic[WaiterT]):
         while opaque in self._pending:
             opaque = (opaque + 1) % OPAQUE_COUNT
         self._next_opaque = (opaque + 1) % OPAQUE_COUNT
-        command = RemotingCommand(
-            code, opaque, ext=ext, body=body, serialize_type=self._serialize_type
-        )
-        if self._credentials is not None:
-            command = self._credentials.signed(command)
-        self._gathered[opaque] = encode_frame(command)
+        if self._credentials is None and self._serialize_type is SerializeType.MSGPACK:
+            self._gathered[opaque] = encode_msgpack_request(code, opaque, ext, body)
+        else:
+            command = RemotingCommand(
+                code, opaque, ext=ext, body=body, serialize_type=self._serialize_type
+            )
+            if self._credentials is not None:
+                command = self._credentials.signed(command)
+            self._gathered[opaque] = encode_frame(command)
         self._pending[opaque] = (waiter, deadline)
         return opaque
 

@@ -54,6 +54,7 @@ _LANGUAGES: Final = (
 )
 _LANGUAGE_CODES: Final = {name: code for code, name in enumerate(_LANGUAGES)}
 _OTHER_LANGUAGE: Final = _LANGUAGE_CODES["OTHER"]
+_OUR_LANGUAGE: Final = _LANGUAGE_CODES["PYTHON"]
 
 _SHORT: Final = struct.Struct(">H")
 _INT: Final = struct.Struct(">i")
@@ -255,6 +256,18 @@ def encode_frame_head(command: RemotingCommand, body_bytes: int) -> bytes:
         type_word = _ROCKETMQ_TYPE_WORD
     size = len(header)
     return FRAME_HEAD.pack(4 + size + body_bytes, type_word | size) + header
+
+
+def encode_msgpack_request(
+    code: int, opaque: int, ext: msgspec.Struct | dict[str, str] | None, body: bytes
+) -> bytes:
+    """Return the frame of a MSGPACK command that has no flag and no remark; the short way."""
+    header = _MSGPACK_ENCODER.encode(
+        _MsgpackHeader(code, _OUR_LANGUAGE, PROTOCOL_VERSION, opaque, 0, None, ext)
+    )
+    size = len(header)
+    head = FRAME_HEAD.pack(4 + size + len(body), _MSGPACK_TYPE_WORD | size)
+    return b"".join((head, header, body))
 
 
 def decode_frame_parts(serialize_type: int, header: bytes, body: bytes) -> RemotingCommand:

@@ -4,6 +4,7 @@ from tandem.client.ack import Ack
 from tandem.client.identity import ClientIdentity, UniqueKeys
 from tandem.client.sending import (
     MESSAGE_BYTES_MAX,
+    NO_OPTIONS,
     SEND,
     SEND_BATCH,
     Sending,
@@ -35,6 +36,32 @@ def test_a_message_becomes_a_request_with_a_key_and_a_deadline() -> None:
     assert sending.tries_left > 1000
     properties = properties_of(sending)
     assert properties == {"WAIT": "true", "KEYS": "k", "TAGS": "t", "UNIQ_KEY": sending.msg_id}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        SendSettings("g"),
+        SendSettings("g", Ack.REPLICATED_FLUSHED, 2, send_msg_timeout_ms=1500),
+        SendSettings("g", Ack.ASYNC, max_message_size_bytes=2, compress_over_bytes=5),
+        SendSettings("g", compress_over_bytes=5),
+    ],
+)
+@pytest.mark.parametrize("body", [b"", b"body", bytes(500)])
+def test_the_short_way_of_a_bare_message_makes_the_same_request(
+    settings: SendSettings, body: bytes
+) -> None:
+    message = Message("T", body, flag=3)
+
+    def made(options: SendOptions) -> object:
+        try:
+            sending = sendings(settings).one(message, options)
+        except ValueError as error:
+            return str(error)
+        return {name: getattr(sending, name) for name in Sending.__slots__}
+
+    # Options that say nothing, and are not NO_OPTIONS, go the long way.
+    assert made(NO_OPTIONS) == made(SendOptions())
 
 
 def test_no_two_messages_share_a_key_unless_they_bring_one() -> None:

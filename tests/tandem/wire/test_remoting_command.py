@@ -15,6 +15,7 @@ from tandem.wire.remoting_command import (
     SerializeType,
     decode_frame_parts,
     encode_frame,
+    encode_msgpack_request,
 )
 from tandem.wire.request_headers import (
     GetRouteInfoRequestHeader,
@@ -300,3 +301,18 @@ def test_the_package_msgpack_reads_and_writes_the_same_headers(command: Remoting
         assert again.decode_header(type(command.ext)) == command.ext
     else:
         assert again.ext_fields() == (command.ext or {})
+
+
+@given(
+    st.integers(0, 2**15 - 1),
+    st.integers(0, 2**31 - 1),
+    st.none() | st.dictionaries(st.text(), st.text()) | st.just(GetRouteInfoRequestHeader("T")),
+    st.binary(),
+)
+def test_the_short_way_of_a_msgpack_request_makes_the_same_frame(
+    code: int, opaque: int, ext: msgspec.Struct | dict[str, str] | None, body: bytes
+) -> None:
+    command = RemotingCommand(
+        code, opaque, ext=ext, body=body, serialize_type=SerializeType.MSGPACK
+    )
+    assert encode_msgpack_request(code, opaque, ext, body) == encode_frame(command)
