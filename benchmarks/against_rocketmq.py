@@ -1,0 +1,227 @@
+"""How fast is a group of ours beside one of RocketMQ 5.3.3's, on the same machine, in turns?
+
+    python benchmarks/against_rocketmq.py [--quick] [--rounds 5] [--seconds 1.0]
+                                          [--only 'sync-*' ...] [--list] [--markdown]
+
+Both groups are up at the same time, with the same settings (benchmarks/rivals.py says which). The
+loads go to one and then to the other, row by row, round by round: both see the same machine.
+RocketMQ comes from Maven; without Java, Maven or the network the program says so and ends well.
+
+Rows:
+
+    async-*   one node, ASYNC_MASTER; a put is answered when it is in the log
+    sync-*    master and slave, SYNC_MASTER; a put is answered when the slave has it
+
+Raw rows are ready-made frames with JSON headers over one connection (benchmarks/pipelined.py), the
+same bytes for both, N in flight; bodies of 1,024 bytes, with KEYS and UNIQ_KEY, index on. `batch`
+is 8 batches of 64 in flight. Every answer's code is checked. Both are warm: before the first round
+RocketMQ gets some 300,000 messages, and each row is run once.
+
+Told are the medians (lowest to highest), ours : RocketMQ, and the CPU in microseconds a message of
+each server and of what makes the load. Files go below the temporary directory; a run has up to 5 GB
+of them at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+from collections import defaultdict
+from contextlib import ExitStack
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.pipelined import Load, answer_load, cpu_of, send_frames
+from benchmarks.rivals import Server, our_group, rocketmq_group, wait_in_sync, wait_until_idle
+from tests.compat.programs import NotToBeHadError, classpath
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TOPIC: Final = "Bench"
+BATCH: Final = 64
+BATCHES_IN_FLIGHT: Final = 8
+WARM_UP_SECONDS: Final = 6.0
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One line of the table."""
+
+    name: str
+    what: str
+    stage: str
+    """The group it needs: "async" or "sync"."""
+    depth: int
+    batch: int = 1
+
+
+ROWS: Final = [
+    *(Row(f"async-{n}", f"async, {n} in flight", "async", n) for n in (1, 64, 256)),
+    Row("async-batch", "async, batches of 64, 8 in flight", "async", BATCHES_IN_FLIGHT, BATCH),
+    *(Row(f"sync-{n}", f"sync, 1 slave, {n} in flight", "sync", n) for n in (1, 64, 256)),
+    Row("sync-batch", "sync, batches of 64, 8 in flight", "sync", BATCHES_IN_FLIGHT, BATCH),
+]
+
+Loads = defaultdict[tuple[str, str], list[Load]]
+"""By the name of the row and of the server."""
+
+
+class Stage:
+    """Two groups of one kind, and the loads that they can take."""
+
+    def __init__(self, name: str, seconds: float, stack: ExitStack, directory: Path) -> None:
+        self._seconds = seconds
+        slaves_count = int(name == "sync")
+        self.servers = [
+            stack.enter_context(rocketmq_group(directory / "rocketmq", slaves_count)),
+            stack.enter_context(our_group(directory / "ours", slaves_count)),
+        ]
+        for server in self.servers:
+            wait_in_sync(server, TOPIC)
+            wait_until_idle(server)
+
+    def warm_up(self, rows: Sequence[Row]) -> None:
+        """Let RocketMQ compile what it runs, and run each row once."""
+        frames = send_frames(TOPIC, 256, wait=True)
+        for server in self.servers:
+            seconds = WARM_UP_SECONDS if server.name != "ours" else 1.0
+            answer_load(server.address, frames, 256, seconds)
+            for row in rows:
+                self.load(server, row, seconds=0.5)
+
+    def load(self, server: Server, row: Row, *, seconds: float = 0.0) -> Load:
+        """Put one load on one server."""
+        frames = send_frames(TOPIC, row.depth, wait=True, batch=row.batch)
+        before = cpu_of(server.pids)
+        answered = answer_load(
+            server.address,
+            frames,
+            row.depth,
+            seconds or self._seconds,
+            messages_per_frame=row.batch,
+        )
+        after = cpu_of(server.pids)
+        cpu = {name: (after[name] - before[name]) / answered.messages_in_all for name in after}
+        return Load(
+            answered.messages / answered.seconds,
+            {name: used * 1e6 for name, used in cpu.items()},
+        )
+
+
+def run(rows: Sequence[Row], rounds: int, seconds: float) -> Loads:
+    """Run all rows on both, in turns."""
+    loads: Loads = defaultdict(list)
+    for name in dict.fromkeys(row.stage for row in rows):
+        mine = [row for row in rows if row.stage == name]
+        with tempfile.TemporaryDirectory(prefix="tandem-bench-") as at, ExitStack() as stack:
+            stage = Stage(name, seconds, stack, Path(at))
+            stage.warm_up(mine)
+            for number in range(rounds):
+                say(f"{name}: round {number + 1} of {rounds}")
+                for row in mine:
+                    for server in stage.servers[:: 1 if number % 2 else -1]:
+                        loads[row.name, server.name].append(stage.load(server, row))
+    return loads
+
+
+def say(words: str) -> None:
+    """Tell how far it is, beside the table."""
+    print(words, file=sys.stderr, flush=True)
+
+
+HEAD: Final = (
+    "",
+    "ours, messages/s",
+    "RocketMQ, messages/s",
+    "ours : RocketMQ",
+    "ours, CPU us a message",
+    "RocketMQ, CPU us a message",
+)
+
+
+def table(rows: Sequence[Row], loads: Loads, rivals: tuple[str, str]) -> list[tuple[str, ...]]:
+    """Return the lines of the table, without its head."""
+    lines: list[tuple[str, ...]] = []
+    for row in rows:
+        ours, theirs = (loads[row.name, name] for name in rivals)
+        ratio = median_rate(ours) / median_rate(theirs)
+        cells = (shown_rate(ours), shown_rate(theirs), f"{ratio:.2f}")
+        lines.append((row.what, *cells, shown_cpu(ours), shown_cpu(theirs)))
+    return lines
+
+
+def median_rate(loads: Sequence[Load]) -> float:
+    """Return the middle one."""
+    return statistics.median(load.rate for load in loads)
+
+
+def shown_rate(loads: Sequence[Load]) -> str:
+    """Return the median and its range."""
+    rates = sorted(load.rate for load in loads)
+    return f"{statistics.median(rates):,.0f} ({rates[0]:,.0f} to {rates[-1]:,.0f})"
+
+
+def shown_cpu(loads: Sequence[Load]) -> str:
+    """Return what a message took in each process."""
+    medians = {
+        name: statistics.median(load.cpu_us[name] for load in loads) for name in loads[0].cpu_us
+    }
+    return ", ".join(f"{name} {used:.1f}" for name, used in medians.items())
+
+
+def print_table(head: Sequence[str], lines: Sequence[Sequence[str]], *, markdown: bool) -> None:
+    """Print it for people, or for a page."""
+    if markdown:
+        print("| " + " | ".join(head) + " |")
+        print("|" + " --- |" * len(head))
+        for line in lines:
+            print("| " + " | ".join(line) + " |")
+        return
+    widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
+    for line in (head, *lines):
+        print(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        )
+
+
+def chosen(patterns: Sequence[str]) -> list[Row]:
+    """Return the rows that one of the patterns names."""
+    return [row for row in ROWS if any(fnmatch(row.name, pattern) for pattern in patterns)]
+
+
+def main() -> None:
+    """Run what was asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--seconds", type=float, default=1.0, help="length of one load")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--quick", action="store_true", help="3 rounds of 0.6 s")
+    parser.add_argument("--only", nargs="+", default=["*"], metavar="ROWS", help="such as 'sync-*'")
+    parser.add_argument("--list", action="store_true", help="name the rows and end")
+    parser.add_argument("--markdown", action="store_true", help="the table for a page")
+    options = parser.parse_args()
+    rows = chosen(options.only)
+    if not rows:
+        parser.error(f"no row is named {' or '.join(options.only)}; --list names them")
+    if options.list:
+        for row in rows:
+            print(f"{row.name:<20} {row.what}")
+        return
+    rounds, seconds = (3, 0.6) if options.quick else (options.rounds, options.seconds)
+    try:
+        classpath("pom.xml", "tools")
+        loads = run(rows, rounds, seconds)
+    except NotToBeHadError as error:
+        print(f"skipped: RocketMQ 5.3.3 cannot be had here: {error}")
+        return
+    print_table(HEAD, table(rows, loads, ("ours", "RocketMQ")), markdown=options.markdown)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,220 @@
+"""A group of ours and one of RocketMQ 5.3.3's, with the same settings, for loads in turns.
+
+Same at both: log files of 256 MiB, the next one touched ahead (ours does that anyway, RocketMQ with
+`warmMapedFileEnable`), ASYNC_FLUSH, no transient pool, an index of RocketMQ's default size, no timer
+wheel, files deleted every ten seconds as soon as another is begun (`fileReservedTime` 0,
+`diskMaxUsedSpaceRatio` 10), so that a run takes little room. With a slave: SYNC_MASTER, and a put
+that waits is answered when the slave has it. RocketMQ 5 needs `inSyncReplicas=2` for that: with its
+default of 1 a SYNC_MASTER waits for nobody.
+
+RocketMQ has a heap of 1 GB, G1 and both compilers, as its own scripts start it but smaller. Its
+logs are off, and so is `brokerFastFailureEnable`, which would answer SYSTEM_BUSY while the JIT
+compiler has the cores. All else is as either has it by default.
+"""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+import sys
+import time
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import trio
+
+from benchmarks.pipelined import ask, cpu_seconds, send_frames
+from tandem.testing import running_cluster
+from tests.compat.programs import NotToBeHadError, classpath
+from tests.compat.targets import QUIET
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+FILE_BYTES: Final = 256 << 20
+PORT: Final = 10_911
+BOOT_SECONDS_MAX: Final = 60.0
+IN_SYNC_SECONDS_MAX: Final = 60.0
+IDLE_SECONDS_MAX: Final = 30.0
+
+_HEAP: Final = ("-Xms1g", "-Xmx1g", "-Xmn512m", "-XX:+UseG1GC", "-XX:G1HeapRegionSize=4m")
+_OPENED: Final = ("java.nio", "sun.nio.ch", "jdk.internal.ref")
+
+STORE: Final = {
+    "mapped_file_size_commit_log_bytes": FILE_BYTES,
+    "mapped_file_size_consume_queue_bytes": 6_000_000,
+    "max_message_size_bytes": 4 << 20,
+    "max_hash_slot_num": 5_000_000,
+    "max_index_num": 20_000_000,
+    "file_reserved_time_hours": 0,
+    "disk_max_used_space_ratio": 10,
+    "disk_space_clean_forcibly_ratio": 99,
+    "disk_space_warning_level_ratio": 99,
+}
+_BROKER: Final = {
+    "brokerClusterName": "DefaultCluster",
+    "brokerName": "broker-a",
+    "listenPort": str(PORT),
+    "flushDiskType": "ASYNC_FLUSH",
+    "slaveReadEnable": "true",
+    "mappedFileSizeCommitLog": str(FILE_BYTES),
+    "warmMapedFileEnable": "true",
+    "timerWheelEnable": "false",
+    "fileReservedTime": "0",
+    "diskMaxUsedSpaceRatio": "10",
+    "brokerFastFailureEnable": "false",
+}
+
+
+class Server(msgspec.Struct, frozen=True):
+    """A group that serves. `pids` by what the process is: master or slave."""
+
+    name: str
+    address: tuple[str, int]
+    """Of the master."""
+    name_server: str
+    pids: dict[str, int]
+
+
+@contextmanager
+def our_group(directory: Path, slaves_count: int) -> Iterator[Server]:
+    """Have a classic group of ours up."""
+    directory.mkdir()
+    role = "SYNC_MASTER" if slaves_count else "ASYNC_MASTER"
+    settings: dict[str, dict[str, Any]] = {
+        "store": STORE,
+        "replication": {},
+        "broker": {"register_broker_interval_ms": 10_000},
+        "groups": {"broker-a": {"broker_role": role}},
+    }
+    with running_cluster(directory, slaves_count=slaves_count, settings=settings) as cluster:
+        nodes = cluster.status()
+        pids = {
+            "master" if node.role == "MASTER" else f"slave{number or ''}": node.pid
+            for number, node in enumerate(reversed(nodes))
+            if node.pid is not None
+        }
+        first = cluster.spec.nodes[0]
+        yield Server("ours", (first.address, first.port), cluster.name_servers[0], pids)
+
+
+@contextmanager
+def rocketmq_group(directory: Path, slaves_count: int) -> Iterator[Server]:
+    """Have a name server and a broker of RocketMQ's up, and a slave if one is asked for.
+
+    Raises:
+        NotToBeHadError: RocketMQ cannot be fetched.
+    """
+    jars = classpath("pom.xml", "tools")
+    directory.mkdir()
+    number = 2 + secrets.randbelow(250)
+    hosts = [f"127.{number}.{1 + secrets.randbelow(250)}.{i + 1}" for i in range(slaves_count + 1)]
+    name_server = f"{hosts[0]}:9876"
+    with ExitStack() as stack:
+        home = directory / "names"
+        own = {
+            "bindAddress": hosts[0],
+            "listenPort": "9876",
+            "rocketmqHome": str(home),
+            "kvConfigPath": str(home / "kvConfig.json"),
+            "configStorePath": str(home / "namesrv.properties"),
+        }
+        _start(stack, jars, home, "org.apache.rocketmq.namesrv.NamesrvStartup", own)
+        pids = {}
+        for broker_id, host in enumerate(hosts):
+            role = "slave" if broker_id else "master"
+            settings = _broker_settings(
+                directory / role, host, name_server, broker_id, slaves_count
+            )
+            program = "org.apache.rocketmq.broker.BrokerStartup"
+            pids[role] = _start(stack, jars, directory / role, program, settings)
+        yield Server("RocketMQ", (hosts[0], PORT), name_server, pids)
+
+
+def _broker_settings(
+    home: Path, host: str, name_server: str, broker_id: int, slaves_count: int
+) -> dict[str, str]:
+    role = "SLAVE" if broker_id else "SYNC_MASTER" if slaves_count else "ASYNC_MASTER"
+    return _BROKER | {
+        "namesrvAddr": name_server,
+        "bindAddress": host,
+        "brokerIP1": host,
+        "brokerIP2": host,
+        "brokerId": str(broker_id),
+        "brokerRole": role,
+        "inSyncReplicas": str(1 + slaves_count),
+        # This port is taken on all addresses.
+        "haListenPort": str(20_000 + secrets.randbelow(20_000)),
+        "storePathRootDir": str(home / "store"),
+        "storePathCommitLog": str(home / "store" / "commitlog"),
+    }
+
+
+def java_command(jars: str, home: Path, *options: str) -> list[str]:
+    """The beginning of a command line: Java as it runs in earnest, its logs below `home`."""
+    return [
+        "java",
+        *options,
+        *(word for each in _OPENED for word in ("--add-opens", f"java.base/{each}=ALL-UNNAMED")),
+        *("--add-exports", "java.base/jdk.internal.ref=ALL-UNNAMED"),
+        *(f"-Duser.home={home}", f"-Drocketmq.home.dir={home}"),
+        "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
+        "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.99",
+        *("-cp", jars),
+    ]
+
+
+def _start(
+    stack: ExitStack, jars: str, home: Path, program: str, properties: Mapping[str, str]
+) -> int:
+    (home / "conf").mkdir(parents=True)
+    for name in ("namesrv", "broker"):
+        (home / "conf" / f"logback_{name}.xml").write_text(QUIET)
+    given = home / "given.properties"
+    given.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    heap = _HEAP if "broker" in program else ("-Xmx256m", "-XX:+UseSerialGC")
+    said = home / "said"
+    with said.open("w") as log:
+        process = subprocess.Popen(
+            [*java_command(jars, home, *heap), program, "-c", str(given)],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            cwd=home,
+        )
+    stack.callback(process.wait)
+    stack.callback(process.kill)
+    deadline = time.monotonic() + BOOT_SECONDS_MAX
+    while "boot success" not in said.read_text(errors="replace"):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise NotToBeHadError(f"{program} does not start: {said.read_text()[-600:]}")
+        pause(0.1)
+    return process.pid
+
+
+def wait_in_sync(server: Server, topic: str) -> None:
+    """Send until a put that waits for the slave is answered well; the topic is there then."""
+    frame = send_frames(topic, 1, wait=True)[0]
+    deadline = time.monotonic() + IN_SYNC_SECONDS_MAX
+    while (header := ask(server.address, frame)).get("code") != 0:
+        if time.monotonic() > deadline:
+            sys.exit(f"{server.name}: a put is answered {header.get('code')}: {header}")
+        pause(0.2)
+
+
+def wait_until_idle(server: Server) -> None:
+    """Wait until the files that come next have been touched."""
+    deadline = time.monotonic() + IDLE_SECONDS_MAX
+    before = -1.0
+    while time.monotonic() < deadline:
+        now = sum(map(cpu_seconds, server.pids.values()))
+        if before >= 0 and now < before + 0.06:
+            return
+        before = now
+        pause(0.5)
+
+
+def pause(seconds: float) -> None:
+    """Wait for other processes."""
+    trio.run(trio.sleep, seconds)
