@@ -8,8 +8,8 @@ The classic wire carries no identity. Slaves are told apart by the address they 
 node of a cluster has one of its own, only those of the group's slaves are let in, and a newer
 connection of a node replaces its older one.
 
-Nothing on the way of a put waits for a timer: the sender sleeps on `store.grown` and sends in the
-same step in which it wakes. Time limits are scopes around whole loops, moved on when they fire.
+Nothing on the way of a put waits for a timer: what is new is sent in the step in which the log grows
+(`FrameSender`). Time limits are scopes around whole loops, moved on when they fire.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ha.classic.ha_connection import HAConnection, HAConnectionState
 from ha.errors import RemoteHAError, SlaveAheadError
 from ha.link.limits import REPORT_BYTES_READ_MAX
 from ha.link.link_end import LinkEnd
-from ha.link.sending import send_until_blocked
+from ha.link.sending import FrameSender
 from ha.link.traffic import LinkTraffic
 from store.machine.errors import ConnectionLost
 from store.machine.tell_once import TellOnce
@@ -164,12 +164,12 @@ class SlaveServer:
         traffic = link.traffic
         # A slave of ours waits for bytes to compare: let it know at once if there are none.
         await self._send_heartbeat(link)
+        sender = self._sender(link)
         while link.connection.state is HAConnectionState.TRANSFER:
-            rest: bytes | memoryview = b""
             with trio.CancelScope(deadline=traffic.last_write + heartbeat_seconds):
-                rest = await self._send_until_blocked(link)
-            if rest:
-                with memoryview(rest) as view:
+                await sender.send_until_blocked(self._store.grown)
+            if sender.rest:
+                with memoryview(sender.take_rest()) as view:
                     await link.stream.send_all(view)
                 traffic.last_write = trio.current_time()
             elif traffic.wrote_nothing_for(heartbeat_seconds):
@@ -182,7 +182,7 @@ class SlaveServer:
             await link.stream.send_all(connection.heartbeat())
             link.traffic.last_write = trio.current_time()
 
-    async def _send_until_blocked(self, link: SlaveLink) -> bytes | memoryview:
+    def _sender(self, link: SlaveLink) -> FrameSender:
         connection, store = link.connection, self._store
         frame_bytes = self._config.ha_transfer_batch_size_bytes
 
@@ -190,12 +190,12 @@ class SlaveServer:
             body = store.read_log(connection.next_offset, frame_bytes)
             return (connection.transfer(len(body)), body) if body else None
 
-        return await send_until_blocked(
+        return FrameSender(
             link.stream,
             link.traffic,
             next_frame=next_frame,
             is_sending=lambda: connection.state is HAConnectionState.TRANSFER,
-            grown=store.grown,
+            has_arrived=lambda: connection.slave_ack_offset >= connection.next_offset,
         )
 
     # Slave to master

@@ -8,8 +8,8 @@ No rules in here: they are in `ha.fenced.connection`. Nodes are told apart by wh
 proved; the newest connection of a node replaces its older one, and only what the newest says is
 passed on.
 
-Nothing on the way of a put waits for a timer: the sender sleeps on `store.grown` and sends in the
-same step in which it wakes. Every frame carries the confirm offset of that moment; where no frame
+Nothing on the way of a put waits for a timer: what is new is sent in the step in which the log grows
+(`FrameSender`). Every frame carries the confirm offset of that moment; where no frame
 is due, a heartbeat brings it `CONFIRM_SECONDS` later.
 """
 
@@ -35,7 +35,7 @@ from ha.fenced.connection import (
 from ha.fenced.joint import checksum
 from ha.link.limits import REPORT_BYTES_READ_MAX
 from ha.link.link_end import LinkEnd
-from ha.link.sending import say_good_bye, send_until_blocked
+from ha.link.sending import FrameSender, say_good_bye
 from ha.link.traffic import LinkTraffic
 from store.machine.errors import ConnectionLost
 from store.machine.signal import Signal
@@ -302,14 +302,14 @@ class ReplicaServer:
         """Send what the log has, and a heartbeat when there is something else to say."""
         heartbeat_seconds = self._config.heartbeat_interval_ms / 1000
         traffic = link.traffic
+        sender = self._sender(link)
         while link.is_attached:
             if self._is_dry(link) and self._has_news(link):
                 await self._send_heartbeat(link)
-            rest: bytes | memoryview = b""
             with trio.CancelScope(deadline=traffic.last_write + heartbeat_seconds) as link.pause:
-                rest = await self._send_until_blocked(link)
-            if rest:
-                with memoryview(rest) as view:
+                await sender.send_until_blocked(self._store.grown)
+            if sender.rest:
+                with memoryview(sender.take_rest()) as view:
                     await link.stream.send_all(view)
                 traffic.last_write = trio.current_time()
             elif traffic.wrote_nothing_for(heartbeat_seconds) and self._is_dry(link):
@@ -330,7 +330,7 @@ class ReplicaServer:
         await link.stream.send_all(heartbeat)
         link.traffic.last_write = trio.current_time()
 
-    async def _send_until_blocked(self, link: ReplicaLink) -> bytes | memoryview:
+    def _sender(self, link: ReplicaLink) -> FrameSender:
         store, connection = self._store, link.connection
         frame_bytes = self._config.ha_transfer_batch_size_bytes
 
@@ -347,12 +347,12 @@ class ReplicaServer:
             has_other_news = connection.has_untold_epoch and self._is_dry(link)
             return link.is_attached and not has_other_news
 
-        return await send_until_blocked(
+        return FrameSender(
             link.stream,
             link.traffic,
             next_frame=next_frame,
             is_sending=is_sending,
-            grown=store.grown,
+            has_arrived=lambda: connection.written >= connection.next_offset,
         )
 
     def _expect_held(self, offset: int) -> None:

@@ -4,15 +4,16 @@ from collections import deque
 
 import pytest
 import trio
+import trio.testing
 from trio.testing import MockClock
 
 from ha.link.sending import (
     BURST_BYTES,
     JOINED_BODY_BYTES_MAX,
+    FrameSender,
     say_good_bye,
     send_frame,
     send_in_time,
-    send_until_blocked,
 )
 from ha.link.traffic import LinkTraffic
 from store.machine.errors import ConnectionLost
@@ -69,6 +70,7 @@ class Log:
     def __init__(self, frames: int) -> None:
         self.frames = frames
         self.is_open = True
+        self.has_arrived = True
         self.grown = Signal()
         self.asked = 0
 
@@ -79,15 +81,25 @@ class Log:
         self.frames -= 1
         return b"head", memoryview(b"body")
 
-    async def send(self, stream: NarrowStream, traffic: LinkTraffic) -> bytes:
-        rest = await send_until_blocked(
+    def grow(self, frames: int = 1) -> None:
+        self.frames += frames
+        self.grown.notify()
+
+    def sender(self, stream: NarrowStream, traffic: LinkTraffic | None = None) -> FrameSender:
+        return FrameSender(
             stream,
-            traffic,
+            traffic or LinkTraffic(),
             next_frame=self.next_frame,
             is_sending=lambda: self.is_open,
-            grown=self.grown,
+            has_arrived=lambda: self.has_arrived,
         )
-        return bytes(rest)
+
+    async def send(self, stream: NarrowStream, traffic: LinkTraffic) -> bytes:
+        sender = self.sender(stream, traffic)
+        await sender.send_until_blocked(self.grown)
+        rest = bytes(sender.take_rest())
+        assert not sender.rest
+        return rest
 
 
 async def test_frames_are_sent_until_the_stream_is_full(autojump_clock: MockClock) -> None:
@@ -134,11 +146,77 @@ async def test_a_link_that_ended_while_its_sender_slept_sends_nothing_more(
 
 async def test_others_get_a_turn_after_a_burst() -> None:
     frames = BURST_BYTES // 4
-    log, stream = Log(frames), NarrowStream(*[8] * frames)
+    log, stream = Log(2 * frames), NarrowStream(*[8] * frames)
     with trio.move_on_after(0) as scope:
         await log.send(stream, LinkTraffic())
     assert scope.cancelled_caught
-    assert log.frames == 0
+    assert log.frames == frames
+
+
+async def test_what_is_new_leaves_in_the_step_in_which_the_log_grows() -> None:
+    log, stream = Log(0), NarrowStream(8, 8, 3)
+    sender = log.sender(stream)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sender.send_until_blocked, log.grown)
+        await trio.testing.wait_all_tasks_blocked()
+        log.grow(2)
+        assert len(stream.taken) == 2
+        log.grow()
+        assert stream.taken[2] == b"hea"
+        assert sender.rest == b"dbody"
+        log.grow()
+        assert len(stream.taken) == 3, "nothing may follow a frame that is half sent"
+    assert sender.take_rest() == b"dbody"
+
+
+async def test_while_the_other_end_is_at_work_frames_gather_for_the_next_turn() -> None:
+    log, stream = Log(0), NarrowStream(8, 8)
+    log.has_arrived = False
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(log.sender(stream).send_until_blocked, log.grown)
+        await trio.testing.wait_all_tasks_blocked()
+        log.grow()
+        log.grow()
+        assert stream.taken == []
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(stream.taken) == 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_grows_after_the_sender_was_cancelled_is_not_lost() -> None:
+    log, stream = Log(0), NarrowStream(3)
+    sender = log.sender(stream)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sender.send_until_blocked, log.grown)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+        log.grow()  # before the task has run and noticed
+    sent = b"".join(stream.taken) + bytes(sender.take_rest())
+    assert sent == (b"headbody" if log.frames == 0 else b"")
+    log.grow()
+    assert len(stream.taken) <= 1, "a sender that has gone sends nothing"
+
+
+class BrokenStream(NarrowStream):
+    """Is lost."""
+
+    def send_nowait(self, data: bytes | bytearray | memoryview) -> int:
+        raise ConnectionLost(f"{len(data)} bytes too many")
+
+
+async def test_whoever_makes_the_log_grow_does_not_hear_that_the_link_is_lost() -> None:
+    log = Log(0)
+    sender = log.sender(BrokenStream())
+
+    async def expect_lost() -> None:
+        with pytest.raises(ConnectionLost, match="8 bytes too many"):
+            await sender.send_until_blocked(log.grown)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(expect_lost)
+        await trio.testing.wait_all_tasks_blocked()
+        log.grow()
+        log.grow()
 
 
 class FullStream(NarrowStream):

@@ -39,3 +39,14 @@ async def test_a_cancelled_waiter_leaves_nothing_behind(autojump_clock: MockCloc
         await signal.wait()
     signal.notify()
     assert not signal._waiting
+
+
+def test_who_listens_is_called_before_notify_returns() -> None:
+    signal = Signal()
+    heard: list[str] = []
+    with signal.heard_by(lambda: heard.append("first")):
+        with signal.heard_by(lambda: heard.append("second")):
+            signal.notify()
+        signal.notify()
+    signal.notify()
+    assert heard == ["first", "second", "first"]
