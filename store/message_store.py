@@ -83,8 +83,6 @@ class MessageStore:
         """Why no message is taken, as far as disks are concerned."""
         self.grown = Signal()
         """Notified by `announce`: the commit log has grown."""
-        self._file_wanted = Signal()
-        """Notified by `announce` as long as the next file of the log is not there and should be."""
         self.confirmed = Signal()
         """Notified by `confirm`: more of the log can be read."""
         self._disk = parts.disk
@@ -112,7 +110,6 @@ class MessageStore:
         self.flush_service = self._flush_service()
         self._allocate_service = AllocateMappedFileService(
             self.commit_log.files,
-            self._file_wanted,
             may_begin=lambda: not self.is_slave,
             on_room=self.puts.found_room,
         )
@@ -364,8 +361,7 @@ class MessageStore:
                 self.reput_service.reput_from_offset = end
             self.flush_service.wake()
             self.grown.notify()
-            if self.commit_log.files.next_file.is_wanted:
-                self._file_wanted.notify()
+            self._allocate_service.wake()
 
     def calculate_bit_maps(self, bit_map_of: Callable[[str, bytes], bytes]) -> None:
         """Have the filter bit maps of messages from now on kept, by topic and property string."""
@@ -405,7 +401,7 @@ class MessageStore:
         self.flags.clear(RunningFlag.SLAVE)
         self.announce()
         # The log may be empty so far: its first file was not made in advance.
-        self._file_wanted.notify()
+        self._allocate_service.wake()
 
     def fence(self, reason: str) -> None:
         """Refuse messages from now on, with this reason. A master's bytes are taken."""

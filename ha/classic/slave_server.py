@@ -8,8 +8,8 @@ The classic wire carries no identity. Slaves are told apart by the address they 
 node of a cluster has one of its own, only those of the group's slaves are let in, and a newer
 connection of a node replaces its older one.
 
-Nothing on the way of a put waits for a timer: what is new is sent in the step in which the log grows
-(`FrameSender`). Time limits are scopes around whole loops, moved on when they fire.
+Nothing on the way of a put waits for a timer: what is new is sent in the step in which the log
+grows (`FrameSender`). Time limits are scopes around whole loops, moved on when they fire.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ No rules in here: they are in `ha.fenced.connection`. Nodes are told apart by wh
 proved; the newest connection of a node replaces its older one, and only what the newest says is
 passed on.
 
-Nothing on the way of a put waits for a timer: what is new is sent in the step in which the log grows
-(`FrameSender`). Every frame carries the confirm offset of that moment; where no frame
+Nothing on the way of a put waits for a timer: what is new is sent in the step in which the log
+grows (`FrameSender`). Every frame carries the confirm offset of that moment; where no frame
 is due, a heartbeat brings it `CONFIRM_SECONDS` later.
 """
 

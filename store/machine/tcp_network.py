@@ -2,9 +2,9 @@
 
 The pattern is "system call first, wait second": a non-blocking call is tried, and only if the
 kernel has nothing to give does the task wait for the file descriptor. Against trio's own streams
-that halves the latency of a single request. After a read of a few bytes there is nothing more, as a
-rule: then the task waits first. The price of trying is that a task whose peer is always faster would
-never let go; so each stream passes a checkpoint once every few successful reads.
+that halves the latency of a single request. After a read of a few bytes there is nothing more,
+as a rule: then the task waits first. The price of trying is that a task whose peer is always faster
+would never let go; so each stream passes a checkpoint once every few successful reads.
 """
 
 from __future__ import annotations
@@ -71,13 +71,14 @@ class TCPStream:
         while True:
             try:
                 data = self._sock.recv(bytes_max)
-                self._waits_first = len(data) < FEW_BYTES
-                return data
             except BlockingIOError:
                 self._reads_until_checkpoint = READS_PER_CHECKPOINT
                 await self._wait(trio.lowlevel.wait_readable)
             except OSError as error:
                 raise self._lost(error) from error
+            else:
+                self._waits_first = len(data) < FEW_BYTES
+                return data
 
     def send_nowait(self, data: bytes | bytearray | memoryview) -> int:
         """See `Stream.send_nowait`."""
@@ -112,7 +113,11 @@ class TCPStream:
     async def _wait(self, wait: Callable[[socket.socket], Awaitable[None]]) -> None:
         try:
             await wait(self._sock)
-        except (trio.ClosedResourceError, OSError, ValueError) as error:  # ValueError: descriptor -1
+        except (
+            trio.ClosedResourceError,
+            OSError,
+            ValueError,
+        ) as error:  # ValueError: descriptor -1
             raise ConnectionLost(f"the connection to {self._peer} was closed here") from error
 
     def _lost(self, error: OSError) -> ConnectionLost:

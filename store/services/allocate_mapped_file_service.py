@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from store.machine.errors import DiskFailedError, StoreFullError
+from store.machine.signal import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from store.files.mapped_file_queue import MappedFileQueue
-    from store.machine.signal import Signal
 
 _log = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ RETRY_SECONDS: Final = 5.0
 
 
 class AllocateMappedFileService:
-    """The preparation of one log's files; `grown` is notified when the log has grown.
+    """The preparation of one log's files. Call `wake` when the log has grown.
 
     `may_begin` is asked while there is no file yet: where the log of an empty slave begins is up to
     its master. `on_room` is called after each file that there was room for.
@@ -33,15 +33,19 @@ class AllocateMappedFileService:
     def __init__(
         self,
         files: MappedFileQueue,
-        grown: Signal,
         *,
         may_begin: Callable[[], bool],
         on_room: Callable[[], None],
     ) -> None:
         self._files = files
-        self._grown = grown
+        self._woken = Signal()
         self._may_begin = may_begin
         self._on_room = on_room
+
+    def wake(self) -> None:
+        """Look whether a file is wanted. Costs next to nothing while none is."""
+        if self._files.next_file.is_wanted:
+            self._woken.notify()
 
     async def run(self) -> None:
         """Prepare files until cancelled."""
@@ -49,7 +53,7 @@ class AllocateMappedFileService:
         while True:
             # Look again after each one: the log may have grown past it meanwhile.
             if not files.next_file.is_wanted or not (files.files or self._may_begin()):
-                await self._grown.wait()
+                await self._woken.wait()
                 continue
             try:
                 await files.next_file.prepare()

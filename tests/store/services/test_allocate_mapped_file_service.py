@@ -5,7 +5,6 @@ import trio
 from trio.testing import MockClock
 
 from store.files.mapped_file_queue import MappedFileQueue
-from store.machine.signal import Signal
 from store.services.allocate_mapped_file_service import RETRY_SECONDS, AllocateMappedFileService
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -18,12 +17,12 @@ class Allocation:
     def __init__(self, nursery: trio.Nursery, *, may_begin: bool = True) -> None:
         self.disk = SimulatedDisk()
         self.files = MappedFileQueue("/log", SIZE, self.disk)
-        self.grown = Signal()
         self.may_begin = may_begin
         self.rooms = 0
         service = AllocateMappedFileService(
-            self.files, self.grown, may_begin=lambda: self.may_begin, on_room=self._found_room
+            self.files, may_begin=lambda: self.may_begin, on_room=self._found_room
         )
+        self.wake = service.wake
         nursery.start_soon(service.run)
 
     def _found_room(self) -> None:
@@ -31,7 +30,7 @@ class Allocation:
 
     async def write(self, size: int) -> None:
         self.files.last_or_create(0).wrote_position += size
-        self.grown.notify()
+        self.wake()
         await trio.sleep(1)
 
     def names(self) -> list[int]:
@@ -58,7 +57,7 @@ async def test_the_first_file_of_a_log_that_begins_elsewhere_is_not_made(
     async with trio.open_nursery() as nursery:
         log = Allocation(nursery, may_begin=False)
         await trio.sleep(1)
-        log.grown.notify()
+        log.wake()
         await trio.sleep(1)
         assert log.names() == []
         log.files.last_or_create(8 * SIZE)
