@@ -33,14 +33,13 @@ from node.handlers.group_topics import dead_letter_topic
 from node.handlers.recall_handles import recall_handle
 from node.handlers.send_half import SendHalf
 from node.handlers.send_properties import (
-    REGION,
     delay_level,
     is_half,
     is_waiting,
-    unique_key_of,
     wants_flushed,
     with_delay_level,
 )
+from node.handlers.stored_answer import encoded, stored_frame, stored_response, with_outcome
 from node.remoting.dispatcher import response_to
 from node.tables.topic_config_table import (
     NOT_ALLOWED_SEND_TOPICS,
@@ -49,13 +48,7 @@ from node.tables.topic_config_table import (
 )
 from store import PutBatch, PutMessage, PutMessageStatus
 from store.messages.send_back import DLQ_QUEUE_ID
-from tandem.wire.remoting_command import (
-    ONEWAY_FLAG,
-    RESPONSE_FLAG,
-    RemotingCommand,
-    SerializeType,
-    encode_frame,
-)
+from tandem.wire.remoting_command import ONEWAY_FLAG, RemotingCommand
 from tandem.wire.reply_headers import RecallableResponseHeader
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
@@ -72,6 +65,7 @@ if TYPE_CHECKING:
     from ha.replication import Replication
     from node.handlers.send_properties import PropertyStamp
     from node.remoting.connection import Connection, OwedAnswers
+    from node.remoting.dispatcher import Answer
     from node.tables.put_times import PutTimes
     from node.tables.queue_locks import QueueLocks
     from node.tables.tables import Tables
@@ -106,8 +100,6 @@ _CODES: Final = {
 _PUT_OK: Final = PutMessageStatus.PUT_OK
 _SEND_MESSAGE: Final = int(RequestCode.SEND_MESSAGE)
 _SEND_BATCH_MESSAGE: Final = int(RequestCode.SEND_BATCH_MESSAGE)
-_MSGPACK: Final = SerializeType.MSGPACK
-_SUCCESS: Final = int(ResponseCode.SUCCESS)
 
 assert set(_CODES) == set(PutMessageStatus)
 
@@ -168,7 +160,7 @@ class SendMessage:
         self._rounds: dict[bool, ParkedRound] = {}
         """Of the connection whose requests are being handled: by whether they wait for disks."""
 
-    def handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
+    def handle(self, connection: Connection, command: RemotingCommand) -> Answer | None:
         """Put a message or a batch. This runs once per message, so it is one flat function."""
         header: SendHeader = (
             command.decode_header(SendMessageRequestHeader)
@@ -213,7 +205,7 @@ class SendMessage:
             result = self._put[half](message)
         if result.status is not _PUT_OK:
             return self.not_stored(command, result)
-        answer = self._recallable_response if _TIMED in properties else stored_response
+        answer = self._recallable_response if _TIMED in properties else stored_frame
         response = answer(command, queue_id, properties, result)
         if self._policy_waits and not command.flag & ONEWAY_FLAG and is_waiting(properties):
             self._park(connection, properties, result.end_offset, response)
@@ -312,7 +304,7 @@ class SendMessage:
         )
 
     def _park(
-        self, connection: Connection, properties: str, end_offset: int, response: RemotingCommand
+        self, connection: Connection, properties: str, end_offset: int, response: Answer
     ) -> None:
         """Keep the answer until this round of requests ends, and then until it is true."""
         for_disks = wants_flushed(properties)
@@ -395,7 +387,7 @@ class ParkedRound:
         on_answered: Callable[[int, float], None],
     ) -> None:
         """Wait by a policy; `on_answered` hears of how many puts, and since when they waited."""
-        self.puts: list[tuple[int, RemotingCommand]] = []
+        self.puts: list[tuple[int, Answer]] = []
         self.connection = connection
         self._owed: OwedAnswers | None = None
         self._policy = policy
@@ -437,7 +429,7 @@ class ParkedRound:
         if self._flush_outcome is not _PUT_OK or self._replication_outcome is not _PUT_OK:
             self._note_outcomes()
         assert self._owed is not None, "waits end after they began"
-        self._owed.write(b"".join([encode_frame(response) for _, response in self.puts]))
+        self._owed.write(b"".join([encoded(response) for _, response in self.puts]))
         self._on_answered(len(self.puts), self._began)
 
     def _note_outcomes(self) -> None:
@@ -451,41 +443,13 @@ class ParkedRound:
                 continue
             reached, code = wait.reached(), _CODES[status]
             self.puts = [
-                (end, response)
-                if end <= reached
-                else (end, msgspec.structs.replace(response, code=code, remark=reason))
+                (end, response) if end <= reached else (end, with_outcome(response, code, reason))
                 for end, response in self.puts
             ]
 
 
 def _reason(result: PutMessageResult) -> str:
     return result.reason if result.status.is_stored else f"{result.reason}; nothing was stored"
-
-
-def stored_response(
-    command: RemotingCommand, queue_id: int, properties: str, result: PutMessageResult
-) -> RemotingCommand:
-    """The answer to a put that is in the log. Our own client needs only the first three fields."""
-    if command.serialize_type is _MSGPACK:
-        ext = SendMessageResponseHeader(result.msg_id, queue_id, result.queue_offset)
-    else:
-        ext = SendMessageResponseHeader(
-            result.msg_id,
-            queue_id,
-            result.queue_offset,
-            unique_key_of(properties),
-            None,
-            REGION,
-            "true",
-        )
-    return RemotingCommand(
-        _SUCCESS,
-        command.opaque,
-        RESPONSE_FLAG,
-        None,
-        ext,
-        serialize_type=command.serialize_type,
-    )
 
 
 def _illegal_queue(header: SendHeader, config: TopicConfig) -> RequestError:

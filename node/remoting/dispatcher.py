@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from node.errors import RequestError
 from node.remoting.unsupported import UnsupportedRequests
 from tandem.wire.errors import WireError
-from tandem.wire.remoting_command import RESPONSE_FLAG, RemotingCommand
+from tandem.wire.remoting_command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-Handler: TypeAlias = "Callable[[Connection, RemotingCommand], RemotingCommand | None]"
+Answer: TypeAlias = RemotingCommand | bytes
+"""An answer, or its frame."""
+
+Handler: TypeAlias = "Callable[[Connection, RemotingCommand], Answer | None]"
 """Handles one request and returns the answer; None if there is none yet (parked) or ever.
 
 Raises:
@@ -92,6 +95,7 @@ class Dispatcher:
         handler = self._handlers.get(command.code, self._not_supported)
         if self._why_refused is not None and command.code not in self._served_always:
             handler = self._refuse
+        answer: Answer | None
         try:
             answer = handler(connection, command)
         except RequestError as error:
@@ -102,7 +106,10 @@ class Dispatcher:
             _log.exception("request %d from %s failed: a bug", command.code, connection.peer)
             remark = f"{type(error).__name__}: {error}"
             answer = response_to(command, ResponseCode.SYSTEM_ERROR, remark)
-        if answer is not None:
+        if isinstance(answer, bytes):
+            if not command.flag & ONEWAY_FLAG:
+                connection.write(answer)
+        elif answer is not None:
             connection.respond(command, answer)
 
     def _refuse(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:

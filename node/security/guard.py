@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from random import Random
 
     from node.remoting.connection import Connection
-    from node.remoting.dispatcher import Handler
+    from node.remoting.dispatcher import Answer, Handler
     from tandem.cluster_file.cluster_config import NodeConfig
     from tandem.wire.remoting_command import RemotingCommand
 
@@ -107,7 +107,7 @@ class Guard:
 
     def _ask_for_topic(
         self, handler: Handler, connection: Connection, command: RemotingCommand
-    ) -> RemotingCommand | None:
+    ) -> Answer | None:
         topic = command.decode_header(CreateTopicRequestHeader).topic
         if is_system_topic(topic) or topic in self._names_of_the_system:
             access = (Resource.SYSTEM_TOPICS, Action.WRITE)
@@ -116,7 +116,7 @@ class Guard:
 
     def _ask(
         self, access: Access, handler: Handler, connection: Connection, command: RemotingCommand
-    ) -> RemotingCommand | None:
+    ) -> Answer | None:
         standing, command = self._attributed(connection, command)
         if standing < needed(access):
             resource, action = access
