@@ -10,11 +10,14 @@ RocketMQ comes from Maven; without Java, Maven or the network the program says s
 Rows:
 
     async-*   one node, ASYNC_MASTER; a put is answered when it is in the log
+    pull-*    one node; each pull takes 32 messages that were just written, counted are messages
     sync-*    master and slave, SYNC_MASTER; a put is answered when the slave has it
 
 Raw rows are ready-made frames with JSON headers over one connection (benchmarks/pipelined.py), the
 same bytes for both, N in flight; bodies of 1,024 bytes, with KEYS and UNIQ_KEY, index on. `batch`
-is 8 batches of 64 in flight. Every answer's code is checked. Both are warm: before the first round
+is 8 batches of 64 in flight. `java` is RocketMQ's own client in a process of its own that lasts
+(benchmarks/java/ClientBench.java): 64 threads that send and wait, or 256 sends in flight. Every
+answer's code is checked. Both are warm: before the first round
 RocketMQ gets some 300,000 messages, and each row is run once.
 
 Told are the medians (lowest to highest), ours : RocketMQ, and the CPU in microseconds a message of
@@ -28,27 +31,53 @@ import argparse
 import statistics
 import sys
 import tempfile
+import time
 from collections import defaultdict
 from contextlib import ExitStack
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from benchmarks.pipelined import Load, answer_load, cpu_of, send_frames
-from benchmarks.rivals import Server, our_group, rocketmq_group, wait_in_sync, wait_until_idle
+from benchmarks.java_client import JavaClient, java_client
+from benchmarks.pipelined import (
+    PULLED,
+    QUEUES,
+    Answered,
+    Load,
+    answer_load,
+    ask,
+    cpu_of,
+    max_offset_frame,
+    pull_frames,
+    send_all,
+    send_frames,
+)
+from benchmarks.rivals import (
+    Server,
+    our_group,
+    pause,
+    rocketmq_group,
+    wait_in_sync,
+    wait_until_idle,
+)
 from tests.compat.programs import NotToBeHadError, classpath
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 TOPIC: Final = "Bench"
 BATCH: Final = 64
-BATCHES_IN_FLIGHT: Final = 8
 WARM_UP_SECONDS: Final = 6.0
+CLIENT_LOADS: Final = ("threads", "async")
+PULL_TOPIC: Final = "BenchPull"
+PULLED_EACH: Final = 8192
+"""Messages of each queue that are pulled, again and again."""
+
+QUEUED_SECONDS_MAX: Final = 30.0
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -59,14 +88,21 @@ class Row(msgspec.Struct, frozen=True):
     stage: str
     """The group it needs: "async" or "sync"."""
     depth: int
+    load: Literal["send", "pull", "threads", "async"] = "send"
+    """Raw sends, raw pulls, or what RocketMQ's client is told to do."""
     batch: int = 1
 
 
 ROWS: Final = [
     *(Row(f"async-{n}", f"async, {n} in flight", "async", n) for n in (1, 64, 256)),
-    Row("async-batch", "async, batches of 64, 8 in flight", "async", BATCHES_IN_FLIGHT, BATCH),
+    Row("async-batch", "async, batches of 64, 8 at once", "async", 8, batch=BATCH),
+    Row("async-java-threads", "async, Java client, 64 threads", "async", 64, "threads"),
+    Row("async-java-async", "async, Java client, 256 in flight", "async", 256, "async"),
+    *(Row(f"pull-{n}", f"pulls of 32, {n} in flight", "async", n, "pull") for n in (1, 4, 16)),
     *(Row(f"sync-{n}", f"sync, 1 slave, {n} in flight", "sync", n) for n in (1, 64, 256)),
-    Row("sync-batch", "sync, batches of 64, 8 in flight", "sync", BATCHES_IN_FLIGHT, BATCH),
+    Row("sync-batch", "sync, 1 slave, batches of 64, 8 at once", "sync", 8, batch=BATCH),
+    Row("sync-java-threads", "sync, 1 slave, Java client, 64 threads", "sync", 64, "threads"),
+    Row("sync-java-async", "sync, 1 slave, Java client, 256 in flight", "sync", 256, "async"),
 ]
 
 Loads = defaultdict[tuple[str, str], list[Load]]
@@ -76,43 +112,88 @@ Loads = defaultdict[tuple[str, str], list[Load]]
 class Stage:
     """Two groups of one kind, and the loads that they can take."""
 
-    def __init__(self, name: str, seconds: float, stack: ExitStack, directory: Path) -> None:
+    def __init__(
+        self, rows: Sequence[Row], seconds: float, stack: ExitStack, directory: Path
+    ) -> None:
+        self._rows = rows
         self._seconds = seconds
-        slaves_count = int(name == "sync")
+        slaves_count = int(rows[0].stage == "sync")
         self.servers = [
             stack.enter_context(rocketmq_group(directory / "rocketmq", slaves_count)),
             stack.enter_context(our_group(directory / "ours", slaves_count)),
         ]
+        self._clients: dict[str, JavaClient] = {}
         for server in self.servers:
             wait_in_sync(server, TOPIC)
+            if any(row.load in CLIENT_LOADS for row in rows):
+                home = directory / f"client-{server.name}"
+                client = java_client(home, server.name_server, TOPIC)
+                self._clients[server.name] = stack.enter_context(client)
             wait_until_idle(server)
 
-    def warm_up(self, rows: Sequence[Row]) -> None:
-        """Let RocketMQ compile what it runs, and run each row once."""
+    def warm_up(self) -> None:
+        """Let RocketMQ and its client compile what they run, and run each row once."""
         frames = send_frames(TOPIC, 256, wait=True)
         for server in self.servers:
             seconds = WARM_UP_SECONDS if server.name != "ours" else 1.0
             answer_load(server.address, frames, 256, seconds)
-            for row in rows:
-                self.load(server, row, seconds=0.5)
+            for row in self._rows:
+                client_seconds = WARM_UP_SECONDS / 2 if row.load in CLIENT_LOADS else 0.5
+                self.load(server, row, client_seconds)
 
-    def load(self, server: Server, row: Row, *, seconds: float = 0.0) -> Load:
+    def load(self, server: Server, row: Row, seconds: float) -> Load:
         """Put one load on one server."""
-        frames = send_frames(TOPIC, row.depth, wait=True, batch=row.batch)
+        if row.load in CLIENT_LOADS:
+            client = self._clients[server.name]
+            pids = server.pids | {"load": client.pid}
+            before = cpu_of(pids, ())
+            answered = client.run(row.load, row.depth, seconds)
+            return _load(answered, before, cpu_of(pids, ()))
+        if row.load == "pull":
+            frames = fresh_pulls(server)
+        else:
+            frames = send_frames(TOPIC, row.depth, wait=True, batch=row.batch)
         before = cpu_of(server.pids)
         answered = answer_load(
             server.address,
             frames,
             row.depth,
-            seconds or self._seconds,
-            messages_per_frame=row.batch,
+            seconds,
+            messages_per_frame=PULLED if row.load == "pull" else row.batch,
         )
-        after = cpu_of(server.pids)
-        cpu = {name: (after[name] - before[name]) / answered.messages_in_all for name in after}
-        return Load(
-            answered.messages / answered.seconds,
-            {name: used * 1e6 for name, used in cpu.items()},
-        )
+        return _load(answered, before, cpu_of(server.pids))
+
+
+def _load(answered: Answered, before: Mapping[str, float], after: Mapping[str, float]) -> Load:
+    cpu = {name: (after[name] - before[name]) / answered.messages_in_all for name in after}
+    rate = answered.messages / answered.seconds
+    return Load(rate, {name: used * 1e6 for name, used in cpu.items()})
+
+
+def fresh_pulls(server: Server) -> list[bytes]:
+    """Write what is pulled then: no file with it is deleted while it is."""
+    queues = range(QUEUES)
+
+    def ends() -> dict[int, int]:
+        return {queue: max_offset(server, queue) for queue in queues}
+
+    frames = send_frames(PULL_TOPIC, 1, wait=True, batch=BATCH)
+    send_all(server.address, frames * (PULLED_EACH * QUEUES // BATCH // len(frames) + 1))
+    deadline = time.monotonic() + QUEUED_SECONDS_MAX
+    # Of a batch the whole goes to one queue, and queues follow the log.
+    while min((after := ends()).values()) < PULLED_EACH or after != ends():
+        if time.monotonic() > deadline:
+            sys.exit(f"{server.name}: the queues do not follow the log")
+        pause(0.05)
+    return pull_frames(PULL_TOPIC, {q: end - PULLED_EACH for q, end in after.items()}, PULLED_EACH)
+
+
+def max_offset(server: Server, queue_id: int) -> int:
+    """Return how many messages a queue has had."""
+    header = ask(server.address, max_offset_frame(PULL_TOPIC, queue_id))
+    fields = header["extFields"]
+    assert isinstance(fields, dict)
+    return int(fields["offset"])
 
 
 def run(rows: Sequence[Row], rounds: int, seconds: float) -> Loads:
@@ -120,14 +201,15 @@ def run(rows: Sequence[Row], rounds: int, seconds: float) -> Loads:
     loads: Loads = defaultdict(list)
     for name in dict.fromkeys(row.stage for row in rows):
         mine = [row for row in rows if row.stage == name]
+        say(f"{name}: starting and warming both")
         with tempfile.TemporaryDirectory(prefix="tandem-bench-") as at, ExitStack() as stack:
-            stage = Stage(name, seconds, stack, Path(at))
-            stage.warm_up(mine)
+            stage = Stage(mine, seconds, stack, Path(at))
+            stage.warm_up()
             for number in range(rounds):
                 say(f"{name}: round {number + 1} of {rounds}")
                 for row in mine:
                     for server in stage.servers[:: 1 if number % 2 else -1]:
-                        loads[row.name, server.name].append(stage.load(server, row))
+                        loads[row.name, server.name].append(stage.load(server, row, seconds))
     return loads
 
 

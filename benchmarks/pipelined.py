@@ -22,7 +22,11 @@ from tandem.wire.batch_body import encode_batch_entry
 from tandem.wire.message_properties import encode_properties
 from tandem.wire.remoting_command import RemotingCommand, SerializeType, encode_frame
 from tandem.wire.request_code import RequestCode
-from tandem.wire.request_headers import PullMessageRequestHeader, SendMessageRequestHeaderV2
+from tandem.wire.request_headers import (
+    PullMessageRequestHeader,
+    QueueRequestHeader,
+    SendMessageRequestHeaderV2,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -123,6 +127,16 @@ def pull_frames(topic: str, first_offset_of: Mapping[int, int], each: int) -> li
     return frames
 
 
+def max_offset_frame(topic: str, queue_id: int) -> bytes:
+    """Return a GET_MAX_OFFSET frame."""
+    return _frame(
+        RequestCode.GET_MAX_OFFSET,
+        0,
+        QueueRequestHeader(topic=topic, queue_id=queue_id),
+        b"",
+    )
+
+
 def _frame(code: RequestCode, number: int, header: object, body: bytes) -> bytes:
     command = RemotingCommand(
         code,
@@ -189,6 +203,20 @@ def answer_load(
             left -= count
             done += count
     return Answered(measured * messages_per_frame, now - warm_at, done * messages_per_frame)
+
+
+def send_all(address: tuple[str, int], frames: list[bytes]) -> None:
+    """Send each frame once, eight in flight."""
+    with socket.create_connection(address, ANSWER_SECONDS_MAX) as stream:
+        stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sent = answered = 0
+        rest = b""
+        while answered < len(frames):
+            room = answered + 8 - sent
+            stream.sendall(b"".join(frames[sent : sent + room]))
+            sent = min(sent + room, len(frames))
+            count, rest = count_answers(rest + _received(stream))
+            answered += count
 
 
 def _received(stream: socket.socket) -> bytes:

@@ -1,0 +1,159 @@
+"""What one message costs on its way into a log, in calls: the same on every machine.
+
+Whole nodes run in simulation, one seed, on virtual time; a client keeps 1 or 64 sends in flight,
+and every call is counted that the nodes' own modules make or take while it does. A change that adds
+a call for each message is seen here, and one that takes some away may lower the bounds:
+
+    pytest -n0 -s tests/test_put_path.py    prints what there is now, function by function
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import pytest
+import trio
+
+from benchmarks.pipelined import count_answers, send_frames
+from tandem.cluster_file.load import load_config
+from tests.node.world import MASTER, cluster_config, open_world
+from tests.support import deterministic_trio
+from tests.support.paths import ROOT
+from tests.support.simulated_network import SimulatedStream
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+    from tandem.cluster_file.cluster_config import ClusterConfig
+
+
+class Calls(msgspec.Struct, frozen=True):
+    """How many calls a message takes, all nodes together.
+
+    Attributes:
+        python: Of functions of ours, written in Python; also a coroutine that goes on.
+        c: Of functions in C, such as numpy's, from ours.
+        sends: Of bytes over a connection, the client's among them.
+        receives: The same; one that has to wait counts again when it goes on.
+    """
+
+    python: float
+    c: float
+    sends: float
+    receives: float
+
+
+BOUNDS: Final = {
+    # Some 10 % above what it is.
+    ("async", 1): Calls(python=106, c=62, sends=2.3, receives=7.2),
+    ("async", 64): Calls(python=42, c=40, sends=0.08, receives=0.24),
+    ("sync", 1): Calls(python=395, c=254, sends=4.7, receives=14.4),
+    ("sync", 64): Calls(python=53, c=62, sends=0.17, receives=0.46),
+}
+
+ROUNDS: Final = {1: 100, 64: 12}
+"""By how many are in flight: how often all of them are sent."""
+
+WARM_ROUNDS: Final = 4
+SHOWN: Final = 40
+OURS: Final = tuple(str(ROOT / package) + "/" for package in ("tandem", "store", "ha", "node"))
+
+
+TESTS: Final = (f"{ROOT}/tests/", f"{ROOT}/benchmarks/")
+
+
+class CallCounter:
+    """Counts the calls of our modules while it is on."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.by_function: Counter[str] = Counter()
+        self._is_ours: dict[Any, str] = {
+            SimulatedStream._send.__code__: "sends",
+            SimulatedStream.receive_some.__code__: "receives",
+        }
+
+    def start(self) -> None:
+        sys.setprofile(self._note)
+
+    def stop(self) -> None:
+        sys.setprofile(None)
+
+    def _note(self, frame: FrameType, event: str, _argument: object) -> None:
+        code = frame.f_code
+        kind = self._is_ours.get(code)
+        if kind is None:
+            kind = self._is_ours[code] = "python" if code.co_filename.startswith(OURS) else ""
+        if event == "call":
+            if kind != "python":
+                self.counts[kind] += 1
+            elif frame.f_back is None or not frame.f_back.f_code.co_filename.startswith(TESTS):
+                self.counts[kind] += 1
+                self.by_function[f"{Path(code.co_filename).name} {code.co_qualname}"] += 1
+        elif event == "c_call" and kind == "python":
+            self.counts["c"] += 1
+
+
+def roomy_config(directory: Path, role: str) -> ClusterConfig:
+    """No file is at its end while there is counting."""
+    cluster_config(directory, role)
+    file = directory / "cluster.yaml"
+    text = file.read_text()
+    for name, size in (
+        ("mapped_file_size_commit_log_bytes", 16 << 20),
+        ("mapped_file_size_consume_queue_bytes", 600_000),
+        ("max_hash_slot_num", 20_000),
+        ("max_index_num", 100_000),
+    ):
+        before, _, after = text.partition(f"{name}: ")
+        text = f"{before}{name}: {size}\n{after.partition(chr(10))[2]}"
+    file.write_text(text)
+    return load_config(file)
+
+
+async def send_and_count(config: ClusterConfig, names: tuple[str, ...], depth: int) -> CallCounter:
+    counter = CallCounter()
+    async with open_world(config) as world:
+        await world.start(*names)
+        async with world.client(MASTER) as client:
+            with trio.fail_after(60):
+                while (await client.send(b"is the slave there?", topic="Bench")).code != 0:
+                    await trio.sleep(0.1)
+        # No service that runs now and then is new to its work.
+        await trio.sleep(2)
+        stream = await world._client.connect(MASTER, 10911, source=None)
+        frames = send_frames("Bench", depth, wait=True)
+        for number in range(WARM_ROUNDS + ROUNDS[depth]):
+            if number == WARM_ROUNDS:
+                counter.start()
+            first = number * depth % len(frames)
+            await stream.send_all(b"".join(frames[first : first + depth]))
+            left, rest = depth, b""
+            while left:
+                count, rest = count_answers(rest + await stream.receive_some(65536))
+                left -= count
+        counter.stop()
+        await stream.aclose()
+    return counter
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "depth"), BOUNDS)
+def test_a_put_takes_no_more_calls_than_it_did(kind: str, depth: int, tmp_path: Path) -> None:
+    role, names = ("SYNC_MASTER", ("a0", "a1")) if kind == "sync" else ("ASYNC_MASTER", ("a0",))
+    config = roomy_config(tmp_path, role)
+
+    counter = deterministic_trio.run(1, send_and_count, config, names, depth)
+
+    messages = ROUNDS[depth] * depth
+    bounds = BOUNDS[kind, depth]
+    found = {name: round(counter.counts[name] / messages, 2) for name in Calls.__struct_fields__}
+    beyond = {name: calls for name, calls in found.items() if calls > getattr(bounds, name)}
+    by_function = counter.by_function.most_common(SHOWN)
+    most = [f"{calls / messages:8.2f} {name}\n" for name, calls in by_function]
+    sys.stdout.write(f"{kind}, {depth} in flight, calls a message: {found}\n{''.join(most)}")
+    assert not beyond, f"the bounds are {bounds}; what is called most is above"
