@@ -14,8 +14,10 @@ The lane of a sharding key has one request under way: its messages are stored in
 they were given to the producer, whatever is tried again.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final
+
+import msgspec
 
 from tandem.client.sending import SendOptions
 from tandem.wire.message import Message
@@ -28,41 +30,31 @@ REQUESTS_MAX: Final = 4
 """Of a lane at a time. With fewer the broker waits for the client; with more, batches are small."""
 
 
-class Gathered:
-    """One message that waits: for company, then for the answer to its request.
+class Gathered(msgspec.Struct, eq=False):
+    """One message that waits: for company, then for the answer to its request."""
 
-    `entry` is its part of a batch body. That of a message without properties is made, and
-    its key with it, when the batch is; until then it is empty, and `entry_bytes` says how large it
-    is at most. `entry_bytes` of one that cannot be with others is 0.
-    """
-
-    __slots__ = ("_lane", "entry", "entry_bytes", "message", "unique_key", "wake")
-
-    def __init__(
-        self,
-        lane: "Lane",
-        message: Message,
-        unique_key: str,
-        entry: bytes,
-        bare_entry_bytes: int = 0,
-    ) -> None:
-        self._lane = lane
-        self.message = message
-        self.unique_key = unique_key
-        self.entry = entry
-        self.entry_bytes = bare_entry_bytes or len(entry)
-        self.wake: Callable[[Any], None] | None = None
-        """Hands the outcome to the task that waits; None if it waits no more."""
+    lane: "Lane"
+    message: Message
+    unique_key: str
+    entry: bytes
+    """Its part of a batch body. That of a message without properties is empty until the batch is
+    made, and its key with it."""
+    entry_bytes: int = 0
+    """How large its entry is or will be at most; 0: it cannot be in a batch with others."""
+    wake: Callable[[Any], None] | None = None
+    """Hands the outcome to the task that waits; None if it waits no more."""
 
     def withdraw(self) -> None:
         """Nobody waits for this one any more: if it has not left, it never will."""
         self.wake = None
-        self._lane.drop(self)
+        self.lane.drop(self)
 
-    def end(self, outcome: object) -> None:
-        """Hand over the outcome, once."""
-        wake, self.wake = self.wake, None
-        if wake is not None:
+
+def end_all(gathered: Iterable[Gathered], outcomes: Iterable[object]) -> None:
+    """Hand each its outcome, once."""
+    for each, outcome in zip(gathered, outcomes, strict=True):
+        if each.wake is not None:
+            wake, each.wake = each.wake, None
             wake(outcome)
 
 
@@ -76,6 +68,7 @@ class Lane:
         "_gathered",
         "_requests_max",
         "_under_way",
+        "gather",
         "is_ordered",
         "key",
         "options",
@@ -92,6 +85,8 @@ class Lane:
         """How many are under way, or about to be."""
         self._requests_max = 1 if is_ordered else requests_max
         self._gathered: list[Gathered] = []
+        self.gather: Callable[[Gathered], None] = self._gathered.append
+        """Lets a message wait."""
         self._under_way = 0
 
     def enter(self) -> bool:
@@ -117,10 +112,6 @@ class Lane:
     def is_idle(self) -> bool:
         """True if nothing is under way and nothing waits."""
         return not self.requests and not self._gathered
-
-    def gather(self, message: Gathered) -> None:
-        """Let a message wait."""
-        self._gathered.append(message)
 
     def drop(self, message: Gathered) -> None:
         """Let a message wait no more, if it has not left."""
@@ -155,10 +146,8 @@ class Lanes:
     def __init__(self, requests_max: int = REQUESTS_MAX) -> None:
         self._requests_max = requests_max
         self._lanes: dict[Hashable, Lane] = {}
-
-    def find(self, key: Hashable) -> Lane | None:
-        """Return the lane of `key` if it is in use."""
-        return self._lanes.get(key)
+        self.find: Callable[[Hashable], Lane | None] = self._lanes.get
+        """Returns the lane of a key if it is in use."""
 
     def lane(self, key: Hashable, options: SendOptions, *, is_ordered: bool = False) -> Lane:
         """Return the lane of `key`. Its requests are made with `options`."""

@@ -48,7 +48,10 @@ class AsyncioParked:
         if not self._is_over:
             self._is_over = True
             self._value = value
-            self._wakes.add(self)
+            wakes = self._wakes
+            if not wakes.woken:
+                wakes.begin()
+            wakes.woken.append(self)
 
     @types.coroutine
     def wait(self, forget: Callable[[], object]) -> Generator["AsyncioParked", None, Any]:
@@ -91,12 +94,9 @@ class Wakes:
         self.woken: deque[AsyncioParked] = deque()
         self._context = contextvars.Context()
 
-    def add(self, parked: AsyncioParked) -> None:
-        """Let a task go on in the next turn."""
-        woken = self.woken
-        if not woken:
-            self.loop.call_soon(self._step_all, woken, context=self._context)
-        woken.append(parked)
+    def begin(self) -> None:
+        """The first one is woken: they go on in the next turn."""
+        self.loop.call_soon(self._step_all, self.woken, context=self._context)
 
     def _step_all(self, woken: deque[AsyncioParked]) -> None:
         # What these wake has its place in the loop's line behind what they scheduled before.

@@ -10,7 +10,7 @@ client, one for each request under way, which ends when nothing is left.
 
 import anyio.lowlevel
 
-from tandem.client.accumulator import Gathered, Lane, Lanes
+from tandem.client.accumulator import Gathered, Lane, Lanes, end_all
 from tandem.client.async_shell import AsyncShell
 from tandem.client.errors import ClientError, ConnectionLostError
 from tandem.client.in_flight import InFlight
@@ -131,7 +131,7 @@ class AutoBatch:
             unique_key, entry = self._sender.sendings.entry(message, lane.options)
             if lane.is_ordered and not self._fits(message):
                 entry = b""
-            gathered = Gathered(lane, message, unique_key, entry)
+            gathered = Gathered(lane, message, unique_key, entry, len(entry))
         lane.gather(gathered)
         return gathered
 
@@ -144,8 +144,7 @@ class AutoBatch:
                 outcomes = await self._shell.run(
                     self._sender.send_gathered(topic, under_way, lane.options)
                 )
-                for gathered, outcome in zip(under_way, outcomes, strict=True):
-                    gathered.end(outcome)
+                end_all(under_way, outcomes)
                 count, under_way = len(under_way), []
                 # Those who were woken send their next ones, before this looks for more.
                 await anyio.lowlevel.checkpoint()
@@ -165,8 +164,7 @@ class AutoBatch:
 
 
 def _abandon(gathered: list[Gathered], *, outcome_unknown: bool) -> None:
-    for each in gathered:
-        each.end(_closed(outcome_unknown=outcome_unknown))
+    end_all(gathered, [_closed(outcome_unknown=outcome_unknown) for _ in gathered])
 
 
 def _closed(*, outcome_unknown: bool) -> ConnectionLostError:

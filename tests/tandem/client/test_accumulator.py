@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem.client.accumulator import Gathered, Lane, Lanes
+from tandem.client.accumulator import Gathered, Lane, Lanes, end_all
 from tandem.client.sending import NO_OPTIONS
 from tandem.wire.message import Message
 
@@ -16,7 +16,7 @@ def a_lane(*, requests_max: int = 2, is_ordered: bool = False) -> Lane:
 
 
 def gathered(entry: bytes = b"x" * 100, name: str = "k", lane: Lane | None = None) -> Gathered:
-    return Gathered(lane or a_lane(), Message("T", b""), name, entry)
+    return Gathered(lane or a_lane(), Message("T", b""), name, entry, len(entry))
 
 
 def names(messages: list[Gathered]) -> list[str]:
@@ -106,7 +106,7 @@ def test_a_message_that_nobody_waits_for_never_leaves() -> None:
     first.withdraw()
     assert names(lane.take(BATCH_MAX_BYTES)) == ["b"]
     second.withdraw()
-    second.end("the outcome")
+    end_all([second], ["the outcome"])
     assert told == []
 
 
@@ -114,8 +114,8 @@ def test_an_outcome_is_handed_over_once() -> None:
     told: list[object] = []
     one = gathered()
     one.wake = told.append
-    one.end("stored")
-    one.end("lost")
+    end_all([one], ["stored"])
+    end_all([one], ["lost"])
     assert told == ["stored"]
 
 
