@@ -10,7 +10,14 @@ from tandem.client.errors import BrokerError, ConnectionLostError
 from tandem.client.queue_flow import decode
 from tandem.client.results import PullResult, PullStatus
 from tandem.wire.errors import MalformedMessageError
-from tandem.wire.message import MessageExt, decode_messages, is_inner_batch, unwrap_inner_batch
+from tandem.wire.message import (
+    COMPRESSED_FLAG,
+    INNER_BATCH_FLAGS,
+    MessageExt,
+    is_inner_batch,
+    unwrap_inner_batch,
+)
+from tandem.wire.pulled_records import decode_pulled
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_headers import PullMessageResponseHeader
 from tandem.wire.response_code import ResponseCode
@@ -23,6 +30,9 @@ PULL_STATUSES: Final = {
 }
 
 ALL_TAGS: Final = "*"
+
+_NOT_AS_STORED: Final = COMPRESSED_FLAG | INNER_BATCH_FLAGS
+"""A record with one of these may not be handed out as it is."""
 
 
 class Sql92(str):
@@ -68,10 +78,16 @@ def pull_result(answer: RemotingCommand, address: str, tags: str, offset: int) -
         raise BrokerError(answer.code, answer.remark or "", address)
     header = decode(answer, PullMessageResponseHeader, address)
     try:
-        stored = decode_messages(answer.body)
+        stored = decode_pulled(answer.body)
     except MalformedMessageError as error:
         raise ConnectionLostError(address, f"the answer does not parse: {error}") from error
-    messages = [single for message in stored for single in _singles(message, tags, offset)]
+    messages: list[MessageExt] = []
+    takes_all = is_all(tags)
+    for message in stored:
+        if takes_all and not message.sys_flag & _NOT_AS_STORED:
+            messages.append(message)
+        else:
+            messages += _singles(message, tags, offset)
     if status is PullStatus.FOUND and not messages:
         status = PullStatus.NO_MATCHED_MSG
     return PullResult(

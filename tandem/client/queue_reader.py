@@ -52,7 +52,8 @@ class QueueReader:
         self._line: deque[MessageExt] = deque()
         self._is_one_out = False
         self._tries: dict[int, int] = {}
-        self._room = anyio.Event()
+        self._room: anyio.Event | None = None
+        """What the reader waits for while too much is unfinished."""
 
     @property
     def queue(self) -> MessageQueue:
@@ -70,6 +71,7 @@ class QueueReader:
                 while not self._has_room:
                     self._room = anyio.Event()
                     await self._room.wait()
+                self._room = None
                 batch_size = self._settings.pull_batch_size
                 messages = await shell.run(
                     puller.read(self._cursor, batch_size, SUSPEND_TIMEOUT_MS)
@@ -100,7 +102,7 @@ class QueueReader:
     def finished(self, queue_offset: int) -> None:
         """A message is done: there is room for another, and the next of an ordered queue is out."""
         self.process_queue.finished(queue_offset)
-        if not self._room.is_set() and self._has_room:
+        if self._room is not None and self._has_room:
             self._room.set()
         if self._settings.orderly:
             self._tries.pop(queue_offset, None)
@@ -142,7 +144,7 @@ class QueueReader:
         """
         if self.process_queue.is_dropped:
             return False
-        if self._clock() < self.locked_until:
+        if self.locked_until == math.inf or self._clock() < self.locked_until:
             return True
         self._line.appendleft(message)
         self._is_one_out = False
