@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.message import Host, MessageExt, decode_messages, encode_record
+from tandem.wire.message_properties import encode_properties
 from tandem.wire.pulled_records import decode_pulled
 
 HOSTS = st.builds(Host, st.sampled_from(["10.1.2.3", "127.0.0.1", "::1"]), st.integers(0, 65_535))
@@ -81,9 +82,17 @@ def test_both_ways_say_the_same_of_any_records(
 
 @pytest.mark.parametrize("at", range(len(RECORD)))
 def test_both_ways_say_the_same_of_any_damaged_byte(at: int) -> None:
-    for byte in (0, 1, 0x7F, 0x80, 0xFF, RECORD[at] ^ 1):
+    for byte in (0, 1, 0x10, 0x20, 0x7F, 0x80, 0xFF, RECORD[at] ^ 1):
         damaged = RECORD[:at] + bytes([byte]) + RECORD[at + 1 :]
         assert_same(damaged + RECORD)
+
+
+@pytest.mark.parametrize("size", [32_767, 32_768, 40_000])
+def test_both_ways_say_the_same_of_long_properties(size: int) -> None:
+    properties = b"p\x01".ljust(size - 1, b"v") + b"\x02"
+    own = len(encode_properties(A_MESSAGE.properties)) + 2
+    record = RECORD[4:-own] + size.to_bytes(2, "big") + properties
+    assert_same((4 + len(record)).to_bytes(4, "big") + record)
 
 
 def test_most_records_are_read_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
