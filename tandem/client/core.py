@@ -16,6 +16,7 @@ sendHeartbeatToAllBroker.
 """
 
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
@@ -87,6 +88,8 @@ class ClientCore:
         self._suspects: set[str] = set()
         self._greeted: set[str] = set()
         self._informed: set[str] = set()
+        self._ends: Counter[str] = Counter()
+        """How often a connection to an address has ended."""
         self._consumer_data: ConsumerData | None = None
 
     def refresh_route(self, topic: str) -> Flow[None]:
@@ -209,11 +212,13 @@ class ClientCore:
         """A broker forgets a client with its connection."""
         self._greeted.discard(address)
         self._informed.discard(address)
+        self._ends[address] += 1
 
     def heartbeat(self, addresses: list[str]) -> Flow[None]:
         """Tell brokers who this is. Failures wait for the next time."""
         body = encode_json_body(self._heartbeat())
         for address in addresses:
+            ends = self._ends[address]
             call = Call(
                 address,
                 RequestCode.HEART_BEAT,
@@ -226,7 +231,9 @@ class ClientCore:
             except ClientError:
                 continue
             self._greeted.add(address)
-            self._informed.add(address)
+            # The connection may have ended while its answer waited to be looked at.
+            if ends == self._ends[address]:
+                self._informed.add(address)
 
     def _heartbeat(self) -> HeartbeatData:
         producers = [ProducerData(self._producer_group)] if self._producer_group else []

@@ -11,6 +11,7 @@ from tandem.client.core import (
 )
 from tandem.client.errors import ConnectionLostError, RouteNotFoundError
 from tandem.client.flow import Pause
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import HeartbeatData, UnregisterClientRequestHeader
 from tandem.wire.route import decode_json_body
@@ -187,6 +188,21 @@ def test_upkeep_refreshes_routes_and_greets_masters() -> None:
     heartbeat = decode_json_body(broker.requests[-1].body, HeartbeatData)
     assert heartbeat.client_id == "10.0.0.9@4711#8"
     assert [producer.group_name for producer in heartbeat.producer_data_set] == ["PG"]
+
+
+def test_a_broker_whose_connection_ended_while_it_was_greeted_is_greeted_again() -> None:
+    broker = FakeBroker()
+    shell = HandShell({NAME_SERVER: broker, MASTER: broker})
+    core = producer_core(shell)
+    shell.run(core.route("orders", shell.now + 3))
+    greeting = core.heartbeat([MASTER])
+    next(greeting)
+    core.connection_ended(MASTER)
+    with pytest.raises(StopIteration):
+        greeting.send(answer_to(RemotingCommand(RequestCode.HEART_BEAT)))
+    assert core.strangers == [MASTER]
+    shell.run(core.heartbeat([MASTER]))
+    assert core.strangers == []
 
 
 def test_upkeep_of_a_consumer_greets_slaves_too_and_names_its_topics() -> None:
