@@ -28,13 +28,13 @@ of them at a time.
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 import tempfile
 import time
 from collections import defaultdict
 from contextlib import ExitStack
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -46,7 +46,6 @@ from benchmarks.java_client import JavaClient, java_client
 from benchmarks.pipelined import (
     PULLED,
     QUEUES,
-    Answered,
     Load,
     answer_load,
     ask,
@@ -64,10 +63,11 @@ from benchmarks.rivals import (
     wait_in_sync,
     wait_until_idle,
 )
+from benchmarks.side_by_side import Loads, again, head_of, line_of, load_of, print_table, say
 from tests.compat.programs import NotToBeHadError, classpath
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 TOPIC: Final = "Bench"
 BATCH: Final = 64
@@ -105,9 +105,6 @@ ROWS: Final = [
     Row("sync-java-async", "sync, 1 slave, Java client, 256 in flight", "sync", 256, "async"),
 ]
 
-Loads = defaultdict[tuple[str, str], list[Load]]
-"""By the name of the row and of the server."""
-
 
 class Stage:
     """Two groups of one kind, and the loads that they can take."""
@@ -139,7 +136,9 @@ class Stage:
             answer_load(server.address, frames, 256, seconds)
             for row in self._rows:
                 client_seconds = WARM_UP_SECONDS / 2 if row.load in CLIENT_LOADS else 0.5
-                self.load(server, row, client_seconds)
+                again(
+                    f"{row.name} on {server.name}", partial(self.load, server, row, client_seconds)
+                )
 
     def load(self, server: Server, row: Row, seconds: float) -> Load:
         """Put one load on one server."""
@@ -148,7 +147,7 @@ class Stage:
             pids = server.pids | {"load": client.pid}
             before = cpu_of(pids, ())
             answered = client.run(row.load, row.depth, seconds)
-            return _load(answered, before, cpu_of(pids, ()))
+            return load_of(answered, before, cpu_of(pids, ()))
         if row.load == "pull":
             frames = fresh_pulls(server)
         else:
@@ -161,13 +160,7 @@ class Stage:
             seconds,
             messages_per_frame=PULLED if row.load == "pull" else row.batch,
         )
-        return _load(answered, before, cpu_of(server.pids))
-
-
-def _load(answered: Answered, before: Mapping[str, float], after: Mapping[str, float]) -> Load:
-    cpu = {name: (after[name] - before[name]) / answered.messages_in_all for name in after}
-    rate = answered.messages / answered.seconds
-    return Load(rate, {name: used * 1e6 for name, used in cpu.items()})
+        return load_of(answered, before, cpu_of(server.pids))
 
 
 def fresh_pulls(server: Server) -> list[bytes]:
@@ -209,68 +202,10 @@ def run(rows: Sequence[Row], rounds: int, seconds: float) -> Loads:
                 say(f"{name}: round {number + 1} of {rounds}")
                 for row in mine:
                     for server in stage.servers[:: 1 if number % 2 else -1]:
-                        loads[row.name, server.name].append(stage.load(server, row, seconds))
+                        load = partial(stage.load, server, row, seconds)
+                        what = f"{row.name} on {server.name}"
+                        loads[row.name, server.name].append(again(what, load))
     return loads
-
-
-def say(words: str) -> None:
-    """Tell how far it is, beside the table."""
-    print(words, file=sys.stderr, flush=True)
-
-
-HEAD: Final = (
-    "",
-    "ours, messages/s",
-    "RocketMQ, messages/s",
-    "ours : RocketMQ",
-    "ours, CPU us a message",
-    "RocketMQ, CPU us a message",
-)
-
-
-def table(rows: Sequence[Row], loads: Loads, rivals: tuple[str, str]) -> list[tuple[str, ...]]:
-    """Return the lines of the table, without its head."""
-    lines: list[tuple[str, ...]] = []
-    for row in rows:
-        ours, theirs = (loads[row.name, name] for name in rivals)
-        ratio = median_rate(ours) / median_rate(theirs)
-        cells = (shown_rate(ours), shown_rate(theirs), f"{ratio:.2f}")
-        lines.append((row.what, *cells, shown_cpu(ours), shown_cpu(theirs)))
-    return lines
-
-
-def median_rate(loads: Sequence[Load]) -> float:
-    """Return the middle one."""
-    return statistics.median(load.rate for load in loads)
-
-
-def shown_rate(loads: Sequence[Load]) -> str:
-    """Return the median and its range."""
-    rates = sorted(load.rate for load in loads)
-    return f"{statistics.median(rates):,.0f} ({rates[0]:,.0f} to {rates[-1]:,.0f})"
-
-
-def shown_cpu(loads: Sequence[Load]) -> str:
-    """Return what a message took in each process."""
-    medians = {
-        name: statistics.median(load.cpu_us[name] for load in loads) for name in loads[0].cpu_us
-    }
-    return ", ".join(f"{name} {used:.1f}" for name, used in medians.items())
-
-
-def print_table(head: Sequence[str], lines: Sequence[Sequence[str]], *, markdown: bool) -> None:
-    """Print it for people, or for a page."""
-    if markdown:
-        print("| " + " | ".join(head) + " |")
-        print("|" + " --- |" * len(head))
-        for line in lines:
-            print("| " + " | ".join(line) + " |")
-        return
-    widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
-    for line in (head, *lines):
-        print(
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        )
 
 
 def chosen(patterns: Sequence[str]) -> list[Row]:
@@ -302,7 +237,10 @@ def main() -> None:
     except NotToBeHadError as error:
         print(f"skipped: RocketMQ 5.3.3 cannot be had here: {error}")
         return
-    print_table(HEAD, table(rows, loads, ("ours", "RocketMQ")), markdown=options.markdown)
+    lines = [
+        line_of(row.what, loads[row.name, "ours"], loads[row.name, "RocketMQ"]) for row in rows
+    ]
+    print_table(head_of("RocketMQ"), lines, markdown=options.markdown)
 
 
 if __name__ == "__main__":

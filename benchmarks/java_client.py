@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Final
 
 import msgspec
 
-from benchmarks.pipelined import Answered
+from benchmarks.pipelined import Answered, LoadError
 from benchmarks.rivals import java_command
 from tests.compat.programs import classpath, fetch
 
@@ -36,14 +36,18 @@ class JavaClient:
         self.pid = process.pid
 
     def run(self, load: str, depth: int, seconds: float) -> Answered:
-        """Run one load to its end. Leaves the program when a send failed."""
+        """Run one load to its end.
+
+        Raises:
+            LoadError: A send failed.
+        """
         stdin = self._process.stdin
         assert stdin is not None
         stdin.write(f"{load} {depth} {seconds}\n")
         stdin.flush()
         answer = msgspec.json.decode(line_of(self._process.stdout), type=_Answer)
         if answer.failure:
-            sys.exit(f"the Java client: {answer.failure}")
+            raise LoadError(f"the Java client: {answer.failure}")
         return Answered(answer.messages, answer.seconds, answer.messages_in_all)
 
 

@@ -25,7 +25,7 @@ import msgspec
 import trio
 
 from benchmarks.pipelined import ask, cpu_seconds, send_frames
-from tandem.testing import running_cluster
+from tandem.testing import running_cluster, running_fenced_cluster
 from tests.compat.programs import NotToBeHadError, classpath
 from tests.compat.targets import QUIET
 
@@ -98,6 +98,23 @@ def our_group(directory: Path, slaves_count: int) -> Iterator[Server]:
         }
         first = cluster.spec.nodes[0]
         yield Server("ours", (first.address, first.port), cluster.name_servers[0], pids)
+
+
+@contextmanager
+def our_fenced_group(directory: Path, nodes_count: int) -> Iterator[Server]:
+    """Have a fenced group of ours up, with a master."""
+    directory.mkdir()
+    settings: dict[str, dict[str, Any]] = {
+        "store": STORE,
+        "replication": {},
+        "broker": {"register_broker_interval_ms": 10_000},
+    }
+    with running_fenced_cluster(directory, nodes_count=nodes_count, settings=settings) as cluster:
+        master = cluster.spec.node(cluster.master())
+        pids = {node.name: node.pid for node in cluster.status() if node.pid is not None}
+        named = {"master": pids.pop(master.name)}
+        named |= {f"follower {place}": pid for place, pid in enumerate(pids.values(), 1)}
+        yield Server("ours", (master.address, master.port), cluster.name_servers[0], named)
 
 
 @contextmanager
