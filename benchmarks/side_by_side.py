@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import statistics
 import sys
+import time
 from collections import defaultdict
 from typing import TYPE_CHECKING, Final
 
-from benchmarks.pipelined import Answered, Load, LoadError
-from benchmarks.rivals import pause
+from benchmarks.pipelined import Answered, Load, LoadError, cpu_of, cpu_seconds
+from benchmarks.rivals import Server, pause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
 FAILURES_MAX: Final = 2
+SETTLE_SECONDS: Final = 0.2
+SETTLE_SECONDS_MAX: Final = 3.0
+IDLE_SHARE: Final = 0.3
+"""Of a core, by all processes of a server together: what Java takes for nothing is less."""
 
 Loads = defaultdict[tuple[str, str], list[Load]]
 """By the name of the row and of the server."""
@@ -30,11 +35,36 @@ def again(what: str, load: Callable[[], Load]) -> Load:
     return load()
 
 
-def load_of(answered: Answered, before: Mapping[str, float], after: Mapping[str, float]) -> Load:
-    """Return what came of a load, from what each process had used before it and after."""
+def measured(server: Server, load: Callable[[], Answered], client_pid: int | None = None) -> Load:
+    """Run a load and let the server finish what it has put off: that belongs to the messages, too.
+
+    `client_pid` is the process that makes the load, if that is not this one.
+    """
+    own = () if client_pid else ("load",)
+    clients = {"load": client_pid} if client_pid else {}
+    before = cpu_of(server.pids | clients, own)
+    answered = load()
+    of_load = cpu_of(clients, own)
+    settle(server)
+    after = cpu_of(server.pids, ()) | of_load
     cpu = {name: (after[name] - before[name]) / answered.messages_in_all for name in after}
     rate = answered.messages / answered.seconds
     return Load(rate, {name: used * 1e6 for name, used in cpu.items()})
+
+
+def settle(server: Server) -> None:
+    """Wait until a server has little to do: queues, index, the next file."""
+    deadline = time.monotonic() + SETTLE_SECONDS_MAX
+    now = _used(server)
+    while time.monotonic() < deadline:
+        pause(SETTLE_SECONDS)
+        before, now = now, _used(server)
+        if now - before < SETTLE_SECONDS * IDLE_SHARE:
+            return
+
+
+def _used(server: Server) -> float:
+    return sum(map(cpu_seconds, server.pids.values()))
 
 
 def say(words: str) -> None:
