@@ -103,10 +103,10 @@ class MessageStore:
             enters_queue=self._enters_queue,
             on_clock_back=self._clock_went_back,
         )
-        reads = MessageReads(self.commit_log, self.queues, flags, self.index_service, self._bound)
+        self.reput_service = self._reput_service()
+        reads = self._reads()
         self.whole_log = MessageReads(self.commit_log, self.queues, flags, None, None)
         """What services of a master read: also what is not confirmed yet."""
-        self.reput_service = self._reput_service()
         self.flush_service = self._flush_service()
         self._allocate_service = AllocateMappedFileService(
             self.commit_log.files,
@@ -141,6 +141,10 @@ class MessageStore:
             index_from_offset=index.next_offset if index is not None else 0,
             on_clock_back=self._clock_went_back,
         )
+
+    def _reads(self) -> MessageReads:
+        parts = (self.commit_log, self.queues, self.flags, self.index_service, self._bound)
+        return MessageReads(*parts, self.reput_service.index_the_last)
 
     def _flush_service(self) -> FlushService:
         index = self.index_service

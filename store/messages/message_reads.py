@@ -24,6 +24,8 @@ from store.results import GetMessageResult, GetMessageStatus
 from store.running_flags import RunningFlag
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from store.index.index_service import IndexService
     from store.log.commit_log import CommitLog
     from store.messages.confirm_bound import ConfirmBound
@@ -35,7 +37,10 @@ _FOREVER_MS: Final = (1 << 63) - 1
 
 
 class MessageReads:
-    """The reads of one store. Without a bound everything can be read."""
+    """The reads of one store. Without a bound everything can be read.
+
+    `index_the_last` is called before a query by key: to enter what the index does not know yet.
+    """
 
     def __init__(
         self,
@@ -44,12 +49,14 @@ class MessageReads:
         flags: RunningFlags,
         index_service: IndexService | None,
         bound: ConfirmBound | None,
+        index_the_last: Callable[[], None] = lambda: None,
     ) -> None:
         self._commit_log = commit_log
         self._queues = queues
         self._flags = flags
         self._index_service = index_service
         self._bound = bound
+        self._index_the_last = index_the_last
 
     def _end_of(self, queue: AnyConsumeQueue) -> int:
         bound = self._bound
@@ -152,11 +159,13 @@ class MessageReads:
     ) -> QueryMessageResult:
         """Return the newest records with this key; see `IndexService.query_message`.
 
-        The index follows the log: what was put a moment ago may be missing.
+        What was put a moment ago is entered first. Only where the index is far behind, as while
+        it is built anew, the last messages may be missing.
         """
         index = self._index_service
         if index is None:
             return QueryMessageResult((), 0, 0)
+        self._index_the_last()
         return index.query_message(
             topic,
             key,

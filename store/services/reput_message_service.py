@@ -7,7 +7,7 @@
 Two cursors, each the first byte that was not dispatched yet; neither goes past the end of the log.
 On a master a put enters its message in the queue itself, unless it goes through a transient pool:
 there, and on a slave, whose log grows by raw bytes, the records are read here. The index is always
-built here, and gives way to everything else: only a query by key misses what it lacks.
+built here, and gives way to everything else; a query by key enters the last records first.
 
 Nothing is entered twice: queues filter repeats, and the index has none, because its cursor starts
 where the index ends.
@@ -64,6 +64,9 @@ INDEX_SLICE_RECORDS: Final = 512
 
 INDEXED_AT_STOP_BYTES_MAX: Final = 64 << 20
 """A fraction of a second's work. An index that is further behind goes on after the next start."""
+
+INDEXED_FOR_QUERY_BYTES_MAX: Final = 4 << 20
+"""A few milliseconds' work. Of an index that is further behind a query takes what is there."""
 
 RETRY_SECONDS: Final = 1.0
 """When to look again whether the disk has room, or the running flags allow dispatch."""
@@ -344,6 +347,21 @@ class ReputMessageService:
             return
         self._index_service.dispatch_columns(data, columns)
         self.index_from_offset = int(columns.physical_offset[-1] + columns.size[-1])
+
+    def index_the_last(self) -> None:
+        """Enter the last records in the index, so that a query finds them, unless they are many.
+
+        What keeps the service from it keeps this from it, too; the service says so.
+        """
+        if self._forbidden or (
+            self._bytes_from(self.index_from_offset) > INDEXED_FOR_QUERY_BYTES_MAX
+        ):
+            return
+        try:
+            while self.is_index_behind:
+                self.index_some()
+        except (StoreFullError, DiskFailedError, CorruptLogError) as error:
+            _log.debug("the last records are not in the index: %s", error)
 
     def index_the_rest(self) -> None:
         """Enter the last records in the index, unless they are so many that nobody would wait.

@@ -161,6 +161,15 @@ def test_by_place_and_by_key_nothing_behind_the_bound_is_found() -> None:
         assert store.commit_log.record_at(ends[0]) is not None
 
 
+def test_a_message_is_found_by_key_right_after_its_put() -> None:
+    with a_store() as store:
+        for number in range(3):
+            store.confirm(put(store, a_message(number)))
+            found = store.query_message("TopicA", f"k{number}", 32)
+            assert [number_of(m) for m in decode_messages(found.records[0])] == [number]
+            assert not store.reput_service.is_index_behind
+
+
 def test_a_slave_sees_the_same_and_corrects_nobody() -> None:
     with a_store(5) as master, a_store(is_slave=True) as slave:
         copy_log(master, slave)

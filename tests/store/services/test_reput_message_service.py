@@ -346,6 +346,41 @@ def test_the_index_gets_every_record_once_from_its_own_cursor_on() -> None:
             assert service.index_from_offset == store.max_physical_offset
 
 
+def test_the_last_records_enter_the_index_at_once_unless_they_are_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = open_store(SimulatedDisk())
+    put_many(store, 200)
+    index = FakeIndex()
+    service = with_index(store, index)
+    end = store.max_physical_offset
+    monkeypatch.setattr(reput_message_service, "INDEXED_FOR_QUERY_BYTES_MAX", end - 1)
+    service.index_the_last()
+    assert service.index_from_offset == 0
+    monkeypatch.setattr(reput_message_service, "INDEXED_FOR_QUERY_BYTES_MAX", end)
+    store.flags.set(RunningFlag.NOT_WRITEABLE, "the disk has failed")
+    service.index_the_last()
+    assert service.index_from_offset == 0
+    store.flags.clear(RunningFlag.NOT_WRITEABLE)
+    service.index_the_last()
+    assert service.index_from_offset == end
+    assert len(index.offsets) == 200
+
+
+def test_without_room_for_the_index_a_query_is_not_refused() -> None:
+    store = open_store(SimulatedDisk())
+    put_many(store, 20)
+
+    def no_room() -> None:
+        raise StoreFullError("no room for an index file", path="index")
+
+    index = FakeIndex(busy=no_room)
+    service = with_index(store, index)
+    service.index_the_last()
+    assert service.index_from_offset == 0
+    assert service.is_index_behind
+
+
 def test_without_an_index_nothing_is_behind() -> None:
     store = open_store(SimulatedDisk(), message_index_enable=False)
     put_many(store, 5)
