@@ -20,6 +20,7 @@ import trio
 
 from benchmarks.pipelined import count_answers, send_frames
 from tandem.cluster_file.load import load_config
+from tandem.wire.message import Host
 from tests.node.world import MASTER, cluster_config, open_world
 from tests.support import deterministic_trio
 from tests.support.paths import ROOT
@@ -75,6 +76,9 @@ class CallCounter:
         self._is_ours: dict[Any, str] = {
             SimulatedStream._send.__code__: "sends",
             SimulatedStream.receive_some.__code__: "receives",
+            # The simulated network names its connections.
+            Host.__str__.__code__: "",
+            vars(Host)["is_v6"].fget.__code__: "",
         }
 
     def start(self) -> None:
