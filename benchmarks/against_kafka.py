@@ -99,6 +99,7 @@ class Both:
 
     def warm_up(self) -> None:
         """Let Kafka and its producer compile what they run, and run each row once."""
+        self._client.run(TUNED, AT_ONCE, 2 * WARM_UP_SECONDS)
         for row in self._rows:
             again(row.name, partial(self._load_kafka, row, WARM_UP_SECONDS))
             again(row.name, partial(self._load_ours, row, 0.5))
