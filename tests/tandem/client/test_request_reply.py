@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from tandem.client.broker_request import BrokerRequest
-from tandem.client.errors import BrokerError, ReplyTimeoutError
+from tandem.client.errors import BrokerError, ReplyTimeoutError, SendTimeoutError
 from tandem.client.producer import Producer
 from tandem.client.request_reply import (
     PendingReplies,
@@ -153,7 +153,9 @@ async def test_a_reply_that_nobody_takes_is_given_up() -> None:
     async with world() as (producer, _, broker):
         code = RequestCode.SEND_REPLY_MESSAGE_V2
         broker.handlers[code] = lambda request: answer_to(request, ResponseCode.SYSTEM_ERROR)
-        with anyio.fail_after(8), pytest.raises(BrokerError, match="answered 1"):
+        # The last try may have no time left for its answer.
+        given_up = pytest.raises((BrokerError, SendTimeoutError), match=r"answered 1|no answer")
+        with anyio.fail_after(8), given_up:
             await producer.reply(message_ext(properties=ASKED), b"pong")
 
 
