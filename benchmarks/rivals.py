@@ -1,11 +1,11 @@
 """A group of ours and one of RocketMQ 5.3.3's, with the same settings, for loads in turns.
 
-Same at both: log files of 256 MiB, the next one touched ahead (ours does that anyway, RocketMQ by
-`warmMapedFileEnable`), ASYNC_FLUSH, no transient pool, an index of RocketMQ's default size, no
-timer wheel, files deleted every ten seconds as soon as another is begun (`fileReservedTime` 0,
-`diskMaxUsedSpaceRatio` 10), so that a run takes little room. With a slave: SYNC_MASTER, and a put
-that waits is answered when the slave has it. RocketMQ 5 needs `inSyncReplicas=2` for that: with its
-default of 1 a SYNC_MASTER waits for nobody.
+Same at both: log files of 256 MiB, pages touched ahead (ours does that anyway, RocketMQ by
+`warmMapedFileEnable`, the whole next file), ASYNC_FLUSH, no transient pool, an index of RocketMQ's
+default size, no timer wheel, files deleted every ten seconds as soon as another is begun
+(`fileReservedTime` 0, `diskMaxUsedSpaceRatio` 10), so that a run takes little room. With a slave:
+SYNC_MASTER, and a put that waits is answered when the slave has it. RocketMQ 5 needs
+`inSyncReplicas=2` for that: with its default of 1 a SYNC_MASTER waits for nobody.
 
 RocketMQ has a heap of 1 GB, G1 and both compilers, as its own scripts start it but smaller. Its
 logs are off, and so is `brokerFastFailureEnable`, which would answer SYSTEM_BUSY while the JIT

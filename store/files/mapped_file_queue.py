@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 from store.files.mapped_file import MappedFile
 from store.files.next_file import NextFile
+from store.files.touched_pages import TouchedPages
 from store.machine.errors import CorruptLogError, StoreError
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class MappedFileQueue:
         self._disk = disk
         self._remedy = remedy
         self._buffered: list[MappedFile] = []
+        self.touched_pages = TouchedPages(self.files, disk)
         self.next_file = NextFile(
             self.files,
             mapped_file_size,

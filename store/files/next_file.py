@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from store.files.mapped_file import MappedFile
+from store.files.touched_pages import LEAD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -66,8 +67,7 @@ class NextFile:
     def is_wanted(self) -> bool:
         """True if a quarter of the last file is used, or there is none, and none is prepared.
 
-        At full speed a file fills about as fast as the next one is allocated and touched; earlier
-        than this the work would come on top of what started the file.
+        Earlier than this the work would come on top of what started the file.
         """
         last = self._files[-1] if self._files else None
         in_use = last is None or 4 * last.wrote_position > last.size
@@ -88,7 +88,7 @@ class NextFile:
     async def prepare(self) -> None:
         """Create the file in the background.
 
-        Its pages are touched; with `warm` they are locked in memory as well, as long as the file is
+        Its first pages are touched; with `warm` all are locked in memory, as long as the file is
         not full. A crash leaves it filled with zeros past the end of the log, where recovery
         deletes it.
 
@@ -108,6 +108,7 @@ class NextFile:
             self._prepared = MappedFile(file, offset)
             if self._warm:
                 await self._lock_in_memory(file)
+            await self._disk.touch(file, 0, min(LEAD_BYTES, file.size))
             return
         file.close()
         # The log was faster and has its own file of that name, or it began somewhere else.

@@ -331,10 +331,12 @@ class CommitLog:
         """
         head = self.message(offset, _INT.size)
         size = _INT.unpack(head)[0] if head is not None else 0
-        if self.record_fault(offset, size, None):
+        record = self.message(offset, size) if size >= RECORD_BYTES_MIN else None
+        if record is None:
             return None
-        record = self.message(offset, size)
-        return None if record is None else bytes(record)
+        with record:
+            sound = record[4:8] in _MAGIC_CODES and not record_fault(record, offset, 0)
+            return bytes(record) if sound else None
 
     def record_fault(self, offset: int, size: int, owner: tuple[str, int, int] | None) -> str:
         """Return why the record of `size` bytes at `offset` must not be handed out, "" if it may.

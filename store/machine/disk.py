@@ -186,14 +186,20 @@ class Disk(Protocol):
         """Take `lock_in_memory` back. Harmless for a file that is not locked, or closed."""
 
     async def create_in_background(self, path: str, size: int) -> DiskFile | None:
-        """The same as `create`, without stopping other tasks, with every page touched.
+        """The same as `create`, without stopping other tasks.
 
-        The first touch of a fresh page costs more than the record written to it. None if a file of
-        that name exists by the time this one is ready; that one is left alone.
+        None if a file of that name exists by the time this one is ready; that one is left alone.
 
         Raises:
             StoreFullError: no room; no file is left behind.
             DiskFailedError: anything else; no file is left behind.
+        """
+
+    async def touch(self, file: DiskFile, start: int, size: int) -> None:
+        """Have pages in memory that are about to be written, without stopping other tasks.
+
+        `start` is a multiple of 4,096. Advice: where the system does not take it, or the file is
+        closed, nothing happens.
         """
 
     async def sync(self, file: DiskFile) -> None:

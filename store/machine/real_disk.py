@@ -246,10 +246,6 @@ class RealDisk:
         descriptor, unfinished = await run_sync(make, limiter=self._limiter)
         file = mapped(path, descriptor, size, unfinished)
         try:
-            if sys.platform.startswith("linux"):
-                # `mmap.madvise` would hold the interpreter lock.
-                populate = (_address(file.buffer), size, _MADV_POPULATE_WRITE)
-                await run_sync(_libc.madvise, *populate, limiter=self._limiter)
             # Not a rename: `create` may have made a file of that name meanwhile.
             if unfinished:
                 os.link(unfinished, path)
@@ -269,6 +265,16 @@ class RealDisk:
         with trio.CancelScope(shield=True):
             await run_sync(sync_directory, os.path.dirname(path), limiter=self._limiter)
         return file
+
+    async def touch(self, file: DiskFile, start: int, size: int) -> None:
+        """See `Disk.touch`."""
+        if not sys.platform.startswith("linux") or cast("RealFile", file).is_closed:
+            await trio.lowlevel.checkpoint()
+            return
+        # This reference keeps the mapping in place; `mmap.madvise` would hold the interpreter lock.
+        first = ctypes.c_char.from_buffer(file.buffer, start)
+        populate = (ctypes.addressof(first), size, _MADV_POPULATE_WRITE)
+        await trio.to_thread.run_sync(_libc.madvise, *populate, limiter=self._limiter)
 
     async def sync(self, file: DiskFile) -> None:
         """See `Disk.sync`."""

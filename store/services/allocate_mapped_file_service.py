@@ -1,4 +1,4 @@
-"""AllocateMappedFileService: has the next file of the commit log ready before it is needed.
+"""AllocateMappedFileService: has the next file of the commit log, and its pages, ready.
 
 Source: org.apache.rocketmq.store.AllocateMappedFileService of 5.3.3.
 """
@@ -38,19 +38,23 @@ class AllocateMappedFileService:
         on_room: Callable[[], None],
     ) -> None:
         self._files = files
+        self._pages = files.touched_pages
         self._woken = Signal()
         self._may_begin = may_begin
         self._on_room = on_room
 
     def wake(self) -> None:
-        """Look whether a file is wanted. Costs next to nothing while none is."""
-        if self._files.next_file.is_wanted:
+        """Look whether a file or pages are wanted. Costs next to nothing while none are."""
+        if self._pages.are_wanted or self._files.next_file.is_wanted:
             self._woken.notify()
 
     async def run(self) -> None:
-        """Prepare files until cancelled."""
+        """Prepare files, and touch the pages of the last one, until cancelled."""
         files = self._files
         while True:
+            if self._pages.are_wanted:
+                await self._pages.touch_some()
+                continue
             # Look again after each one: the log may have grown past it meanwhile.
             if not files.next_file.is_wanted or not (files.files or self._may_begin()):
                 await self._woken.wait()

@@ -151,6 +151,7 @@ class SimulatedDisk:
         volumes: further file systems: the bytes each holds, by the directory it is mounted at.
         now_ms: the wall clock of modification times; without one no file ever gets old.
         locked_in_memory: the paths of the files that are.
+        touched: by path, what was, from offset to offset.
         sync_seconds: returns how long the next `fdatasync` takes.
         sync_fails: while true, a sync or a write through the file ends in EIO and does nothing.
             A later sync of that file leaves out the pages that have not changed since: Linux takes
@@ -169,6 +170,7 @@ class SimulatedDisk:
         self.volumes: dict[str, int] = {}
         self.now_ms = now_ms
         self.locked_in_memory: set[str] = set()
+        self.touched: dict[str, list[tuple[int, int]]] = {}
         self.capacity_bytes = capacity_bytes
         self.sync_seconds = sync_seconds
         self.sync_fails = False
@@ -330,6 +332,12 @@ class SimulatedDisk:
         with trio.CancelScope(shield=True):
             await trio.sleep(self.sync_seconds())
         return file
+
+    async def touch(self, file: DiskFile, start: int, size: int) -> None:
+        """See `Disk.touch`."""
+        assert isinstance(file, SimulatedFile)
+        await trio.lowlevel.checkpoint()
+        self.touched.setdefault(file.path, []).append((start, start + size))
 
     async def sync(self, file: DiskFile) -> None:
         """See `Disk.sync`. What was in the file when the call began is durable when it ends."""

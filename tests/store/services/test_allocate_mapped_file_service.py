@@ -1,4 +1,4 @@
-"""The next file of a log is there in time, unless nobody knows yet where the log begins."""
+"""The next file and its pages are there in time, unless nobody knows where the log begins."""
 
 import pytest
 import trio
@@ -48,6 +48,21 @@ async def test_a_file_is_made_each_time_a_quarter_of_the_last_one_is_used(
         assert log.names() == [0]
         await log.write(SIZE - SIZE // 4)
         assert (log.names(), log.rooms) == ([0, SIZE], 2)
+        nursery.cancel_scope.cancel()
+
+
+async def test_pages_of_the_last_file_are_touched_before_it_is_written(
+    autojump_clock: MockClock,
+) -> None:
+    async with trio.open_nursery() as nursery:
+        log = Allocation(nursery)
+        await trio.sleep(1)
+        path = f"/log/{0:020d}"
+        assert log.disk.touched == {path: [(0, SIZE)]}
+        await log.write(1)
+        assert log.disk.touched[path][1:] == [(0, SIZE)], "as the last file, from its first page on"
+        await log.write(1)
+        assert len(log.disk.touched[path]) == 2
         nursery.cancel_scope.cancel()
 
 
