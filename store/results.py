@@ -1,6 +1,7 @@
 """What the store answers: records and their status enums, in RocketMQ's words and order."""
 
 import enum
+import struct
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -111,7 +112,10 @@ class PutMessageResult(msgspec.Struct, frozen=True, gc=False):
     def msg_id(self) -> str:
         """The offset message id; of a batch, all of them joined by commas."""
         if self.record_offsets:
-            return ",".join([f"{self.store_host_hex}{o:016X}" for o in self.record_offsets])
+            # As one call for all: a batch is answered with an id for each of its messages.
+            packed = struct.pack(f">{len(self.record_offsets)}Q", *self.record_offsets)
+            ids = packed.hex(",", 8).upper().replace(",", f",{self.store_host_hex}")
+            return self.store_host_hex + ids
         return f"{self.store_host_hex}{self.wrote_offset:016X}"
 
 

@@ -69,9 +69,11 @@ BATCH_ENTRY_HEAD_BYTES: Final = 20
 _SHAPES_MAX: Final = 8192
 _BATCH_RECORD_HEAD: Final = struct.Struct(">IIIiiqq")
 _SEPARATOR: Final = b"\x02"
+_SEPARATOR_BYTE: Final = _SEPARATOR[0]
 _INNER_NUM: Final = PROPERTY_INNER_NUM.encode()
 _unpack_entry = struct.Struct(">12xii").unpack_from
 _unpack_length = struct.Struct(">h").unpack_from
+_pack_length = struct.Struct(">h").pack
 
 Fault: TypeAlias = tuple[PutMessageStatus, str]
 """Why something cannot be stored: for the machine, and for people."""
@@ -166,6 +168,11 @@ class MessageEncoder:
         pack = _BATCH_RECORD_HEAD.pack
         magic, middle, topic_part = self._common_parts(batch, topic, now_ms)
         fixed_bytes = _BATCH_RECORD_HEAD.size + len(middle) + 4 + len(topic_part)
+        # What every client sends: properties that end in a separator, to which others are added.
+        # Shorter than this, the whole cannot look torn.
+        shared_bytes = len(shared)
+        joins_simply = shared and not with_crc and shared[-1]
+        own_bytes_max = TORN_BYTES_MIN - shared_bytes
         view = memoryview(body)
         parts: list[bytes] = []
         units: list[int] = []
@@ -190,7 +197,10 @@ class MessageEncoder:
                 tail[2:]
             ):
                 raise IllegalBatchError(f"batch entry at byte {start}: NUL bytes in its properties")
-            if shared or with_crc:
+            if joins_simply and 2 < tail_bytes < own_bytes_max and tail[-1] == _SEPARATOR_BYTE:
+                tail_bytes += shared_bytes
+                tail = _pack_length(tail_bytes - 2) + tail[2:] + shared
+            elif shared or with_crc:
                 tail = _joined(tail, shared, with_crc=with_crc)
                 tail_bytes = len(tail)
             size = fixed_bytes + body_bytes + tail_bytes

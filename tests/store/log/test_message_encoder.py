@@ -16,6 +16,7 @@ from store.log.message_encoder import (
     with_inner_base,
 )
 from store.results import PutMessage, PutMessageStatus
+from tandem.wire.batch_body import encode_batch_entry
 from tandem.wire.message import (
     RECORD_OVERHEAD_BYTES_MAX,
     Host,
@@ -213,6 +214,35 @@ def test_the_properties_of_each_message_of_a_batch_are_bounded(*, shared: bytes,
     if most < PROPERTIES_BYTES_MAX:
         with pytest.raises(IllegalBatchError, match="properties take 32768 bytes"):
             encode(most + 1)
+
+
+OWN = st.sampled_from([b"", b"a\x01b", b"a\x01b\x02", b"\x02", b"a\x01" + b"x" * 480 + b"\x02"])
+
+
+@given(st.lists(OWN, min_size=1, max_size=6), st.sampled_from([b"", b"c\x01d\x02", b"c\x01d"]))
+def test_the_properties_of_a_batch_follow_those_of_each_message(
+    owns: list[bytes], shared: bytes
+) -> None:
+    """With one separator between them. Source: MessageExtEncoder.encode(MessageExtBatch)."""
+    body = b"".join(encode_batch_entry(0, b"body", own) for own in owns)
+    batch = msgspec.structs.replace(a_batch(range(1)), body=body, properties=shared)
+    records, units = an_encoder().encode_batch(batch, b"TopicA", 3, 5000, NOW_MS)
+    for number, own in enumerate(owns):
+        offset, size = units[3 * number : 3 * number + 2]
+        between = b"\x02" if own and shared and own[-1] != 2 else b""
+        wanted = own + between + shared
+        record = records[offset - 5000 : offset - 5000 + size]
+        assert record.endswith(b"\x06TopicA" + len(wanted).to_bytes(2, "big") + wanted)
+        assert decode_message(record, 0)[1] == size
+
+
+@pytest.mark.parametrize("own", [b"a\x01b\x02", b"a\x01" + bytes(400) + b"b\x02"])
+@pytest.mark.parametrize("shared", [b"c\x01\0", b"c\x01" + bytes(600) + b"d", b"\0"])
+def test_properties_that_a_batch_makes_look_torn_are_refused(own: bytes, shared: bytes) -> None:
+    body = encode_batch_entry(0, b"body", own)
+    batch = msgspec.structs.replace(a_batch(range(1)), body=body, properties=shared)
+    with pytest.raises(IllegalBatchError, match="NUL bytes"):
+        an_encoder().encode_batch(batch, b"TopicA", 3, 5000, NOW_MS)
 
 
 @given(
