@@ -33,7 +33,8 @@ import numpy as np
 from store.index.index_file import IndexFile
 from store.machine.errors import CorruptLogError
 from tandem.wire.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
-from tandem.wire.record_keys import hash_keys, key_hash, key_values, stored_keys
+from tandem.wire.record_keys import hash_keys, key_hash, key_values, record_texts
+from tandem.wire.record_rule import store_timestamp_ms
 from tandem.wire.store_layout import index_file_bytes
 
 if TYPE_CHECKING:
@@ -217,11 +218,13 @@ class IndexService:
             return
         if sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK_TYPE:
             return
-        for key in key_values(properties):
+        keys = key_values(properties)
+        if keys:
+            self._keep_timestamp_below(store_timestamp_ms)
+        for key in keys:
             value = key_hash(topic, key)
             while not file.put(value, physical_offset, store_timestamp_ms):
                 file = self._file_with_room()
-            self._keep_timestamp_below(file)
 
     def dispatch_columns(self, buffer: Buffer, columns: RecordColumns) -> None:
         """Enter the keys of these records of the log, with the same effect as one by one.
@@ -241,10 +244,11 @@ class IndexService:
         found = hash_keys(buffer, rows)
         offsets, times_ms = rows.physical_offset[found.row], rows.store_timestamp_ms[found.row]
         done = 0
+        if len(found):
+            self._keep_timestamp_below(int(times_ms.min()))
         while done < len(found):
             file = self._file_with_room()
             done += file.put_many(found.key_hash[done:], offsets[done:], times_ms[done:])
-            self._keep_timestamp_below(file)
         if columns.physical_offset[-1] > file.end_physical_offset:
             # RocketMQ has made the next file by the time it sees that a record has no keys.
             self._file_with_room()
@@ -288,10 +292,16 @@ class IndexService:
             number += 1
         return f"{number:0{FILE_NAME_DIGITS}d}"
 
-    def _keep_timestamp_below(self, file: IndexFile) -> None:
-        """Make sure that the checkpoint does not vouch for a file that was written to."""
-        if file.end_timestamp_ms <= self._checkpoint.index_msg_timestamp_ms:
-            self._checkpoint.index_msg_timestamp_ms = max(0, file.end_timestamp_ms - 1)
+    def _keep_timestamp_below(self, time_ms: int) -> None:
+        """Make sure that the checkpoint does not vouch for a file that gets keys of this time.
+
+        So it would where a file ended in the same millisecond, or where the clock was put back. The
+        checkpoint has to be on disk before the keys can be: the file may be full, and a part of it
+        on disk, before the next flush.
+        """
+        if time_ms <= self._checkpoint.index_msg_timestamp_ms:
+            self._checkpoint.index_msg_timestamp_ms = max(0, time_ms - 1)
+            self._checkpoint.flush_blocking()
 
     # -- syncing, closing, cleaning --------------------------------------------------------------
 
@@ -423,6 +433,7 @@ class IndexService:
         """
         count_max = min(max_num, self._max_msgs_num_batch)
         found: dict[int, bytes] = {}
+        has_key = _key_test(topic, key, begin_ms)
         size = strangers = 0
         for offset in self._offsets(topic, key, begin_ms - 999, end_ms):
             if below is not None and offset >= below:
@@ -430,7 +441,7 @@ class IndexService:
             if len(found) >= count_max or strangers >= STRANGERS_READ_MAX:
                 break
             record = record_at(offset)
-            if record is None or not _has_key(record, topic, key, begin_ms):
+            if record is None or not has_key(record):
                 strangers += 1
                 continue
             size += len(record)
@@ -450,11 +461,21 @@ def _name_fault(name: str) -> str:
     return "no later name has as many digits" if name.startswith("9999") else ""
 
 
-def _has_key(record: bytes, topic: str, key: str, begin_ms: int) -> bool:
-    stored = stored_keys(record)
-    return (
-        stored is not None
-        and stored.topic == topic
-        and key in stored.keys
-        and stored.store_timestamp_ms >= begin_ms
-    )
+def _key_test(topic: str, key: str, begin_ms: int) -> Callable[[bytes], bool]:
+    """Return what says whether a sound record has this topic and key, and was not stored before."""
+    topic_bytes, key_bytes = topic.encode("utf-8", "replace"), key.encode("utf-8", "replace")
+    # What is no UTF-8 is read as U+FFFD: only a text with one can be that of several bytes.
+    said = (topic_bytes + key_bytes).decode("utf-8", "replace")
+    as_text = "\ufffd" in said or said != topic + key
+
+    def has_key(record: bytes) -> bool:
+        its_topic, properties = record_texts(record)
+        keys = key_values(properties)
+        if as_text:
+            has = its_topic.decode("utf-8", "replace") == topic
+            has = has and key in [stored.decode("utf-8", "replace") for stored in keys]
+        else:
+            has = its_topic == topic_bytes and key_bytes in keys
+        return has and store_timestamp_ms(record, 0) >= begin_ms
+
+    return has_key

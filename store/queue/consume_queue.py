@@ -354,7 +354,8 @@ class ConsumeQueue(UnitQueue):
             numbers = queue_offsets - file.file_from_offset // CQ_STORE_UNIT_SIZE
             units = units_of(file, CQ_UNIT.columns)
             rows = np.flatnonzero((numbers >= 0) & (numbers < len(units)))
-            units = units[numbers[rows]]
+            # As plain bytes: numpy copies structured values one field at a time.
+            units = units.view(f"V{CQ_STORE_UNIT_SIZE}")[numbers[rows]].view(units.dtype)
             differs = units["tags_code"] != tags_codes[rows]
             differs |= (units["offset"] != offsets[rows]) | (units["size"] != sizes[rows])
             self._confirmed.count += len(rows) - int(np.count_nonzero(differs))

@@ -1,7 +1,8 @@
 """Dispatch: records of the log enter their queues.
 
-One record at a time, or whole pieces of the log at once: then the records are sorted by topic
-and queue with comparisons of columns, and each queue takes its own in one call.
+One record at a time, some usual ones in a plain loop, or whole pieces of the log at once: then the
+records are sorted by topic and queue with comparisons of columns, and each queue takes its own in
+one call.
 
     columns of records --+-- prepared, rolled back, nameless: in no queue
                          |
@@ -30,6 +31,7 @@ import numpy as np
 from store.log.log_end import DELAY_LEVELS
 from store.machine.tell_once import TellOnce
 from store.queue.batch_consume_queue import BatchConsumeQueue
+from store.queue.consume_queue import ConsumeQueue
 from store.queue.consume_queue_store import is_queued
 from store.queue.queue_units import QueueGapError
 from tandem.wire.column_values import distinct_values, property_values, tags_codes
@@ -40,14 +42,15 @@ from tandem.wire.message import (
     TRANSACTION_PREPARED_TYPE,
     TRANSACTION_ROLLBACK_TYPE,
 )
-from tandem.wire.message_properties import PROPERTY_DELAY_LEVEL, inner_batch_of
+from tandem.wire.message_properties import PROPERTY_DELAY_LEVEL, inner_batch_of, tags_code_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from store.log.log_end import DispatchRequest
     from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
     from store.results import OnArrival
+    from store.services.usual_records import UsualRecord
     from tandem.wire.record_scan import Bools, Int64s, RecordColumns
 
 _log = logging.getLogger(__name__)
@@ -59,6 +62,17 @@ QUEUE_OFFSET_MAX: Final = (2**63 - 1) // 46
 """What the position of a unit, of 46 bytes in the largest queues, can express."""
 
 _DELAY: Final = PROPERTY_DELAY_LEVEL.encode()
+
+
+class _Run:
+    """Units that a queue gets at once. Physical offset, size, tags code; and the next ones."""
+
+    __slots__ = ("next_offset", "queue", "units")
+
+    def __init__(self, queue: ConsumeQueue) -> None:
+        self.queue = queue
+        self.next_offset = queue.next_offset
+        self.units: list[int] = []
 
 
 class ConsumeQueueDispatcher:
@@ -99,6 +113,48 @@ class ConsumeQueueDispatcher:
             is_new = queue.dispatch(request)
         if is_new and on_arrival is not None:
             on_arrival(queue.topic, queue.queue_id, queue.next_offset, request.tags_code)
+
+    def dispatch_usual(
+        self, records: Iterable[UsualRecord], since_ms: int, *, on_arrival: OnArrival | None = None
+    ) -> tuple[int, UsualRecord | None]:
+        """Enter these records up to the first that `dispatch` has to look at.
+
+        Return how many, and the last one. Looked at is what does not simply go on in a queue that
+        is there, and what was stored before the one in front of it, the first before `since_ms`.
+        `on_arrival` is called once for each queue that has grown.
+
+        Raises:
+            StoreFullError: see `ConsumeQueue.dispatch`. Some queues may have their records, others
+                not.
+        """
+        runs: dict[tuple[bytes, int], _Run] = {}
+        count, last = 0, None
+        for record in records:
+            offset, size, queue_id, queue_offset, stored_ms, topic, properties = record
+            run = runs.get((topic, queue_id)) or self._run_of(topic, queue_id, offset)
+            if run is None or queue_offset != run.next_offset or stored_ms < since_ms:
+                break
+            if not run.units:
+                runs[topic, queue_id] = run
+            run.next_offset += 1
+            run.units += offset, size, tags_code_of(properties)
+            since_ms = stored_ms
+            last = record
+            count += 1
+        for run in runs.values():
+            _enter_run(run, on_arrival)
+        return count, last
+
+    def _run_of(self, topic: bytes, queue_id: int, offset: int) -> _Run | None:
+        """Return what the queue gets from `offset` on; None if it may need more than units."""
+        name = topic.decode("utf-8", "replace")
+        queue = self._queues.find(name, queue_id)
+        # A text that is no UTF-8 is the name of another one.
+        if type(queue) is not ConsumeQueue or queue.topic_bytes != topic:
+            return None
+        has_extensions = len(queue.file_queues) > 1
+        is_late = queue.max_physic_offset > offset
+        return None if has_extensions or is_late or name == SCHEDULE_TOPIC else _Run(queue)
 
     def dispatch_columns(
         self,
@@ -195,6 +251,17 @@ class ConsumeQueueDispatcher:
                 topic,
                 queue_id,
             )
+
+
+def _enter_run(run: _Run, on_arrival: OnArrival | None) -> None:
+    queue, codes = run.queue, run.units[2::3]
+    before = queue.next_offset
+    try:
+        queue.append_many(run.units)
+    finally:
+        if on_arrival is not None and queue.next_offset != before:
+            code = codes[0] if codes.count(codes[0]) == len(codes) else None
+            on_arrival(queue.topic, queue.queue_id, queue.next_offset, code)
 
 
 def _enter(queue: AnyConsumeQueue, units: tuple[Int64s, ...], *, may_start_late: bool) -> None:

@@ -18,6 +18,7 @@ Source: org.apache.rocketmq.store.DefaultMessageStore.ReputMessageService of 5.3
 from __future__ import annotations
 
 import logging
+from itertools import islice
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
@@ -34,9 +35,10 @@ from store.log.log_end import (
 from store.machine.errors import CorruptLogError, DiskFailedError, StoreFullError
 from store.queue.queue_units import QueueGapError
 from store.services.dispatch import ConsumeQueueDispatcher
+from store.services.usual_records import usual_records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from store.files.mapped_file import MappedFile
     from store.log.commit_log import CommitLog
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from store.queue.consume_queue_store import ConsumeQueueStore
     from store.results import OnArrival
     from store.running_flags import RunningFlags
+    from store.services.usual_records import UsualRecord
     from tandem.wire.delay_level import DelayLevels
     from tandem.wire.record_scan import RecordColumns
 
@@ -54,13 +57,19 @@ SLICE_BYTES: Final = 512 << 10
 
 SLICE_RECORDS: Final = 2000
 
+USUAL_RECORDS_MAX: Final = 128
+"""Up to about so many usual records a plain loop beats numpy's cost per call."""
+
 PLAIN_LOOP_RECORDS_MAX: Final = 24
+"""So does a closer look at up to about so many of any kind."""
+
+INDEX_SLICE_BYTES: Final = 2 << 20
+
+INDEX_SLICE_RECORDS: Final = 1024
+"""About so many at once: a hundred take half a millisecond, these a little more than one."""
+
+INDEXED_ONE_BY_ONE_MAX: Final = 24
 """Up to about so many records a plain loop beats numpy's cost per call."""
-
-INDEX_SLICE_BYTES: Final = 512 << 10
-
-INDEX_SLICE_RECORDS: Final = 512
-"""About so many at once: a hundred take half a millisecond, these three quarters of one."""
 
 INDEXED_AT_STOP_BYTES_MAX: Final = 64 << 20
 """A fraction of a second's work. An index that is further behind goes on after the next start."""
@@ -71,12 +80,16 @@ INDEXED_FOR_QUERY_BYTES_MAX: Final = 4 << 20
 RETRY_SECONDS: Final = 1.0
 """When to look again whether the disk has room, or the running flags allow dispatch."""
 
-GATHER_SECONDS: Final = 0.005
-"""The queues of a slave let records gather, unless a slice is there: forty at once cost little more
-than four. Its next report does not wait for them, and its readers lag anyway."""
+GATHER_SECONDS: Final = 0.01
+"""The queues of a slave let records gather, unless a slice is there: one of four hundred costs half
+of what one of a hundred does. Its next report does not wait for them, and its readers lag anyway.
+"""
 
-INDEX_GATHER_SECONDS: Final = 0.02
-"""So does the index, of any node."""
+INDEX_GATHER_SECONDS: Final = 0.1
+"""So does the index, of any node. A query does not wait for it: see `index_the_last`."""
+
+INDEX_LOOKS: Final = 5
+"""How often it is looked in that time whether there is a slice."""
 
 INDEX_REST: Final = 3
 """While others are at work, the index rests three times as long as it works."""
@@ -84,6 +97,15 @@ INDEX_REST: Final = 3
 
 class IndexBuilder(Protocol):
     """What the service needs of an IndexService."""
+
+    def dispatch(
+        self, topic: str, properties: bytes, offset: int, store_timestamp_ms: int, sys_flag: int, /
+    ) -> object:
+        """Enter the keys of one record.
+
+        Raises:
+            StoreFullError: as below.
+        """
 
     def dispatch_columns(self, buffer: bytes | memoryview, columns: RecordColumns) -> object:
         """Enter the keys of these records. Those of rolled-back messages it leaves out.
@@ -226,8 +248,14 @@ class ReputMessageService:
         position = offset - file.file_from_offset
         end = min(file.size, self._commit_log.max_offset - file.file_from_offset)
         first_bytes = int.from_bytes(file.buffer[position : position + 4], "big")
-        few = min(records_max, PLAIN_LOOP_RECORDS_MAX) * first_bytes
-        if self._one_by_one or records_max < PLAIN_LOOP_RECORDS_MAX or end - position < few:
+        count = min(records_max, (end - position) // max(1, first_bytes))
+        if count <= USUAL_RECORDS_MAX and not self._one_by_one:
+            until = min(end, position + bytes_max)
+            found = islice(usual_records(file.buffer, position, until, offset), records_max)
+            entered = self._dispatch_usual(found)
+            if entered:
+                return entered
+        if count < PLAIN_LOOP_RECORDS_MAX or self._one_by_one:
             record = read_record(
                 file.buffer, position, end, offset, check_crc=False, levels=self._dispatcher.levels
             )
@@ -251,6 +279,15 @@ class ReputMessageService:
         last = int(columns.physical_offset[-1])
         self._dispatched(last, int(columns.size[-1]), int(columns.store_timestamp_ms[-1]))
         return len(columns)
+
+    def _dispatch_usual(self, records: Iterable[UsualRecord]) -> int:
+        """Dispatch records up to the first that needs a closer look; return how many."""
+        count, last = self._dispatcher.dispatch_usual(
+            records, self._dispatched_timestamp_ms, on_arrival=self.on_arrival
+        )
+        if last is not None:
+            self._dispatched(last[0], last[1], last[4])
+        return count
 
     def _expect_clock_back(self, earliest_ms: int) -> None:
         if earliest_ms < self._dispatched_timestamp_ms:
@@ -300,8 +337,7 @@ class ReputMessageService:
         while True:
             if not self.is_index_behind:
                 await self._grown.wait()
-            if self._bytes_from(self.index_from_offset) < INDEX_SLICE_BYTES:
-                await trio.sleep(INDEX_GATHER_SECONDS)
+            await self._gather_for_index()
             began = trio.current_time()
             obstacle = self._forbidden
             try:
@@ -317,6 +353,22 @@ class ReputMessageService:
             else:
                 await _give_way(trio.current_time() - began)
 
+    async def _gather_for_index(self) -> None:
+        """Let records gather until there is a slice, but not for long."""
+        for _ in range(INDEX_LOOKS):
+            gathered = self._bytes_from(self.index_from_offset)
+            if gathered > 0 and gathered >= self._index_slice_bytes():
+                return
+            await trio.sleep(INDEX_GATHER_SECONDS / INDEX_LOOKS)
+
+    def _index_slice_bytes(self) -> int:
+        """Return about how many bytes the next slice has: its records are as large as the first."""
+        offset = max(self.index_from_offset, self._commit_log.min_offset)
+        file = self._file_at(offset)
+        position = offset - file.file_from_offset
+        first_bytes = int.from_bytes(file.buffer[position : position + 4], "big")
+        return min(INDEX_SLICE_BYTES, INDEX_SLICE_RECORDS * first_bytes)
+
     def index_some(self, bytes_max: int = INDEX_SLICE_BYTES) -> None:
         """Enter the keys of the next records, those in about `bytes_max` bytes, in the index.
 
@@ -330,14 +382,11 @@ class ReputMessageService:
         file = self._file_at(offset)
         position = offset - file.file_from_offset
         end = min(file.size, self._commit_log.max_offset - file.file_from_offset)
-        first_bytes = int.from_bytes(file.buffer[position : position + 4], "big")
+        bytes_max = min(bytes_max, self._index_slice_bytes())
+        if self._index_usual(self._index_service, file, offset, min(end, position + bytes_max)):
+            return
         data, columns = next_records(
-            file.buffer,
-            position,
-            end,
-            offset,
-            bytes_max=min(bytes_max, INDEX_SLICE_RECORDS * first_bytes),
-            check_crc=False,
+            file.buffer, position, end, offset, bytes_max=bytes_max, check_crc=False
         )
         if isinstance(columns, Damage) and file is not self._commit_log.files.last:
             self.index_from_offset = self._after_damage(columns, offset, file)
@@ -348,11 +397,28 @@ class ReputMessageService:
         self._index_service.dispatch_columns(data, columns)
         self.index_from_offset = int(columns.physical_offset[-1] + columns.size[-1])
 
+    def _index_usual(
+        self, index_service: IndexBuilder, file: MappedFile, offset: int, end: int
+    ) -> bool:
+        """Enter records from `offset` on one by one, if they are few; return False if none was."""
+        position = offset - file.file_from_offset
+        first_bytes = int.from_bytes(file.buffer[position : position + 4], "big")
+        if end - position > INDEXED_ONE_BY_ONE_MAX * first_bytes:
+            return False
+        for record in usual_records(file.buffer, position, end, offset):
+            place, size, _, _, stored_ms, topic, properties = record
+            name = topic.decode("utf-8", "replace")
+            index_service.dispatch(name, properties, place, stored_ms, 0)
+            self.index_from_offset = place + size
+        return self.index_from_offset > offset
+
     def index_the_last(self) -> None:
         """Enter the last records in the index, so that a query finds them, unless they are many.
 
         What keeps the service from it keeps this from it, too; the service says so.
         """
+        if self._commit_log.max_offset <= self.index_from_offset:
+            return
         if self._forbidden or (
             self._bytes_from(self.index_from_offset) > INDEXED_FOR_QUERY_BYTES_MAX
         ):

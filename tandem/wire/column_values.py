@@ -108,8 +108,10 @@ def _look_at_all(
 
 def _marks(windows: _Windows, name: bytes, sizes: Int64s, width: int) -> Int64s:
     """Return where a 0x01 follows `name` and is followed by a value that is not empty."""
-    marks = np.flatnonzero(windows == _NAME_END)
-    marks = marks[marks % width >= len(name)]
+    # A mark that its name's first byte does not precede is not looked at: most are of other names.
+    likely = windows[len(name) :] == _NAME_END
+    likely &= windows[: -len(name)] == name[0]
+    marks = np.flatnonzero(likely) + len(name)
     same = _strided(windows, f"V{len(name)}")[marks - len(name)] == np.void(name)
     marks = marks[same]
     which = marks // width

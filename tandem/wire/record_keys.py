@@ -28,11 +28,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tandem.wire.message import (
-    RECORD_BYTES_MIN,
-)
+from tandem.wire.message import MESSAGE_MAGIC_CODE_V2
 from tandem.wire.message_properties import java_string_hash, property_value
-from tandem.wire.record_rule import Buffer, record_parts, store_timestamp_ms
+from tandem.wire.record_rule import Buffer, body_at
 from tandem.wire.record_scan import Int64s, RecordColumns
 from tandem.wire.store_layout import index_key, index_key_hash
 
@@ -43,6 +41,7 @@ CHUNK_BYTES: Final = 1 << 17
 _MASK: Final = 0xFFFF_FFFF
 _TOP_BIT: Final = 0x8000_0000
 _POWERS: Final = tuple(pow(31, n, 1 << 32) for n in range(256))
+_MAGIC_V2: Final = MESSAGE_MAGIC_CODE_V2.to_bytes(4, "big")
 _HASH_MARK: Final = ord("#")
 _SEPARATOR: Final = 2
 _PADDING: Final = b"\x02" * 8
@@ -51,14 +50,6 @@ _PADDING: Final = b"\x02" * 8
 _HEAD: Final = struct.Struct(">4xI28xi")
 _INT: Final = struct.Struct(">i")
 _LONG: Final = struct.Struct(">q")
-
-
-class StoredKeys(msgspec.Struct, frozen=True):
-    """What a query by key compares with in a record."""
-
-    topic: str
-    keys: list[str]
-    store_timestamp_ms: int
 
 
 class KeyHashes(msgspec.Struct, frozen=True, eq=False):
@@ -99,18 +90,17 @@ def _prefix_hash(topic: str) -> int:
     return java_string_hash(index_key(topic, ""))
 
 
-def stored_keys(record: bytes) -> StoredKeys | None:
-    """Return topic, keys and store time of a record, None if it is not one."""
-    if len(record) < RECORD_BYTES_MIN or int.from_bytes(record[:4], "big") != len(record):
-        return None
-    parts = record_parts(record, int.from_bytes(record[28:36], "big"), 0)
-    if isinstance(parts, str):
-        return None
-    return StoredKeys(
-        record[parts.topic_start : parts.topic_end].decode("utf-8", "replace"),
-        [key.decode("utf-8", "replace") for key in key_values(record[parts.properties_start :])],
-        store_timestamp_ms(record, 0),
-    )
+def record_texts(record: bytes) -> tuple[bytes, bytes]:
+    """Return topic and property string of one record, which must be sound."""
+    (sys_flag,) = _INT.unpack_from(record, 36)
+    body_start = body_at(sys_flag)
+    topic_start = body_start + _INT.unpack_from(record, body_start - 4)[0] + 1
+    topic_bytes = record[topic_start - 1]
+    if record[4:8] == _MAGIC_V2:
+        topic_start += 1
+        topic_bytes = topic_bytes << 8 | record[topic_start - 1]
+    topic_end = topic_start + topic_bytes
+    return record[topic_start:topic_end], record[topic_end + 2 :]
 
 
 def hash_keys(buffer: Buffer, columns: RecordColumns) -> KeyHashes:
@@ -118,12 +108,13 @@ def hash_keys(buffer: Buffer, columns: RecordColumns) -> KeyHashes:
     ends = np.cumsum(columns.topic_size + columns.properties_size + 3)
     parts = []
     start = 0
-    with memoryview(buffer) as view:
-        while start < len(columns):
-            done = int(ends[start - 1]) if start else 0
-            stop = int(np.searchsorted(ends, done + CHUNK_BYTES, "right"))
-            parts.append(_hash_chunk(view, columns, slice(start, stop)))
-            start = stop
+    # Parts of bytes, which the garbage collector does not count as it counts views.
+    data = buffer if isinstance(buffer, bytes) else bytes(buffer)
+    while start < len(columns):
+        done = int(ends[start - 1]) if start else 0
+        stop = int(np.searchsorted(ends, done + CHUNK_BYTES, "right"))
+        parts.append(_hash_chunk(data, columns, slice(start, stop)))
+        start = stop
     if len(parts) == 1:
         return parts[0]
     none = [np.empty(0, np.int64)]
@@ -148,12 +139,12 @@ class _Texts(msgspec.Struct, frozen=True, eq=False):
     mark: Int64s
 
 
-def _texts(view: memoryview, columns: RecordColumns, rows: slice) -> _Texts:
+def _texts(buffer: bytes, columns: RecordColumns, rows: slice) -> _Texts:
     topic_start = columns.topic_start[rows]
     topic_size = columns.topic_size[rows]
     ends = columns.properties_start[rows] + columns.properties_size[rows]
-    pieces: list[bytes | memoryview] = [_PADDING]
-    pieces += [view[a:b] for a, b in zip(topic_start.tolist(), ends.tolist(), strict=True)]
+    pieces = [_PADDING]
+    pieces += [buffer[a:b] for a, b in zip(topic_start.tolist(), ends.tolist(), strict=True)]
     pieces.append(b"")
     data = bytearray((_SEPARATOR,)).join(pieces)
     units = np.frombuffer(data, np.uint8)
@@ -166,8 +157,8 @@ def _texts(view: memoryview, columns: RecordColumns, rows: slice) -> _Texts:
     return _Texts(data, units, start, mark)
 
 
-def _hash_chunk(view: memoryview, columns: RecordColumns, rows: slice) -> KeyHashes:
-    texts = _texts(view, columns, rows)
+def _hash_chunk(buffer: bytes, columns: RecordColumns, rows: slice) -> KeyHashes:
+    texts = _texts(buffer, columns, rows)
     row, start, end = _key_places(texts)
     powers, weights = _power_tables()
     sums = np.zeros(len(texts.units) + 1, np.uint32)

@@ -88,6 +88,15 @@ PLAIN_LOOP_RECORDS_MAX: Final = 96
 """Up to about so many records `check_records` is faster with a plain loop than with columns, whose
 cost is in the calls: 0.7 us for each record of 1 KB against 50 us and 0.4 us."""
 
+COPIED_BODY_BYTES_MAX: Final = 512
+"""Bodies of up to so many bytes are copied for their CRC, all of one size at once."""
+
+EQUAL_BODIES_MIN: Final = 32
+"""Of fewer bodies of one size each is cut out of the buffer by itself."""
+
+EQUAL_SIZES_MAX: Final = 8
+"""So many sizes of bodies are gathered at most, one after the other."""
+
 
 class RecordWalk(msgspec.Struct, frozen=True, eq=False):
     """Where records start. `end` is the position after the last one, where the walk stopped.
@@ -337,14 +346,31 @@ def gather(buffer: Buffer, dtype: str, positions: Int64s) -> Int64s:
 
 def body_crcs(buffer: Buffer, columns: RecordColumns) -> Int64s:
     """Return the CRC-32 of each body, top bit cleared; 0 where a body is empty or not sound."""
+    sizes = np.where(columns.sound, columns.body_size, 0)
+    crcs = np.zeros(len(sizes), np.int64)
+    left = np.flatnonzero(sizes)
+    for _ in range(EQUAL_SIZES_MAX):
+        if not left.size:
+            break
+        size = sizes[left[0]]
+        if size > COPIED_BODY_BYTES_MAX:
+            break
+        same = sizes[left] == size
+        rows = left[same]
+        if rows.size < EQUAL_BODIES_MIN:
+            break
+        # Copies, made without a step in Python for each: cheaper than slices, if bodies are small.
+        bodies = _strided(buffer, f"V{size}")[columns.body_start[rows]].tolist()
+        crcs[rows] = np.fromiter(map(raw_crc32, bodies), np.int64, rows.size)
+        left = left[~same]
+    starts = columns.body_start[left]
+    ends = starts + sizes[left]
     with memoryview(buffer) as view:
-        sizes = np.where(columns.sound, columns.body_size, 0)
-        ends = columns.body_start + sizes
-        crcs = [
+        crcs[left] = [
             raw_crc32(view[start:end])
-            for start, end in zip(columns.body_start.tolist(), ends.tolist(), strict=True)
+            for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
         ]
-    return np.array(crcs, np.int64) & CRC_MASK
+    return crcs & CRC_MASK
 
 
 def crc_agrees(columns: RecordColumns, crcs: Int64s) -> Bools:

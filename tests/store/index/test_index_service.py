@@ -436,6 +436,18 @@ def test_topics_with_the_hash_of_another_are_told_apart() -> None:
     assert (world.query("k", "Aa"), world.query("k", "BB")) == ([0], world.offsets[1:])
 
 
+def test_keys_and_topics_are_compared_as_texts() -> None:
+    world = World()
+    no_text = world.put("é", topic="Tö")
+    world.log.log[:] = world.log.log.replace("é".encode(), b"\xff\xfe").replace(b"\xb6", b"\xff")
+    asked = world.put("??", topic="T??")
+    world.dispatch()
+    assert world.query("\ufffd\ufffd", "T\ufffd\ufffd") == [no_text.physical_offset]
+    assert world.query("??", "T??") == [asked.physical_offset]
+    assert world.query("\ud800\ud800", "T??") == []
+    assert world.query("??", "T\ud800\ud800") == []
+
+
 def test_somebody_who_makes_collisions_does_not_hold_us_up() -> None:
     world = World((100, 2000))
     keys = collisions(512)
@@ -783,9 +795,12 @@ def test_keys_of_the_same_time_or_earlier_are_not_vouched_for(
     world.dispatch()
     world.sync()
     assert world.checkpoint.index_msg_timestamp_ms == NOON_MS
+    world.checkpoint.flush_blocking()
     world.put("k", store_timestamp_ms=NOON_MS - back_ms)
     world.dispatch(world.offsets[-1])
     assert world.checkpoint.index_msg_timestamp_ms == NOON_MS - back_ms - 1
+    after_power_loss = StoreCheckpoint("/s/checkpoint", world.disk.powered_off(random.Random(1)))
+    assert after_power_loss.index_msg_timestamp_ms <= NOON_MS - back_ms - 1
     world.sync()
     assert world.checkpoint.index_msg_timestamp_ms == NOON_MS - back_ms - 1
     world.put("k", store_timestamp_ms=NOON_MS + 1)

@@ -10,7 +10,9 @@ from store.machine.errors import StoreFullError
 from store.queue.batch_consume_queue import BatchConsumeQueue
 from store.queue.consume_queue_store import ConsumeQueueStore
 from store.queue.queue_units import QueueGapError
+from store.results import OnArrival
 from store.services.dispatch import ConsumeQueueDispatcher, is_directory_name
+from store.services.usual_records import usual_records
 from tandem.wire.delay_level import DelayLevels
 from tandem.wire.message import (
     TRANSACTION_COMMIT_TYPE,
@@ -45,6 +47,29 @@ def enter_all(dispatcher: ConsumeQueueDispatcher, log: LogBuilder, **settings: b
     columns = intact_records(data, 0)
     assert len(columns) == len(log.messages)
     dispatcher.dispatch_columns(data, columns, **settings)  # type: ignore[arg-type]
+
+
+def dispatch_usual_first(
+    dispatcher: ConsumeQueueDispatcher,
+    log: LogBuilder,
+    levels: DelayLevels,
+    on_arrival: OnArrival | None = None,
+) -> int:
+    """Enter usual records in a loop, each other one alone; return how many were not usual."""
+    data = bytes(log.log)
+    at = others = 0
+    while at < len(data):
+        found = usual_records(data, at, len(data), at)
+        _, last = dispatcher.dispatch_usual(found, 0, on_arrival=on_arrival)
+        if last is not None:
+            at = last[0] + last[1]
+            continue
+        request = read_record(data, at, len(data), at, levels=levels)
+        assert isinstance(request, DispatchRequest)
+        dispatcher.dispatch(request, on_arrival=on_arrival)
+        others += 1
+        at += request.size
+    return others
 
 
 def a_log(count: int = 30) -> LogBuilder:
@@ -103,8 +128,8 @@ def test_columns_and_one_after_the_other_have_the_same_effect(
             properties=some_properties,
         )
         ends[topic, queue_id] += not is_out
-    told: list[list[tuple[str, int, int, int | None]]] = [[], []]
-    disks = SimulatedDisk(), SimulatedDisk()
+    told: list[list[tuple[str, int, int, int | None]]] = [[], [], []]
+    disks = SimulatedDisk(), SimulatedDisk(), SimulatedDisk()
     levels = DelayLevels("1s 2m")
     one_by_one = ConsumeQueueDispatcher(some_queues(disks[0]), levels)
     for request in requests_of(log, levels):
@@ -114,9 +139,12 @@ def test_columns_and_one_after_the_other_have_the_same_effect(
     at_once.dispatch_columns(
         data, intact_records(data, 0), on_arrival=lambda *facts: told[1].append(facts)
     )
-    assert files_of(disks[0]) == files_of(disks[1])
+    in_a_loop = ConsumeQueueDispatcher(some_queues(disks[2]), levels)
+    dispatch_usual_first(in_a_loop, log, levels, lambda *facts: told[2].append(facts))
+    assert files_of(disks[0]) == files_of(disks[1]) == files_of(disks[2])
     last = {facts[:2]: facts[2] for facts in told[0]}
     assert {facts[:2]: facts[2] for facts in told[1]} == last
+    assert {facts[:2]: facts[2] for facts in told[2]} == last
     assert len(told[1]) == len(last)
 
 
@@ -380,6 +408,84 @@ def test_without_room_what_fitted_is_told_and_the_rest_follows_later() -> None:
     disk.capacity_bytes = 1 << 20
     dispatcher.dispatch_columns(data, columns, on_arrival=lambda *facts: told.append(facts))
     assert told == [("TopicA", 0, 20, 0), ("TopicA", 0, 30, 0)]
+
+
+def test_the_loop_takes_what_is_usual_and_nothing_else() -> None:
+    log = a_log(300)
+    queues = some_queues()
+    dispatcher = ConsumeQueueDispatcher(queues)
+    # The first record of each queue makes it.
+    assert dispatch_usual_first(dispatcher, log, DelayLevels()) == 3
+    data = bytes(log.log)
+    # Nothing twice.
+    assert dispatcher.dispatch_usual(usual_records(data, 0, len(data), 0), 0) == (0, None)
+    queue = queues.find("TopicA", 0)
+    assert queue is not None
+    assert queue.next_offset == 100
+
+
+@pytest.mark.parametrize(("since_ms", "taken"), [(1001, 0), (1000, 2), (0, 2)])
+def test_the_loop_stops_where_time_goes_back_or_a_number_is_missing(
+    since_ms: int, taken: int
+) -> None:
+    log = LogBuilder(file_bytes=1 << 20)
+    for number, stamp in enumerate([1000, 1000, 1005, 1004, 1006]):
+        log.put(queue_offset=number + (number == 4), store_timestamp_ms=stamp)
+    dispatcher = ConsumeQueueDispatcher(some_queues())
+    dispatcher.dispatch(requests_of(log)[0])
+    data, second = bytes(log.log), log.messages[1].physical_offset
+    found = usual_records(data, second, len(data), second)
+    assert dispatcher.dispatch_usual(found, since_ms)[0] == taken
+    if taken:
+        fourth = log.messages[3].physical_offset
+        found = usual_records(data, fourth, len(data), fourth)
+        assert dispatcher.dispatch_usual(found, 0)[0] == 1
+
+
+def test_the_loop_leaves_queues_with_extensions_alone() -> None:
+    queues = ConsumeQueueStore(
+        "/store/consumequeue",
+        FILE_BYTES,
+        SimulatedDisk(),
+        ext_directory="/store/consumequeue_ext",
+        ext_mapped_file_size=100,
+    )
+    assert dispatch_usual_first(ConsumeQueueDispatcher(queues), a_log(9), DelayLevels()) == 9
+
+
+def test_the_loop_leaves_delayed_messages_and_topics_that_are_no_text_alone() -> None:
+    log = LogBuilder(file_bytes=1 << 20)
+    for topic in ("SCHEDULE_TOPIC_XXXX", "Topic\ufffd", "Topicabc"):
+        for _ in range(3):
+            log.put(topic, properties={"DELAY": "2"})
+    log.log[:] = log.log.replace(b"Topicabc", b"Topic\xff\xff\xff")
+    dispatcher = ConsumeQueueDispatcher(some_queues())
+    # Of the second topic only the first message, which makes the queue.
+    assert dispatch_usual_first(dispatcher, log, DelayLevels()) == 3 + 1 + 3
+
+
+def test_without_room_the_loop_tells_what_fitted_and_the_rest_follows_later() -> None:
+    log = LogBuilder(file_bytes=1 << 20)
+    for _ in range(30):
+        log.put()
+    disk = SimulatedDisk(capacity_bytes=2 * FILE_BYTES + 5)
+    queues = some_queues(disk)
+    dispatcher = ConsumeQueueDispatcher(queues)
+    dispatcher.dispatch(requests_of(log)[0])
+    told: list[tuple[str, int, int, int | None]] = []
+    data, second = bytes(log.log), log.messages[1].physical_offset
+    with pytest.raises(StoreFullError):
+        dispatcher.dispatch_usual(
+            usual_records(data, second, len(data), second),
+            0,
+            on_arrival=lambda *facts: told.append(facts),
+        )
+    assert told == [("TopicA", 0, 20, 0)]
+    disk.capacity_bytes = 1 << 20
+    enter_all(dispatcher, log)
+    queue = queues.find("TopicA", 0)
+    assert queue is not None
+    assert queue.next_offset == 30
 
 
 def test_no_records_enter_nothing() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from itertools import pairwise
 
+import msgspec
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
@@ -14,11 +15,14 @@ from store.services import reput_message_service
 from store.services.reput_message_service import (
     GATHER_SECONDS,
     INDEX_GATHER_SECONDS,
+    INDEX_LOOKS,
     INDEX_SLICE_BYTES,
-    PLAIN_LOOP_RECORDS_MAX,
+    INDEXED_ONE_BY_ONE_MAX,
     SLICE_BYTES,
+    USUAL_RECORDS_MAX,
     ReputMessageService,
 )
+from tandem.wire.message import TRANSACTION_COMMIT_TYPE, TRANSACTION_PREPARED_TYPE
 from tandem.wire.message_properties import tags_code
 from tandem.wire.record_scan import RecordColumns
 from tests.store.store_world import (
@@ -77,9 +81,15 @@ def test_every_arrival_is_told_once() -> None:
         ("TopicB", 0, 1, tags_code("TagB")),
         ("TopicA", 0, 2, 0),
     ]
+    told.clear()
     slave.append_data(ends[3], data[ends[3] :])
     slave.reput_service.dispatch_some(1000)
-    assert len(told) == 10
+    # Once for each queue that has grown.
+    assert told == [
+        ("TopicA", 1, 3, tags_code("TagA")),
+        ("TopicB", 0, 3, tags_code("TagB")),
+        ("TopicA", 0, 4, 0),
+    ]
 
 
 async def test_queues_follow_a_growing_log(autojump_clock: MockClock) -> None:
@@ -210,7 +220,7 @@ def test_a_gap_in_a_queue_stops_the_service_and_a_restart_builds_it_anew() -> No
     assert len(check_store(a_slave(disk.crashed()))) == 21
 
 
-@pytest.mark.parametrize("records", [1, 7, PLAIN_LOOP_RECORDS_MAX, 100, 10_000])
+@pytest.mark.parametrize("records", [1, 7, 100, USUAL_RECORDS_MAX + 1, 10_000])
 @pytest.mark.parametrize("slice_bytes", [100, 3000, 1 << 20])
 def test_slices_of_any_size_build_the_same_queues(records: int, slice_bytes: int) -> None:
     data, _ = a_log(400)
@@ -307,8 +317,18 @@ class FakeIndex:
     def __init__(self, busy: Callable[[], None] = lambda: None) -> None:
         self.offsets: list[int] = []
         self.calls = 0
+        self.singles = 0
         self.error: Exception | None = None
         self.busy = busy
+
+    def dispatch(
+        self, topic: str, properties: bytes, offset: int, store_timestamp_ms: int, sys_flag: int, /
+    ) -> None:
+        if self.error is not None:
+            raise self.error
+        self.offsets.append(offset)
+        self.singles += 1
+        self.busy()
 
     def dispatch_columns(self, buffer: bytes | memoryview, columns: RecordColumns) -> None:
         self.calls += 1
@@ -344,6 +364,49 @@ def test_the_index_gets_every_record_once_from_its_own_cursor_on() -> None:
             assert index.offsets == [offset for offset in offsets if offset >= start]
             service.index_some()  # nothing is left to do
             assert service.index_from_offset == store.max_physical_offset
+
+
+def test_few_records_enter_the_index_one_by_one_and_those_that_are_not_usual_as_columns() -> None:
+    store = open_store(SimulatedDisk(), commit_log_bytes=1 << 20)
+    index = FakeIndex()
+    service = with_index(store, index)
+    put_many(store, 10)
+    service.index_some()
+    assert (index.singles, index.calls) == (10, 0)
+    put_many(store, 2 * INDEXED_ONE_BY_ONE_MAX, start=10)
+    service.index_some()
+    assert (index.singles, index.calls) == (10, 1)
+    for number, sys_flag in enumerate((TRANSACTION_PREPARED_TYPE, 0, 0, TRANSACTION_COMMIT_TYPE)):
+        put(store, msgspec.structs.replace(a_message(100 + number), sys_flag=sys_flag))
+    service.index_some()
+    assert (index.singles, index.calls) == (10, 2)
+    for number, sys_flag in enumerate((0, 0, TRANSACTION_COMMIT_TYPE, 0)):
+        put(store, msgspec.structs.replace(a_message(200 + number), sys_flag=sys_flag))
+    while service.is_index_behind:
+        service.index_some()
+    assert (index.singles, index.calls) == (12, 3)
+    assert index.offsets == [m.physical_offset for m in log_messages(store)]
+
+
+def test_where_the_index_had_no_room_it_goes_on_with_the_same_record() -> None:
+    store = open_store(SimulatedDisk())
+    put_many(store, 20)
+    index = FakeIndex()
+
+    def room_for_five() -> None:
+        if len(index.offsets) == 5:
+            index.error = StoreFullError("no room for an index file", path="index")
+
+    index.busy = room_for_five
+    service = with_index(store, index)
+    with pytest.raises(StoreFullError):
+        service.index_some()
+    offsets = [m.physical_offset for m in log_messages(store)]
+    assert service.index_from_offset == offsets[5]
+    index.error, index.busy = None, lambda: None
+    while service.is_index_behind:
+        service.index_some()
+    assert index.offsets == offsets
 
 
 def test_the_last_records_enter_the_index_at_once_unless_they_are_many(
@@ -415,7 +478,10 @@ def test_bytes_that_are_no_record_stop_the_index_too() -> None:
         service.index_some()
 
 
-async def test_the_index_follows_puts_in_batches(autojump_clock: MockClock) -> None:
+async def test_the_index_follows_puts_in_batches(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reput_message_service, "INDEXED_ONE_BY_ONE_MAX", 0)
     store = open_store(SimulatedDisk(), message_index_enable=False)
     index = FakeIndex()
     service = with_index(store, index)
@@ -427,9 +493,30 @@ async def test_the_index_follows_puts_in_batches(autojump_clock: MockClock) -> N
                 put_many(store, 1, start=10 * round_ + number, body_bytes=10)
                 service.reput_from_offset = store.max_physical_offset
                 await trio.sleep(INDEX_GATHER_SECONDS / 20)
-            await trio.sleep(0.1)
+            await trio.sleep(INDEX_GATHER_SECONDS)
             assert len(index.offsets) == 10 * (round_ + 1)
         assert index.calls == 4
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_slice_of_small_records_does_not_wait_for_the_whole_time(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reput_message_service, "INDEX_SLICE_RECORDS", 50)
+    store = open_store(SimulatedDisk(), message_index_enable=False)
+    index = FakeIndex()
+    service = with_index(store, index)
+    look_seconds = INDEX_GATHER_SECONDS / INDEX_LOOKS
+    async with trio.open_nursery() as nursery:
+        await nursery.start(service.run)
+        put_many(store, 40, body_bytes=10)
+        await trio.sleep(1.5 * look_seconds)
+        assert not index.calls
+        put_many(store, 40, start=40, body_bytes=10)
+        await trio.sleep(look_seconds)
+        assert 40 < len(index.offsets) < 80
+        await trio.sleep(4 * INDEX_GATHER_SECONDS)
+        assert len(index.offsets) == 80
         nursery.cancel_scope.cancel()
 
 
@@ -459,17 +546,19 @@ async def test_the_index_takes_a_quarter_of_the_time_while_others_work(
 ) -> None:
     """Time passes only where somebody works: 1 ms a slice of the index, 0.5 ms a round of puts."""
     monkeypatch.setattr(reput_message_service, "INDEX_SLICE_RECORDS", 32)
+    monkeypatch.setattr(reput_message_service, "INDEXED_ONE_BY_ONE_MAX", 0)
     clock = mock_clock
     store = open_store(SimulatedDisk(), message_index_enable=False, commit_log_bytes=4 << 20)
     put_many(store, 1000, body_bytes=3000)
     index = FakeIndex(lambda: clock.jump(0.001))
     service = with_index(store, index)
+    slice_bytes = 32 * store.max_physical_offset // 1000
     began = trio.current_time()
     async with trio.open_nursery() as nursery:
         await nursery.start(service.run)
         rounds = 0
         # The last ones, less than a slice, wait for more.
-        while store.max_physical_offset - service.index_from_offset >= INDEX_SLICE_BYTES:
+        while store.max_physical_offset - service.index_from_offset > slice_bytes:
             await trio.lowlevel.checkpoint()
             if others_work:
                 clock.jump(0.0005)

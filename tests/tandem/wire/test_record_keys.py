@@ -6,9 +6,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tandem.wire import record_keys
-from tandem.wire.message import Host, MessageExt, encode_record
+from tandem.wire.message import Host, encode_record
 from tandem.wire.message_properties import decode_properties
-from tandem.wire.record_keys import hash_keys, key_hash, key_values, stored_keys
+from tandem.wire.record_keys import hash_keys, key_hash, key_values, record_texts
 from tandem.wire.record_scan import read_columns, scan_records, walk_records
 from tandem.wire.store_layout import index_key, index_key_hash
 from tests.support.log_builder import LogBuilder
@@ -58,6 +58,12 @@ def hashes_of(records: list[bytes]) -> list[list[int]]:
     return [found.key_hash[found.row == row].tolist() for row in range(len(records))]
 
 
+def stored(record: bytes) -> tuple[str, list[str]]:
+    """Return topic and keys of a record."""
+    topic, properties = record_texts(record)
+    return topic.decode(), [key.decode("utf-8", "replace") for key in key_values(properties)]
+
+
 def test_the_unique_key_comes_first_then_the_keys_between_spaces() -> None:
     properties = b"KEYS\x01 a  b \x02TAGS\x01t\x02UNIQ_KEY\x01U 0\x02"
     assert key_values(properties) == [b"U 0", b"a", b"b"]
@@ -91,9 +97,7 @@ def test_many_records_at_once_have_the_same_hashes_as_each_alone(
     ]
     assert hashes_of(records) == expected
     for raw, (topic, properties) in zip(records, given_records, strict=True):
-        found = stored_keys(raw)
-        assert found is not None
-        assert (found.topic, found.keys) == (topic, keys_as_rocketmq_finds_them(properties))
+        assert stored(raw) == (topic, keys_as_rocketmq_finds_them(properties))
 
 
 def test_records_that_take_more_than_one_round_are_hashed_in_order(
@@ -124,10 +128,8 @@ def test_the_two_ways_agree_on_records_of_rocketmq(name: str) -> None:
     found = hash_keys(log, columns)
     expected = []
     for row, (start, size) in enumerate(zip(columns.start, columns.size, strict=True)):
-        keys = stored_keys(log[start : start + size])
-        assert keys is not None
-        assert keys.store_timestamp_ms == columns.store_timestamp_ms[row]
-        expected += [(row, key_hash(keys.topic, key.encode())) for key in keys.keys]
+        topic, keys = stored(log[start : start + size])
+        expected += [(row, key_hash(topic, key.encode())) for key in keys]
     assert list(zip(found.row.tolist(), found.key_hash.tolist(), strict=True)) == expected
 
 
@@ -136,28 +138,10 @@ def test_the_two_ways_agree_on_records_of_rocketmq(name: str) -> None:
 @pytest.mark.parametrize("topic", ["T", "L" * 130])
 def test_every_shape_of_record_is_read(born: Host, store: Host, topic: str) -> None:
     raw = record(topic, b"KEYS\x01k\x02", born_host=born, store_host=store)
-    found = stored_keys(raw)
-    assert found is not None
-    assert (found.topic, found.keys) == (topic, ["k"])
-
-
-@given(st.binary(max_size=200))
-def test_bytes_that_are_no_record_have_no_keys(data: bytes) -> None:
-    assert stored_keys(data) is None
-
-
-@given(st.data())
-def test_damaged_records_raise_nothing(data: st.DataObject) -> None:
-    raw = bytearray(record("TopicA", b"KEYS\x01k\x02"))
-    for at in data.draw(st.lists(st.integers(4, len(raw) - 1), max_size=4)):
-        raw[at] = data.draw(st.integers(0, 255))
-    stored_keys(bytes(raw))
+    assert stored(raw) == (topic, ["k"])
 
 
 def test_what_is_written_by_a_message_is_found() -> None:
     log = LogBuilder()
-    message: MessageExt = log.put(properties={"UNIQ_KEY": "U1", "KEYS": "a b"})
-    found = stored_keys(bytes(log.log))
-    assert found is not None
-    assert found.keys == ["U1", "a", "b"]
-    assert found.store_timestamp_ms == message.store_timestamp_ms
+    log.put(properties={"UNIQ_KEY": "U1", "KEYS": "a b"})
+    assert stored(bytes(log.log)) == ("TopicA", ["U1", "a", "b"])

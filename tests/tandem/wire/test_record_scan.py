@@ -310,6 +310,42 @@ def test_the_crcs_of_a_column_are_crcmods_values(bodies: list[bytes], data: st.D
     assert crc_agrees(columns, crcs).tolist() == same
 
 
+@settings(deadline=None)
+@given(
+    st.lists(st.sampled_from([b"", b"a" * 9, b"bc" * 9, b"d" * 600, bytes(9)]), max_size=60),
+    st.lists(st.tuples(st.integers(0, 1_000_000), st.integers(0, 255)), max_size=4),
+    st.integers(1, 3),
+)
+def test_crcs_of_bodies_of_one_size_are_those_of_each_alone(
+    bodies: list[bytes], damage: list[tuple[int, int]], sizes_max: int
+) -> None:
+    log = LogBuilder(file_bytes=1 << 20)
+    for body in bodies:
+        log.put(body=body)
+    raw = bytearray(log.log)
+    columns = read_columns(raw, walk_records(raw).starts)
+    for at, value in damage if raw else []:
+        raw[at % len(raw)] = value
+    ends = columns.body_start + columns.body_size
+    alone = [
+        crc32_of(bytes(raw[start:end])) & 0x7FFFFFFF
+        for start, end in zip(columns.body_start.tolist(), ends.tolist(), strict=True)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record_scan, "EQUAL_BODIES_MIN", 2)
+        patch.setattr(record_scan, "EQUAL_SIZES_MAX", sizes_max)
+        assert body_crcs(raw, columns).tolist() == alone
+
+
+def test_a_damaged_body_among_many_of_its_size_ends_the_scan() -> None:
+    log = LogBuilder(file_bytes=1 << 20)
+    places = [log.put(body=b"%08d" % number).physical_offset for number in range(200)]
+    log.log[places[150] + 88 + 7] ^= 1
+    check = scan_records(log.log, 0).check
+    assert (check.count, check.end, check.stop) == (150, places[150], ScanStop.CORRUPT)
+    assert "body CRC" in check.reason
+
+
 def _added_up(data: bytes, end: int) -> tuple[list[int], int]:
     """Record starts by the rule for one place, and where it says that there is no more."""
     starts = []
