@@ -44,7 +44,7 @@ from ha.errors import (
     OffsetMismatchError,
     RemoteHAError,
 )
-from ha.link.limits import TRANSFER_BODY_BYTES_MAX
+from ha.link.limits import PLAIN_FRAME_BYTES_MAX, TRANSFER_BODY_BYTES_MAX
 from ha.link.whole_records import AppendBody, WholeRecords
 
 OFFSET_MAX = 2**63 - 1
@@ -56,10 +56,6 @@ any haMaxGapNotInSync: so it is not counted among the replicas in sync either.
 Source: DefaultHAConnection.ReadSocketService, DefaultHAService.inSyncReplicasNums and
 notifyTransferSome, which only ever raises push2SlaveMaxOffset.
 """
-
-
-PLAIN_FRAME_BYTES_MAX: Final = 128 * 1024
-"""Above it a frame is likely to be cut within a record, and looking at it twice would cost."""
 
 
 class HAClientState(enum.Enum):

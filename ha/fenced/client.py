@@ -36,7 +36,6 @@ from ha.errors import (
     HandshakeError,
     LinkRefusedError,
     LocalHAError,
-    MasterDeposedError,
     OffsetMismatchError,
     RemoteHAError,
 )
@@ -46,8 +45,6 @@ from ha.fenced.epochs import (
     EpochEntry,
     consistent_point,
     entry_at,
-    expect_rising,
-    is_same_epoch,
 )
 from ha.fenced.joining import (
     AttachLog,
@@ -57,6 +54,7 @@ from ha.fenced.joining import (
     join,
     lacking,
 )
+from ha.fenced.link_follower import LinkFollower, expect_master
 from ha.fenced.protocol import (
     HANDSHAKE_BYTES_MAX,
     HEAD_BYTES,
@@ -81,6 +79,7 @@ from ha.fenced.protocol import (
     proven,
 )
 from ha.fenced.seal import DIGEST_BYTES, SEAL_BYTES, BodyDigest, Seal, seals
+from ha.link.limits import PLAIN_FRAME_BYTES_MAX
 from ha.link.whole_records import AppendBody, WholeRecords
 from tandem.wire.crc import raw_crc32
 
@@ -95,26 +94,6 @@ class FencedClientState(enum.Enum):
     TRANSFER = enum.auto()
     ENDED = enum.auto()
     BROKEN = enum.auto()
-
-
-class LinkFollower(msgspec.Struct, frozen=True, kw_only=True):
-    """Who we are, and whom we follow. The same for all connections to one master."""
-
-    cluster: str
-    group: str
-    name: str
-    incarnation: str
-    secret: str
-    master: str
-    epoch: int
-    """Of the master, as the coordinator has it."""
-    epoch_id: str = ""
-    """Of that epoch; empty if it is not known."""
-    file_size_bytes: int
-    record_bytes_max: int
-    check_crc: bool
-    digests_bodies: bool = True
-    """Whether nothing is taken whose digest the master has not said."""
 
 
 class SendHello(msgspec.Struct, frozen=True):
@@ -311,7 +290,7 @@ class FencedClient:
             return None
         if not isinstance(welcome, Welcome):
             raise HandshakeError(f"it said {type(welcome).__name__.upper()} instead of WELCOME")
-        self._expect_master(welcome)
+        expect_master(welcome, self._follower, self._own.promised, self._nonces)
         self._theirs = welcome.epochs
         own = self._own
         try:
@@ -365,39 +344,13 @@ class FencedClient:
         self.state = FencedClientState.TRANSFER
         return Attached(joint.offset)
 
-    def _expect_master(self, welcome: Welcome) -> None:
-        follower = self._follower
-        if not is_proven(welcome, follower.secret, *self._nonces):
-            raise HandshakeError(f"its proof is wrong: it {OTHER_SECRET}")
-        if welcome.node != follower.master:
-            raise HandshakeError(f"{welcome.node!r} answers in the place of {follower.master}")
-        if welcome.epoch < max(follower.epoch, self._own.promised):
-            raise MasterDeposedError(
-                f"it serves epoch {welcome.epoch}; epoch"
-                f" {max(follower.epoch, self._own.promised)} is the one to follow"
-            )
-        if welcome.epoch > follower.epoch:
-            raise HandshakeError(
-                f"it serves epoch {welcome.epoch} already; waiting for the coordinator to say so"
-            )
-        try:
-            expect_rising(welcome.epochs)
-        except ValueError as error:
-            raise HandshakeError(f"its list of epochs is damaged: {error}") from error
-        if not welcome.epochs or welcome.epochs[-1].epoch != welcome.epoch:
-            raise HandshakeError(f"its list of epochs does not end with {welcome.epoch}")
-        if not is_same_epoch(welcome.epochs[-1], EpochEntry(welcome.epoch, 0, follower.epoch_id)):
-            raise HandshakeError(
-                f"it is another master of epoch {welcome.epoch} than the one that the coordinator"
-                " names"
-            )
-        if not welcome.epochs[-1].start <= welcome.log_end or welcome.log_start > welcome.log_end:
-            raise HandshakeError("its list of epochs goes beyond the end of its log")
-
     # Frames
 
     def _take_frames(self) -> BeginEpoch | AppendBody | None:
-        self._gather()
+        if not self._position and (event := self._take_plain_frame()) is not None:
+            return event
+        if self._position < len(self._data) or self._frame is not None:
+            self._gather()
         event = self._records.take()
         if event is not None:
             return event
@@ -406,6 +359,30 @@ class FencedClient:
         if self._frame is not None and self._frame.epoch > self._entry.epoch:
             return self._begin_epoch(self._frame)
         return None
+
+    def _take_plain_frame(self) -> AppendBody | None:
+        """Take what a read brings when few puts are in flight: one frame of whole sound records.
+
+        None: it is something else, or not as far as was looked at; `_gather` goes on from there.
+
+        Raises:
+            RemoteHAError: the frame is wrong. Nothing came before it that is still to be taken.
+        """
+        size = len(self._data) - HEAD_BYTES
+        is_under_way = self._frame is not None or self._records.held_bytes or self._fault
+        if is_under_way or not 0 < size <= PLAIN_FRAME_BYTES_MAX:
+            return None
+        self._take_header()
+        frame = self._frame
+        if frame is None or frame.size != size or frame.epoch > self._entry.epoch:
+            return None
+        self._take_body()
+        self._expect_undamaged(frame)
+        event = self._records.take_at_once(self._pieces[0])
+        if event is not None:
+            self._pieces.clear()
+        self._end_frame(frame)
+        return event
 
     def _gather(self) -> None:
         """Take all frames to pieces that are here and of this epoch.
@@ -423,6 +400,7 @@ class FencedClient:
                 if self._frame_left and not self._take_body():
                     return
                 if not self._frame_left:
+                    self._expect_undamaged(frame)
                     self._end_frame(frame)
         except RemoteHAError as error:
             self._fault = error
@@ -475,8 +453,8 @@ class FencedClient:
         self._frame_left -= size
         return size > 0
 
-    def _end_frame(self, frame: FrameHeader) -> None:
-        """Take a frame that is all there, unless it was damaged."""
+    def _expect_undamaged(self, frame: FrameHeader) -> None:
+        """Look whether the body of a frame that is all there is the one that was sent."""
         if self._frame_crc != self._frame_crc_expected:
             raise FrameError(
                 f"a frame of {frame.size} bytes at {frame.offset} that does not fit its checksum"
@@ -486,6 +464,9 @@ class FencedClient:
                 f"a frame of {frame.size} bytes at {frame.offset} whose digest is wrong: somebody"
                 " changes packets, or security.authenticate_log_bytes is another there"
             )
+
+    def _end_frame(self, frame: FrameHeader) -> None:
+        """Take a whole frame: its pieces that were not taken yet, and what it says of the log."""
         for piece in self._pieces:
             self._records.add(piece)
         self._pieces.clear()

@@ -194,6 +194,20 @@ class FencedConnection:
             self.state = FencedConnectionState.CLOSED
             raise
 
+    def acknowledged(self) -> Acked | None:
+        """Return what all reports together say that are here: `next_event` of TRANSFER, at once.
+
+        Raises:
+            RemoteHAError: see `next_event`.
+        """
+        if self.state is not FencedConnectionState.TRANSFER:
+            return None
+        try:
+            return self._take_reports()
+        except RemoteHAError:
+            self.state = FencedConnectionState.CLOSED
+            raise
+
     def join(self, checksum: str) -> bytes:
         """Compare the bytes before the joint; return what to answer. From here on frames may go.
 

@@ -43,6 +43,8 @@ from tandem.wire.group_state import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tandem.coordinator.interface import Snapshot
     from tandem.wire.group_state import GroupKeys
 
@@ -332,6 +334,19 @@ def what_is_lacking(view: GroupView | None, name: str, log_end: int) -> str:
         f"{other} has confirmed everything below {confirm}, and this log ends at {log_end}: it is"
         " an older copy, or has lost its end"
     )
+
+
+def who_else_may_win(view: GroupView | None, recorded: Mapping[str, str], name: str) -> list[str]:
+    """Return the members other than `name` that live, as they are recorded, and have no trouble."""
+    nodes = view.nodes if view else {}
+    return [
+        other
+        for other, incarnation in sorted(recorded.items())
+        if other != name
+        and other in nodes
+        and nodes[other].incarnation == incarnation
+        and not nodes[other].trouble
+    ]
 
 
 def who_knows_more(view: GroupView) -> str:

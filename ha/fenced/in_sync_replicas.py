@@ -213,6 +213,11 @@ class InSyncReplicas:
         """(name, incarnation) of every node that must have a message before it is confirmed."""
         return self._must_have
 
+    @property
+    def is_alone(self) -> bool:
+        """True if a message is confirmed as soon as this node has it."""
+        return len(self._must_have) == 1
+
     def live_count(self, now: float) -> int:
         """Return how many certain members, this node among them, keep up with the log."""
         return 1 + sum(self._is_live_member(name, now) for name in self.recorded)

@@ -1,7 +1,7 @@
 """One node's mastership of one epoch: acknowledgements, confirm offset, in-sync set.
 
     run --+-- ReplicaServer.run     followers; calls the replica_... methods in the same step
-          +-- _follow_own_log       the log has grown, or was flushed
+          +-- _follow_own_log       the log has grown, and nobody's report is waited for
           +-- _expire_puts          answers puts whose time is up
           +-- _keep_isr             proposes changes of the in-sync set, one at a time
           `-- _keep_watch           lease, disk, missing members: reasons to step down
@@ -24,7 +24,7 @@ import trio
 
 from ha.fenced.acknowledgements import Acknowledgements
 from ha.fenced.coordinator_session import is_ours
-from ha.fenced.election import what_is_lacking, who_knows_more
+from ha.fenced.election import what_is_lacking, who_else_may_win, who_knows_more
 from ha.fenced.events import AckDecided, ConfirmAdvanced, IsrChanged, IsrChanging, ignore
 from ha.fenced.in_sync_replicas import InSyncReplicas
 from ha.fenced.replica_server import ReplicaServer
@@ -119,6 +119,7 @@ class FencedMaster:
         """Also what earlier masters may have promised: a replica that joins has to flush it."""
         self._submitted = Signal()
         self._isr_wanted = Signal()
+        self._own_log_counts = Signal()
         self.acknowledgements = Acknowledgements(lambda: self._refusal(boottime()), self._answering)
         self.isr = InSyncReplicas(
             name=config.name,
@@ -342,11 +343,17 @@ class FencedMaster:
 
     async def _follow_own_log(self) -> None:
         self._store.flush_service.want_flush(self._flush_wanted)
-        while True:
-            self._own_log_moved()
-            if self._config.ack_level is AckLevel.FLUSHED:
-                self._want_flush(self._store.max_physical_offset)
-            await self._store.grown.wait()
+        with self._store.grown.heard_by(self._grown):
+            while True:
+                self._own_log_moved()
+                if self._config.ack_level is AckLevel.FLUSHED:
+                    self._want_flush(self._store.max_physical_offset)
+                await self._own_log_counts.wait()
+
+    def _grown(self) -> None:
+        """Have the log's end looked at, unless nothing is confirmed before the next report."""
+        if self.isr.is_alone or self._config.ack_level is AckLevel.FLUSHED:
+            self._own_log_counts.notify()
 
     async def _follow_flushes(self) -> None:
         while True:
@@ -414,7 +421,7 @@ class FencedMaster:
                 ", ".join(sorted(before)),
             )
         self._admitted_until = 0.0
-        self._after_progress()
+        self._own_log_moved()
 
     async def _keep_isr(self) -> None:
         while True:
@@ -484,16 +491,7 @@ class FencedMaster:
 
     def others_electable(self) -> list[str]:
         """Return the other members that live and could win an election."""
-        view = self._session.view
-        nodes = view.nodes if view else {}
-        return [
-            name
-            for name, incarnation in sorted(self.isr.recorded.items())
-            if name != self._config.name
-            and name in nodes
-            and nodes[name].incarnation == incarnation
-            and not nodes[name].trouble
-        ]
+        return who_else_may_win(self._session.view, self.isr.recorded, self._config.name)
 
 
 def _not_available(text: str) -> Refusal:

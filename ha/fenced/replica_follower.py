@@ -26,7 +26,6 @@ from ha.fenced.client import (
     BeginEpoch,
     FencedClient,
     FencedClientState,
-    LinkFollower,
     Object,
     SendHello,
 )
@@ -40,6 +39,7 @@ from ha.fenced.joining import (
     OwnLog,
 )
 from ha.fenced.joint import checksum
+from ha.fenced.link_follower import LinkFollower
 from ha.link.dial import dial
 from ha.link.limits import RECEIVE_BYTES_MAX
 from ha.link.link_end import LinkEnd

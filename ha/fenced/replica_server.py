@@ -335,6 +335,8 @@ class ReplicaServer:
         frame_bytes = self._config.ha_transfer_batch_size_bytes
 
         def next_frame() -> tuple[bytes, memoryview] | None:
+            if connection.next_offset == store.max_physical_offset:
+                return None
             bytes_max = min(frame_bytes, connection.frame_bytes_max())
             body = store.read_log(connection.next_offset, bytes_max)
             if not body:
@@ -369,23 +371,33 @@ class ReplicaServer:
             "it",
             silence_seconds=self._config.silence_ms / 1000,
             silence="no report",
-            take=partial(self._take, link),
+            take=partial(self._take_reports, link),
         )
 
-    def _take(self, link: ReplicaLink, data: bytes) -> bytes:
-        """Take what the follower said; return what to answer."""
-        store, connection, now = self._store, link.connection, link.traffic.last_read
+    def _take_reports(self, link: ReplicaLink, data: bytes) -> None:
+        connection = link.connection
+        connection.receive_data(data)
+        acked = connection.acknowledged()
+        if acked is not None:
+            self._acked(link, acked, link.traffic.last_read)
+
+    def _acked(self, link: ReplicaLink, acked: Acked, now: float) -> None:
         silence_seconds = self._config.silence_ms / 1000
+        if acked.written > link.attached_at or now > link.traffic.since + silence_seconds:
+            self._told.over(link.name)
+        self._listener.replica_acked(link.name, acked.written, acked.flushed, link.sent, now)
+
+    def _take(self, link: ReplicaLink, data: bytes) -> bytes:
+        """Take what the follower says before it is sent the log; return what to answer."""
+        store, connection, now = self._store, link.connection, link.traffic.last_read
         confirm = self._confirm_offset()
         log = LogBounds(store.min_physical_offset, store.max_physical_offset, confirm)
         reply = b""
         connection.receive_data(data)
         while (event := connection.next_event(log)) is not None:
             match event:
-                case Acked(written, flushed):
-                    if written > link.attached_at or now > link.traffic.since + silence_seconds:
-                        self._told.over(link.name)
-                    self._listener.replica_acked(link.name, written, flushed, link.sent, now)
+                case Acked():
+                    self._acked(link, event, now)
                 case Objected(parting, confirm):
                     self._listener.replica_objected(link.name, parting, confirm)
                     raise LinkRefusedError(

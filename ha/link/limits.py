@@ -12,6 +12,9 @@ Source: DefaultHAClient.READ_MAX_BUFFER_SIZE.
 TRANSFER_BODY_BYTES_DEFAULT: Final = 256 * 1024
 """RocketMQ's haTransferBatchSize is 32 KiB; bigger frames cost fewer calls a byte."""
 
+PLAIN_FRAME_BYTES_MAX: Final = 128 * 1024
+"""Above it a frame is likely to be cut within a record, and looking at it twice would cost."""
+
 RECEIVE_BYTES_MAX: Final = 1024 * 1024
 """Of the log, in one read. More does not make it faster."""
 

@@ -24,13 +24,13 @@ from ha.fenced.client import (
     Event,
     FencedClient,
     FencedClientState,
-    LinkFollower,
     Object,
     SendHello,
 )
 from ha.fenced.connection import FencedConnection, Introduced, LinkMaster, LogBounds, WantsJoin
 from ha.fenced.epochs import EpochEntries, EpochEntry, entry_at
 from ha.fenced.joining import AttachLog, Diverged, NeedsFullCopy, NeedsTruncation, OwnLog
+from ha.fenced.link_follower import LinkFollower
 from ha.fenced.protocol import (
     HEAD_BYTES,
     Attach,
@@ -605,6 +605,68 @@ def test_an_epoch_that_begins_within_a_record_is_refused() -> None:
     with pytest.raises(FrameError, match="within a record"):
         follower.receive(wire(frame(0, LOG[:begin]), second))
     assert follower.end == STARTS[1]
+
+
+@settings(deadline=None)
+@given(st.data())
+def test_a_plain_frame_is_taken_as_any_other(data: st.DataObject) -> None:
+    """Reads of one frame or more, cut or whole, sound or damaged: events, errors, what is said."""
+    ends = [*STARTS[1:], len(LOG)]
+    pieces: list[Frame | bytes] = []
+    joined: list[bool] = []
+    position = data.draw(st.sampled_from([0, STARTS[7], STARTS[28]]), label="position")
+    begin = position
+    while position < len(LOG) and len(pieces) < 12:
+        following = [end for end in ends if end > position][:4]
+        end = min(data.draw(st.sampled_from([*following, position, position + 50])), len(LOG))
+        entry = entry_at(ENTRIES, position + data.draw(st.sampled_from([0] * 9 + [900])))
+        assert entry is not None
+        piece = frame(position, LOG[position:end], epoch=entry.epoch, start=entry.start)
+        pieces.append(piece)
+        joined.append(data.draw(st.booleans(), label="joined"))
+        position = end
+    sealed = [wire(piece, first=number) for number, piece in enumerate(pieces)]
+    reads: list[bytes] = []
+    for piece_bytes, is_joined in zip(sealed, joined, strict=True):
+        read = bytearray(piece_bytes)
+        if data.draw(st.integers(0, 9)) == 0:
+            read[data.draw(st.integers(0, len(read) - 1))] ^= data.draw(st.integers(1, 255))
+        if reads and is_joined:
+            reads[-1] += bytes(read)
+        else:
+            reads.append(bytes(read))
+    with pytest.MonkeyPatch.context() as patch:
+        found = _heard(begin, reads)
+        patch.setattr(ha.fenced.client, "PLAIN_FRAME_BYTES_MAX", 0)
+        assert _heard(begin, reads) == found
+
+
+def _heard(begin: int, reads: list[bytes]) -> list[object]:
+    follower = attached(own_log(begin, tuple(e for e in ENTRIES if e.start < begin)))
+    client = follower.client
+    heard: list[object] = []
+    try:
+        for read in reads:
+            client.receive_data(read)
+            while (event := client.next_event()) is not None:
+                if isinstance(event, AppendBody):
+                    heard.append((event.offset, bytes(event.body), event.last_record_offset))
+                else:
+                    heard.append(event)
+            heard.append((client.confirm, client.flush_wanted, client.data_epoch))
+    except HAError as error:
+        heard.append((type(error), str(error), client.state))
+    return heard
+
+
+def test_a_frame_of_whole_records_is_taken_without_a_second_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    follower = attached()
+    follower.receive(wire(frame(0, LOG[: STARTS[1]])))
+    monkeypatch.setattr(FencedClient, "_gather", None)
+    follower.receive(wire(frame(STARTS[1], LOG[STARTS[1] : STARTS[3]]), first=1))
+    assert follower.end == STARTS[3]
 
 
 ONE_FRAME = wire(frame(STARTS[1], LOG[STARTS[1] : STARTS[3]]), first=1)

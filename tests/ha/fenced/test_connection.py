@@ -416,6 +416,24 @@ def test_of_reports_that_arrive_together_the_last_one_counts() -> None:
     assert connection.next_event(LOG) is None
 
 
+def test_reports_can_be_asked_for_without_the_bounds_of_the_log() -> None:
+    connection = attached(1200)
+    sent(connection, 100)
+    wire = reports(Report(7, 1200, 1100), Report(7, 1250, 1150), Report(7, 9999, 0))
+    half = len(wire) // 3 * 2 - 7
+    connection.receive_data(wire[:half])
+    assert connection.acknowledged() == Acked(1200, 1100)
+    assert connection.acknowledged() is None
+    connection.receive_data(wire[half : len(wire) // 3 * 2])
+    assert connection.acknowledged() == Acked(1250, 1150)
+    connection.receive_data(wire[len(wire) // 3 * 2 :])
+    with pytest.raises(ReportBeyondSentError):
+        connection.acknowledged()
+    assert connection.state is FencedConnectionState.CLOSED
+    assert connection.acknowledged() is None
+    assert joining().acknowledged() is None
+
+
 def test_a_follower_with_an_empty_log_reports_nothing_yet() -> None:
     """It attaches where the master's log begins, and has not a byte before it got one."""
     assert say(attached(50), reports(Report(7, 0, 0))) == Acked(0, 0)

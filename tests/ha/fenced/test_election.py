@@ -21,6 +21,7 @@ from ha.fenced.election import (
     ranked,
     read_view,
     state_if_won,
+    who_else_may_win,
     why_switched,
 )
 from tandem.coordinator.interface import KeyValue, Snapshot
@@ -83,6 +84,16 @@ def decide(group: GroupView, facts: OwnFacts, now: float = 100.0) -> Decision:
 
 
 # following
+
+
+def test_who_else_may_win_lives_as_recorded_and_has_no_trouble() -> None:
+    recorded = {name: f"{name}1" for name in NAMES}
+    first, second, third = NAMES
+    assert who_else_may_win(view(), recorded, first) == [second, third]
+    assert who_else_may_win(None, recorded, first) == []
+    others = view(STATE, None, node(second, trouble="a sync failed"), node(third))
+    assert who_else_may_win(others, recorded, first) == [third]
+    assert who_else_may_win(others, {**recorded, third: "another"}, first) == []
 
 
 def test_the_leader_of_the_recorded_epoch_is_followed() -> None:

@@ -247,6 +247,45 @@ async def test_members_that_left_are_missed_at_once(autojump_clock: MockClock) -
         assert master.it.refusal().is_short  # type: ignore[union-attr]
 
 
+async def test_a_master_with_members_sleeps_when_its_log_grows(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running() as master:
+        master.connect("b", "c")
+        looks: list[int] = []
+        monkeypatch.setattr(master.it.isr, "own_log", lambda *ends: looks.append(ends[0]))
+        for _ in range(3):
+            master.put()
+            await trio.testing.wait_all_tasks_blocked()
+        assert looks == []
+
+
+async def test_a_master_that_is_alone_confirms_what_nobody_waits_for(
+    autojump_clock: MockClock,
+) -> None:
+    async with running() as master:
+        master.connect("b", "c")
+        before = master.put()
+        now, replace = master.session.truth, msgspec.structs.replace
+        alone = replace(STATE, isr={"a": "a1"}, version=1)
+        assert master.it.confirm_offset < before
+        master.it.group_changed(replace(now, state=alone, revision=21, state_revision=21))
+        assert master.it.confirm_offset == before
+        after = master.put()
+        await trio.testing.wait_all_tasks_blocked()
+        assert master.it.confirm_offset == after
+
+
+async def test_at_the_level_flushed_what_nobody_waits_for_is_flushed_too(
+    autojump_clock: MockClock,
+) -> None:
+    async with running(AckLevel.FLUSHED) as master:
+        master.connect("b", "c")
+        end = master.put()
+        await trio.sleep(0.1)
+        assert master.store.flushed_where == end
+
+
 async def test_a_put_that_is_late_hears_from_whom(autojump_clock: MockClock) -> None:
     async with running() as master:
         master.connect("b", "c")

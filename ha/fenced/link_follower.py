@@ -1,0 +1,75 @@
+"""Who a follower is on a fenced link, and which WELCOME it believes. No I/O in here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ha.errors import HandshakeError, MasterDeposedError
+from ha.fenced.epochs import EpochEntry, expect_rising, is_same_epoch
+from ha.fenced.protocol import OTHER_SECRET, is_proven
+
+if TYPE_CHECKING:
+    from ha.fenced.protocol import Welcome
+
+
+class LinkFollower(msgspec.Struct, frozen=True, kw_only=True):
+    """Who we are, and whom we follow. The same for all connections to one master."""
+
+    cluster: str
+    group: str
+    name: str
+    incarnation: str
+    secret: str
+    master: str
+    epoch: int
+    """Of the master, as the coordinator has it."""
+    epoch_id: str = ""
+    """Of that epoch; empty if it is not known."""
+    file_size_bytes: int
+    record_bytes_max: int
+    check_crc: bool
+    digests_bodies: bool = True
+    """Whether nothing is taken whose digest the master has not said."""
+
+
+def expect_master(
+    welcome: Welcome, follower: LinkFollower, promised: int, nonces: tuple[str, str]
+) -> None:
+    """Look whether that is the WELCOME of the master to follow, and whether it makes sense.
+
+    Args:
+        welcome: What the master said.
+        follower: Who we are, and whom we follow.
+        promised: The newest epoch that we have promised to.
+        nonces: The master's, then ours.
+
+    Raises:
+        RemoteHAError: it is not.
+    """
+    if not is_proven(welcome, follower.secret, *nonces):
+        raise HandshakeError(f"its proof is wrong: it {OTHER_SECRET}")
+    if welcome.node != follower.master:
+        raise HandshakeError(f"{welcome.node!r} answers in the place of {follower.master}")
+    if welcome.epoch < max(follower.epoch, promised):
+        raise MasterDeposedError(
+            f"it serves epoch {welcome.epoch}; epoch"
+            f" {max(follower.epoch, promised)} is the one to follow"
+        )
+    if welcome.epoch > follower.epoch:
+        raise HandshakeError(
+            f"it serves epoch {welcome.epoch} already; waiting for the coordinator to say so"
+        )
+    try:
+        expect_rising(welcome.epochs)
+    except ValueError as error:
+        raise HandshakeError(f"its list of epochs is damaged: {error}") from error
+    if not welcome.epochs or welcome.epochs[-1].epoch != welcome.epoch:
+        raise HandshakeError(f"its list of epochs does not end with {welcome.epoch}")
+    if not is_same_epoch(welcome.epochs[-1], EpochEntry(welcome.epoch, 0, follower.epoch_id)):
+        raise HandshakeError(
+            f"it is another master of epoch {welcome.epoch} than the one that the coordinator names"
+        )
+    if not welcome.epochs[-1].start <= welcome.log_end or welcome.log_start > welcome.log_end:
+        raise HandshakeError("its list of epochs goes beyond the end of its log")
