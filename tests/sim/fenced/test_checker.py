@@ -501,6 +501,12 @@ def _asked_for_what_carries_no_promise(run: Run) -> None:
     _asked(run, 50.0, queue_id=1, queue_offset=1)
 
 
+def _asked_of_a_master_by_records_of_a_backup(run: Run) -> None:
+    _asked(run, 4.6, queue_id=0, queue_offset=2)
+    run.tell(4.0, "b", MasterOpened(2, 0))
+    run.history.older_openings.append(("b", 2))
+
+
 def _answered_when_it_is_written(run: Run) -> None:
     _answered(run, Contract.REPLICATED, b=WROTE_IT, c=WROTE_IT)
 
@@ -547,6 +553,7 @@ def _nobody_is_electable(run: Run) -> None:
         _async_was_answered_by_a_master_that_was_deposed,
         _asked_before_the_answer,
         _asked_for_what_carries_no_promise,
+        _asked_of_a_master_by_records_of_a_backup,
         _answered_when_it_is_written,
         _answered_before_anybody_has_it,
         _answered_while_nobody_knows_what_a_member_has,
