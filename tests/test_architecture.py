@@ -25,6 +25,8 @@ from tests.support.source_tree import (
     named_paths,
     path_exists,
     prose,
+    running_code,
+    running_nodes,
     syntax_tree,
 )
 
@@ -67,18 +69,8 @@ PROGRAMS = sorted(
 )
 
 
-def running_code(file: Path) -> ast.Module:
-    """The code of a module that runs: without what is there for type checkers."""
-    body = [
-        node
-        for node in syntax_tree(file).body
-        if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
-    ]
-    return ast.Module(body, [])
-
-
 def imported_modules(file: Path) -> Iterator[str]:
-    for node in ast.walk(running_code(file)):
+    for node in running_nodes(file):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -171,7 +163,7 @@ def test_nothing_flushes_a_mapping() -> None:
         f"{file.relative_to(ROOT)}:{node.lineno} {ast.unparse(node)}"
         for file in SOURCES
         if "mmap" in set(imported_modules(file))
-        for node in ast.walk(running_code(file))
+        for node in running_nodes(file)
         if isinstance(node, ast.Attribute) and node.attr == "flush"
     ]
     assert [place for place in flushed if "map" in place.split()[1]] == []
@@ -205,7 +197,7 @@ def test_what_others_wrote_is_decoded_in_one_place() -> None:
     callers = {
         f"{file.relative_to(ROOT)}:{node.lineno} {ast.unparse(node)}"
         for file in SOURCES
-        for node in ast.walk(running_code(file))
+        for node in running_nodes(file)
         if isinstance(node, (ast.Attribute, ast.Name)) and DECODERS.fullmatch(ast.unparse(node))
     }
     in_place = {place for place in callers if place.startswith("tandem/wire/untrusted.py:")}
@@ -214,7 +206,7 @@ def test_what_others_wrote_is_decoded_in_one_place() -> None:
     borrowed = {
         f"{file.relative_to(ROOT)}: from {node.module} import {alias.name}"
         for file in SOURCES
-        for node in ast.walk(running_code(file))
+        for node in running_nodes(file)
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
         if DECODERS.fullmatch(f"{node.module}.{alias.name}") or node.module == "json"
@@ -248,7 +240,7 @@ def test_text_of_others_is_decoded_where_its_error_is_caught() -> None:
     for file in SOURCES:
         caught = {
             id(inner)
-            for outer in ast.walk(syntax_tree(file))
+            for outer in running_nodes(file)
             if catches_it(outer)
             for inner in ast.walk(outer)
         }

@@ -11,7 +11,8 @@ SPARK = [
     for name in ("audit/test_job", "commitlog/test_source", "test_session")
 ]
 DRILLS = [f"tests/faults/test_drill.py::test_{number}" for number in range(4)]
-PLAIN = [f"tests/tandem/wire/test_crc.py::test_{number}" for number in range(12)]
+QUICK = [f"tests/tandem/wire/test_crc.py::test_{number}" for number in range(3)]
+PLAIN = [f"tests/sim/test_seeds.py::test_{number}" for number in range(12)]
 
 
 class Worker:
@@ -58,12 +59,19 @@ def test_a_group_is_what_its_modules_name_and_waiting_what_they_are_marked_with(
 
 
 def test_half_of_the_workers_begin_with_what_waits_and_everybody_helps_in_the_end() -> None:
-    tests = [*SPARK, *DRILLS, *PLAIN]
+    tests = [*SPARK, *DRILLS, *QUICK, *PLAIN]
     ran = play(tests)
     assert sorted(chain.from_iterable(ran)) == sorted(tests)
     assert [worker[0] for worker in ran] == [PLAIN[-1], PLAIN[-2], SPARK[0], DRILLS[0]]
     assert ran[2][: len(SPARK)] == SPARK
-    assert all(set(PLAIN) & set(worker) for worker in ran)
+    assert all({*QUICK, *PLAIN} & set(worker) for worker in ran)
+    assert [worker for worker in ran if set(QUICK) <= set(worker)]
+
+
+def test_a_module_of_quick_tests_is_handed_out_as_a_whole() -> None:
+    ran = play([*PLAIN, *QUICK])
+    assert ran[0][: len(QUICK)] == QUICK
+    assert ran[1][0] == PLAIN[-1]
 
 
 def test_what_waits_comes_first_and_groups_before_all() -> None:

@@ -26,6 +26,8 @@ def texts() -> dict[str, str]:
         for number, part in enumerate(re.split(r"\n{2,}", prose), 1):
             found[f"{page.relative_to(ROOT)}, paragraph {number}"] = part
     for file in SOURCES:
+        if not ADDRESS.search(file.read_text()):
+            continue
         for node in ast.walk(syntax_tree(file)):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
                 where = f"{file.relative_to(ROOT)} {getattr(node, 'name', '')}"

@@ -116,7 +116,7 @@ def test_a_drill_with_spark_holds_every_promise(tmp_path: Path) -> None:
     ("moment", "number"),
     [
         ("slave-loss: start", signal.SIGHUP),
-        ("kill -9", signal.SIGTERM),
+        pytest.param("kill -9", signal.SIGTERM, marks=pytest.mark.long),
     ],
 )
 def test_an_interrupted_drill_leaves_a_report_and_no_process(

@@ -63,6 +63,7 @@ def test_a_killed_master_is_replaced_and_a_planned_switch_is_quick(tmp_path: Pat
     assert set(ledger.column("status").to_pylist()) == {"SEND_OK"}, "retries absorb a failover"
 
 
+@pytest.mark.long
 def test_a_master_that_is_cut_off_stops_by_itself_and_its_tail_goes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

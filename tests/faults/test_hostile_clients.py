@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
-CANARY_SECONDS_MAX: Final = 1.0
+CANARY_SECONDS_MAX: Final = 2.0
 QUIET_SENDS: Final = 20
 LARGE_BODY: Final = bytes(60_000)
 

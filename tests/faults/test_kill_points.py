@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.fault, pytest.mark.slow]
 
-IN_THE_ORDINARY_RUN = ("one-of-two-acks", "cut-2")
+IN_THE_ORDINARY_RUN = ("one-of-two-acks",)
 """The others are `long`: each takes about ten seconds."""
 
 ALL_POINTS = [

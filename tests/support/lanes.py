@@ -2,10 +2,12 @@
 
     gw2, gw3 ->  groups that wait | tests that wait | tests that compute  <- gw0, gw1
 
-With two cores there are four workers, and they take the work from both ends. A unit of work is one
-test, or all tests of the modules that name one `xdist_group`. It waits if its module speaks of the
-marks `fault` or `spark`: such tests start processes, and their own worker has little to do. So as
-many of those as there are cores run beside as many tests that keep a core busy.
+With two cores there are four workers, and they take the work from both ends. A unit of work is all
+tests of the modules that name one `xdist_group`, one test of a module that speaks of `slow`, or a
+module whose tests are all quick: to hand out ten thousand tests one by one costs more than many of
+them. A unit waits if its module speaks of the marks `fault` or `spark`: such tests start processes,
+and their own worker has little to do. So as many of those as there are cores run beside as many
+tests that keep a core busy.
 
 The marks are looked for in the text of a module. What the workers have collected comes to the
 scheduler as node ids only, and with pytest 9.2 and pytest-xdist 3.8 those do not tell the group:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from xdist.workermanage import WorkerController
 
 _WAITS: Final = re.compile(r"\bmark\.(fault|spark)\b")
+_TAKES_A_WHILE: Final = re.compile(r"\bmark\.(slow|fault|spark|long)\b")
 _GROUP: Final = re.compile(r"\bmark\.xdist_group\(\"(.+?)\"\)")
 
 
@@ -37,7 +40,8 @@ class TwoLanes(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     """`--dist loadgroup` that takes its units from both ends."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return group_of(_module_of(nodeid)) or nodeid
+        module = _module_of(nodeid)
+        return group_of(module) or (module if is_quick(module) else nodeid)
 
     def _assign_work_unit(self, node: "WorkerController") -> None:
         if int(node.gateway.id.removeprefix("gw")) < self.numnodes // 2:
@@ -60,6 +64,12 @@ def group_of(module: str) -> str:
     """The group that a module's tests belong to; empty if each is a unit of its own."""
     found = _GROUP.search((ROOT / module).read_text(encoding="utf-8"))
     return found.group(1) if found else ""
+
+
+@cache
+def is_quick(module: str) -> bool:
+    """Whether none of a module's tests takes a while."""
+    return _TAKES_A_WHILE.search((ROOT / module).read_text(encoding="utf-8")) is None
 
 
 @cache

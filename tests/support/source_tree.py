@@ -33,6 +33,23 @@ def syntax_tree(file: Path) -> ast.Module:
     return ast.parse(file.read_bytes())
 
 
+@cache
+def running_code(file: Path) -> ast.Module:
+    """The code of a module that runs: without what is there for type checkers."""
+    body = [
+        node
+        for node in syntax_tree(file).body
+        if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    ]
+    return ast.Module(body, [])
+
+
+@cache
+def running_nodes(file: Path) -> tuple[ast.AST, ...]:
+    """All nodes of the code that runs; several tests look at each of the half million."""
+    return tuple(ast.walk(running_code(file)))
+
+
 def module_name(file: Path) -> str:
     """`store.log` of `store/log/__init__.py`, `store.log.log_end` of `store/log/log_end.py`."""
     name = ".".join(file.relative_to(ROOT).with_suffix("").parts)
