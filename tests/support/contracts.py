@@ -4,9 +4,9 @@ A stand-in that passes a test the real thing would fail makes every simulated ru
 both are held to the same words.
 """
 
-import os
 import struct
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Final, NamedTuple
 
 import pytest
@@ -25,9 +25,9 @@ def _taken_bytes(disk: Disk, root: str, free_bytes_before: int) -> int:
 
     A real disk is asked for their blocks, as others write to it and remove files meanwhile.
     """
-    if not os.path.isdir(root):
+    if not Path(root).is_dir():
         return free_bytes_before - disk.free_bytes(root)
-    return sum(entry.stat().st_blocks * 512 for entry in os.scandir(root))
+    return sum(entry.stat().st_blocks * 512 for entry in Path(root).iterdir())
 
 
 def _created_file_is_zeros_and_writable(disk: Disk, root: str) -> None:
