@@ -1,8 +1,17 @@
 """What hatchling puts into a wheel besides the packages that are imported by their own names.
 
 An editable installation has the checkout itself, where all of this is at the top.
+
+The loops in C are compiled for both, if there is a compiler. Without one the wheel is for every
+machine, and all is done in Python.
 """
 
+import os
+import shutil
+import subprocess
+import sysconfig
+import tempfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +22,17 @@ SERVER_PACKAGES = ("node", "ha", "store")
 DISCOVERY = "tandem/spark/discovery"
 """Its modules are found by Spark where they are at the top."""
 
+LOOPS = "tandem/wire/native.c"
+LIBRARY = "tandem/wire/libtandem.so"
 
-class ServerPackages(BuildHookInterface):
-    """Maps the packages of the server into `tandem_server`."""
+
+class ServerPackages(BuildHookInterface[Any]):
+    """Maps the packages of the server into `tandem_server`, and compiles the loops in C."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         """Add to what is included. `version` is `standard` or `editable`."""
         if version == "editable":
+            self._compile(Path(self.root, LIBRARY))
             return
         included = build_data["force_include"]
         for name in SERVER_PACKAGES:
@@ -28,3 +41,38 @@ class ServerPackages(BuildHookInterface):
             included[str(module)] = module.name
         # The example cluster is also what `tandem cluster up` starts where there is no other.
         included[f"{self.root}/cluster.yaml"] = "tandem/cluster/cluster.yaml"
+        self._made = tempfile.mkdtemp()
+        library = Path(self._made, "libtandem.so")
+        if self._compile(library):
+            included[str(library)] = LIBRARY
+            build_data["pure_python"] = False
+            # It needs no Python and, of the C library, what every version has.
+            platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+            build_data["tag"] = f"py3-none-{platform}"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        """Remove what is in the wheel now."""
+        if version != "editable":
+            shutil.rmtree(self._made)
+
+    def _compile(self, library: Path) -> bool:
+        """Compile the loops; return False, and say why, if that cannot be."""
+        if os.environ.get("TANDEM_NATIVE") == "off":
+            return False
+        compilers = filter(None, map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang")))
+        compiler = next(compilers, None)
+        if compiler is None:
+            self.app.display_warning("no C compiler: all is done in Python, at half the speed")
+            return False
+        source = Path(self.root, LOOPS)
+        made = library.with_suffix(".new")
+        # By this the library knows its source again.
+        crc32 = f"-DSOURCE_CRC32={zlib.crc32(source.read_bytes())}u"
+        command = [compiler, "-O3", "-shared", "-fPIC", crc32, "-o", str(made), str(source)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            said = done.stderr.strip()
+            self.app.display_warning(f"{LOOPS} does not compile, all is done in Python: {said}")
+            return False
+        made.replace(library)
+        return True

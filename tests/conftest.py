@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from tandem.process_log import ProcessLog
+from tandem.wire import native
 from tests.support.lanes import TwoLanes, put_in_order
 
 if TYPE_CHECKING:
@@ -37,6 +38,17 @@ def pytest_sessionstart() -> None:
     for name in ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "COLORTERM"):
         os.environ.pop(name, None)
     os.environ["TERM"] = "xterm-256color"
+
+
+@pytest.fixture(scope="module", params=["C", "Python"])
+def _in_c_and_python(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run the tests of a module with the loops in C, and then without them."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "Python":
+            patch.setattr(native, "loops", None)
+        elif native.loops is None:
+            pytest.skip("the loops in C were not compiled here: see tandem/wire/native.py")
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from tandem.wire import native
 from tests.support.loopback import own_network
 from tests.support.page_room import Room
 from tests.support.page_steps import RunLine
@@ -111,6 +112,16 @@ def test_a_wheel_has_all_modules_the_types_and_the_example(built: tuple[Path, Pa
             assert where in found
     assert {"tandem/py.typed", "tandem/cluster/cluster.yaml"} <= found
     assert not [name for name in found if "__pycache__" in name]
+
+
+def test_a_wheel_has_the_loops_in_c_where_there_is_a_compiler(
+    built: tuple[Path, Path], installed: Path
+) -> None:
+    said = "from tandem.wire import native; print(native.loops is not None)"
+    is_compiled = native.loops is not None
+    assert run(installed / "python", "-P", "-c", said).strip() == str(is_compiled)
+    assert ("tandem/wire/libtandem.so" in names(built[0])) == is_compiled
+    assert built[0].name.endswith("-none-any.whl") != is_compiled
 
 
 def test_a_source_distribution_makes_the_same_wheel(

@@ -13,8 +13,8 @@ from __future__ import annotations
 import msgspec
 
 from ha.errors import CorruptTransferError
+from tandem.wire.record_check import check_records
 from tandem.wire.record_rule import BLANK_HEADER_BYTES, ScanStop
-from tandem.wire.record_scan import check_records
 
 
 class AppendBody(msgspec.Struct, frozen=True):

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from tandem.wire import native
 from tandem.wire.store_layout import (
     INDEX_HEADER,
     INDEX_HEADER_BYTES,
@@ -168,26 +169,37 @@ class IndexFile:
             return 0
         number = self.index_count
         offsets, times_ms = physical_offsets[:count], store_timestamps_ms[:count]
+        if native.loops is None:
+            slots_taken = self._put_columns(key_hashes[:count], offsets, times_ms)
+        else:
+            keys = key_hashes[:count], offsets, times_ms
+            slots_taken = native.loops.index_put(
+                self.file.buffer, self.hash_slot_num, number, self.begin_timestamp_ms, keys
+            )
+        if number == 1:
+            self._begin(int(offsets[0]), int(times_ms[0]))
+        self.hash_slot_count = min(self.hash_slot_count + slots_taken, self.hash_slot_num)
+        self._end(number + count, int(offsets[-1]), int(times_ms[-1]))
+        return count
+
+    def _put_columns(self, key_hashes: Int64s, offsets: Int64s, times_ms: Int64s) -> int:
+        """Write units and slots; return how many slots were empty."""
+        count, number = len(key_hashes), self.index_count
         seconds = self._seconds(times_ms)
-        slots = key_hashes[:count] % self.hash_slot_num
+        slots = key_hashes % self.hash_slot_num
         order = np.sort((slots << _ROUND_BITS) | np.arange(count))
         slots, at = order >> _ROUND_BITS, order & ((1 << _ROUND_BITS) - 1)
         before = self._before(slots, at)
         units = np.ndarray(
             (count,), _UNIT, self.file.buffer, self._units_at + number * INDEX_UNIT_BYTES
         )
-        units["key_hash"] = key_hashes[:count]
+        units["key_hash"] = key_hashes
         units["physical_offset"] = offsets
         units["seconds"] = seconds
         units["before"][at] = before
         last = np.append(slots[1:] != slots[:-1], True)
         self._slots()[slots[last]] = number + at[last]
-        if number == 1:
-            self._begin(int(offsets[0]), int(times_ms[0]))
-        slots_taken = self.hash_slot_count + count - int(np.count_nonzero(before))
-        self.hash_slot_count = min(slots_taken, self.hash_slot_num)
-        self._end(number + count, int(offsets[-1]), int(times_ms[-1]))
-        return count
+        return count - int(np.count_nonzero(before))
 
     def _before(self, slots: Int64s, at: Int64s) -> Int64s:
         """Return the unit before each new one in its slot; `slots` rise, and `at` in each slot."""

@@ -26,6 +26,7 @@ import msgspec
 
 from store.log.log_end import TORN_BYTES_MIN, looks_torn
 from store.results import PutMessage, PutMessageStatus
+from tandem.wire import native
 from tandem.wire.batch_body import decode_batch_body
 from tandem.wire.crc import CRC_MASK, raw_crc32
 from tandem.wire.delay_level import delay_level_of
@@ -49,6 +50,7 @@ from tandem.wire.message_properties import (
     tags_code_of,
     with_properties,
 )
+from tandem.wire.native import BatchParts
 from tandem.wire.property_crc import reserve_batch_crc, with_reserved_crc, write_crc
 
 if TYPE_CHECKING:
@@ -163,10 +165,21 @@ class MessageEncoder:
 
         Source: MessageExtEncoder.encode(MessageExtBatch).
         """
-        body, shared, with_crc = batch.body, batch.properties, self._append_prop_crc
-        queue_id = batch.queue_id
-        pack = _BATCH_RECORD_HEAD.pack
         magic, middle, topic_part = self._common_parts(batch, topic, now_ms)
+        parts = BatchParts(
+            batch.properties, middle, topic_part, magic, batch.queue_id, queue_offset, offset
+        )
+        if native.loops is not None and not self._append_prop_crc:
+            found = native.loops.split_batch(batch.body, parts)
+            if found is not None:
+                return found
+        return self._split(batch.body, parts)
+
+    def _split(self, body: bytes, common: BatchParts) -> tuple[bytes | bytearray, list[int]]:
+        """Do what `encode_batch` says, for entries of any kind."""
+        shared, middle, topic_part, magic, queue_id, queue_offset, offset = common
+        with_crc = self._append_prop_crc
+        pack = _BATCH_RECORD_HEAD.pack
         fixed_bytes = _BATCH_RECORD_HEAD.size + len(middle) + 4 + len(topic_part)
         # What every client sends: properties that end in a separator, to which others are added.
         # Shorter than this, the whole cannot look torn.

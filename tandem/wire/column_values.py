@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tandem.wire import native
 from tandem.wire.message_properties import property_value, tags_code
 from tandem.wire.record_rule import Buffer
 from tandem.wire.record_scan import Int64s, RecordColumns
@@ -164,6 +165,15 @@ def _number_by_dict(
 
 def tags_codes(buffer: Buffer, columns: RecordColumns) -> Int64s:
     """Return the tags code of each record: see `tags_code_of`. All records have to be sound."""
+    if native.loops is None:
+        return _tags_codes(buffer, columns)
+    codes, done = native.loops.tags_codes(buffer, columns.properties_start, columns.properties_size)
+    if done < len(codes):
+        codes[done:] = _tags_codes(buffer, columns.take(slice(done, None)))
+    return codes
+
+
+def _tags_codes(buffer: Buffer, columns: RecordColumns) -> Int64s:
     tags = property_values(buffer, columns, b"TAGS")
     tagged = np.flatnonzero(tags.start >= 0)
     codes = np.zeros(len(columns), np.int64)

@@ -28,6 +28,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tandem.wire import native
 from tandem.wire.message import MESSAGE_MAGIC_CODE_V2
 from tandem.wire.message_properties import java_string_hash, property_value
 from tandem.wire.record_rule import Buffer, body_at
@@ -105,6 +106,25 @@ def record_texts(record: bytes) -> tuple[bytes, bytes]:
 
 def hash_keys(buffer: Buffer, columns: RecordColumns) -> KeyHashes:
     """Return the hashes of all keys of these records, all of which must be sound."""
+    if native.loops is None:
+        return _hash_columns(buffer, columns)
+    places = (
+        columns.topic_start,
+        columns.topic_size,
+        columns.properties_start,
+        columns.properties_size,
+    )
+    row, hashes, done = native.loops.hash_keys(buffer, places)
+    if done == len(columns):
+        return KeyHashes(row, hashes)
+    # From what is not ASCII on, or has many keys.
+    rest = _hash_columns(buffer, columns.take(slice(done, None)))
+    return KeyHashes(
+        np.concatenate((row, rest.row + done)), np.concatenate((hashes, rest.key_hash))
+    )
+
+
+def _hash_columns(buffer: Buffer, columns: RecordColumns) -> KeyHashes:
     ends = np.cumsum(columns.topic_size + columns.properties_size + 3)
     parts = []
     start = 0

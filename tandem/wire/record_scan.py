@@ -7,8 +7,7 @@ field, no Python object a record.
     walk_records      positions of the records, and why the walk stopped
     read_columns      the header fields and the places of body, topic and properties as columns
     body_crcs         the checksum of each body
-    check_records     all of the above without keeping columns: how far do these bytes make sense?
-    scan_records      check_records, with the columns of the good records
+    scan_records      all of the above: the columns of the sound records, and what ends them
 
 What a sound record is, `record_rule` says, one record at a time; the columns follow the same rule.
 
@@ -16,12 +15,14 @@ Nothing returned from here refers to the buffer that was read: it may be unmappe
 """
 
 import struct
+from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from tandem.wire import native
 from tandem.wire.crc import CRC_MASK, raw_crc32
 from tandem.wire.message import (
     BORNHOST_V6_FLAG,
@@ -43,9 +44,6 @@ Int64s: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
 
 _INT = struct.Struct(">i")
-_SHORT = struct.Struct(">h")
-_USUAL_HEAD = struct.Struct(">IIi16xqI44xI")
-"""TOTALSIZE, MAGICCODE, BODYCRC, PHYSICALOFFSET, SYSFLAG and, after v4 hosts, BODYLENGTH."""
 
 # With v4 hosts; after v6 ones the fields from STORETIMESTAMP on are further back.
 _HEAD = np.dtype(
@@ -76,17 +74,13 @@ _STORE_HOST_AT = 64
 _TAIL_AT = 72
 _V6_FLAGS = BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
 
-assert _HEAD.itemsize == BODY_AT == _TAIL_AT + _TAIL.itemsize == _USUAL_HEAD.size
+assert _HEAD.itemsize == BODY_AT == _TAIL_AT + _TAIL.itemsize
 
 PROBED_RECORDS: Final = 64
 """From this many records on it is asked whether they are small."""
 
 SMALL_RECORD_BYTES: Final = 640
 """Records of less than this on average are looked for by their magic (benchmarks/spark_scan.py)."""
-
-PLAIN_LOOP_RECORDS_MAX: Final = 96
-"""Up to about so many records `check_records` is faster with a plain loop than with columns, whose
-cost is in the calls: 0.7 us for each record of 1 KB against 50 us and 0.4 us."""
 
 COPIED_BODY_BYTES_MAX: Final = 512
 """Bodies of up to so many bytes are copied for their CRC, all of one size at once."""
@@ -392,6 +386,15 @@ def scan_records(
 
     `base_offset` is the physical offset of the buffer's first byte.
     """
+    if native.loops is not None:
+        end = len(buffer) if end is None else end
+        table, *found = native.loops.scan(
+            buffer, base_offset, start, end, check_crc=check_crc, size_max=record_bytes_max
+        )
+        limits = end, record_bytes_max
+        check = stopped(buffer, base_offset, found, limits, check_crc=check_crc)
+        columns = RecordColumns(*[*table, np.ones(table.shape[1], np.bool_)])
+        return RecordScan(columns, check)
     walk = walk_records(buffer, start, end, record_bytes_max=record_bytes_max)
     columns = read_columns(buffer, walk.starts)
     good = columns.sound & (columns.physical_offset == base_offset + columns.start)
@@ -408,93 +411,23 @@ def scan_records(
     return RecordScan(columns.take(slice(0, count)), check)
 
 
-def check_records(
+def stopped(
     buffer: Buffer,
     base_offset: int,
-    start: int = 0,
-    end: int | None = None,
+    found: Sequence[int],
+    limits: tuple[int, int],
     *,
-    check_crc: bool = True,
-    record_bytes_max: int = RECORD_BYTES_MAX,
+    check_crc: bool,
 ) -> RecordCheck:
-    """Return how far `buffer[start:end]` holds sound records, as `scan_records` would.
+    """Return the check of sound records behind which none follows.
 
-    Short runs, such as what a follower gets between two acknowledgements, go through a plain loop;
-    long ones through columns. Both give the same answer.
+    `found` says how many they are, where the last one starts and where it ends; `limits` are the
+    end of the bytes and the largest record.
     """
-    end = len(buffer) if end is None else end
-    count = 0
-    last_start = -1
-    position = start
-    few = not _seem_many(buffer, start, end)
-    while few and count < PLAIN_LOOP_RECORDS_MAX:
-        found, last, position = _usual_records(
-            buffer, base_offset, position, end, check_crc=check_crc, size_max=record_bytes_max
-        )
-        if found:
-            count += found
-            last_start = last
-        # What is not usual there is looked at by the rule itself, and so is what is wrong.
-        stop, reason, needed_bytes = look(buffer, position, end, record_bytes_max)
-        if stop is not None:
-            return RecordCheck(count, last_start, position, stop, reason, needed_bytes)
+    count, last_start, position = found
+    stop, reason, needed_bytes = look(buffer, position, *limits)
+    if stop is None:
+        stop, needed_bytes = ScanStop.CORRUPT, 0
         reason = record_fault(buffer, base_offset, position, check_crc=check_crc)
-        if reason:
-            return RecordCheck(count, last_start, position, ScanStop.CORRUPT, reason, 0)
-        count += 1
-        last_start = position
-        position += needed_bytes
-    rest = scan_records(
-        buffer, base_offset, position, end, check_crc=check_crc, record_bytes_max=record_bytes_max
-    ).check
-    return RecordCheck(
-        count + rest.count,
-        rest.last_start if rest.count else last_start,
-        rest.end,
-        rest.stop,
-        rest.reason,
-        rest.needed_bytes,
-    )
-
-
-def _seem_many(buffer: Buffer, start: int, end: int) -> bool:
-    """Guess from the first record whether there are more of them than a plain loop is good for."""
-    if end - start < PLAIN_LOOP_RECORDS_MAX * RECORD_BYTES_MIN:
-        return False
-    first_bytes = int.from_bytes(buffer[start : start + _INT.size], "big")
-    return end - start > PLAIN_LOOP_RECORDS_MAX * first_bytes
-
-
-def _usual_records(
-    buffer: Buffer, base_offset: int, position: int, end: int, *, check_crc: bool, size_max: int
-) -> tuple[int, int, int]:
-    """Go through sound records from `position` on, as long as they are of the usual kind.
-
-    That is: v4 hosts and a topic of at most 127 bytes. Returns how many they are, where the last
-    one starts and where it ends: something else is there, or enough have been found.
-    """
-    head, short = _USUAL_HEAD.unpack_from, _SHORT.unpack_from
-    last_start = -1
-    count = 0
-    with memoryview(buffer) as view:
-        while position + RECORD_BYTES_MIN <= end and count < PLAIN_LOOP_RECORDS_MAX:
-            size, magic, body_crc, place, sys_flag, body_bytes = head(view, position)
-            stop = position + size
-            body_start = position + BODY_AT
-            body_end = body_start + body_bytes
-            if magic != MESSAGE_MAGIC_CODE or sys_flag & _V6_FLAGS or size > size_max:
-                break
-            if place != base_offset + position or stop > end or body_end + 3 > stop:
-                break
-            topic_bytes = view[body_end]
-            topic_end = body_end + 1 + topic_bytes
-            if topic_bytes > 127 or topic_end + 2 > stop:
-                break
-            if topic_end + 2 + short(view, topic_end)[0] != stop:
-                break
-            if check_crc and raw_crc32(view[body_start:body_end]) & CRC_MASK != body_crc:
-                break
-            last_start = position
-            position = stop
-            count += 1
-    return count, last_start, position
+        assert reason, "the rule finds nothing wrong with a record that was left out"
+    return RecordCheck(count, last_start, position, stop, reason, needed_bytes)

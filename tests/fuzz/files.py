@@ -41,7 +41,7 @@ from tandem.wire.batch_body import decode_batch_body
 from tandem.wire.errors import WireError
 from tandem.wire.group_state import GroupState, decode_state, encode_record
 from tandem.wire.message import decode_messages
-from tandem.wire.record_scan import check_records
+from tandem.wire.record_check import check_records
 from tandem.wire.request_headers import TopicConfig, TopicConfigSerializeWrapper
 from tests.fuzz import hostile
 from tests.store.mutations_of_files import Specimen, check_hostile, mutate, specimens

@@ -16,6 +16,8 @@ from store.index.index_file import IndexFile
 from tandem.wire.store_layout import INDEX_HEADER, INDEX_UNIT, index_file_bytes
 from tests.support.simulated_disk import SimulatedFile
 
+pytestmark = pytest.mark.usefixtures("_in_c_and_python")
+
 Key: TypeAlias = tuple[int, int, int]
 """Hash, physical offset, store time."""
 

@@ -30,6 +30,8 @@ from tandem.wire.message_properties import PROPERTIES_BYTES_MAX, decode_properti
 from tandem.wire.property_crc import CRC32_RESERVED_LEN, property_crc_fault
 from tests.store.store_world import STORE_HOST, a_batch, a_message
 
+pytestmark = pytest.mark.usefixtures("_in_c_and_python")
+
 ILLEGAL = PutMessageStatus.MESSAGE_ILLEGAL
 TOO_LONG = PutMessageStatus.PROPERTIES_SIZE_EXCEEDED
 LIMIT = 100_000

@@ -13,6 +13,8 @@ from tandem.wire.message_properties import property_value, tags_code_of
 from tandem.wire.record_scan import RecordColumns, read_columns, scan_records, walk_records
 from tests.support.log_builder import LogBuilder
 
+pytestmark = pytest.mark.usefixtures("_in_c_and_python")
+
 VECTORS = Path("tests/data/rocketmq-5.3.3")
 
 names = st.sampled_from([b"TAGS", b"XTAGS", b"TAGSX", b"KEYS", b"", b"T"])

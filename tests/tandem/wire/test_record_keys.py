@@ -13,6 +13,8 @@ from tandem.wire.record_scan import read_columns, scan_records, walk_records
 from tandem.wire.store_layout import index_key, index_key_hash
 from tests.support.log_builder import LogBuilder
 
+pytestmark = pytest.mark.usefixtures("_in_c_and_python")
+
 VECTORS = Path("tests/data/rocketmq-5.3.3")
 V6 = Host("2001:db8::1", 4321)
 

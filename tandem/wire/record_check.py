@@ -1,0 +1,149 @@
+"""How far some bytes of a commit log hold sound records: what a follower asks of what it is sent.
+
+`record_scan.scan_records` without the columns. What a sound record is, `record_rule` says.
+"""
+
+import struct
+from typing import Final
+
+from tandem.wire import native
+from tandem.wire.crc import CRC_MASK, raw_crc32
+from tandem.wire.message import (
+    BORNHOST_V6_FLAG,
+    MESSAGE_MAGIC_CODE,
+    RECORD_BYTES_MIN,
+    STOREHOSTADDRESS_V6_FLAG,
+)
+from tandem.wire.record_rule import (
+    BODY_AT,
+    RECORD_BYTES_MAX,
+    Buffer,
+    ScanStop,
+    look,
+    record_fault,
+)
+from tandem.wire.record_scan import RecordCheck, scan_records, stopped
+
+_INT = struct.Struct(">i")
+_SHORT = struct.Struct(">h")
+_USUAL_HEAD = struct.Struct(">IIi16xqI44xI")
+"""TOTALSIZE, MAGICCODE, BODYCRC, PHYSICALOFFSET, SYSFLAG and, after v4 hosts, BODYLENGTH."""
+
+_V6_FLAGS = BORNHOST_V6_FLAG | STOREHOSTADDRESS_V6_FLAG
+
+PLAIN_LOOP_RECORDS_MAX: Final = 96
+"""Up to about so many records `check_records` is faster with a plain loop than with columns, whose
+cost is in the calls: 0.7 us for each record of 1 KB against 50 us and 0.4 us."""
+
+assert _USUAL_HEAD.size == BODY_AT
+
+
+def check_records(
+    buffer: Buffer,
+    base_offset: int,
+    start: int = 0,
+    end: int | None = None,
+    *,
+    check_crc: bool = True,
+    record_bytes_max: int = RECORD_BYTES_MAX,
+) -> RecordCheck:
+    """Return how far `buffer[start:end]` holds sound records, as `scan_records` would.
+
+    Short runs, such as what a follower gets between two acknowledgements, go through a plain loop;
+    long ones through columns; all of them through C where that is. All give the same answer.
+    """
+    end = len(buffer) if end is None else end
+    if native.loops is not None:
+        found = native.loops.check(
+            buffer, base_offset, start, end, check_crc=check_crc, size_max=record_bytes_max
+        )
+        return stopped(buffer, base_offset, found, (end, record_bytes_max), check_crc=check_crc)
+    return _check_in_python(
+        buffer, base_offset, start, end, check_crc=check_crc, record_bytes_max=record_bytes_max
+    )
+
+
+def _check_in_python(
+    buffer: Buffer,
+    base_offset: int,
+    start: int,
+    end: int,
+    *,
+    check_crc: bool,
+    record_bytes_max: int,
+) -> RecordCheck:
+    count = 0
+    last_start = -1
+    position = start
+    few = not _seem_many(buffer, start, end)
+    while few and count < PLAIN_LOOP_RECORDS_MAX:
+        found, last, position = _usual_records(
+            buffer, base_offset, position, end, check_crc=check_crc, size_max=record_bytes_max
+        )
+        if found:
+            count += found
+            last_start = last
+        # What is not usual there is looked at by the rule itself, and so is what is wrong.
+        stop, reason, needed_bytes = look(buffer, position, end, record_bytes_max)
+        if stop is not None:
+            return RecordCheck(count, last_start, position, stop, reason, needed_bytes)
+        reason = record_fault(buffer, base_offset, position, check_crc=check_crc)
+        if reason:
+            return RecordCheck(count, last_start, position, ScanStop.CORRUPT, reason, 0)
+        count += 1
+        last_start = position
+        position += needed_bytes
+    rest = scan_records(
+        buffer, base_offset, position, end, check_crc=check_crc, record_bytes_max=record_bytes_max
+    ).check
+    return RecordCheck(
+        count + rest.count,
+        rest.last_start if rest.count else last_start,
+        rest.end,
+        rest.stop,
+        rest.reason,
+        rest.needed_bytes,
+    )
+
+
+def _seem_many(buffer: Buffer, start: int, end: int) -> bool:
+    """Guess from the first record whether there are more of them than a plain loop is good for."""
+    if end - start < PLAIN_LOOP_RECORDS_MAX * RECORD_BYTES_MIN:
+        return False
+    first_bytes = int.from_bytes(buffer[start : start + _INT.size], "big")
+    return end - start > PLAIN_LOOP_RECORDS_MAX * first_bytes
+
+
+def _usual_records(
+    buffer: Buffer, base_offset: int, position: int, end: int, *, check_crc: bool, size_max: int
+) -> tuple[int, int, int]:
+    """Go through sound records from `position` on, as long as they are of the usual kind.
+
+    That is: v4 hosts and a topic of at most 127 bytes. Returns how many they are, where the last
+    one starts and where it ends: something else is there, or enough have been found.
+    """
+    head, short = _USUAL_HEAD.unpack_from, _SHORT.unpack_from
+    last_start = -1
+    count = 0
+    with memoryview(buffer) as view:
+        while position + RECORD_BYTES_MIN <= end and count < PLAIN_LOOP_RECORDS_MAX:
+            size, magic, body_crc, place, sys_flag, body_bytes = head(view, position)
+            stop = position + size
+            body_start = position + BODY_AT
+            body_end = body_start + body_bytes
+            if magic != MESSAGE_MAGIC_CODE or sys_flag & _V6_FLAGS or size > size_max:
+                break
+            if place != base_offset + position or stop > end or body_end + 3 > stop:
+                break
+            topic_bytes = view[body_end]
+            topic_end = body_end + 1 + topic_bytes
+            if topic_bytes > 127 or topic_end + 2 > stop:
+                break
+            if topic_end + 2 + short(view, topic_end)[0] != stop:
+                break
+            if check_crc and raw_crc32(view[body_start:body_end]) & CRC_MASK != body_crc:
+                break
+            last_start = position
+            position = stop
+            count += 1
+    return count, last_start, position
