@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from store.index.index_file import IndexFile
 from store.log.message_encoder import IllegalBatchError, MessageEncoder
 from store.results import PutBatch
-from tandem.wire import native
+from tandem.wire import native, record_check
 from tandem.wire.batch_body import encode_batch_entry
 from tandem.wire.column_values import tags_codes
 from tandem.wire.message import Host
@@ -41,6 +41,7 @@ def test_the_loops_are_there_where_there_is_a_compiler() -> None:
 def both_ways(ask: Callable[[], Answer]) -> tuple[Answer, Answer]:
     """Return the answer of C and that of Python."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(record_check, "FEW_RECORDS_MAX", 0)
         ours = ask()
         patch.setattr(native, "loops", None)
         return ours, ask()
