@@ -56,29 +56,17 @@ def check_records(
     long ones through columns; more than a few through C where that is. All give the same answer.
     """
     end = len(buffer) if end is None else end
-    if native.loops is not None and _seem_more_than(FEW_RECORDS_MAX, buffer, start, end):
+    # A guess, by the first record, at how many there are.
+    first_bytes = int.from_bytes(buffer[start : min(start + _INT.size, end)], "big")
+    if native.loops is not None and end - start > FEW_RECORDS_MAX * first_bytes:
         found = native.loops.check(
             buffer, base_offset, start, end, check_crc=check_crc, size_max=record_bytes_max
         )
         return stopped(buffer, base_offset, found, (end, record_bytes_max), check_crc=check_crc)
-    return _check_in_python(
-        buffer, base_offset, start, end, check_crc=check_crc, record_bytes_max=record_bytes_max
-    )
-
-
-def _check_in_python(
-    buffer: Buffer,
-    base_offset: int,
-    start: int,
-    end: int,
-    *,
-    check_crc: bool,
-    record_bytes_max: int,
-) -> RecordCheck:
+    few = end - start <= PLAIN_LOOP_RECORDS_MAX * max(first_bytes, RECORD_BYTES_MIN)
     count = 0
     last_start = -1
     position = start
-    few = not _seem_more_than(PLAIN_LOOP_RECORDS_MAX, buffer, start, end)
     while few and count < PLAIN_LOOP_RECORDS_MAX:
         found, last, position = _usual_records(
             buffer, base_offset, position, end, check_crc=check_crc, size_max=record_bytes_max
@@ -107,14 +95,6 @@ def _check_in_python(
         rest.reason,
         rest.needed_bytes,
     )
-
-
-def _seem_more_than(count: int, buffer: Buffer, start: int, end: int) -> bool:
-    """Guess from the first record whether there are more of them than that."""
-    if end - start < count * RECORD_BYTES_MIN:
-        return False
-    first_bytes = int.from_bytes(buffer[start : start + _INT.size], "big")
-    return end - start > count * first_bytes
 
 
 def _usual_records(
