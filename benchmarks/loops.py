@@ -25,7 +25,7 @@ from store.log.message_encoder import MessageEncoder
 from store.results import PutBatch
 from tandem.wire import native
 from tandem.wire.batch_body import encode_batch_entry
-from tandem.wire.column_values import tags_codes
+from tandem.wire.column_values import distinct_values, tags_codes
 from tandem.wire.message import Host
 from tandem.wire.message_properties import encode_properties
 from tandem.wire.record_check import check_records
@@ -97,6 +97,11 @@ def cases() -> list[Case]:
         ("64 records checked, CRC included", 64, partial(check_records, split(few), 0)),
         ("columns of 1,024 records", 1024, partial(scan_records, many, 0, check_crc=False)),
         ("their tags codes", 1024, partial(tags_codes, many, columns)),
+        (
+            "their topics told apart",
+            1024,
+            partial(distinct_values, many, columns.topic_start, columns.topic_size),
+        ),
         ("their keys hashed, two a message", 1024, partial(hash_keys, many, columns)),
         ("their keys entered in an index file", 1024, partial(index.put_many, *keys)),
     ]

@@ -133,6 +133,12 @@ def _strided(buffer: Buffer | _Windows, dtype: str) -> NDArray[Any]:
 
 def distinct_values(buffer: Buffer, start: Int64s, size: Int64s) -> tuple[list[bytes], Int64s]:
     """Return the different values at `start`, `size` as they come, and for each row its number."""
+    if native.loops is not None:
+        found = native.loops.distinct_values(buffer, start, size, _PEELED_VALUES_MAX)
+        if found is not None:
+            rows, numbers = found
+            places = zip(start[rows].tolist(), size[rows].tolist(), strict=True)
+            return [bytes(buffer[at : at + width]) for at, width in places], numbers
     values: list[bytes] = []
     numbers = np.full(len(start), -1, np.int64)
     left = np.arange(len(start))

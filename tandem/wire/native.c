@@ -277,6 +277,29 @@ i64 tandem_tags_codes(const u8 *data, i64 bytes, const i64 *starts, const i64 *s
     return count;
 }
 
+/* Numbers equal values, in the order in which they come; `firsts` gets where each is first. Returns
+ * how many there are, -1 if they are more than `values_max` or not all within data[:bytes]. */
+i64 tandem_distinct_values(const u8 *data, i64 bytes, const i64 *starts, const i64 *sizes,
+                           i64 count, i64 values_max, i64 *firsts, i64 *numbers) {
+    i64 values = 0, same = 0;
+    for (i64 n = 0; n < count; n++) {
+        if (!is_within(starts[n], sizes[n], bytes)) return -1;
+        /* Most are as the one before. */
+        for (i64 looked = 0; looked < values; looked++, same = same + 1 < values ? same + 1 : 0) {
+            i64 first = firsts[same];
+            if (sizes[first] == sizes[n] &&
+                !memcmp(data + starts[first], data + starts[n], (size_t)sizes[n]))
+                goto found;
+        }
+        if (values == values_max) return -1;
+        same = values;
+        firsts[values++] = n;
+    found:
+        numbers[n] = same;
+    }
+    return values;
+}
+
 /* -- keys: record_keys.py ---------------------------------------------------------------------- */
 
 static i64 index_hash(u32 hash) {

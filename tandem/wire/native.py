@@ -1,7 +1,7 @@
 """The loops that a message costs most, in C, where they were compiled (`native.c`).
 
     scan           records found and checked           record_scan, record_check
-    tags_codes     what consume queues keep of tags    column_values
+    tags_codes, distinct_values                        column_values
     hash_keys      what index files keep of keys       record_keys
     index_put      keys entered in an index file       store.index.index_file
     split_batch    a batch as records                  store.log.message_encoder
@@ -98,6 +98,8 @@ class Loops:
         self._scan.argtypes = [_AT, _LONG, _LONG, _LONG, _LONG, _LONG, _LONG, _AT, _AT]
         self._tags_codes = library.tandem_tags_codes
         self._tags_codes.argtypes = [_AT, _LONG, _AT, _AT, _LONG, _AT]
+        self._distinct_values = library.tandem_distinct_values
+        self._distinct_values.argtypes = [_AT, _LONG, _AT, _AT, _LONG, _LONG, _AT, _AT]
         self._hash_keys = library.tandem_hash_keys
         self._hash_keys.argtypes = [_AT, _LONG, *[_AT] * 4, _LONG, _LONG, _AT, _AT, _AT]
         self._index_put = library.tandem_index_put
@@ -109,6 +111,7 @@ class Loops:
         for function in (
             self._scan,
             self._tags_codes,
+            self._distinct_values,
             self._hash_keys,
             self._index_put,
             self._batch_size,
@@ -213,6 +216,30 @@ class Loops:
             codes.ctypes.data,
         )
         return codes, done
+
+    def distinct_values(
+        self,
+        buffer: LogBytes,
+        starts: NDArray[np.int64],
+        sizes: NDArray[np.int64],
+        values_max: int,
+    ) -> tuple[list[int], NDArray[np.int64]] | None:
+        """Return where each value is first, and the number of each row's; None if they are many."""
+        count = len(starts)
+        firsts, numbers = np.empty(values_max, np.int64), np.empty(count, np.int64)
+        data = _bytes_of(buffer)
+        starts, sizes = np.ascontiguousarray(starts), np.ascontiguousarray(sizes)
+        values = self._distinct_values(
+            _address(data),
+            len(data),
+            starts.ctypes.data,
+            sizes.ctypes.data,
+            count,
+            values_max,
+            firsts.ctypes.data,
+            numbers.ctypes.data,
+        )
+        return None if values < 0 else (firsts[:values].tolist(), numbers)
 
     def hash_keys(
         self, buffer: LogBytes, places: tuple[NDArray[np.int64], ...]

@@ -59,10 +59,10 @@ def check_records(
     # A guess, by the first record, at how many there are.
     first_bytes = int.from_bytes(buffer[start : min(start + _INT.size, end)], "big")
     if native.loops is not None and end - start > FEW_RECORDS_MAX * first_bytes:
-        found = native.loops.check(
+        checked = native.loops.check(
             buffer, base_offset, start, end, check_crc=check_crc, size_max=record_bytes_max
         )
-        return stopped(buffer, base_offset, found, (end, record_bytes_max), check_crc=check_crc)
+        return stopped(buffer, base_offset, checked, (end, record_bytes_max), check_crc=check_crc)
     few = end - start <= PLAIN_LOOP_RECORDS_MAX * max(first_bytes, RECORD_BYTES_MIN)
     count = 0
     last_start = -1

@@ -19,7 +19,7 @@ from store.log.message_encoder import IllegalBatchError, MessageEncoder
 from store.results import PutBatch
 from tandem.wire import native, record_check
 from tandem.wire.batch_body import encode_batch_entry
-from tandem.wire.column_values import tags_codes
+from tandem.wire.column_values import distinct_values, tags_codes
 from tandem.wire.message import Host
 from tandem.wire.record_check import check_records
 from tandem.wire.record_keys import hash_keys
@@ -130,6 +130,19 @@ def test_properties_of_any_bytes_are_read_alike(strings: list[list[bytes]]) -> N
     assert ours == theirs
 
 
+VALUES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), max_size=40)
+
+
+@in_c
+@settings(max_examples=200)
+@given(VALUES, st.binary(min_size=40, max_size=40) | st.just(bytes(40)))
+def test_equal_values_are_numbered_alike(places: list[tuple[int, int]], data: bytes) -> None:
+    starts, sizes = np.array(places, np.int64).reshape(-1, 2).T
+    ours, theirs = both_ways(lambda: distinct_values(data, starts, sizes))
+    assert ours[0] == theirs[0]
+    assert ours[1].tolist() == theirs[1].tolist()
+
+
 @in_c
 def test_a_record_with_thousands_of_keys_has_them_all() -> None:
     log = LogBuilder(file_bytes=1 << 20)
@@ -153,6 +166,7 @@ def test_places_outside_of_the_bytes_are_left_to_python() -> None:
         assert native.loops is not None
         codes, done = native.loops.tags_codes(data, starts, lengths)
         assert (codes[0], done) == (97, 1)
+        assert native.loops.distinct_values(data, starts, lengths, 16) is None
         none = np.zeros(2, np.int64)
         assert native.loops.hash_keys(data, (none, none, starts, lengths))[2] == 1
         assert native.loops.hash_keys(data, (starts, lengths, none, none))[2] == 1
