@@ -21,6 +21,7 @@ from tandem.wire import native, record_check
 from tandem.wire.batch_body import encode_batch_entry
 from tandem.wire.column_values import distinct_values, tags_codes
 from tandem.wire.message import Host
+from tandem.wire.message_properties import java_string_hash
 from tandem.wire.record_check import check_records
 from tandem.wire.record_keys import hash_keys
 from tandem.wire.record_scan import RecordColumns, scan_records
@@ -88,6 +89,32 @@ def test_records_are_found_alike(
 
 
 @in_c
+def test_a_length_of_a_topic_below_zero_is_none_even_if_all_adds_up() -> None:
+    """-2 leads back into the body, whose last bytes may say any length of the properties."""
+    body = b"x" * 20 + b"\0"
+    tail = bytes([256 - 2]) + bytes(0xFE)
+    head = struct.pack(">IIIiiqqI", 88 + len(body) + len(tail), 0xDAA320A7, 0, 0, 0, 0, 0, 0)
+    data = head + bytes(44) + struct.pack(">I", len(body)) + body + tail
+    ours, theirs = both_ways(lambda: check_records(data, 0, check_crc=False))
+    assert ours == theirs
+    assert ours.reason == f"topic size -2 in a record of {len(data)} bytes"
+
+
+@in_c
+def test_a_hash_without_a_positive_twin_is_0() -> None:
+    """Math.abs(Integer.MIN_VALUE) is negative; RocketMQ takes 0. Digits of base 31 make the key."""
+    wanted = (2**31 - java_string_hash("T#") * 31**7 - sum(33 * 31**n for n in range(7))) % 2**32
+    key = "".join(chr(33 + wanted // 31**n % 31) for n in reversed(range(7)))
+    assert java_string_hash(f"T#{key}") == -(2**31)
+    log = LogBuilder()
+    log.put(topic="T", keys=key)
+    data = bytes(log.log)
+    columns = scan_records(data, 0).columns
+    for hashes in both_ways(lambda: hash_keys(data, columns)):
+        assert hashes.key_hash.tolist() == [0]
+
+
+@in_c
 def test_records_that_are_smaller_than_the_first_are_all_found() -> None:
     log = LogBuilder(file_bytes=1 << 20)
     log.put(body=bytes(50_000))
@@ -128,6 +155,16 @@ def test_properties_of_any_bytes_are_read_alike(strings: list[list[bytes]]) -> N
 
     ours, theirs = both_ways(found)
     assert ours == theirs
+
+
+@in_c
+def test_no_more_values_are_told_apart_than_there_is_room_for() -> None:
+    assert native.loops is not None
+    starts, sizes = np.arange(20), np.ones(20, np.int64)
+    found = native.loops.distinct_values(bytes(range(20)), starts[:16], sizes[:16], 16)
+    assert found is not None
+    assert found[0] == list(range(16))
+    assert native.loops.distinct_values(bytes(range(20)), starts, sizes, 16) is None
 
 
 VALUES = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 3)), max_size=40)
@@ -179,7 +216,7 @@ TIMES = st.one_of(INT64, st.integers(0, 10**13))
 @in_c
 @settings(max_examples=200)
 @given(
-    st.lists(st.tuples(st.integers(0, 2**31 - 1), INT64, TIMES), min_size=1, max_size=30),
+    st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), INT64, TIMES), min_size=1, max_size=30),
     st.binary(min_size=28, max_size=28),
     TIMES,
     st.integers(1, 10),
@@ -243,6 +280,20 @@ def test_a_batch_is_split_alike(
 
     ours, theirs = both_ways(split)
     assert ours == theirs
+
+
+@in_c
+@pytest.mark.parametrize("size", [-1, -2, -300, -(2**15)])
+def test_properties_of_a_length_below_zero_are_left_to_python(size: int) -> None:
+    assert native.loops is not None
+    whole = encode_batch_entry(0, b"x" * 500, b"K\x01v\x02")
+    cut = whole[: 20 + 500] + struct.pack(">h", size) + b"K\x01v\x02"
+    parts = native.BatchParts(b"", bytes(48), b"\x01T", 0xDAA320A7, 0, 0, 0)
+    assert native.loops.split_batch(whole + cut, parts) is None
+    # It would lead back to where another message seems to begin: its own size is not looked at.
+    back = whole[:520] + struct.pack(">h", size) + whole[2:]
+    assert native.loops.split_batch(back, parts) is None
+    assert native.loops.split_batch(whole + whole, parts) is not None
 
 
 @in_c
