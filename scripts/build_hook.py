@@ -62,7 +62,7 @@ class ServerPackages(BuildHookInterface[Any]):
         compilers = filter(None, map(shutil.which, (os.environ.get("CC", "cc"), "gcc", "clang")))
         compiler = next(compilers, None)
         if compiler is None:
-            self.app.display_warning("no C compiler: all is done in Python, at half the speed")
+            self.app.display_warning("no C compiler: all is done in Python, which is slower")
             return False
         source = Path(self.root, LOOPS)
         made = library.with_suffix(".new")
