@@ -22,7 +22,7 @@ SERVER_PACKAGES = ("node", "ha", "store")
 DISCOVERY = "tandem/spark/discovery"
 """Its modules are found by Spark where they are at the top."""
 
-LOOPS = "tandem/wire/native.c"
+LOOPS = ("native.c", "native.h", "native_sends.c")
 LIBRARY = "tandem/wire/libtandem.so"
 
 
@@ -64,15 +64,17 @@ class ServerPackages(BuildHookInterface[Any]):
         if compiler is None:
             self.app.display_warning("no C compiler: all is done in Python, which is slower")
             return False
-        source = Path(self.root, LOOPS)
+        sources = [Path(self.root, LIBRARY).with_name(name) for name in LOOPS]
         made = library.with_suffix(".new")
-        # By this the library knows its source again.
-        crc32 = f"-DSOURCE_CRC32={zlib.crc32(source.read_bytes())}u"
-        command = [compiler, "-O3", "-shared", "-fPIC", crc32, "-o", str(made), str(source)]
+        # By this the library knows its sources again.
+        crc32 = zlib.crc32(b"".join(source.read_bytes() for source in sources))
+        compiled = [str(source) for source in sources if source.suffix == ".c"]
+        options = ["-O3", "-shared", "-fPIC", f"-DSOURCE_CRC32={crc32}u"]
+        command = [compiler, *options, "-o", str(made), *compiled]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             said = done.stderr.strip()
-            self.app.display_warning(f"{LOOPS} does not compile, all is done in Python: {said}")
+            self.app.display_warning(f"{compiled} do not compile, all is done in Python: {said}")
             return False
         made.replace(library)
         return True

@@ -137,6 +137,7 @@ class Broker:
             self._served_always | guard.guarded(request_table(self._handlers)),
             self._parts.to_clients.answered,
             self._parts.unsupported,
+            self._handlers.runs.take,
         )
         async with trio.open_nursery() as services:
             self._services = services

@@ -21,6 +21,7 @@ from node.handlers.reply_message import ReplyMessage
 from node.handlers.reset_offset import ResetOffset
 from node.handlers.send_back import SendBack
 from node.handlers.send_message import SendMessage
+from node.handlers.send_runs import SendRunHandler, send_runs
 from node.handlers.subscription_groups import SubscriptionGroups
 from tandem.cluster_file.choices import FlushDiskType
 
@@ -53,6 +54,13 @@ def handlers_of(
     timeout_seconds, resets = parts.timeout_seconds, parts.resets
     return Handlers(
         send=send,
+        runs=SendRunHandler(
+            store,
+            tables,
+            replication,
+            send,
+            send_runs(store, suffix=parts.stamp.suffix, host=parts.host),
+        ),
         transactions=EndTransactions(store, parts.transactions, send, replication),
         back=SendBack(store, tables, send, parts.random, parts.stats),
         reply=_replier(parts, send),

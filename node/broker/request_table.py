@@ -25,6 +25,7 @@ from node.handlers.reply_message import ReplyMessage
 from node.handlers.reset_offset import ResetOffset
 from node.handlers.send_back import SendBack
 from node.handlers.send_message import SendMessage
+from node.handlers.send_runs import SendRunHandler
 from node.handlers.subscription_groups import SubscriptionGroups
 from tandem.wire.request_code import RequestCode
 
@@ -36,6 +37,7 @@ class Handlers(msgspec.Struct, frozen=True, kw_only=True):
     """One object for each family of requests."""
 
     send: SendMessage
+    runs: SendRunHandler
     back: SendBack
     reply: ReplyMessage
     recall: RecallMessage

@@ -39,7 +39,13 @@ from node.handlers.send_properties import (
     wants_flushed,
     with_delay_level,
 )
-from node.handlers.stored_answer import encoded, stored_frame, stored_response, with_outcome
+from node.handlers.stored_answer import (
+    RunAnswers,
+    encoded,
+    stored_frame,
+    stored_response,
+    with_outcome,
+)
 from node.remoting.dispatcher import response_to
 from node.tables.topic_config_table import (
     NOT_ALLOWED_SEND_TOPICS,
@@ -155,7 +161,8 @@ class SendMessage:
         self._times = times
         self._replicated = WaitPolicy(flush, replication.waits(Ack.REPLICATED))
         self._flushed = WaitPolicy(flush, replication.waits(Ack.FLUSHED))
-        self._policy_waits = self._replicated != WaitPolicy()
+        self.policy_waits = self._replicated != WaitPolicy()
+        """Whether any put of this node waits for disks or replicas."""
         self._parked_count = 0
         self._rounds: dict[bool, ParkedRound] = {}
         """Of the connection whose requests are being handled: by whether they wait for disks."""
@@ -207,7 +214,7 @@ class SendMessage:
             return self.not_stored(command, result)
         answer = self._recallable_response if _TIMED in properties else stored_frame
         response = answer(command, queue_id, properties, result)
-        if self._policy_waits and not command.flag & ONEWAY_FLAG and is_waiting(properties):
+        if self.policy_waits and not command.flag & ONEWAY_FLAG and is_waiting(properties):
             self._park(connection, properties, result.end_offset, response)
             return None
         return response
@@ -271,7 +278,7 @@ class SendMessage:
         `response` is the answer if all goes well, SUCCESS unless given.
         """
         response = response or response_to(command)
-        if not self._policy_waits or command.flag & ONEWAY_FLAG:
+        if not self.policy_waits or command.flag & ONEWAY_FLAG:
             return response
         self._park(connection, properties, end_offset, response)
         return None
@@ -303,11 +310,25 @@ class SendMessage:
             properties=with_delay_level(header.properties or "", NO_DELAY_LEVEL),
         )
 
+    def has_room(self, count: int) -> bool:
+        """Whether so many puts more may wait."""
+        return self._parked_count + count <= PARKED_PUTS_MAX
+
+    def park_run(self, connection: Connection, answers: RunAnswers) -> None:
+        """Keep the answers of a run until its last message is where the group wants it."""
+        parked = self._parked_round(connection, for_disks=False)
+        parked.add(answers.record_ends[-1], answers, len(answers.record_ends))
+        self._parked_count += len(answers.record_ends)
+
     def _park(
         self, connection: Connection, properties: str, end_offset: int, response: Answer
     ) -> None:
         """Keep the answer until this round of requests ends, and then until it is true."""
-        for_disks = wants_flushed(properties)
+        parked = self._parked_round(connection, for_disks=wants_flushed(properties))
+        parked.add(end_offset, response)
+        self._parked_count += 1
+
+    def _parked_round(self, connection: Connection, *, for_disks: bool) -> ParkedRound:
         parked = self._rounds.get(for_disks)
         if parked is None:
             policy = self._flushed if for_disks else self._replicated
@@ -316,8 +337,7 @@ class SendMessage:
                 connection.at_round_end(self._submit)
         # A round is about one connection: nobody else's requests are handled before its end.
         assert parked.connection is connection
-        parked.puts.append((end_offset, response))
-        self._parked_count += 1
+        return parked
 
     def _submit(self) -> None:
         """Have the puts parked in this round waited for."""
@@ -373,12 +393,7 @@ class SendMessage:
 
 
 class ParkedRound:
-    """Puts of one connection whose answers wait for the disk, replicas, or both.
-
-    Attributes:
-        puts: End offset and answer of each, in the order of the log. The answer says that all is
-            well until the outcome is known.
-    """
+    """Puts of one connection whose answers wait for the disk, replicas, or both."""
 
     def __init__(
         self,
@@ -387,8 +402,11 @@ class ParkedRound:
         on_answered: Callable[[int, float], None],
     ) -> None:
         """Wait by a policy; `on_answered` hears of how many puts, and since when they waited."""
-        self.puts: list[tuple[int, Answer]] = []
         self.connection = connection
+        self._puts: list[tuple[int, Answer | RunAnswers]] = []
+        """End offset and answer of each, in the order of the log; a run of them may be one. All
+        say that all is well until the outcome is known."""
+        self._count = 0
         self._owed: OwedAnswers | None = None
         self._policy = policy
         self._on_answered = on_answered
@@ -399,14 +417,19 @@ class ParkedRound:
         self._replication_outcome = _PUT_OK
         self._replication_reason = ""
 
+    def add(self, end_offset: int, answer: Answer | RunAnswers, count: int = 1) -> None:
+        """Take in the next answer, or those of a run."""
+        self._puts.append((end_offset, answer))
+        self._count += count
+
     def submit(self, now: float) -> None:
         """Wait for disk and replicas side by side. May answer at once.
 
         Source: CommitLog.handleDiskFlushAndHA.
         """
-        self._owed = self.connection.owe(len(self.puts))
+        self._owed = self.connection.owe(self._count)
         self._began = now
-        end_offset = self.puts[-1][0]
+        end_offset = self._puts[-1][0]
         flush, replication = self._policy.flush, self._policy.replication
         self._open_waits = (flush is not None) + (replication is not None)
         if flush is not None:
@@ -429,8 +452,8 @@ class ParkedRound:
         if self._flush_outcome is not _PUT_OK or self._replication_outcome is not _PUT_OK:
             self._note_outcomes()
         assert self._owed is not None, "waits end after they began"
-        self._owed.write(b"".join([encoded(response) for _, response in self.puts]))
-        self._on_answered(len(self.puts), self._began)
+        self._owed.write(b"".join([_frames(answer) for _, answer in self._puts]))
+        self._on_answered(self._count, self._began)
 
     def _note_outcomes(self) -> None:
         """Another code for what disk or replicas have not reached; replicas have the last word."""
@@ -442,10 +465,20 @@ class ParkedRound:
             if wait is None or status is _PUT_OK:
                 continue
             reached, code = wait.reached(), _CODES[status]
-            self.puts = [
-                (end, response) if end <= reached else (end, with_outcome(response, code, reason))
-                for end, response in self.puts
+            self._puts = [
+                (end, answer) if end <= reached else (end, with_outcome(answer, code, reason))
+                for end, answer in self._single()
             ]
+
+    def _single(self) -> list[tuple[int, Answer]]:
+        puts: list[tuple[int, Answer]] = []
+        for end, answer in self._puts:
+            puts += answer.single() if isinstance(answer, RunAnswers) else [(end, answer)]
+        return puts
+
+
+def _frames(answer: Answer | RunAnswers) -> bytes:
+    return answer.frames if isinstance(answer, RunAnswers) else encoded(answer)
 
 
 def _reason(result: PutMessageResult) -> str:

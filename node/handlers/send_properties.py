@@ -141,6 +141,7 @@ class PropertyStamp:
     """Turns the properties of a request into those of a record. One per broker.
 
     Attributes:
+        suffix: What is added to the properties of a message that has not been through a broker.
         batch_suffix: What is added to the properties of each message of a batch. RocketMQ adds no
             more than this either.
     """
@@ -151,7 +152,8 @@ class PropertyStamp:
             PROPERTY_TRACE_SWITCH: "true",
             PROPERTY_CLUSTER: cluster,
         }
-        self._suffix = encode_properties(self._added).decode()
+        self.suffix = encode_properties(self._added)
+        self._suffix = self.suffix.decode()
         self.batch_suffix = encode_properties({PROPERTY_CLUSTER: cluster})
         self._new_unique_key = new_unique_key
 

@@ -26,6 +26,7 @@ from tandem.wire.response_code import ResponseCode
 if TYPE_CHECKING:
     from node.remoting.dispatcher import Answer
     from store import PutMessageResult
+    from tandem.wire.message import Host
 
 # Looking up a member of an enum costs 50 ns, and this is done for every message.
 _JSON: Final = SerializeType.JSON
@@ -33,12 +34,34 @@ _MSGPACK: Final = SerializeType.MSGPACK
 _SUCCESS: Final = int(ResponseCode.SUCCESS)
 _pack_head: Final = FRAME_HEAD.pack
 
+_HEAD: Final = f'{{"code":{_SUCCESS},"extFields":{{"msgId":"'
+_QUEUE_ID: Final = '","queueId":"'
+_QUEUE_OFFSET: Final = '","queueOffset":"'
+_UNIQUE_KEY: Final = '","transactionId":"'
 _END: Final = (
     f'","MSG_REGION":"{REGION}","TRACE_ON":"true"}},"flag":{RESPONSE_FLAG},"language":"PYTHON",'
     '"opaque":'
 )
 _LAST: Final = f',"serializeTypeCurrentRPC":"JSON","version":{PROTOCOL_VERSION}}}'
 _TYPE_WORD: Final = int(_JSON) << 24
+
+
+class RunAnswers(msgspec.Struct, frozen=True):
+    """Answers of a run: `frames`, which say that all is well, and where each of them ends."""
+
+    frames: bytes
+    frame_ends: list[int]
+    record_ends: list[int]
+
+    def single(self) -> list[tuple[int, bytes]]:
+        """Return end offset and answer of each."""
+        starts = [0, *self.frame_ends]
+        return [
+            (record_end, self.frames[start:end])
+            for record_end, start, end in zip(
+                self.record_ends, starts, self.frame_ends, strict=False
+            )
+        ]
 
 
 def stored_response(
@@ -76,11 +99,18 @@ def stored_frame(
     if command.serialize_type is not _JSON or key is None or not (key.isalnum() and key.isascii()):
         return encode_frame(stored_response(command, queue_id, properties, result))
     header = (
-        f'{{"code":{_SUCCESS},"extFields":{{"msgId":"{result.msg_id}","queueId":"{queue_id}",'
-        f'"queueOffset":"{result.queue_offset}","transactionId":"{key}{_END}{command.opaque}{_LAST}'
+        f"{_HEAD}{result.msg_id}{_QUEUE_ID}{queue_id}{_QUEUE_OFFSET}{result.queue_offset}"
+        f"{_UNIQUE_KEY}{key}{_END}{command.opaque}{_LAST}"
     ).encode("ascii")
     size = len(header)
     return _pack_head(4 + size, _TYPE_WORD | size) + header
+
+
+def answer_parts(store_host: Host) -> tuple[bytes, ...]:
+    """Return the text of such a frame as `SendRuns` takes it."""
+    head = f"{_HEAD}{store_host.packed.hex().upper()}"
+    parts = (head, _QUEUE_ID, _QUEUE_OFFSET, _UNIQUE_KEY, _END, _LAST)
+    return tuple(part.encode("ascii") for part in parts)
 
 
 def encoded(answer: Answer) -> bytes:

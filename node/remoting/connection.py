@@ -74,6 +74,8 @@ class Connection:
         unfinished_bytes: Of a frame that is not whole yet; see `note_kept`.
         owed_count: How many requests of this connection are waiting for their answer; see `owe`.
         reading: Cancel it to take no more requests; answers owed are still sent.
+        one_by_one: How many requests are to be handled before a run of them is looked for again.
+        misses: How far apart those looks are by now; see `SendRunHandler`.
         challenges: Numbers given to this peer for signatures, not used up yet; see `Guard`.
     """
 
@@ -89,6 +91,7 @@ class Connection:
         self.unfinished_bytes = 0
         self.owed_count = 0
         self.reading = trio.CancelScope()
+        self.one_by_one = self.misses = 0
         self.challenges: list[str] = []
         self.is_closed = False
         self._outbox = outbox

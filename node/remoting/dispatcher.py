@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container, Mapping
 
     from node.remoting.connection import Connection
+    from tandem.wire.frame_buffer import FrameBuffer
     from tandem.wire.remoting_command import Ext
 
 _log = logging.getLogger(__name__)
@@ -34,6 +35,9 @@ Raises:
     RequestError: The answer is this code and remark.
     WireError: The header or body is malformed; answered with code 1 and the text.
 """
+
+TakeRun: TypeAlias = "Callable[[Connection, FrameBuffer], bool]"
+"""Handles requests that came together, and takes them from the buffer; False: none."""
 
 
 def response_to(
@@ -59,6 +63,9 @@ def response_to(
 class Dispatch(Protocol):
     """What a listener does with requests."""
 
+    def dispatch_run(self, connection: Connection, frames: FrameBuffer) -> bool:
+        """Have requests that came together handled as one; False: the next one is to be alone."""
+
     def dispatch(self, connection: Connection, command: RemotingCommand) -> None:
         """Have a request handled and answer it on its connection."""
 
@@ -71,11 +78,16 @@ class Dispatcher:
         handlers: Mapping[int, Handler],
         on_answer: Callable[[Connection, RemotingCommand], None] | None = None,
         unsupported: UnsupportedRequests | None = None,
+        take_run: TakeRun | None = None,
     ) -> None:
-        """Serve these; `on_answer` gets what clients answer to requests of ours."""
+        """Serve these; `on_answer` gets what clients answer to requests of ours.
+
+        `take_run` handles requests that came together, where it can.
+        """
         self._handlers = handlers
         self._not_supported = (unsupported or UnsupportedRequests()).refuse
         self._on_answer = on_answer
+        self._take_run = take_run
         self._why_refused: Callable[[], str] | None = None
         self._served_always: Container[int] = ()
 
@@ -85,6 +97,11 @@ class Dispatcher:
         `why` says in words why this node serves nobody. There is no way back.
         """
         self._why_refused, self._served_always = why, but
+        self._take_run = None
+
+    def dispatch_run(self, connection: Connection, frames: FrameBuffer) -> bool:
+        """Have requests that came together handled as one; False: the next one is to be alone."""
+        return self._take_run is not None and self._take_run(connection, frames)
 
     def dispatch(self, connection: Connection, command: RemotingCommand) -> None:
         """Have a request handled and answer it on its connection."""

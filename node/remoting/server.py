@@ -184,9 +184,12 @@ def _handle_some(
     """Handle requests for one turn; return whether there may be more."""
     now = clock.current_time  # asked after every request, as one may take a thousand times another
     end = now() + TURN_SECONDS
-    while (command := frames.next_command()) is not None:
-        dispatcher.dispatch(connection, command)
+    while True:
+        if not dispatcher.dispatch_run(connection, frames):
+            command = frames.next_command()
+            if command is None:
+                return False
+            dispatcher.dispatch(connection, command)
         connection.has_asked = True
         if not connection.may_read or now() >= end:
             return True
-    return False

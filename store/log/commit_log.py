@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from store.machine.disk import Disk
     from store.results import PutBatch, PutMessage
     from tandem.wire.message import Host
+    from tandem.wire.send_run import WrittenRun
 
 FAULTS_TOLD_MAX: Final = 1000
 """Damaged records that are logged one by one. Readers come by again and again."""
@@ -266,6 +267,20 @@ class CommitLog:
         self.last_store_timestamp_ms = now_ms
         self.last_record_offset = units[-3]
         return units
+
+    def file_of_run(self, size: int) -> MappedFile | None:
+        """Return the file that takes `size` bytes of records as it is, None if there is none."""
+        file = self.files.files[-1] if self.files.files else None
+        if file is None or file.wrote_position + size + END_FILE_MIN_BLANK_LENGTH > file.size:
+            return None
+        return file
+
+    def append_run(self, file: MappedFile, run: WrittenRun, now_ms: int) -> None:
+        """Append records that were written for the end of `file`, which has room for them."""
+        ends = run.record_ends
+        self.last_record_offset = int(ends[-2]) if len(ends) > 1 else file.end_offset
+        self._write_run(file, run.records)
+        self.last_store_timestamp_ms = now_ms
 
     @staticmethod
     def _write_run(file: MappedFile, data: bytes | bytearray | memoryview) -> None:

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from store.running_flags import RunningFlags
     from tandem.wire.delay_level import DelayLevels
     from tandem.wire.message import Host
+    from tandem.wire.send_run import SendPlace, SendRuns, WrittenRun
 
 TimerRewrite: TypeAlias = "Callable[[PutMessage, int], PutMessage | Fault]"
 """(message, now in ms) -> what is put instead, or why nothing is."""
@@ -102,9 +103,11 @@ class MessagePuts:
         self._on_clock_back = on_clock_back
         self._host_hex = store_host.packed.hex().upper()
         self._enters_queue = enters_queue
+        self.takes_runs = enters_queue and not config.enabled_append_prop_crc
+        """Whether `put_run` may be called."""
         self._busy_timeout_ms = config.os_page_cache_busy_timeout_ms
         self._busy_after_ms = _NEVER_MS
-        self._surely_fits_bytes = (
+        self.surely_fits_bytes = (
             min(config.max_message_size_bytes, commit_log.record_bytes_max)
             - RECORD_OVERHEAD_BYTES_MAX
         )
@@ -203,7 +206,7 @@ class MessagePuts:
         properties = message.properties
         return (
             not message.sys_flag
-            and len(message.body) <= self._surely_fits_bytes
+            and len(message.body) <= self.surely_fits_bytes
             and len(properties) < TORN_BYTES_MIN
             and properties[-1:] != b"\0"
             and message.topic != SCHEDULE_TOPIC
@@ -338,6 +341,45 @@ class MessagePuts:
             self._host_hex,
             tuple(units[::3]),
         )
+
+    def run_queue(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """Return the queue of a place of a run; None if its messages have to be put one by one."""
+        queue = self._queues.find(topic, queue_id)
+        return queue if type(queue) is ConsumeQueue and topic != SCHEDULE_TOPIC else None
+
+    def put_run(
+        self, run: SendRuns, places: list[SendPlace], queues: list[ConsumeQueue], born_host: bytes
+    ) -> WrittenRun | None:
+        """Append usual messages that came together, as `put_message` would one after the other.
+
+        None: nothing was changed, put them one by one; the reason is then found there. What one
+        message is checked for, `SendRuns` has found of all; what the store is checked for, is
+        checked here once for the whole run.
+        """
+        now_ms = self._now_ms()
+        if self._flags.refusal or now_ms > self._busy_after_ms:
+            return None
+        log = self._commit_log
+        file = log.file_of_run(run.record_bytes(born_host))
+        if file is None:
+            return None
+        try:
+            for queue, place in zip(queues, places, strict=True):
+                queue.ensure_room(place.sends)
+        except _NOT_APPENDED:
+            return None
+        self._busy_after_ms = now_ms + self._busy_timeout_ms
+        if now_ms < log.last_store_timestamp_ms:
+            self._on_clock_back(now_ms)
+        first_offsets = [queue.next_offset for queue in queues]
+        written = run.write(born_host, first_offsets, file.end_offset, now_ms)
+        log.append_run(file, written, now_ms)
+        start = 0
+        for queue, place in zip(queues, places, strict=True):
+            end = start + 3 * place.sends
+            self._enter_units(queue, written.units[start:end], now_ms)
+            start = end
+        return written
 
     def _batch_fault(self, batch: PutBatch, queue: AnyConsumeQueue) -> Fault | None:
         encoder = self._commit_log.encoder

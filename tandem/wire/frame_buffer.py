@@ -61,6 +61,21 @@ class FrameBuffer:
             self._keep_rest(needed=0)
             self._tail += data
 
+    def received(self) -> tuple[bytes, int]:
+        """Return bytes that may have whole frames in them, and where the next frame starts."""
+        if self._tail and len(self._tail) >= self._needed:
+            self._use_tail()
+        return self._data, self._position
+
+    def skip_to(self, end: int) -> None:
+        """Take the frames up to `end`, one of which ends there, as handed out."""
+        self._position = end
+
+    def _use_tail(self) -> None:
+        self._data = bytes(self._tail)
+        self._position = 0
+        self._tail.clear()
+
     def next_command(self) -> RemotingCommand | None:
         """Return the next command, or None: more bytes are needed.
 
@@ -71,9 +86,7 @@ class FrameBuffer:
         if self._tail:
             if len(self._tail) < self._needed:
                 return None
-            self._data = bytes(self._tail)
-            self._position = 0
-            self._tail.clear()
+            self._use_tail()
         data = self._data
         start = self._position
         if len(data) - start < _HEAD_BYTES:

@@ -1,17 +1,18 @@
-"""The loops that a message costs most, in C, where they were compiled (`native.c`).
+"""The loops that a message costs most, in C, where they were compiled (`native*.c`).
 
     scan           records found and checked           record_scan, record_check
     tags_codes, distinct_values                        column_values
     hash_keys      what index files keep of keys       record_keys
     index_put      keys entered in an index file       store.index.index_file
     split_batch    a batch as records                  store.log.message_encoder
+    find_sends, write_sends                            send_run
 
 Those modules do all of it in Python too, with the same result to the byte. They ask `loops`, which
 is None where nothing was compiled, or TANDEM_NATIVE is `off`. What C does not take, because it is
 not as usual, they do in Python: C decides nothing.
 
 Compiled is at installation, if there is a C compiler (scripts/build_hook.py). A library that does
-not come from the `native.c` beside it is left alone.
+not come from the sources beside it is left alone.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from tandem.wire.record_rule import LogBytes
 
-SOURCE: Final = Path(__file__).with_name("native.c")
+SOURCES: Final = ("native.c", "native.h", "native_sends.c")
 LIBRARY: Final = Path(__file__).with_name("libtandem.so")
 
 SCANNED_COLUMNS: Final = 20
@@ -118,6 +119,12 @@ class Loops:
         ):
             function.restype = _LONG
         self._split_batch.restype = ctypes.c_int
+        self.find_sends = library.tandem_find_sends
+        self.find_sends.argtypes = [ctypes.c_char_p, _LONG, _LONG, _AT]
+        self.find_sends.restype = _LONG
+        self.write_sends = library.tandem_write_sends
+        self.write_sends.argtypes = [ctypes.c_char_p, _AT, _AT]
+        self.write_sends.restype = _LONG
         self.crc32 = library.tandem_crc32
         self.crc32.argtypes = [ctypes.c_char_p, _LONG]
         self.crc32.restype = ctypes.c_uint32
@@ -318,13 +325,17 @@ def _address(data: NDArray[np.uint8]) -> int:
     return address
 
 
+def _read(source: str) -> bytes:
+    return LIBRARY.with_name(source).read_bytes()
+
+
 def load() -> Loops | None:
     """Return the loops, None where there are none that fit."""
     if os.environ.get("TANDEM_NATIVE") == "off" or sys.byteorder != "little":
         return None
     try:
         found = Loops(LIBRARY)
-        is_ours = found.source_crc32 == zlib.crc32(SOURCE.read_bytes())
+        is_ours = found.source_crc32 == zlib.crc32(b"".join(map(_read, SOURCES)))
     except (OSError, AttributeError, ValueError):
         return None
     return found if is_ours else None

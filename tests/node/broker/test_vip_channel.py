@@ -15,6 +15,11 @@ class Seen:
 
     def __init__(self) -> None:
         self.codes: list[int] = []
+        self.looks = 0
+
+    def dispatch_run(self, connection: Connection, frames: FrameBuffer) -> bool:
+        self.looks += 1
+        return False
 
     def dispatch(self, connection: Connection, command: RemotingCommand) -> None:
         self.codes.append(command.code)

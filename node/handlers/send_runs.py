@@ -1,0 +1,124 @@
+"""Requests to send that came together: taken from their connection as one run.
+
+    find --> queues known? --> put --+--> answers        WAIT=false, or nobody to wait for
+                  |             |    +--> park
+                  +-- cut ------+--> one by one, by SendMessage
+
+Most messages of a busy producer are usual: found, stored and answered by `SendRuns`, in C. A run is
+one step, as a batch is: this node's right to take puts is asked for once, and nothing happens
+between its messages. Whatever is in doubt is not decided here: the run ends before it, and
+`SendMessage` handles the request.
+
+Looking for a run in vain costs little, but for each request it would be felt. So the next look is
+after one request more than the last time, then after two more, four more, up to a bound.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from node.handlers.stored_answer import RunAnswers, answer_parts
+from node.tables.topic_config_table import NOT_ALLOWED_SEND_TOPICS
+from store.log.log_end import TORN_BYTES_MIN
+from tandem.wire import native
+from tandem.wire.send_run import SendRuns
+
+if TYPE_CHECKING:
+    from ha.replication import Replication
+    from node.handlers.send_message import SendMessage
+    from node.remoting.connection import Connection
+    from node.tables.tables import Tables
+    from store import MessageStore
+    from store.queue.consume_queue import ConsumeQueue
+    from tandem.wire.frame_buffer import FrameBuffer
+    from tandem.wire.message import Host
+    from tandem.wire.send_run import SendPlace
+
+ONE_BY_ONE_MAX: Final = 64
+"""Requests that are handled one by one before the next look for a run, at most."""
+
+
+class SendRunHandler:
+    """Takes the runs of one broker, for all its connections."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        tables: Tables,
+        replication: Replication,
+        send: SendMessage,
+        runs: SendRuns | None,
+    ) -> None:
+        """Take runs with `runs`; none without it."""
+        self._puts = store.puts
+        self._topics = tables.topics
+        self._refusal = replication.refusal
+        self._send = send
+        self._runs = runs
+
+    def take(self, connection: Connection, frames: FrameBuffer) -> bool:
+        """Put and answer the usual requests that come next; return whether there were any."""
+        runs = self._runs
+        if runs is None:
+            return False
+        if connection.one_by_one:
+            connection.one_by_one -= 1
+            return False
+        if not runs.find(*frames.received()):
+            connection.misses = min(2 * connection.misses + 1, ONE_BY_ONE_MAX)
+            connection.one_by_one = connection.misses
+            return False
+        connection.misses = 0
+        found = runs.count
+        written = None
+        if self._refusal() is None and self._send.has_room(found):
+            places, queues = self._places(runs)
+            if places:
+                written = self._puts.put_run(runs, places, queues, connection.born_host)
+        if written is None:
+            # No request is looked at more than twice: these are now handled one by one.
+            connection.one_by_one = found - 1
+            return False
+        connection.one_by_one = found - runs.count
+        frames.skip_to(runs.end)
+        if not (runs.is_waiting and self._send.policy_waits):
+            connection.write(written.answers)
+            return True
+        ends = written.answer_ends.tolist(), written.record_ends.tolist()
+        self._send.park_run(connection, RunAnswers(written.answers, *ends))
+        return True
+
+    def _places(self, runs: SendRuns) -> tuple[list[SendPlace], list[ConsumeQueue]]:
+        """Return the places of the run and their queues, up to the first one that is not plain."""
+        places = runs.places()
+        queues: list[ConsumeQueue] = []
+        for place in places:
+            config = self._topics.get(place.topic)
+            queue = self._puts.run_queue(place.topic, place.queue_id)
+            if (
+                config is None
+                or queue is None
+                or place.topic in NOT_ALLOWED_SEND_TOPICS
+                or place.queue_id >= max(config.write_queue_nums, config.read_queue_nums)
+            ):
+                runs.keep(place.first)
+                return runs.places(), queues
+            queues.append(queue)
+        return places, queues
+
+
+def send_runs(store: MessageStore, *, suffix: bytes, host: Host) -> SendRuns | None:
+    """Return what finds and writes the runs of a broker; None if it takes none.
+
+    `suffix` is what its messages get as further properties, `host` the broker's.
+    """
+    if native.loops is None or not store.puts.takes_runs:
+        return None
+    return SendRuns(
+        native.loops,
+        suffix=suffix,
+        answer=answer_parts(host),
+        store_host=host,
+        body_bytes_max=store.puts.surely_fits_bytes,
+        text_bytes_max=TORN_BYTES_MIN - 1,
+    )

@@ -1,0 +1,415 @@
+/* Requests to send that stand together, in C: found in what a client has sent, written as records,
+ * answered.
+ *
+ * Only the usual ones: SEND_MESSAGE or SEND_MESSAGE_V2 with a JSON header as RocketMQ's clients
+ * write it, in ASCII, about one message that is to be stored as it comes. The first one that is not
+ * usual ends the run, and node.handlers.send_message looks at it. What a usual one is may be judged
+ * too narrowly here, never too widely: whatever is taken has to end as it would there.
+ */
+
+#define _GNU_SOURCE
+#include "native.h"
+
+enum { SEND_MESSAGE = 10, SEND_MESSAGE_V2 = 310 };
+enum { TOPIC_BYTES_MAX = 127, KEY_BYTES_MAX = 64, HEADER_BYTES_MAX = 8192, FRAME_HEAD_BYTES = 8 };
+
+struct send {
+    i64 end, opaque, flag, born_ms, queue_id, place, body_at, body_bytes, topic_at, topic_bytes;
+    i64 text_at, text_bytes, key_at, key_bytes;
+    i64 record_bytes; /* of all up to this one, without their hosts */
+};
+
+struct place {
+    i64 topic_at, topic_bytes, queue_id;
+    i64 first; /* its first send */
+    i64 count, queue_offset, unit_at;
+};
+
+struct sends {
+    struct send *rows;
+    struct place *places;
+    u8 *texts; /* text_bytes_max for each row */
+    const u8 *suffix;
+    i64 suffix_bytes, rows_max, places_max, body_bytes_max, text_bytes_max;
+    i64 place_count, is_waiting;
+};
+
+/* -- JSON, as far as it is usual --------------------------------------------------------------- */
+
+struct cursor {
+    const u8 *at, *end;
+};
+
+static int take(struct cursor *c, u8 mark) {
+    if (c->at == c->end || *c->at != mark) return 0;
+    c->at++;
+    return 1;
+}
+
+static int is_plain(u8 byte) { return byte >= 0x20 && byte < 0x7F; }
+
+/* A string without escapes. */
+static int take_text(struct cursor *c, struct text *text) {
+    if (!take(c, '"')) return 0;
+    const u8 *start = c->at;
+    while (c->at < c->end && *c->at != '"') {
+        if (!is_plain(*c->at) || *c->at == '\\') return 0;
+        c->at++;
+    }
+    *text = (struct text){start, c->at - start};
+    return take(c, '"');
+}
+
+/* A string that may have the separators of properties in it, as \u0001 and \u0002. */
+static int take_properties(struct cursor *c, u8 *out, i64 room, i64 *size) {
+    if (!take(c, '"')) return 0;
+    i64 count = 0;
+    while (c->at < c->end) {
+        u8 byte = *c->at++;
+        if (byte == '"') {
+            *size = count;
+            return 1;
+        }
+        if (byte == '\\') {
+            if (c->end - c->at < 5 || memcmp(c->at, "u000", 4)) return 0;
+            byte = (u8)(c->at[4] - '0');
+            if (byte != 1 && byte != 2) return 0;
+            c->at += 5;
+        } else if (!is_plain(byte)) {
+            return 0;
+        }
+        if (count == room) return 0;
+        out[count++] = byte;
+    }
+    return 0;
+}
+
+/* Digits as Python writes them. */
+static int number_of(struct text text, i64 least, i64 most, i64 *value) {
+    int is_negative = text.size > 0 && text.at[0] == '-';
+    text.at += is_negative;
+    text.size -= is_negative;
+    if (text.size < 1 || text.size > 18) return 0;
+    if (text.at[0] == '0' && (text.size > 1 || is_negative)) return 0;
+    i64 found = 0;
+    for (i64 n = 0; n < text.size; n++) {
+        if (text.at[n] < '0' || text.at[n] > '9') return 0;
+        found = found * 10 + (text.at[n] - '0');
+    }
+    *value = is_negative ? -found : found;
+    return *value >= least && *value <= most;
+}
+
+static int int32_of(struct text text, i64 *value) {
+    return number_of(text, INT32_MIN, INT32_MAX, value);
+}
+
+static int take_number(struct cursor *c, i64 *value) {
+    const u8 *start = c->at;
+    while (c->at < c->end && (*c->at == '-' || (*c->at >= '0' && *c->at <= '9'))) c->at++;
+    return int32_of((struct text){start, c->at - start}, value);
+}
+
+static int is(struct text text, const char *word) {
+    return text.size == (i64)strlen(word) && !memcmp(text.at, word, (size_t)text.size);
+}
+
+static int ends_with(struct text text, const char *word) {
+    i64 more = text.size - (i64)strlen(word);
+    return more >= 0 && !memcmp(text.at + more, word, strlen(word));
+}
+
+/* -- the header ---------------------------------------------------------------------------------*/
+
+/* The fields in the order of request_headers.py, where V2 has the letters from `a` on. */
+enum {
+    GROUP, TOPIC, DEFAULT_TOPIC, DEFAULT_QUEUES, QUEUE_ID, SYS_FLAG, BORN, FLAG, PROPERTIES,
+    RECONSUMED, UNIT_MODE, RECONSUMED_MAX, BATCH, BROKER, FIELDS
+};
+static const char *const names[FIELDS] = {
+    "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag",
+    "bornTimestamp", "flag", "properties", "reconsumeTimes", "unitMode", "maxReconsumeTimes",
+    "batch", "bname"};
+enum { REQUIRED = (1 << (PROPERTIES + 1)) - 1 };
+
+static int field_of(struct text name, i64 code) {
+    if (code == SEND_MESSAGE_V2)
+        return name.size == 1 && name.at[0] >= 'a' && name.at[0] < 'a' + FIELDS ? name.at[0] - 'a'
+                                                                                : -1;
+    for (int field = 0; field < FIELDS; field++)
+        if (is(name, names[field])) return field;
+    return -1;
+}
+
+static int take_fields(struct cursor *c, i64 code, const u8 *data, u8 *out, i64 room,
+                       struct send *s) {
+    struct text values[FIELDS], name;
+    int seen = 0;
+    i64 ignored;
+    if (!take(c, '{')) return 0;
+    do {
+        struct text value;
+        if (!take_text(c, &name) || !take(c, ':')) return 0;
+        int field = field_of(name, code);
+        if (field >= 0 && seen >> field & 1) return 0;
+        if (field == PROPERTIES ? !take_properties(c, out, room, &s->text_bytes)
+                                : !take_text(c, &value))
+            return 0;
+        if (field < 0) continue;
+        seen |= 1 << field;
+        if (field != PROPERTIES) values[field] = value;
+    } while (take(c, ','));
+    if (!take(c, '}') || (seen & REQUIRED) != REQUIRED) return 0;
+    s->topic_at = values[TOPIC].at - data;
+    s->topic_bytes = values[TOPIC].size;
+    return s->topic_bytes > 0 && s->topic_bytes <= TOPIC_BYTES_MAX &&
+           int32_of(values[DEFAULT_QUEUES], &ignored) &&
+           number_of(values[QUEUE_ID], 0, INT32_MAX, &s->queue_id) && is(values[SYS_FLAG], "0") &&
+           number_of(values[BORN], INT64_MIN, INT64_MAX, &s->born_ms) &&
+           int32_of(values[FLAG], &s->flag) &&
+           (!(seen >> RECONSUMED & 1) || is(values[RECONSUMED], "0")) &&
+           (!(seen >> UNIT_MODE & 1) || is(values[UNIT_MODE], "false") ||
+            is(values[UNIT_MODE], "true")) &&
+           (!(seen >> RECONSUMED_MAX & 1) || int32_of(values[RECONSUMED_MAX], &ignored)) &&
+           (!(seen >> BATCH & 1) || is(values[BATCH], "false"));
+}
+
+static int take_header(struct cursor *c, const u8 *data, u8 *out, i64 room, struct send *s) {
+    enum { CODE = 1, EXT = 2, ONE_WAY = 4, OPAQUE = 8, VERSION = 16, LANGUAGE = 32, REMARK = 64,
+           ENCODING = 128 };
+    int seen = 0;
+    i64 code = 0, number;
+    if (!take(c, '{')) return 0;
+    do {
+        struct text name, value;
+        int field, good;
+        if (!take_text(c, &name) || !take(c, ':')) return 0;
+        if (is(name, "code")) {
+            field = CODE;
+            good = take_number(c, &code) && (code == SEND_MESSAGE || code == SEND_MESSAGE_V2);
+        } else if (is(name, "extFields")) {
+            field = EXT;
+            good = seen & CODE && take_fields(c, code, data, out, room, s);
+        } else if (is(name, "flag")) {
+            field = ONE_WAY;
+            good = take_number(c, &number) && !number;
+        } else if (is(name, "opaque")) {
+            field = OPAQUE;
+            good = take_number(c, &s->opaque);
+        } else if (is(name, "version")) {
+            field = VERSION;
+            good = take_number(c, &number);
+        } else {
+            field = is(name, "language") ? LANGUAGE : is(name, "remark") ? REMARK
+                  : is(name, "serializeTypeCurrentRPC") ? ENCODING : 0;
+            good = field && take_text(c, &value);
+        }
+        if (!good || seen & field) return 0;
+        seen |= field;
+    } while (take(c, ','));
+    return take(c, '}') && c->at == c->end && seen & EXT && seen & OPAQUE;
+}
+
+/* -- properties: send_properties.py ------------------------------------------------------------ */
+
+/* Looks through the properties of a request: false if one of them asks for more than to be stored.
+ * Sets where the UNIQ_KEY is, and whether the producer waits for disk and slaves. */
+static int are_usual(struct text all, const u8 *texts, struct send *s, i64 *is_waiting) {
+    static const char *const special[] = {"CLUSTER", "MSG_REGION", "TRACE_ON", "POP_CK",
+                                          "TRAN_MSG", "INNER_NUM", "TANDEM_ACK"};
+    struct text piece;
+    int waits = 0;
+    if (memmem(all.at, (size_t)all.size, "DEL", 3)) return 0;
+    if (memmem(all.at, (size_t)all.size, "TIMER_D", 7)) return 0;
+    s->key_bytes = 0;
+    *is_waiting = 1;
+    while (next_piece(&all, &piece)) {
+        struct text name = first_until(piece, 1);
+        struct text value = {name.at + name.size + 1, piece.size - name.size - 1};
+        if (!name.size || value.size < 0 || first_until(value, 1).size < value.size) return 0;
+        for (int n = 0; n < 7; n++)
+            if (ends_with(name, special[n])) return 0;
+        if (is(name, "WAIT")) {
+            if (waits++) return 0;
+            *is_waiting = is(value, "true");
+            if (!*is_waiting && !is(value, "false")) return 0;
+        } else if (is(name, "UNIQ_KEY")) {
+            if (s->key_bytes || !value.size || value.size > KEY_BYTES_MAX) return 0;
+            for (i64 n = 0; n < value.size; n++) {
+                u8 byte = value.at[n], lower = byte | 0x20;
+                if ((byte < '0' || byte > '9') && (lower < 'a' || lower > 'z')) return 0;
+            }
+            s->key_at = value.at - texts;
+            s->key_bytes = value.size;
+        }
+    }
+    return s->key_bytes > 0;
+}
+
+/* -- a run ------------------------------------------------------------------------------------- */
+
+static i64 place_of(const u8 *data, struct sends *all, const struct send *s, i64 last) {
+    i64 count = all->place_count, place = last;
+    for (i64 looked = 0; looked < count; looked++) {
+        /* Most producers take one queue after the other. */
+        place = place + 1 < count ? place + 1 : 0;
+        const struct place *p = all->places + place;
+        if (p->queue_id == s->queue_id && p->topic_bytes == s->topic_bytes &&
+            !memcmp(data + p->topic_at, data + s->topic_at, (size_t)s->topic_bytes))
+            return place;
+    }
+    return -1;
+}
+
+static int take_frame(const u8 *data, i64 start, i64 end, struct sends *all, i64 row,
+                      i64 *is_waiting) {
+    struct send *s = all->rows + row;
+    if (end - start < FRAME_HEAD_BYTES) return 0;
+    i64 total = get32(data + start), header = get32(data + start + 4);
+    if (header > HEADER_BYTES_MAX || total < header + 4 || total > end - start - 4) return 0;
+    struct cursor c = {data + start + FRAME_HEAD_BYTES, data + start + FRAME_HEAD_BYTES + header};
+    s->end = start + 4 + total;
+    s->body_at = start + FRAME_HEAD_BYTES + header;
+    s->body_bytes = s->end - s->body_at;
+    s->text_at = row * all->text_bytes_max;
+    u8 *text = all->texts + s->text_at;
+    i64 room = all->text_bytes_max - all->suffix_bytes - 1;
+    if (s->body_bytes > all->body_bytes_max || !take_header(&c, data, text, room, s)) return 0;
+    if (!s->text_bytes || !are_usual((struct text){text, s->text_bytes}, all->texts, s, is_waiting))
+        return 0;
+    if (text[s->text_bytes - 1] != 2) text[s->text_bytes++] = 2;
+    memcpy(text + s->text_bytes, all->suffix, (size_t)all->suffix_bytes);
+    s->text_bytes += all->suffix_bytes;
+    return 1;
+}
+
+enum { RECORD_FIXED_BYTES = 75 };
+
+/* Finds usual requests from data[start] on, up to `end`. Returns how many there are. */
+i64 tandem_find_sends(const u8 *data, i64 start, i64 end, struct sends *all) {
+    i64 count = 0, place = 0, record_bytes = 0, is_waiting;
+    all->place_count = 0;
+    for (; count < all->rows_max; count++) {
+        struct send *s = all->rows + count;
+        if (!take_frame(data, start, end, all, count, &is_waiting)) break;
+        if (count && is_waiting != all->is_waiting) break;
+        place = place_of(data, all, s, place);
+        if (place < 0) {
+            if (all->place_count == all->places_max) break;
+            place = all->place_count++;
+            all->places[place] =
+                (struct place){s->topic_at, s->topic_bytes, s->queue_id, count, 0, 0, 0};
+        }
+        all->is_waiting = is_waiting;
+        all->places[place].count++;
+        s->place = place;
+        record_bytes += RECORD_FIXED_BYTES + s->body_bytes + s->topic_bytes + s->text_bytes;
+        s->record_bytes = record_bytes;
+        start = s->end;
+    }
+    return count;
+}
+
+struct part {
+    const u8 *at;
+    i64 size;
+};
+
+enum { ANSWER_PARTS = 6 };
+
+struct run {
+    i64 count, offset, store_ms, magic, sys_flag;
+    struct part born_host, store_host;
+    struct part answer[ANSWER_PARTS]; /* between them offset, queue, number, key and opaque */
+    u8 *records, *answers;
+    i64 *units;       /* offset, size and tags code, by places */
+    i64 *record_ends; /* in the log */
+    i64 *answer_ends;
+};
+
+static u8 *put_part(u8 *at, struct part part) {
+    memcpy(at, part.at, (size_t)part.size);
+    return at + part.size;
+}
+
+static u8 *put_decimal(u8 *at, i64 value) {
+    u8 digits[20];
+    int count = 0;
+    u64 left = value < 0 ? 0 - (u64)value : (u64)value;
+    do digits[count++] = (u8)('0' + left % 10);
+    while (left /= 10);
+    if (value < 0) *at++ = '-';
+    while (count) *at++ = digits[--count];
+    return at;
+}
+
+static u8 *put_record(u8 *out, const u8 *data, const u8 *text, const struct send *s,
+                      const struct run *r, i64 queue_offset, i64 offset) {
+    u8 *at = out;
+    put32(at + 4, (u32)r->magic);
+    put32(at + 8, tandem_crc32(data + s->body_at, s->body_bytes) & 0x7FFFFFFF);
+    put32(at + 12, (u32)s->queue_id);
+    put32(at + 16, (u32)s->flag);
+    put64(at + 20, queue_offset);
+    put64(at + 28, offset);
+    put32(at + 36, (u32)r->sys_flag);
+    put64(at + 40, s->born_ms);
+    at = put_part(at + 48, r->born_host);
+    put64(at, r->store_ms);
+    at = put_part(at + 8, r->store_host);
+    memset(at, 0, 12); /* times consumed again, offset of what was prepared */
+    put32(at + 12, (u32)s->body_bytes);
+    at = put_part(at + 16, (struct part){data + s->body_at, s->body_bytes});
+    *at++ = (u8)s->topic_bytes;
+    at = put_part(at, (struct part){data + s->topic_at, s->topic_bytes});
+    *at++ = (u8)(s->text_bytes >> 8);
+    *at++ = (u8)s->text_bytes;
+    at = put_part(at, (struct part){text, s->text_bytes});
+    put32(out, (u32)(at - out));
+    return at;
+}
+
+static u8 *put_answer(u8 *out, const u8 *texts, const struct send *s, const struct run *r,
+                      i64 queue_offset, i64 offset) {
+    u8 *at = put_part(out + FRAME_HEAD_BYTES, r->answer[0]);
+    for (int bits = 60; bits >= 0; bits -= 4) *at++ = (u8)"0123456789ABCDEF"[offset >> bits & 15];
+    at = put_decimal(put_part(at, r->answer[1]), s->queue_id);
+    at = put_decimal(put_part(at, r->answer[2]), queue_offset);
+    at = put_part(put_part(at, r->answer[3]), (struct part){texts + s->key_at, s->key_bytes});
+    at = put_decimal(put_part(at, r->answer[4]), s->opaque);
+    at = put_part(at, r->answer[5]);
+    u32 size = (u32)(at - out);
+    put32(out, size - 4);
+    put32(out + 4, size - FRAME_HEAD_BYTES);
+    return at;
+}
+
+/* Writes the first r->count of what tandem_find_sends has found: records, what queues get, answers.
+ * The places have their counts of these, and the numbers of the first in their queues. Returns how
+ * many bytes the answers take. */
+i64 tandem_write_sends(const u8 *data, struct sends *all, struct run *r) {
+    i64 unit_at = 0, offset = r->offset;
+    u8 *record = r->records, *answer = r->answers;
+    for (i64 n = 0; n < all->place_count; n++) {
+        all->places[n].unit_at = unit_at;
+        unit_at += 3 * all->places[n].count;
+    }
+    for (i64 n = 0; n < r->count; n++) {
+        const struct send *s = all->rows + n;
+        struct place *p = all->places + s->place;
+        struct text text = {all->texts + s->text_at, s->text_bytes};
+        i64 *unit = r->units + p->unit_at;
+        u8 *end = put_record(record, data, text.at, s, r, p->queue_offset, offset);
+        answer = put_answer(answer, all->texts, s, r, p->queue_offset, offset);
+        unit[0] = offset;
+        unit[1] = end - record;
+        tags_code(text, unit + 2); /* of ASCII, so it is known */
+        offset += end - record;
+        record = end;
+        r->record_ends[n] = offset;
+        r->answer_ends[n] = answer - r->answers;
+        p->unit_at += 3;
+        p->queue_offset++;
+    }
+    return answer - r->answers;
+}

@@ -1,0 +1,238 @@
+"""Requests to send that came together, found, stored and answered as one run, in C.
+
+    find   usual requests from here on, up to the first one that is not: how many, to which queues
+    keep   only so many of them
+    write  their records, what their queues get, and their answers
+
+What "usual" is stands in `native_sends.c`: one message with a JSON header, to be stored as it
+comes. All others, and all of them where nothing was compiled, are handled one by one, by
+`node.handlers.send_message`, with the same result to the byte. So there is no second way in Python
+here: a run is the same put as before, without the steps between.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import numpy as np
+
+from tandem.wire.message import BORNHOST_V6_FLAG, MESSAGE_MAGIC_CODE, STOREHOSTADDRESS_V6_FLAG
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tandem.wire.message import Host
+    from tandem.wire.native import Loops
+
+SENDS_MAX: Final = 512
+"""Of one run."""
+
+PLACES_MAX: Final = 64
+"""Queues of one run. One request more to yet another queue ends it."""
+
+_SEND_COLUMNS: Final = 15
+_END, _PLACE, _RECORD_BYTES = 0, 5, 14
+_PLACE_COLUMNS: Final = 7
+_COUNT, _QUEUE_OFFSET = 4, 5
+_KEY_BYTES_MAX: Final = 64
+_HOST_V4_BYTES: Final = 8
+_NUMBERS_BYTES: Final = 8 + 16 + 11 + 20 + 11
+"""Of an answer: its frame's head, the log offset, queue id, queue offset, opaque."""
+
+_LONG = ctypes.c_int64
+
+
+class _Part(ctypes.Structure):
+    _fields_ = (("at", ctypes.c_char_p), ("bytes", _LONG))
+
+
+class _Sends(ctypes.Structure):
+    _fields_ = (
+        ("rows", ctypes.c_void_p),
+        ("places", ctypes.c_void_p),
+        ("texts", ctypes.c_void_p),
+        ("suffix", ctypes.c_char_p),
+        ("suffix_bytes", _LONG),
+        ("rows_max", _LONG),
+        ("places_max", _LONG),
+        ("body_bytes_max", _LONG),
+        ("text_bytes_max", _LONG),
+        ("place_count", _LONG),
+        ("is_waiting", _LONG),
+    )
+
+
+class _Run(ctypes.Structure):
+    _fields_ = (
+        ("count", _LONG),
+        ("offset", _LONG),
+        ("store_ms", _LONG),
+        ("magic", _LONG),
+        ("sys_flag", _LONG),
+        ("born_host", _Part),
+        ("store_host", _Part),
+        ("answer", _Part * 6),
+        ("records", ctypes.c_void_p),
+        ("answers", ctypes.c_void_p),
+        ("units", ctypes.c_void_p),
+        ("record_ends", ctypes.c_void_p),
+        ("answer_ends", ctypes.c_void_p),
+    )
+
+
+class SendPlace(NamedTuple):
+    """A queue to which some of a run go: the number of the first of them, and how many."""
+
+    topic: str
+    queue_id: int
+    first: int
+    sends: int
+
+
+class WrittenRun(NamedTuple):
+    """A run as bytes. Views are good up to the next `write`.
+
+    Attributes:
+        records: One after the other.
+        units: Of each place in turn, physical offset, size and tags code of each message.
+        answers: The frames of the answers, one after the other.
+        record_ends: Physical offsets.
+        answer_ends: In `answers`.
+    """
+
+    records: memoryview
+    units: list[int]
+    answers: bytes
+    record_ends: NDArray[np.int64]
+    answer_ends: NDArray[np.int64]
+
+
+class SendRuns:
+    """Finds and writes the runs of one broker, one at a time.
+
+    Args:
+        loops: The compiled ones.
+        suffix: What is added to the properties of every message.
+        answer: The text of an answer before, between and after the log offset, the queue id, the
+            queue offset, the unique key and the opaque.
+        store_host: The broker's.
+        body_bytes_max: A larger body is not usual.
+        text_bytes_max: Longer properties, with the suffix, are not usual.
+
+    Attributes:
+        count: How many requests the run has.
+        end: Where the last one ends.
+        is_waiting: Whether their producer waits for disk and slaves: all of them, or none.
+    """
+
+    def __init__(
+        self,
+        loops: Loops,
+        *,
+        suffix: bytes,
+        answer: tuple[bytes, ...],
+        store_host: Host,
+        body_bytes_max: int,
+        text_bytes_max: int,
+    ) -> None:
+        self._find, self._write = loops.find_sends, loops.write_sends
+        self._rows = np.zeros((SENDS_MAX, _SEND_COLUMNS), np.int64)
+        self._places = np.zeros((PLACES_MAX, _PLACE_COLUMNS), np.int64)
+        self._texts = np.zeros(SENDS_MAX * text_bytes_max, np.uint8)
+        self._units = np.zeros(3 * SENDS_MAX, np.int64)
+        self._ends = np.zeros((2, SENDS_MAX), np.int64)
+        answer_bytes_max = sum(map(len, answer)) + _NUMBERS_BYTES + _KEY_BYTES_MAX
+        self._answers = np.zeros(SENDS_MAX * answer_bytes_max, np.uint8)
+        self._records = np.zeros(0, np.uint8)
+        host = store_host.packed
+        self._host_bytes = len(host)
+        self._store_flag = STOREHOSTADDRESS_V6_FLAG * store_host.is_v6
+        self._sends = _Sends(
+            self._rows.ctypes.data,
+            self._places.ctypes.data,
+            self._texts.ctypes.data,
+            suffix,
+            len(suffix),
+            SENDS_MAX,
+            PLACES_MAX,
+            body_bytes_max,
+            text_bytes_max,
+        )
+        self._run = _Run(
+            magic=MESSAGE_MAGIC_CODE,
+            store_host=_Part(host, len(host)),
+            answer=(_Part * 6)(*[_Part(part, len(part)) for part in answer]),
+            answers=self._answers.ctypes.data,
+            units=self._units.ctypes.data,
+            record_ends=self._ends[0].ctypes.data,
+            answer_ends=self._ends[1].ctypes.data,
+        )
+        self._sends_at = ctypes.addressof(self._sends)
+        self._run_at = ctypes.addressof(self._run)
+        self.count = 0
+        self._data = b""
+
+    def find(self, data: bytes, start: int) -> bool:
+        """Look for usual requests from `data[start]` on; return whether there is one."""
+        self._data = data
+        self.count = self._find(data, start, len(data), self._sends_at)
+        return self.count > 0
+
+    def keep(self, count: int) -> None:
+        """Let the run be its first `count` requests."""
+        self.count = count
+        counts = np.bincount(self._rows[:count, _PLACE], minlength=PLACES_MAX)
+        self._places[:, _COUNT] = counts
+        self._sends.place_count = int(np.count_nonzero(counts))
+
+    @property
+    def is_waiting(self) -> bool:
+        """See above."""
+        return bool(self._sends.is_waiting)
+
+    @property
+    def end(self) -> int:
+        """See above."""
+        return int(self._rows[self.count - 1, _END])
+
+    def places(self) -> list[SendPlace]:
+        """Return the queues, in the order of their first messages."""
+        data = self._data
+        return [
+            SendPlace(data[at : at + size].decode("ascii"), queue_id, first, sends)
+            for at, size, queue_id, first, sends, _, _ in self._places[
+                : self._sends.place_count
+            ].tolist()
+        ]
+
+    def record_bytes(self, born_host: bytes) -> int:
+        """Return how many bytes the records take."""
+        return int(self._rows[self.count - 1, _RECORD_BYTES]) + self.count * (
+            len(born_host) + self._host_bytes
+        )
+
+    def write(
+        self, born_host: bytes, queue_offsets: list[int], offset: int, store_timestamp_ms: int
+    ) -> WrittenRun:
+        """Return the run as it is stored from physical `offset` on, and its answers.
+
+        `queue_offsets` are those of the first message of each place.
+        """
+        size = self.record_bytes(born_host)
+        if size > len(self._records):
+            self._records = np.zeros(2 * size, np.uint8)
+            self._run.records = self._records.ctypes.data
+        self._places[: len(queue_offsets), _QUEUE_OFFSET] = queue_offsets
+        run, count = self._run, self.count
+        run.count, run.offset, run.store_ms = count, offset, store_timestamp_ms
+        run.born_host = _Part(born_host, len(born_host))
+        run.sys_flag = self._store_flag | BORNHOST_V6_FLAG * (len(born_host) > _HOST_V4_BYTES)
+        answer_bytes = self._write(self._data, self._sends_at, self._run_at)
+        return WrittenRun(
+            self._records.data[:size],
+            self._units[: 3 * count].tolist(),
+            self._answers[:answer_bytes].tobytes(),
+            self._ends[0, :count],
+            self._ends[1, :count],
+        )
