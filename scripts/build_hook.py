@@ -22,7 +22,13 @@ SERVER_PACKAGES = ("node", "ha", "store")
 DISCOVERY = "tandem/spark/discovery"
 """Its modules are found by Spark where they are at the top."""
 
-LOOPS = ("native.c", "native.h", "native_sends.c")
+LOOPS = (
+    "native.c",
+    "native.h",
+    "native_send_headers.c",
+    "native_sends.c",
+    "native_sends.h",
+)
 LIBRARY = "tandem/wire/libtandem.so"
 
 

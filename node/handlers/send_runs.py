@@ -59,12 +59,12 @@ class SendRunHandler:
     def take(self, connection: Connection, frames: FrameBuffer) -> bool:
         """Put and answer the usual requests that come next; return whether there were any."""
         runs = self._runs
-        if runs is None:
+        if runs is None or (received := frames.whole_frames()) is None:
             return False
         if connection.one_by_one:
             connection.one_by_one -= 1
             return False
-        if not runs.find(*frames.received()):
+        if not runs.find(*received):
             connection.misses = min(2 * connection.misses + 1, ONE_BY_ONE_MAX)
             connection.one_by_one = connection.misses
             return False
@@ -117,7 +117,7 @@ def send_runs(store: MessageStore, *, suffix: bytes, host: Host) -> SendRuns | N
     return SendRuns(
         native.loops,
         suffix=suffix,
-        answer=answer_parts(host),
+        answers=answer_parts(host),
         store_host=host,
         body_bytes_max=store.puts.surely_fits_bytes,
         text_bytes_max=TORN_BYTES_MIN - 1,

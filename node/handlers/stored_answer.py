@@ -106,11 +106,27 @@ def stored_frame(
     return _pack_head(4 + size, _TYPE_WORD | size) + header
 
 
-def answer_parts(store_host: Host) -> tuple[bytes, ...]:
-    """Return the text of such a frame as `SendRuns` takes it."""
-    head = f"{_HEAD}{store_host.packed.hex().upper()}"
-    parts = (head, _QUEUE_ID, _QUEUE_OFFSET, _UNIQUE_KEY, _END, _LAST)
-    return tuple(part.encode("ascii") for part in parts)
+def answer_parts(store_host: Host) -> tuple[tuple[bytes, ...], tuple[bytes, ...]]:
+    """Return what all answers have in common, in JSON and in MSGPACK, as `SendRuns` takes it."""
+    host = store_host.packed.hex().upper()
+    parts = (f"{_HEAD}{host}", _QUEUE_ID, _QUEUE_OFFSET, _UNIQUE_KEY, _END, _LAST)
+    return tuple(part.encode("ascii") for part in parts), _packed_parts(host)
+
+
+def _packed_parts(host: str) -> tuple[bytes, ...]:
+    """Take an answer apart at its numbers, each of which is one byte in it."""
+    offset = "-" * 16
+    ext = SendMessageResponseHeader(host + offset, 1, 2)
+    answer = RemotingCommand(
+        _SUCCESS, 3, RESPONSE_FLAG, ext=ext, serialize_type=SerializeType.MSGPACK
+    )
+    header = encode_frame(answer)[FRAME_HEAD.size :]
+    before, rest = header.split(offset.encode())
+    queue_id, last = rest.split(b"\x01")
+    queue_offset = last.removesuffix(b"\x02")
+    head = encode_frame(msgspec.structs.replace(answer, opaque=4))[FRAME_HEAD.size :]
+    opaque_at = next(at for at, byte in enumerate(head) if byte != header[at])
+    return header[:opaque_at], before[opaque_at + 1 :], queue_id, queue_offset
 
 
 def encoded(answer: Answer) -> bytes:

@@ -61,11 +61,20 @@ class FrameBuffer:
             self._keep_rest(needed=0)
             self._tail += data
 
-    def received(self) -> tuple[bytes, int]:
-        """Return bytes that may have whole frames in them, and where the next frame starts."""
-        if self._tail and len(self._tail) >= self._needed:
+    def whole_frames(self) -> tuple[bytes, int] | None:
+        """Return bytes with a whole frame in them, and where that starts; None: there is none yet.
+
+        Whether it is a good one is not said.
+        """
+        if self._tail:
+            if len(self._tail) < self._needed:
+                return None
             self._use_tail()
-        return self._data, self._position
+        data, start = self._data, self._position
+        length = int.from_bytes(data[start : start + _LENGTH_BYTES], "big")
+        if len(data) - start < max(_HEAD_BYTES, _LENGTH_BYTES + length):
+            return None
+        return data, start
 
     def skip_to(self, end: int) -> None:
         """Take the frames up to `end`, one of which ends there, as handed out."""

@@ -31,7 +31,13 @@ if TYPE_CHECKING:
 
     from tandem.wire.record_rule import LogBytes
 
-SOURCES: Final = ("native.c", "native.h", "native_sends.c")
+SOURCES: Final = (
+    "native.c",
+    "native.h",
+    "native_send_headers.c",
+    "native_sends.c",
+    "native_sends.h",
+)
 LIBRARY: Final = Path(__file__).with_name("libtandem.so")
 
 SCANNED_COLUMNS: Final = 20

@@ -1,23 +1,17 @@
 /* Requests to send that stand together, in C: found in what a client has sent, written as records,
  * answered.
  *
- * Only the usual ones: SEND_MESSAGE or SEND_MESSAGE_V2 with a JSON header as RocketMQ's clients
- * write it, in ASCII, about one message that is to be stored as it comes. The first one that is not
- * usual ends the run, and node.handlers.send_message looks at it. What a usual one is may be judged
- * too narrowly here, never too widely: whatever is taken has to end as it would there.
+ * Only the usual ones: SEND_MESSAGE or SEND_MESSAGE_V2 with a header in JSON as RocketMQ's clients
+ * write it, or in MSGPACK as ours does, in ASCII, about one message that is to be stored as it
+ * comes. The first one that is not usual ends the run, and node.handlers.send_message looks at it.
+ * What a usual one is may be judged too narrowly here, never too widely: whatever is taken has to
+ * end as it would there.
  */
 
 #define _GNU_SOURCE
-#include "native.h"
+#include "native_sends.h"
 
-enum { SEND_MESSAGE = 10, SEND_MESSAGE_V2 = 310 };
-enum { TOPIC_BYTES_MAX = 127, KEY_BYTES_MAX = 64, HEADER_BYTES_MAX = 8192, FRAME_HEAD_BYTES = 8 };
-
-struct send {
-    i64 end, opaque, flag, born_ms, queue_id, place, body_at, body_bytes, topic_at, topic_bytes;
-    i64 text_at, text_bytes, key_at, key_bytes;
-    i64 record_bytes; /* of all up to this one, without their hosts */
-};
+enum { KEY_BYTES_MAX = 64, HEADER_BYTES_MAX = 8192, FRAME_HEAD_BYTES = 8 };
 
 struct place {
     i64 topic_at, topic_bytes, queue_id;
@@ -33,182 +27,6 @@ struct sends {
     i64 suffix_bytes, rows_max, places_max, body_bytes_max, text_bytes_max;
     i64 place_count, is_waiting;
 };
-
-/* -- JSON, as far as it is usual --------------------------------------------------------------- */
-
-struct cursor {
-    const u8 *at, *end;
-};
-
-static int take(struct cursor *c, u8 mark) {
-    if (c->at == c->end || *c->at != mark) return 0;
-    c->at++;
-    return 1;
-}
-
-static int is_plain(u8 byte) { return byte >= 0x20 && byte < 0x7F; }
-
-/* A string without escapes. */
-static int take_text(struct cursor *c, struct text *text) {
-    if (!take(c, '"')) return 0;
-    const u8 *start = c->at;
-    while (c->at < c->end && *c->at != '"') {
-        if (!is_plain(*c->at) || *c->at == '\\') return 0;
-        c->at++;
-    }
-    *text = (struct text){start, c->at - start};
-    return take(c, '"');
-}
-
-/* A string that may have the separators of properties in it, as \u0001 and \u0002. */
-static int take_properties(struct cursor *c, u8 *out, i64 room, i64 *size) {
-    if (!take(c, '"')) return 0;
-    i64 count = 0;
-    while (c->at < c->end) {
-        u8 byte = *c->at++;
-        if (byte == '"') {
-            *size = count;
-            return 1;
-        }
-        if (byte == '\\') {
-            if (c->end - c->at < 5 || memcmp(c->at, "u000", 4)) return 0;
-            byte = (u8)(c->at[4] - '0');
-            if (byte != 1 && byte != 2) return 0;
-            c->at += 5;
-        } else if (!is_plain(byte)) {
-            return 0;
-        }
-        if (count == room) return 0;
-        out[count++] = byte;
-    }
-    return 0;
-}
-
-/* Digits as Python writes them. */
-static int number_of(struct text text, i64 least, i64 most, i64 *value) {
-    int is_negative = text.size > 0 && text.at[0] == '-';
-    text.at += is_negative;
-    text.size -= is_negative;
-    if (text.size < 1 || text.size > 18) return 0;
-    if (text.at[0] == '0' && (text.size > 1 || is_negative)) return 0;
-    i64 found = 0;
-    for (i64 n = 0; n < text.size; n++) {
-        if (text.at[n] < '0' || text.at[n] > '9') return 0;
-        found = found * 10 + (text.at[n] - '0');
-    }
-    *value = is_negative ? -found : found;
-    return *value >= least && *value <= most;
-}
-
-static int int32_of(struct text text, i64 *value) {
-    return number_of(text, INT32_MIN, INT32_MAX, value);
-}
-
-static int take_number(struct cursor *c, i64 *value) {
-    const u8 *start = c->at;
-    while (c->at < c->end && (*c->at == '-' || (*c->at >= '0' && *c->at <= '9'))) c->at++;
-    return int32_of((struct text){start, c->at - start}, value);
-}
-
-static int is(struct text text, const char *word) {
-    return text.size == (i64)strlen(word) && !memcmp(text.at, word, (size_t)text.size);
-}
-
-static int ends_with(struct text text, const char *word) {
-    i64 more = text.size - (i64)strlen(word);
-    return more >= 0 && !memcmp(text.at + more, word, strlen(word));
-}
-
-/* -- the header ---------------------------------------------------------------------------------*/
-
-/* The fields in the order of request_headers.py, where V2 has the letters from `a` on. */
-enum {
-    GROUP, TOPIC, DEFAULT_TOPIC, DEFAULT_QUEUES, QUEUE_ID, SYS_FLAG, BORN, FLAG, PROPERTIES,
-    RECONSUMED, UNIT_MODE, RECONSUMED_MAX, BATCH, BROKER, FIELDS
-};
-static const char *const names[FIELDS] = {
-    "producerGroup", "topic", "defaultTopic", "defaultTopicQueueNums", "queueId", "sysFlag",
-    "bornTimestamp", "flag", "properties", "reconsumeTimes", "unitMode", "maxReconsumeTimes",
-    "batch", "bname"};
-enum { REQUIRED = (1 << (PROPERTIES + 1)) - 1 };
-
-static int field_of(struct text name, i64 code) {
-    if (code == SEND_MESSAGE_V2)
-        return name.size == 1 && name.at[0] >= 'a' && name.at[0] < 'a' + FIELDS ? name.at[0] - 'a'
-                                                                                : -1;
-    for (int field = 0; field < FIELDS; field++)
-        if (is(name, names[field])) return field;
-    return -1;
-}
-
-static int take_fields(struct cursor *c, i64 code, const u8 *data, u8 *out, i64 room,
-                       struct send *s) {
-    struct text values[FIELDS], name;
-    int seen = 0;
-    i64 ignored;
-    if (!take(c, '{')) return 0;
-    do {
-        struct text value;
-        if (!take_text(c, &name) || !take(c, ':')) return 0;
-        int field = field_of(name, code);
-        if (field >= 0 && seen >> field & 1) return 0;
-        if (field == PROPERTIES ? !take_properties(c, out, room, &s->text_bytes)
-                                : !take_text(c, &value))
-            return 0;
-        if (field < 0) continue;
-        seen |= 1 << field;
-        if (field != PROPERTIES) values[field] = value;
-    } while (take(c, ','));
-    if (!take(c, '}') || (seen & REQUIRED) != REQUIRED) return 0;
-    s->topic_at = values[TOPIC].at - data;
-    s->topic_bytes = values[TOPIC].size;
-    return s->topic_bytes > 0 && s->topic_bytes <= TOPIC_BYTES_MAX &&
-           int32_of(values[DEFAULT_QUEUES], &ignored) &&
-           number_of(values[QUEUE_ID], 0, INT32_MAX, &s->queue_id) && is(values[SYS_FLAG], "0") &&
-           number_of(values[BORN], INT64_MIN, INT64_MAX, &s->born_ms) &&
-           int32_of(values[FLAG], &s->flag) &&
-           (!(seen >> RECONSUMED & 1) || is(values[RECONSUMED], "0")) &&
-           (!(seen >> UNIT_MODE & 1) || is(values[UNIT_MODE], "false") ||
-            is(values[UNIT_MODE], "true")) &&
-           (!(seen >> RECONSUMED_MAX & 1) || int32_of(values[RECONSUMED_MAX], &ignored)) &&
-           (!(seen >> BATCH & 1) || is(values[BATCH], "false"));
-}
-
-static int take_header(struct cursor *c, const u8 *data, u8 *out, i64 room, struct send *s) {
-    enum { CODE = 1, EXT = 2, ONE_WAY = 4, OPAQUE = 8, VERSION = 16, LANGUAGE = 32, REMARK = 64,
-           ENCODING = 128 };
-    int seen = 0;
-    i64 code = 0, number;
-    if (!take(c, '{')) return 0;
-    do {
-        struct text name, value;
-        int field, good;
-        if (!take_text(c, &name) || !take(c, ':')) return 0;
-        if (is(name, "code")) {
-            field = CODE;
-            good = take_number(c, &code) && (code == SEND_MESSAGE || code == SEND_MESSAGE_V2);
-        } else if (is(name, "extFields")) {
-            field = EXT;
-            good = seen & CODE && take_fields(c, code, data, out, room, s);
-        } else if (is(name, "flag")) {
-            field = ONE_WAY;
-            good = take_number(c, &number) && !number;
-        } else if (is(name, "opaque")) {
-            field = OPAQUE;
-            good = take_number(c, &s->opaque);
-        } else if (is(name, "version")) {
-            field = VERSION;
-            good = take_number(c, &number);
-        } else {
-            field = is(name, "language") ? LANGUAGE : is(name, "remark") ? REMARK
-                  : is(name, "serializeTypeCurrentRPC") ? ENCODING : 0;
-            good = field && take_text(c, &value);
-        }
-        if (!good || seen & field) return 0;
-        seen |= field;
-    } while (take(c, ','));
-    return take(c, '}') && c->at == c->end && seen & EXT && seen & OPAQUE;
-}
 
 /* -- properties: send_properties.py ------------------------------------------------------------ */
 
@@ -265,16 +83,18 @@ static int take_frame(const u8 *data, i64 start, i64 end, struct sends *all, i64
                       i64 *is_waiting) {
     struct send *s = all->rows + row;
     if (end - start < FRAME_HEAD_BYTES) return 0;
-    i64 total = get32(data + start), header = get32(data + start + 4);
+    i64 total = get32(data + start), header = get32(data + start + 4) & 0xFFFFFF;
     if (header > HEADER_BYTES_MAX || total < header + 4 || total > end - start - 4) return 0;
-    struct cursor c = {data + start + FRAME_HEAD_BYTES, data + start + FRAME_HEAD_BYTES + header};
+    const u8 *at = data + start + FRAME_HEAD_BYTES;
     s->end = start + 4 + total;
     s->body_at = start + FRAME_HEAD_BYTES + header;
     s->body_bytes = s->end - s->body_at;
     s->text_at = row * all->text_bytes_max;
     u8 *text = all->texts + s->text_at;
     i64 room = all->text_bytes_max - all->suffix_bytes - 1;
-    if (s->body_bytes > all->body_bytes_max || !take_header(&c, data, text, room, s)) return 0;
+    s->encoding = data[start + 4];
+    if (s->body_bytes > all->body_bytes_max) return 0;
+    if (!tandem_take_send_header(data, at, at + header, text, room, s)) return 0;
     if (!s->text_bytes || !are_usual((struct text){text, s->text_bytes}, all->texts, s, is_waiting))
         return 0;
     if (text[s->text_bytes - 1] != 2) text[s->text_bytes++] = 2;
@@ -315,12 +135,13 @@ struct part {
     i64 size;
 };
 
-enum { ANSWER_PARTS = 6 };
+enum { ANSWER_PARTS = 6, PACKED_PARTS = 4 };
 
 struct run {
     i64 count, offset, store_ms, magic, sys_flag;
     struct part born_host, store_host;
     struct part answer[ANSWER_PARTS]; /* between them offset, queue, number, key and opaque */
+    struct part packed[PACKED_PARTS]; /* before opaque, offset, queue and number */
     u8 *records, *answers;
     i64 *units;       /* offset, size and tags code, by places */
     i64 *record_ends; /* in the log */
@@ -369,18 +190,46 @@ static u8 *put_record(u8 *out, const u8 *data, const u8 *text, const struct send
     return at;
 }
 
-static u8 *put_answer(u8 *out, const u8 *texts, const struct send *s, const struct run *r,
-                      i64 queue_offset, i64 offset) {
-    u8 *at = put_part(out + FRAME_HEAD_BYTES, r->answer[0]);
-    for (int bits = 60; bits >= 0; bits -= 4) *at++ = (u8)"0123456789ABCDEF"[offset >> bits & 15];
+static u8 *put_hex(u8 *at, i64 value) {
+    for (int bits = 60; bits >= 0; bits -= 4) *at++ = (u8)"0123456789ABCDEF"[value >> bits & 15];
+    return at;
+}
+
+/* A number that is not below 0, in the fewest bytes. */
+static u8 *put_packed(u8 *at, i64 value) {
+    int bytes = value > UINT32_MAX ? 8 : value > 0xFFFF ? 4 : value > 0xFF ? 2 : 1;
+    if (value > 0x7F) *at++ = (u8)(bytes == 8 ? 0xCF : bytes == 4 ? 0xCE : bytes == 2 ? 0xCD : 0xCC);
+    while (bytes--) *at++ = (u8)(value >> 8 * bytes);
+    return at;
+}
+
+static u8 *put_json_answer(u8 *at, const u8 *texts, const struct send *s, const struct run *r,
+                           i64 queue_offset, i64 offset) {
+    at = put_hex(put_part(at, r->answer[0]), offset);
     at = put_decimal(put_part(at, r->answer[1]), s->queue_id);
     at = put_decimal(put_part(at, r->answer[2]), queue_offset);
     at = put_part(put_part(at, r->answer[3]), (struct part){texts + s->key_at, s->key_bytes});
     at = put_decimal(put_part(at, r->answer[4]), s->opaque);
-    at = put_part(at, r->answer[5]);
+    return put_part(at, r->answer[5]);
+}
+
+static u8 *put_packed_answer(u8 *at, const struct send *s, const struct run *r, i64 queue_offset,
+                             i64 offset) {
+    at = put_packed(put_part(at, r->packed[0]), s->opaque);
+    at = put_hex(put_part(at, r->packed[1]), offset);
+    at = put_packed(put_part(at, r->packed[2]), s->queue_id);
+    return put_packed(put_part(at, r->packed[3]), queue_offset);
+}
+
+static u8 *put_answer(u8 *out, const u8 *texts, const struct send *s, const struct run *r,
+                      i64 queue_offset, i64 offset) {
+    u8 *at = out + FRAME_HEAD_BYTES;
+    at = s->encoding == JSON ? put_json_answer(at, texts, s, r, queue_offset, offset)
+                             : put_packed_answer(at, s, r, queue_offset, offset);
     u32 size = (u32)(at - out);
     put32(out, size - 4);
     put32(out + 4, size - FRAME_HEAD_BYTES);
+    out[4] = (u8)s->encoding;
     return at;
 }
 

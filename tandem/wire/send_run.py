@@ -4,10 +4,10 @@
     keep   only so many of them
     write  their records, what their queues get, and their answers
 
-What "usual" is stands in `native_sends.c`: one message with a JSON header, to be stored as it
-comes. All others, and all of them where nothing was compiled, are handled one by one, by
-`node.handlers.send_message`, with the same result to the byte. So there is no second way in Python
-here: a run is the same put as before, without the steps between.
+What "usual" is stands in `native_sends.c`: one message with a header in JSON or MSGPACK, to be
+stored as it comes. All others, and all of them where nothing was compiled, are handled one by one,
+by `node.handlers.send_message`, with the same result to the byte. So there is no second way in
+Python here: a run is the same put as before, without the steps between.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SENDS_MAX: Final = 512
 PLACES_MAX: Final = 64
 """Queues of one run. One request more to yet another queue ends it."""
 
-_SEND_COLUMNS: Final = 15
+_SEND_COLUMNS: Final = 16
 _END, _PLACE, _RECORD_BYTES = 0, 5, 14
 _PLACE_COLUMNS: Final = 7
 _COUNT, _QUEUE_OFFSET = 4, 5
@@ -73,6 +73,7 @@ class _Run(ctypes.Structure):
         ("born_host", _Part),
         ("store_host", _Part),
         ("answer", _Part * 6),
+        ("packed", _Part * 4),
         ("records", ctypes.c_void_p),
         ("answers", ctypes.c_void_p),
         ("units", ctypes.c_void_p),
@@ -114,8 +115,9 @@ class SendRuns:
     Args:
         loops: The compiled ones.
         suffix: What is added to the properties of every message.
-        answer: The text of an answer before, between and after the log offset, the queue id, the
-            queue offset, the unique key and the opaque.
+        answers: An answer's text in JSON before, between and after the log offset, the queue id,
+            the queue offset, the unique key and the opaque; and its bytes in MSGPACK before the
+            opaque, the log offset, the queue id and the queue offset.
         store_host: The broker's.
         body_bytes_max: A larger body is not usual.
         text_bytes_max: Longer properties, with the suffix, are not usual.
@@ -131,7 +133,7 @@ class SendRuns:
         loops: Loops,
         *,
         suffix: bytes,
-        answer: tuple[bytes, ...],
+        answers: tuple[tuple[bytes, ...], tuple[bytes, ...]],
         store_host: Host,
         body_bytes_max: int,
         text_bytes_max: int,
@@ -142,7 +144,9 @@ class SendRuns:
         self._texts = np.zeros(SENDS_MAX * text_bytes_max, np.uint8)
         self._units = np.zeros(3 * SENDS_MAX, np.int64)
         self._ends = np.zeros((2, SENDS_MAX), np.int64)
-        answer_bytes_max = sum(map(len, answer)) + _NUMBERS_BYTES + _KEY_BYTES_MAX
+        in_json, packed = ([_Part(part, len(part)) for part in parts] for parts in answers)
+        parts_bytes = max(sum(map(len, parts)) for parts in answers)
+        answer_bytes_max = parts_bytes + _NUMBERS_BYTES + _KEY_BYTES_MAX
         self._answers = np.zeros(SENDS_MAX * answer_bytes_max, np.uint8)
         self._records = np.zeros(0, np.uint8)
         host = store_host.packed
@@ -162,7 +166,8 @@ class SendRuns:
         self._run = _Run(
             magic=MESSAGE_MAGIC_CODE,
             store_host=_Part(host, len(host)),
-            answer=(_Part * 6)(*[_Part(part, len(part)) for part in answer]),
+            answer=(_Part * 6)(*in_json),
+            packed=(_Part * 4)(*packed),
             answers=self._answers.ctypes.data,
             units=self._units.ctypes.data,
             record_ends=self._ends[0].ctypes.data,

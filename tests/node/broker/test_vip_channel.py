@@ -4,6 +4,7 @@ import pytest
 
 from node.broker.vip_channel import VipChannel
 from node.remoting.connection import Connection, Outbox
+from tandem.wire.frame_buffer import FrameBuffer
 from tandem.wire.remoting_command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
@@ -30,14 +31,14 @@ class Port:
 
     def __init__(self) -> None:
         self.seen = Seen()
-        self._channel = VipChannel(self.seen)
+        self.channel = VipChannel(self.seen)
         self._outbox = Outbox()
         self._stream = FakeStream()
-        self._connection = Connection(self._stream, self._outbox)
+        self.connection = Connection(self._stream, self._outbox)
 
     def ask(self, code: int, flag: int = 0) -> list[RemotingCommand]:
-        self._channel.dispatch(self._connection, RemotingCommand(code, 7, flag))
-        self._connection.end_round()
+        self.channel.dispatch(self.connection, RemotingCommand(code, 7, flag))
+        self.connection.end_round()
         self._outbox.flush()
         return self._stream.take_frames()
 
@@ -68,3 +69,9 @@ async def test_an_answer_is_never_a_read() -> None:
     port = Port()
     assert port.ask(RequestCode.PULL_MESSAGE, RESPONSE_FLAG) == []
     assert port.seen.codes == [RequestCode.PULL_MESSAGE]
+
+
+async def test_requests_that_came_together_are_one_run_there_too() -> None:
+    port = Port()
+    assert not port.channel.dispatch_run(port.connection, FrameBuffer())
+    assert port.seen.looks == 1

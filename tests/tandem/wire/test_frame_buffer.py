@@ -151,3 +151,23 @@ def test_random_bytes_are_accepted_or_refused_as_the_peers_fault(chunks: list[by
                 pass
     except WireError:
         pass
+
+
+@pytest.mark.parametrize("cut", [1, 3, 4, 7, 8, 20])
+def test_whole_frames_are_there_when_one_is(cut: int) -> None:
+    data = encode_frame(RemotingCommand(10, 1, body=b"body"))
+    frames = FrameBuffer()
+    assert frames.whole_frames() is None
+    frames.receive_data(data + data[:cut])
+    received, start = frames.whole_frames() or (b"", -1)
+    assert received[start : start + len(data)] == data
+    frames.skip_to(start + len(data))
+    assert frames.whole_frames() is None
+    assert frames.next_command() is None
+    frames.receive_data(data[cut:])
+    received, start = frames.whole_frames() or (b"", -1)
+    assert received[start:] == data
+    command = frames.next_command()
+    assert command is not None
+    assert command.body == b"body"
+    assert frames.unfinished_bytes == 0

@@ -1,0 +1,32 @@
+/* A request to send, as it is found, and its header. */
+
+#ifndef TANDEM_NATIVE_SENDS_H
+#define TANDEM_NATIVE_SENDS_H
+
+#include "native.h"
+
+enum { JSON = 0, MSGPACK = 77 };
+enum { TOPIC_BYTES_MAX = 127 };
+
+struct send {
+    i64 end, opaque, flag, born_ms, queue_id, place, body_at, body_bytes, topic_at, topic_bytes;
+    i64 text_at, text_bytes, key_at, key_bytes;
+    i64 record_bytes; /* of all up to this one, without their hosts */
+    i64 encoding;     /* of the header */
+};
+
+/* Reads a header in front of `end`; its properties go to `out`, where `room` bytes are. Returns
+ * false, and what it has filled in means nothing, if it is not that of a usual request. */
+int tandem_take_send_header(const u8 *data, const u8 *at, const u8 *end, u8 *out, i64 room,
+                            struct send *s);
+
+static inline int is(struct text text, const char *word) {
+    return text.size == (i64)strlen(word) && !memcmp(text.at, word, (size_t)text.size);
+}
+
+static inline int ends_with(struct text text, const char *word) {
+    i64 more = text.size - (i64)strlen(word);
+    return more >= 0 && !memcmp(text.at + more, word, strlen(word));
+}
+
+#endif
