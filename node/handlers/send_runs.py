@@ -9,8 +9,9 @@ one step, as a batch is: this node's right to take puts is asked for once, and n
 between its messages. Whatever is in doubt is not decided here: the run ends before it, and
 `SendMessage` handles the request.
 
-Looking for a run in vain costs little, but for each request it would be felt. So the next look is
-after one request more than the last time, then after two more, four more, up to a bound.
+One request that has come alone is quicker on its own. And looking for a run in vain costs little,
+but for each request it would be felt. So the next look is after one request more than the last
+time, then after two more, four more, up to a bound.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class SendRunHandler:
     def take(self, connection: Connection, frames: FrameBuffer) -> bool:
         """Put and answer the usual requests that come next; return whether there were any."""
         runs = self._runs
-        if runs is None or (received := frames.whole_frames()) is None:
+        if runs is None or (received := frames.several_frames()) is None:
             return False
         if connection.one_by_one:
             connection.one_by_one -= 1

@@ -12,6 +12,7 @@ an error the buffer stays at the bad frame and raises again: the stream has no w
 frame.
 """
 
+import struct
 from typing import Final
 
 from tandem.wire.errors import FrameTooLargeError, MalformedFrameError
@@ -25,7 +26,8 @@ HEADER_BYTES_MAX: Final = 262_144
 six (`\\u0001`), and a few short fields."""
 
 _HEAD_BYTES: Final = FRAME_HEAD.size
-_LENGTH_BYTES: Final = 4
+_LENGTH: Final = struct.Struct(">I")
+_LENGTH_BYTES: Final = _LENGTH.size
 
 
 class FrameBuffer:
@@ -61,20 +63,24 @@ class FrameBuffer:
             self._keep_rest(needed=0)
             self._tail += data
 
-    def whole_frames(self) -> tuple[bytes, int] | None:
-        """Return bytes with a whole frame in them, and where that starts; None: there is none yet.
+    def several_frames(self) -> tuple[bytes, int] | None:
+        """Return bytes and where the first of several whole frames starts; None: not so many yet.
 
-        Whether it is a good one is not said.
+        Whether they are good ones is not said.
         """
         if self._tail:
             if len(self._tail) < self._needed:
                 return None
             self._use_tail()
         data, start = self._data, self._position
-        length = int.from_bytes(data[start : start + _LENGTH_BYTES], "big")
-        if len(data) - start < max(_HEAD_BYTES, _LENGTH_BYTES + length):
+        size = len(data)
+        if size - start < 2 * _HEAD_BYTES:
             return None
-        return data, start
+        second = start + _LENGTH_BYTES + _LENGTH.unpack_from(data, start)[0]
+        if second + _HEAD_BYTES > size:
+            return None
+        end = second + _LENGTH_BYTES + _LENGTH.unpack_from(data, second)[0]
+        return (data, start) if end <= size else None
 
     def skip_to(self, end: int) -> None:
         """Take the frames up to `end`, one of which ends there, as handed out."""

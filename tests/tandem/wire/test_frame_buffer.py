@@ -154,20 +154,26 @@ def test_random_bytes_are_accepted_or_refused_as_the_peers_fault(chunks: list[by
 
 
 @pytest.mark.parametrize("cut", [1, 3, 4, 7, 8, 20])
-def test_whole_frames_are_there_when_one_is(cut: int) -> None:
+def test_several_frames_are_there_when_the_second_is_whole(cut: int) -> None:
     data = encode_frame(RemotingCommand(10, 1, body=b"body"))
     frames = FrameBuffer()
-    assert frames.whole_frames() is None
+    assert frames.several_frames() is None
     frames.receive_data(data + data[:cut])
-    received, start = frames.whole_frames() or (b"", -1)
-    assert received[start : start + len(data)] == data
-    frames.skip_to(start + len(data))
-    assert frames.whole_frames() is None
-    assert frames.next_command() is None
+    assert frames.several_frames() is None
     frames.receive_data(data[cut:])
-    received, start = frames.whole_frames() or (b"", -1)
-    assert received[start:] == data
+    received, start = frames.several_frames() or (b"", -1)
+    assert received[start:] == data * 2
+    frames.skip_to(start + len(data))
+    assert frames.several_frames() is None
     command = frames.next_command()
     assert command is not None
     assert command.body == b"body"
     assert frames.unfinished_bytes == 0
+
+
+@given(st.binary(max_size=40))
+def test_whatever_stands_there_it_can_be_asked_whether_it_is_several_frames(data: bytes) -> None:
+    frames = FrameBuffer()
+    frames.receive_data(data)
+    found = frames.several_frames()
+    assert found in (None, (data, 0))
