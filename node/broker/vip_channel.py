@@ -18,8 +18,7 @@ from tandem.wire.response_code import ResponseCode
 
 if TYPE_CHECKING:
     from node.remoting.connection import Connection
-    from node.remoting.dispatcher import Dispatch
-    from tandem.wire.frame_buffer import FrameBuffer
+    from node.remoting.dispatcher import Dispatch, TakeRun
     from tandem.wire.remoting_command import RemotingCommand
 
 READS: Final = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
@@ -32,9 +31,10 @@ class VipChannel:
     def __init__(self, dispatcher: Dispatch) -> None:
         self._dispatcher = dispatcher
 
-    def dispatch_run(self, connection: Connection, frames: FrameBuffer) -> bool:
-        """Have requests that came together handled as one; no read is among them."""
-        return self._dispatcher.dispatch_run(connection, frames)
+    @property
+    def take_run(self) -> TakeRun | None:
+        """See `Dispatch`; no read is in a run."""
+        return self._dispatcher.take_run
 
     def dispatch(self, connection: Connection, command: RemotingCommand) -> None:
         """Have a request handled and answer it on its connection."""

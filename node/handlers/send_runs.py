@@ -16,6 +16,7 @@ time, then after two more, four more, up to a bound.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from node.handlers.stored_answer import RunAnswers, answer_parts
@@ -50,17 +51,16 @@ class SendRunHandler:
         send: SendMessage,
         runs: SendRuns | None,
     ) -> None:
-        """Take runs with `runs`; none without it."""
+        """Take runs with `runs`; without it `take` is None."""
         self._puts = store.puts
         self._topics = tables.topics
         self._refusal = replication.refusal
         self._send = send
-        self._runs = runs
+        self.take = None if runs is None else partial(self._take, runs)
+        """Puts and answers usual requests that come next; returns whether there were any."""
 
-    def take(self, connection: Connection, frames: FrameBuffer) -> bool:
-        """Put and answer the usual requests that come next; return whether there were any."""
-        runs = self._runs
-        if runs is None or (received := frames.several_frames()) is None:
+    def _take(self, runs: SendRuns, connection: Connection, frames: FrameBuffer) -> bool:
+        if (received := frames.several_frames()) is None:
             return False
         if connection.one_by_one:
             connection.one_by_one -= 1

@@ -63,8 +63,9 @@ def response_to(
 class Dispatch(Protocol):
     """What a listener does with requests."""
 
-    def dispatch_run(self, connection: Connection, frames: FrameBuffer) -> bool:
-        """Have requests that came together handled as one; False: the next one is to be alone."""
+    @property
+    def take_run(self) -> TakeRun | None:
+        """Has requests that came together handled as one, where it can; None: it never can."""
 
     def dispatch(self, connection: Connection, command: RemotingCommand) -> None:
         """Have a request handled and answer it on its connection."""
@@ -87,7 +88,8 @@ class Dispatcher:
         self._handlers = handlers
         self._not_supported = (unsupported or UnsupportedRequests()).refuse
         self._on_answer = on_answer
-        self._take_run = take_run
+        self.take_run = take_run
+        """See `Dispatch`."""
         self._why_refused: Callable[[], str] | None = None
         self._served_always: Container[int] = ()
 
@@ -97,11 +99,7 @@ class Dispatcher:
         `why` says in words why this node serves nobody. There is no way back.
         """
         self._why_refused, self._served_always = why, but
-        self._take_run = None
-
-    def dispatch_run(self, connection: Connection, frames: FrameBuffer) -> bool:
-        """Have requests that came together handled as one; False: the next one is to be alone."""
-        return self._take_run is not None and self._take_run(connection, frames)
+        self.take_run = None
 
     def dispatch(self, connection: Connection, command: RemotingCommand) -> None:
         """Have a request handled and answer it on its connection."""

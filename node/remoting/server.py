@@ -184,8 +184,9 @@ def _handle_some(
     """Handle requests for one turn; return whether there may be more."""
     now = clock.current_time  # asked after every request, as one may take a thousand times another
     end = now() + TURN_SECONDS
+    take_run = dispatcher.take_run if frames.several_frames() is not None else None
     while True:
-        if not dispatcher.dispatch_run(connection, frames):
+        if take_run is None or not take_run(connection, frames):
             command = frames.next_command()
             if command is None:
                 return False

@@ -312,9 +312,10 @@ def test_loops_are_left_out_where_they_are_not_wanted_or_of_another_source(
     assert (native.load() is not None) == there
     other = tmp_path / "native.c"
     other.write_text("another one")
-    with monkeypatch.context() as patch:
-        patch.setattr(native, "SOURCE", other)
-        assert native.load() is None
+    for sources in (native.SOURCES[1:], (*native.SOURCES, "native.py")):
+        with monkeypatch.context() as patch:
+            patch.setattr(native, "SOURCES", sources)
+            assert native.load() is None
     for library in (tmp_path / "none.so", other):
         with monkeypatch.context() as patch:
             patch.setattr(native, "LIBRARY", library)
