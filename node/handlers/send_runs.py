@@ -120,6 +120,6 @@ def send_runs(store: MessageStore, *, suffix: bytes, host: Host) -> SendRuns | N
         suffix=suffix,
         answers=answer_parts(host),
         store_host=host,
-        body_bytes_max=store.puts.surely_fits_bytes,
+        body_bytes_max=store.puts.run_body_bytes_max,
         text_bytes_max=TORN_BYTES_MIN - 1,
     )

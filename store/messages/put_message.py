@@ -65,6 +65,10 @@ _DELAY_HINT: Final = b"DEL"
 _RESERVED_CRC_BYTES: Final = 32
 """More than the checksum over a record's properties takes."""
 
+_RUN_OVERHEAD_BYTES_MAX: Final = 1024
+"""More than the rest of a record takes whose topic has a length in one byte and whose properties
+are shorter than TORN_BYTES_MIN."""
+
 _INNER_NUM: Final = b"INNER_NUM\x01"
 
 _NOT_APPENDED: Final = (IllegalMessageError, IllegalBatchError, StoreFullError, DiskFailedError)
@@ -107,11 +111,15 @@ class MessagePuts:
         """Whether `put_run` may be called."""
         self._busy_timeout_ms = config.os_page_cache_busy_timeout_ms
         self._busy_after_ms = _NEVER_MS
-        self.surely_fits_bytes = (
+        self._surely_fits_bytes = (
             min(config.max_message_size_bytes, commit_log.record_bytes_max)
             - RECORD_OVERHEAD_BYTES_MAX
         )
         """A body up to this size needs no further look: properties take at most half the rest."""
+        self.run_body_bytes_max = min(
+            config.max_message_size_bytes, commit_log.record_bytes_max - _RUN_OVERHEAD_BYTES_MAX
+        )
+        """Of a message in `put_run`."""
 
     def found_room(self) -> None:
         """Take note that there is room again, whatever the last put has found."""
@@ -206,7 +214,7 @@ class MessagePuts:
         properties = message.properties
         return (
             not message.sys_flag
-            and len(message.body) <= self.surely_fits_bytes
+            and len(message.body) <= self._surely_fits_bytes
             and len(properties) < TORN_BYTES_MIN
             and properties[-1:] != b"\0"
             and message.topic != SCHEDULE_TOPIC
