@@ -190,15 +190,15 @@ static int take_bytes(struct cursor *c, int bytes, i64 *value) {
 static int take_packed(struct cursor *c, i64 least, i64 most, i64 *value) {
     i64 kind;
     if (!take_bytes(c, 1, &kind)) return 0;
-    if (kind < 0x80) *value = kind;
-    else if (kind >= 0xE0) *value = (signed char)kind;
-    else if (kind >= 0xCC && kind <= 0xCE) {
-        if (!take_bytes(c, 1 << (kind - 0xCC), value)) return 0;
-    } else if (kind == 0xD2 || kind == 0xD3 || kind == 0xCF) {
-        if (!take_bytes(c, kind == 0xD2 ? 4 : 8, value)) return 0;
-        if (kind == 0xD2) *value = (i32)*value;
-        if (kind == 0xCF && *value < 0) return 0;
-    } else return 0;
+    if (kind < 0x80 || kind >= 0xE0) {
+        *value = kind < 0x80 ? kind : (signed char)kind;
+    } else {
+        /* 0xCC to 0xCF and 0xD0 to 0xD3: 1, 2, 4 or 8 bytes, without a sign and with one. */
+        int bytes = 1 << (kind & 3), is_signed = kind >= 0xD0;
+        if (kind < 0xCC || kind > 0xD3 || !take_bytes(c, bytes, value)) return 0;
+        if (is_signed) *value = (i64)((u64)*value << (64 - 8 * bytes)) >> (64 - 8 * bytes);
+        if (!is_signed && *value < 0) return 0;
+    }
     return *value >= least && *value <= most;
 }
 

@@ -205,7 +205,7 @@ class SendRuns:
         """Return the queues, in the order of their first messages."""
         data = self._data
         return [
-            SendPlace(data[at : at + size].decode("ascii"), queue_id, first, sends)
+            SendPlace(data[at : at + size].decode("ascii", "replace"), queue_id, first, sends)
             for at, size, queue_id, first, sends, _, _ in self._places[
                 : self._sends.place_count
             ].tolist()

@@ -1,0 +1,177 @@
+"""What a run is made of. That it ends as single requests do is in tests/node/handlers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from node.handlers.stored_answer import answer_parts
+from tandem.wire import native
+from tandem.wire.frame_buffer import FrameBuffer
+from tandem.wire.message import Host, decode_messages
+from tandem.wire.message_properties import java_string_hash
+from tandem.wire.remoting_command import RemotingCommand, SerializeType, encode_frame
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import SendMessageRequestHeaderV2, SendMessageResponseHeader
+from tandem.wire.send_run import PLACES_MAX, SENDS_MAX, SendPlace, SendRuns
+
+pytestmark = pytest.mark.skipif(native.loops is None, reason="no C compiler at installation")
+
+HOST: Final = Host("127.0.0.1", 10911)
+V6: Final = Host("2001:db8::7", 10911)
+CLIENT: Final = Host("10.1.2.3", 99)
+ENCODINGS: Final = [SerializeType.JSON, SerializeType.MSGPACK]
+
+
+def finder(host: Host = HOST, body_bytes_max: int = 1000) -> SendRuns:
+    assert native.loops is not None
+    return SendRuns(
+        native.loops,
+        suffix=b"CLUSTER\x01C\x02",
+        answers=answer_parts(host),
+        store_host=host,
+        body_bytes_max=body_bytes_max,
+        text_bytes_max=511,
+    )
+
+
+def frame(
+    number: int,
+    topic: str = "T",
+    queue_id: int = 0,
+    body: bytes = b"body",
+    encoding: SerializeType = SerializeType.JSON,
+) -> bytes:
+    header = SendMessageRequestHeaderV2(
+        producer_group="g",
+        topic=topic,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=queue_id,
+        sys_flag=0,
+        born_timestamp=1_700_000_000_000 + number,
+        flag=-number,
+        properties=f"TAGS\x01t{number}\x02UNIQ_KEY\x01K{number}",
+    )
+    return encode_frame(
+        RemotingCommand(
+            RequestCode.SEND_MESSAGE_V2, number, ext=header, body=body, serialize_type=encoding
+        )
+    )
+
+
+@pytest.mark.parametrize("host", [HOST, V6])
+@pytest.mark.parametrize("born", [CLIENT, V6])
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_run_is_records_units_and_answers(
+    encoding: SerializeType, born: Host, host: Host
+) -> None:
+    numbers = [0, 127, 128, 255, 65_535, 65_536, 2**31 - 1]
+    data = b"head" + b"".join(
+        frame(number, "TU"[place % 2], 300 * (place % 2), b"b" * place, encoding)
+        for place, number in enumerate(numbers)
+    )
+    runs = finder(host)
+    assert runs.find(data, 4)
+    assert (runs.count, runs.end) == (7, len(data))
+    assert runs.places() == [SendPlace("T", 0, 0, 4), SendPlace("U", 300, 1, 3)]
+    start = 2**40 + 5
+    written = runs.write(born.packed, [0xFF, 2**32], start, 1_700_000_009_999)
+    messages = list(decode_messages(written.records))
+    assert [(message.flag, message.body) for message in messages] == [
+        (-number, b"b" * place) for place, number in enumerate(numbers)
+    ]
+    assert [message.queue_offset for message in messages] == [
+        0xFF + place // 2 if place % 2 == 0 else 2**32 + place // 2 for place in range(7)
+    ]
+    assert {(message.born_host, message.store_host) for message in messages} == {(born, host)}
+    assert [message.tags for message in messages] == [f"t{number}" for number in numbers]
+    ends = written.record_ends.tolist()
+    starts = [start, *ends[:-1]]
+    assert [message.physical_offset for message in messages] == starts
+    assert ends[-1] - start == len(written.records) == runs.record_bytes(born.packed)
+    rows = [[starts[n], ends[n] - starts[n], java_string_hash(f"t{numbers[n]}")] for n in range(7)]
+    assert written.units == sum(rows[::2] + rows[1::2], [])
+    answers = FrameBuffer()
+    answers.receive_data(written.answers)
+    for place, number in enumerate(numbers):
+        answer = answers.next_command()
+        assert answer is not None
+        header = answer.decode_header(SendMessageResponseHeader)
+        assert (answer.opaque, header.queue_id) == (number, 300 * (place % 2))
+        assert header.queue_offset == messages[place].queue_offset
+        assert header.msg_id == f"{host.packed.hex().upper()}{starts[place]:016X}"
+    assert written.answer_ends[-1] == len(written.answers)
+
+
+def test_a_run_has_its_bounds() -> None:
+    runs = finder()
+    assert runs.find(b"".join(frame(number) for number in range(SENDS_MAX + 9)), 0)
+    assert runs.count == SENDS_MAX
+    assert runs.find(b"".join(frame(number, queue_id=number) for number in range(100)), 0)
+    assert runs.count == PLACES_MAX
+    assert runs.find(b"".join(frame(number, f"T{number // 2}") for number in range(200)), 0)
+    assert runs.count == 2 * PLACES_MAX
+
+
+def test_a_body_that_is_too_large_ends_a_run() -> None:
+    runs = finder(body_bytes_max=10)
+    assert runs.find(frame(1, body=bytes(10)) * 2 + frame(2, body=bytes(11)), 0)
+    assert runs.count == 2
+    assert not runs.find(frame(2, body=bytes(11)), 0)
+
+
+def test_less_of_a_run_can_be_kept() -> None:
+    data = b"".join(frame(number, "ABA"[number % 3]) for number in range(9))
+    runs = finder()
+    assert runs.find(data, 0)
+    runs.keep(4)
+    assert runs.places() == [SendPlace("A", 0, 0, 3), SendPlace("B", 0, 1, 1)]
+    written = runs.write(CLIENT.packed, [7, 9], 0, 1)
+    messages = list(decode_messages(written.records))
+    assert [(message.topic, message.queue_offset) for message in messages] == [
+        *(("A", 7), ("B", 9), ("A", 8), ("A", 9)),
+    ]
+    assert runs.end == 4 * len(frame(0))
+    runs.keep(0)
+    assert runs.places() == []
+
+
+def test_who_waits_is_told() -> None:
+    runs = finder()
+    assert runs.find(frame(1), 0)
+    assert runs.is_waiting
+    eager = frame(1).replace(b"TAGS\\u0001t1", b"WAIT\\u0001false")
+    eager = (len(eager) - 4).to_bytes(4, "big") + (len(eager) - 12).to_bytes(4, "big") + eager[8:]
+    assert runs.find(eager + frame(1), 0)
+    assert (runs.count, runs.is_waiting) == (1, False)
+
+
+@given(
+    st.lists(st.sampled_from([frame(1), frame(2, encoding=SerializeType.MSGPACK)]), max_size=4),
+    st.lists(st.tuples(st.integers(0, 5_000), st.integers(0, 255)), max_size=4),
+    st.integers(0, 60),
+)
+def test_any_bytes_have_as_many_requests_as_python_finds_at_least(
+    frames: list[bytes], damage: list[tuple[int, int]], cut: int
+) -> None:
+    data = bytearray(b"".join(frames))
+    for at, value in damage if data else []:
+        data[at % len(data)] = value
+    del data[max(0, len(data) - cut) :]
+    runs = finder()
+    if not runs.find(bytes(data), 0):
+        return
+    buffer = FrameBuffer()
+    buffer.receive_data(bytes(data[: runs.end]))
+    commands = [buffer.next_command() for _ in range(runs.count)]
+    assert buffer.unfinished_bytes == 0
+    for command in commands:
+        assert command is not None
+        command.decode_header(SendMessageRequestHeaderV2)
+    written = runs.write(CLIENT.packed, [0] * len(runs.places()), 0, 1)
+    bodies = [message.body for message in decode_messages(written.records)]
+    assert bodies == [command.body for command in commands if command is not None]
