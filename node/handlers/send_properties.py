@@ -152,8 +152,8 @@ class PropertyStamp:
             PROPERTY_TRACE_SWITCH: "true",
             PROPERTY_CLUSTER: cluster,
         }
-        self.suffix = encode_properties(self._added)
-        self._suffix = self.suffix.decode()
+        self._suffix = encode_properties(self._added).decode()
+        self.suffix = self._suffix.encode()
         self.batch_suffix = encode_properties({PROPERTY_CLUSTER: cluster})
         self._new_unique_key = new_unique_key
 
