@@ -236,6 +236,10 @@ UNUSUAL: Final[dict[str, bytes]] = {
     "two values": frame(properties=USUAL + "KEYS\x01a\x01b\x02"),
     "a number as number": frame().replace(b'"e":"1"', b'"e":1  '),
     "a field twice": frame().replace(b'"a":"PG"', b'"b":"U" '),
+    "an escape that is none": frame().replace(b'"a":"PG"', b'"a":"\\q"'),
+    "a field twice, once escaped": frame(topic="1234567890").replace(
+        b'"b":"1234567890"', b'"b":"U","\\u0062":"T"'.ljust(16)
+    ),
     "a large body": frame(body=bytes(100_001)),
     "ROCKETMQ": frame(encoding=SerializeType.ROCKETMQ),
 }
