@@ -14,7 +14,12 @@ from tandem.wire import native
 from tandem.wire.frame_buffer import FrameBuffer
 from tandem.wire.message import Host, decode_messages
 from tandem.wire.message_properties import java_string_hash
-from tandem.wire.remoting_command import RemotingCommand, SerializeType, encode_frame
+from tandem.wire.remoting_command import (
+    RESPONSE_FLAG,
+    RemotingCommand,
+    SerializeType,
+    encode_frame,
+)
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import SendMessageRequestHeaderV2, SendMessageResponseHeader
 from tandem.wire.send_run import PLACES_MAX, SENDS_MAX, SendPlace, SendRuns
@@ -106,6 +111,43 @@ def test_a_run_is_records_units_and_answers(
         assert header.queue_offset == messages[place].queue_offset
         assert header.msg_id == f"{host.packed.hex().upper()}{starts[place]:016X}"
     assert written.answer_ends[-1] == len(written.answers)
+
+
+NUMBERS: Final = [0, 127, 128, 255, 256, 65_535, 65_536, 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**58]
+
+
+@pytest.mark.parametrize("queue_offset", NUMBERS)
+@pytest.mark.parametrize("number", [number for number in NUMBERS if number < 2**31])
+def test_a_packed_answer_is_what_python_makes_of_it(number: int, queue_offset: int) -> None:
+    runs = finder()
+    assert runs.find(frame(number, queue_id=number, encoding=SerializeType.MSGPACK), 0)
+    written = runs.write(CLIENT.packed, [queue_offset], 77, 1)
+    header = SendMessageResponseHeader(
+        f"{HOST.packed.hex().upper()}{77:016X}", number, queue_offset
+    )
+    assert written.answers == encode_frame(
+        RemotingCommand(0, number, RESPONSE_FLAG, ext=header, serialize_type=SerializeType.MSGPACK)
+    )
+
+
+def test_nothing_of_the_run_before_is_left_in_records() -> None:
+    runs = finder()
+    assert runs.find(frame(1, body=b"\xff" * 900), 0)
+    runs.write(CLIENT.packed, [0], 0, 1)
+    assert runs.find(frame(1) * 4, 0)
+    for message in decode_messages(runs.write(CLIENT.packed, [0], 0, 1).records):
+        assert (message.reconsume_times, message.prepared_transaction_offset) == (0, 0)
+
+
+def test_properties_have_their_bound() -> None:
+    """511 bytes with the suffix and a separator."""
+    runs = finder()
+    usual = frame(1)
+    for more in range(440, 500):
+        long = usual.replace(b"\\u0002", b"L" * more + b"\\u0002")
+        sizes = (len(long) - 4).to_bytes(4, "big") + (len(long) - 12).to_bytes(4, "big")
+        size = len("TAGS?t1?UNIQ_KEY?K1") + more
+        assert runs.find(sizes + long[8:], 0) == (size + len("CLUSTER?C?") + 1 <= 511)
 
 
 def test_a_run_has_its_bounds() -> None:
