@@ -258,6 +258,8 @@ UNUSUAL: Final[dict[str, bytes]] = {
     "a field twice, all there": frame(broker_name="U").replace(b'"n":', b'"a":'),
     "packed, a field twice": frame(broker_name="U", encoding=PACKED).replace(b"\xa1n", b"\xa1a"),
     "packed, no default topic": frame(encoding=PACKED).replace(b"\xa1c", b"\xa1n"),
+    "no name": frame(properties=USUAL + "\x01v\x02"),
+    "packed, one way": frame(flag=ONEWAY_FLAG, encoding=PACKED),
     "packed, batch": frame(batch=True, encoding=PACKED),
     "packed, compressed": frame(sys_flag=1, encoding=PACKED),
     "packed, a time beyond all": frame(born_timestamp=2**63 - 1, encoding=PACKED).replace(
