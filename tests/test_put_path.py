@@ -27,6 +27,7 @@ from tandem.wire.message import Host
 from tests.node.world import MASTER, NAMES, cluster_config, fenced_cluster, open_world
 from tests.support import deterministic_trio
 from tests.support.paths import ROOT
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.simulated_network import SimulatedStream
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ async def send_and_count(config: ClusterConfig, names: tuple[str, ...], depth: i
         is_fenced = config.node(names[0]).is_fenced
         master = world.address(await world.master(*names)) if is_fenced else MASTER
         async with world.client(master) as client:
-            with trio.fail_after(60):
+            with trio.fail_after(PATIENCE_SECONDS):
                 while (await client.send(b"is the slave there?", topic="Bench")).code != 0:
                     await trio.sleep(0.1)
         # No service that runs now and then is new to its work.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from tandem.cluster_file.cluster_config import ClusterConfig
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(120), pytest.mark.xdist_group("rocketmq")]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.xdist_group("rocketmq")]
 
 SETTINGS: Final = Settings(
     commit_log_bytes=1_048_576, consume_queue_bytes=6_000, max_hash_slot_num=50, max_index_num=1_000

@@ -15,6 +15,7 @@ from store import PutMessageStatus
 from store.machine.errors import ConnectionLost
 from tandem.wire.message import Host
 from tests.ha.world import World, put, read_whole_log
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.virtual_clock import WallClock
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ class Replica:
 
     async def wait_in_sync(self, *names: str) -> None:
         service = self.service.group_transfer_service
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE_SECONDS):
             while not all(
                 service.slaves[name].position == self.store.max_physical_offset for name in names
             ):
@@ -162,13 +163,13 @@ async def receive_exactly(stream: Stream, size: int) -> bytes:
 
 
 async def receive_frame(stream: Stream) -> tuple[int, bytes]:
-    with trio.fail_after(60):
+    with trio.fail_after(PATIENCE_SECONDS):
         offset, size = TRANSFER_HEADER.unpack(await receive_exactly(stream, TRANSFER_HEADER.size))
         return offset, await receive_exactly(stream, size)
 
 
 async def receive_report(stream: Stream) -> int:
-    with trio.fail_after(60):
+    with trio.fail_after(PATIENCE_SECONDS):
         (report,) = REPORT.unpack(await receive_exactly(stream, REPORT.size))
         assert isinstance(report, int)
         return report

@@ -28,6 +28,7 @@ from ha.fenced.protocol import (
 from ha.fenced.seal import FRAMES, REPORTS, SEAL_BYTES, Seal
 from store.machine.errors import ConnectionLost
 from tests.ha.world import CLUSTER, FILE_SIZE_BYTES, GROUP, IPS, PORT, SECRET
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from store.machine.network import Stream
@@ -46,7 +47,7 @@ class RawFollower:
         self.reports_seal = self.frames_seal = Seal("", "")
 
     async def receive_exactly(self, size: int) -> bytes:
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE_SECONDS):
             while len(self.data) < size:
                 part = await self.stream.receive_some(65536)
                 if not part:

@@ -15,6 +15,7 @@ from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import GetRouteInfoRequestHeader
 from tandem.wire.response_code import ResponseCode
 from tests.node.world import NAMES, World, fenced_cluster, open_world
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.trio_stream import TrioStream
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ NAME_SERVER_PORT = 9876
 
 async def send(world: World, name: str, body: bytes) -> None:
     """Send until it is acknowledged."""
-    with trio.fail_after(60):
+    with trio.fail_after(PATIENCE_SECONDS):
         async with world.client(world.address(name)) as client:
             while (await client.send(body)).code:
                 await trio.sleep(0.1)
@@ -82,7 +83,7 @@ async def test_a_reader_that_asks_it_first_reads_all_that_was_acknowledged(
                 messages = consumer.messages("T", until_end=True)
                 read.extend([message.body async for message in messages])
 
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE_SECONDS):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(read_to_end)
                 await trio.sleep(NOT_READY_SECONDS_MAX + 2)

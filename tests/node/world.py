@@ -30,6 +30,7 @@ from tandem.wire.request_headers import (
 )
 from tandem.wire.route import TopicRouteData, decode_json_body
 from tandem.wire.secret_keys import Purpose, key_of
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.secret import SECRET, write_secret
 from tests.support.simulated_coordinator import SimulatedCoordinator
 from tests.support.simulated_disk import SimulatedDisk
@@ -184,7 +185,7 @@ class World:
 
     async def master(self, *among: str, after: int = 0) -> str:
         """Wait until a node of a fenced group takes messages under a higher epoch than `after`."""
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE_SECONDS):
             while True:
                 for name in among or NAMES:
                     status = await self.status(name)

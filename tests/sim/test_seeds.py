@@ -49,7 +49,7 @@ def test_no_seed_breaks_a_promise(kind: str, first: int, end: int) -> None:
 
 @pytest.mark.sim
 @pytest.mark.slow
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("seed", FOUND_SOMETHING_ONCE)
 def test_what_a_seed_has_found_stays_mended(seed: int) -> None:
     result = PLAYBOOKS["fenced"].run_seed(seed)

@@ -27,6 +27,7 @@ from tandem.wire.request_headers import (
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import JOURNAL_TOPIC
 from tests.node.world import COORDINATOR, NAMES, Caller, World, bodies, fenced_cluster, open_world
+from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +51,7 @@ async def send(world: World, name: str, body: bytes) -> RemotingCommand:
 
 async def send_until_taken(world: World, body: bytes, *names: str) -> str:
     """As a producer does: ask one node after the other; return who took it."""
-    with trio.fail_after(60):
+    with trio.fail_after(PATIENCE_SECONDS):
         while True:
             for name in names or NAMES:
                 try:

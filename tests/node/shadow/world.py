@@ -15,6 +15,7 @@ from store.machine.machine import Machine
 from tandem.wire.message import Host
 from tests.node.shadow.fake_master import FILE_BYTES, HA_PORT, IP, SERVER_PORT, FakeMaster
 from tests.support.log_builder import LogBuilder
+from tests.support.patience import PATIENCE_SECONDS
 from tests.support.simulated_disk import SimulatedDisk
 from tests.support.simulated_network import SimulatedNetwork
 from tests.support.virtual_clock import Timeline, WallClock
@@ -89,7 +90,7 @@ class World:
 
     async def caught_up(self) -> None:
         end = self.master.start + len(self.master.log)
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE_SECONDS):
             while not (self.said and self.said[-1].log_end == end):
                 await trio.sleep(0.1)
         await trio.sleep(1.5)

@@ -301,7 +301,7 @@ def test_what_cannot_be_renamed_stays_where_it_is(
     assert RealDisk().read(f"{tmp_path}/a") == b"a"
 
 
-@pytest.mark.timeout(10)
+@pytest.mark.timeout(60)
 def test_what_is_read_whole_is_an_ordinary_file_of_bounded_size(tmp_path: Path) -> None:
     """A pipe would keep the process waiting, a file of a terabyte take all memory."""
     disk = RealDisk()

@@ -19,6 +19,7 @@ from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import PullMessageResponseHeader, UpdateConsumerOffsetRequestHeader
 from tandem.wire.response_code import ResponseCode
+from tests.support.patience import PATIENCE_SECONDS
 from tests.tandem.cli.conftest import Tandem
 from tests.tandem.client.fake_broker import (
     MASTER,
@@ -63,7 +64,7 @@ async def test_a_follower_lives_through_a_switch_and_does_not_go_back(
     network = FakeNetwork(nursery, {NAME_SERVER: broker, MASTER: broker, SLAVE: broker})
     async with PullConsumer(NAME_SERVER, "CG", open_stream=network.open_stream) as consumer:
         reader = reader_of(consumer, start=Place(offset=2), count_max=1)
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE_SECONDS):
             await reader.follow(MessageQueue("orders", "broker-a", 0), lambda: None)
     written = capfdbinary.readouterr()
     assert written.out == b"three\n"
@@ -93,7 +94,7 @@ async def test_a_node_that_lacks_messages_is_asked_again_in_a_while_and_none_is_
             return None if next(answers, None) is not None else answer(request)
 
         master.handlers[RequestCode.PULL_MESSAGE] = lose_the_first
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE_SECONDS):
             await reader_of(consumer, follow=False).read_to_end(queue)
     assert capfdbinary.readouterr().out == b"one\ntwo\n"
     assert 1 <= len([each for each in slave.codes() if each == RequestCode.PULL_MESSAGE]) < 20
@@ -266,7 +267,7 @@ async def test_what_queues_have_in_common_is_said_once_and_that_it_is_over(
     network = FakeNetwork(nursery, {NAME_SERVER: broker, MASTER: broker, SLAVE: broker})
     async with PullConsumer(NAME_SERVER, "CG", open_stream=network.open_stream) as consumer:
         reader = reader_of(consumer, count_max=2)
-        with trio.fail_after(60):
+        with trio.fail_after(PATIENCE_SECONDS):
             async with trio.open_nursery() as reading:
                 for queue_id in (0, 1):
                     queue = MessageQueue("orders", "broker-a", queue_id)

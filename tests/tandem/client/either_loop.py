@@ -9,6 +9,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from tandem.wire.frame_buffer import FrameBuffer
 from tandem.wire.remoting_command import RemotingCommand, encode_frame
 from tandem.wire.request_code import RequestCode
+from tests.support.patience import PATIENCE_SECONDS
 from tests.tandem.client.fake_broker import FakeBroker
 
 NOTHING_NEW_SECONDS = 0.002
@@ -23,7 +24,7 @@ def under_either_loop(test: Callable[[], Awaitable[None]]) -> Callable[[str], No
     @pytest.mark.parametrize("loop", LOOPS)
     def run_test(loop: str) -> None:
         async def bounded() -> None:
-            with anyio.fail_after(60):
+            with anyio.fail_after(PATIENCE_SECONDS):
                 await test()
 
         anyio.run(bounded, backend=loop)
