@@ -25,6 +25,9 @@ DISCOVERY = "tandem/spark/discovery"
 LOOPS = (
     "native.c",
     "native.h",
+    "native_headers.c",
+    "native_headers.h",
+    "native_pulls.c",
     "native_send_headers.c",
     "native_sends.c",
     "native_sends.h",

@@ -104,7 +104,7 @@ class MessageStore:
             on_clock_back=self._clock_went_back,
         )
         self.reput_service = self._reput_service()
-        reads = self._reads()
+        self.reads = reads = self._reads()
         self.whole_log = MessageReads(self.commit_log, self.queues, flags, None, None)
         """What services of a master read: also what is not confirmed yet."""
         self.flush_service = self._flush_service()

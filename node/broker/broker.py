@@ -138,6 +138,7 @@ class Broker:
             self._parts.to_clients.answered,
             self._parts.unsupported,
             self._handlers.runs.take,
+            self._handlers.pull_runs.take,
         )
         async with trio.open_nursery() as services:
             self._services = services

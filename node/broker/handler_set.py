@@ -15,6 +15,7 @@ from node.handlers.delete_topic import DeleteTopic
 from node.handlers.end_transaction import EndTransactions
 from node.handlers.lock_queues import LockQueues
 from node.handlers.pull_message import PullMessage
+from node.handlers.pull_runs import PullRunHandler, pull_runs
 from node.handlers.queue_offset import QueueOffset
 from node.handlers.recall_message import RecallMessage
 from node.handlers.reply_message import ReplyMessage
@@ -49,7 +50,7 @@ def handlers_of(
         delay_progress: How far each delay level is delivered.
         spawn: Starts a task that ends with the broker.
     """
-    send = _sender(parts)
+    send, pull = _sender(parts), _puller(parts)
     store, tables, replication = parts.store, parts.tables, parts.replication
     timeout_seconds, resets = parts.timeout_seconds, parts.resets
     return Handlers(
@@ -65,7 +66,8 @@ def handlers_of(
         back=SendBack(store, tables, send, parts.random, parts.stats),
         reply=_replier(parts, send),
         recall=_recaller(parts, send),
-        pull=PullMessage(store, tables, parts.subscriptions, parts.holds, resets, parts.stats),
+        pull=pull,
+        pull_runs=PullRunHandler(store, tables, pull, parts.stats, pull_runs()),
         offset=ConsumerOffset(store, tables, resets, timeout_seconds=timeout_seconds),
         reset=_resetter(parts),
         queue=QueueOffset(store, replication.why_behind),
@@ -95,6 +97,12 @@ def handlers_of(
             timeout_seconds=timeout_seconds,
         ),
         inspect=Inspection(parts, route_of=route_of, delay_progress=delay_progress, spawn=spawn),
+    )
+
+
+def _puller(parts: BrokerParts) -> PullMessage:
+    return PullMessage(
+        parts.store, parts.tables, parts.subscriptions, parts.holds, parts.resets, parts.stats
     )
 
 

@@ -19,6 +19,7 @@ from node.handlers.delete_topic import DeleteTopic
 from node.handlers.end_transaction import EndTransactions
 from node.handlers.lock_queues import LockQueues
 from node.handlers.pull_message import PullMessage
+from node.handlers.pull_runs import PullRunHandler
 from node.handlers.queue_offset import QueueOffset
 from node.handlers.recall_message import RecallMessage
 from node.handlers.reply_message import ReplyMessage
@@ -38,6 +39,7 @@ class Handlers(msgspec.Struct, frozen=True, kw_only=True):
 
     send: SendMessage
     runs: SendRunHandler
+    pull_runs: PullRunHandler
     back: SendBack
     reply: ReplyMessage
     recall: RecallMessage

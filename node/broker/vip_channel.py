@@ -36,6 +36,11 @@ class VipChannel:
         """See `Dispatch`; no read is in a run."""
         return self._dispatcher.take_run
 
+    @property
+    def take_pulls(self) -> TakeRun | None:
+        """See `Dispatch`."""
+        return None
+
     def dispatch(self, connection: Connection, command: RemotingCommand) -> None:
         """Have a request handled and answer it on its connection."""
         if command.code not in READS or command.flag & RESPONSE_FLAG:

@@ -114,6 +114,22 @@ class PullMessage:
                 return
         connection.respond(command, self._answer(command, header, result), result.body)
 
+    def of_run(self, header: PullMessageRequestHeader) -> Wanted | None:
+        """Return what the pulls of a run want, by the first one's header.
+
+        None: they have to be handled one by one; what is wrong is then found there.
+        """
+        if self._resets.are_pending:
+            return None
+        try:
+            group = self._groups.find(header.consumer_group)
+            self._check_group(header, group)
+            self._check_queue(header)
+            wanted = self._subscriptions.of(header, group)
+        except RequestError:
+            return None
+        return wanted if wanted.message_filter is None else None
+
     def _held(
         self,
         connection: Connection,

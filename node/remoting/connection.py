@@ -137,6 +137,23 @@ class Connection:
             self._in_outbox = True
             self._outbox.add(self)
 
+    def write_now(self, frames: memoryview) -> None:
+        """Send frames at once, as far as the kernel takes them and nothing waits before them.
+
+        For what is large and good only now: `write` would copy it.
+        """
+        if self.is_closed:
+            return
+        if not self._out and not self._writing:
+            try:
+                sent = self.stream.send_nowait(frames)
+            except ConnectionLost:
+                self.close()
+                return
+            frames = frames[sent:]
+        if frames:
+            self.write(frames)
+
     def respond(
         self,
         request: RemotingCommand,

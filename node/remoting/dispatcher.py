@@ -67,6 +67,10 @@ class Dispatch(Protocol):
     def take_run(self) -> TakeRun | None:
         """Has requests that came together handled as one, where it can; None: it never can."""
 
+    @property
+    def take_pulls(self) -> TakeRun | None:
+        """The same for pulls, and for one alone, too."""
+
     def dispatch(self, connection: Connection, command: RemotingCommand) -> None:
         """Have a request handled and answer it on its connection."""
 
@@ -80,15 +84,18 @@ class Dispatcher:
         on_answer: Callable[[Connection, RemotingCommand], None] | None = None,
         unsupported: UnsupportedRequests | None = None,
         take_run: TakeRun | None = None,
+        take_pulls: TakeRun | None = None,
     ) -> None:
         """Serve these; `on_answer` gets what clients answer to requests of ours.
 
-        `take_run` handles requests that came together, where it can.
+        `take_run` and `take_pulls` handle requests that came together, where they can.
         """
         self._handlers = handlers
         self._not_supported = (unsupported or UnsupportedRequests()).refuse
         self._on_answer = on_answer
         self.take_run = take_run
+        """See `Dispatch`."""
+        self.take_pulls = take_pulls
         """See `Dispatch`."""
         self._why_refused: Callable[[], str] | None = None
         self._served_always: Container[int] = ()
@@ -99,7 +106,7 @@ class Dispatcher:
         `why` says in words why this node serves nobody. There is no way back.
         """
         self._why_refused, self._served_always = why, but
-        self.take_run = None
+        self.take_run = self.take_pulls = None
 
     def dispatch(self, connection: Connection, command: RemotingCommand) -> None:
         """Have a request handled and answer it on its connection."""

@@ -20,13 +20,14 @@ from store.machine.network import ConnectionLost
 from store.machine.signal import Signal
 from tandem.wire.errors import WireError
 from tandem.wire.frame_buffer import FrameBuffer
+from tandem.wire.pull_run import PULL_HEADS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from trio.abc import Clock
 
-    from node.remoting.dispatcher import Dispatch
+    from node.remoting.dispatcher import Dispatch, TakeRun
     from store.machine.network import Listener
 
 _log = logging.getLogger(__name__)
@@ -184,13 +185,22 @@ def _handle_some(
     """Handle requests for one turn; return whether there may be more."""
     now = clock.current_time  # asked after every request, as one may take a thousand times another
     end = now() + TURN_SECONDS
-    take_run = dispatcher.take_run if frames.several_frames() is not None else None
+    take = _taker(dispatcher, frames)
     while True:
-        if take_run is None or not take_run(connection, frames):
+        if take is None or not take(connection, frames):
             command = frames.next_command()
             if command is None:
                 return False
             dispatcher.dispatch(connection, command)
         connection.has_asked = True
+        if frames.is_used_up():
+            return False
         if not connection.may_read or now() >= end:
             return True
+
+
+def _taker(dispatcher: Dispatch, frames: FrameBuffer) -> TakeRun | None:
+    """Return what takes those together that come next: pulls, or at least two other requests."""
+    if frames.starts_with(PULL_HEADS):
+        return dispatcher.take_pulls
+    return dispatcher.take_run if frames.several_frames() is not None else None

@@ -147,17 +147,21 @@ class BrokerStats:
         next_offset: int,
         messages: int,
         record_bytes: int,
+        pulls: int = 1,
     ) -> None:
-        """A pull was given messages, those before `next_offset`. Called once a pull."""
-        self.found += 1
+        """A pull was given messages, those before `next_offset`. Called once a pull.
+
+        Or so many pulls of one queue, of which the last one was given those.
+        """
+        self.found += pulls
         self._get.value += messages
         gets = self._gets.get(f"{topic}@{group}") or self._new_gets(group, topic)
         if gets is None:
             return
         gets.nums.value += messages
-        gets.nums.times += 1
+        gets.nums.times += pulls
         gets.size.value += record_bytes
-        gets.size.times += 1
+        gets.size.times += pulls
         gets.pull_offsets[queue_id] = next_offset
         if not gets.is_system:
             self._get_of_users.value += messages

@@ -45,6 +45,11 @@ class ResetOffsets:
         """The consumers of `group` are to go on at these offsets, by queue id."""
         self._pending.setdefault((group, topic), {}).update(offsets)
 
+    @property
+    def are_pending(self) -> bool:
+        """Whether there are consumers that do not know yet."""
+        return bool(self._pending)
+
     def is_pending(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether the consumer of a queue does not know yet."""
         return bool(self._pending) and queue_id in self._pending.get((group, topic), ())

@@ -20,11 +20,14 @@ from store.messages.get_message import (
     position_status,
 )
 from store.messages.message_filter import FilteredRead
+from store.queue.consume_queue import ConsumeQueue
 from store.results import GetMessageResult, GetMessageStatus
 from store.running_flags import RunningFlag
+from tandem.wire.pull_run import LogPiece, QueueUnits
+from tandem.wire.store_layout import CQ_STORE_UNIT_SIZE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from store.index.index_service import IndexService
     from store.log.commit_log import CommitLog
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from store.messages.message_filter import MessageFilter
     from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
     from store.running_flags import RunningFlags
+    from tandem.wire.pull_run import PullRuns
 
 _FOREVER_MS: Final = (1 << 63) - 1
 
@@ -117,6 +121,47 @@ class MessageReads:
             filtered = FilteredRead(message_filter, log, queue) if message_filter else None
             return collect(log, queue, offset, end, count_max, max_bytes, tags_codes, filtered)
         return GetMessageResult(status, next_offset, queue.min_offset, end)
+
+    def run_units(self, topic: str, queue_id: int, offset: int) -> QueueUnits | None:
+        """Return what a run of pulls may read of a queue that one of them reads from `offset` on.
+
+        None: they have to be answered one by one.
+        """
+        queue = self._queues.find(topic, queue_id)
+        if type(queue) is not ConsumeQueue:
+            return None
+        end, lowest = self._end_of(queue), max(queue.min_offset, queue.confirmed_from)
+        file = queue.file_of(offset) if lowest <= offset < end else None
+        if file is None:
+            return None
+        first = file.file_from_offset // CQ_STORE_UNIT_SIZE
+        units_end = first + file.wrote_position // CQ_STORE_UNIT_SIZE
+        return QueueUnits(file.buffer, first, units_end, lowest, queue.min_offset, end)
+
+    def answer_run(
+        self,
+        run: PullRuns,
+        queues: Iterable[QueueUnits],
+        tags_codes: frozenset[int] | None,
+    ) -> memoryview:
+        """Return the answers to pulls as `get_message` would have them, up to one that is in doubt.
+
+        `queues` are `run_units` of the places of the run. The view is good up to the next run.
+        """
+        return run.answer(
+            queues,
+            self._log_piece,
+            tags_codes=tags_codes,
+            min_physical_offset=self._commit_log.min_offset,
+            bytes_max=MESSAGE_BYTES_MAX,
+        )
+
+    def _log_piece(self, offset: int) -> LogPiece | None:
+        file = self._commit_log.files.find_by_offset(offset)
+        if file is None or not file.is_available:
+            return None
+        first = file.file_from_offset
+        return LogPiece(file.buffer, first, first + file.read_position)
 
     def offset_in_queue_by_time(
         self, topic: str, queue_id: int, timestamp_ms: int, *, upper: bool = False

@@ -393,13 +393,14 @@ class ConsumeQueue(UnitQueue):
 
     def unit(self, queue_offset: int) -> tuple[int, int, int]:
         """Return (physical offset, size, tags code or address) of a unit that exists."""
-        file = self._file_of(queue_offset)
+        file = self.file_of(queue_offset)
         assert file is not None
         position = queue_offset * CQ_STORE_UNIT_SIZE - file.file_from_offset
         offset, size, code = CQ_STORE_UNIT.unpack_from(file.buffer, position)
         return offset, size, code
 
-    def _file_of(self, queue_offset: int) -> MappedFile | None:
+    def file_of(self, queue_offset: int) -> MappedFile | None:
+        """Return the file of this unit; None: there is none."""
         return self._files.find_by_offset(queue_offset * CQ_STORE_UNIT_SIZE)
 
     def ext_unit(self, number: int) -> CqExtUnit | None:
@@ -412,7 +413,7 @@ class ConsumeQueue(UnitQueue):
         Physical offset, size, tags code. A code that `is_ext_address` is unknown: a filter by
         tags has to let the message pass.
         """
-        file = self._file_of(queue_offset)
+        file = self.file_of(queue_offset)
         if file is None:
             return iter(())
         start = queue_offset * CQ_STORE_UNIT_SIZE - file.file_from_offset

@@ -52,6 +52,14 @@ class FrameBuffer:
         """How much has arrived and was not handed out."""
         return len(self._data) - self._position + len(self._tail)
 
+    def is_used_up(self) -> bool:
+        """Whether all that has arrived was handed out; if so, its bytes are not kept any longer."""
+        if self._tail or self._position < len(self._data):
+            return False
+        self._data = b""
+        self._position = 0
+        return True
+
     def receive_data(self, data: bytes) -> None:
         """Keep bytes from the peer. Call `next_command` until it has no more."""
         if self._tail:
@@ -62,6 +70,18 @@ class FrameBuffer:
         else:
             self._keep_rest(needed=0)
             self._tail += data
+
+    def starts_with(self, heads: tuple[bytes, ...]) -> bool:
+        """Whether the header of the next frame, as far as it is there, starts with one of these."""
+        if self._tail:
+            if len(self._tail) < self._needed:
+                return False
+            self._use_tail()
+        return self._data.startswith(heads, self._position + _HEAD_BYTES)
+
+    def whole_frames(self) -> tuple[bytes, int]:
+        """Return bytes and where the first frame starts; whether it is whole is not said."""
+        return self._data, self._position
 
     def several_frames(self) -> tuple[bytes, int] | None:
         """Return bytes and where the first of several whole frames starts; None: not so many yet.

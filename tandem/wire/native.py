@@ -6,6 +6,7 @@
     index_put      keys entered in an index file       store.index.index_file
     split_batch    a batch as records                  store.log.message_encoder
     find_sends, write_sends                            send_run
+    find_pulls, answer_pulls                           pull_run
 
 Those modules do all of it in Python too, with the same result to the byte. They ask `loops`, which
 is None where nothing was compiled, or TANDEM_NATIVE is `off`. What C does not take, because it is
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 SOURCES: Final = (
     "native.c",
     "native.h",
+    "native_headers.c",
+    "native_headers.h",
+    "native_pulls.c",
     "native_send_headers.c",
     "native_sends.c",
     "native_sends.h",
@@ -131,6 +135,12 @@ class Loops:
         self.write_sends = library.tandem_write_sends
         self.write_sends.argtypes = [ctypes.c_char_p, _AT, _AT]
         self.write_sends.restype = _LONG
+        self.find_pulls = library.tandem_find_pulls
+        self.find_pulls.argtypes = [ctypes.c_char_p, _LONG, _LONG, _AT]
+        self.find_pulls.restype = _LONG
+        self.answer_pulls = library.tandem_answer_pulls
+        self.answer_pulls.argtypes = [_AT, _AT]
+        self.answer_pulls.restype = _LONG
         self.crc32 = library.tandem_crc32
         self.crc32.argtypes = [ctypes.c_char_p, _LONG]
         self.crc32.restype = ctypes.c_uint32

@@ -11,7 +11,7 @@
 #define _GNU_SOURCE
 #include "native_sends.h"
 
-enum { KEY_BYTES_MAX = 64, HEADER_BYTES_MAX = 8192, FRAME_HEAD_BYTES = 8 };
+enum { KEY_BYTES_MAX = 64 };
 
 struct place {
     i64 topic_at, topic_bytes, queue_id;
@@ -130,11 +130,6 @@ i64 tandem_find_sends(const u8 *data, i64 start, i64 end, struct sends *all) {
     return count;
 }
 
-struct part {
-    const u8 *at;
-    i64 size;
-};
-
 enum { ANSWER_PARTS = 6, PACKED_PARTS = 4 };
 
 struct run {
@@ -147,22 +142,6 @@ struct run {
     i64 *record_ends; /* in the log */
     i64 *answer_ends;
 };
-
-static u8 *put_part(u8 *at, struct part part) {
-    memcpy(at, part.at, (size_t)part.size);
-    return at + part.size;
-}
-
-static u8 *put_decimal(u8 *at, i64 value) {
-    u8 digits[20];
-    int count = 0;
-    u64 left = value < 0 ? 0 - (u64)value : (u64)value;
-    do digits[count++] = (u8)('0' + left % 10);
-    while (left /= 10);
-    if (value < 0) *at++ = '-';
-    while (count) *at++ = digits[--count];
-    return at;
-}
 
 static u8 *put_record(u8 *out, const u8 *data, const u8 *text, const struct send *s,
                       const struct run *r, i64 queue_offset, i64 offset) {
@@ -187,19 +166,6 @@ static u8 *put_record(u8 *out, const u8 *data, const u8 *text, const struct send
     *at++ = (u8)s->text_bytes;
     at = put_part(at, (struct part){text, s->text_bytes});
     put32(out, (u32)(at - out));
-    return at;
-}
-
-static u8 *put_hex(u8 *at, i64 value) {
-    for (int bits = 60; bits >= 0; bits -= 4) *at++ = (u8)"0123456789ABCDEF"[value >> bits & 15];
-    return at;
-}
-
-/* A number that is not below 0, in the fewest bytes. */
-static u8 *put_packed(u8 *at, i64 value) {
-    int bytes = value > UINT32_MAX ? 8 : value > 0xFFFF ? 4 : value > 0xFF ? 2 : 1;
-    if (value > 0x7F) *at++ = (u8)(bytes == 8 ? 0xCF : bytes == 4 ? 0xCE : bytes == 2 ? 0xCD : 0xCC);
-    while (bytes--) *at++ = (u8)(value >> 8 * bytes);
     return at;
 }
 

@@ -3,10 +3,7 @@
 #ifndef TANDEM_NATIVE_SENDS_H
 #define TANDEM_NATIVE_SENDS_H
 
-#include "native.h"
-
-enum { JSON = 0, MSGPACK = 77 };
-enum { TOPIC_BYTES_MAX = 127 };
+#include "native_headers.h"
 
 struct send {
     i64 end, opaque, flag, born_ms, queue_id, place, body_at, body_bytes, topic_at, topic_bytes;
@@ -19,10 +16,6 @@ struct send {
  * false, and what it has filled in means nothing, if it is not that of a usual request. */
 int tandem_take_send_header(const u8 *data, const u8 *at, const u8 *end, u8 *out, i64 room,
                             struct send *s);
-
-static inline int is(struct text text, const char *word) {
-    return text.size == (i64)strlen(word) && !memcmp(text.at, word, (size_t)text.size);
-}
 
 static inline int ends_with(struct text text, const char *word) {
     i64 more = text.size - (i64)strlen(word);

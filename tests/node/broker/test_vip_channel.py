@@ -24,6 +24,8 @@ class Seen:
     def take_run(self, _connection: Connection, _frames: FrameBuffer) -> bool:
         return False
 
+    take_pulls = take_run
+
     def dispatch(self, connection: Connection, command: RemotingCommand) -> None:
         self.codes.append(command.code)
 
@@ -76,3 +78,9 @@ async def test_an_answer_is_never_a_read() -> None:
 async def test_requests_that_came_together_are_one_run_there_too() -> None:
     port = Port()
     assert port.channel.take_run == port.seen.take_run
+
+
+async def test_no_pulls_are_taken_together_there() -> None:
+    channel = Port().channel
+    assert channel.take_run is not None
+    assert channel.take_pulls is None

@@ -177,3 +177,38 @@ def test_whatever_stands_there_it_can_be_asked_whether_it_is_several_frames(data
     frames.receive_data(data)
     found = frames.several_frames()
     assert found in (None, (data, 0))
+
+
+@pytest.mark.parametrize("cut", range(len(STREAM) // 3))
+def test_how_the_next_header_starts_is_known_when_it_is_there(cut: int) -> None:
+    frames = FrameBuffer()
+    frames.receive_data(STREAM[:cut])
+    start = STREAM[8:18]
+    assert frames.starts_with((b"nothing", start)) == (cut >= 18)
+    assert not frames.starts_with((b"nothing",))
+    frames.receive_data(STREAM[cut:])
+    assert frames.starts_with((start,))
+    data, position = frames.whole_frames()
+    assert data[position:] == STREAM
+    assert drain(frames) == EXPECTED
+    assert not frames.starts_with((start,))
+
+
+@given(st.lists(st.integers(1, 900), min_size=1, max_size=40))
+def test_what_is_used_up_is_not_kept(sizes: list[int]) -> None:
+    frames = FrameBuffer()
+    position = 0
+    seen = 0
+    assert frames.is_used_up()
+    for size in itertools.cycle(sizes):
+        frames.receive_data(STREAM[position : position + size])
+        position += size
+        assert not frames.is_used_up()
+        while (frames.next_command()) is not None:
+            seen += 1
+            assert frames.is_used_up() == (frames.unfinished_bytes == 0)
+        if position >= len(STREAM):
+            break
+    assert seen == len(EXPECTED)
+    assert frames.is_used_up()
+    assert frames.whole_frames() == (b"", 0)
