@@ -19,6 +19,7 @@ from node.remoting.connection import OUT_BYTES_MAX, Connection
 from node.remoting.dispatcher import Answer, Dispatcher
 from node.remoting.server import serve_requests
 from node.remoting.turns import Turns
+from node.security.access_table import ACCESS, Standing, needed
 from store import PutMessage
 from tandem.wire import native
 from tandem.wire.errors import WireError
@@ -502,6 +503,13 @@ async def test_without_a_compiler_there_are_none(monkeypatch: pytest.MonkeyPatch
     filled(node)
     await node.receive(pull(1) + pull(2))
     assert node.alone == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "code", [PULL, LITE, RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2]
+)
+def test_what_is_taken_past_the_guard_is_for_everybody(code: int) -> None:
+    assert needed(ACCESS[code]) is Standing.STRANGER
 
 
 PULLS: Final = st.builds(
