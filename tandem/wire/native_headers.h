@@ -52,6 +52,20 @@ static inline int take_text(struct cursor *c, struct text *text) {
     return take(c, '"');
 }
 
+/* Digits and signs in a row; whether they are a number is for `number_of`. */
+static inline struct text take_digits(struct cursor *c) {
+    const u8 *start = c->at;
+    while (c->at < c->end && (*c->at == '-' || (*c->at >= '0' && *c->at <= '9'))) c->at++;
+    return (struct text){start, c->at - start};
+}
+
+/* A field's value: in quotes, but for numbers, which the client in C++ writes without. */
+static inline int take_value(struct cursor *c, int is_number, struct text *value) {
+    if (!is_number || c->at == c->end || *c->at == '"') return take_text(c, value);
+    *value = take_digits(c);
+    return 1;
+}
+
 /* Digits as Python writes them. */
 static inline int number_of(struct text text, i64 least, i64 most, i64 *value) {
     int is_negative = text.size > 0 && text.at[0] == '-';
@@ -73,9 +87,7 @@ static inline int int32_of(struct text text, i64 *value) {
 }
 
 static inline int take_number(struct cursor *c, i64 *value) {
-    const u8 *start = c->at;
-    while (c->at < c->end && (*c->at == '-' || (*c->at >= '0' && *c->at <= '9'))) c->at++;
-    return int32_of((struct text){start, c->at - start}, value);
+    return int32_of(take_digits(c), value);
 }
 
 /* -- MSGPACK, as far as it is usual ------------------------------------------------------------ */

@@ -111,8 +111,9 @@ static int take_json_fields(struct cursor *c, i64 code, void *into) {
     int seen = 0;
     if (!is_pull(code) || !take(c, '{')) return 0;
     do {
-        if (!take_text(c, &name) || !take(c, ':') || !take_text(c, &value)) return 0;
+        if (!take_text(c, &name) || !take(c, ':')) return 0;
         int field = field_of(name);
+        if (!take_value(c, field >= 0 && !is_text(field), &value)) return 0;
         if (field < 0) continue;
         if (seen >> field & 1) return 0;
         seen |= 1 << field;

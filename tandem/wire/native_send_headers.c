@@ -62,6 +62,11 @@ static int field_of(struct text name, i64 code) {
     return -1;
 }
 
+static int is_number(int field) {
+    return field == DEFAULT_QUEUES || field == QUEUE_ID || field == SYS_FLAG || field == BORN ||
+           field == FLAG || field == RECONSUMED || field == RECONSUMED_MAX;
+}
+
 static int take_json_fields(struct cursor *c, i64 code, void *into) {
     struct filled *f = into;
     struct send *s = f->s;
@@ -76,7 +81,7 @@ static int take_json_fields(struct cursor *c, i64 code, void *into) {
         int field = field_of(name, code);
         if (field >= 0 && seen >> field & 1) return 0;
         if (field == PROPERTIES ? !take_properties(c, f->out, f->room, &s->text_bytes)
-                                : !take_text(c, &value))
+                                : !take_value(c, is_number(field), &value))
             return 0;
         if (field < 0) continue;
         seen |= 1 << field;

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from ha.results import PutWait
 from store import PutMessageStatus
+from tandem.wire.remoting_command import FRAME_HEAD, SerializeType
 from tandem.wire.request_headers import SendMessageRequestHeaderV2
 from tests.node.doubles import NOW_MS
 
@@ -22,6 +24,24 @@ HEADER = SendMessageRequestHeaderV2(
     flag=3,
     properties="KEYS\x01k\x02UNIQ_KEY\x01U1\x02",
 )
+
+
+_NUMBERS = re.compile(
+    rb'"(d|e|f|g|h|j|l|defaultTopicQueueNums|queueId|sysFlag|bornTimestamp|flag|reconsumeTimes'
+    rb"|maxReconsumeTimes|queueOffset|maxMsgNums|commitOffset|suspendTimeoutMillis|subVersion"
+    rb"""|maxMsgBytes)":"(-?[0-9]+)\""""
+)
+
+
+def as_in_cpp(frame: bytes) -> bytes:
+    """Return a request in JSON with its numbers without quotes, as the client in C++ has them."""
+    length, word = FRAME_HEAD.unpack_from(frame)
+    end = FRAME_HEAD.size + (word & 0xFFFFFF)
+    if word >> 24 != SerializeType.JSON:
+        return frame
+    header = _NUMBERS.sub(rb'"\1":\2', frame[FRAME_HEAD.size : end])
+    less = end - FRAME_HEAD.size - len(header)
+    return FRAME_HEAD.pack(length - less, word - less) + header + frame[end:]
 
 
 class Waiters:

@@ -32,6 +32,7 @@ from tandem.wire.request_headers import PullMessageRequestHeader, TopicConfig
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.subscription_group import SubscriptionGroupConfig
 from tests.node.doubles import CLIENT, NOW_MS, Broker, FakeStream
+from tests.node.handlers.send_requests import as_in_cpp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -208,6 +209,20 @@ async def test_a_run_ends_where_its_bytes_do(encoding: SerializeType) -> None:
         chunks = [data[start : start + size] for start in range(0, len(data), size)]
         node = await alike(*chunks)
         assert [answer.opaque for answer in node.answers()] == list(range(9))
+
+
+@pytest.mark.parametrize("bad", [b"07", b"-0", b"1.0", b"1e1", b"", b"-", b"1-1", b"9" * 19, b"[]"])
+async def test_numbers_may_be_without_quotes(bad: bytes) -> None:
+    """So the client in C++ writes them."""
+    frames = [as_in_cpp(pull(number, queue_offset=number)) for number in range(9)]
+    assert b'"queueOffset":8,' in frames[8]
+    node = await alike(b"".join(frames))
+    assert node.alone == []
+    size = len(b"77") - len(bad)
+    frame = bytearray(as_in_cpp(pull(3, queue_offset=77)).replace(b":77,", b":%b," % bad))
+    for at in (0, 4):
+        frame[at : at + 4] = (int.from_bytes(frame[at : at + 4], "big") - size).to_bytes(4, "big")
+    await alike(pull(1) + bytes(frame) + pull(2))
 
 
 async def test_more_than_a_run_takes() -> None:
@@ -536,7 +551,7 @@ DAMAGES: Final = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255))
 
 @settings(max_examples=300)
 @given(
-    st.lists(PULLS | st.just(pull(5)), max_size=12),
+    st.lists(PULLS | st.just(pull(5)) | PULLS.map(as_in_cpp), max_size=12),
     DAMAGES,
     st.lists(st.integers(0, 5_000), max_size=3),
 )

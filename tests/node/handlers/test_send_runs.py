@@ -30,7 +30,7 @@ from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import SendMessageRequestHeader
 from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import CLIENT, NOW_MS, Broker, FakeReplication, FakeStream
-from tests.node.handlers.send_requests import HEADER, Waiters
+from tests.node.handlers.send_requests import HEADER, Waiters, as_in_cpp
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -208,6 +208,16 @@ async def test_what_came_together_is_one_run(
 
 
 @pytest.mark.parametrize("encoding", ENCODINGS)
+async def test_numbers_may_be_without_quotes(encoding: SerializeType) -> None:
+    """So the client in C++ writes them."""
+    frames = [as_in_cpp(frame(number, code=code)) for number, code in enumerate(2 * CODES)]
+    assert b'"queueId":1,' in frames[0]
+    assert b'"e":1,' in frames[1]
+    node = await alike(b"".join([*frames, frame(5, encoding=encoding)]))
+    assert node.alone == []
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
 async def test_a_run_ends_where_its_bytes_do(encoding: SerializeType) -> None:
     data = b"".join(frame(number, b"x" * 100, encoding=encoding) for number in range(9))
     for size in (7, 8, 9, 300, 777, len(data) - 1):
@@ -336,7 +346,7 @@ DAMAGES = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_s
 
 @settings(max_examples=300)
 @given(
-    st.lists(REQUESTS | st.just(frame(5)), max_size=12),
+    st.lists(REQUESTS | st.just(frame(5)) | REQUESTS.map(as_in_cpp), max_size=12),
     DAMAGES,
     st.lists(st.integers(0, 5_000), max_size=3),
 )
