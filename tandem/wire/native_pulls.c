@@ -264,7 +264,7 @@ static int collect(const struct pulls *all, const struct reads *r, const struct 
         if (!is_wanted(r, code)) continue;
         if (size == FILLER_SIZE || size <= 0 || at < r->min_physical) return 0;
         struct piece *last = f->pieces + f->pieces_count - 1;
-        if (f->pieces_count && last->at + last->size == at) last->size += size;
+        if (f->pieces_count && last->at == at - last->size) last->size += size;
         else f->pieces[f->pieces_count++] = (struct piece){at, size};
         f->messages++;
         f->bytes += size;
