@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
+
+from hypothesis import strategies as st
 
 from ha.results import PutWait
 from store import PutMessageStatus
@@ -42,6 +45,18 @@ def as_in_cpp(frame: bytes) -> bytes:
     header = _NUMBERS.sub(rb'"\1":\2', frame[FRAME_HEAD.size : end])
     less = end - FRAME_HEAD.size - len(header)
     return FRAME_HEAD.pack(length - less, word - less) + header + frame[end:]
+
+
+@st.composite
+def received(draw: st.DrawFn, requests: st.SearchStrategy[bytes]) -> list[bytes]:
+    """Some requests as they come over a connection: cut anywhere, and sometimes damaged."""
+    data = bytearray(b"".join(draw(st.lists(requests, max_size=12))))
+    damages = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=3)
+    for at, value in draw(damages) if data else []:
+        data[at % len(data)] = value
+    cuts = draw(st.lists(st.integers(0, 5_000), max_size=3))
+    places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    return [bytes(data[a:b]) for a, b in itertools.pairwise(places)]
 
 
 class Waiters:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -32,10 +31,10 @@ from tandem.wire.request_headers import PullMessageRequestHeader, TopicConfig
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.subscription_group import SubscriptionGroupConfig
 from tests.node.doubles import CLIENT, NOW_MS, Broker, FakeStream
-from tests.node.handlers.send_requests import as_in_cpp
+from tests.node.handlers.send_requests import as_in_cpp, received
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
 pytestmark = pytest.mark.skipif(native.loops is None, reason="no C compiler at installation")
 
@@ -546,21 +545,9 @@ PULLS: Final = st.builds(
     max_msg_bytes=st.sampled_from([None, None, 1_000]),
     broker_name=st.sampled_from([None, "broker-a"]),
 )
-DAMAGES: Final = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=3)
 
 
 @settings(max_examples=300)
-@given(
-    st.lists(PULLS | st.just(pull(5)) | PULLS.map(as_in_cpp), max_size=12),
-    DAMAGES,
-    st.lists(st.integers(0, 5_000), max_size=3),
-)
-def test_any_pulls_end_as_if_they_had_come_one_by_one(
-    requests: list[bytes], damages: Sequence[tuple[int, int]], cuts: list[int]
-) -> None:
-    data = bytearray(b"".join(requests))
-    for at, value in damages if data else []:
-        data[at % len(data)] = value
-    places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
-    chunks = [bytes(data[a:b]) for a, b in itertools.pairwise(places)]
+@given(received(PULLS | st.just(pull(5)) | PULLS.map(as_in_cpp)))
+def test_any_pulls_end_as_if_they_had_come_one_by_one(chunks: list[bytes]) -> None:
     trio.run(partial(alike, *chunks))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -30,7 +29,7 @@ from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import SendMessageRequestHeader
 from tandem.wire.response_code import ResponseCode
 from tests.node.doubles import CLIENT, NOW_MS, Broker, FakeReplication, FakeStream
-from tests.node.handlers.send_requests import HEADER, Waiters, as_in_cpp
+from tests.node.handlers.send_requests import HEADER, Waiters, as_in_cpp, received
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -341,23 +340,11 @@ REQUESTS = st.builds(
     batch=st.sampled_from([None, False, False, True]),
     broker_name=st.sampled_from([None, "broker-a"]),
 )
-DAMAGES = st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), max_size=3)
 
 
 @settings(max_examples=300)
-@given(
-    st.lists(REQUESTS | st.just(frame(5)) | REQUESTS.map(as_in_cpp), max_size=12),
-    DAMAGES,
-    st.lists(st.integers(0, 5_000), max_size=3),
-)
-def test_any_requests_end_as_if_they_had_come_one_by_one(
-    requests: list[bytes], damages: list[tuple[int, int]], cuts: list[int]
-) -> None:
-    data = bytearray(b"".join(requests))
-    for at, value in damages if data else []:
-        data[at % len(data)] = value
-    places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
-    chunks = [bytes(data[a:b]) for a, b in itertools.pairwise(places)]
+@given(received(REQUESTS | st.just(frame(5)) | REQUESTS.map(as_in_cpp)))
+def test_any_requests_end_as_if_they_had_come_one_by_one(chunks: list[bytes]) -> None:
     trio.run(partial(alike, *chunks))
 
 
