@@ -62,15 +62,15 @@ BOUNDS: Final = {
     ("sync", 64): Calls(python=45.7, c=53.3, sends=0.17, receives=0.48),
     ("fenced", 1): Calls(python=651.7, c=388.3, sends=6.8, receives=20.8),
     ("fenced", 64): Calls(python=61.8, c=70.4, sends=0.25, receives=0.7),
-    ("pull", 1): Calls(python=271.5, c=136.5, sends=2.3, receives=7.0),
-    ("pull", 16): Calls(python=245.7, c=131.0, sends=1.0, receives=2.7),
+    ("pull", 1): Calls(python=272.5, c=136.5, sends=2.3, receives=7.0),
+    ("pull", 16): Calls(python=246.7, c=131.0, sends=1.0, receives=2.7),
 }
 
 IN_C: Final = {
     ("async", 64): Calls(python=4.3, c=3.0, sends=0.08, receives=0.24),
     ("sync", 64): Calls(python=11.1, c=6.5, sends=0.17, receives=0.48),
     ("fenced", 64): Calls(python=24.6, c=15.0, sends=0.25, receives=0.7),
-    ("pull", 1): Calls(python=72.2, c=38.2, sends=2.3, receives=7.0),
+    ("pull", 1): Calls(python=73.2, c=39.2, sends=2.3, receives=7.0),
     ("pull", 16): Calls(python=10.0, c=6.0, sends=1.0, receives=2.7),
 }
 """With the loops in C; one put in flight is the same."""

@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 SUSPEND_MS_MAX: Final = 60_000
 """Longest wait a client gets. Ours: RocketMQ takes any; its clients ask for 15 and 20 s."""
 
+RUN_TAGS_MAX: Final = 32
+"""A run compares each unit with each tag; of more than so many, a set is asked, one by one."""
+
 _CODES: Final = {
     GetMessageStatus.FOUND: ResponseCode.SUCCESS,
     GetMessageStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -89,10 +92,7 @@ class PullMessage:
     def handle(self, connection: Connection, command: RemotingCommand) -> None:
         """Answer a pull, or hold it."""
         header = command.decode_header(PullMessageRequestHeader)
-        group = self._groups.find(header.consumer_group)
-        self._check_group(header, group)
-        self._check_queue(header)
-        wanted = self._subscriptions.of(header, group)
+        wanted = self._allowed(header)
         if moved := self._moved(command, header):
             connection.respond(command, moved)
             return
@@ -122,13 +122,22 @@ class PullMessage:
         if self._resets.are_pending:
             return None
         try:
-            group = self._groups.find(header.consumer_group)
-            self._check_group(header, group)
-            self._check_queue(header)
-            wanted = self._subscriptions.of(header, group)
+            wanted = self._allowed(header)
         except RequestError:
             return None
-        return wanted if wanted.message_filter is None else None
+        is_usual = wanted.message_filter is None and len(wanted.tags_codes or ()) <= RUN_TAGS_MAX
+        return wanted if is_usual else None
+
+    def _allowed(self, header: PullMessageRequestHeader) -> Wanted:
+        """Return what a pull wants; refuse one that may not have it.
+
+        Raises:
+            RequestError: The answer is this code and remark.
+        """
+        group = self._groups.find(header.consumer_group)
+        self._check_group(header, group)
+        self._check_queue(header)
+        return self._subscriptions.of(header, group)
 
     def _held(
         self,

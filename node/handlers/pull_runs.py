@@ -70,7 +70,7 @@ class PullRunHandler:
         if connection.one_by_one:
             connection.one_by_one -= 1
             return False
-        if not runs.find(*frames.whole_frames()):
+        if not runs.find(*frames.from_next_frame()):
             return False
         found, header = runs.count, runs.header()
         wanted = self._wanted(header)

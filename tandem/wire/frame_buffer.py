@@ -79,7 +79,7 @@ class FrameBuffer:
             self._use_tail()
         return self._data.startswith(heads, self._position + _HEAD_BYTES)
 
-    def whole_frames(self) -> tuple[bytes, int]:
+    def from_next_frame(self) -> tuple[bytes, int]:
         """Return bytes and where the first frame starts; whether it is whole is not said."""
         return self._data, self._position
 

@@ -263,8 +263,8 @@ static int collect(const struct pulls *all, const struct reads *r, const struct 
         if (r->tags && code <= EXT_ADDRESS_MAX) return 0;
         if (!is_wanted(r, code)) continue;
         if (size == FILLER_SIZE || size <= 0 || at < r->min_physical) return 0;
-        struct piece *last = f->pieces + f->pieces_count - 1;
-        if (f->pieces_count && last->at == at - last->size) last->size += size;
+        struct piece *last = f->pieces_count ? f->pieces + f->pieces_count - 1 : NULL;
+        if (last && last->at == at - last->size) last->size += size;
         else f->pieces[f->pieces_count++] = (struct piece){at, size};
         f->messages++;
         f->bytes += size;

@@ -12,7 +12,7 @@ import trio.lowlevel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from node.handlers.pull_message import PullMessage
+from node.handlers.pull_message import RUN_TAGS_MAX, PullMessage
 from node.handlers.pull_runs import PullRunHandler, pull_runs
 from node.remoting.connection import OUT_BYTES_MAX, Connection
 from node.remoting.dispatcher import Answer, Dispatcher
@@ -320,6 +320,14 @@ async def test_tags_are_matched(wanted: str | None, nums: int) -> None:
         for number in range(12)
     )
     await alike(b"".join(frames))
+
+
+async def test_many_tags_are_looked_for_one_by_one() -> None:
+    """A run compares each of them with each unit."""
+    for count, alone in ((RUN_TAGS_MAX, 0), (RUN_TAGS_MAX + 1, 3)):
+        wanted = "||".join(f"t{number}" for number in range(count))
+        node = await alike(b"".join(pull(number, subscription=wanted) for number in range(3)))
+        assert len(node.alone) == alone
 
 
 async def test_what_is_committed_with_a_pull_is_committed() -> None:

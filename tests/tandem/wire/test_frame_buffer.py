@@ -188,7 +188,7 @@ def test_how_the_next_header_starts_is_known_when_it_is_there(cut: int) -> None:
     assert not frames.starts_with((b"nothing",))
     frames.receive_data(STREAM[cut:])
     assert frames.starts_with((start,))
-    data, position = frames.whole_frames()
+    data, position = frames.from_next_frame()
     assert data[position:] == STREAM
     assert drain(frames) == EXPECTED
     assert not frames.starts_with((start,))
@@ -211,4 +211,4 @@ def test_what_is_used_up_is_not_kept(sizes: list[int]) -> None:
             break
     assert seen == len(EXPECTED)
     assert frames.is_used_up()
-    assert frames.whole_frames() == (b"", 0)
+    assert frames.from_next_frame() == (b"", 0)
