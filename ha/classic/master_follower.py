@@ -161,16 +161,21 @@ class MasterFollower:
 
         It may be cancelled at any await: there, no report is half sent.
         """
-        traffic = self.traffic
-        while True:
-            data = await traffic.receive(stream, RECEIVE_BYTES_MAX, "the master")
-            traffic.rate.add(len(data), traffic.last_read)
+        traffic, rest = self.traffic, b""
+
+        def take(data: bytes) -> bool:
+            nonlocal rest
+            now = traffic.last_read = trio.current_time()
+            traffic.rate.add(len(data), now)
             report = self._append(data)
             if report is not None:
-                traffic.last_write = traffic.last_read
-                sent = stream.send_nowait(report)
-                if sent < len(report):
-                    return report[sent:]
+                traffic.last_write = now
+                rest = report[stream.send_nowait(report) :]
+            return not rest
+
+        if not await stream.receive_while(RECEIVE_BYTES_MAX, take):
+            raise ConnectionLost("the master closed the connection")
+        return rest
 
     def _append(self, data: bytes) -> bytes | None:
         """Append all whole records received; return the report that is due."""

@@ -57,15 +57,21 @@ class LinkTraffic:
     ) -> NoReturn:
         """Give `take` whatever comes. `silence` says in an error what did not come any more.
 
-        The time limit is a scope around the whole loop, moved on when it fires: a read costs no
+        `take` is called as `Stream.receive_while` does it. The time limit is a scope around the whole loop, moved on when it fires: a read costs no
         timer of its own.
 
         Raises:
             ConnectionLost: nothing has come for `silence_seconds`; or see `receive`.
         """
+
+        def took(data: bytes) -> bool:
+            self.last_read = trio.current_time()
+            take(data)
+            return True
+
         while True:
             with trio.CancelScope(deadline=self.last_read + silence_seconds):
-                while True:
-                    take(await self.receive(stream, bytes_max, peer))
+                await stream.receive_while(bytes_max, took)
+                raise ConnectionLost(f"{peer} closed the connection")
             if trio.current_time() >= self.last_read + silence_seconds:
                 raise ConnectionLost(f"{silence} for {silence_seconds:g} seconds")

@@ -157,25 +157,39 @@ async def serve_requests(
         WireError: The peer sent what no correct peer sends.
     """
     clock = trio.lowlevel.current_clock()
-    while data := await connection.stream.receive_some(RECEIVE_BYTES_MAX):
+    may_have_more = again = False
+
+    def turn() -> None:
+        nonlocal may_have_more, again
+        started = clock.current_time()
+        try:
+            may_have_more = again = _handle_some(connection, dispatcher, frames, clock)
+        finally:
+            # Also after a bad frame: the good ones before it get their answers.
+            connection.end_round()
+            after_round()
+            turns.give(clock.current_time() - started)
+        unfinished_bytes = frames.unfinished_bytes
+        if unfinished_bytes or connection.unfinished_bytes:
+            connection.unfinished_bytes = unfinished_bytes
+            connection.note_kept()
+
+    def take(data: bytes) -> bool:
+        """Have a turn at once, if there is one; return whether that was all there is to do."""
+        nonlocal may_have_more
         connection.last_active = clock.current_time()
         frames.receive_data(data)
-        may_have_more, again = True, False
+        may_have_more = True
+        if turns.is_free:
+            turn()
+        return not may_have_more and connection.may_read
+
+    while await connection.stream.receive_while(RECEIVE_BYTES_MAX, take):
+        await connection.wait_ready()
         while may_have_more and not connection.is_closed:
             if again or not turns.is_free:
                 await turns.take(again=again)
-            started = clock.current_time()
-            try:
-                may_have_more = again = _handle_some(connection, dispatcher, frames, clock)
-            finally:
-                # Also after a bad frame: the good ones before it get their answers.
-                connection.end_round()
-                after_round()
-                turns.give(clock.current_time() - started)
-            unfinished_bytes = frames.unfinished_bytes
-            if unfinished_bytes or connection.unfinished_bytes:
-                connection.unfinished_bytes = unfinished_bytes
-                connection.note_kept()
+            turn()
             await connection.wait_ready()
 
 

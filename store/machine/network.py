@@ -14,9 +14,18 @@ from typing import TYPE_CHECKING, Protocol
 from store.machine.errors import AddressInUseError, ConnectionLost
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tandem.wire.message import Host
 
-__all__ = ["AddressInUseError", "ConnectionLost", "Listener", "Network", "Stream"]
+__all__ = [
+    "AddressInUseError",
+    "ConnectionLost",
+    "Listener",
+    "Network",
+    "ReceivesSome",
+    "Stream",
+]
 
 
 class Stream(Protocol):
@@ -33,6 +42,17 @@ class Stream(Protocol):
 
         Raises:
             ConnectionLost: the stream broke, or was closed on this side.
+        """
+
+    async def receive_while(self, bytes_max: int, take: Callable[[bytes], bool]) -> bool:
+        """Give `take` what comes, up to `bytes_max` bytes at a time, as long as it returns True.
+
+        `take` may be called while no task runs. It never waits; what it raises is raised here.
+        Return True if `take` did not want more, False when the peer has ended the stream.
+        Cancelling it loses no bytes.
+
+        Raises:
+            ConnectionLost: the stream broke, or was closed on this side, if by `take` itself.
         """
 
     def send_nowait(self, data: bytes | bytearray | memoryview) -> int:
@@ -58,6 +78,21 @@ class Stream(Protocol):
 
     def close_nowait(self) -> None:
         """Close without yielding. A task waiting on the stream gets `ConnectionLost`."""
+
+
+class ReceivesSome:
+    """A stream that has `receive_some`, and `receive_while` by it."""
+
+    async def receive_some(self, bytes_max: int) -> bytes:
+        """See `Stream.receive_some`."""
+        raise NotImplementedError
+
+    async def receive_while(self, bytes_max: int, take: Callable[[bytes], bool]) -> bool:
+        """See `Stream.receive_while`."""
+        while data := await self.receive_some(bytes_max):
+            if not take(data):
+                return True
+        return False
 
 
 class Listener(Protocol):

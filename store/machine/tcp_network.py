@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from store.machine.network import AddressInUseError, ConnectionLost
+from store.machine.network import AddressInUseError, ConnectionLost, ReceivesSome
+from store.machine.read_loop import read_loop
 from tandem.wire.message import Host
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ FREED_BYTES_KEPT: Final = 2 * 1024 * 1024
 _ACCEPT_RETRIED: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
-class TCPStream:
+class TCPStream(ReceivesSome):
     """One connected TCP socket. Owned by the task that reads it."""
 
     def __init__(self, sock: socket.socket, peer: Host) -> None:
@@ -80,6 +81,30 @@ class TCPStream:
                 self._waits_first = len(data) < FEW_BYTES
                 return data
 
+    async def receive_while(self, bytes_max: int, take: Callable[[bytes], bool]) -> bool:
+        """See `Stream.receive_while`."""
+        loop = read_loop()
+        if loop is None:
+            return await super().receive_while(bytes_max, take)
+        sock = self._sock
+
+        def read() -> bool | None:
+            try:
+                data = sock.recv(bytes_max)
+            except BlockingIOError:
+                return None
+            except OSError as error:
+                raise self._lost(error) from error
+            return (None if take(data) else True) if data else False
+
+        fd = sock.fileno()
+        if fd < 0:
+            raise self._closed()
+        try:
+            return await loop.run_reader(fd, read)
+        except trio.ClosedResourceError as error:
+            raise self._closed() from error
+
     def send_nowait(self, data: bytes | bytearray | memoryview) -> int:
         """See `Stream.send_nowait`."""
         try:
@@ -106,7 +131,10 @@ class TCPStream:
 
     def close_nowait(self) -> None:
         """See `Stream.close_nowait`."""
-        if self._sock.fileno() >= 0:
+        fd = self._sock.fileno()
+        if fd >= 0:
+            if (loop := read_loop()) is not None:
+                loop.forget(fd)
             trio.lowlevel.notify_closing(self._sock)
             self._sock.close()
 
@@ -118,11 +146,14 @@ class TCPStream:
             OSError,
             ValueError,
         ) as error:  # ValueError: descriptor -1
-            raise ConnectionLost(f"the connection to {self._peer} was closed here") from error
+            raise self._closed() from error
+
+    def _closed(self) -> ConnectionLost:
+        return ConnectionLost(f"the connection to {self._peer} was closed here")
 
     def _lost(self, error: OSError) -> ConnectionLost:
         if self._sock.fileno() < 0:
-            return ConnectionLost(f"the connection to {self._peer} was closed here")
+            return self._closed()
         return ConnectionLost(f"the connection to {self._peer} broke: {error.strerror}")
 
 

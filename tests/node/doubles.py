@@ -22,7 +22,7 @@ from node.tables.plain_tables import PlainTables
 from node.tables.put_counting import PutCounting
 from node.tables.topic_config_table import system_topics
 from store import MessageStore, StoreConfig
-from store.machine.network import ConnectionLost
+from store.machine.network import ConnectionLost, ReceivesSome
 from tandem.cluster_file.cluster_config import ClusterConfig, NodeConfig
 from tandem.cluster_file.settings import (
     BrokerSettings,
@@ -59,7 +59,7 @@ BROKER = Host("127.0.0.1", 10911)
 NOW_MS = 1_700_000_000_000
 
 
-class FakeStream:
+class FakeStream(ReceivesSome):
     """A stream whose other end is the test: `arrive` what is received, look at `sent`.
 
     Attributes:

@@ -29,7 +29,7 @@ from typing import Final
 import msgspec
 import trio
 
-from store.machine.network import AddressInUseError, ConnectionLost
+from store.machine.network import AddressInUseError, ConnectionLost, ReceivesSome
 from tandem.wire.message import Host
 from tests.support.simulated_cables import Cables
 from tests.support.virtual_clock import Timeline
@@ -58,7 +58,7 @@ class NetworkSettings(msgspec.Struct, frozen=True):
     """Chance that a call takes only a part although there is room for all."""
 
 
-class SimulatedStream:
+class SimulatedStream(ReceivesSome):
     """One end of a connection; implements `store.machine.network.Stream`.
 
     `remote` is the other end, None while the handshake is under way. Of the two directions this

@@ -17,11 +17,12 @@ from ha.link.sending import (
 )
 from ha.link.traffic import LinkTraffic
 from store.machine.errors import ConnectionLost
+from store.machine.network import ReceivesSome
 from store.machine.signal import Signal
 from tandem.wire.message import Host
 
 
-class NarrowStream:
+class NarrowStream(ReceivesSome):
     """Takes as much as it was told to with each call."""
 
     peer = Host("127.0.0.2", 1)

@@ -6,10 +6,11 @@ from trio.testing import MockClock
 
 from ha.link.traffic import LinkTraffic
 from store.machine.errors import ConnectionLost
+from store.machine.network import ReceivesSome
 from tandem.wire.message import Host
 
 
-class ScriptedStream:
+class ScriptedStream(ReceivesSome):
     """Has each piece so many seconds after the one before; at the end it is silent."""
 
     peer = Host("127.0.0.2", 1)
