@@ -266,7 +266,7 @@ class MessageStore:
         self._closed = True
         self.flags.set(RunningFlag.CLOSED, "the store is closed")
         try:
-            if not self.flags.is_set(RunningFlag.NOT_WRITEABLE):
+            if not self.flags.is_not_writeable:
                 self._sync_everything()
                 if self.flags.may_dispatch and not self.reput_service.is_behind:
                     self._disk.remove(f"{self.config.directory}/abort")
@@ -319,7 +319,7 @@ class MessageStore:
     @property
     def is_slave(self) -> bool:
         """True if this store takes a master's bytes and no messages."""
-        return self.flags.is_set(RunningFlag.SLAVE)
+        return self.flags.is_slave
 
     @property
     def refusal(self) -> str:
@@ -351,7 +351,7 @@ class MessageStore:
         """
         if self._closed:
             raise StoreClosedError(self.refusal)
-        if self.flags.is_set(RunningFlag.NOT_WRITEABLE):
+        if self.flags.is_not_writeable:
             raise StoreClosedError(self.flags.dispatch_refusal)
         self.commit_log.append_data(offset, data)
 
@@ -363,8 +363,9 @@ class MessageStore:
             self._announced = end
             if self._enters_queue and not self.is_slave:
                 self.reput_service.reput_from_offset = end
-            self.flush_service.wake()
+            # Replication first: while this node does the rest, the other one is at work.
             self.grown.notify()
+            self.flush_service.wake()
             self._allocate_service.wake()
 
     def calculate_bit_maps(self, bit_map_of: Callable[[str, bytes], bytes]) -> None:

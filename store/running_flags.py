@@ -45,6 +45,10 @@ class RunningFlags:
         self._reasons: dict[RunningFlag, str] = {}
         self.refusal = ""
         """Why no message is taken; empty if messages are. A field: every put looks at it."""
+        self.is_slave = False
+        """Whether SLAVE is set; a field as well."""
+        self.is_not_writeable = False
+        """Whether NOT_WRITEABLE is set; a field as well."""
 
     def set(self, flag: RunningFlag, reason: str) -> None:
         """Set a flag. A flag that is set keeps its first reason."""
@@ -81,6 +85,8 @@ class RunningFlags:
 
     def _update(self) -> None:
         flags = sorted(self._reasons)
+        self.is_slave = RunningFlag.SLAVE in self._reasons
+        self.is_not_writeable = RunningFlag.NOT_WRITEABLE in self._reasons
         # A closed store has no other worries, and a slave takes no messages whatever its disks do.
         if flags and flags[-1] in (RunningFlag.CLOSED, RunningFlag.SLAVE):
             flags = flags[-1:]

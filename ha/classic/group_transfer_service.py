@@ -212,11 +212,15 @@ class GroupTransferService:
 
     def _slaves_changed(self) -> None:
         """Compute what is looked at for every put."""
-        positions = (slave.position for slave in self._slaves.values())
-        self._nearest_position = max(positions, default=UNKNOWN)
+        nearest = UNKNOWN
+        acked = []
+        for slave in self._slaves.values():
+            acked.append(slave.ack_offset)
+            nearest = max(nearest, slave.ack_offset, slave.request_offset)
+        self._nearest_position = nearest
         if self._slaves_needed <= 0:
             return
-        acked = sorted((slave.ack_offset for slave in self._slaves.values()), reverse=True)
+        acked.sort(reverse=True)
         enough = len(acked) >= self._slaves_needed
         self._replicated_offset = max(0, acked[self._slaves_needed - 1]) if enough else 0
 

@@ -77,6 +77,7 @@ class HAClient:
 
     _data: bytes
     _position: int
+    _is_used_up: bool  # by one frame of whole records: there is no other event
     _frame_left: int
     _overlap: bytes
     _log_end: int
@@ -120,10 +121,13 @@ class HAClient:
 
     def receive_data(self, data: bytes) -> None:
         """Keep bytes from the master. Call `next_event` until it has no more."""
-        self._expect_state(HAClientState.VERIFY, HAClientState.TRANSFER)
-        unread = self._data[self._position :]
-        self._data = unread + data if unread else data
+        if self.state is not HAClientState.TRANSFER:
+            self._expect_state(HAClientState.VERIFY)
+        if self._position < len(self._data):
+            data = self._data[self._position :] + data
+        self._data = data
         self._position = 0
+        self._is_used_up = False
 
     def next_event(self) -> AppendBody | None:
         """Return the next write to carry out, or None: more bytes are needed.
@@ -135,7 +139,10 @@ class HAClient:
             RemoteHAError: no correct master sends this, or its log is not ours. Nothing of what
                 is wrong has been handed out. Drop the connection.
         """
-        self._expect_state(HAClientState.VERIFY, HAClientState.TRANSFER)
+        if self.state is not HAClientState.TRANSFER:
+            self._expect_state(HAClientState.VERIFY)
+        if self._is_used_up:
+            return None
         if not self._position and (event := self._take_plain_frame()) is not None:
             return event
         try:
@@ -178,6 +185,7 @@ class HAClient:
     def _forget(self) -> None:
         self._data = b""
         self._position = 0
+        self._is_used_up = False
         self._frame_left = 0
         self._records.begin(0)
         self._overlap = b""
@@ -201,6 +209,7 @@ class HAClient:
         event = self._records.take_at_once(memoryview(self._data)[TRANSFER_HEADER.size :])
         if event is not None:
             self._position = len(self._data)
+            self._is_used_up = True
         return event
 
     def _gather(self) -> bool:

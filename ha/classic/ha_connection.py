@@ -70,6 +70,23 @@ class HAConnection:
         self.next_offset = -1
         """Physical offset of the next byte to send; -1 before the first report."""
 
+    def take_report(self, data: bytes) -> int | None:
+        """Return the offset that a read acknowledges which is one report, as a rule.
+
+        None: it is something else, and was not taken; see `receive_data`.
+        """
+        if (
+            len(data) != REPORT.size
+            or self._partial
+            or self.state is not HAConnectionState.TRANSFER
+        ):
+            return None
+        report: int = REPORT.unpack(data)[0]
+        if not 0 <= report <= self.next_offset or report == self.slave_ack_offset:
+            return None
+        self.slave_ack_offset = report
+        return report
+
     def receive_data(self, data: bytes, *, log_start: int, log_end: int) -> int | None:
         """Take bytes from the slave; return the offset that it has just acknowledged, or None.
 

@@ -213,9 +213,11 @@ class SlaveServer:
     def _take_reports(self, link: SlaveLink, data: bytes) -> None:
         connection, store = link.connection, self._store
         before = connection.state
-        acked = connection.receive_data(
-            data, log_start=store.min_physical_offset, log_end=store.max_physical_offset
-        )
+        acked = connection.take_report(data)
+        if acked is None:
+            acked = connection.receive_data(
+                data, log_start=store.min_physical_offset, log_end=store.max_physical_offset
+            )
         if acked is not None:
             alarm = self._told.last(link.name)
             if alarm is not None and acked > alarm[1]:

@@ -57,8 +57,8 @@ class LinkTraffic:
     ) -> NoReturn:
         """Give `take` whatever comes. `silence` says in an error what did not come any more.
 
-        `take` is called as `Stream.receive_while` does it. The time limit is a scope around the whole loop, moved on when it fires: a read costs no
-        timer of its own.
+        `take` is called as `Stream.receive_while` does it. The time limit is a scope around the
+        whole loop, moved on when it fires: a read costs no timer of its own.
 
         Raises:
             ConnectionLost: nothing has come for `silence_seconds`; or see `receive`.

@@ -10,6 +10,7 @@ and .findPutMessageEntireTimePX, for the names and the steps.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from typing import Final
 
 STEPS_MS: Final = (0, 10, 50, 100, 200, 500, 1_000, 2_000, 3_000, 4_000, 5_000, 10_000)
@@ -78,7 +79,7 @@ class PutTimes:
 
 
 def _step(ms: float) -> int:
-    return next((at for at, end in enumerate(STEPS_MS) if ms <= end), len(STEPS_MS))
+    return bisect_left(STEPS_MS, ms)
 
 
 def _fine_step(ms: float) -> int:

@@ -11,9 +11,9 @@ polls its own, and their functions run there, between two passes. Nothing waits 
 Trio goes on after each round of those functions in which a task has become runnable, a deadline has
 passed, or something has come that trio itself waits for.
 
-For this, trio's I/O manager is wrapped, which trio has no public way for. Where its parts are not as
-expected (see `_begin`) there is no loop, and streams are read by their tasks, with the same result.
-A test fails when a release of trio moves them.
+For this, trio's I/O manager is wrapped, which trio has no public way for. Where its parts are not
+as expected (see `_begin`) there is no loop, and streams are read by their tasks, with the same
+result. A test fails when a release of trio moves them.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def read_loop() -> ReadLoop | None:
 
 
 def _begin() -> ReadLoop | None:
-    from trio._core import _run  # noqa: PLC0415, PLC2701 -- in one place, and only if asked for
+    from trio._core import _run  # noqa: PLC0415 -- in one place, and only if asked for
 
     runner: Any = _run.GLOBAL_RUN_CONTEXT.runner
     try:

@@ -139,13 +139,11 @@ class TCPStream(ReceivesSome):
             self._sock.close()
 
     async def _wait(self, wait: Callable[[socket.socket], Awaitable[None]]) -> None:
+        if self._sock.fileno() < 0:
+            raise self._closed()
         try:
             await wait(self._sock)
-        except (
-            trio.ClosedResourceError,
-            OSError,
-            ValueError,
-        ) as error:  # ValueError: descriptor -1
+        except (trio.ClosedResourceError, OSError) as error:
             raise self._closed() from error
 
     def _closed(self) -> ConnectionLost:

@@ -20,8 +20,6 @@ import numpy as np
 from tandem.wire.message import BORNHOST_V6_FLAG, MESSAGE_MAGIC_CODE, STOREHOSTADDRESS_V6_FLAG
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from tandem.wire.message import Host
     from tandem.wire.native import Loops
 
@@ -105,8 +103,8 @@ class WrittenRun(NamedTuple):
     records: memoryview
     units: list[int]
     answers: bytes
-    record_ends: NDArray[np.int64]
-    answer_ends: NDArray[np.int64]
+    record_ends: memoryview[int]
+    answer_ends: memoryview[int]
 
 
 class SendRuns:
@@ -149,6 +147,12 @@ class SendRuns:
         answer_bytes_max = parts_bytes + _NUMBERS_BYTES + _KEY_BYTES_MAX
         self._answers = np.zeros(SENDS_MAX * answer_bytes_max, np.uint8)
         self._records = np.zeros(0, np.uint8)
+        # A run is one request at times: then numpy's own ways would cost more than the run.
+        self._row_values = self._rows.ravel().data
+        self._place_values = self._places.ravel().data
+        self._unit_values, self._answer_bytes = self._units.data, self._answers.data
+        self._record_ends, self._answer_ends = self._ends[0].data, self._ends[1].data
+        self._born_host = b""
         host = store_host.packed
         self._host_bytes = len(host)
         self._store_flag = STOREHOSTADDRESS_V6_FLAG * store_host.is_v6
@@ -199,23 +203,25 @@ class SendRuns:
     @property
     def end(self) -> int:
         """See above."""
-        return int(self._rows[self.count - 1, _END])
+        end: int = self._row_values[(self.count - 1) * _SEND_COLUMNS + _END]
+        return end
 
     def places(self) -> list[SendPlace]:
         """Return the queues, in the order of their first messages."""
-        data = self._data
-        return [
-            SendPlace(data[at : at + size].decode("ascii", "replace"), queue_id, first, sends)
-            for at, size, queue_id, first, sends, _, _ in self._places[
-                : self._sends.place_count
-            ].tolist()
-        ]
+        data, values = self._data, self._place_values
+        places: list[SendPlace] = []
+        for number in range(self._sends.place_count):
+            row = number * _PLACE_COLUMNS
+            at, size, queue_id, first, sends = values[row : row + _QUEUE_OFFSET].tolist()
+            topic = data[at : at + size].decode("ascii", "replace")
+            places.append(SendPlace(topic, queue_id, first, sends))
+        return places
 
     def record_bytes(self, born_host: bytes) -> int:
         """Return how many bytes the records take."""
-        return int(self._rows[self.count - 1, _RECORD_BYTES]) + self.count * (
-            len(born_host) + self._host_bytes
-        )
+        count = self.count
+        plain: int = self._row_values[(count - 1) * _SEND_COLUMNS + _RECORD_BYTES]
+        return plain + count * (len(born_host) + self._host_bytes)
 
     def write(
         self, born_host: bytes, queue_offsets: list[int], offset: int, store_timestamp_ms: int
@@ -228,16 +234,19 @@ class SendRuns:
         if size > len(self._records):
             self._records = np.zeros(2 * size, np.uint8)
             self._run.records = self._records.ctypes.data
-        self._places[: len(queue_offsets), _QUEUE_OFFSET] = queue_offsets
+        for number, queue_offset in enumerate(queue_offsets):
+            self._place_values[number * _PLACE_COLUMNS + _QUEUE_OFFSET] = queue_offset
         run, count = self._run, self.count
         run.count, run.offset, run.store_ms = count, offset, store_timestamp_ms
-        run.born_host = _Part(born_host, len(born_host))
-        run.sys_flag = self._store_flag | BORNHOST_V6_FLAG * (len(born_host) > _HOST_V4_BYTES)
+        if born_host != self._born_host:
+            self._born_host = born_host
+            run.born_host = _Part(born_host, len(born_host))
+            run.sys_flag = self._store_flag | BORNHOST_V6_FLAG * (len(born_host) > _HOST_V4_BYTES)
         answer_bytes = self._write(self._data, self._sends_at, self._run_at)
         return WrittenRun(
             self._records.data[:size],
-            self._units[: 3 * count].tolist(),
-            self._answers[:answer_bytes].tobytes(),
-            self._ends[0, :count],
-            self._ends[1, :count],
+            self._unit_values[: 3 * count].tolist(),
+            bytes(self._answer_bytes[:answer_bytes]),
+            self._record_ends[:count],
+            self._answer_ends[:count],
         )

@@ -1,0 +1,310 @@
+"""Sockets that are read by functions: what comes, when it ends, and that trio goes on meanwhile."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+import trio.lowlevel
+import trio.testing
+
+from store.machine import tcp_network
+from store.machine.network import ConnectionLost
+from store.machine.read_loop import EVENTS_MAX, read_loop
+from store.machine.tcp_network import TCPNetwork
+from tests.support.patience import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from store.machine.network import Stream
+
+pytestmark = pytest.mark.parametrize("way", ["loop", "task"])
+
+
+@pytest.fixture(autouse=True)
+def _way(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if way == "task":
+        monkeypatch.setattr(tcp_network, "read_loop", lambda: None)
+
+
+@asynccontextmanager
+async def pair() -> AsyncIterator[tuple[Stream, Stream]]:
+    network = TCPNetwork()
+    listener = await network.listen("127.0.0.1", 0)
+    client = await network.connect("127.0.0.1", listener.port, source=None)
+    server = await listener.accept()
+    try:
+        with trio.fail_after(PATIENCE_SECONDS):
+            yield client, server
+    finally:
+        client.close_nowait()
+        server.close_nowait()
+        await listener.aclose()
+
+
+async def test_all_that_comes_is_taken_in_order_up_to_the_end(way: str) -> None:
+    taken: list[bytes] = []
+
+    def take(data: bytes) -> bool:
+        taken.append(data)
+        return True
+
+    async with pair() as (client, server), trio.open_nursery() as nursery:
+
+        async def send() -> None:
+            for number in range(300):
+                await client.send_all(b"%05d" % number)
+                if number % 7 == 0:
+                    await trio.lowlevel.checkpoint()
+            await client.aclose()
+
+        nursery.start_soon(send)
+        assert await server.receive_while(13, take) is False
+    assert b"".join(taken) == b"".join(b"%05d" % number for number in range(300))
+    assert max(map(len, taken)) <= 13
+
+
+async def test_a_function_that_wants_no_more_ends_it_and_the_rest_stays(way: str) -> None:
+    async with pair() as (client, server):
+        await client.send_all(b"abcdef")
+        taken: list[bytes] = []
+
+        def take(data: bytes) -> bool:
+            taken.append(data)
+            return len(taken) < 2
+
+        assert await server.receive_while(2, take) is True
+        assert taken == [b"ab", b"cd"]
+        assert await server.receive_some(10) == b"ef"
+
+
+async def test_what_a_function_raises_is_raised_where_it_is_waited_for(way: str) -> None:
+    async with pair() as (client, server), pair() as (other_client, other):
+        other_taken: list[bytes] = []
+
+        def take_other(data: bytes) -> bool:
+            other_taken.append(data)
+            return False
+
+        def take(data: bytes) -> bool:
+            raise KeyError(data)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(other.receive_while, 100, take_other)
+            await client.send_all(b"x")
+            with pytest.raises(KeyError):
+                await server.receive_while(100, take)
+            await other_client.send_all(b"y")
+        assert other_taken == [b"y"]
+        await client.send_all(b"z")
+        assert await server.receive_some(10) == b"z"
+
+
+@pytest.mark.parametrize("who", ["the function", "another task"])
+async def test_a_stream_that_is_closed_here_is_lost(way: str, who: str) -> None:
+    async with pair() as (client, server), trio.open_nursery() as nursery:
+
+        def take(data: bytes) -> bool:
+            server.close_nowait()
+            return True
+
+        async def close() -> None:
+            await trio.testing.wait_all_tasks_blocked()
+            server.close_nowait()
+
+        if who == "the function":
+            await client.send_all(b"x")
+        else:
+            nursery.start_soon(close)
+        with pytest.raises(ConnectionLost, match="was closed here"):
+            await server.receive_while(100, take)
+        with pytest.raises(ConnectionLost, match="was closed here"):
+            await server.receive_while(100, take)
+
+
+async def test_a_connection_that_breaks_is_lost(way: str) -> None:
+    network = TCPNetwork()
+    listener = await network.listen("127.0.0.1", 0)
+    client = await network.connect("127.0.0.1", listener.port, source=None)
+    server = await listener.accept()
+    await server.send_all(b"never read")
+    await trio.sleep(0.05)
+    client.close_nowait()  # with unread bytes: a reset
+    with (
+        trio.fail_after(PATIENCE_SECONDS),
+        pytest.raises(ConnectionLost, match="broke: Connection"),
+    ):
+        await server.receive_while(100, lambda _: True)
+    await server.aclose()
+    await listener.aclose()
+
+
+async def test_cancelling_loses_nothing(way: str) -> None:
+    async with pair() as (client, server):
+        taken: list[bytes] = []
+
+        def take(data: bytes) -> bool:
+            taken.append(data)
+            return True
+
+        for number in range(20):
+            with trio.CancelScope() as scope:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(server.receive_while, 100, take)
+                    await client.send_all(b"%02d" % number)
+                    if number % 2:
+                        await trio.testing.wait_all_tasks_blocked()
+                    scope.cancel()
+        with trio.move_on_after(0.1):
+            await server.receive_while(100, take)
+        assert b"".join(taken) == b"".join(b"%02d" % number for number in range(20))
+
+
+async def test_whoever_always_has_something_lets_all_others_run(way: str) -> None:
+    async with pair() as (client, server), pair() as (slow_client, slow):
+        await client.send_all(b"x" * 50)
+        taken = 0
+
+        def take(data: bytes) -> bool:
+            nonlocal taken
+            taken += 1
+            client.send_nowait(data)  # there is always more
+            return True
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(server.receive_while, 50, take)
+            for _ in range(3):
+                await trio.lowlevel.checkpoint()
+                await trio.sleep(0.01)
+                assert await trio.to_thread.run_sync(lambda: 7) == 7
+                await slow_client.send_all(b"slow")
+                assert await slow.receive_some(10) == b"slow"
+            event = trio.Event()
+            nursery.start_soon(trio.sleep, 0.01)
+            trio.lowlevel.current_trio_token().run_sync_soon(event.set)
+            await event.wait()
+            nursery.cancel_scope.cancel()
+        assert taken > 3
+
+
+async def test_a_task_that_a_function_wakes_runs_next(way: str) -> None:
+    async with pair() as (client, server), trio.open_nursery() as nursery:
+        woken, lot = trio.Event(), trio.lowlevel.ParkingLot()
+
+        def take(data: bytes) -> bool:
+            lot.unpark_all()
+            scope.deadline = trio.current_time()
+            nursery.start_soon(started)
+            return True
+
+        async def wait() -> None:
+            await lot.park()
+            woken.set()
+
+        begun = trio.Event()
+
+        async def started() -> None:
+            begun.set()
+
+        async def wait_for_deadline() -> None:
+            with scope:
+                await trio.sleep_forever()
+
+        scope = trio.CancelScope()
+        nursery.start_soon(wait)
+        nursery.start_soon(wait_for_deadline)
+        nursery.start_soon(server.receive_while, 50, take)
+        await trio.testing.wait_all_tasks_blocked()
+        await client.send_all(b"x")
+        await woken.wait()
+        await begun.wait()
+        while not scope.cancelled_caught:
+            await trio.sleep(0.001)
+        nursery.cancel_scope.cancel()
+
+
+async def test_many_sockets_at_a_time_are_all_read(way: str) -> None:
+    count = 3 * EVENTS_MAX
+    answers = [0] * count
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with AsyncExitStack() as stack:
+            streams = [await stack.enter_async_context(pair()) for _ in range(count)]
+            nursery = await stack.enter_async_context(trio.open_nursery())
+            for number, (_, server) in enumerate(streams):
+
+                def take(data: bytes, number: int = number) -> bool:
+                    answers[number] += len(data)
+                    return answers[number] < 3
+
+                nursery.start_soon(server.receive_while, 1, take)
+            for client, _ in streams:
+                client.send_nowait(b"abc")
+    assert answers == [3] * count
+
+
+def test_this_release_of_trio_has_the_parts_the_loop_needs(way: str) -> None:
+    async def has_one() -> bool:
+        return read_loop() is not None
+
+    assert trio.run(has_one)
+    # On a clock of tests real sockets are not waited for.
+    assert not trio.run(has_one, clock=trio.testing.MockClock(autojump_threshold=0))
+
+
+class Passes(trio.abc.Instrument):
+    count = 0
+
+    def before_io_wait(self, timeout: float) -> None:
+        self.count += 1
+
+
+async def test_the_loop_answers_without_passes_of_trio(way: str) -> None:
+    passes = Passes()
+    answers = 0
+
+    def ask() -> int:
+        with socket.create_connection(address) as sock:
+            for _ in range(500):
+                sock.sendall(b"x")
+                assert sock.recv(1) == b"x"
+        return 500
+
+    network = TCPNetwork()
+    listener = await network.listen("127.0.0.1", 0)
+    address = ("127.0.0.1", listener.port)
+
+    async def serve() -> None:
+        server = await listener.accept()
+
+        def take(data: bytes) -> bool:
+            nonlocal answers
+            answers += server.send_nowait(data)
+            return True
+
+        trio.lowlevel.add_instrument(passes)
+        assert await server.receive_while(10, take) is False
+        trio.lowlevel.remove_instrument(passes)
+        await server.aclose()
+
+    with trio.fail_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve)
+            assert await trio.to_thread.run_sync(ask) == 500
+    assert answers == 500
+    assert passes.count < 50 if way == "loop" else passes.count >= 500
+    await listener.aclose()
+
+
+async def test_one_task_reads_a_socket(way: str) -> None:
+    if way == "task":
+        return
+    async with pair() as (_, server), trio.open_nursery() as nursery:
+        nursery.start_soon(server.receive_while, 10, lambda _: True)
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(trio.BusyResourceError):
+            await server.receive_while(10, lambda _: True)
+        nursery.cancel_scope.cancel()
