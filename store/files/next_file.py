@@ -54,7 +54,8 @@ class NextFile:
         self._is_directory_full = is_directory_full
         self._warm = warm
         self._grows = grows
-        self._prepared: MappedFile | None = None
+        self.prepared: MappedFile | None = None
+        """It, where it is there and is no part of the row yet. Only to be looked at."""
         self._preparing = (-1, "")
         self._locked: list[DiskFile] = []
 
@@ -71,7 +72,7 @@ class NextFile:
         """
         last = self._files[-1] if self._files else None
         in_use = last is None or 4 * last.wrote_position > last.size
-        return in_use and self._prepared is None
+        return in_use and self.prepared is None
 
     def path_for(self, offset: int) -> str:
         """Return where a file that begins at `offset` goes.
@@ -104,15 +105,15 @@ class NextFile:
             self._preparing = (-1, "")
         if file is None:
             return
-        if self.offset == offset and self._prepared is None:
-            self._prepared = MappedFile(file, offset)
+        if self.offset == offset and self.prepared is None:
+            self.prepared = MappedFile(file, offset)
             if self._warm:
                 await self._lock_in_memory(file)
             await self._disk.touch(file, 0, min(LEAD_BYTES, file.size))
             return
         file.close()
         # The log was faster and has its own file of that name, or it began somewhere else.
-        own = [self._prepared, *self._files]
+        own = [self.prepared, *self._files]
         if all(mapped is None or mapped.file.path != path for mapped in own):
             self._disk.remove(path)
 
@@ -134,10 +135,10 @@ class NextFile:
         Raises:
             StoreFullError: no room.
         """
-        if self._prepared is None:
+        if self.prepared is None:
             file = self._create(self.path_for(self.offset))
-            self._prepared = MappedFile(file, self.offset)
-        self._prepared.allocate(size)
+            self.prepared = MappedFile(file, self.offset)
+        self.prepared.allocate(size)
 
     def _create(self, path: str) -> DiskFile:
         return self._disk.create(path, self._mapped_file_size, grows=self._grows)
@@ -148,18 +149,18 @@ class NextFile:
         Raises:
             StoreFullError: no room.
         """
-        if self._prepared is not None and self._prepared.file_from_offset != offset:
+        if self.prepared is not None and self.prepared.file_from_offset != offset:
             self.discard()
-        prepared, self._prepared = self._prepared, None
+        prepared, self.prepared = self.prepared, None
         if prepared is not None:
             return prepared.file
         return self._create(path)
 
     def discard(self) -> None:
         """Delete the file if it is there and nobody has taken it."""
-        if self._prepared is not None:
-            self._prepared.destroy(self._disk, 0, 0)
-            self._prepared = None
+        if self.prepared is not None:
+            self.prepared.destroy(self._disk, 0, 0)
+            self.prepared = None
 
     def close(self) -> None:
         """Discard it, and forget which files are locked: the row is closed."""

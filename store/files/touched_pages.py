@@ -1,11 +1,18 @@
-"""TouchedPages: touches the pages of a log's last file ahead of who writes to it.
+"""TouchedPages: has the pages of a log in memory before somebody writes to them.
 
-    last file    0 .......... wrote_position .......... touched ................... size
-                                    |<- LEAD_BYTES, else ->|<- STEP_BYTES more ->|
+    last file    0 ...... wrote_position ...... touched ............... in memory .... | next file
+                               |<- LEAD_BYTES ->|                           |
+                               |<------ what the busiest second wrote ----->|
 
 The first touch of a fresh page costs more than the record that is written to it, so no put is to do
-it. The file as a whole would be too much: pages that nobody comes to write are dirty all the same,
-hold memory, and are written to the disk as zeros.
+it. Two things in it are dear: finding memory, and making the page one that is written to.
+
+- A few pages are touched as a write does it: then a put finds all done. They are dirty, and are
+  written to the disk as zeros if nobody comes.
+- As many as a busy second of this log needs are only brought into memory, filled with zeros. That
+  is where most of the time goes, and it costs the disk nothing: they are clean, and the system can
+  take them back. This is done after a burst, for the next one: while the log grows, others need the
+  processor more.
 """
 
 from __future__ import annotations
@@ -24,11 +31,20 @@ STEP_BYTES: Final = 8 << 20
 LEAD_BYTES: Final = 8 << 20
 """Touched ahead at least: at 250 MB a second, which is full speed, 30 ms."""
 
+IN_MEMORY_BYTES_MAX: Final = 512 << 20
+"""Brought into memory ahead at most, however busy the log is."""
+
+RATE_SECONDS: Final = 0.25
+"""How long a log has to be busy to count as that, or calm."""
+
+CALMED_SECONDS: Final = 10.0
+"""In this time half of a busy second is forgotten."""
+
 _PAGE_BYTES: Final = 4096
 
 
 class TouchedPages:
-    """How far the last file is touched.
+    """How far the last file is touched, and how far pages are in memory.
 
     Args:
         files: the row, as its owner keeps it.
@@ -40,6 +56,13 @@ class TouchedPages:
         self._disk = disk
         self._file: MappedFile | None = None
         self._end = 0
+        self._in_memory: dict[int, int] = {}
+        """By where a file begins: up to which position its pages have been brought in."""
+        self._looked_at = 0.0
+        self._looked_end = -1
+        self._seen_end = -1
+        self._grew_at = 0.0
+        self._busy_second_bytes = 0.0
 
     @property
     def are_wanted(self) -> bool:
@@ -51,6 +74,30 @@ class TouchedPages:
             last.wrote_position + LEAD_BYTES > self._end and self._end < last.size
         )
 
+    @property
+    def lead_bytes(self) -> int:
+        """How far ahead of the writer pages are to be in memory."""
+        return max(LEAD_BYTES, min(int(self._busy_second_bytes), IN_MEMORY_BYTES_MAX))
+
+    def look(self, now: float) -> bool:
+        """See how fast the log grows; return whether it is calm. `now` is in seconds, on any clock.
+
+        Only of use if it is called again and again.
+        """
+        if not self._files:
+            return True
+        end = self._files[-1].end_offset
+        seconds = now - self._looked_at
+        if end != self._seen_end:
+            self._seen_end, self._grew_at = end, now
+        if self._looked_end < 0 or end < self._looked_end:
+            self._looked_at, self._looked_end = now, end
+        elif seconds >= RATE_SECONDS:
+            remembered = self._busy_second_bytes * 0.5 ** (seconds / CALMED_SECONDS)
+            self._busy_second_bytes = max((end - self._looked_end) / seconds, remembered)
+            self._looked_at, self._looked_end = now, end
+        return now >= self._grew_at + RATE_SECONDS
+
     async def touch_some(self) -> None:
         """Touch another step of the last file, from the page on that is written to now.
 
@@ -61,8 +108,40 @@ class TouchedPages:
             return
         last = self._files[-1]
         touched = self._end if last is self._file else 0
-        start = max(touched, last.wrote_position // _PAGE_BYTES * _PAGE_BYTES)
+        start = max(touched, _page_of(last))
         end = min(start + STEP_BYTES, last.size)
         # Before the wait: whoever cannot touch pages is not asked for the same ones again.
         self._file, self._end = last, end
         await self._disk.touch(last.file, start, end - start)
+
+    def absent_step(self, following: MappedFile | None) -> tuple[MappedFile, int, int] | None:
+        """Return which part of which file is to be brought into memory next; None: there is none.
+
+        `following` is the file after the last one, if it is there.
+        """
+        left = self.lead_bytes
+        if not self._files or left <= LEAD_BYTES:
+            return None
+        last = self._files[-1]
+        for file in (last, following):
+            if file is None:
+                continue
+            start = max(self._in_memory.get(file.file_from_offset, 0), _page_of(file))
+            if file is self._file:
+                start = max(start, self._end)
+            end = min(start + STEP_BYTES, file.size)
+            if start < end <= file.wrote_position + left:
+                return file, start, end
+            left -= file.size - file.wrote_position
+        return None
+
+    async def bring_in(self, file: MappedFile, start: int, end: int) -> None:
+        """Bring such a step into memory. Harmless when the file is deleted meanwhile."""
+        first = self._files[-1].file_from_offset if self._files else 0
+        self._in_memory = {begun: to for begun, to in self._in_memory.items() if begun >= first}
+        self._in_memory[file.file_from_offset] = end
+        await self._disk.touch(file.file, start, end - start, clean=True)
+
+
+def _page_of(file: MappedFile) -> int:
+    return file.wrote_position // _PAGE_BYTES * _PAGE_BYTES

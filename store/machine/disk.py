@@ -195,9 +195,10 @@ class Disk(Protocol):
             DiskFailedError: anything else; no file is left behind.
         """
 
-    async def touch(self, file: DiskFile, start: int, size: int) -> None:
+    async def touch(self, file: DiskFile, start: int, size: int, *, clean: bool = False) -> None:
         """Have pages in memory that are about to be written, without stopping other tasks.
 
+        They are as if written to, or only there and `clean`, so that nothing has to go to the disk.
         `start` is a multiple of 4,096. Advice: where the system does not take it, or the file is
         closed, nothing happens.
         """

@@ -266,14 +266,15 @@ class RealDisk:
             await run_sync(sync_directory, os.path.dirname(path), limiter=self._limiter)
         return file
 
-    async def touch(self, file: DiskFile, start: int, size: int) -> None:
+    async def touch(self, file: DiskFile, start: int, size: int, *, clean: bool = False) -> None:
         """See `Disk.touch`."""
         if not sys.platform.startswith("linux") or cast("RealFile", file).is_closed:
             await trio.lowlevel.checkpoint()
             return
         # This reference keeps the mapping in place; `mmap.madvise` would hold the interpreter lock.
         first = ctypes.c_char.from_buffer(file.buffer, start)
-        populate = (ctypes.addressof(first), size, _MADV_POPULATE_WRITE)
+        advice = _MADV_POPULATE_READ if clean else _MADV_POPULATE_WRITE
+        populate = (ctypes.addressof(first), size, advice)
         await trio.to_thread.run_sync(_libc.madvise, *populate, limiter=self._limiter)
 
     async def sync(self, file: DiskFile) -> None:
@@ -300,6 +301,7 @@ def _load_libc() -> ctypes.CDLL:
 
 
 # Advice only: kernels before 5.14 answer an error, and the pages are touched as they are written.
+_MADV_POPULATE_READ: Final = 22
 _MADV_POPULATE_WRITE: Final = 23
 _libc: Final = _load_libc()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from store.files.touched_pages import RATE_SECONDS
 from store.machine.errors import DiskFailedError, StoreFullError
 from store.machine.signal import Signal
 
@@ -50,14 +51,22 @@ class AllocateMappedFileService:
 
     async def run(self) -> None:
         """Prepare files, and touch the pages of the last one, until cancelled."""
-        files = self._files
+        files, pages = self._files, self._pages
         while True:
-            if self._pages.are_wanted:
-                await self._pages.touch_some()
-                continue
             # Look again after each one: the log may have grown past it meanwhile.
+            is_calm = pages.look(trio.current_time())
+            if pages.are_wanted:
+                await pages.touch_some()
+                continue
             if not files.next_file.is_wanted or not (files.files or self._may_begin()):
-                await self._woken.wait()
+                step = pages.absent_step(files.next_file.prepared)
+                if step is None:
+                    await self._woken.wait()
+                elif is_calm:
+                    await pages.bring_in(*step)
+                else:
+                    with trio.move_on_after(RATE_SECONDS):
+                        await self._woken.wait()
                 continue
             try:
                 await files.next_file.prepare()

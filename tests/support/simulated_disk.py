@@ -171,6 +171,7 @@ class SimulatedDisk:
         self.now_ms = now_ms
         self.locked_in_memory: set[str] = set()
         self.touched: dict[str, list[tuple[int, int]]] = {}
+        self.brought_in: dict[str, list[tuple[int, int]]] = {}
         self.capacity_bytes = capacity_bytes
         self.sync_seconds = sync_seconds
         self.sync_fails = False
@@ -333,11 +334,14 @@ class SimulatedDisk:
             await trio.sleep(self.sync_seconds())
         return file
 
-    async def touch(self, file: DiskFile, start: int, size: int) -> None:
+    async def touch(
+        self, file: DiskFile, start: int, size: int, *, clean: bool = False
+    ) -> None:
         """See `Disk.touch`."""
         assert isinstance(file, SimulatedFile)
         await trio.lowlevel.checkpoint()
-        self.touched.setdefault(file.path, []).append((start, start + size))
+        where = self.brought_in if clean else self.touched
+        where.setdefault(file.path, []).append((start, start + size))
 
     async def sync(self, file: DiskFile) -> None:
         """See `Disk.sync`. What was in the file when the call began is durable when it ends."""

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from store.files import touched_pages
+from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
-from store.files.touched_pages import LEAD_BYTES, STEP_BYTES, TouchedPages
+from store.files.touched_pages import CALMED_SECONDS, LEAD_BYTES, STEP_BYTES, TouchedPages
 from store.machine.real_disk import RealDisk
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -81,12 +83,98 @@ async def test_a_prepared_file_begins_with_pages_that_are_touched(
     assert disk.touched == {f"/q/{0:020d}": [(0, LEAD_BYTES)]}
 
 
-async def test_a_real_file_has_its_pages_in_memory_and_its_bytes_as_before(tmp_path: Path) -> None:
+def busy(pages: TouchedPages, last: MappedFile, bytes_a_second: int) -> None:
+    """Have a log grow for a second, past the end of the file if need be, and be looked at."""
+    for quarter in range(5):
+        last.wrote_position += bytes_a_second // 4
+        assert not pages.look(100 + 0.25 * quarter)
+
+
+async def bring_in_all(pages: TouchedPages, following: MappedFile | None) -> None:
+    while (step := pages.absent_step(following)) is not None:
+        await pages.bring_in(*step)
+
+
+async def test_a_log_that_is_not_busy_has_nothing_brought_in(
+    queue: MappedFileQueue, disk: SimulatedDisk
+) -> None:
+    pages = queue.touched_pages
+    assert pages.look(1.0)
+    assert pages.absent_step(None) is None
+    last = queue.last_or_create(0)
+    busy(pages, last, LEAD_BYTES)
+    assert pages.lead_bytes == LEAD_BYTES
+    assert pages.absent_step(None) is None
+    assert not disk.brought_in
+
+
+async def test_after_a_busy_second_as_much_is_brought_in_as_it_wrote(
+    queue: MappedFileQueue, disk: SimulatedDisk
+) -> None:
+    last, pages = queue.last_or_create(0), queue.touched_pages
+    await queue.next_file.prepare()
+    following = queue.next_file.prepared
+    assert following is not None
+    # 3 of the 4 steps of the last file are left, and one of the next one is wanted.
+    busy(pages, last, 4 * STEP_BYTES)
+    last.wrote_position = STEP_BYTES
+    assert pages.lead_bytes == 4 * STEP_BYTES
+    await touch_what_is_wanted(pages)
+    touched_to = disk.touched[last.file.path][-1][1]
+    await bring_in_all(pages, following)
+    assert disk.brought_in == {
+        last.file.path: [(at, at + STEP_BYTES) for at in range(touched_to, SIZE, STEP_BYTES)],
+        following.file.path: [(0, STEP_BYTES)],
+    }
+    # All of it once.
+    assert pages.absent_step(following) is None
+    last.wrote_position += STEP_BYTES
+    await bring_in_all(pages, following)
+    assert disk.brought_in[following.file.path][1:] == [(STEP_BYTES, 2 * STEP_BYTES)]
+
+
+async def test_no_more_than_the_limit_is_brought_in(
+    disk: SimulatedDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(touched_pages, "IN_MEMORY_BYTES_MAX", 2 * STEP_BYTES)
+    queue = MappedFileQueue("/q", SIZE, disk)
+    last, pages = queue.last_or_create(0), queue.touched_pages
+    busy(pages, last, 4 * SIZE)
+    last.wrote_position = 0
+    assert pages.lead_bytes == 2 * STEP_BYTES
+    await bring_in_all(pages, None)
+    assert disk.brought_in == {last.file.path: [(0, STEP_BYTES), (STEP_BYTES, 2 * STEP_BYTES)]}
+
+
+async def test_a_busy_second_is_forgotten(queue: MappedFileQueue) -> None:
+    last, pages = queue.last_or_create(0), queue.touched_pages
+    busy(pages, last, 4 * STEP_BYTES)
+    assert pages.look(101 + CALMED_SECONDS)
+    assert pages.lead_bytes == pytest.approx(2 * STEP_BYTES, rel=0.01)
+    assert pages.look(101 + 3 * CALMED_SECONDS)
+    assert pages.lead_bytes == LEAD_BYTES
+
+
+async def test_a_log_that_has_been_cut_is_looked_at_anew(queue: MappedFileQueue) -> None:
+    last, pages = queue.last_or_create(0), queue.touched_pages
+    last.wrote_position = 3 * STEP_BYTES
+    pages.look(1.0)
+    last.wrote_position = 0
+    pages.look(2.0)
+    last.wrote_position = STEP_BYTES
+    pages.look(3.0)
+    assert pages.lead_bytes == LEAD_BYTES
+
+
+@pytest.mark.parametrize("clean", [False, True])
+async def test_a_real_file_has_its_pages_in_memory_and_its_bytes_as_before(
+    *, clean: bool, tmp_path: Path
+) -> None:
     disk = RealDisk()
     file = disk.create(str(tmp_path / "1"), 1 << 20)
     file.buffer[4096:4100] = b"data"
     before = resident_bytes(file.path)
-    await disk.touch(file, 4096, (1 << 20) - 4096)
+    await disk.touch(file, 4096, (1 << 20) - 4096, clean=clean)
     assert resident_bytes(file.path) - before >= (1 << 20) - 2 * 4096
     assert file.buffer[:] == bytes(4096) + b"data" + bytes((1 << 20) - 4100)
     file.close()

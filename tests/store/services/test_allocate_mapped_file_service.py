@@ -4,7 +4,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from store.files import touched_pages
 from store.files.mapped_file_queue import MappedFileQueue
+from store.files.touched_pages import RATE_SECONDS
 from store.services.allocate_mapped_file_service import RETRY_SECONDS, AllocateMappedFileService
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -63,6 +65,29 @@ async def test_pages_of_the_last_file_are_touched_before_it_is_written(
         assert log.disk.touched[path][1:] == [(0, SIZE)], "as the last file, from its first page on"
         await log.write(1)
         assert len(log.disk.touched[path]) == 2
+        nursery.cancel_scope.cancel()
+
+
+async def test_pages_are_brought_in_once_a_busy_log_is_calm(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(touched_pages, "LEAD_BYTES", SIZE // 32)
+    monkeypatch.setattr(touched_pages, "STEP_BYTES", SIZE // 32)
+    monkeypatch.setattr(touched_pages, "_PAGE_BYTES", 1)
+    async with trio.open_nursery() as nursery:
+        log = Allocation(nursery)
+        for _ in range(16):
+            log.files.last_or_create(0).wrote_position += SIZE // 32
+            log.wake()
+            assert not log.disk.brought_in
+            await trio.sleep(RATE_SECONDS / 2)
+        assert not log.disk.brought_in
+        await trio.sleep(2 * RATE_SECONDS)
+        path = f"/log/{0:020d}"
+        assert log.disk.brought_in[path][-1][1] > log.disk.touched[path][-1][1]
+        count = len(log.disk.brought_in[path])
+        await trio.sleep(100)
+        assert len(log.disk.brought_in[path]) == count
         nursery.cancel_scope.cancel()
 
 
