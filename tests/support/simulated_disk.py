@@ -334,9 +334,7 @@ class SimulatedDisk:
             await trio.sleep(self.sync_seconds())
         return file
 
-    async def touch(
-        self, file: DiskFile, start: int, size: int, *, clean: bool = False
-    ) -> None:
+    async def touch(self, file: DiskFile, start: int, size: int, *, clean: bool = False) -> None:
         """See `Disk.touch`."""
         assert isinstance(file, SimulatedFile)
         await trio.lowlevel.checkpoint()
