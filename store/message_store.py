@@ -358,7 +358,7 @@ class MessageStore:
     def announce(self) -> None:
         """Wake replication, group commit and dispatch if the log has grown."""
         self.puts.end_round()
-        end = self.commit_log.append_offset
+        end = self.commit_log.files.max_offset
         if end != self._announced:
             self._announced = end
             if self._enters_queue and not self.is_slave:
@@ -461,7 +461,7 @@ class MessageStore:
     @property
     def max_physical_offset(self) -> int:
         """The end of the log: the first byte not written yet."""
-        return self.commit_log.max_offset
+        return self.commit_log.files.committed_where
 
     @property
     def flushed_where(self) -> int:

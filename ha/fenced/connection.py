@@ -241,7 +241,8 @@ class FencedConnection:
     @property
     def has_untold_epoch(self) -> bool:
         """True if no frame has said yet which epoch comes next."""
-        self.frame_bytes_max()
+        if not self._entry.start <= self.next_offset < self._entry_end:
+            self.frame_bytes_max()
         return self._sent_epoch != self._entry.epoch
 
     def transfer(self, body: bytes | memoryview, *, confirm: int, flush_wanted: int) -> bytes:

@@ -204,7 +204,10 @@ class MappedFileQueue:
         for file in self._buffered:
             if file.committed_position != file.wrote_position:
                 return file.file_from_offset + file.committed_position
-        return self.max_offset
+        if not self.files:
+            return 0
+        last = self.files[-1]
+        return last.file_from_offset + last.wrote_position
 
     @property
     def flushed_where(self) -> int:
