@@ -167,10 +167,14 @@ class MasterFollower:
             nonlocal rest
             now = traffic.last_read = trio.current_time()
             traffic.rate.add(len(data), now)
-            report = self._append(data)
-            if report is not None:
-                traffic.last_write = now
-                rest = report[stream.send_nowait(report) :]
+            try:
+                report = self._append(data)
+                if report is not None:
+                    traffic.last_write = now
+                    rest = report[stream.send_nowait(report) :]
+            finally:
+                # After the report: the master waits for that, and for nothing else.
+                self._store.announce()
             return not rest
 
         if not await stream.receive_while(RECEIVE_BYTES_MAX, take):
@@ -181,13 +185,10 @@ class MasterFollower:
         """Append all whole records received; return the report that is due."""
         client, store = self.client, self._store
         client.receive_data(data)
-        try:
-            while (event := client.next_event()) is not None:
-                store.append_data(event.offset, event.body)
-                self._last_record_offset = event.last_record_offset
-                self._told_level = logging.NOTSET
-        finally:
-            store.announce()
+        while (event := client.next_event()) is not None:
+            store.append_data(event.offset, event.body)
+            self._last_record_offset = event.last_record_offset
+            self._told_level = logging.NOTSET
         if not self._following and client.state is HAClientState.TRANSFER:
             # A store whose disk has failed takes nothing; then nothing may be acknowledged either.
             store.append_data(store.max_physical_offset, b"")

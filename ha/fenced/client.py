@@ -174,14 +174,13 @@ class FencedClient:
 
     def receive_data(self, data: bytes) -> None:
         """Keep bytes from the master. Call `next_event` until it has no more."""
-        self._expect_state(
-            FencedClientState.CHALLENGED,
-            FencedClientState.GREETED,
-            FencedClientState.JOINING,
-            FencedClientState.TRANSFER,
-        )
-        unread = self._data[self._position :]
-        self._data = unread + data if unread else data
+        if self.state is not FencedClientState.TRANSFER:
+            self._expect_state(
+                FencedClientState.CHALLENGED, FencedClientState.GREETED, FencedClientState.JOINING
+            )
+        if self._position < len(self._data):
+            data = self._data[self._position :] + data
+        self._data = data
         self._position = 0
 
     def next_event(self) -> Event | None:
@@ -193,14 +192,14 @@ class FencedClient:
         """
         try:
             match self.state:
+                case FencedClientState.TRANSFER:
+                    return self._take_frames()
                 case FencedClientState.CHALLENGED:
                     return self._take_challenge()
                 case FencedClientState.GREETED:
                     return self._take_welcome()
                 case FencedClientState.JOINING:
                     return self._take_joined()
-                case FencedClientState.TRANSFER:
-                    return self._take_frames()
                 case FencedClientState.ENDED:
                     return None
                 case _:

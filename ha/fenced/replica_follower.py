@@ -261,10 +261,15 @@ class ReplicaFollower:
 
     async def _receive_frames(self, stream: Stream) -> None:
         def take(data: bytes) -> None:
-            self._take(data)
-            ends = self._ends
-            if ends != self._reported:
-                self._report_now(stream, ends)
+            try:
+                self._take(data)
+                ends = self._ends
+                if ends != self._reported:
+                    self._report_now(stream, ends)
+            finally:
+                # After the report: the master waits for that, and for nothing else.
+                self._store.announce()
+            self._confirm()
 
         take(b"")  # what came together with the last word of the handshake
         await self.traffic.receive_until_silent(
@@ -281,21 +286,22 @@ class ReplicaFollower:
         self.client.receive_data(data)
 
     def _take(self, data: bytes) -> None:
-        """Append all whole records received, and learn what the master says of the log."""
+        """Append all whole records received, and begin the epochs that were."""
         client, store = self.client, self._store
         self._expect_current()
         self._receive_data(data)
-        try:
-            while (event := client.next_event()) is not None:
-                if isinstance(event, BeginEpoch):
-                    self._epochs.append(event.epoch, event.start, event.id)
-                    self._on_event(EpochAppended(event.epoch, event.start, event.id))
-                elif isinstance(event, AppendBody):
-                    store.append_data(event.offset, event.body)
-                    self._told.over()
-                    self._note_taken(event)
-        finally:
-            store.announce()
+        while (event := client.next_event()) is not None:
+            if isinstance(event, AppendBody):
+                store.append_data(event.offset, event.body)
+                self._told.over()
+                self._note_taken(event)
+            elif isinstance(event, BeginEpoch):
+                self._epochs.append(event.epoch, event.start, event.id)
+                self._on_event(EpochAppended(event.epoch, event.start, event.id))
+
+    def _confirm(self) -> None:
+        """Let clients read what the master says is confirmed, and flush what it wants flushed."""
+        client, store = self.client, self._store
         end = store.max_physical_offset
         confirm = min(client.confirm, end)
         if confirm > self._confirmed:
