@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +18,7 @@ from store.machine.tcp_network import TCPNetwork
 from tests.support.patience import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from store.machine.network import Stream
 
@@ -124,6 +124,70 @@ async def test_a_stream_that_is_closed_here_is_lost(way: str, who: str) -> None:
             await server.receive_while(100, take)
         with pytest.raises(ConnectionLost, match="was closed here"):
             await server.receive_while(100, take)
+
+
+@pytest.mark.parametrize("how", ["wants no more", "raises"])
+async def test_a_function_that_closes_its_stream_has_the_last_word(way: str, how: str) -> None:
+    async with pair() as (client, server):
+
+        def take(data: bytes) -> bool:
+            server.close_nowait()
+            if how == "raises":
+                raise ZeroDivisionError
+            return False
+
+        await client.send_all(b"x")
+        with suppress(ConnectionLost, ZeroDivisionError):
+            assert await server.receive_while(100, take)
+        with pytest.raises(ConnectionLost, match="was closed here"):
+            await server.receive_while(100, take)
+
+
+async def test_functions_that_close_each_others_streams(way: str) -> None:
+    if way == "task":
+        return
+    async with pair() as (client, server), pair() as (other_client, other):
+        taken: list[bytes] = []
+        lost: list[bytes] = []
+
+        async def read(own: Stream, others: Stream, name: bytes) -> None:
+            def take(data: bytes) -> bool:
+                taken.append(name)
+                others.close_nowait()
+                return False
+
+            try:
+                await own.receive_while(100, take)
+            except ConnectionLost:
+                lost.append(name)
+
+        await client.send_all(b"x")
+        await other_client.send_all(b"x")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read, server, other, b"one")
+            nursery.start_soon(read, other, server, b"two")
+        assert sorted(taken + lost) == [b"one", b"two"]
+        assert len(taken) == 1
+
+
+async def test_a_run_with_traffic_is_not_idle(way: str) -> None:
+    async with pair() as (client, server), trio.open_nursery() as nursery:
+        end = trio.current_time() + 0.3
+
+        def answer(stream: Stream) -> Callable[[bytes], bool]:
+            def take(data: bytes) -> bool:
+                if trio.current_time() < end:
+                    stream.send_nowait(data)
+                return True
+
+            return take
+
+        nursery.start_soon(server.receive_while, 10, answer(server))
+        nursery.start_soon(client.receive_while, 10, answer(client))
+        await client.send_all(b"x")
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        assert trio.current_time() >= end
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_connection_that_breaks_is_lost(way: str) -> None:
