@@ -192,17 +192,22 @@ def _check(history: FencedHistory, expected: FencedExpectations) -> list[Finding
 def _pulls_of_masters_that_count(history: FencedHistory) -> Iterator[EmptyPull]:
     """Leave out those of a master by records from a backup, which the others have to put aside.
 
+    It opened by them, or was master of then, was cut off, and is named by them again.
     docs/replication.md names it among what is not promised.
     """
+    opened = [
+        (seen.at_seconds, seen.node, seen.event.epoch)
+        for seen in history.events
+        if isinstance(seen.event, MasterOpened)
+    ]
     for pull in history.empty_pulls:
-        openings = (
-            (seen.node, seen.event.epoch)
-            for seen in reversed(history.events)
-            if isinstance(seen.event, MasterOpened)
-            and seen.node == pull.node
-            and seen.at_seconds <= pull.answered_at
-        )
-        if next(openings, None) not in history.older_openings:
+        before = [each for each in opened if each[0] <= pull.answered_at]
+        own = [(node, epoch) for _, node, epoch in before if node == pull.node]
+        if own and own[-1] in history.older_openings:
+            continue
+        set_back = max((at for at in history.set_back if at <= pull.answered_at), default=-1.0)
+        newest = max((epoch for at, _, epoch in before if at < set_back), default=0)
+        if not own or own[-1][1] >= newest:
             yield pull
 
 

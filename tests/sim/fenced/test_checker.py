@@ -172,6 +172,16 @@ def _asked(run: Run, at_seconds: float, queue_id: int, queue_offset: int) -> Non
     )
 
 
+def _stale_at_a_master_that_was_cut_off(run: Run) -> None:
+    _asked_of_a_master_of_then_after_a_restore(run)
+    run.history.set_back.clear()
+
+
+def _stale_at_the_newest_master_before_a_restore(run: Run) -> None:
+    _asked_of_a_master_of_then_after_a_restore(run)
+    run.history.set_back[:] = [3.9]
+
+
 def _stale(run: Run) -> None:
     _asked(run, 4.6, queue_id=0, queue_offset=2)
 
@@ -382,6 +392,8 @@ PLANTED: dict[Callable[[Run], None], set[Kind]] = {
     _misread_two_contents: {Kind.MISREAD},
     _read_ahead: {Kind.READ_AHEAD},
     _stale: {Kind.STALE},
+    _stale_at_a_master_that_was_cut_off: {Kind.STALE},
+    _stale_at_the_newest_master_before_a_restore: {Kind.STALE},
     _unread: {Kind.UNREAD},
     _torn: {Kind.TORN},
     _diverged_at_the_end: {Kind.DIVERGED},
@@ -507,6 +519,13 @@ def _asked_of_a_master_by_records_of_a_backup(run: Run) -> None:
     run.history.older_openings.append(("b", 2))
 
 
+def _asked_of_a_master_of_then_after_a_restore(run: Run) -> None:
+    _asked(run, 4.6, queue_id=0, queue_offset=2)
+    run.tell(0.5, "b", MasterOpened(1, 964))
+    run.tell(4.0, "c", MasterOpened(2, 964))
+    run.history.set_back.append(4.5)
+
+
 def _answered_when_it_is_written(run: Run) -> None:
     _answered(run, Contract.REPLICATED, b=WROTE_IT, c=WROTE_IT)
 
@@ -554,6 +573,7 @@ def _nobody_is_electable(run: Run) -> None:
         _asked_before_the_answer,
         _asked_for_what_carries_no_promise,
         _asked_of_a_master_by_records_of_a_backup,
+        _asked_of_a_master_of_then_after_a_restore,
         _answered_when_it_is_written,
         _answered_before_anybody_has_it,
         _answered_while_nobody_knows_what_a_member_has,
