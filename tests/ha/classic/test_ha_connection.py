@@ -225,3 +225,36 @@ def test_random_bytes_are_accepted_or_refused_and_never_acknowledge_unsent_bytes
     except RemoteHAError:
         assert connection.state is HAConnectionState.CLOSED
     assert connection.slave_ack_offset <= max(connection.next_offset, -1)
+
+
+PIECES = st.one_of(
+    st.sampled_from([-2000, -1, 0, 1, 90, 100, 101, 150, 160, 170, 5000]).map(REPORT.pack),
+    st.binary(max_size=17),
+)
+
+
+def said(
+    connection: HAConnection, data: bytes, *, first: bool
+) -> tuple[int | type[HAError] | None, HAConnectionState, int]:
+    """What comes of a piece, with a look at whether it is one report before, or without."""
+    outcome: int | type[HAError] | None
+    try:
+        outcome = connection.take_report(data) if first else None
+        if outcome is None:
+            outcome = connection.receive_data(data, log_start=0, log_end=5000)
+    except HAError as error:
+        outcome = type(error)
+    return outcome, connection.state, connection.slave_ack_offset
+
+
+@pytest.mark.parametrize("start", [waiting, transferring])
+@given(pieces=st.lists(st.one_of(PIECES, st.integers(1, 40)), max_size=12))
+def test_a_read_that_is_one_report_is_taken_as_any_other(
+    start: Callable[[], HAConnection], pieces: list[bytes | int]
+) -> None:
+    one, other = start(), start()
+    for piece in pieces:
+        if isinstance(piece, bytes):
+            assert said(one, piece, first=True) == said(other, piece, first=False)
+        elif one.state is HAConnectionState.TRANSFER:
+            assert one.transfer(piece) == other.transfer(piece)

@@ -32,6 +32,22 @@ async def test_a_follower_copies_the_log_and_goes_on(autojump_clock: MockClock) 
                 assert trio.current_time() - follower.follower.traffic.last_read < 1
 
 
+async def test_the_rest_of_a_follower_hears_that_its_log_has_grown_before_the_master_does(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        world.fill("a", BODIES[:3], epoch=1)
+        async with world.master() as master, world.follower() as b:
+            await master.wait_acked("b")
+            heard: list[int] = []
+            with b.store.grown.heard_by(lambda: heard.append(b.store.max_physical_offset)):
+                for body in BODIES[:5]:
+                    master.put(body)
+                    await master.wait_acked("b")
+                    assert heard[-1] == b.store.max_physical_offset
+            assert len(heard) == 5
+
+
 async def test_what_a_follower_does_is_told_in_its_order(autojump_clock: MockClock) -> None:
     """An epoch before its bytes, bytes before they are reported, nothing that was not taken."""
     async with open_world() as world:
