@@ -173,18 +173,21 @@ async def test_a_real_file_has_its_pages_in_memory_and_its_bytes_as_before(
     disk = RealDisk()
     file = disk.create(str(tmp_path / "1"), 1 << 20)
     file.buffer[4096:4100] = b"data"
-    before = resident_bytes(file.path)
+    before = bytes_in_memory(file.path, "Rss:")
     await disk.touch(file, 4096, (1 << 20) - 4096, clean=clean)
-    assert resident_bytes(file.path) - before >= (1 << 20) - 2 * 4096
+    assert bytes_in_memory(file.path, "Rss:") - before >= (1 << 20) - 2 * 4096
+    dirty = bytes_in_memory(file.path, "Shared_Dirty:", "Private_Dirty:")
+    assert dirty < (1 << 16) if clean else dirty >= (1 << 20) - 2 * 4096
     assert file.buffer[:] == bytes(4096) + b"data" + bytes((1 << 20) - 4100)
     file.close()
     await disk.touch(file, 0, 4096)
 
 
-def resident_bytes(path: str) -> int:
-    """What of a file's mapping this process has in memory."""
+def bytes_in_memory(path: str, *kinds: str) -> int:
+    """What of a file's mapping this process has in memory, of these kinds."""
     lines = iter(Path("/proc/self/smaps").read_text().splitlines())
     for line in lines:
         if line.endswith(path):
-            return next(int(each.split()[1]) << 10 for each in lines if each.startswith("Rss:"))
+            values = dict(each.split()[:2] for each, _ in zip(lines, range(20), strict=False))
+            return sum(int(values[kind]) << 10 for kind in kinds)
     pytest.fail(f"{path} is not mapped")
