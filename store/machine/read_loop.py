@@ -173,7 +173,6 @@ def _begin() -> ReadLoop | None:
             type(runner.clock) is _run.SystemClock
             and type(runner.io_manager).__name__ == "EpollIOManager"
             and not runner.is_guest
-            and not runner.waiting_for_idle
             and runner.runq is not None
             and callable(runner.deadlines.next_deadline)
         )
