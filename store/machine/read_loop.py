@@ -173,7 +173,7 @@ def _begin() -> ReadLoop | None:
             type(runner.clock) is _run.SystemClock
             and type(runner.io_manager).__name__ == "EpollIOManager"
             and not runner.is_guest
-            and runner.runq is not None
+            and None not in (runner.runq, runner.waiting_for_idle)
             and callable(runner.deadlines.next_deadline)
         )
         if not has_parts:
