@@ -356,14 +356,13 @@ class MessageStore:
         self.commit_log.append_data(offset, data)
 
     def announce(self) -> None:
-        """Wake replication, group commit and dispatch if the log has grown."""
+        """Wake replication, then the rest: while it does its part, the other node is at work."""
         self.puts.end_round()
         end = self.commit_log.files.max_offset
         if end != self._announced:
             self._announced = end
             if self._enters_queue and not self.is_slave:
                 self.reput_service.reput_from_offset = end
-            # Replication first: while this node does the rest, the other one is at work.
             self.grown.notify()
             self.flush_service.wake()
             self._allocate_service.wake()
