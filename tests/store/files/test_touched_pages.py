@@ -177,7 +177,8 @@ async def test_a_real_file_has_its_pages_in_memory_and_its_bytes_as_before(
     await disk.touch(file, 4096, (1 << 20) - 4096, clean=clean)
     assert bytes_in_memory(file.path, "Rss:") - before >= (1 << 20) - 2 * 4096
     dirty = bytes_in_memory(file.path, "Shared_Dirty:", "Private_Dirty:")
-    assert dirty < (1 << 16) if clean else dirty >= (1 << 20) - 2 * 4096
+    # Those that are not may have been written to the disk by now.
+    assert not clean or dirty < 1 << 16
     assert file.buffer[:] == bytes(4096) + b"data" + bytes((1 << 20) - 4100)
     file.close()
     await disk.touch(file, 0, 4096)
