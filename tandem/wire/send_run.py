@@ -147,7 +147,7 @@ class SendRuns:
         answer_bytes_max = parts_bytes + _NUMBERS_BYTES + _KEY_BYTES_MAX
         self._answers = np.zeros(SENDS_MAX * answer_bytes_max, np.uint8)
         self._records = np.zeros(0, np.uint8)
-        # A run has few requests at times: then numpy's own ways would cost more than the rest of it.
+        # A run has few requests at times: then numpy's own ways would cost more than all else.
         self._row_values = self._rows.ravel().data
         self._place_values = self._places.ravel().data
         self._unit_values, self._answer_bytes = self._units.data, self._answers.data
