@@ -1,0 +1,44 @@
+"""Small files of our own on a disk: JSON, with its checksum in the last line.
+
+What a file says is believed only if it fits; see `tandem.wire.checksum_line`. A file of an earlier
+version has no checksum, is read as it is, and gets one when it is written next.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from tandem.wire.checksum_line import decode_checked_json, encode_checked_json
+from tandem.wire.untrusted import UnreadableError
+
+if TYPE_CHECKING:
+    from store.machine.disk import Disk
+
+T = TypeVar("T")
+
+
+def read_checked_json(disk: Disk, path: str, kind: type[T]) -> T | None:
+    """Return what the file holds, None if there is none. An empty file is a damaged one.
+
+    Raises:
+        UnreadableError: it is damaged, or the disk does not give it; says what is wrong with it.
+    """
+    try:
+        data = disk.read(path)
+    except OSError as error:
+        raise UnreadableError(f"the disk does not give it: {error.strerror or error}") from error
+    return None if data is None else decode_checked_json(_name(path), data, kind)
+
+
+def replace_with_checked_json(disk: Disk, path: str, value: object) -> None:
+    """Put `value` in the place of what the file holds. Durable when it returns.
+
+    Raises:
+        StoreFullError: no room; the old content stands.
+        DiskFailedError: anything else; the old content stands.
+    """
+    disk.replace(path, encode_checked_json(_name(path), value))
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
