@@ -19,6 +19,7 @@ import struct
 from typing import TYPE_CHECKING, Final
 
 from store.files.mapped_file_queue import MappedFileQueue
+from store.log.damage import LogDamage
 from store.log.log_end import BLANK_HEADER
 from store.log.message_encoder import (
     NO_HOST_FLAGS,
@@ -74,6 +75,7 @@ class CommitLog:
             read_only_directories, is_directory_full, pool and warm.
         max_message_size_bytes: the largest body.
         append_prop_crc: give every record the property of `tandem.wire.property_crc`.
+        damage: what of it is known to be bad; None: nothing, and what is noted is not kept.
     """
 
     def __init__(
@@ -89,7 +91,10 @@ class CommitLog:
         warm: bool = False,
         max_message_size_bytes: int = MAX_MESSAGE_SIZE_BYTES,
         append_prop_crc: bool = False,
+        damage: LogDamage | None = None,
     ) -> None:
+        self.damage = LogDamage() if damage is None else damage
+        """What of it is known to be bad."""
         self.files = MappedFileQueue(
             directories,
             mapped_file_size,

@@ -19,6 +19,7 @@ from store.files.store_checkpoint import StoreCheckpoint
 from store.files.transient_store_pool import TransientStorePool
 from store.index.index_service import IndexService
 from store.log.commit_log import CommitLog
+from store.log.damage import LogDamage
 from store.machine.errors import DiskFailedError
 from store.queue.consume_queue_store import ConsumeQueueStore
 from store.recovery.store_recovery import StoreRecovery
@@ -156,6 +157,7 @@ class _Opening:
             wall_clock_ms=self._now_ms,
         )
         recovery.run(clean=clean)
+        log.damage.keep_within(log.min_offset, log.max_offset)
         index = self._recovered(index, log)
         if truncation is not None:
             truncation.finish()
@@ -188,6 +190,7 @@ class _Opening:
             warm=config.warm_mapped_file_enable,
             max_message_size_bytes=config.max_message_size_bytes,
             append_prop_crc=config.enabled_append_prop_crc,
+            damage=LogDamage(self._disk, config.directory, self._now_ms),
         )
 
     def _pool(self, *, is_slave: bool) -> TransientStorePool | None:
