@@ -87,6 +87,12 @@ class FencedCommands:
             return FencedCommandResult(done=True, text=f"{name} is the master already")
         if all(peer.name != name for peer in self._config.peers):
             return _refused(f"there is no node {name!r} in {self._config.group}")
+        view = self._session.view
+        node = view.nodes.get(name) if view else None
+        if node is not None and node.damage:
+            return _refused(
+                f"{name} is damaged: {node.damage}. It heals by itself: wait until then"
+            )
         why = f"an operator promotes {name}"
         try:
             if self._is_member(master, name) and await self._hand_over(master, name, why):

@@ -459,21 +459,21 @@ class CoordinatorSession:
             await trio.sleep(RETRY_SECONDS)
 
     async def _republish(self) -> None:
-        told_trouble = ""
+        told_trouble = "", ""
         waited_seconds = 0.0
         while True:
             await trio.sleep(RETRY_SECONDS)
             waited_seconds += RETRY_SECONDS
             record = self._own.describe()
-            is_urgent = record.trouble != told_trouble
-            if not is_urgent and waited_seconds < REPUBLISH_SECONDS:
+            trouble = record.trouble, record.damage
+            if trouble == told_trouble and waited_seconds < REPUBLISH_SECONDS:
                 continue
-            waited_seconds, told_trouble = 0.0, record.trouble
+            waited_seconds, told_trouble = 0.0, trouble
             if self._published is not None and record != self._published:
                 try:
                     await self.publish()
                 except CoordinatorError:
-                    told_trouble = ""  # polling and keep-alives say what is wrong
+                    told_trouble = "", ""  # polling and keep-alives say what is wrong
 
     def _tell(self, trouble: str) -> None:
         """Log it when the coordinator stops answering, and when it answers again."""

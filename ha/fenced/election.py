@@ -11,6 +11,7 @@ group's keys have changed or time has passed:
     no `state`, but there is a log; or a
     record that is older than what is on disk  Refuse, until an operator runs recover-group
     a node has confirmed what this one lacks   Wait: this log is an older copy, or has lost its end
+    this log is damaged, a member's is whole   Wait: the other goes first
     the leader record is ours, but we are
     no master (a late success)                 Disown: delete it
 
@@ -29,6 +30,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
+from ha.fenced.wholeness import WHOLE_FIRST_SECONDS, whole_members
 from tandem.wire.group_state import (
     EPOCH_MAX,
     GroupState,
@@ -118,6 +120,8 @@ class OwnFacts(msgspec.Struct, frozen=True, kw_only=True):
     """How this node's directory shows that the coordinator was set back; empty if it does not."""
     trouble: str
     """Why it must not become master; empty if it may."""
+    damage: str = ""
+    """Which bytes of its log are bad, in words: then a member with a whole log goes first."""
     members: tuple[str, ...]
     """All nodes of the group as configured, this one among them."""
     min_isr: int
@@ -235,6 +239,10 @@ class Election:
         """Return why another should run first, if so."""
         since = now if self._leaderless_since is None else self._leaderless_since
         preferred = state.preferred
+        whole = whole_members(state.isr, view.nodes, but=own.name) if own.damage else []
+        until = since + WHOLE_FIRST_SECONDS
+        if whole and now < until:
+            return Wait(f"{own.damage}; {', '.join(whole)} with a whole log goes first", until)
         if preferred == own.name:
             return None
         until = min(self._stands_back_until, since + NOBODY_WINS_SECONDS)
@@ -262,13 +270,17 @@ def why_not_electable(state: GroupState, name: str, incarnation: str) -> str:
 
 
 def ranked(state: GroupState, nodes: dict[str, NodeRecord]) -> list[str]:
-    """Return who can win and lives, the one with the longest log first."""
+    """Return who can win and lives: whole logs first, of these the longest first."""
     able = [
         node
         for name, node in nodes.items()
         if not node.trouble and not why_not_electable(state, name, node.incarnation)
     ]
-    return [n.node for n in sorted(able, key=lambda n: (-n.epoch, -n.end, n.node))]
+    return [n.node for n in sorted(able, key=_rank)]
+
+
+def _rank(node: NodeRecord) -> tuple[bool, int, int, str]:
+    return bool(node.damage), -node.epoch, -node.end, node.node
 
 
 def state_if_won(

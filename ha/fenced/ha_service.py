@@ -6,6 +6,7 @@
           |      CANDIDATE  Candidacy
           |      OPENING    Leadership: FencedMaster, until the in-sync set has its log
           |      MASTER     the same one, open
+          +-- GivingWay.run            a damaged master makes room for a whole member
           +-- _note_progress           writes down how far the log is, from time to time
           `-- _note_failed_sync        writes down that a disk has failed
 
@@ -29,6 +30,7 @@ import trio
 from ha.fenced.commands import FencedCommands
 from ha.fenced.coordinator_session import CoordinatorSession
 from ha.fenced.events import ignore
+from ha.fenced.giving_way import GivingWay
 from ha.fenced.leadership import Leadership
 from ha.fenced.own_replica import OwnReplica
 from ha.fenced.participation import Participation
@@ -121,6 +123,7 @@ class FencedHAService:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.session.run, leadership)
                 nursery.start_soon(participation.run)
+                nursery.start_soon(GivingWay(self._parts, leadership).run)
                 nursery.start_soon(self._note_progress)
                 nursery.start_soon(self._note_failed_sync)
                 await round_end.is_over.wait()

@@ -14,6 +14,7 @@ from ha.fenced.epoch_file import EpochFile, encode, encode_ids
 from ha.fenced.events import Promised, TruncationDecided
 from ha.fenced.lives import judge
 from ha.fenced.replica_file import ReplicaFile
+from ha.fenced.wholeness import damage_in_words
 from store.machine.errors import StoreError
 from store.recovery.truncation import TruncationIntent, want_set_aside, write_intent
 from store.running_flags import RunningFlag
@@ -72,6 +73,11 @@ class OwnReplica:
     def trouble(self) -> str:
         """Why this node must not become master, in words; empty if it may."""
         return self.quarantine or self.store.disk_trouble
+
+    @property
+    def damage(self) -> str:
+        """Which bytes of its log are bad, in words; empty if none is known to be."""
+        return damage_in_words(self.store.commit_log.damage)
 
     def begin(self, boot_id: str) -> None:
         """Begin a round on a recovered log: is it still what was acknowledged?
@@ -201,6 +207,7 @@ class OwnReplica:
             seen_epoch=self.file.seen[0],
             seen_version=self.file.seen[1],
             trouble=self.trouble,
+            damage=self.damage,
             coordinator_is_old=bool(self.coordinator_is_old),
             quarantined=bool(self.quarantine) and not self.store.disk_trouble,
             client_address=config.client_address,
@@ -220,6 +227,7 @@ class OwnReplica:
             seen=self.file.seen,
             coordinator_is_old=self.coordinator_is_old,
             trouble=self.trouble,
+            damage=self.damage,
             members=(config.name, *(peer.name for peer in config.peers)),
             min_isr=config.min_isr,
         )

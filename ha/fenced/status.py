@@ -47,6 +47,7 @@ def fenced_status(parts: ReplicaParts, refusal: str) -> FencedStatus:
         isr=sorted(state.isr) if state else [],
         lease_left_ms=int(left_seconds * 1000),
         refusal=_with_reasons(parts, refusal) if refusal else "",
+        damage=parts.replica.damage,
         replicas=_replicas(master) if master and not master.closed_because else [],
         last_switch_reason=state.reason if state else "",
         last_switch_at_ms=state.switched_at_ms if state else 0,

@@ -64,6 +64,8 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     lag_bytes: int = -1
     lease_left_ms: int = -1
     """Of the master: how long it may go on without an answer of the coordinator."""
+    is_damaged: bool = False
+    """Bytes of its log are bad; `trouble` says which."""
     trouble: str = ""
 
 
@@ -233,6 +235,7 @@ def _node_view(
         confirm=answer.confirm,
         lag_bytes=_lag_bytes(answer, master, seen),
         lease_left_ms=answer.lease_left_ms if answer.role == MASTER else -1,
+        is_damaged=bool(answer.damage),
         trouble=_trouble(answer, master, seen, record, required),
     )
 
@@ -267,7 +270,7 @@ def _trouble(
     is_away = master is not None and answer.node != master.node and not seen.connected
     if is_away and not seen.trouble:
         words.append("not connected to the master")
-    words += [seen.trouble, record.trouble if record else ""]
+    words += [seen.trouble, record.trouble if record else "", answer.damage]
     if answer.node == (master.node if master else "") or answer.role == "QUARANTINED":
         words.append(answer.refusal)
     return "; ".join(dict.fromkeys(word for word in words if word))

@@ -121,6 +121,9 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """It has seen that the coordinator was set back."""
     trouble: str = ""
     """Why it must not become master (disk, quarantine), in words; empty if it may."""
+    damage: str = ""
+    """Which bytes of its log are bad, in words; empty if none is known to be. A member whose log
+    is whole goes first."""
     quarantined: bool = False
     """The trouble is a log that contradicts the master's, not a disk: an operator may choose it."""
     client_address: str = ""

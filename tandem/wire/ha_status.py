@@ -52,6 +52,8 @@ class FencedStatus(msgspec.Struct, frozen=True, kw_only=True):
     """How long it may go on answering without another keep-alive; 0 if it may not."""
     refusal: str = ""
     """Why it takes no messages, in words; empty if it does."""
+    damage: str = ""
+    """Which bytes of its log are bad, in words; empty if none is known to be."""
     replicas: list[ReplicaStatus] = []
     """Filled by the master only."""
     last_switch_reason: str = ""

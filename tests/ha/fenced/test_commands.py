@@ -143,6 +143,24 @@ async def test_where_a_loss_may_still_be_accepted_later_nothing_is_taken_any_mor
         assert refused(master.ha)
 
 
+async def test_a_damaged_member_is_not_promoted_before_it_has_healed(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        master = await world.whole_group()
+        slave = world.slaves()[0]
+        slave.store.commit_log.damage.note(0, 100, "a bit has flipped")
+        await world.wait_for(lambda: (v := master.ha.session.view) and v.nodes[slave.name].damage)
+        result = await order(master, "promote", slave.name)
+        assert not result.done
+        assert "damaged from 0 to 100" in result.text
+        slave.store.commit_log.damage.healed(0, 100)
+        await world.wait_for(
+            lambda: (v := master.ha.session.view) and not v.nodes[slave.name].damage
+        )
+        assert (await order(master, "promote", slave.name)).done
+
+
 async def test_a_member_that_does_not_follow_is_not_promoted(autojump_clock: MockClock) -> None:
     async with open_world() as world:
         master = await world.whole_group()

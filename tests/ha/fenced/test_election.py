@@ -254,6 +254,36 @@ def test_only_who_can_win_is_ranked() -> None:
     assert ranked(STATE, view(STATE, None, *nodes).nodes) == ["c"]
 
 
+# damage
+
+
+def test_whole_logs_are_ranked_before_longer_ones_that_are_damaged() -> None:
+    nodes = (node("a", end=9000, damage="bad"), node("b", end=10), node("c", epoch=4))
+    group = view(STATE, None, *nodes)
+    assert ranked(STATE, group.nodes) == ["b", "c", "a"]
+    assert Election().turn(group, own("a"), 100.0) == 100.3
+
+
+def test_a_damaged_node_waits_for_a_whole_member_but_not_for_ever() -> None:
+    election, facts = Election(), own(damage="its log is damaged")
+    decision = election.decide(view(), facts, 100.0)
+    assert decision == Wait("its log is damaged; a, c with a whole log goes first", 110.0)
+    assert isinstance(election.decide(view(), facts, 109.9), Wait)
+    assert election.decide(view(), facts, 110.0) == Run(6)
+
+
+def test_it_waits_also_if_an_operator_wants_it() -> None:
+    state = msgspec.structs.replace(STATE, preferred="b")
+    assert isinstance(decide(view(state), own(damage="bad")), Wait)
+
+
+@pytest.mark.parametrize("change", [{"damage": "bad"}, {"trouble": "full"}, {"incarnation": "x"}])
+def test_it_runs_at_once_where_nobody_is_whole(change: dict[str, Any]) -> None:
+    others = (node("a", **change), node("b", damage="bad"), node("c", **change))
+    assert decide(view(STATE, None, *others), own(damage="bad")) == Run(6)
+    assert decide(view(STATE, None, node("b", damage="bad")), own(damage="bad")) == Run(6)
+
+
 # winning
 
 

@@ -62,6 +62,13 @@ async def test_it_describes_itself() -> None:
     assert facts.members == ("a", "b", "c")
 
 
+async def test_what_is_damaged_is_in_what_it_says_of_itself() -> None:
+    store, own = Node().open()
+    assert own.describe().damage == own.facts().damage == ""
+    store.commit_log.damage.note(0, 9, "a flip")
+    assert own.describe().damage == own.facts().damage == own.damage != ""
+
+
 async def test_a_promise_is_told_once_it_is_kept() -> None:
     node = Node()
     _, own = node.open()

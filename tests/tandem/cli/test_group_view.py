@@ -117,6 +117,13 @@ def test_the_reason_of_a_quarantined_node_is_shown() -> None:
     assert "its log ends before what it confirmed" in node_of(seen, "c").trouble
 
 
+def test_a_damaged_node_is_shown_as_one() -> None:
+    seen = view({**HEALTHY, "b": status("b", damage="its log is damaged from 0 to 9 (a flip)")})
+    assert node_of(seen, "b").is_damaged
+    assert "damaged from 0 to 9" in node_of(seen, "b").trouble
+    assert not node_of(seen, "c").is_damaged
+
+
 def test_when_nobody_answers_there_is_still_a_view() -> None:
     seen = view(dict.fromkeys("abc", "connection refused"), "connection refused")
     assert (seen.master, seen.epoch, seen.in_sync, seen.min_isr) == ("", -1, [], -1)
