@@ -15,9 +15,13 @@ Where we differ from RocketMQ on purpose:
   it. RocketMQ refuses the new one instead and goes on under an epoch that has another writer.
 
 The ids of the epochs have no place in there. They are in a file of the same form beside it,
-`epochIds`, with lines `epoch-start-id`. It is written first, and an id counts for an entry with the
-same epoch and start. Without the file ids are unknown: two logs are then compared by numbers,
-and by the bytes before the place where they are joined.
+`epochIds`, with lines `epoch-start-id`, and there is a second copy of that, too. It is written
+first, and an id counts for an entry with the same epoch and start. Without the file ids are
+unknown: two logs are then compared by numbers, and by the bytes before the place where they are
+joined.
+
+Both files have a checksum and a count of their own, so a changed byte is noticed in each; a copy
+that is damaged or gone is written anew from the other one.
 
 Source: RocketMQ 5.3.3, EpochFileCache, CheckpointFile.
 """
@@ -26,7 +30,7 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ha.errors import EpochFileError, EpochOrderError
 from ha.fenced.epochs import (
@@ -40,15 +44,20 @@ from ha.fenced.epochs import (
 from tandem.wire.crc import crc32
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from store.machine.disk import Disk
 
 __all__ = ["EpochEntries", "EpochEntry", "EpochFile", "decode", "encode"]
 
 _log = logging.getLogger(__name__)
 
+_Content = TypeVar("_Content")
+
 FILE_NAME: Final = "epochFileCheckpoint"
 BACKUP_NAME: Final = "epochFileCheckpoint.bak"
 IDS_NAME: Final = "epochIds"
+IDS_BACKUP_NAME: Final = "epochIds.bak"
 
 _ENTRY_LINE: Final = re.compile(r"(\d{1,10})-(\d{1,19})")
 _ID_LINE: Final = re.compile(r"(\d{1,10})-(\d{1,19})-([0-9a-f]{1,32})")
@@ -120,6 +129,7 @@ class EpochFile:
         self._path = f"{directory}/{FILE_NAME}"
         self._backup = f"{directory}/{BACKUP_NAME}"
         self._ids = f"{directory}/{IDS_NAME}"
+        self._ids_backup = f"{directory}/{IDS_BACKUP_NAME}"
         self.entries: EpochEntries = self._with_ids(self._load())
 
     @property
@@ -139,7 +149,7 @@ class EpochFile:
         self.replace((*kept, EpochEntry(epoch, start, epoch_id)))
 
     def replace(self, entries: EpochEntries) -> None:
-        """Put another list in the place of this one. Blocks for three small writes.
+        """Put another list in the place of this one. Blocks for up to four small writes.
 
         Raises:
             ValueError: epochs and starts do not rise.
@@ -150,6 +160,7 @@ class EpochFile:
         ids = encode_ids(entries)
         if ids != encode_ids(self.entries):
             self._disk.replace(self._ids, ids)
+            self._disk.replace(self._ids_backup, ids)
         content = encode(entries)
         self._disk.replace(self._path, content)
         self.entries = entries
@@ -170,36 +181,45 @@ class EpochFile:
         return entry_at(self.entries, offset)
 
     def _load(self) -> EpochEntries:
-        failure = ""
-        for path in (self._path, self._backup):
-            try:
-                data = self._disk.read(path)
-                entries = decode(data) if data else None
-            except (ValueError, OSError) as error:
-                failure = failure or str(error)
-                continue
-            if entries is not None:
-                if path == self._backup:
-                    _log.warning("%s: %s; read from %s", self._path, failure or "missing", path)
-                self._mend(encode(entries))
-                return entries
-        if failure:
+        entries, failure = self._first_whole(decode, self._path, self._backup)
+        if entries is not None:
+            self._mend(encode(entries), self._path, self._backup)
+        elif failure:
             raise EpochFileError(path=self._path, reason=failure)
-        return ()
+        return entries or ()
 
     def _with_ids(self, entries: EpochEntries) -> EpochEntries:
         """Return the entries with the ids that are known."""
-        try:
-            data = self._disk.read(self._ids)
-            ids = decode_ids(data) if data else {}
-        except (ValueError, OSError) as error:
-            _log.warning("%s: %s; whose epochs these are is not known", self._ids, error)
-            ids = {}
+        ids, failure = self._first_whole(decode_ids, self._ids, self._ids_backup)
+        if ids is None:
+            if failure:
+                _log.warning("%s: %s; whose epochs these are is not known", self._ids, failure)
+            return entries
+        of_all = [EpochEntry(epoch, start, ids[epoch, start]) for epoch, start in sorted(ids)]
+        self._mend(encode_ids(tuple(of_all)), self._ids, self._ids_backup)
         return tuple(EpochEntry(e.epoch, e.start, ids.get((e.epoch, e.start), "")) for e in entries)
 
-    def _mend(self, content: bytes) -> None:
+    def _first_whole(
+        self, read: Callable[[bytes], _Content], path: str, backup: str
+    ) -> tuple[_Content | None, str]:
+        """Return what a file says, or else its second copy; and what was wrong with the first."""
+        failure = ""
+        for copy in (path, backup):
+            try:
+                data = self._disk.read(copy)
+                content = read(data) if data else None
+            except (ValueError, OSError) as error:
+                failure = failure or str(error)
+                continue
+            if content is not None:
+                if copy == backup:
+                    _log.warning("%s: %s; read from %s", path, failure or "missing", backup)
+                return content, failure
+        return None, failure
+
+    def _mend(self, content: bytes, *copies: str) -> None:
         """Make both copies equal: a truncation replaces only one, a crash may part them."""
-        for path in (self._path, self._backup):
+        for path in copies:
             try:
                 if self._disk.read(path) == content:
                     continue

@@ -23,9 +23,15 @@ A new incarnation is drawn when
     a sync failed at the level "written"        the kernel may have dropped it from there
     the coordinator knows of a later life       the directory is an older copy of another one
 
+The file has its checksum in its last line: one of which a byte has changed is a damaged one, and
+nothing of it is believed. A number that came from a flipped bit would be: an epoch that was never
+seen has its node blame the coordinator, and one that was never promised keeps it out of the group.
+
 A replica that has lost its file has lost its promise, too. That is harmless: what it acknowledges
 under its new name counts for no node that does not know that name, and it is known only once
-the master of that moment has added it to the in-sync set.
+the master of that moment has added it to the in-sync set. What it has seen of the group it reads
+again, and its lives as well: a directory without a life never finds that the coordinator is the
+older one, it is taken for an older directory itself (see `lives`).
 """
 
 from __future__ import annotations
@@ -36,9 +42,11 @@ import msgspec
 
 from ha.errors import LocalHAError
 from ha.fenced.lives import TOKENS_MAX
+from store.machine.checked_file import read_checked_json, replace_with_checked_json
 from tandem.cluster_file.choices import AckLevel
+from tandem.wire.checksum_line import encode_checked_json
 from tandem.wire.group_state import Count, Epoch
-from tandem.wire.untrusted import UnreadableError, decode_json
+from tandem.wire.untrusted import UnreadableError
 
 if TYPE_CHECKING:
     from random import Random
@@ -204,7 +212,8 @@ class ReplicaFile:
         Such a cut takes nothing that was promised, so the incarnation stands.
         """
         record = self._started()
-        return _encode(msgspec.structs.replace(record, acked=min(record.acked, cut))).decode()
+        record = msgspec.structs.replace(record, acked=min(record.acked, cut))
+        return encode_checked_json(FILE_NAME, record).decode()
 
     def _stands_back_until(self, boot_id: str) -> float:
         record = self._record
@@ -214,7 +223,8 @@ class ReplicaFile:
         record = self._record
         if record is None:
             missing = f"{self.path}: {self.trouble or 'there is no such file'}"
-            return f"{missing}, but there is a log of {log_end} bytes" if log_end else ""
+            is_new = not log_end and not self.trouble
+            return "" if is_new else f"{missing}, but there is a log of {log_end} bytes"
         if log_end < record.acked:
             return (
                 f"the log ends at {log_end}, {record.acked - log_end} bytes below what was"
@@ -234,11 +244,8 @@ class ReplicaFile:
         return ""
 
     def _read(self) -> None:
-        data = self._disk.read(self.path)
-        if data is None:
-            return
         try:
-            self._record = decode_json(data, ReplicaRecord)
+            self._record = read_checked_json(self._disk, self.path, ReplicaRecord)
         except UnreadableError as error:
             self.trouble = f"cannot be read ({error})"
 
@@ -254,9 +261,5 @@ class ReplicaFile:
         return self._record
 
     def _write(self, record: ReplicaRecord) -> None:
-        self._disk.replace(self.path, _encode(record))
+        replace_with_checked_json(self._disk, self.path, record)
         self._record = record
-
-
-def _encode(record: ReplicaRecord) -> bytes:
-    return msgspec.json.encode(record) + b"\n"

@@ -5,6 +5,7 @@
     0   8  lastReadTimeMs: slots before it are done      24  8  masterTimerQueueOffset
     8   8  lastTimerLogFlushPos                          32  24 data version: state, time, counter
     16  8  lastTimerQueueOffset: messages before it are in the timer log, or were due at once
+    2048   (ours) all of that once more, with a checksum: see `checkpoint_copy`
 
 It moves only up to what is durable, in the commit log as well as in the timer log. So after a crash
 some messages may be repeated, and none is missing.
@@ -14,6 +15,7 @@ Source: org.apache.rocketmq.store.timer.TimerCheckpoint of 5.3.3.
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections import deque
 from typing import TYPE_CHECKING, Final
@@ -22,12 +24,16 @@ import msgspec
 
 from store.delayed.timer_place import TimerPlace
 from store.machine.errors import CorruptLogError
+from tandem.wire.checkpoint_copy import COPY_AT, copy_of, settled
 
 if TYPE_CHECKING:
     from store.machine.disk import Disk
 
 CHECKPOINT_BYTES: Final = 4096
 _CHECKPOINT: Final = struct.Struct(">7q")
+_NUMBER_COUNT: Final = 7
+
+_log = logging.getLogger(__name__)
 
 
 class TimerProgress(msgspec.Struct, frozen=True):
@@ -48,15 +54,19 @@ class TimerCheckpoint:
         Raises:
             CorruptLogError: it has another length.
         """
-        self.file = disk.open(path) if disk.exists(path) else disk.create(path, CHECKPOINT_BYTES)
-        if self.file.size != CHECKPOINT_BYTES:
+        found = disk.read(path)
+        if found is not None and len(found) != CHECKPOINT_BYTES:
             raise CorruptLogError(
-                f"{path}: the file has {self.file.size} bytes, not {CHECKPOINT_BYTES};"
+                f"{path}: the file has {len(found)} bytes, not {CHECKPOINT_BYTES};"
                 " delete it: timed messages will be delivered again",
                 path=path,
             )
+        self.file = disk.open(path) if found is not None else disk.create(path, CHECKPOINT_BYTES)
         self._not_durable: deque[TimerProgress] = deque()
-        fields = _CHECKPOINT.unpack_from(self.file.buffer)
+        fields, trouble, _ = settled(bytes(self.file.buffer), _NUMBER_COUNT)
+        if trouble:
+            _log.error("%s: %s", path, trouble)
+            self._put(fields)
         self.read_time_ms: int = fields[0]
         self.timer_log_end: int = fields[1]
         self.queue_offset: int = fields[2]
@@ -79,8 +89,13 @@ class TimerCheckpoint:
         if fields == old[:3]:
             return False
         version = (old[4], now_ms, old[6] + 1)
-        _CHECKPOINT.pack_into(self.file.buffer, 0, *fields, fields[2], *version)
+        self._put((*fields, fields[2], *version))
         return True
+
+    def _put(self, numbers: tuple[int, ...]) -> None:
+        _CHECKPOINT.pack_into(self.file.buffer, 0, *numbers)
+        copy = copy_of(numbers)
+        self.file.buffer[COPY_AT : COPY_AT + len(copy)] = copy
 
 
 def classic_place(disk: Disk, directory: str) -> TimerPlace:

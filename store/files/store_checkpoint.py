@@ -9,6 +9,7 @@
     40      (ours)                 fenced groups: every replica that counts has the log below this
                                    offset. Written when the others are; it may lag, and be ahead of
                                    a log that has lost its end: never use it beyond that
+    2048                   (ours)  all of that once more, with a checksum: see `checkpoint_copy`
 
 Unlike RocketMQ they move only after a sync has succeeded, never at the put: what they say must hold
 after a power loss. RocketMQ's confirm offset is where the last record found by its last recovery
@@ -19,16 +20,21 @@ Source: org.apache.rocketmq.store.StoreCheckpoint of 5.3.3.
 
 from __future__ import annotations
 
+import logging
 import struct
 from typing import TYPE_CHECKING, Final
 
 from store.machine.errors import CorruptLogError
+from tandem.wire.checkpoint_copy import COPY_AT, copy_of, settled
 from tandem.wire.store_layout import CHECKPOINT, CHECKPOINT_BYTES
 
 if TYPE_CHECKING:
     from store.machine.disk import Disk, DiskFile
 
+_log = logging.getLogger(__name__)
+
 _REPLICATED: Final = struct.Struct(">q")
+_NUMBER_COUNT: Final = 6
 SAFETY_MARGIN_MS: Final = 3000
 """Clocks step and timestamps are taken before the write (StoreCheckpoint.getMinTimestamp)."""
 
@@ -48,17 +54,17 @@ class StoreCheckpoint:
         self._file: DiskFile = (
             disk.open(path) if found is not None else disk.create(path, CHECKPOINT_BYTES)
         )
-        buffer = self._file.buffer
-        self._written: tuple[int, ...] = (
-            *CHECKPOINT.unpack_from(buffer, 0),
-            *_REPLICATED.unpack_from(buffer, CHECKPOINT.size),
-        )
-        self.physic_msg_timestamp_ms: int = self._written[0]
-        self.logics_msg_timestamp_ms: int = self._written[1]
-        self.index_msg_timestamp_ms: int = self._written[2]
-        self.master_flushed_offset: int = self._written[3]
-        self.confirm_physical_offset: int = self._written[4]
-        self.replicated_offset: int = self._written[5]
+        numbers, trouble, has_copy = settled(bytes(self._file.buffer), _NUMBER_COUNT)
+        if trouble:
+            _log.error("%s: %s", path, trouble)
+        is_written = not trouble and (has_copy or not any(numbers))
+        self._written: tuple[int, ...] = numbers if is_written else ()
+        self.physic_msg_timestamp_ms: int = numbers[0]
+        self.logics_msg_timestamp_ms: int = numbers[1]
+        self.index_msg_timestamp_ms: int = numbers[2]
+        self.master_flushed_offset: int = numbers[3]
+        self.confirm_physical_offset: int = numbers[4]
+        self.replicated_offset: int = numbers[5]
 
     @property
     def min_timestamp_ms(self) -> int:
@@ -106,6 +112,8 @@ class StoreCheckpoint:
             return False
         CHECKPOINT.pack_into(self._file.buffer, 0, *fields[:5])
         _REPLICATED.pack_into(self._file.buffer, CHECKPOINT.size, fields[5])
+        copy = copy_of(fields)
+        self._file.buffer[COPY_AT : COPY_AT + len(copy)] = copy
         self._written = fields
         return True
 

@@ -34,8 +34,9 @@ from store.log.log_end import (
     first_store_timestamp_ms,
     next_records,
 )
+from store.machine.checked_file import read_checked_json, replace_with_checked_json
 from store.machine.errors import CorruptLogError, StoreError, StoreFullError
-from tandem.wire.untrusted import UnreadableError, decode_json
+from tandem.wire.untrusted import UnreadableError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -67,6 +68,7 @@ STORE_NAMES: Final = (
     "epochFileCheckpoint",
     "epochFileCheckpoint.bak",
     "epochIds",
+    "epochIds.bak",
     TRUNCATION_FILE,
 )
 """The log, and all that only makes sense with it. Tables of topics, groups and offsets stay."""
@@ -122,7 +124,7 @@ def write_intent(disk: Disk, directory: str, intent: TruncationIntent) -> None:
         _expect_name(name)
     if intent.cut < 0:
         raise StoreError(f"{directory}: no log can be cut at {intent.cut}; give an offset of it")
-    disk.replace(f"{directory}/{TRUNCATION_FILE}", msgspec.json.encode(intent))
+    replace_with_checked_json(disk, f"{directory}/{TRUNCATION_FILE}", intent)
 
 
 def pending_intent(disk: Disk, directory: str) -> TruncationIntent | None:
@@ -370,7 +372,7 @@ def want_set_aside(
     marker = f"{directory}/{SET_ASIDE_FILE}"
     if not disk.exists(marker) and (disk.list_files(target) or disk.list_directories(target)):
         raise StoreError(f"{target}: there is something already; use another name")
-    disk.replace(marker, msgspec.json.encode(_SetAside(name, list(names))))
+    replace_with_checked_json(disk, marker, _SetAside(name, list(names)))
 
 
 def set_aside(disk: Disk, directory: str, name: str, names: Sequence[str] = STORE_NAMES) -> None:
@@ -418,11 +420,8 @@ def _expect_name(name: str) -> None:
 
 
 def _read(disk: Disk, path: str, kind: type[_Order]) -> _Order | None:
-    data = disk.read(path)
-    if data is None:
-        return None
     try:
-        return decode_json(data, kind)
+        return read_checked_json(disk, path, kind)
     except UnreadableError as error:
         raise CorruptLogError(
             f"{path}: damaged ({error}). It says what is to be done to the log, and nothing was"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,16 +11,18 @@ from node.tables.journal.journal_records import (
     ConsumerOffsets,
     DelayOffsets,
     GroupTables,
-    JournalFormatError,
 )
 from store.delayed.timer_place import TimerPlace
+from store.machine.checked_file import read_checked_json, replace_with_checked_json
 from tandem.wire.remoting_command import Int64
 from tandem.wire.request_headers import TopicConfig
 from tandem.wire.subscription_group import ForbiddenTable, SubscriptionGroupConfig
-from tandem.wire.untrusted import UnreadableError, decode_json
+from tandem.wire.untrusted import UnreadableError
 
 if TYPE_CHECKING:
     from store.machine.disk import Disk
+
+_log = logging.getLogger(__name__)
 
 
 class JournalState(msgspec.Struct, frozen=True):
@@ -69,19 +72,15 @@ class JournalFile:
     def load(self) -> JournalState | None:
         """Return what was saved last, None on a node that never saved anything.
 
-        Raises:
-            JournalFormatError: the file is damaged.
+        None as well if the file is damaged: all that it says is in the log, and is read from there.
         """
-        data = self._disk.read(self._path)
-        if not data:
-            return None
         try:
-            return decode_json(data, JournalState)
+            return read_checked_json(self._disk, self._path, JournalState)
         except UnreadableError as error:
-            raise JournalFormatError(
-                f"{self._path} cannot be read ({error}); remove it: the node then reads the"
-                " journal in its log from the beginning"
-            ) from error
+            _log.warning(
+                "%s: %s; the journal in the log is read from the beginning", self._path, error
+            )
+            return None
 
     def save(self, state: JournalState) -> None:
         """Replace the file, synced.
@@ -89,4 +88,4 @@ class JournalFile:
         Raises:
             StoreError: no room, or the disk failed; the old file still stands.
         """
-        self._disk.replace(self._path, msgspec.json.encode(state))
+        replace_with_checked_json(self._disk, self._path, state)

@@ -67,7 +67,6 @@ class SavedTables:
 
         Raises:
             TableFileError: a copy is damaged.
-            JournalFormatError: the journal's own file is damaged.
         """
         self.topics = TopicConfigTable(
             TableFile(disk, f"{directory}/config/topics.json"), wall_clock_ms, is_copy=True

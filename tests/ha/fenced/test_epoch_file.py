@@ -219,16 +219,31 @@ def test_ids_are_kept_beside_the_file_which_stays_rocketmqs() -> None:
     assert opened(after).entries == (EpochEntry(5, 0, "a1"), EpochEntry(7, 81920, "b2"))
 
 
-def test_without_their_file_ids_are_unknown() -> None:
+def test_without_their_files_ids_are_unknown() -> None:
     disk = SimulatedDisk()
     epochs = opened(disk)
     epochs.append(5, 0, "a1")
-    disk.replace("/store/epochIds", b"rubbish")
+    for name in ("epochIds", "epochIds.bak"):
+        disk.replace(f"/store/{name}", b"rubbish")
     assert opened(disk).entries == listed((5, 0))
-    disk.remove("/store/epochIds")
+    for name in ("epochIds", "epochIds.bak"):
+        disk.remove(f"/store/{name}")
     assert opened(disk).entries == listed((5, 0))
     opened(disk).append(6, 10, "c3")
     assert opened(disk).entries == (EpochEntry(5, 0), EpochEntry(6, 10, "c3"))
+
+
+@pytest.mark.parametrize("name", ["epochIds", "epochIds.bak"])
+def test_a_damaged_or_missing_file_of_ids_is_mended_from_its_second_copy(name: str) -> None:
+    disk = SimulatedDisk()
+    opened(disk).append(5, 0, "a1")
+    whole = disk.read(f"/store/{name}")
+    disk.replace(f"/store/{name}", b"rubbish")
+    assert opened(disk).entries == (EpochEntry(5, 0, "a1"),)
+    assert disk.read(f"/store/{name}") == whole
+    disk.remove(f"/store/{name}")
+    assert opened(disk).entries == (EpochEntry(5, 0, "a1"),)
+    assert disk.read(f"/store/{name}") == whole
 
 
 def test_an_id_counts_for_the_same_epoch_and_start_only() -> None:

@@ -1,6 +1,5 @@
 """Whole groups of three replicas: who is master, and what happens to messages."""
 
-import json
 import random
 from typing import Final
 
@@ -11,8 +10,10 @@ from trio.testing import MockClock
 
 from ha.fenced.election import read_view
 from ha.fenced.events import AckDecided, Elected, SteppedDown, TruncationDecided
+from ha.fenced.replica_file import ReplicaRecord
 from ha.fenced.replica_role import ReplicaRole
 from store import PutMessageStatus
+from store.machine.checked_file import read_checked_json, replace_with_checked_json
 from tandem.cluster_file.choices import AckLevel
 from tandem.coordinator.kv_records import DeleteOperation, PutOperation
 from tandem.wire.group_recovery import Group, plan_recovery
@@ -583,14 +584,21 @@ async def forget_lives(world: FencedWorld) -> None:
         world.coordinator.store.transact((), (operation,), (), trio.current_time())
 
 
+def forget_own_lives(disk: SimulatedDisk) -> None:
+    """Have a directory know of no life that its node has had."""
+    path = f"{DIRECTORY}/replica.json"
+    record = read_checked_json(disk, path, ReplicaRecord)
+    assert record is not None
+    record = msgspec.structs.replace(record, life=0, tokens=())
+    replace_with_checked_json(disk, path, record)
+
+
 async def test_a_master_that_lacks_what_was_confirmed_gives_way(autojump_clock: MockClock) -> None:
     """An older copy wins, because nothing of the others was known; nobody is quarantined for it."""
     async with open_world() as world:
         world.disks["c"] = await with_history(world)
         for name in IPS:
-            record = json.loads(world.disks[name].read(f"{DIRECTORY}/replica.json") or b"")
-            record |= {"life": 0, "tokens": []}
-            world.disks[name].replace(f"{DIRECTORY}/replica.json", json.dumps(record).encode())
+            forget_own_lives(world.disks[name])
         await forget_lives(world)
         world.start("c")
         await world.wait_for(lambda: world.leader is not None)
@@ -624,9 +632,7 @@ async def test_rejoin_gives_up_nothing_that_was_confirmed_unasked(
         put = PutOperation(KEYS.state.encode(), encode_record(alone))
         life = DeleteOperation(KEYS.life("c").encode())
         world.coordinator.store.transact((), (put, life), (), trio.current_time())
-        record = json.loads(copy.read(f"{DIRECTORY}/replica.json") or b"")
-        record |= {"life": 0, "tokens": []}
-        copy.replace(f"{DIRECTORY}/replica.json", json.dumps(record).encode())
+        forget_own_lives(copy)
         world.start("c", min_isr=1)
         master = await world.master()
         assert await master.send(b"|mine|") is OK
@@ -658,9 +664,7 @@ async def test_recover_group_takes_the_log_of_a_node_in_quarantine(
         alone = msgspec.structs.replace(state, isr={"c": state.isr["c"]}, version=99)
         put = PutOperation(KEYS.state.encode(), encode_record(alone))
         world.coordinator.store.transact((), (put,), (), trio.current_time())
-        record = json.loads(copy.read(f"{DIRECTORY}/replica.json") or b"")
-        record |= {"life": 0, "tokens": []}
-        copy.replace(f"{DIRECTORY}/replica.json", json.dumps(record).encode())
+        forget_own_lives(copy)
         world.disks["c"] = copy
         world.start("c", min_isr=1)
         master = await world.master()

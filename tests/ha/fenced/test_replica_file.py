@@ -181,6 +181,38 @@ def test_a_damaged_file_is_no_file(data: bytes) -> None:
     assert file.incarnation
 
 
+def test_a_flipped_bit_is_never_taken_for_what_was_noted() -> None:
+    disk = SimulatedDisk()
+    file = started(disk)
+    file.promise(3)
+    file.note_seen(3, 9)
+    file.registered(2, "token")
+    whole = disk.read(file.path) or b""
+    for bit in range(8 * len(whole)):
+        changed = bytearray(whole)
+        changed[bit // 8] ^= 1 << bit % 8
+        disk.replace(file.path, bytes(changed))
+        again = replica_file(disk, seed=2)
+        assert "cannot be read" in again.started("boot-1", WRITTEN, 100)
+        assert (again.promised, again.seen, again.life, again.tokens) == (0, (0, 0), 0, ())
+
+
+def test_a_damaged_file_is_said_also_where_the_log_is_empty() -> None:
+    disk = SimulatedDisk()
+    started(disk)
+    disk.replace(f"{DIRECTORY}/replica.json", b"")
+    assert "cannot be read" in replica_file(disk).started("boot-1", WRITTEN, 0)
+
+
+def test_a_file_without_a_checksum_is_read_and_gets_one() -> None:
+    disk = SimulatedDisk()
+    disk.replace(f"{DIRECTORY}/replica.json", b'{"incarnation":"4f","promised":7}\n')
+    file = replica_file(disk)
+    assert file.started("", WRITTEN, 100) == ""
+    assert (file.incarnation, file.promised) == ("4f", 7)
+    assert b'{"crc32":"' in (disk.read(file.path) or b"")
+
+
 def test_one_that_stands_back_does_so_after_a_restart_but_not_after_one_of_the_machine() -> None:
     disk = SimulatedDisk()
     started(disk).stand_back(130.0)

@@ -1,15 +1,19 @@
 """What lies on the disk of a node of a fenced group, and what can become of it while it is down."""
 
-import json
 import random
 from contextlib import suppress
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from ha.fenced.epoch_file import EpochFile
 from ha.fenced.events import EpochAppended, HAEvent, Promised, TruncationDecided
+from ha.fenced.replica_file import FILE_NAME as REPLICA_FILE
+from ha.fenced.replica_file import ReplicaRecord
+from store.machine.checked_file import read_checked_json
 from store.recovery.truncation import pending_intent
+from tandem.wire.checksum_line import decode_checked_json
 from tandem.wire.message import decode_message
+from tandem.wire.untrusted import UnreadableError
 from tests.sim.engine.node import SimulatedNode, read_log
 from tests.sim.engine.walked_log import walk_log
 
@@ -19,14 +23,15 @@ FLIPPED_MAX: Final = 6
 
 def incarnation_of(node: SimulatedNode) -> str:
     """Return the name under which a replica's acknowledgements count; empty if it has none."""
-    return _incarnation_in(node.disk.read(f"{node.directory}/replica.json") or b"{}")
+    return _incarnation_in(node.disk.read(f"{node.directory}/{REPLICA_FILE}") or b"{}")
 
 
 @lru_cache
 def _incarnation_in(data: bytes) -> str:
     """Asked for at every answer, and nearly always of the same bytes."""
-    with suppress(ValueError):
-        return str(json.loads(data).get("incarnation", ""))
+    with suppress(UnreadableError):
+        record = decode_checked_json(REPLICA_FILE, data, dict[str, Any])
+        return str(record.get("incarnation", ""))
     return ""
 
 
@@ -34,8 +39,9 @@ def missing_on_disk(node: SimulatedNode, event: HAEvent) -> str:
     """Return what an event says is on disk, and is not; empty if it is."""
     match event:
         case Promised(epoch):
-            record = json.loads(node.disk.read(f"{node.directory}/replica.json") or b"{}")
-            promised = record.get("promised", 0)
+            path = f"{node.directory}/{REPLICA_FILE}"
+            record = read_checked_json(node.disk, path, ReplicaRecord)
+            promised = record.promised if record else 0
             return "" if promised >= epoch else f"promise {epoch}, on disk is {promised}"
         case EpochAppended(epoch, start):
             entries = EpochFile(node.disk, node.directory).entries

@@ -61,3 +61,15 @@ def test_another_length_is_an_error_with_a_remedy() -> None:
     with pytest.raises(CorruptLogError, match=r"has 5 bytes, not 4096; delete it") as caught:
         TimerCheckpoint(PATH, disk)
     assert caught.value.path == PATH
+
+
+@pytest.mark.parametrize("position", [3, 20, 48, 2048, 2060])
+def test_a_flipped_bit_is_said_and_mended(position: int, caplog: pytest.LogCaptureFixture) -> None:
+    disk = SimulatedDisk()
+    TimerCheckpoint(PATH, disk).note(FIRST, log_flushed=1000, now_ms=T0)
+    whole = disk.read(PATH)
+    disk.open(PATH).buffer[position] ^= 4
+    again = TimerCheckpoint(PATH, disk)
+    assert (again.read_time_ms, again.timer_log_end, again.queue_offset) == (T0, 104, 3)
+    assert f"{PATH}: " in caplog.text
+    assert disk.read(PATH) == whole

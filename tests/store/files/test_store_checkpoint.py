@@ -6,6 +6,7 @@ import pytest
 
 from store.files.store_checkpoint import StoreCheckpoint
 from store.machine.errors import CorruptLogError
+from tandem.wire.checkpoint_copy import COPY_AT, settled
 from tests.support.paths import GOLDEN
 from tests.support.simulated_disk import SimulatedDisk
 
@@ -31,7 +32,9 @@ def test_fields_lie_where_rocketmq_has_them() -> None:
     checkpoint.confirm_physical_offset = 5
     assert disk.read(PATH) == bytes(4096)
     checkpoint.flush_blocking()
-    assert disk.open(PATH).durable == struct.pack(">5q", 1, 2, 3, 4, 5) + bytes(4056)
+    durable = disk.open(PATH).durable
+    assert durable[:COPY_AT] == struct.pack(">5q", 1, 2, 3, 4, 5).ljust(COPY_AT, b"\0")
+    assert settled(durable, 6) == ((1, 2, 3, 4, 5, 0), "", True)
     again = StoreCheckpoint(PATH, disk)
     assert (again.physic_msg_timestamp_ms, again.logics_msg_timestamp_ms) == (1, 2)
     assert (again.index_msg_timestamp_ms, again.master_flushed_offset) == (3, 4)
@@ -116,3 +119,43 @@ def test_what_is_replicated_is_read_back() -> None:
     checkpoint.flush_blocking()
     checkpoint.close()
     assert StoreCheckpoint(PATH, disk).replicated_offset == 1 << 40
+
+
+def flushed(confirm: int) -> SimulatedDisk:
+    disk = SimulatedDisk()
+    checkpoint = StoreCheckpoint(PATH, disk)
+    checkpoint.physic_msg_timestamp_ms = 9000
+    checkpoint.logics_msg_timestamp_ms = 8000
+    checkpoint.confirm_physical_offset = confirm
+    checkpoint.flush_blocking()
+    return disk
+
+
+@pytest.mark.parametrize("position", [0, 39, 45, COPY_AT, COPY_AT + 6, COPY_AT + 20])
+def test_a_flipped_bit_is_said_and_mended_by_the_next_flush(
+    position: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = flushed(700)
+    disk.open(PATH).buffer[position] ^= 4
+    again = StoreCheckpoint(PATH, disk)
+    assert (again.physic_msg_timestamp_ms, again.confirm_physical_offset) == (9000, 700)
+    assert again.replicated_offset == 0
+    assert f"{PATH}: " in caplog.text
+    again.flush_blocking()
+    assert disk.read(PATH) == flushed(700).read(PATH)
+
+
+def test_one_of_an_earlier_version_gets_its_copy_with_the_next_flush() -> None:
+    disk = flushed(700)
+    disk.open(PATH).buffer[COPY_AT:] = bytes(4096 - COPY_AT)
+    StoreCheckpoint(PATH, disk).flush_blocking()
+    assert disk.read(PATH) == flushed(700).read(PATH)
+
+
+def test_what_rocketmq_has_lowered_is_not_raised_again(caplog: pytest.LogCaptureFixture) -> None:
+    disk = flushed(700)
+    disk.open(PATH).buffer[:40] = struct.pack(">5q", 8500, 8600, 0, 0, 600)
+    again = StoreCheckpoint(PATH, disk)
+    assert (again.physic_msg_timestamp_ms, again.confirm_physical_offset) == (8500, 600)
+    assert again.logics_msg_timestamp_ms == 8000
+    assert "another program" in caplog.text

@@ -151,7 +151,7 @@ def test_damage_that_only_times_give_away_is_an_error_too() -> None:
     """A store of RocketMQ has no confirm offset to go by, but when its last message was synced."""
     disk = stopped_store(15)
     checkpoint = disk.open(f"{DIRECTORY}/checkpoint")
-    checkpoint.buffer[32:40] = bytes(8)
+    checkpoint.buffer[32:] = bytes(4096 - 32)
     disk.open(log_file(0)).buffer[300] ^= 1
     with pytest.raises(CorruptLogError, match="was on disk before the last stop"):
         open_store(disk)

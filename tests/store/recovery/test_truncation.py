@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from store import MessageStore
+from store.files.store_checkpoint import StoreCheckpoint
 from store.log.message_encoder import inner_batch
 from store.machine.errors import (
     CorruptLogError,
@@ -103,10 +104,9 @@ class Original:
 
 def _forget_confirmed(disk: SimulatedDisk) -> None:
     """Nothing of what was put has been confirmed."""
-    path = f"{DIRECTORY}/checkpoint"
-    content = bytearray(disk.read(path) or b"")
-    content[40:48] = bytes(8)
-    disk.replace(path, bytes(content))
+    checkpoint = StoreCheckpoint(f"{DIRECTORY}/checkpoint", disk)
+    checkpoint.replicated_offset = 0
+    checkpoint.flush_blocking()
 
 
 def _log_bytes(store: MessageStore) -> bytes:
@@ -428,10 +428,9 @@ def test_what_another_cut_at_the_same_place_kept_stays() -> None:
 def test_nothing_that_was_confirmed_is_cut_unless_an_operator_says_so() -> None:
     cut = a_cut("last file")
     disk = original().with_intent(cut)
-    path = f"{DIRECTORY}/checkpoint"
-    content = bytearray(disk.read(path) or b"")
-    content[40:48] = (cut + 1).to_bytes(8, "big")
-    disk.replace(path, bytes(content))
+    checkpoint = StoreCheckpoint(f"{DIRECTORY}/checkpoint", disk)
+    checkpoint.replicated_offset = cut + 1
+    checkpoint.flush_blocking()
     before = files_of(disk)
     with pytest.raises(CorruptLogError, match="was confirmed"):
         opened(disk)

@@ -1,16 +1,45 @@
 from __future__ import annotations
 
-import pytest
+import logging
+from typing import TYPE_CHECKING
 
-from node.tables.journal.journal_file import JournalFile
-from node.tables.journal.journal_records import (
-    JournalFormatError,
-)
+from node.tables.journal.journal_file import JournalFile, JournalState
+from tandem.wire.request_headers import TopicConfig
 from tests.support.simulated_disk import SimulatedDisk
 
+if TYPE_CHECKING:
+    import pytest
 
-async def test_a_damaged_state_file_is_told() -> None:
+PATH = "s/config/groupJournal.json"
+STATE = JournalState(7, [TopicConfig(topic_name="T")], {"T@g": {0: 5}}, {3: 9})
+
+
+def test_what_was_saved_is_loaded_and_a_new_node_has_nothing() -> None:
     disk = SimulatedDisk()
-    disk.replace("s/config/groupJournal.json", b"{")
-    with pytest.raises(JournalFormatError, match="remove it"):
-        JournalFile(disk, "s").load()
+    file = JournalFile(disk, "s")
+    assert file.load() is None
+    file.save(STATE)
+    assert JournalFile(disk, "s").load() == STATE
+
+
+def test_a_damaged_state_file_is_said_and_read_from_the_log_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = SimulatedDisk()
+    JournalFile(disk, "s").save(STATE)
+    whole = disk.read(PATH) or b""
+    for changed in (b"", b"{", whole.replace(b'"0":5', b'"0":4')):
+        disk.replace(PATH, changed)
+        with caplog.at_level(logging.WARNING):
+            assert JournalFile(disk, "s").load() is None
+        assert "groupJournal.json" in caplog.text
+        assert "read from the beginning" in caplog.text
+        caplog.clear()
+
+
+def test_a_file_without_a_checksum_is_read() -> None:
+    disk = SimulatedDisk()
+    JournalFile(disk, "s").save(STATE)
+    whole = disk.read(PATH) or b""
+    disk.replace(PATH, whole.splitlines()[0])
+    assert JournalFile(disk, "s").load() == STATE
