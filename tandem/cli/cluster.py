@@ -235,6 +235,7 @@ def _print_reply(reply: "Reply", spec: "ClusterSpec | None", output_format: Form
     document: dict[str, Any] = {
         "supervisor_pid": reply.pid,
         "coordinator_trouble": reply.coordinator_trouble,
+        "coordinator_last_end": reply.coordinator_last_end,
         "nodes": facts,
     }
     write(output_format, nodes_section(facts), document=document)
@@ -244,4 +245,11 @@ def _print_reply(reply: "Reply", spec: "ClusterSpec | None", output_format: Form
             f" {plain(reply.coordinator_trouble)}; see `tandem ha status`",
             err=True,
             fg=typer.colors.RED,
+        )
+    elif reply.coordinator_last_end and output_format is not Format.JSON:
+        typer.secho(
+            "the coordinator has ended and was started again:"
+            f" {plain(reply.coordinator_last_end)}; look after that disk",
+            err=True,
+            fg=typer.colors.YELLOW,
         )

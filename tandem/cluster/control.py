@@ -55,6 +55,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     nodes: list[NodeStatus]
     coordinator_trouble: str = ""
     """Why the coordinator of fenced groups cannot be asked who is master; empty if it can."""
+    coordinator_last_end: str = ""
+    """Why the embedded coordinator has ended by itself the last time; empty if it never has."""
 
 
 def socket_path(config: Path) -> Path:

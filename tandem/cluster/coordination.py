@@ -3,7 +3,9 @@
 Three things, for the groups of a cluster file that are fenced, and nothing for the others:
 
 - It serves the embedded coordinator, if the file asks for that one: in the supervisor and not in a
-  node, so that killing a node does not take the elector with it.
+  node, so that killing a node does not take the elector with it. A life of it ends when its journal
+  fails; then another begins here, from what is on the disk, and the nodes stay as they are. It is
+  not worth a process of its own: nothing of the old life is kept but the words of its end.
 - When a node's process has ended, it ends the node's lease. Then its successor is elected at once
   and not when the lease runs out. A frozen node is not dead: it keeps its lease until that ends.
 - It follows who is master, for people to see.
@@ -13,6 +15,7 @@ All of that is convenience: no message is lost if this process does none of it.
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -33,8 +36,13 @@ from tandem.wire.group_state import GroupKeys, MalformedGroupRecordError, decode
 if TYPE_CHECKING:
     from tandem.cluster.spec import ClusterSpec, NodeSpec
 
+_log = logging.getLogger(__name__)
+
 RELEASE_SECONDS_MAX: Final = 2.0
 """How long ending the lease of a dead node may take. Then it ends by itself, a little later."""
+
+RESTART_SECONDS: Final = 1.0
+"""How long after its end the coordinator is started again, and how often that is tried."""
 
 FOLLOW_RETRY_SECONDS: Final = 0.5
 FOLLOW_READ_SECONDS: Final = 5.0
@@ -44,7 +52,8 @@ FOLLOW_READ_SECONDS: Final = 5.0
 class Coordination:
     """The coordinator of one cluster, as its supervisor deals with it.
 
-    Invariant: `_server` is set exactly while an embedded coordinator is served.
+    Invariant: `_server` is set exactly while an embedded coordinator answers, `_stopped` exactly
+    while there is to be none.
     """
 
     def __init__(self, spec: ClusterSpec) -> None:
@@ -57,18 +66,27 @@ class Coordination:
         self._server: CoordinatorServer | None = None
         self._serving = trio.CancelScope()
         self._stopped = trio.Event()
+        self._stopped.set()
         self._following = trio.CancelScope()
         self._client: EtcdClient | None = None
         self._masters: dict[str, str] = {}
         self._has_news = trio.Event()
-        self.trouble = ""
-        """Why it is not known who is master, in words; empty if it is."""
+        self._follow_trouble = ""
+        self._start_trouble = ""
+        self.last_end = ""
+        """Why the embedded coordinator has ended by itself the last time; empty if it never has."""
         self._is_refused = False
 
     @property
     def is_open(self) -> bool:
         """Whether `open` was done."""
         return self._client is not None
+
+    @property
+    def trouble(self) -> str:
+        """Why it is not known who is master, or nothing can be changed; empty if all is well."""
+        own = self._server.trouble if self._server is not None else self._start_trouble
+        return own or self._follow_trouble
 
     async def open(self, nursery: trio.Nursery) -> None:
         """Serve the coordinator if that is our part, and follow the masters. `nursery`: till when.
@@ -96,7 +114,7 @@ class Coordination:
     async def close(self) -> None:
         """Stop what `open` has started; the coordinator last."""
         self._following.cancel()
-        if self._server is not None:
+        if not self._stopped.is_set():
             await self.stop()
 
     async def start(self, nursery: trio.Nursery) -> None:
@@ -106,28 +124,23 @@ class Coordination:
             CoordinatorStartError: It is served already, or cannot be; the text says why.
         """
         self._check_embedded()
-        if self._server is not None:
+        if not self._stopped.is_set():
             raise CoordinatorStartError("the coordinator runs already")
-        settings = self._spec.coordinator
+        # Before the first await: nobody else starts it meanwhile.
+        self._stopped, self._serving = trio.Event(), trio.CancelScope()
         try:
-            journal = Journal(DiskFile(self._spec.coordinator_directory))
-            server = CoordinatorServer(
-                journal, password=embedded_password(self._spec.read_secret())
-            )
-            await server.listen(settings.address, settings.port)
-        except OSError as error:
-            raise CoordinatorStartError(
-                f"the coordinator cannot be served at {settings.address}:{settings.port}: {error};"
-                " stop what has the port, or set coordinator.port in the cluster file"
-            ) from error
-        except CoordinatorError as error:
-            raise CoordinatorStartError(str(error)) from error
-        self._server, self._stopped, self._serving = server, trio.Event(), trio.CancelScope()
+            server = await self._listening()
+        except BaseException:
+            self._stopped.set()
+            raise
+        self._server = server
         nursery.start_soon(self._serve, server)
 
     async def stop(self) -> None:
         """End the embedded coordinator, as if its machine were lost; `start` brings it back."""
-        self._running()
+        self._check_embedded()
+        if self._stopped.is_set():
+            raise ClusterError("the coordinator does not run")
         self._serving.cancel()
         await self._stopped.wait()
 
@@ -189,13 +202,60 @@ class Coordination:
             raise ClusterError("the coordinator does not run")
         return self._server
 
+    async def _listening(self) -> CoordinatorServer:
+        """A coordinator that has read its journal and listens."""
+        settings = self._spec.coordinator
+        try:
+            password = embedded_password(self._spec.read_secret())
+            server = CoordinatorServer(Journal(self._journal_file()), password=password)
+            await server.listen(settings.address, settings.port)
+        except OSError as error:
+            raise CoordinatorStartError(
+                f"the coordinator cannot be served at {settings.address}:{settings.port}: {error};"
+                " stop what has the port, or set coordinator.port in the cluster file"
+            ) from error
+        except CoordinatorError as error:
+            raise CoordinatorStartError(str(error)) from error
+        return server
+
+    def _journal_file(self) -> DiskFile:
+        directory = self._spec.coordinator_directory
+        try:
+            return DiskFile(directory)
+        except OSError as error:
+            raise CoordinatorStartError(
+                f"the coordinator's journal in {directory} cannot be opened: {error.strerror};"
+                " check the disk and who may write to it"
+            ) from error
+
     async def _serve(self, server: CoordinatorServer) -> None:
+        """Have a coordinator until it is stopped: one life after the other."""
         try:
             with self._serving:
-                await server.serve()
+                while True:
+                    await server.serve()
+                    self._server, self.last_end = None, server.failure
+                    _log.critical("the coordinator has ended: %s", server.failure)
+                    server = self._server = await self._next_life()
         finally:
             self._server = None
+            self._start_trouble = ""
             self._stopped.set()
+
+    async def _next_life(self) -> CoordinatorServer:
+        self._start_trouble = self.last_end
+        while True:
+            await trio.sleep(RESTART_SECONDS)
+            try:
+                server = await self._listening()
+            except ClusterError as error:
+                if str(error) != self._start_trouble:
+                    _log.error("the coordinator cannot be started again yet: %s", error)
+                self._start_trouble = str(error)
+            else:
+                _log.warning("the coordinator was started again")
+                self._start_trouble = ""
+                return server
 
     async def _follow_all(self, client: EtcdClient) -> None:
         with self._following:
@@ -216,7 +276,7 @@ class Coordination:
 
     def _note_trouble(self, group: str, error: CoordinatorError) -> None:
         self._masters.pop(group, None)
-        self.trouble = str(error)
+        self._follow_trouble = str(error)
         self._is_refused = isinstance(error, CoordinatorRefusedError)
         self._tell_news()
 
@@ -239,7 +299,7 @@ class Coordination:
                 self._masters[group] = decode_leader(record, key).node
             except MalformedGroupRecordError as error:
                 raise CoordinatorUnavailableError(str(error)) from error
-        self.trouble, self._is_refused = "", False
+        self._follow_trouble, self._is_refused = "", False
         self._tell_news()
 
     def _tell_news(self) -> None:

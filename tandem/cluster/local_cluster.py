@@ -252,6 +252,11 @@ class LocalCluster:
         """Why the coordinator of the fenced groups cannot be asked, in words; empty if it can."""
         return self._coordination.trouble
 
+    @property
+    def coordinator_last_end(self) -> str:
+        """Why the embedded coordinator ended by itself the last time; empty if it never did."""
+        return self._coordination.last_end
+
     async def wait_masters(self, seconds_max: float) -> None:
         """Wait until every fenced group has a master, but no longer than that.
 

@@ -199,6 +199,7 @@ def reply_of(cluster: LocalCluster, error_text: str = "") -> Reply:
         pid=os.getpid(),
         nodes=cluster.status(),
         coordinator_trouble=cluster.coordinator_trouble,
+        coordinator_last_end=cluster.coordinator_last_end,
     )
 
 

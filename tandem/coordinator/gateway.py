@@ -54,6 +54,7 @@ SERVER: Final = "tandem-embedded"
 WATCH: Final = "/v3/watch"
 
 KEEP_ALIVE: Final = "/v3/lease/keepalive"
+STATUS: Final = "/v3/maintenance/status"
 AUTHENTICATE: Final = "/v3/auth/authenticate"
 """The one path that takes no token."""
 
@@ -171,6 +172,8 @@ class Gateway:
     """
 
     def __init__(self, store: KeyValueStore, lease_id: Callable[[], int], tokens: Tokens) -> None:
+        self.trouble = ""
+        """Why nothing can be changed at the moment, in words. The server sets it."""
         self._tokens = tokens
         self._store = store
         self._lease_id = lease_id
@@ -183,7 +186,7 @@ class Gateway:
             "/v3/kv/deleterange": self._delete_range,
             "/v3/kv/txn": self._transact,
             "/v3/kv/compaction": self._compact,
-            "/v3/maintenance/status": self._status,
+            STATUS: self._status,
             AUTHENTICATE: self._authenticate,
         }
 
@@ -290,7 +293,9 @@ class Gateway:
 
     def _status(self, body: bytes, _now: float) -> dict[str, Any]:
         _decode(body, _Empty)
-        return self._reply(version=VERSION, server=SERVER)
+        # Source of `errors`: etcd, StatusResponse; what etcd raises an alarm for is there.
+        errors = {"errors": [self.trouble]} if self.trouble else {}
+        return self._reply(version=VERSION, server=SERVER, **errors)
 
     def _authenticate(self, body: bytes, now: float) -> dict[str, Any]:
         request = _decode(body, _Authenticate)

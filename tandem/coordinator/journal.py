@@ -1,23 +1,34 @@
 """The embedded coordinator's memory: a file of changes, synced before anybody is answered.
 
     record = { size: 4 bytes, crc32 of the payload: 4 bytes, payload: msgpack }, big-endian
+    file   = record, record, ..., zeros: room for more
 
 The first record is a `StoreImage`; each one after it a list of `Change`, those of one write. A file
 that has grown is replaced by one with a new image, atomically.
 
 What can be found after a crash, and what is made of it:
 
-- The end is torn: the last record was being written. Nobody was answered for it; it is cut.
+- The end is torn: the last record was being written. Nobody was answered for it; it is left out.
 - A record in the middle is damaged: what was answered may be lost. Refused, with words; a group's
   state that goes back would let a node win that does not hold everything.
+
+What was read at a start is written again, to another file, and synced before anything is answered:
+after a failed sync the system shows bytes that are not on the disk, and will not write them.
+
+A full disk does not stop it. The file has room for what comes before it is replaced, and the file
+that takes its place is there beforehand, as large. A file system that writes everything to a new
+place, like btrfs, keeps no such promise.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
+import math
 import os
 import struct
 import zlib
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import msgspec
@@ -44,80 +55,150 @@ class JournalError(CoordinatorError):
     """The journal cannot be used; the text says why and what to do."""
 
 
+class NotWrittenError(CoordinatorError):
+    """The disk did not take a write. What was synced before stands; the write may be tried again.
+
+    The text says why and what to do.
+    """
+
+
 class JournalFile(Protocol):
-    """Where a journal is kept. Every method blocks until the disk has it."""
+    """Where a journal is kept. Every method blocks until the disk has it.
+
+    Raises of `write` and `replace`:
+        NotWrittenError: Nothing was changed that a reader would take for a record.
+        OSError: Nobody knows what is on the disk now; the file must not be used any more.
+    """
 
     def read(self) -> bytes:
-        """Everything; empty if there was no journal."""
+        """Everything, with the zeros at the end; empty if there was no journal."""
 
-    def append(self, data: bytes) -> None:
-        """Write at the end, and sync.
+    def write(self, position: int, data: bytes) -> None:
+        """Put `data` after the first `position` bytes, and sync."""
 
-        Raises:
-            OSError: Nobody knows what is on the disk now; the file must not be used any more.
+    def replace(self, data: bytes, room_bytes: int) -> None:
+        """Put `data` in the place of everything, all or nothing, and sync.
+
+        If it can be had, there is room for `room_bytes` then, and for as much at the next time.
         """
-
-    def cut(self, size: int) -> None:
-        """Forget what is after the first `size` bytes, and sync."""
-
-    def replace(self, data: bytes) -> None:
-        """Put `data` in the place of everything, all or nothing, and sync."""
 
     def close(self) -> None:
         """Let go."""
 
 
 class DiskFile:
-    """A journal in a directory of its own, which one process at a time may have."""
+    """A journal in a directory of its own, which one process at a time may have.
+
+    `journal.new` is the file that takes its place. It was the journal before, so its blocks are
+    there already, and nobody else on a full disk can take them.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / "journal"
+        self._spare = directory / "journal.new"
+        self._old = directory / "journal.old"
+        self._room_bytes = 0
+        self._lacks_spare = True
         _make_directories(directory)
-        self._lock_fd = os.open(directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._lock_fd)
-            raise JournalError(
-                f"another process has the coordinator's journal in {directory}; stop it first"
-            ) from None
-        self._directory_fd = os.open(directory, os.O_RDONLY)
-        self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        os.fsync(self._directory_fd)
+        # What fails here is tried again by the same process, which must not shut itself out.
+        with ExitStack() as opened:
+            self._lock_fd = _opened(opened, directory / "lock", os.O_RDWR | os.O_CREAT)
+            try:
+                fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise JournalError(
+                    f"another process has the coordinator's journal in {directory}; stop it first"
+                ) from None
+            self._directory_fd = _opened(opened, directory, os.O_RDONLY)
+            self._fd = _opened(opened, self._path, os.O_RDWR | os.O_CREAT)
+            # A second name of the journal, or of the one before: see `_put_in_place`.
+            self._old.unlink(missing_ok=True)
+            os.fsync(self._directory_fd)
+            opened.pop_all()
 
     def read(self) -> bytes:
         """See `JournalFile`."""
         return self._path.read_bytes()
 
-    def append(self, data: bytes) -> None:
-        """See `JournalFile`."""
-        _write(self._fd, data)
+    def write(self, position: int, data: bytes) -> None:
+        """See `JournalFile`. What is left of a write that failed is a torn end, if anything."""
+        if self._lacks_spare:
+            self._make_spare()
+        with self._not_written():
+            _write(self._fd, data, position)
         os.fdatasync(self._fd)
 
-    def cut(self, size: int) -> None:
+    def replace(self, data: bytes, room_bytes: int) -> None:
         """See `JournalFile`."""
-        os.ftruncate(self._fd, size)
-        os.fsync(self._fd)
-
-    def replace(self, data: bytes) -> None:
-        """See `JournalFile`."""
-        fresh = self._path.with_name("journal.new")
-        fd = os.open(fresh, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        with self._not_written():
+            fd = os.open(self._spare, os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            _write(fd, data)
+            with self._not_written():
+                _fill(fd, data, max(room_bytes, len(data)))
             os.fsync(fd)
-            fresh.rename(self._path)
-        except OSError:
+            self._put_in_place()
+        except BaseException:
             os.close(fd)
             raise
         os.close(self._fd)
         self._fd = fd
         os.fsync(self._directory_fd)
+        self._keep_spare(room_bytes)
 
     def close(self) -> None:
         """See `JournalFile`."""
         for fd in (self._fd, self._directory_fd, self._lock_fd):
             os.close(fd)
+
+    def _put_in_place(self) -> None:
+        # Its second name keeps the blocks of the old journal for the next time.
+        with suppress(OSError):
+            os.link(self._path, self._old)
+        try:
+            self._spare.rename(self._path)
+        except OSError as error:
+            # Any other error leaves it open which of the two has the name.
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise self._not_written_error(error) from error
+            raise
+
+    def _keep_spare(self, room_bytes: int) -> None:
+        self._room_bytes = room_bytes
+        with suppress(OSError):
+            self._old.rename(self._spare)
+        self._make_spare()
+
+    def _make_spare(self) -> None:
+        """Have blocks for the next journal; if there is no room, it is tried at the next write."""
+        try:
+            fd = os.open(self._spare, os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                os.posix_fallocate(fd, 0, max(self._room_bytes, 1))
+            finally:
+                os.close(fd)
+        except OSError:
+            self._lacks_spare = True
+        else:
+            self._lacks_spare = False
+
+    @contextmanager
+    def _not_written(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise self._not_written_error(error) from error
+
+    def _not_written_error(self, error: OSError) -> NotWrittenError:
+        return NotWrittenError(
+            f"the coordinator's journal in {self._path.parent} cannot be written: {error.strerror};"
+            " it goes on by itself when the disk takes it: free space there, or mend the disk"
+        )
+
+
+def _opened(stack: ExitStack, path: Path, flags: int) -> int:
+    fd = os.open(path, flags, 0o600)
+    stack.callback(os.close, fd)
+    return fd
 
 
 def _make_directories(directory: Path) -> None:
@@ -136,17 +217,19 @@ def _make_directories(directory: Path) -> None:
 class Journal:
     """Changes on their way to a file.
 
-    `record` takes a change at once; `take` hands all that are waiting to the writer. An
-    error of the file is final: after a failed sync nobody knows what the disk holds.
+    `record` takes a change at once; `take` hands all that are waiting to the writer, who says how
+    it went: `settle` or `take_back`. An OSError of the file is final: after a failed sync nobody
+    knows what the disk holds.
 
-    Invariant: image and records of the file, then `_waiting`, bring the store to where it is.
+    Invariant: image and records of the file, then the write that was taken, then `_waiting`, bring
+    the store to where it is.
     """
 
     def __init__(self, file: JournalFile, *, replace_bytes_min: int = REPLACE_BYTES_MIN) -> None:
         self._file = file
         self._waiting: list[Change] = []
         self._replace_bytes_min = replace_bytes_min
-        self._replace_at = replace_bytes_min
+        self._replace_at: float = replace_bytes_min
         self._size = 0
         self.recorded_count = 0
         """Changes since this journal was opened, those that wait included."""
@@ -156,22 +239,25 @@ class Journal:
 
         Raises:
             JournalError: The journal is damaged, or of a newer version.
-            OSError: It cannot be read or repaired.
+            NotWrittenError: There is no room for what has to be written at a start.
+            OSError: It cannot be read or written.
         """
         data = self._file.read()
         records, end = _split(data)
-        if end < len(data):
-            if not records or _has_record_behind(data, end + 1):
-                raise JournalError(
-                    f"the coordinator's journal is damaged at byte {end} of {len(data)}, and that"
-                    " is not a torn end: bring it back from a copy; or remove it, and have an"
-                    " operator recover each fenced group"
-                )
-            self._file.cut(end)
-        self._size = end
-        if not records:
-            self._start_file(store.image())
-            return
+        written = len(data.rstrip(b"\0"))
+        if data and (not records or _has_record_behind(data, end + 1, written)):
+            raise JournalError(
+                f"the coordinator's journal is damaged at byte {end} of {len(data)}, and that"
+                " is not a torn end: bring it back from a copy; or remove it, and have an"
+                " operator recover each fenced group"
+            )
+        if records:
+            self._apply(records, store, now)
+        content = data[:end] if records else _encode(store.image())
+        self._file.replace(content, max(self._replace_bytes_min, len(content)))
+        self._size = len(content)
+
+    def _apply(self, records: list[bytes], store: KeyValueStore, now: float) -> None:
         try:
             store.restore(_decode(records[0], StoreImage), now)
             for record in records[1:]:
@@ -195,43 +281,59 @@ class Journal:
 
     def take(self, store: KeyValueStore) -> Write:
         """Return the write that brings everything recorded so far to the disk."""
-        data = _encode(self._waiting)
-        self._waiting = []
+        changes, self._waiting = self._waiting, []
+        data = _encode(changes)
         if self._size + len(data) < self._replace_at:
-            self._size += len(data)
-            return Write(self._file, data, replaces=False)
+            return Write(self._file, changes, data, self._size)
         image = _encode(store.image())
-        self._size = len(image)
-        self._replace_at = max(self._replace_bytes_min, 4 * len(image))
-        return Write(self._file, image, replaces=True)
+        room_bytes = max(self._replace_bytes_min, 4 * len(image))
+        return Write(self._file, changes, image, 0, room_bytes)
+
+    def settle(self, write: Write) -> None:
+        """Take note that a write is on the disk."""
+        self._size = write.position + len(write.data)
+        if write.room_bytes:
+            self._replace_at = write.room_bytes
+        elif self._replace_at == math.inf:
+            self._replace_at = max(self._replace_bytes_min, 2 * self._size)
+
+    def take_back(self, write: Write) -> None:
+        """Take note that the disk did not take a write. The next one has all that was in it.
+
+        What did not fit where it was to go is tried elsewhere: a change in a new file, an image as
+        changes in the old one. There the next write is at least as long, and covers what the failed
+        one has left.
+        """
+        self._waiting = write.changes + self._waiting
+        self._replace_at = math.inf if write.room_bytes else 0
 
     def close(self) -> None:
         """Let go of the file. Waiting changes are lost; none of them was answered."""
         self._file.close()
-
-    def _start_file(self, image: StoreImage) -> None:
-        data = _encode(image)
-        self._file.replace(data)
-        self._size = len(data)
 
 
 class Write(msgspec.Struct, frozen=True):
     """Bytes for the file, complete in themselves, so that another thread may write them."""
 
     file: JournalFile
+    changes: list[Change]
+    """What is in them that the file did not have."""
     data: bytes
-    replaces: bool
+    position: int
+    room_bytes: int = 0
+    """Of a new file that takes the place of the old one; 0: there is none."""
 
     def to_disk(self) -> None:
         """Block until the disk has it.
 
         Raises:
+            NotWrittenError: It has not, and may be asked again: `Journal.take_back`.
             OSError: The journal must not be used any more.
         """
-        if self.replaces:
-            self.file.replace(self.data)
+        if self.room_bytes:
+            self.file.replace(self.data, self.room_bytes)
         else:
-            self.file.append(self.data)
+            self.file.write(self.position, self.data)
 
 
 def _encode(record: StoreImage | list[Change]) -> bytes:
@@ -274,11 +376,24 @@ def _records(data: bytes, position: int) -> Iterator[bytes]:
         position = end
 
 
-def _has_record_behind(data: bytes, start: int) -> bool:
-    return any(next(_records(data, at), None) for at in range(start, len(data) - _HEAD.size))
+def _has_record_behind(data: bytes, start: int, end: int) -> bool:
+    """Whether a whole record begins in a range; after `end` there are only zeros."""
+    return any(next(_records(data, at), None) for at in range(start, end))
 
 
-def _write(fd: int, data: bytes) -> None:
+def _write(fd: int, data: bytes, position: int) -> None:
     view = memoryview(data)
     while view:
-        view = view[os.write(fd, view) :]
+        count = os.pwrite(fd, view, position)
+        position, view = position + count, view[count:]
+
+
+def _fill(fd: int, data: bytes, room_bytes: int) -> None:
+    """Have `data` in a file and zeros after it, up to `room_bytes` if there is that much room."""
+    _write(fd, data, 0)
+    try:
+        _write(fd, bytes(room_bytes - len(data)), len(data))
+    except OSError:
+        # Written to the end without room kept: what matters is there.
+        room_bytes = len(data)
+    os.ftruncate(fd, room_bytes)

@@ -6,8 +6,12 @@ disk, and what is on the disk but was never answered is an unknown outcome, as w
 
 Keep-alives change nothing that is journaled and wait for no disk.
 
-Failure of the journal is final: every request is answered 503 from then on. Nobody knows what the
-disk holds after a failed sync; starting again reads it.
+While the disk takes no write, as a full one does not, what would change something and what reads is
+answered 503 and not done; what was under way then is an unknown outcome. Leases are kept alive. The
+write is tried again until the disk takes it.
+
+A failed sync is final: nobody knows what the disk holds. Every request is answered 503, and `serve`
+ends; a new life reads the journal, and writes it anew.
 
 Leases end later rather than earlier: if this process did not run, or was paused, for longer than a
 second, every lease gets that time back, for nobody could have renewed it.
@@ -26,6 +30,7 @@ import trio
 from tandem.coordinator.gateway import (
     AUTHENTICATE,
     KEEP_ALIVE,
+    STATUS,
     WATCH,
     Gateway,
     Reply,
@@ -33,6 +38,7 @@ from tandem.coordinator.gateway import (
     error_reply,
     refusal,
 )
+from tandem.coordinator.journal import JournalError, NotWrittenError
 from tandem.coordinator.kv import KeyValueStore
 from tandem.coordinator.kv_records import Change, CompactedError, KeyValueError
 from tandem.coordinator.tokens import Tokens
@@ -62,6 +68,12 @@ TOKEN_BYTES: Final = 16
 SWEEP_SECONDS: Final = 0.1
 """How often to look for leases whose time is up."""
 
+RETRY_SECONDS: Final = 0.5
+"""How often a write that the disk did not take is tried again."""
+
+FAREWELL_SECONDS: Final = 0.2
+"""How long requests are still told why, after the journal has failed."""
+
 STALL_SECONDS_MIN: Final = 1.0
 """Standing still for less is not given back: keep-alives come in many times per lease."""
 
@@ -89,7 +101,7 @@ class CoordinatorServer:
         lease_id: Callable[[], int] = random_lease_id,
     ) -> None:
         self.failure = ""
-        """Why every request is refused, in words; empty if they are not."""
+        """Why this life has ended, in words; empty if it goes on."""
         self._journal = journal
         self._store = KeyValueStore(on_change=self._changed)
         self._tokens = Tokens(password, lambda: secrets.token_hex(TOKEN_BYTES))
@@ -108,12 +120,13 @@ class CoordinatorServer:
         """Read the journal, then listen; return the port. `serve` has to follow.
 
         Raises:
-            JournalError: The journal is damaged.
-            OSError: The address cannot be listened on, or the journal not be read.
+            JournalError: The journal is damaged, or cannot be read or written.
+            NotWrittenError: The disk has no room for what a start has to write.
+            OSError: The address cannot be listened on.
         """
         try:
             self._last_tick = trio.current_time()
-            self._journal.restore(self._store, self._last_tick)
+            self._restore()
             self._synced_revision = self._store.revision
             self._listeners = await trio.open_tcp_listeners(port, host=address)
         except BaseException:
@@ -122,13 +135,24 @@ class CoordinatorServer:
         own_port: int = self._listeners[0].socket.getsockname()[1]
         return own_port
 
+    def _restore(self) -> None:
+        try:
+            self._journal.restore(self._store, self._last_tick)
+        except OSError as error:
+            raise JournalError(
+                f"the coordinator's journal cannot be read or written: {error}; check the disk and"
+                " who may write to it"
+            ) from error
+
     async def serve(self) -> None:
-        """Answer until cancelled; then nothing is open any more."""
+        """Answer until cancelled, or until the journal fails; then nothing is open any more."""
         try:
             async with trio.open_nursery() as services:
-                services.start_soon(self._write_journal)
                 services.start_soon(self._sweep)
-                await trio.serve_listeners(self._serve_connection, self._listeners)
+                services.start_soon(trio.serve_listeners, self._serve_connection, self._listeners)
+                await self._write_journal()
+                await trio.sleep(FAREWELL_SECONDS)
+                services.cancel_scope.cancel()
         finally:
             self._journal.close()
 
@@ -140,6 +164,11 @@ class CoordinatorServer:
     def resume(self) -> None:
         """Go on after `pause`; leases get the time back."""
         self._going.set()
+
+    @property
+    def trouble(self) -> str:
+        """Why requests are refused, in words; empty if they are not."""
+        return self.failure or self._gateway.trouble
 
     # --- state ---------------------------------------------------------------------------------
 
@@ -163,6 +192,7 @@ class CoordinatorServer:
             self._store.expire(self._tick())
 
     async def _write_journal(self) -> None:
+        """Bring changes to the disk, until its journal has failed for good."""
         while not self.failure:
             await self._change.wait()
             self._change = trio.Event()
@@ -170,18 +200,37 @@ class CoordinatorServer:
             write = self._journal.take(self._store)
             try:
                 await trio.to_thread.run_sync(write.to_disk)
+            except NotWrittenError as error:
+                self._journal.take_back(write)
+                self._change.set()
+                self._note_trouble(str(error))
+                await trio.sleep(RETRY_SECONDS)
             except OSError as error:
-                self.failure = f"the coordinator's journal failed: {error}; start it again"
+                self.failure = f"the coordinator's journal failed: {error}; it starts again"
+                self._tell_progress()
             else:
+                self._journal.settle(write)
                 self._synced_count, self._synced_revision = goal, revision
-            self._progress.set()
-            self._progress = trio.Event()
+                self._note_trouble("")
 
-    async def _wait_synced(self) -> None:
-        """Wait until everything done so far is on the disk, or never will be."""
+    def _note_trouble(self, trouble: str) -> None:
+        if trouble and not self._gateway.trouble:
+            _log.error("%s", trouble)
+        elif self._gateway.trouble and not trouble:
+            _log.warning("the coordinator's journal is written again; it answers")
+        self._gateway.trouble = trouble
+        self._tell_progress()
+
+    def _tell_progress(self) -> None:
+        self._progress.set()
+        self._progress = trio.Event()
+
+    async def _wait_synced(self) -> bool:
+        """Wait until everything done so far is on the disk; False if it cannot be waited for."""
         goal = self._journal.recorded_count
-        while self._synced_count < goal and not self.failure:
+        while self._synced_count < goal and not self.trouble:
             await self._progress.wait()
+        return self._synced_count >= goal
 
     # --- requests ------------------------------------------------------------------------------
 
@@ -227,12 +276,17 @@ class CoordinatorServer:
         return None
 
     async def _answer(self, path: str, body: bytes) -> Reply:
-        reply = self._gateway.answer(path, body, self._tick())
         # A range waits too: it may have seen what is not on the disk yet. A lease that was renewed
-        # has been there since it was granted, and tokens are on no disk.
-        if path not in (KEEP_ALIVE, AUTHENTICATE):
-            await self._wait_synced()
-        return refusal(_UNAVAILABLE, self.failure) if self.failure else reply
+        # has been there since it was granted, and the others are on no disk.
+        if path in (KEEP_ALIVE, AUTHENTICATE, STATUS):
+            reply = self._gateway.answer(path, body, self._tick())
+            return refusal(_UNAVAILABLE, self.failure) if self.failure else reply
+        # Not done either: what cannot be written is not to heap up.
+        if not self.trouble:
+            reply = self._gateway.answer(path, body, self._tick())
+            if await self._wait_synced():
+                return reply
+        return refusal(_UNAVAILABLE, self.trouble)
 
     async def _watch(self, connection: _Connection, body: bytes) -> None:
         try:

@@ -12,7 +12,7 @@ from store.machine.real_disk import RealDisk
 from store.machine.real_file import RealFile
 from store.services.flush_service import FlushService
 from tandem.coordinator import journal
-from tandem.coordinator.journal import DiskFile
+from tandem.coordinator.journal import DiskFile, Journal
 from tandem.coordinator.server import CoordinatorServer
 from tests.support.source_mutation import SourceMutation
 
@@ -89,11 +89,15 @@ MUTATIONS: Final[dict[str, tuple[SourceMutation, str]]] = {
         "begin_an_epoch",
     ),
     "a change of the coordinator is appended without a sync": (
-        SourceMutation(DiskFile.append, "os.fdatasync(self._fd)", NOTHING),
+        SourceMutation(DiskFile.write, "os.fdatasync(self._fd)", NOTHING),
         "journal_a_change",
     ),
-    "a torn journal is cut without a sync": (
-        SourceMutation(DiskFile.cut, "os.fsync(self._fd)", NOTHING),
+    "what was read of the journal at a start is not written anew": (
+        SourceMutation(
+            Journal.restore,
+            "self._file.replace(content, ",
+            "if not records:\n        self._file.replace(content, ",
+        ),
         "mend_a_torn_journal",
     ),
     "the journal's image is not synced": (
@@ -109,7 +113,7 @@ MUTATIONS: Final[dict[str, tuple[SourceMutation, str]]] = {
         "journal_a_change",
     ),
     "the coordinator answers before its journal is written": (
-        SourceMutation(CoordinatorServer._answer, "await self._wait_synced()", NOTHING),
+        SourceMutation(CoordinatorServer._answer, "await self._wait_synced()", "True"),
         "answer_a_transaction",
     ),
 }

@@ -284,7 +284,7 @@ def _coordinator_journal() -> bytes:
     written: list[bytes] = []
 
     class Kept(_OneFile):
-        def append(self, data: bytes) -> None:
+        def write(self, _position: int, data: bytes) -> None:
             written.append(data)
 
         def replace(self, *arguments: object) -> None:
@@ -301,7 +301,9 @@ def _coordinator_journal() -> bytes:
         key = f"/tandem/{number}".encode()
         missing = Condition(key, Target.MOD, Relation.EQUAL, 0)
         store.transact([missing], [PutOperation(key, b"value", number + 1)], [], 0.0)
-        journal.take(store).to_disk()
+        write = journal.take(store)
+        write.to_disk()
+        journal.settle(write)
     return b"".join(written)
 
 

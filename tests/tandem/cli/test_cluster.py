@@ -72,6 +72,21 @@ def test_why_nobody_is_known_to_be_master_is_told(
     assert json.loads(result.stdout)["coordinator_trouble"] == "no connection to [::1]:1: no"
 
 
+def test_that_the_coordinator_was_started_again_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def answer(_file: Path, _request: Request) -> Reply:
+        return Reply(pid=1, nodes=[], coordinator_last_end="its journal failed")
+
+    monkeypatch.setattr("tandem.cluster.control.send_request", answer)
+    file = tmp_path / "cluster.yaml"
+    file.touch()
+    result = CliRunner().invoke(app, ["cluster", "status", "-c", str(file)])
+    assert "the coordinator has ended and was started again: its journal failed" in result.stderr
+    result = CliRunner().invoke(app, ["cluster", "status", "-c", str(file), "--format", "json"])
+    assert json.loads(result.stdout)["coordinator_last_end"] == "its journal failed"
+
+
 def test_a_cluster_file_that_is_not_there_is_told_with_how_to_write_one(tmp_path: Path) -> None:
     file = tmp_path / "typo.yaml"
     with pytest.raises(

@@ -1,6 +1,9 @@
+import errno
+import os
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -243,6 +246,47 @@ async def test_the_coordinator_can_be_stopped_and_frozen_under_the_nodes(
         with pytest.raises(CoordinatorStartError, match="runs already"):
             await cluster.start_coordinator()
         assert await keys(client) == ["node/a"]
+
+
+async def test_a_coordinator_whose_journal_fails_is_started_again_and_says_so(
+    tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody restarts anything. While the disk fails it is tried again, and status says why."""
+    is_failing = False
+    real = os.fdatasync, os.fsync
+
+    def sync(fd: int, which: int = 0) -> None:
+        if is_failing and "/coordinator" in str(Path(f"/proc/self/fd/{fd}").readlink()):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real[which](fd)
+
+    monkeypatch.setattr(os, "fdatasync", sync)
+    monkeypatch.setattr(os, "fsync", partial(sync, which=1))
+    async with running(tmp_path, port, "a") as (cluster, client):
+        await register(client, "a", leads=True)
+        await wait_roles(cluster, "MASTER")
+        assert cluster.coordinator_last_end == ""
+        is_failing = True
+        with pytest.raises(CoordinatorUnavailableError, match="journal failed"):
+            await client.transact([], [Put(KEYS.state, b"unknown")])
+        await until(lambda: "check the disk" in cluster.coordinator_trouble)
+        with pytest.raises(ClusterError, match="does not run"):
+            cluster.pause_coordinator()
+        is_failing = False
+        await wait_roles(cluster, "MASTER")
+        await until(lambda: cluster.coordinator_trouble == "")
+        assert "Input/output error" in cluster.coordinator_last_end
+        await client.transact([], [Put(KEYS.state, b"known")])
+        is_failing = True
+        with pytest.raises(CoordinatorUnavailableError, match="journal failed"):
+            await client.transact([], [Put(KEYS.state, b"unknown")])
+        await until(lambda: "check the disk" in cluster.coordinator_trouble)
+        # One that is waiting for its disk can be stopped, and is not started by itself any more.
+        await cluster.stop_coordinator()
+        is_failing = False
+        await until(lambda: "no connection" in cluster.coordinator_trouble)
+        await cluster.start_coordinator()
+        await wait_roles(cluster, "MASTER")
 
 
 async def test_a_port_that_is_taken_is_told_with_what_to_do(tmp_path: Path) -> None:

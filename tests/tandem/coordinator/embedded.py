@@ -2,12 +2,12 @@
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager, suppress
-from typing import Final
+from typing import Final, Literal
 
 import trio
 
 from tandem.coordinator.client import REQUEST_SECONDS_MAX, EtcdClient
-from tandem.coordinator.journal import Journal, JournalFile
+from tandem.coordinator.journal import Journal, JournalFile, NotWrittenError
 from tandem.coordinator.server import CoordinatorServer
 from tandem.coordinator.tokens import USER
 
@@ -19,31 +19,37 @@ class MemoryFile:
 
     def __init__(self, data: bytes = b"") -> None:
         self.data = data
-        self.failing = False
+        self.failing: Literal["", "write", "change", "replacement", "sync"] = ""
+        """What the disk does not do: take any write, or one of the two kinds; or sync."""
+        self.torn_bytes = 0
+        """Of a write that the disk does not take, this much is there all the same."""
         self.writes_count = 0
         self.replaced_count = 0
 
     def read(self) -> bytes:
         return self.data
 
-    def append(self, data: bytes) -> None:
-        self._fail()
-        self.data += data
+    def write(self, position: int, data: bytes) -> None:
+        is_taken = self.failing not in ("write", "change")
+        data = data if is_taken else data[: self.torn_bytes]
+        left = self.data[position + len(data) :]
+        self.data = self.data[:position] + data + left
+        self._fail("write", "change")
+        assert not any(left), "something is left after the end"
         self.writes_count += 1
 
-    def cut(self, size: int) -> None:
-        self.data = self.data[:size]
-
-    def replace(self, data: bytes) -> None:
-        self._fail()
+    def replace(self, data: bytes, room_bytes: int) -> None:
+        self._fail("write", "replacement")
         self.data = data
         self.replaced_count += 1
 
     def close(self) -> None:
         pass
 
-    def _fail(self) -> None:
-        if self.failing:
+    def _fail(self, *ways: str) -> None:
+        if self.failing in ways:
+            raise NotWrittenError("no room; free space there")
+        if self.failing == "sync":
             raise OSError(5, "Input/output error")
 
 

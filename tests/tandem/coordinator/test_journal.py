@@ -1,10 +1,17 @@
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tandem.coordinator.journal import DiskFile, Journal, JournalError, JournalFile
+from tandem.coordinator.journal import (
+    DiskFile,
+    Journal,
+    JournalError,
+    JournalFile,
+    NotWrittenError,
+)
 from tandem.coordinator.kv import KeyValueStore
 from tandem.coordinator.kv_records import DeleteOperation, PutOperation, StoreImage
 from tests.support.judges import crc32_of, unpack
@@ -28,8 +35,14 @@ class JournaledStore:
         self.sync()
 
     def sync(self) -> None:
-        if self.journal.has_waiting:
-            self.journal.take(self.store).to_disk()
+        while self.journal.has_waiting:
+            write = self.journal.take(self.store)
+            try:
+                write.to_disk()
+            except NotWrittenError:
+                self.journal.take_back(write)
+                raise
+            self.journal.settle(write)
 
     def image(self) -> StoreImage:
         image = self.store.image()
@@ -125,22 +138,107 @@ def test_what_is_recorded_while_an_image_is_made_is_in_it() -> None:
     assert [item.key for item in reopened(file.data).image().items] == [b"a", b"b"]
 
 
-def test_a_journal_on_disk_is_appended_to_cut_and_replaced(tmp_path: Path) -> None:
+ZEROS = st.sampled_from([0, 1, 7, 8, 9, 5000])
+
+
+@given(ZEROS, ZEROS)
+def test_zeros_after_the_last_record_are_room(before: int, after: int) -> None:
+    file = MemoryFile()
+    store = JournaledStore(file)
+    store.put(b"a")
+    file.data += bytes(before)
+    again = JournaledStore(file)
+    again.put(b"b")
+    assert reopened(file.data + bytes(after)).image() == again.image()
+
+
+@pytest.mark.parametrize("size", [1, 8, 5000])
+def test_a_journal_of_zeros_is_no_new_one(size: int) -> None:
+    with pytest.raises(JournalError, match=f"damaged at byte 0 of {size}"):
+        reopened(bytes(size))
+
+
+@given(st.data())
+def test_what_the_disk_did_not_take_is_written_again_and_never_half_read(
+    data: st.DataObject,
+) -> None:
+    """At any time a crash leaves what was answered, or more of what was done."""
+    file = MemoryFile()
+    live = JournaledStore(file, replace_bytes_min=300)
+    answered = live.image()
+    for number in range(data.draw(st.integers(1, 12))):
+        file.failing = data.draw(st.sampled_from(["", "", "write", "change", "replacement"]))
+        file.torn_bytes = data.draw(st.integers(0, 60))
+        try:
+            live.put(b"%d" % (number % 3))
+        except NotWrittenError:
+            assert live.journal.has_waiting
+        else:
+            answered = live.image()
+        assert reopened(file.data).image() in (answered, live.image())
+    file.failing = ""
+    live.sync()
+    assert reopened(file.data).image() == live.image()
+
+
+def test_what_does_not_fit_into_the_file_is_tried_in_a_new_one_and_the_other_way_round() -> None:
+    file = MemoryFile()
+    live = JournaledStore(file, replace_bytes_min=10_000)
+    live.put(b"a")
+    file.failing, file.torn_bytes = "change", 20
+    with pytest.raises(NotWrittenError):
+        live.put(b"b")
+    live.put(b"c")
+    with pytest.raises(NotWrittenError):
+        live.put(b"d")
+    file.failing = "replacement"
+    with pytest.raises(NotWrittenError):
+        live.put(b"e")
+    live.put(b"f")
+    assert reopened(file.data).image() == live.image()
+    file.failing = ""
+    replaced_count = file.replaced_count
+    for number in range(400):
+        live.put(b"%d" % number)
+    assert file.replaced_count > replaced_count, "it grows for ever"
+    assert reopened(file.data).image() == live.image()
+
+
+def contents(directory: Path) -> bytes:
+    return (directory / "journal").read_bytes().rstrip(b"\0")
+
+
+def test_a_journal_on_disk_is_written_and_replaced(tmp_path: Path) -> None:
     directory = tmp_path / "coordinator"
     file = DiskFile(directory)
     assert file.read() == b""
-    file.append(b"one")
-    file.append(b"two")
-    file.cut(4)
-    file.append(b"!")
-    assert file.read() == b"onet!"
-    file.replace(b"new")
-    file.append(b"er")
+    file.replace(b"one", 10_000)
+    file.write(3, b"two")
+    assert file.read() == b"onetwo" + bytes(10_000 - 6)
+    file.replace(b"new", 20_000)
+    file.write(3, b"er")
     file.close()
     again = DiskFile(directory)
-    assert again.read() == b"newer"
+    assert again.read() == b"newer" + bytes(20_000 - 5)
+    for room_bytes in (100, 30_000, 5):
+        again.replace(b"again", room_bytes)
+        assert again.read() == b"again" + bytes(room_bytes - 5)
     again.close()
-    assert sorted(path.name for path in directory.iterdir()) == ["journal", "lock"]
+    assert sorted(path.name for path in directory.iterdir()) == ["journal", "journal.new", "lock"]
+
+
+def test_the_next_journal_has_its_blocks_before_it_is_needed(tmp_path: Path) -> None:
+    file = DiskFile(tmp_path)
+    inodes: set[int] = set()
+    for number in range(4):
+        file.replace(b"%d" % number, 1 << 20)
+        for name in ("journal", "journal.new"):
+            assert (tmp_path / name).stat().st_blocks * 512 >= 1 << 20
+        journal, spare = ((tmp_path / n).stat().st_ino for n in ("journal", "journal.new"))
+        if inodes:
+            assert {journal, spare} == inodes, "given back to the disk, where others may take it"
+        inodes = {journal, spare}
+    file.close()
 
 
 def test_one_process_has_a_journal(tmp_path: Path) -> None:
@@ -151,21 +249,93 @@ def test_one_process_has_a_journal(tmp_path: Path) -> None:
     DiskFile(tmp_path).close()
 
 
-def test_a_crash_before_the_rename_leaves_the_old_journal(
+def test_one_that_cannot_be_opened_lets_go_of_what_it_has(tmp_path: Path) -> None:
+    (tmp_path / "journal").mkdir()
+    opened = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(2):
+        with pytest.raises(IsADirectoryError):
+            DiskFile(tmp_path)
+    assert len(list(Path("/proc/self/fd").iterdir())) == opened
+
+
+@pytest.mark.parametrize(
+    ("call", "number", "error"),
+    [
+        ("pwrite", 28, NotWrittenError),
+        ("pwrite", 5, NotWrittenError),
+        ("fsync", 5, OSError),
+        ("rename", 28, NotWrittenError),
+        ("rename", 5, OSError),
+    ],
+)
+def test_a_new_journal_that_fails_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, number: int, error: type[Exception]
+) -> None:
+    file = DiskFile(tmp_path)
+    file.replace(b"old", 100)
+    opened = len(list(Path("/proc/self/fd").iterdir()))
+
+    def fail(*_arguments: object) -> None:
+        raise OSError(number, "It fails")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path if call == "rename" else os, call, fail)
+        with pytest.raises(error, match="It fails") as caught:
+            file.replace(b"new", 100)
+    assert isinstance(caught.value, NotWrittenError) == (error is NotWrittenError)
+    assert contents(tmp_path) == b"old"
+    assert len(list(Path("/proc/self/fd").iterdir())) == opened
+    file.close()
+    again = DiskFile(tmp_path)
+    assert again.read().rstrip(b"\0") == b"old"
+    again.replace(b"new", 100)
+    assert contents(tmp_path) == b"new"
+    again.close()
+
+
+def test_a_write_may_be_tried_again_but_not_after_a_failed_sync(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = DiskFile(tmp_path)
-    file.append(b"old")
-    opened = len(list(Path("/proc/self/fd").iterdir()))
+    file.replace(b"old", 100)
+    real = os.pwrite
+    for number in (28, 5):
 
-    def crash(_from: Path, _to: Path) -> None:
+        def fail(fd: int, data: bytes, position: int, number: int = number) -> int:
+            if position > 3:
+                raise OSError(number, "It fails")
+            return real(fd, bytes(data[:2]), position)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "pwrite", fail)
+            with pytest.raises(NotWrittenError, match=r"It fails.*by itself when the disk takes"):
+                file.write(3, b"torn")
+        assert contents(tmp_path) == b"oldto"
+    file.write(3, b"whole")
+
+    def fail_sync(_fd: int) -> None:
+        raise OSError(5, "It fails")
+
+    monkeypatch.setattr(os, "fdatasync", fail_sync)
+    with pytest.raises(OSError, match="It fails"):
+        file.write(8, b"!")
+    file.close()
+
+
+def test_without_room_for_the_next_journal_there_is_still_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_arguments: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "rename", crash)
-    with pytest.raises(OSError, match="No space"):
-        file.replace(b"new")
-    assert file.read() == b"old"
-    assert len(list(Path("/proc/self/fd").iterdir())) == opened
+    file = DiskFile(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "posix_fallocate", full)
+        file.replace(b"one", 10_000)
+        file.write(3, b"two")
+    file.write(6, b"three")
+    assert (tmp_path / "journal.new").stat().st_blocks * 512 >= 10_000
+    assert contents(tmp_path) == b"onetwothree"
     file.close()
 
 
@@ -173,7 +343,7 @@ def test_the_file_is_sizes_crcs_and_msgpack_for_other_programs_too() -> None:
     file = MemoryFile()
     JournaledStore(file).put(b"a", b"b")
     data, payloads = file.data, []
-    while data:
+    while any(data):
         size, crc = int.from_bytes(data[:4], "big"), int.from_bytes(data[4:8], "big")
         payload, data = data[8 : 8 + size], data[8 + size :]
         assert crc32_of(payload) == crc

@@ -24,7 +24,7 @@ from tandem.coordinator.interface import (
 from tandem.coordinator.journal import DiskFile, Journal, JournalError
 from tandem.coordinator.server import BODY_BYTES_MAX, CONNECTIONS_MAX, CoordinatorServer
 from tandem.coordinator.tokens import USER
-from tests.support.patience import PATIENCE_SECONDS
+from tests.support.patience import PATIENCE_SECONDS, until
 from tests.tandem.coordinator.contract import (
     COORDINATOR_CONTRACTS,
     put,
@@ -89,9 +89,9 @@ async def test_nobody_is_answered_before_the_disk_has_it() -> None:
     class SlowFile(MemoryFile):
         may_sync = trio.Event()
 
-        def append(self, data: bytes) -> None:
+        def write(self, position: int, data: bytes) -> None:
             trio.from_thread.run(self.may_sync.wait)
-            super().append(data)
+            super().write(position, data)
 
     file = SlowFile()
     async with running_server(file) as (_, port), connected(port) as client:
@@ -137,22 +137,54 @@ async def test_many_changes_share_a_write() -> None:
         assert len((await client.read("/")).values) == 40
 
 
-async def test_a_failed_disk_ends_it_until_it_is_started_again() -> None:
+async def test_a_write_that_the_disk_does_not_take_is_answered_and_tried_again() -> None:
+    """Nothing is acknowledged, nothing heaps up, leases are kept alive, and nobody restarts it."""
     file = MemoryFile()
     async with running_server(file) as (server, port), connected(port) as client:
         lease_id = (await client.grant(60)).lease_id
         await put(client, "/a", b"kept")
-        file.failing = True
-        for _ in range(2):
-            with pytest.raises(CoordinatorUnavailableError, match=r"journal failed.*start it"):
+        file.failing = "write"
+        for _ in range(3):
+            with pytest.raises(CoordinatorUnavailableError, match="no room; free space there"):
                 await put(client, "/a", b"unknown")
-        file.failing = False
-        for call in (client.read("/"), client.keep_alive(lease_id)):
-            with pytest.raises(CoordinatorUnavailableError, match="journal failed"):
-                await call
-        assert "Input/output error" in server.failure
+        with pytest.raises(CoordinatorUnavailableError, match="no room"):
+            await client.read("/")
+        assert "no room" in server.trouble
+        assert server._journal.recorded_count == 3, "what was refused was done all the same"
+        assert await client.keep_alive(lease_id) == 60
+        status = await say(port, request("/v3/maintenance/status", b"{}"))
+        assert b'"errors":["no room; free space there"]' in status
+        file.failing = ""
+        await until(lambda: not server.trouble)
+        assert (await client.read("/")).values["/a"].value == b"unknown"
+        await put(client, "/a", b"again")
+        assert b"errors" not in await say(port, request("/v3/maintenance/status", b"{}"))
+        assert server.failure == ""
     async with running_server(file) as (_, port), connected(port) as client:
-        assert (await client.read("/")).values["/a"].value == b"kept"
+        assert (await client.read("/")).values["/a"].value == b"again"
+
+
+async def test_a_failed_sync_ends_it_until_it_is_started_again() -> None:
+    file = MemoryFile()
+    async with running_server(file) as (server, port), connected(port) as client:
+        await put(client, "/a", b"kept")
+        file.failing = "sync"
+        with pytest.raises(CoordinatorUnavailableError, match="journal failed"):
+            await put(client, "/a", b"unknown")
+        file.failing = ""
+        assert "Input/output error" in server.failure == server.trouble
+
+        async def gone() -> None:
+            while True:
+                with pytest.raises(CoordinatorUnavailableError) as caught:
+                    await client.read("/")
+                if "no connection" in str(caught.value):
+                    return
+
+        with trio.fail_after(PATIENCE_SECONDS):
+            await gone()
+    async with running_server(file) as (_, port), connected(port) as client:
+        assert (await client.read("/")).values["/a"].value in (b"kept", b"unknown")
 
 
 async def test_after_a_restart_leases_run_in_full_and_revisions_go_on() -> None:
