@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from ha.fenced.replica_role import ReplicaRole
-from ha.fenced.wholeness import damage_in_words, whole_members
+from ha.fenced.wholeness import whole_members
 
 if TYPE_CHECKING:
     from ha.fenced.leadership import Leadership
@@ -53,4 +53,4 @@ class GivingWay:
         ]
         if not others:
             return ""
-        return f"{damage_in_words(damage)}, and the log of {', '.join(others)} is whole"
+        return f"{parts.replica.damage}, and the log of {', '.join(others)} is whole"

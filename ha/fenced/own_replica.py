@@ -14,7 +14,6 @@ from ha.fenced.epoch_file import EpochFile, encode, encode_ids
 from ha.fenced.events import Promised, TruncationDecided
 from ha.fenced.lives import judge
 from ha.fenced.replica_file import ReplicaFile
-from ha.fenced.wholeness import damage_in_words
 from store.machine.errors import StoreError
 from store.recovery.truncation import TruncationIntent, want_set_aside, write_intent
 from store.running_flags import RunningFlag
@@ -77,7 +76,12 @@ class OwnReplica:
     @property
     def damage(self) -> str:
         """Which bytes of its log are bad, in words; empty if none is known to be."""
-        return damage_in_words(self.store.commit_log.damage)
+        damage = self.store.commit_log.damage
+        if not damage:
+            return ""
+        first, count = damage.ranges[0], len(damage.ranges)
+        others = f", and in {count - 1} other places" if count > 1 else ""
+        return f"its log is damaged from {first.start} to {first.end} ({first.reason}){others}"
 
     def begin(self, boot_id: str) -> None:
         """Begin a round on a recovered log: is it still what was acknowledged?

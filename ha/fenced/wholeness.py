@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from store.log.damage import LogDamage
     from tandem.wire.group_state import NodeRecord
 
 WHOLE_FIRST_SECONDS: Final = 10.0
@@ -35,12 +34,3 @@ def whole_members(
         and not nodes[name].trouble
         and not nodes[name].damage
     ]
-
-
-def damage_in_words(damage: LogDamage) -> str:
-    """Return what is bad in a log; "" if nothing is known to be."""
-    if not damage:
-        return ""
-    first = damage.ranges[0]
-    others = f", and {len(damage.ranges) - 1} other ranges" if len(damage.ranges) > 1 else ""
-    return f"its log is damaged from {first.start} to {first.end} ({first.reason}){others}"

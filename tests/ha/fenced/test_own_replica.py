@@ -65,8 +65,11 @@ async def test_it_describes_itself() -> None:
 async def test_what_is_damaged_is_in_what_it_says_of_itself() -> None:
     store, own = Node().open()
     assert own.describe().damage == own.facts().damage == ""
-    store.commit_log.damage.note(0, 9, "a flip")
-    assert own.describe().damage == own.facts().damage == own.damage != ""
+    store.commit_log.damage.note(70, 80, "a bit has flipped")
+    words = "its log is damaged from 70 to 80 (a bit has flipped)"
+    assert own.describe().damage == own.facts().damage == own.damage == words
+    store.commit_log.damage.note(0, 9, "zeros")
+    assert own.damage == "its log is damaged from 0 to 9 (zeros), and in 1 other places"
 
 
 async def test_a_promise_is_told_once_it_is_kept() -> None:
