@@ -102,7 +102,8 @@ class TouchedPages:
         """Touch another step of the last file, from the page on that is written to now.
 
         A step that was touched already, as the first one of a prepared file was, is next to no
-        work. Harmless while there is no file, and when the file is deleted meanwhile.
+        work. Harmless while there is no file, when the last one is full, and when it is deleted
+        meanwhile.
         """
         if not self._files:
             return
@@ -112,7 +113,8 @@ class TouchedPages:
         end = min(start + STEP_BYTES, last.size)
         # Before the wait: whoever cannot touch pages is not asked for the same ones again.
         self._file, self._end = last, end
-        await self._disk.touch(last.file, start, end - start)
+        if start < end:
+            await self._disk.touch(last.file, start, end - start)
 
     def absent_step(self, following: MappedFile | None) -> tuple[MappedFile, int, int] | None:
         """Return which part of which file is to be brought into memory next; None: there is none.

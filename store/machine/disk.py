@@ -31,8 +31,46 @@ class DiskSpace(msgspec.Struct, frozen=True):
     usable_bytes: int
 
 
+def check_range(file: DiskFile, start: int, size: int) -> None:
+    """Refuse a range of bytes that is not within a file. An empty one may begin at its end.
+
+    Raises:
+        ValueError: it is not; what asks for it has a bug, and the system would do as it is told:
+            make the file longer than its mapping, or touch what comes after it.
+    """
+    if not 0 <= start <= start + size <= file.size:
+        raise ValueError(
+            f"{file.path}: {size} bytes from {start} on are not within its {file.size}"
+        )
+
+
+def check_pages(file: DiskFile, start: int, size: int) -> None:
+    """Refuse a range that is not within a file, or does not begin with a page.
+
+    Raises:
+        ValueError: it does not; the system would take the call for another one, or refuse it
+            without a word.
+    """
+    check_range(file, start, size)
+    if start % PAGE_BYTES:
+        raise ValueError(f"{file.path}: {start} is not where a page of {PAGE_BYTES} bytes begins")
+
+
+def check_size(path: str, size: int) -> None:
+    """Refuse to make a file, or memory, of no bytes: no system maps it.
+
+    Raises:
+        ValueError: there is not one byte.
+    """
+    if size < 1:
+        raise ValueError(f"{path}: a file of {size} bytes cannot be mapped")
+
+
 class DiskFile(Protocol):
     """One file of fixed size, mapped for reading and writing.
+
+    A range that begins or ends outside of it is a ValueError; an empty one within it, which may
+    begin at the end, is nothing to do.
 
     `buffer` supports slicing, `struct.pack_into` and the buffer protocol. A live memoryview of it
     delays the unmapping, never the deletion.
@@ -57,6 +95,7 @@ class DiskFile(Protocol):
         """Give it blocks up to `end`, at most its length. Nothing happens if it has them.
 
         Raises:
+            ValueError: `end` is after its last byte.
             StoreFullError: no room; what it has stays.
             DiskFailedError: anything else.
         """
@@ -69,6 +108,7 @@ class DiskFile(Protocol):
         """Put `data` into the page cache without touching the mapping, which shows it at once.
 
         Raises:
+            ValueError: not all of it is within the file; nothing was written.
             OSError: the disk failed; some of it may be there.
         """
 
@@ -93,6 +133,7 @@ class Disk(Protocol):
         `DiskFile.allocate`.
 
         Raises:
+            ValueError: `size` is less than 1.
             StoreFullError: no room; no file is left behind.
             DiskFailedError: anything else; no file is left behind.
         """
@@ -171,13 +212,15 @@ class Disk(Protocol):
         """Return memory of zeros that belongs to no file, locked into memory where allowed.
 
         Raises:
+            ValueError: `size` is less than 1.
             StoreFullError: there is not that much memory.
         """
 
     async def lock_in_memory(self, file: DiskFile) -> None:
         """Keep the pages of a file from being paged out until it is unlocked or unmapped.
 
-        Best effort: where the system forbids it (RLIMIT_MEMLOCK) this is logged, once.
+        Best effort: where the system forbids it (RLIMIT_MEMLOCK) this is logged, once. A file that
+        was closed is left alone.
 
         Source: DefaultMappedFile.mlock.
         """
@@ -191,6 +234,7 @@ class Disk(Protocol):
         None if a file of that name exists by the time this one is ready; that one is left alone.
 
         Raises:
+            ValueError: `size` is less than 1.
             StoreFullError: no room; no file is left behind.
             DiskFailedError: anything else; no file is left behind.
         """
@@ -199,8 +243,10 @@ class Disk(Protocol):
         """Have pages in memory that are about to be written, without stopping other tasks.
 
         They are as if written to, or only there and `clean`, so that nothing has to go to the disk.
-        `start` is a multiple of 4,096. Advice: where the system does not take it, or the file is
-        closed, nothing happens.
+        Advice: where the system does not take it, or the file is closed, nothing happens.
+
+        Raises:
+            ValueError: `start` is no multiple of 4,096, or the range is not within the file.
         """
 
     async def sync(self, file: DiskFile) -> None:

@@ -23,7 +23,14 @@ from typing import Final, cast
 
 import trio
 
-from store.machine.disk import PAGE_BYTES, TEMPORARY_SUFFIX, DiskFile, DiskSpace
+from store.machine.disk import (
+    PAGE_BYTES,
+    TEMPORARY_SUFFIX,
+    DiskFile,
+    DiskSpace,
+    check_pages,
+    check_size,
+)
 from store.machine.errors import CorruptLogError, StoreFullError, StoreLockedError
 from store.machine.real_file import (
     RealFile,
@@ -198,6 +205,7 @@ class RealDisk:
 
     def allocate_buffer(self, size: int) -> mmap.mmap:
         """See `Disk.allocate_buffer`."""
+        check_size("memory", size)
         try:
             buffer = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         except OSError as error:
@@ -211,6 +219,9 @@ class RealDisk:
 
     async def lock_in_memory(self, file: DiskFile) -> None:
         """See `Disk.lock_in_memory`."""
+        if cast("RealFile", file).is_closed:
+            await trio.lowlevel.checkpoint()
+            return
         # This reference keeps the mapping in place while the thread is at it.
         start = ctypes.c_char.from_buffer(file.buffer)
         error = await trio.to_thread.run_sync(
@@ -268,7 +279,9 @@ class RealDisk:
 
     async def touch(self, file: DiskFile, start: int, size: int, *, clean: bool = False) -> None:
         """See `Disk.touch`."""
-        if not sys.platform.startswith("linux") or cast("RealFile", file).is_closed:
+        check_pages(file, start, size)
+        is_linux = sys.platform.startswith("linux")
+        if size == 0 or not is_linux or cast("RealFile", file).is_closed:
             await trio.lowlevel.checkpoint()
             return
         # This reference keeps the mapping in place; `mmap.madvise` would hold the interpreter lock.

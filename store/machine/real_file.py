@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from store.machine.disk import TEMPORARY_SUFFIX
+from store.machine.disk import TEMPORARY_SUFFIX, check_range, check_size
 from store.machine.errors import DiskFailedError, StoreError, StoreFullError
 
 
@@ -60,6 +60,7 @@ class RealFile:
 
     def allocate(self, end: int) -> None:
         """See `DiskFile.allocate`."""
+        check_range(self, end, 0)
         if end <= self.allocated:
             return
         try:
@@ -70,6 +71,7 @@ class RealFile:
 
     def write(self, position: int, data: memoryview) -> None:
         """See `DiskFile.write`."""
+        check_range(self, position, len(data))
         try:
             while data:
                 written = os.pwrite(self._descriptor, data, position)
@@ -111,9 +113,11 @@ def make_file(
     It has blocks up to `allocated`, or for all of it.
 
     Raises:
+        ValueError: no bytes.
         StoreFullError: no room; nothing is left.
         DiskFailedError: the directory cannot be written to.
     """
+    check_size(path, size)
     directory = os.path.dirname(path)
     unfinished = f"{directory}/{unfinished_name or os.path.basename(path) + TEMPORARY_SUFFIX}"
     try:

@@ -260,6 +260,100 @@ async def _create_in_background_leaves_an_existing_file_alone(disk: Disk, root: 
     file.close()
 
 
+SIZES_AT_AN_EDGE: Final = (1, 4095, 4096, 4097, 8192)
+"""Of files: one byte, and a page less one, whole, and one more."""
+
+
+def _no_file_and_no_memory_has_no_bytes(disk: Disk, root: str) -> None:
+    for size in (0, -1):
+        for grows in (False, True):
+            with pytest.raises(ValueError, match=f"a file of {size} bytes"):
+                disk.create(f"{root}/f", size, grows=grows)
+        with pytest.raises(ValueError, match=f"a file of {size} bytes"):
+            disk.allocate_buffer(size)
+    assert disk.list_files(root) == []
+    assert disk.allocate_buffer(1)[:] == b"\0"
+
+
+def _a_file_of_any_size_is_whole(disk: Disk, root: str) -> None:
+    for size in SIZES_AT_AN_EDGE:
+        path = f"{root}/{size}"
+        file = disk.create(path, size)
+        file.buffer[size - 1 : size] = b"x"
+        for at in (size, size + 1):
+            assert file.buffer[at:] == b""
+            with pytest.raises(IndexError):
+                file.buffer[at]
+        with pytest.raises((IndexError, ValueError)):
+            file.buffer[size : size + 1] = b"y"
+        file.sync()
+        file.close()
+        for read_only in (False, True):
+            again = disk.open(path, read_only=read_only)
+            assert (again.size, again.allocated, len(again.buffer)) == (size, size, size)
+            assert again.buffer[:] == bytes(size - 1) + b"x"
+            again.close()
+        assert disk.read(path) == bytes(size - 1) + b"x"
+
+
+def _writes_stay_within_a_file(disk: Disk, root: str) -> None:
+    for size in SIZES_AT_AN_EDGE:
+        path = f"{root}/{size}"
+        file = disk.create(path, size)
+        for position in (0, size - 1, size):
+            file.write(position, memoryview(b""))
+        assert file.buffer[:] == bytes(size)
+        file.write(0, memoryview(b"a" * size))
+        file.write(0, memoryview(b"b"))
+        file.write(size - 1, memoryview(b"c"))
+        for position, count in ((-1, 1), (0, size + 1), (size - 1, 2), (size, 1), (size + 1, 0)):
+            with pytest.raises(ValueError, match=f"{count} bytes from {position} on are not"):
+                file.write(position, memoryview(bytes(count)))
+        assert file.buffer[:] == disk.read(path) == (b"b" + b"a" * size)[: size - 1] + b"c"
+        file.sync()
+        file.close()
+        assert disk.list_files(root)[-1][1] == len(disk.read(path) or b"") == size
+        disk.remove(path)
+
+
+def _blocks_are_had_up_to_the_last_byte_and_no_more(disk: Disk, root: str) -> None:
+    for size in SIZES_AT_AN_EDGE:
+        path = f"{root}/{size}"
+        file = disk.create(path, size, grows=True)
+        first = file.allocated
+        assert first == min(size, 4096)
+        for end in (-1, size + 1):
+            with pytest.raises(
+                ValueError, match=f"0 bytes from {end} on are not within its {size}"
+            ):
+                file.allocate(end)
+        for end in (0, 1, first):
+            file.allocate(end)
+            assert file.allocated == first
+        for end in (size - 1, size, size):
+            file.allocate(end)
+            assert file.allocated >= end
+        file.buffer[size - 1 : size] = b"x"
+        file.close()
+        again = disk.open(path, grows=True)
+        assert (again.size, again.allocated, again.buffer[-1:]) == (size, size, b"x")
+        again.close()
+
+
+def _small_files_of_any_size_are_whole(disk: Disk, root: str) -> None:
+    for size in (0, *SIZES_AT_AN_EDGE, 0):
+        disk.replace(f"{root}/f", b"x" * size)
+        assert disk.read(f"{root}/f") == b"x" * size
+        assert disk.list_files(root) == [("f", size)]
+    assert disk.rename(f"{root}/f", f"{root}/g")
+    assert disk.read(f"{root}/g") == b""
+    for read_only in (False, True):
+        with pytest.raises(CorruptLogError):
+            disk.open(f"{root}/g", read_only=read_only)
+        with pytest.raises(CorruptLogError):
+            disk.open(f"{root}/g", read_only=read_only, grows=True)
+
+
 SYNC_DISK_CONTRACTS: Final = {
     function.__name__.strip("_"): function
     for function in (
@@ -280,8 +374,57 @@ SYNC_DISK_CONTRACTS: Final = {
         _files_age_from_their_last_sync,
         _space_moves_from_usable_to_used,
         _buffers_of_nobody_are_zeros_and_writable,
+        _no_file_and_no_memory_has_no_bytes,
+        _a_file_of_any_size_is_whole,
+        _writes_stay_within_a_file,
+        _blocks_are_had_up_to_the_last_byte_and_no_more,
+        _small_files_of_any_size_are_whole,
     )
 }
+
+
+async def _pages_are_touched_up_to_the_end_and_not_after_it(disk: Disk, root: str) -> None:
+    for size in SIZES_AT_AN_EDGE:
+        file = disk.create(f"{root}/{size}", size)
+        file.buffer[size - 1 : size] = b"x"
+        pages = range(0, size + 1, 4096)
+        for clean in (False, True):
+            for start in pages:
+                for count in {0, 1, size - start - 1, size - start} - {-1}:
+                    if start + count <= size:
+                        await disk.touch(file, start, count, clean=clean)
+                with pytest.raises(ValueError, match="are not within"):
+                    await disk.touch(file, start, size - start + 1, clean=clean)
+            for start, count in ((-4096, 4096), (0, -1), (8192 + 4096, 0)):
+                with pytest.raises(ValueError, match="are not within"):
+                    await disk.touch(file, start, count, clean=clean)
+            if size % 4096:
+                with pytest.raises(ValueError, match="not where a page"):
+                    await disk.touch(file, size, 0, clean=clean)
+        assert file.buffer[:] == bytes(size - 1) + b"x"
+        file.close()
+        # What is closed is left alone, as it is deleted while its turn is to come.
+        await disk.touch(file, 0, size)
+        await disk.touch(file, 0, 0)
+
+
+async def _files_of_any_size_are_synced_locked_and_made_beforehand(disk: Disk, root: str) -> None:
+    for size in (0, -1):
+        with pytest.raises(ValueError, match=f"a file of {size} bytes"):
+            await disk.create_in_background(f"{root}/f", size)
+    assert disk.list_files(root) == []
+    for size in SIZES_AT_AN_EDGE:
+        file = await disk.create_in_background(f"{root}/{size}", size)
+        assert file is not None
+        assert (file.size, file.allocated, file.buffer[:]) == (size, size, bytes(size))
+        await disk.lock_in_memory(file)
+        file.buffer[size - 1 : size] = b"x"
+        await disk.sync(file)
+        await disk.unlock_memory(file)
+        assert disk.read(f"{root}/{size}") == bytes(size - 1) + b"x"
+        file.close()
+        for call in (disk.lock_in_memory, disk.unlock_memory, disk.sync):
+            await call(file)
 
 
 async def check_disk(name: str, disk: Disk, root: str) -> None:
@@ -298,6 +441,8 @@ ASYNC_DISK_CONTRACTS: Final = {
         _sync_keeps_the_content,
         _create_in_background_leaves_an_existing_file_alone,
         _locking_in_memory_changes_nothing,
+        _pages_are_touched_up_to_the_end_and_not_after_it,
+        _files_of_any_size_are_synced_locked_and_made_beforehand,
     )
 }
 DISK_CONTRACTS: Final = (*SYNC_DISK_CONTRACTS, *ASYNC_DISK_CONTRACTS)

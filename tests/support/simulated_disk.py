@@ -26,7 +26,15 @@ from typing import Final
 
 import trio
 
-from store.machine.disk import TEMPORARY_SUFFIX, Buffer, DiskFile, DiskSpace
+from store.machine.disk import (
+    TEMPORARY_SUFFIX,
+    Buffer,
+    DiskFile,
+    DiskSpace,
+    check_pages,
+    check_range,
+    check_size,
+)
 from store.machine.errors import CorruptLogError, DiskFailedError, StoreFullError, StoreLockedError
 
 PAGE_BYTES: Final = 4096
@@ -71,6 +79,7 @@ class SimulatedFile:
 
     def allocate(self, end: int) -> None:
         """See `DiskFile.allocate`."""
+        check_range(self, end, 0)
         if end > self.allocated:
             self.expect_room(self.path, end - self.allocated)
             self.allocated = end
@@ -81,6 +90,7 @@ class SimulatedFile:
 
     def write(self, position: int, data: memoryview) -> None:
         """See `DiskFile.write`."""
+        check_range(self, position, len(data))
         if self._sync_fails():
             raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
         self.buffer[position : position + len(data)] = bytes(data)
@@ -186,6 +196,7 @@ class SimulatedDisk:
 
     def create(self, path: str, size: int, *, grows: bool = False) -> SimulatedFile:
         """See `Disk.create`."""
+        check_size(path, size)
         allocated = min(size, PAGE_BYTES) if grows else size
         self._expect_room(path, allocated)
         self.on_event(f"create {path} {size}")
@@ -304,6 +315,7 @@ class SimulatedDisk:
 
     def allocate_buffer(self, size: int) -> Buffer:
         """See `Disk.allocate_buffer`."""
+        check_size("memory", size)
         return mmap.mmap(-1, size)
 
     async def lock_in_memory(self, file: DiskFile) -> None:
@@ -337,6 +349,7 @@ class SimulatedDisk:
     async def touch(self, file: DiskFile, start: int, size: int, *, clean: bool = False) -> None:
         """See `Disk.touch`."""
         assert isinstance(file, SimulatedFile)
+        check_pages(file, start, size)
         await trio.lowlevel.checkpoint()
         where = self.brought_in if clean else self.touched
         where.setdefault(file.path, []).append((start, start + size))

@@ -192,3 +192,17 @@ def bytes_in_memory(path: str, *kinds: str) -> int:
             values = dict(each.split()[:2] for each, _ in zip(lines, range(20), strict=False))
             return sum(int(values[kind]) << 10 for kind in kinds)
     pytest.fail(f"{path} is not mapped")
+
+
+@pytest.mark.parametrize("size", [4096, 8192, 8193, 262_144])
+async def test_a_file_that_is_full_has_nothing_to_touch(size: int, tmp_path: Path) -> None:
+    """As it is found when a store is opened whose log ends exactly at the end of a file."""
+    queue = MappedFileQueue(str(tmp_path), size, RealDisk())
+    last, pages = queue.last_or_create(0), queue.touched_pages
+    last.wrote_position = size
+    was_wanted = [pages.are_wanted]
+    await touch_what_is_wanted(pages)
+    await pages.touch_some()
+    was_wanted.append(pages.are_wanted)
+    assert was_wanted == [True, False]
+    assert pages.absent_step(None) is None
