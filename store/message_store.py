@@ -22,7 +22,6 @@ Source: org.apache.rocketmq.store.DefaultMessageStore of 5.3.3.
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Self
 
 import trio
@@ -44,11 +43,8 @@ from store.queue.consume_queue_store import no_batch_topic
 from store.recovery.opening import disk_failed, open_parts
 from store.running_flags import RunningFlag, RunningFlags
 from store.services.allocate_mapped_file_service import AllocateMappedFileService
-from store.services.clean_service import (
-    CleanCommitLogService,
-    CleanConsumeQueueService,
-    CleanService,
-)
+from store.services.clean_service import CleanService, clean_service
+from store.services.fingerprint_service import fingerprint_service
 from store.services.flush_service import FlushService, dirty_index_files
 from store.services.reput_message_service import ReputMessageService
 
@@ -73,6 +69,7 @@ class MessageStore:
     ) -> None:
         self.config = parts.config
         self.commit_log = parts.commit_log
+        self.fingerprints = parts.fingerprints
         self.queues = parts.queues
         self.checkpoint = parts.checkpoint
         self.index_service = parts.index_service
@@ -92,17 +89,7 @@ class MessageStore:
         self._enters_queue = not parts.has_pool
         """Whether a put enters its message in the queue. With a pool it cannot be read yet."""
         self._bound = ConfirmBound(self.queues) if confirm_bounds_reads else None
-        self.puts = MessagePuts(
-            self.commit_log,
-            self.queues,
-            flags,
-            parts.config,
-            delay_levels=self.delay_levels,
-            wall_clock_ms=parts.wall_clock_ms,
-            store_host=parts.store_host,
-            enters_queue=self._enters_queue,
-            on_clock_back=self._clock_went_back,
-        )
+        self.puts = self._puts(parts)
         self.reput_service = self._reput_service()
         self.reads = reads = self._reads()
         self.whole_log = MessageReads(self.commit_log, self.queues, flags, None, None)
@@ -113,7 +100,8 @@ class MessageStore:
             may_begin=lambda: not self.is_slave,
             on_room=self.puts.found_room,
         )
-        self.clean_service = self._clean_service(parts.full_directories, parts.wall_clock_ms)
+        self.clean_service = self._clean_service(parts)
+        self._fingerprint_service = fingerprint_service(self.commit_log, self.fingerprints)
         if self._bound is not None:
             self._bound.raise_to(min(self.checkpoint.replicated_offset, self.max_physical_offset))
         # What clients do, under the store's own name; no method stands between, for a put's sake.
@@ -127,6 +115,19 @@ class MessageStore:
         self.message_store_timestamp_ms = reads.message_store_timestamp_ms
         self.look_message_by_offset = reads.look_message_by_offset
         self.query_message = reads.query_message
+
+    def _puts(self, parts: StoreParts) -> MessagePuts:
+        return MessagePuts(
+            self.commit_log,
+            self.queues,
+            self.flags,
+            parts.config,
+            delay_levels=self.delay_levels,
+            wall_clock_ms=parts.wall_clock_ms,
+            store_host=parts.store_host,
+            enters_queue=self._enters_queue,
+            on_clock_back=self._clock_went_back,
+        )
 
     def _reput_service(self) -> ReputMessageService:
         index = self.index_service
@@ -163,25 +164,18 @@ class MessageStore:
             other_files=[dirty_index_files(index)] if index is not None else [],
         )
 
-    def _clean_service(
-        self, full_directories: set[str], wall_clock_ms: Callable[[], int]
-    ) -> CleanService:
-        files = self.commit_log.files
-        return CleanService(
-            CleanCommitLogService(
-                files,
-                self.flags,
-                self._disk,
-                self.config,
-                wall_clock_ms=wall_clock_ms,
-                local_hour=_local_hour,
-                keep_from=self._keep_from,
-                full_directories=full_directories,
-            ),
-            CleanConsumeQueueService(
-                files, self.queues, self.index_service, self.config, wall_clock_ms=wall_clock_ms
-            ),
-            self.check_self,
+    def _clean_service(self, parts: StoreParts) -> CleanService:
+        return clean_service(
+            self.commit_log.files,
+            self.queues,
+            self.index_service,
+            self.flags,
+            parts.disk,
+            parts.config,
+            wall_clock_ms=parts.wall_clock_ms,
+            keep_from=self._keep_from,
+            full_directories=parts.full_directories,
+            check_self=self.check_self,
         )
 
     @classmethod
@@ -337,6 +331,7 @@ class MessageStore:
             await nursery.start(self.reput_service.run)
             nursery.start_soon(self._allocate_service.run)
             nursery.start_soon(self.clean_service.run)
+            nursery.start_soon(self._fingerprint_service.run)
             task_status.started()
 
     # -- replication and wake-ups ----------------------------------------------------------------
@@ -493,8 +488,3 @@ class MessageStore:
     def read_log(self, offset: int, bytes_max: int) -> memoryview:
         """Return raw bytes of one file from `offset` on; see `CommitLog.read`."""
         return self.commit_log.read(offset, bytes_max)
-
-
-def _local_hour(now_ms: int) -> int:
-    """Return the hour of the day where this machine stands."""
-    return datetime.fromtimestamp(now_ms / 1000, UTC).astimezone().hour

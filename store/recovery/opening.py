@@ -20,6 +20,7 @@ from store.files.transient_store_pool import TransientStorePool
 from store.index.index_service import IndexService
 from store.log.commit_log import CommitLog
 from store.log.damage import LogDamage
+from store.log.fingerprints import Fingerprints
 from store.machine.errors import DiskFailedError
 from store.queue.consume_queue_store import ConsumeQueueStore
 from store.recovery.store_recovery import StoreRecovery
@@ -43,6 +44,7 @@ class StoreParts(NamedTuple):
     wall_clock_ms: Callable[[], int]
     store_host: Host
     commit_log: CommitLog
+    fingerprints: Fingerprints
     queues: ConsumeQueueStore
     checkpoint: StoreCheckpoint
     index_service: IndexService | None
@@ -158,6 +160,8 @@ class _Opening:
         )
         recovery.run(clean=clean)
         log.damage.keep_within(log.min_offset, log.max_offset)
+        fingerprints = Fingerprints(disk, config.directory)
+        fingerprints.keep_within(log.min_offset, log.max_offset, log.files.mapped_file_size)
         index = self._recovered(index, log)
         if truncation is not None:
             truncation.finish()
@@ -168,6 +172,7 @@ class _Opening:
             self._now_ms,
             self._store_host,
             log,
+            fingerprints,
             queues,
             checkpoint,
             index,

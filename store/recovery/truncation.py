@@ -69,6 +69,10 @@ STORE_NAMES: Final = (
     "epochFileCheckpoint.bak",
     "epochIds",
     "epochIds.bak",
+    "fingerprints",
+    "damage.json",
+    "log-start.json",
+    "scrub.json",
     TRUNCATION_FILE,
 )
 """The log, and all that only makes sense with it. Tables of topics, groups and offsets stay."""

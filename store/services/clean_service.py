@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import logging
 import math
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Protocol
 
 import trio
@@ -58,6 +59,11 @@ CHECK_SELF_INTERVAL_SECONDS: Final = 600.0
 
 def _no_limit() -> None:
     """Let everything be deleted."""
+
+
+def local_hour(now_ms: int) -> int:
+    """Return the hour of the day where this machine stands."""
+    return datetime.fromtimestamp(now_ms / 1000, UTC).astimezone().hour
 
 
 class Index(Protocol):
@@ -318,3 +324,33 @@ class CleanService:
                     problem,
                 )
             await trio.sleep(CHECK_SELF_INTERVAL_SECONDS)
+
+
+def clean_service(
+    files: MappedFileQueue,
+    queues: ConsumeQueueStore,
+    index: Index | None,
+    flags: RunningFlags,
+    disk: Disk,
+    config: StoreConfig,
+    *,
+    wall_clock_ms: Callable[[], int],
+    keep_from: Callable[[], int | None],
+    full_directories: set[str],
+    check_self: Callable[[], list[str]],
+) -> CleanService:
+    """Return the cleaning of a store, at this machine's hours. `files` are those of its log."""
+    return CleanService(
+        CleanCommitLogService(
+            files,
+            flags,
+            disk,
+            config,
+            wall_clock_ms=wall_clock_ms,
+            local_hour=local_hour,
+            keep_from=keep_from,
+            full_directories=full_directories,
+        ),
+        CleanConsumeQueueService(files, queues, index, config, wall_clock_ms=wall_clock_ms),
+        check_self,
+    )

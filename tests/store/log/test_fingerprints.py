@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from random import Random
+from zlib import crc32
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from trio.testing import MockClock
+
+from store.log.fingerprints import BLOCK_BYTES, Fingerprint, Fingerprints, crcs_of
+from tests.support.simulated_disk import SimulatedDisk
+
+SIZE = 5 * BLOCK_BYTES // 2
+DATA = Random(1).randbytes(SIZE)
+
+
+def _of(data: bytes = DATA, start: int = SIZE, written_from: int = 0) -> Fingerprint:
+    return Fingerprint(start, len(data), crcs_of(data), written_from, 3)
+
+
+def _fingerprints(disk: SimulatedDisk) -> Fingerprints:
+    return Fingerprints(disk, "/store", era=3)
+
+
+def test_each_block_has_its_crc_and_the_last_one_is_shorter() -> None:
+    fingerprint = _of()
+
+    assert fingerprint.count == 3
+    assert [fingerprint.crc(n) for n in range(3)] == [
+        crc32(DATA[:BLOCK_BYTES]),
+        crc32(DATA[BLOCK_BYTES : 2 * BLOCK_BYTES]),
+        crc32(DATA[2 * BLOCK_BYTES :]),
+    ]
+    assert fingerprint.is_consistent
+
+
+@given(st.integers(0, SIZE - 1), st.integers(1, 255))
+def test_any_byte_that_changes_is_found_in_its_block_and_nowhere_else(
+    place: int, bits: int
+) -> None:
+    changed = bytearray(DATA)
+    changed[place] ^= bits
+    begin = place // BLOCK_BYTES * BLOCK_BYTES
+
+    found = _of().differing(SIZE, bytes(changed))
+
+    assert found == [(SIZE + begin, SIZE + min(begin + BLOCK_BYTES, SIZE))]
+
+
+def test_a_piece_is_compared_with_its_own_blocks() -> None:
+    fingerprint = _of()
+    piece = DATA[BLOCK_BYTES:]
+
+    assert fingerprint.differing(SIZE + BLOCK_BYTES, piece) == []
+    assert fingerprint.differing(SIZE + BLOCK_BYTES, b"?" + piece[1:]) == [
+        (SIZE + BLOCK_BYTES, SIZE + 2 * BLOCK_BYTES)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("place", "is_written"),
+    [(0, False), (BLOCK_BYTES - 1, False), (BLOCK_BYTES, True), (SIZE - 1, True)],
+)
+def test_only_whole_blocks_from_memory_count_as_written(
+    place: int,
+    is_written: bool,  # noqa: FBT001
+) -> None:
+    fingerprint = _of(written_from=SIZE + 1)  # the first block has a byte from before
+
+    assert fingerprint.is_written(SIZE + place) is is_written
+
+
+async def test_what_is_saved_is_read_after_a_loss_of_power(autojump_clock: MockClock) -> None:
+    disk = SimulatedDisk()
+    assert await _fingerprints(disk).save(_of())
+
+    read = _fingerprints(disk.powered_off(Random(1)))
+
+    assert read.starts == [SIZE]
+    assert SIZE in read
+    assert read.of(SIZE) == _of()
+    assert read.of(0) is None
+
+
+@pytest.mark.slow
+@given(st.data())
+def test_a_fingerprint_with_a_changed_byte_is_deleted(data: st.DataObject) -> None:
+    disk = SimulatedDisk()
+    trio.run(_fingerprints(disk).save, _of(), clock=MockClock(autojump_threshold=0))
+    path = f"/store/fingerprints/{SIZE:020d}"
+    content = bytearray(disk.read(path) or b"")
+    content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
+    disk.replace(path, bytes(content))
+    read = _fingerprints(disk)
+
+    assert read.of(SIZE) is None
+    assert not disk.exists(path)
+    assert read.starts == []
+
+
+async def test_that_of_another_file_does_not_count(autojump_clock: MockClock) -> None:
+    disk = SimulatedDisk()
+    await _fingerprints(disk).save(_of())
+    disk.rename(f"/store/fingerprints/{SIZE:020d}", f"/store/fingerprints/{0:020d}")
+
+    assert _fingerprints(disk).of(0) is None
+
+
+async def test_a_disk_without_room_leaves_none_and_stops_nobody(autojump_clock: MockClock) -> None:
+    disk = SimulatedDisk()
+    fingerprints = _fingerprints(disk)
+    await fingerprints.save(_of())
+    disk.capacity_bytes = disk.used_bytes
+
+    assert not await fingerprints.save(_of(DATA, 9 * SIZE))
+
+    assert fingerprints.starts == [SIZE]
+
+
+async def test_those_of_files_outside_of_the_log_go(autojump_clock: MockClock) -> None:
+    disk = SimulatedDisk()
+    fingerprints = _fingerprints(disk)
+    for number in range(4):
+        await fingerprints.save(_of(DATA, number * SIZE))
+
+    fingerprints.keep_within(SIZE, 4 * SIZE - 1, SIZE)
+
+    assert fingerprints.starts == [SIZE, 2 * SIZE]
+    assert _fingerprints(disk).starts == [SIZE, 2 * SIZE]
+    assert fingerprints.of(0) is None
+
+
+async def test_only_a_few_are_kept_in_memory_and_all_are_found(autojump_clock: MockClock) -> None:
+    disk = SimulatedDisk()
+    fingerprints = _fingerprints(disk)
+    for number in range(9):
+        await fingerprints.save(_of(DATA, number * SIZE))
+
+    assert [fingerprints.of(number * SIZE) for number in range(9)] == [
+        _of(DATA, number * SIZE) for number in range(9)
+    ]
