@@ -123,24 +123,32 @@ def only_zeros(descriptor: int, start: int, end: int) -> bool:
 
 
 def is_locked(path: Path) -> bool:
-    """Say whether a process holds the lock that a store takes while it is open.
+    """Say whether a process holds the lock that a store takes while it is open."""
+    return lock_holder(path) is not None
+
+
+def lock_holder(path: Path) -> int | None:
+    """Return the id of the process that holds the lock of a store; None if nobody does.
+
+    0 is a process that cannot be named from here, as one of another container.
 
     Source: DefaultMessageStore.start, which locks the first byte of the file.
     """
     if not path.is_file():
-        return False
+        return None
     if path.stat().st_ino in _locked_by_us():
-        return True
+        return os.getpid()
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except PermissionError:  # another user's: nothing is known, and reading may still work
-        return False
+        return None
     try:
         asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
         answer: bytes = fcntl.fcntl(descriptor, fcntl.F_GETLK, asked)
     finally:
         os.close(descriptor)
-    return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
+    kind, _, _, _, holder = _FLOCK.unpack(answer)
+    return None if kind == fcntl.F_UNLCK else max(holder, 0)
 
 
 def _locked_by_us() -> set[int]:

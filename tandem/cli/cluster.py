@@ -16,6 +16,7 @@ from tandem.plain_text import plain
 
 if TYPE_CHECKING:
     from tandem.cluster.control import Command, Reply
+    from tandem.cluster.errors import NotRunningError
     from tandem.cluster.local_cluster import LocalCluster
     from tandem.cluster.node_lifecycle import NodeStatus
     from tandem.cluster.spec import ClusterSpec
@@ -115,11 +116,10 @@ def credentials(config: ConfigOption = None, output_format: FormatOption = Forma
 
     They need it to change routes and topics of the system.
     """
-    from tandem.cluster.spec import config_to_start
-    from tandem.cluster_file.load import load_config
+    from tandem.cluster.spec import default_config, read_spec
     from tandem.wire.secret_keys import OPERATOR_ACCESS_KEY, operator_secret_key
 
-    secret = load_config(config or config_to_start()).secret
+    secret = read_spec(config or default_config()).read_secret()
     keys = {"accessKey": OPERATOR_ACCESS_KEY, "secretKey": operator_secret_key(secret)}
     if output_format is Format.TEXT:
         for name, value in keys.items():  # as in the file
@@ -198,6 +198,7 @@ def _order(
 
 def _send(command: "Command", node: str | None, file: Path) -> "Reply":
     from tandem.cluster.control import Request, send_request
+    from tandem.cluster.errors import NotRunningError
 
     if not file.exists():
         raise CommandError(
@@ -206,7 +207,22 @@ def _send(command: "Command", node: str | None, file: Path) -> "Reply":
             2,
         )
     doing = f"{_DOING[command]} {node}" if node else _DOING[command]
-    return run_blocking(doing, send_request, file, Request(command, node))
+    try:
+        return run_blocking(doing, send_request, file, Request(command, node))
+    except NotRunningError as error:
+        raise _not_up(file, error) from None
+
+
+def _not_up(file: Path, error: "NotRunningError") -> "NotRunningError":
+    """Say also what runs there without a supervisor, unless the file cannot be read."""
+    from tandem.cluster.owners import not_up
+    from tandem.cluster.spec import read_spec
+    from tandem.cluster_file.errors import ClusterError
+
+    try:
+        return not_up(read_spec(file))
+    except ClusterError:
+        return error
 
 
 def _spec_of(file: Path) -> "ClusterSpec | None":

@@ -110,11 +110,7 @@ def logs(
     spec = read_spec(config or default_config())
     sources = _sources(spec, node or [])
     if not follow and not any(source.file.exists() for source in sources):
-        raise CommandError(
-            f"nothing is logged in {spec.log_directory} yet; start the cluster with"
-            " `tandem cluster up`",
-            1,
-        )
+        raise CommandError(_nothing_logged(spec), 1)
     printer = _printer(output_format, [source.process for source in sources])
     with LogFollower(sources, since_seconds=since_seconds) as follower:
         wanted: Iterable[LogRecord] = filter(choices.wants, follower.records())
@@ -126,6 +122,16 @@ def logs(
         _print(printer, wanted)
         if follow:
             _follow(follower, choices, printer)
+
+
+def _nothing_logged(spec: "ClusterSpec") -> str:
+    from tandem.cluster.owners import not_up
+
+    return (
+        f"nothing is logged in {spec.log_directory}: only a supervisor's nodes log there, and those"
+        " that run by themselves to where each was started (systemd's journal, or its"
+        f" --log-file). {not_up(spec)}"
+    )
 
 
 def _follow(follower: "LogFollower", choices: Choices, printer: "Printer") -> None:

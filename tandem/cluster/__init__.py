@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         CoordinatorStartError,
         NodeCommandError,
         NodeStartError,
+        NotOursError,
         NotRunningError,
     )
     from tandem.cluster.local_cluster import LocalCluster
@@ -52,6 +53,7 @@ __all__ = [
     "NodeStartError",
     "NodeState",
     "NodeStatus",
+    "NotOursError",
     "NotRunningError",
     "UnknownNodeError",
     "default_config",

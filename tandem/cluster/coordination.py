@@ -6,8 +6,9 @@ Three things, for the groups of a cluster file that are fenced, and nothing for 
   node, so that killing a node does not take the elector with it. A life of it ends when its journal
   fails; then another begins here, from what is on the disk, and the nodes stay as they are. It is
   not worth a process of its own: nothing of the old life is kept but the words of its end.
-- When a node's process has ended, it ends the node's lease. Then its successor is elected at once
-  and not when the lease runs out. A frozen node is not dead: it keeps its lease until that ends.
+- When a node's process has ended, it ends the lease of that process. Then its successor is elected
+  at once and not when the lease runs out. A frozen node is not dead: it keeps its lease until that
+  ends.
 - It follows who is master, for people to see.
 
 All of that is convenience: no message is lost if this process does none of it.
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from tandem.cluster.errors import CoordinatorStartError
+from tandem.cluster.owners import has_ended_here
 from tandem.cluster_file.choices import CoordinatorKind, GroupKind
 from tandem.cluster_file.errors import ClusterConfigError, ClusterError
 from tandem.coordinator.client import EtcdClient, connect, embedded_password
@@ -159,14 +161,19 @@ class Coordination:
         return connect(self._spec.coordinator, secret=self._spec.read_secret())
 
     async def release(self, node: NodeSpec) -> None:
-        """End the lease of a node that has no process, if the coordinator answers in time."""
+        """End the lease of a process of this node that has ended here.
+
+        That of any other is left alone: the node may run by itself, here or elsewhere. Also if
+        the coordinator does not answer in time, the lease will run out.
+        """
         if self._client is None or node.group not in self._groups:
             return
         key = GroupKeys(self._spec.name, node.group).node(node.name)
         with trio.move_on_after(RELEASE_SECONDS_MAX):
             try:
                 record = (await self._client.read(key)).values.get(key)
-                if record is not None and record.lease_id:
+                # In this order, see `owners`: first the record, then whether its process has ended.
+                if record is not None and record.lease_id and has_ended_here(record.value, node):
                     await self._client.revoke(record.lease_id)
             except CoordinatorError:
                 # It is out of reach or refuses: the lease will run out.

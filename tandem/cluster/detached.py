@@ -23,6 +23,7 @@ from tandem.cluster.local_cluster import STOP_GRACE_SECONDS, LocalCluster
 from tandem.cluster.node_forker import NodeForker
 from tandem.cluster.node_lifecycle import NodeStatus
 from tandem.cluster.node_process import OpenProcess, open_process
+from tandem.cluster.owners import check_addresses
 from tandem.cluster.private_disks import mount_private_disks
 from tandem.cluster.spec import ClusterSpec, check_system, node_environment, read_spec
 from tandem.cluster.supervisor import reply_of, supervise
@@ -48,6 +49,7 @@ def up_detached(spec: ClusterSpec) -> Reply:
 
     Raises:
         ControlError: It could not start the cluster, with its words, and has ended.
+        NotOursError: Nodes belong to other machines; nothing was touched.
     """
     process, reply = _start_supervisor(spec, lifeline=False)
     # It outlives us: without this, Popen would warn that nobody waits for it.
@@ -81,6 +83,7 @@ def _start_supervisor(
     spec: ClusterSpec, *, lifeline: bool
 ) -> "tuple[subprocess.Popen[bytes], Reply]":
     check_system()
+    check_addresses(spec)
     spec.make_directories()
     news_read, news_write = os.pipe()
     command = [sys.executable, "-P", "-m", "tandem.cluster", str(spec.file), str(news_write)]

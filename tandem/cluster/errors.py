@@ -5,6 +5,7 @@ What is wrong with its file is in `tandem.cluster_file.errors`.
 Every text is one that a person at a terminal can act on; the command line prints it as it is.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tandem.cluster_file.errors import ClusterError
@@ -26,11 +27,24 @@ class AlreadyRunningError(ClusterError):
 
 
 class NotRunningError(ClusterError):
-    """No supervisor has this cluster. Start one first."""
+    """No supervisor has this cluster. `instead` is said in place of how to start one."""
 
-    def __init__(self, config: Path) -> None:
+    def __init__(self, config: Path, instead: str = "") -> None:
         self.config = config
-        super().__init__(f"the cluster of {config} is not up; start it with `tandem cluster up`")
+        is_not_up = f"the cluster of {config} is not up; start it with `tandem cluster up`"
+        super().__init__(instead or is_not_up)
+
+
+class NotOursError(ClusterError):
+    """Nodes of the cluster run by themselves, or belong to other machines. Nothing was touched.
+
+    Attributes:
+        names: Those nodes.
+    """
+
+    def __init__(self, names: Sequence[str], text: str) -> None:
+        self.names = list(names)
+        super().__init__(text)
 
 
 class NodeCommandError(ClusterError):

@@ -21,6 +21,7 @@ from tandem.cluster.coordination import Coordination
 from tandem.cluster.errors import ForkServerError, NodeStartError
 from tandem.cluster.node_lifecycle import NodeExit, NodeLifecycle, NodeState, NodeStatus
 from tandem.cluster.node_process import NodeProcess, OpenProcess, open_process
+from tandem.cluster.owners import check_addresses, check_free
 from tandem.cluster.spec import (
     ClusterSpec,
     NodeSpec,
@@ -84,7 +85,8 @@ class LocalCluster:
 
     `observer` is called with the new status of a node on every change. `command` gives the
     command line of a node, to which `--log-file FILE` is added; tests put other programs there.
-    `open_node` starts such a command line.
+    `open_node` starts such a command line. Entering it raises `NotOursError`, and touches nothing,
+    if a node runs by itself or belongs to another machine.
     """
 
     def __init__(
@@ -108,6 +110,8 @@ class LocalCluster:
 
     async def __aenter__(self) -> Self:
         check_system()
+        check_addresses(self.spec)
+        await check_free(self.spec, self.spec.nodes)
         self.spec.make_directories()
         make_secret(self.spec.secret_file)
         self._nursery = await self._nursery_manager.__aenter__()
@@ -158,8 +162,11 @@ class LocalCluster:
             NodeCommandError: The named node has a process already.
             UnknownNodeError: There is no such node.
             CoordinatorStartError: The embedded coordinator cannot be served.
+            NotOursError: A process that is not of this cluster has the node's store open.
         """
         if name is not None:
+            self._node(name).lifecycle.check("spawned", "started")
+            await check_free(self.spec, [self._node(name).spec])
             self._node(name).lifecycle.check("spawned", "started")
         if not self._coordination.is_open:
             await self._coordination.open(self._entered())

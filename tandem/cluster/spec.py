@@ -279,6 +279,11 @@ def node_command(config: Path, name: str) -> list[str]:
     return [*SERVER, "node", "--config", str(config), "--name", name, "--supervised"]
 
 
+def node_by_itself(config: Path, name: str) -> str:
+    """The command line by which a person or systemd starts one node without a supervisor."""
+    return f"python -P -m tandem_server node --config {config} --name {name}"
+
+
 def node_environment() -> dict[str, str]:
     """The environment of a node: this one, but importing the code that we were imported from.
 

@@ -101,7 +101,7 @@ def test_a_node_that_is_not_there_is_told_with_those_that_are(file: Path) -> Non
 def test_a_cluster_that_never_ran_has_no_logs_and_that_is_said(tmp_path: Path, file: Path) -> None:
     for log in (tmp_path / "data" / "logs").iterdir():
         log.unlink()
-    with pytest.raises(CommandError, match="start the cluster with `tandem cluster up`"):
+    with pytest.raises(CommandError, match="start it with `tandem cluster up`"):
         logs(file)
 
 

@@ -25,7 +25,7 @@ def fake_spec(directory: Path, *names: str) -> ClusterSpec:
             address=f"127.0.0.{index + 1}",
             port=10911,
             ha_port=10912,
-            name_server_port=9876,
+            name_server_port=1,
             replication_port=10913,
             directory=directory / "data" / name,
             commit_log_directories=(directory / "data" / name / "commitlog",),

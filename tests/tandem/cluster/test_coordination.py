@@ -1,6 +1,7 @@
 import errno
 import os
 import socket
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -18,10 +19,11 @@ from tandem.cluster import (
     CoordinatorStartError,
     LocalCluster,
 )
+from tandem.cluster.owners import REPLICA_FILE
 from tandem.cluster_file.choices import CoordinatorKind
 from tandem.coordinator.client import EtcdClient
 from tandem.coordinator.interface import CoordinatorUnavailableError, Put
-from tandem.wire.group_state import GroupKeys, LeaderRecord, encode_record
+from tandem.wire.group_state import GroupKeys, LeaderRecord, NodeRecord, encode_record
 from tests.support.patience import PATIENCE_SECONDS, until
 from tests.tandem.cluster.fakes import fake_command, fake_spec, fenced_spec
 from tests.tandem.coordinator.real_etcd import free_ports, protect, running_etcd
@@ -59,10 +61,17 @@ async def client_of(cluster: LocalCluster) -> AsyncIterator[EtcdClient]:
         await client.aclose()
 
 
-async def register(client: EtcdClient, name: str, *, leads: bool = False) -> int:
+async def register(
+    client: EtcdClient, name: str, directory: Path, *, leads: bool = False, session: str = ""
+) -> int:
     """What a real node does when it starts, and when it has won."""
+    session = session or uuid.uuid4().hex
+    store = directory / "data" / name
+    store.mkdir(parents=True, exist_ok=True)
+    (store / REPLICA_FILE).write_text(f'{{"tokens": ["{session}"]}}')
     lease_id = (await client.grant(LEASE_SECONDS)).lease_id
-    puts = [Put(KEYS.node(name), b"{}", lease_id)]
+    own = NodeRecord(node=name, session=session, incarnation="i", epoch=0, end=0)
+    puts = [Put(KEYS.node(name), encode_record(own), lease_id)]
     if leads:
         record = encode_record(LeaderRecord(node=name, session="s", epoch=1))
         puts.append(Put(KEYS.leader, record, lease_id))
@@ -96,8 +105,8 @@ async def test_a_classic_cluster_has_no_coordinator(tmp_path: Path) -> None:
 
 async def test_the_lease_of_a_killed_node_ends_at_once(tmp_path: Path, port: int) -> None:
     async with running(tmp_path, port, "a", "b") as (cluster, client):
-        await register(client, "a", leads=True)
-        await register(client, "b")
+        await register(client, "a", tmp_path, leads=True)
+        await register(client, "b", tmp_path)
         started = trio.current_time()
         await cluster.kill("a")
         await wait_keys(client, ["node/b"])
@@ -106,7 +115,7 @@ async def test_the_lease_of_a_killed_node_ends_at_once(tmp_path: Path, port: int
 
 async def test_a_node_that_ends_by_itself_is_released_too(tmp_path: Path, port: int) -> None:
     async with running(tmp_path, port, "a") as (cluster, client):
-        await register(client, "a")
+        await register(client, "a", tmp_path)
         pid = cluster.status()[0].pid
         assert pid is not None
         with trio.fail_after(PATIENCE_SECONDS):
@@ -116,7 +125,7 @@ async def test_a_node_that_ends_by_itself_is_released_too(tmp_path: Path, port: 
 
 async def test_a_frozen_node_keeps_its_lease(tmp_path: Path, port: int) -> None:
     async with running(tmp_path, port, "a") as (cluster, client):
-        await register(client, "a")
+        await register(client, "a", tmp_path)
         cluster.pause("a")
         await trio.sleep(0.1)
         assert await keys(client) == ["node/a"]
@@ -125,12 +134,27 @@ async def test_a_frozen_node_keeps_its_lease(tmp_path: Path, port: int) -> None:
 
 async def test_the_lease_of_the_next_life_is_left_alone(tmp_path: Path, port: int) -> None:
     async with running(tmp_path, port, "a") as (cluster, client):
-        await register(client, "a")
+        await register(client, "a", tmp_path)
         await cluster.restart("a")
         assert await keys(client) == []
-        await register(client, "a")
+        await register(client, "a", tmp_path)
         await trio.sleep(0.05)
         assert await keys(client) == ["node/a"]
+
+
+async def test_the_lease_of_a_process_that_is_not_ours_is_left_alone(
+    tmp_path: Path, port: int
+) -> None:
+    async with running(tmp_path, port, "a", "b") as (cluster, client):
+        await register(client, "a", tmp_path, leads=True)
+        await register(client, "b", tmp_path)
+        # As if it ran elsewhere: this store knows nothing of its session.
+        (tmp_path / "data/a" / REPLICA_FILE).write_text("{}")
+        await cluster.kill("a")
+        await cluster.kill("b")
+        await wait_keys(client, ["leader", "node/a"])
+        await cluster.start()
+        assert await keys(client) == ["leader", "node/a"]
 
 
 async def test_what_the_coordinator_knew_comes_back_and_the_dead_are_cleared_away(
@@ -140,8 +164,8 @@ async def test_what_the_coordinator_knew_comes_back_and_the_dead_are_cleared_awa
         await client.transact([], [Put(KEYS.state, b"kept")])
         await cluster.stop_coordinator()
         await cluster.start_coordinator()
-        await register(client, "a")
-        await register(client, "b")
+        await register(client, "a", tmp_path)
+        await register(client, "b", tmp_path)
         # The lease of nobody: it stays.
         lease = await client.grant(LEASE_SECONDS)
         await client.transact([], [Put(KEYS.node("z"), b"", lease.lease_id)])
@@ -155,11 +179,11 @@ async def test_what_the_coordinator_knew_comes_back_and_the_dead_are_cleared_awa
 async def test_roles_are_those_of_the_moment(tmp_path: Path, port: int) -> None:
     async with running(tmp_path, port, "a", "b") as (cluster, client):
         await wait_roles(cluster, "NODE", "NODE")
-        lease_id = await register(client, "b", leads=True)
+        lease_id = await register(client, "b", tmp_path, leads=True)
         await wait_roles(cluster, "FOLLOWER", "MASTER")
         await client.revoke(lease_id)
         await wait_roles(cluster, "NODE", "NODE")
-        await register(client, "a", leads=True)
+        await register(client, "a", tmp_path, leads=True)
         await wait_roles(cluster, "MASTER", "FOLLOWER")
         await cluster.stop("b")
         await wait_roles(cluster, "MASTER", "NODE")
@@ -183,7 +207,7 @@ async def test_masters_are_waited_for_but_not_for_ever(tmp_path: Path, port: int
         assert (cluster.status()[1].role, cluster.coordinator_trouble) == ("NODE", "")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(cluster.wait_masters, LEASE_SECONDS)
-            await register(client, "b", leads=True)
+            await register(client, "b", tmp_path, leads=True)
         assert cluster.status()[1].role == "MASTER"
         with trio.fail_after(PATIENCE_SECONDS):
             await cluster.wait_masters(LEASE_SECONDS)
@@ -202,7 +226,7 @@ async def test_why_it_is_not_known_who_is_master_is_reported(tmp_path: Path, por
         await cluster.stop_coordinator()
         await until(lambda: "Connection refused" in cluster.coordinator_trouble)
         await cluster.start_coordinator()
-        await register(client, "a", leads=True)
+        await register(client, "a", tmp_path, leads=True)
         await wait_roles(cluster, "MASTER")
         assert cluster.coordinator_trouble == ""
 
@@ -228,7 +252,7 @@ async def test_the_coordinator_can_be_stopped_and_frozen_under_the_nodes(
     tmp_path: Path, port: int
 ) -> None:
     async with running(tmp_path, port, "a") as (cluster, client):
-        await register(client, "a")
+        await register(client, "a", tmp_path)
         cluster.pause_coordinator()
         with trio.move_on_after(0.2) as waited:
             await client.read(KEYS.prefix)
@@ -263,7 +287,7 @@ async def test_a_coordinator_whose_journal_fails_is_started_again_and_says_so(
     monkeypatch.setattr(os, "fdatasync", sync)
     monkeypatch.setattr(os, "fsync", partial(sync, which=1))
     async with running(tmp_path, port, "a") as (cluster, client):
-        await register(client, "a", leads=True)
+        await register(client, "a", tmp_path, leads=True)
         await wait_roles(cluster, "MASTER")
         assert cluster.coordinator_last_end == ""
         is_failing = True
@@ -336,7 +360,7 @@ async def test_leases_of_the_dead_are_ended_in_etcd_too(tmp_path: Path) -> None:
         async with LocalCluster(spec, command=fake_command()) as cluster:
             await cluster.start()
             async with client_of(cluster) as client:
-                await register(client, "a", leads=True)
+                await register(client, "a", tmp_path, leads=True)
                 await wait_roles(cluster, "MASTER")
                 await cluster.kill("a")
                 await wait_keys(client, [])
