@@ -140,6 +140,14 @@ class CorruptTransferError(RemoteHAError):
         super().__init__(f"bad record at offset {offset}: {reason}")
 
 
+class NotServedError(HAError):
+    """This node cannot give a peer what it asks for of the log; the text says why."""
+
+
+class PeerSilentError(HAError):
+    """A peer did not answer, or cannot give what it was asked for; the text says why."""
+
+
 class EpochFileError(HAError):
     """The epoch file is damaged: nobody can say any more which master wrote which part."""
 

@@ -37,6 +37,7 @@ from ha.fenced.participation import Participation
 from ha.fenced.replica_parts import ReplicaParts
 from ha.fenced.replica_role import ReplicaRole
 from ha.fenced.round_end import RoundEnd
+from ha.fenced.served_log import ServedLog
 from ha.fenced.standing import Standing
 from ha.fenced.status import fenced_status, runtime_info
 from ha.results import Ack, PutWait, Refusal
@@ -95,6 +96,8 @@ class FencedHAService:
             standing=self.standing,
             on_event=on_event,
         )
+        self.served_log = ServedLog(self._parts)
+        """What its peers may ask of its log."""
         self._commands: FencedCommands | None = None
         timeout_seconds = config.slave_timeout_ms / 1000
         self._waits = {

@@ -23,6 +23,7 @@ from node.broker.broker import Broker
 from node.config.part_configs import fenced_config, learner_config, store_config
 from node.handlers.broker_epoch_cache import BrokerEpochCache
 from node.handlers.fenced_group import FencedGroup
+from node.handlers.peer_log import PeerLog
 from node.tables.journal.journal_tables import JournalTables, SavedTables
 from store import MessageStore
 from store.machine.errors import StoreFullError
@@ -128,6 +129,7 @@ async def _run_round(
         epochs = BrokerEpochCache(config, ha)
         own_handlers = {
             **group.handlers(),
+            **PeerLog(config, ha).handlers(),
             RequestCode.GET_BROKER_EPOCH_CACHE: epochs.handle,
         }
         try:

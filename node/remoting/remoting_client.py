@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from store.machine.network import ConnectionLost
+from tandem.wire.errors import WireError
 from tandem.wire.frame_buffer import FrameBuffer
 from tandem.wire.remoting_command import RemotingCommand, SerializeType, encode_frame
 from tandem.wire.request_code import RequestCode
-from tandem.wire.request_signature import ChallengeBody, signed
+from tandem.wire.request_signature import ChallengeBody, is_rightly_answered, signed
 from tandem.wire.route import decode_json_body
 
 if TYPE_CHECKING:
@@ -33,6 +34,10 @@ class RequestFailedError(Exception):
     def __init__(self, answer: RemotingCommand) -> None:
         self.answer = answer
         super().__init__(f"answered with code {answer.code}: {answer.remark or 'no remark'}")
+
+
+class AnswerNotSignedError(WireError):
+    """An answer that has to be signed is not, or not rightly."""
 
 
 class RemotingClient:
@@ -62,17 +67,36 @@ class RemotingClient:
         return answer
 
     async def request_signed(
-        self, code: int, *, ext: Ext = None, body: bytes = b"", key: bytes, target: str
+        self,
+        code: int,
+        *,
+        ext: Ext = None,
+        body: bytes = b"",
+        key: bytes,
+        target: str,
+        is_answer_signed: bool = False,
     ) -> RemotingCommand:
         """Send a request that shows that we know the secret; see `tandem.wire.request_signature`.
 
-        `target` is the client address of the node that is meant. Raises as `request` does.
+        `target` is the client address of the node that is meant. With `is_answer_signed` its answer
+        has to show the same.
+
+        Raises:
+            AnswerNotSignedError: it does not; do not believe it.
+            ConnectionLost, WireError, RequestFailedError: see `request`.
         """
         answer = await self.request(RequestCode.NODE_CHALLENGE)
         challenge = decode_json_body(answer.body, ChallengeBody).challenge
         fields = RemotingCommand(code, ext=ext).ext_fields()
         own = signed(key, code, fields, body, challenge=challenge, target=target)
-        return await self.request(code, ext=own, body=body)
+        answer = await self.request(code, ext=own, body=body)
+        if is_answer_signed:
+            said = answer.ext_fields()
+            if not is_rightly_answered(key, code, challenge, said, answer.body):
+                raise AnswerNotSignedError(
+                    f"{self._stream.peer} does not show that it knows the secret of the cluster"
+                )
+        return answer
 
     async def _receive(self, opaque: int) -> RemotingCommand:
         while True:

@@ -37,6 +37,7 @@ class Resource(enum.Enum):
     ROUTES = "routes"
     VALUES = "values that operators keep at a name server"
     REPLICATION = "replication"
+    LOG = "the log"
     BROKER = "the broker itself"
 
 
@@ -151,6 +152,9 @@ ACCESS: Final[dict[int, Access]] = {
     RequestCode.GET_BROKER_EPOCH_CACHE: (Resource.REPLICATION, Action.READ),
     RequestCode.FENCED_STATUS: (Resource.REPLICATION, Action.READ),
     RequestCode.FENCED_COMMAND: (Resource.REPLICATION, Action.ORDER),
+    RequestCode.LOG_FINGERPRINTS: (Resource.LOG, Action.READ),
+    RequestCode.LOG_BYTES: (Resource.LOG, Action.READ),
+    RequestCode.LOG_DAMAGED: (Resource.LOG, Action.ORDER),
 }
 
 NEEDED: Final[dict[Access, Standing]] = {
@@ -159,6 +163,8 @@ NEEDED: Final[dict[Access, Standing]] = {
     (Resource.BROKER, Action.ORDER): Standing.OPERATOR,
     (Resource.SYSTEM_TOPICS, Action.WRITE): Standing.OPERATOR,
     (Resource.REPLICATION, Action.ORDER): Standing.NODE,
+    (Resource.LOG, Action.READ): Standing.NODE,
+    (Resource.LOG, Action.ORDER): Standing.NODE,
 }
 """Who has to be trusted, where not everybody is."""
 

@@ -108,3 +108,9 @@ class RequestCode(enum.IntEnum):
     """Ours: an operator's FencedCommand, answered with a FencedCommandResult."""
     NODE_CHALLENGE = 20003
     """Ours: a number for one signature on this connection; answered with a ChallengeBody."""
+    LOG_FINGERPRINTS = 20004
+    """Ours: a node asks for the checksums of a file of the log; answered with a PeerLogPart."""
+    LOG_BYTES = 20005
+    """Ours: a node asks for a part of the log, to heal its own."""
+    LOG_DAMAGED = 20006
+    """Ours: a node says that a part of the log it was sent is bad."""

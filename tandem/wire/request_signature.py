@@ -6,7 +6,9 @@ HMAC-SHA256 over both, the request code, all other ext fields and the body. A nu
 on its connection. So a signed request cannot be changed, be sent again, or be sent to another node;
 and no clock has to be right for it.
 
-Answers are not signed.
+The answers that matter are signed in turn: one ext field, an HMAC-SHA256 over the number of the
+request, its code and the body. So an answer is one to this very request. What else is answered is
+not signed.
 """
 
 from __future__ import annotations
@@ -53,6 +55,29 @@ def is_rightly_signed(key: bytes, code: int, fields: Mapping[str, str], body: by
     said = {name: value for name, value in fields.items() if name != SIGNATURE_FIELD}
     given = fields.get(SIGNATURE_FIELD, "")
     return hmac.compare_digest(given.encode(), _signature(key, code, said, body).encode())
+
+
+def answer_signature(key: bytes, code: int, challenge: str, body: bytes) -> str:
+    """Return the signature of the answer to a signed request.
+
+    Args:
+        key: As for the request.
+        code: Of the request.
+        challenge: The number that the request was signed with.
+        body: Of the answer.
+    """
+    said = msgspec.json.encode(["answer", code, challenge, hashlib.sha256(body).hexdigest()])
+    return hmac.new(key, said, hashlib.sha256).hexdigest()
+
+
+def is_rightly_answered(
+    key: bytes, code: int, challenge: str, fields: Mapping[str, str], body: bytes
+) -> bool:
+    """Say whether an answer is signed, for this request; see `answer_signature`."""
+    given = fields.get(SIGNATURE_FIELD, "")
+    return hmac.compare_digest(
+        given.encode(), answer_signature(key, code, challenge, body).encode()
+    )
 
 
 def _signature(key: bytes, code: int, fields: Mapping[str, str], body: bytes) -> str:

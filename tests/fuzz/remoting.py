@@ -228,6 +228,11 @@ def _nothing(_: Random) -> Fields:
     return {}
 
 
+def _log_range(chance: Random) -> Fields:
+    start = chance.choice((0, 0, 1, 1 << 20, -1, 1 << 62))
+    return {"start": str(start), "end": str(start + chance.choice((1, 64 << 10, 1 << 30, -1)))}
+
+
 def _inspect(chance: Random) -> Fields:
     topic, group = chance.choice(TOPICS), chance.choice(GROUPS)
     return {
@@ -314,6 +319,9 @@ _CLIENT: Final[tuple[operators.Request, ...]] = (
     *operators.OF_CLIENTS,
     (RequestCode.FENCED_STATUS, _nothing, b""),
     (RequestCode.FENCED_COMMAND, _nothing, _ORDER),
+    (RequestCode.LOG_FINGERPRINTS, _log_range, b""),
+    (RequestCode.LOG_BYTES, _log_range, b""),
+    (RequestCode.LOG_DAMAGED, _log_range, b""),
     (9_999, _queue, b"x"),
 )
 _NAME_SERVER: Final[tuple[operators.Request, ...]] = (

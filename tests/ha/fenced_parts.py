@@ -52,7 +52,7 @@ class Parts:
         self.replica.begin("boot-1")
         self.replica.judge(self.session.truth)
         self.standing = Standing()
-        parts = ReplicaParts(
+        parts = self.parts = ReplicaParts(
             config=self.config,
             store=store,
             machine=self.machine,

@@ -11,6 +11,7 @@ import trio
 
 from node.security.access_table import ACCESS, Action, Resource, Standing, needed
 from tandem.wire.ha_status import FencedCommand, FencedCommandResult
+from tandem.wire.peer_log import LogRangeHeader
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import (
     CreateTopicRequestHeader,
@@ -97,6 +98,8 @@ def worst(code: int, master: str, other: str) -> Iterator[Request]:
             for accept_loss, command in product((False, True), ("promote", "resign", "rejoin")):
                 yield order(command, "a1", accept_loss=accept_loss)
                 yield order(command, "a2", accept_loss=accept_loss)
+        case RequestCode.LOG_FINGERPRINTS | RequestCode.LOG_BYTES | RequestCode.LOG_DAMAGED:
+            yield LogRangeHeader(0, 10), b""
         case RequestCode.UPDATE_AND_CREATE_TOPIC:
             names = ("TBW102", "DefaultCluster", "broker-a", JOURNAL_TOPIC, "rmq_sys_mine")
             yield from map(creation, names)
@@ -224,10 +227,16 @@ def test_an_admitted_broker_may_register_itself_and_nothing_else() -> None:
         RequestCode.ADD_WRITE_PERM_OF_BROKER,
         RequestCode.UPDATE_BROKER_CONFIG,
     }
-    assert above_strangers == registering | of_operators | {RequestCode.FENCED_COMMAND}
+    of_nodes = {
+        RequestCode.FENCED_COMMAND,
+        RequestCode.LOG_FINGERPRINTS,
+        RequestCode.LOG_BYTES,
+        RequestCode.LOG_DAMAGED,
+    }
+    assert above_strangers == registering | of_operators | of_nodes
     assert {needed(ACCESS[code]) for code in of_operators} == {Standing.OPERATOR}
     assert {needed(ACCESS[code]) for code in registering} == {Standing.ADMITTED}
-    assert needed(ACCESS[RequestCode.FENCED_COMMAND]) is Standing.NODE
+    assert {needed(ACCESS[code]) for code in of_nodes} == {Standing.NODE}
     assert needed((Resource.SYSTEM_TOPICS, Action.WRITE)) is Standing.OPERATOR
 
 

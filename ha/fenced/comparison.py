@@ -1,0 +1,79 @@
+"""Which bytes are right where replicas say different things of one block of the log: no I/O.
+
+The logs of a group are equal byte for byte, so one of two fingerprints that differ is of bytes that
+had changed before it was made. Records do not decide it: a fingerprint is made of sound records
+only, but most of what is beside the bodies has no checksum of RocketMQ's.
+
+    all say the same                                       that is right
+    those taken from memory, right after the write, agree  they are right: it was acknowledged so
+    more than half of the in-sync set says the same        that is right
+    else                                                   nobody knows; an operator decides
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ha.fenced.epochs import EpochEntry, is_same_epoch
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from tandem.wire.peer_log import EpochPart
+
+
+class Vote(msgspec.Struct, frozen=True):
+    """What one node says of a block."""
+
+    node: str
+    crc: int
+    is_written: bool
+    """It is that of memory, right after the write, and not read from a disk later."""
+    is_member: bool = True
+    """The node is in the in-sync set."""
+
+
+def right_crc(votes: Collection[Vote], members: int) -> int | None:
+    """Return the checksum of the right bytes, None if that cannot be known from these votes.
+
+    `members` is how many nodes the in-sync set has.
+    """
+    if len({vote.crc for vote in votes}) == 1:
+        return next(iter(votes)).crc
+    written = {vote.crc for vote in votes if vote.is_written}
+    if len(written) == 1:
+        return written.pop()
+    counts = Counter(vote.crc for vote in votes if vote.is_member)
+    for crc, count in counts.items():
+        if 2 * count > members:
+            return crc
+    return None
+
+
+def votes_in_words(votes: Sequence[Vote]) -> str:
+    """Return who says what."""
+    return ", ".join(
+        f"{vote.node} {vote.crc:08x} ({'as written' if vote.is_written else 'read later'})"
+        for vote in sorted(votes, key=lambda vote: vote.node)
+    )
+
+
+def are_of_one_history(own: Sequence[EpochPart], theirs: Sequence[EpochPart]) -> bool:
+    """True if two nodes have one part of the log from the same masters: then it must be equal.
+
+    Both lists begin with the epoch of the first byte; see `PeerLogPart.epochs`.
+    """
+    if len(own) != len(theirs):
+        return False
+    for index, (one, other) in enumerate(zip(own, theirs, strict=True)):
+        same = is_same_epoch(
+            EpochEntry(one.epoch, one.start, one.id),
+            EpochEntry(other.epoch, other.start, other.id),
+        )
+        # Where the first one began may be cut off with the files before this part.
+        if not same or (index and one.start != other.start):
+            return False
+    return True

@@ -1,0 +1,180 @@
+"""How a bad part of the log is healed from peers: what to ask for, and whom to believe. No I/O.
+
+    bad ranges --> pieces --> judge --+-- Whole  our bytes are right: the doubt is over
+                                      +-- Fetch  get the right bytes from one of these
+                                      `-- Stuck  nobody who answers can help, or nobody knows
+
+A piece is a block of a closed file, since those have fingerprints, or the bad part itself of the
+file that is being written. Only what is confirmed is healed: past that there is nothing that all
+must have.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+
+from ha.fenced.comparison import Vote, are_of_one_history, right_crc, votes_in_words
+from tandem.wire.peer_log import BLOCK_BYTES, EpochPart, PeerLogPart
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from tandem.wire.peer_log import FileFingerprint
+
+
+class LogShape(msgspec.Struct, frozen=True):
+    """Our log: its files, and how far it is confirmed."""
+
+    start: int
+    end: int
+    confirm: int
+    file_size: int
+
+    def file_of(self, offset: int) -> tuple[int, int]:
+        """Return where the file begins and ends that has this offset."""
+        start = offset - offset % self.file_size
+        return start, start + self.file_size
+
+
+class Piece(msgspec.Struct, frozen=True):
+    """What is settled in one go: by physical offset, of one file."""
+
+    start: int
+    end: int
+
+
+class Own(msgspec.Struct, frozen=True):
+    """What we have of a piece."""
+
+    node: str
+    crc: int
+    """Of the bytes as they are."""
+    fingerprint: int | None
+    """What they should be; None if there is no fingerprint."""
+    is_written: bool
+    is_member: bool
+    epochs: tuple[EpochPart, ...]
+    """Of the file."""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a peer says of the file."""
+
+    part: PeerLogPart
+    is_member: bool
+
+
+class Whole(msgspec.Struct, frozen=True):
+    """Our bytes are right."""
+
+
+class Fetch(msgspec.Struct, frozen=True):
+    """One of these nodes has the right bytes, of this checksum; None: it is not known."""
+
+    crc: int | None
+    nodes: tuple[str, ...]
+
+
+class Stuck(msgspec.Struct, frozen=True):
+    """It cannot be healed now. `is_undecided`: time alone will not help."""
+
+    why: str
+    is_undecided: bool = False
+
+
+Judgment: TypeAlias = Whole | Fetch | Stuck
+
+
+def pieces(bad: Iterable[tuple[int, int]], log: LogShape) -> Iterator[Piece]:
+    """Yield what there is to settle of the bad ranges, in order, each once."""
+    reached = 0
+    for begin, stop in bad:
+        at, end = max(begin, log.start, reached), min(stop, log.end)
+        while at < end:
+            file_start, file_end = log.file_of(at)
+            first, last = at, min(end, file_end, at + BLOCK_BYTES)
+            if file_end <= log.end:
+                first = at - (at - file_start) % BLOCK_BYTES
+                last = min(first + BLOCK_BYTES, file_end)
+            if last <= log.confirm:
+                yield Piece(first, last)
+            at = reached = last
+
+
+def judge(own: Own, answers: Sequence[Answer], piece: Piece, members: int) -> Judgment:
+    """Return what is to be done about a piece. `members` is the size of the in-sync set."""
+    related = [a for a in answers if are_of_one_history(own.epochs, a.part.epochs)]
+    votes = []
+    if own.fingerprint is not None:
+        votes.append(Vote(own.node, own.fingerprint, own.is_written, own.is_member))
+    said = {a.part.node: crc_of(a.part.fingerprint, piece) for a in related}
+    votes += [
+        Vote(a.part.node, crc, _is_written(a.part.fingerprint, piece), a.is_member)
+        for a in related
+        if (crc := said[a.part.node]) is not None
+    ]
+    right: int | None = None
+    if votes:
+        right = right_crc(votes, members)
+        if right is None:
+            return Stuck(
+                f"replicas differ, and it is not known who is right: {votes_in_words(votes)}",
+                is_undecided=True,
+            )
+        if own.crc == right:
+            return Whole()
+    givers = [
+        a.part.node
+        for a in related
+        if can_give(a.part, piece) and said[a.part.node] in (None, right)
+    ]
+    # Those who have a fingerprint of it first: of them it is known.
+    givers.sort(key=lambda node: said[node] is None)
+    if givers:
+        return Fetch(right, tuple(givers))
+    return Stuck(_why_nobody(answers, related, piece))
+
+
+def can_give(part: PeerLogPart, piece: Piece) -> bool:
+    """True if a node has a piece, confirmed and not known to be bad."""
+    return (
+        part.log_start <= piece.start
+        and piece.end <= part.confirm
+        and not any(start < piece.end and piece.start < end for start, end in part.bad)
+    )
+
+
+def crc_of(found: FileFingerprint | None, piece: Piece) -> int | None:
+    """Return what a fingerprint says of a piece; None if it is not of just this block."""
+    if found is None or not found.start <= piece.start < piece.end <= found.start + found.size:
+        return None
+    number, within = divmod(piece.start - found.start, BLOCK_BYTES)
+    is_block = piece.end == min(piece.start + BLOCK_BYTES, found.start + found.size)
+    if within or not is_block or len(found.crcs) < 4 * number + 4:
+        return None
+    return int.from_bytes(found.crcs[4 * number : 4 * number + 4], "big")
+
+
+def _is_written(found: FileFingerprint | None, piece: Piece) -> bool:
+    return found is not None and piece.start >= found.written_from
+
+
+def _why_nobody(answers: Sequence[Answer], related: Sequence[Answer], piece: Piece) -> str:
+    if not answers:
+        return "no other node answers"
+    reasons = []
+    for answer in answers:
+        part = answer.part
+        if answer not in related:
+            reasons.append(f"{part.node} has it from other masters")
+        elif part.log_start > piece.start:
+            reasons.append(f"the log of {part.node} begins at {part.log_start}")
+        elif part.confirm < piece.end:
+            reasons.append(f"{part.node} has confirmed only {part.confirm}")
+        elif not can_give(part, piece):
+            reasons.append(f"it is damaged at {part.node}, too")
+        else:
+            reasons.append(f"{part.node} has other bytes")
+    return "; ".join(reasons)

@@ -1,0 +1,30 @@
+"""What a replica can ask of its peers' logs: an interface, so that nobody here knows the wire."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from tandem.wire.peer_log import PeerLogPart
+
+
+class PeerLogSession(Protocol):
+    """One peer, as long as it answers. All raise PeerSilentError."""
+
+    async def part(self, start: int, end: int) -> PeerLogPart:
+        """Return what it knows of a part of its log, of one file."""
+
+    async def data(self, start: int, end: int) -> bytes:
+        """Return these bytes of its log: all of them, `tandem.wire.peer_log.BYTES_MAX` at most."""
+
+    async def doubt(self, start: int, end: int) -> None:
+        """Have it look at a part of its log, which we got from it and found to be bad."""
+
+
+class PeerLogs(Protocol):
+    """All peers."""
+
+    def session(self, peer: str) -> AbstractAsyncContextManager[PeerLogSession]:
+        """Talk to the node of this name. Nothing is sent before the first question."""

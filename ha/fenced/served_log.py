@@ -1,0 +1,143 @@
+"""ServedLog: what this node tells and gives its peers of its log, to find and heal damage.
+
+Nothing that is known to be bad is given, and nothing past what is confirmed. Bytes of a closed file
+are compared with its fingerprint first: what turns out to be bad then is noted, and not given.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ha.errors import NotServedError
+from ha.fenced.epochs import EpochEntry, entry_at
+from store.log import fingerprints
+from tandem.wire.message import BLANK_MAGIC_CODE
+from tandem.wire.peer_log import (
+    BAD_RANGES_MAX,
+    BLOCK_BYTES,
+    BYTES_MAX,
+    EPOCHS_MAX,
+    EpochPart,
+    FileFingerprint,
+    PeerLogPart,
+)
+
+if TYPE_CHECKING:
+    from ha.fenced.epochs import EpochEntries
+    from ha.fenced.replica_parts import ReplicaParts
+    from store import MessageStore
+
+
+assert BLOCK_BYTES == fingerprints.BLOCK_BYTES
+
+
+class ServedLog:
+    """The log of one replica, as its peers may ask for it."""
+
+    def __init__(self, parts: ReplicaParts) -> None:
+        self._parts = parts
+        self._store = parts.store
+
+    def part(self, start: int, end: int) -> PeerLogPart:
+        """Return what is known of the log from `start` to `end`: one file, or less.
+
+        Raises:
+            NotServedError: that is more than one file.
+        """
+        store = self._store
+        size = store.config.mapped_file_size_commit_log_bytes
+        if not 0 <= start < end or end > start - start % size + size:
+            raise NotServedError(f"{start} to {end} is not in one file of the log")
+        damage = store.commit_log.damage
+        bad = [(max(b.start, start), min(b.end, end)) for b in damage.ranges]
+        found = store.fingerprints.of(start - start % size)
+        return PeerLogPart(
+            node=self._parts.config.name,
+            log_start=store.min_physical_offset,
+            confirm=store.confirm_offset,
+            epochs=epochs_within(self._parts.replica.epochs.entries, start, end),
+            bad=tuple(each for each in bad if each[0] < each[1])[:BAD_RANGES_MAX],
+            fingerprint=FileFingerprint(
+                start=found.start,
+                size=found.size,
+                crcs=found.crcs,
+                written_from=found.written_from,
+            )
+            if found is not None
+            else None,
+        )
+
+    def data(self, start: int, end: int) -> bytes:
+        """Return the bytes from `start` to `end`, of one file.
+
+        Raises:
+            NotServedError: they are too many, not all there, not all confirmed, or bad.
+        """
+        store, name = self._store, self._parts.config.name
+        if not 0 <= start < end or end - start > BYTES_MAX:
+            raise NotServedError(f"{start} to {end} is nothing, or more than {BYTES_MAX} bytes")
+        if start < store.min_physical_offset or end > store.confirm_offset:
+            raise NotServedError(
+                f"{name} has confirmed {store.min_physical_offset} to {store.confirm_offset} only"
+            )
+        look_at(store, start, end)
+        bad = store.commit_log.damage.within(start, end)
+        if bad is not None:
+            raise NotServedError(
+                f"the log of {name} is bad itself from {bad.start} to {bad.end}: {bad.reason}"
+            )
+        with store.commit_log.read(start, end - start) as view:
+            data = bytes(view)
+        if len(data) != end - start:
+            raise NotServedError(f"{start} to {end} is not in one file of the log of {name}")
+        return data
+
+    def doubted(self, start: int, end: int) -> None:
+        """Look at a part of which a peer says that it is bad: a record is to begin at `start`.
+
+        A fingerprint decides. Where there is none, there has to be a sound record.
+        """
+        store = self._store
+        start, end = max(start, store.min_physical_offset), min(end, store.max_physical_offset)
+        if end - start > BYTES_MAX:
+            end = start + BYTES_MAX
+        if start >= end:
+            return
+        look_at(store, start, end)
+        size = store.config.mapped_file_size_commit_log_bytes
+        if store.fingerprints.of(start - start % size) is None and not is_record(store, start):
+            store.commit_log.damage.note(start, end, "a follower was sent no sound record here")
+
+
+def is_record(store: MessageStore, offset: int) -> bool:
+    """True if a sound record begins there: a message, or the end of a file."""
+    if store.commit_log.record_at(offset) is not None:
+        return True
+    size = store.config.mapped_file_size_commit_log_bytes
+    with store.commit_log.read(offset, 8) as head:
+        length, magic = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:], "big")
+    return magic == BLANK_MAGIC_CODE and length == size - offset % size
+
+
+def look_at(store: MessageStore, start: int, end: int) -> None:
+    """Compare a part of the log with its fingerprints; note as damage what differs."""
+    size = store.config.mapped_file_size_commit_log_bytes
+    for begin in range(start - start % size, end, size):
+        found = store.fingerprints.of(begin)
+        if found is None:
+            continue
+        for number, first, last in found.blocks(start, end):
+            with store.commit_log.read(first, last - first) as block:
+                differs = len(block) == last - first and found.differing(first, block)
+            if differs:
+                store.commit_log.damage.note(
+                    first, last, f"block {number} of file {begin} does not fit its fingerprint"
+                )
+
+
+def epochs_within(entries: EpochEntries, start: int, end: int) -> tuple[EpochPart, ...]:
+    """Return the epoch of the byte at `start`, and those that begin after it and below `end`."""
+    first = entry_at(entries, start)
+    rest: list[EpochEntry] = [e for e in entries if start < e.start < end]
+    found = [first, *rest] if first is not None else rest
+    return tuple(EpochPart(e.epoch, e.start, e.id) for e in found[:EPOCHS_MAX])

@@ -1,0 +1,56 @@
+"""Whose bytes are right where replicas differ."""
+
+import pytest
+
+from ha.fenced.comparison import Vote, are_of_one_history, right_crc, votes_in_words
+from tandem.wire.peer_log import EpochPart
+
+
+def votes(words: str) -> list[Vote]:
+    """`a1w b2r c2r!`: a says 1 as written; b and c say 2 as read later, c is no member."""
+    return [
+        Vote(word[0], int(word[1]), is_written=word[2] == "w", is_member="!" not in word)
+        for word in words.split()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("said", "right"),
+    [
+        ("a1r", 1),
+        ("a1r b1r c1w", 1),
+        ("a1r b2w", 2),  # as written, before what was read later
+        ("a1r b1r c2w", 2),
+        ("a1w b2w c2r", 2),  # then more than half of the set
+        ("a1w b1w c2w", 1),
+        ("a1r b2r c2r", 2),
+        ("a1r b2r", None),
+        ("a1w b2w", None),
+        ("a1r b2r c3r", None),
+        ("a1r b2r c2r!", None),  # who is not in the set does not make a majority
+    ],
+)
+def test_who_is_right(said: str, right: int | None) -> None:
+    assert right_crc(votes(said), 3) == right
+
+
+def test_a_majority_is_of_the_whole_set() -> None:
+    assert right_crc(votes("a1r b2r c2r"), 5) is None
+    assert right_crc(votes("a1r b2r c2r d2r"), 5) == 2
+
+
+def test_who_says_what_is_said_in_words() -> None:
+    words = votes_in_words(votes("b2r a1w"))
+    assert words == "a 00000001 (as written), b 00000002 (read later)"
+
+
+def test_only_what_the_same_masters_wrote_is_compared() -> None:
+    own = [EpochPart(3, 100, "x"), EpochPart(4, 900, "y")]
+    assert are_of_one_history(own, own)
+    assert are_of_one_history(own, [EpochPart(3, 500, "x"), EpochPart(4, 900, "y")])
+    assert are_of_one_history(own, [EpochPart(3, 100, ""), EpochPart(4, 900, "y")])
+    assert not are_of_one_history(own, own[:1])
+    assert not are_of_one_history(own, [EpochPart(3, 100, "z"), EpochPart(4, 900, "y")])
+    assert not are_of_one_history(own, [EpochPart(2, 100, "x"), EpochPart(4, 900, "y")])
+    assert not are_of_one_history(own, [EpochPart(3, 100, "x"), EpochPart(4, 901, "y")])
+    assert are_of_one_history([], [])

@@ -1,0 +1,157 @@
+"""What a node gives of its log, and that it gives nothing that is bad."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ha.errors import NotServedError
+from ha.fenced.epochs import EpochEntry
+from ha.fenced.served_log import ServedLog, epochs_within, is_record
+from tandem.wire.peer_log import BYTES_MAX, EpochPart
+from tests.ha.fenced_parts import Parts
+from tests.ha.fenced_world import FencedWorld
+from tests.ha.fingerprinted import flip, take_fingerprints
+from tests.ha.world import BODIES, FILE_SIZE_BYTES, put, read_whole_log
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from store import MessageStore
+
+
+class Node:
+    """Node `a` with a log of several files, all confirmed; the first of them has a fingerprint."""
+
+    def __init__(self, store: MessageStore) -> None:
+        self.store = store
+        self.parts = Parts(FencedWorld(), store)
+        self.end = store.max_physical_offset
+        self.served = ServedLog(self.parts.parts)
+        self.damage = store.commit_log.damage
+
+
+@contextmanager
+def open_node() -> Iterator[Node]:
+    world = FencedWorld()
+    with world.open_store("a") as store:
+        store.become_master()
+        store.confirm(put(store, *BODIES))
+        yield Node(store)
+
+
+async def test_what_is_confirmed_is_given() -> None:
+    with open_node() as node:
+        log = read_whole_log(node.store)
+        assert node.served.data(100, 400) == log[100:400]
+        assert node.served.data(FILE_SIZE_BYTES, 2 * FILE_SIZE_BYTES) == log[16384:32768]
+        assert node.served.data(node.end - 5, node.end) == log[-5:]
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "why"),
+    [
+        (-1, 5, "is nothing"),
+        (5, 5, "is nothing"),
+        (9, 5, "is nothing"),
+        (0, BYTES_MAX + 1, "or more than"),
+        (0, 1 << 62, "or more than"),
+        (FILE_SIZE_BYTES - 1, FILE_SIZE_BYTES + 1, "not in one file"),
+        (1 << 62, (1 << 62) + 1, "has confirmed"),
+    ],
+)
+async def test_what_is_too_much_or_not_there_is_not(start: int, end: int, why: str) -> None:
+    with open_node() as node, pytest.raises(NotServedError, match=why):
+        node.served.data(start, end)
+
+
+async def test_what_is_not_confirmed_is_not_given() -> None:
+    with open_node() as node:
+        end = put(node.store, b"one more")
+        with pytest.raises(NotServedError, match="has confirmed"):
+            node.served.data(end - 5, end)
+
+
+async def test_what_is_bad_is_not_given_and_all_else_is() -> None:
+    with open_node() as node:
+        node.damage.note(200, 300, "a bit has flipped")
+        with pytest.raises(NotServedError, match="bad itself from 200 to 300: a bit has flipped"):
+            node.served.data(299, 301)
+        assert node.served.data(300, 310) == read_whole_log(node.store)[300:310]
+        assert node.served.part(0, FILE_SIZE_BYTES).bad == ((200, 300),)
+        assert node.served.part(250, 260).bad == ((250, 260),)
+        assert node.served.part(FILE_SIZE_BYTES, FILE_SIZE_BYTES + 1).bad == ()
+
+
+async def test_a_flip_that_nobody_has_noticed_is_not_given_either() -> None:
+    with open_node() as node:
+        await take_fingerprints(node.store)
+        flip(node.store, 5_000)
+        with pytest.raises(NotServedError, match="does not fit its fingerprint"):
+            node.served.data(100, 110)
+        assert [(bad.start, bad.end) for bad in node.damage.ranges] == [(0, FILE_SIZE_BYTES)]
+
+
+async def test_a_fingerprint_is_told_with_the_epochs_of_its_file() -> None:
+    with open_node() as node:
+        await take_fingerprints(node.store)
+        node.parts.replica.epochs.replace((EpochEntry(1, 0, "x"), EpochEntry(2, 20_000, "y")))
+        part = node.served.part(FILE_SIZE_BYTES, 2 * FILE_SIZE_BYTES)
+        own = node.store.fingerprints.of(FILE_SIZE_BYTES)
+        assert own is not None
+        assert part.fingerprint is not None
+        assert (part.fingerprint.crcs, part.fingerprint.size) == (own.crcs, FILE_SIZE_BYTES)
+        assert part.epochs == (EpochPart(1, 0, "x"), EpochPart(2, 20_000, "y"))
+        assert (part.node, part.log_start, part.confirm) == ("a", 0, node.end)
+        assert node.served.part(node.end - 1, node.end).fingerprint is None
+
+
+@pytest.mark.parametrize(("start", "end"), [(-1, 1), (1, 1), (0, FILE_SIZE_BYTES + 1)])
+async def test_only_of_one_file_is_told(start: int, end: int) -> None:
+    with open_node() as node, pytest.raises(NotServedError, match="not in one file"):
+        node.served.part(start, end)
+
+
+def test_epochs_of_a_part() -> None:
+    entries = (EpochEntry(1, 0, "x"), EpochEntry(2, 50, "y"), EpochEntry(3, 90, "z"))
+    assert epochs_within(entries, 10, 60) == (EpochPart(1, 0, "x"), EpochPart(2, 50, "y"))
+    assert epochs_within(entries, 50, 90) == (EpochPart(2, 50, "y"),)
+    assert epochs_within(entries[1:], 10, 60) == (EpochPart(2, 50, "y"),)
+    assert epochs_within((), 10, 60) == ()
+
+
+async def test_a_doubt_is_looked_at_by_fingerprint_where_there_is_one() -> None:
+    with open_node() as node:
+        await take_fingerprints(node.store)
+        node.served.doubted(7, 100)  # where no record begins; but the bytes are as they were
+        assert not node.damage
+        flip(node.store, 90)
+        node.served.doubted(0, 100)
+        assert node.damage.within(90, 91) is not None
+
+
+async def test_a_doubt_is_looked_at_by_record_where_there_is_no_fingerprint() -> None:
+    with open_node() as node:
+        node.served.doubted(0, 100)
+        node.served.doubted(-5, 100)
+        node.served.doubted(1 << 40, 1 << 62)
+        node.served.doubted(9, 3)
+        assert not node.damage
+        flip(node.store, 5)
+        node.served.doubted(0, 1 << 62)
+        assert [bad.start for bad in node.damage.ranges] == [0]
+        assert node.damage.bad_bytes == min(node.end, BYTES_MAX)
+
+
+async def test_the_end_of_a_file_is_a_record() -> None:
+    with open_node() as node:
+        first = node.store.commit_log.files.files[0]
+        at = 0
+        while (record := node.store.commit_log.record_at(at)) is not None:
+            at += len(record)
+        assert at < first.size
+        assert is_record(node.store, at)
+        assert not is_record(node.store, at + 1)
+        assert not is_record(node.store, node.end)

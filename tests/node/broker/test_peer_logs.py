@@ -1,0 +1,117 @@
+"""Nodes ask each other about their logs; nobody else is answered, and nobody else is believed."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+import trio
+
+from ha.errors import PeerSilentError
+from node.broker.peer_logs import ClientPeerLogs
+from tandem.wire.peer_log import LogRangeHeader
+from tandem.wire.request_code import RequestCode
+from tandem.wire.response_code import ResponseCode
+from tests.node.world import NAMES, fenced_cluster, open_world
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.node.world import World
+
+MIB = 1 << 20
+
+
+@asynccontextmanager
+async def open_group(directory: Path) -> AsyncIterator[tuple[World, str, str, ClientPeerLogs]]:
+    """A group with a closed file; its master, a follower, and what the latter asks with."""
+    async with open_world(fenced_cluster(directory)) as world:
+        await world.start(*NAMES)
+        master = await world.master()
+        async with world.client(world.address(master)) as client:
+            for _ in range(13):
+                assert (await client.send(bytes(90_000))).code == 0
+        asker = next(name for name in NAMES if name != master)
+        await trio.sleep(5)
+        config = world.config.with_secret().node(asker)
+        yield world, master, asker, ClientPeerLogs(config, world._machines[asker])
+
+
+@pytest.mark.slow
+async def test_what_a_peer_has_of_a_log(tmp_path: Path, autojump_clock: object) -> None:
+    async with open_group(tmp_path) as (world, master, asker, peers):
+        async with peers.session(master) as session:
+            part = await session.part(0, MIB)
+            assert part.node == master
+            assert part.fingerprint is not None
+            assert len(part.fingerprint.crcs) == 16 * 4
+            assert part.epochs
+            assert part.confirm == (await world.status(master)).confirm
+            assert (await session.data(4, 8)) == b"\xda\xa3\x20\xa7"
+            await session.doubt(0, 1000)
+            with pytest.raises(PeerSilentError, match="not in one file"):
+                await session.part(0, MIB + 1)
+            with pytest.raises(PeerSilentError, match="is nothing, or more than"):
+                await session.data(0, MIB)
+            assert len(await session.data(0, 10)) == 10  # the connection is as good as before
+        assert (await world.status(master)).damage == ""
+        own = world.address(asker)
+        async with world.client(own) as client:
+            answer = await client.call_signed(
+                RequestCode.LOG_BYTES, LogRangeHeader(0, 1000), target=f"{own}:10911"
+            )
+            async with peers.session(master) as session:
+                assert answer.body == await session.data(0, 1000)
+
+
+@pytest.mark.slow
+async def test_strangers_get_nothing(tmp_path: Path, autojump_clock: object) -> None:
+    async with (
+        open_group(tmp_path) as (world, master, _, _),
+        world.client(world.address(master)) as client,
+    ):
+        for code in (
+            RequestCode.LOG_FINGERPRINTS,
+            RequestCode.LOG_BYTES,
+            RequestCode.LOG_DAMAGED,
+        ):
+            answer = await client.call(code, LogRangeHeader(0, 100))
+            assert answer.code == ResponseCode.NO_PERMISSION
+            assert answer.body == b""
+
+
+@pytest.mark.slow
+async def test_who_does_not_know_the_secret_is_not_believed(
+    tmp_path: Path, autojump_clock: object
+) -> None:
+    async with open_group(tmp_path) as (world, master, asker, _):
+        config = world.config.with_secret()
+        other = msgspec.structs.replace(config, secret="f" * 64).node(asker)
+        async with ClientPeerLogs(other, world._machines[asker]).session(master) as session:
+            with pytest.raises(PeerSilentError, match="another secret"):
+                await session.part(0, MIB)
+
+
+@pytest.mark.slow
+async def test_an_answer_without_signature_is_not_taken(
+    tmp_path: Path, autojump_clock: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_group(tmp_path) as (_, master, _, peers):
+        monkeypatch.setattr("node.handlers.peer_log.answer_signature", lambda *_: "0" * 64)
+        async with peers.session(master) as session:
+            with pytest.raises(PeerSilentError, match="does not show that it knows the secret"):
+                await session.data(0, 100)
+            with pytest.raises(PeerSilentError, match="does not show"):
+                await session.data(0, 100)
+
+
+@pytest.mark.slow
+async def test_a_peer_that_is_gone_is_silent(tmp_path: Path, autojump_clock: object) -> None:
+    async with open_group(tmp_path) as (world, master, _, peers):
+        await world.kill(master)
+        async with peers.session(master) as session:
+            with pytest.raises(PeerSilentError, match=master):
+                await session.part(0, MIB)
