@@ -48,6 +48,8 @@ logger = logging.getLogger(__name__)
 CONNECT_TIMEOUT_SECONDS: Final = 3.0
 """RocketMQ's connectTimeoutMillis."""
 
+GOODBYE_SECONDS: Final = 1.0
+
 RECEIVE_BYTES: Final = 131_072
 
 T = TypeVar("T")
@@ -281,17 +283,22 @@ class AsyncShell:
         self._tasks.start_soon(self._upkeep)
 
     async def close(self, *, politely: bool) -> None:
-        """End the upkeep and all connections. `politely`: tell the brokers first, 1 s at most."""
+        """End the upkeep and all connections. `politely`: tell the brokers first, 1 s at most.
+
+        That second is also had by a task that is cancelled.
+        """
         if self._background is None:
             raise not_open()
-        if politely:
-            with anyio.move_on_after(1.0):
-                await self.run(self._core.goodbye())
         try:
-            await self._background.close()
+            if politely:
+                with anyio.move_on_after(GOODBYE_SECONDS, shield=True):
+                    await self.run(self._core.goodbye())
         finally:
-            # Not before: a background task that was just woken may start another one.
-            self._tasks = None
+            try:
+                await self._background.close()
+            finally:
+                # Not before: a background task that was just woken may start another one.
+                self._tasks = None
 
     @property
     def tasks(self) -> TaskGroup:

@@ -91,6 +91,8 @@ class GroupReader:
         self._locked: set[MessageQueue] = set()
         """What the broker has granted to this ordered member, read already or not yet."""
         self._rebalancing: anyio.CancelScope | None = None
+        self._rebalanced = anyio.Event()
+        """Set at the end of the last rebalance."""
         self._told: set[str] = set()
         core.broker_requests.on(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, self._members_changed)
 
@@ -181,6 +183,8 @@ class GroupReader:
         self.end()
         if self._rebalancing is not None:
             self._rebalancing.cancel()  # or it would take queues while they are given up
+            with anyio.CancelScope(shield=True):
+                await self._rebalanced.wait()  # it may be storing the offsets of queues it has lost
         readers = list(self.readers.values())
         await self._give_up(readers)
         if self._locked:
@@ -218,13 +222,16 @@ class GroupReader:
         self._rebalance_wanted.set()
 
     async def _rebalance_for_ever(self) -> None:
-        with anyio.CancelScope() as self._rebalancing:
-            while True:
-                self._rebalance_wanted = anyio.Event()
-                is_complete = await self._rebalance()
-                seconds = REBALANCE_SECONDS if is_complete else REBALANCE_AGAIN_SECONDS
-                with anyio.move_on_after(seconds):
-                    await self._rebalance_wanted.wait()
+        try:
+            with anyio.CancelScope() as self._rebalancing:
+                while True:
+                    self._rebalance_wanted = anyio.Event()
+                    is_complete = await self._rebalance()
+                    seconds = REBALANCE_SECONDS if is_complete else REBALANCE_AGAIN_SECONDS
+                    with anyio.move_on_after(seconds):
+                        await self._rebalance_wanted.wait()
+        finally:
+            self._rebalanced.set()
 
     async def _rebalance(self) -> bool:
         """Give up and take queues; return whether all that was wanted could be had."""

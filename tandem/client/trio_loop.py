@@ -6,7 +6,7 @@ from typing import Any
 import anyio
 import outcome
 import trio
-from anyio.abc import TaskGroup
+from anyio.abc import TaskGroup, TaskStatus
 
 from tandem.client.event_loop import ByteStream
 from tandem.client.tcp_stream import open_tcp
@@ -37,19 +37,34 @@ class TrioParked:
 class TrioBackground:
     """Tasks in the nursery of the task that opens the client, as trio's users expect.
 
-    A task that fails cancels what that task is doing.
+    A task that fails cancels what that task is doing. What cancels that task leaves the others
+    alone until `close`: what a client says last, an offset or a rollback, needs its connections.
     """
 
     def __init__(self) -> None:
         self._group = anyio.create_task_group()
+        self._scope = anyio.CancelScope(shield=True)
 
     async def open(self) -> TaskGroup:
         """See `Background.open`."""
-        return await self._group.__aenter__()
+        await self._group.__aenter__()
+        try:
+            opened: TaskGroup = await self._group.start(self._hold_open)
+        except BaseException:
+            await self.close()
+            raise
+        return opened
+
+    async def _hold_open(self, *, task_status: TaskStatus[TaskGroup]) -> None:
+        await anyio.lowlevel.checkpoint_if_cancelled()  # `open` was, and does not wait for this
+        with self._scope:
+            async with anyio.create_task_group() as group:
+                task_status.started(group)
+                await anyio.sleep_forever()
 
     async def close(self) -> None:
         """See `Background.close`."""
-        self._group.cancel_scope.cancel()
+        self._scope.cancel()
         # The body's own exception stays as it is: only what went wrong in the background comes
         # out of the nursery as a group.
         await self._group.__aexit__(None, None, None)

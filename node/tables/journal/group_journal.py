@@ -215,13 +215,15 @@ class GroupJournal:
     def save(self) -> None:
         """Write the state file if anything was applied since the last time.
 
+        Inside a snapshot the tables are those from before it, and so is the position.
+
         Raises:
             StoreError: no room, or the disk failed.
         """
-        position, tables = self.applier.safe_position, self.applier.tables
-        if position == self._saved_position or tables.is_inside_snapshot:
+        position = self.applier.safe_position
+        if position == self._saved_position:
             return
-        self._file.save(journal_state(position, tables))
+        self._file.save(journal_state(position, self.applier.tables))
         self._saved_position = position
 
     async def run(self, end_round: Callable[[], None]) -> None:

@@ -493,3 +493,20 @@ async def test_readers_of_a_fenced_group_see_a_run_when_it_is_confirmed() -> Non
     assert one.arrivals == {}
     store.confirm(store.max_physical_offset)
     assert one.arrivals == {("T", 1): 3, ("T", 2): 2}
+
+
+async def test_a_run_for_which_its_queue_has_no_room_is_put_as_far_as_there_is_some() -> None:
+    """The last message that the queue's file has room for is the first of the run."""
+    nodes = Node(), Node(has_loops=False)
+    for node_ in nodes:
+        node_.put("T", 1)
+        queue = node_.broker.store.queues.find("T", 1)
+        assert queue is not None
+        last = queue.files.files[-1]
+        while last.allocated_position - last.wrote_position >= 40:
+            node_.put("T", 1)
+        node_.broker.simulated_disk.capacity_bytes = node_.broker.simulated_disk.used_bytes
+        await node_.receive(b"".join(frame(n, queue_id=1) for n in range(5)))
+        assert [answer.code == 0 for answer in node_.answers()] == [True] + 4 * [False]
+        assert node_.broker.store.refusal == ""
+    assert nodes[0].state() == nodes[1].state()

@@ -102,6 +102,27 @@ async def test_what_the_peer_does_not_take_is_left_to_the_writer(nursery: trio.N
     nursery.cancel_scope.cancel()
 
 
+async def test_what_is_sent_at_once_does_not_get_into_a_frame_of_the_writer(
+    nursery: trio.Nursery,
+) -> None:
+    stream, outbox = FakeStream(), Outbox()
+    connection = Connection(stream, outbox)
+    nursery.start_soon(connection.run_writer)
+    stream.room = 3
+    connection.write(b"first")
+    outbox.flush()
+    await trio.testing.wait_all_tasks_blocked()
+    # The peer takes bytes again, and the writer has not heard of it yet.
+    stream.room = 1000
+    connection.write_now(memoryview(b"second"))
+    outbox.flush()
+    assert stream.sent == b"fir"
+    stream.make_room(0)
+    await trio.testing.wait_all_tasks_blocked()
+    assert stream.sent == b"firstsecond"
+    nursery.cancel_scope.cancel()
+
+
 async def test_a_peer_that_takes_no_answers_is_read_no_more(nursery: trio.Nursery) -> None:
     stream, outbox = FakeStream(), Outbox()
     connection = Connection(stream, outbox)

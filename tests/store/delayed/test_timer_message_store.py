@@ -395,6 +395,25 @@ def test_what_is_not_durable_does_not_count_as_delivered() -> None:
     assert lost.checkpoint()[0] == T0 + 1000
 
 
+async def test_what_comes_during_a_flush_is_not_in_its_checkpoint(
+    autojump_clock: trio.testing.MockClock, nursery: trio.Nursery
+) -> None:
+    world = World()
+    world.send(timed(1, 2000))
+    world.deliver()
+    world.sync()
+    nursery.start_soon(world.timers.flush)
+    await trio.testing.wait_all_tasks_blocked()
+    world.send(timed(2, 2000))
+    world.deliver()
+    world.sync()
+    await trio.sleep(1)
+    assert world.checkpoint()[1:3] == (52, 1)
+    lost = world.restarted(world.disk.powered_off(NothingKept()))
+    lost.deliver_all()
+    assert lost.delivered() == [1, 2]
+
+
 class NothingKept(random.Random):
     """Of every page that was not synced the disk keeps the old content."""
 

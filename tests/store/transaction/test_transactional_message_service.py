@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from store.delayed.schedule_message_service import delay_rewrite
 from store.results import PutMessage, PutMessageResult, PutMessageStatus
+from store.transaction import transactional_message_service as module
 from store.transaction.half_message import op_message
 from store.transaction.transaction import (
     CheckTransaction,
@@ -522,6 +523,19 @@ def test_progress_is_not_saved_beyond_what_is_durable() -> None:
     assert lost.asked(1000) == [1]
 
 
+def test_progress_is_not_saved_past_an_end_that_is_not_durable() -> None:
+    """A power loss takes the message and its op; the half must not be passed over then."""
+    world = World()
+    half = world.prepare(1)
+    world.sync_and_save()
+    assert world.end(half, COMMIT) is EndTransactionStatus.ENDED
+    world.check(7000)
+    world.save()
+    lost = world.restarted(world.disk.powered_off(NothingKept()))
+    assert lost.delivered() == []
+    assert lost.asked(1000) == [1]
+
+
 class NothingKept(random.Random):
     """Of every page that was not synced the disk keeps the old content."""
 
@@ -553,6 +567,23 @@ def test_an_op_is_kept_in_mind_until_the_last_copy_is_passed() -> None:
     world.sync_and_save()
     assert world.offsets == {HALF: 1, OP: 0}
     assert world.restarted().asked(30_000) == [2]
+
+
+def test_an_op_is_kept_in_mind_until_its_half_is_passed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by a walk that has stopped just before that half, and by one that begins there."""
+    monkeypatch.setattr(module, "_SLICE_HALVES", 1)
+    world = World()
+    world.prepare(1)
+    world.end(world.prepare(2), ROLLBACK)
+    world.clock.now_ms += 7000
+    first = world.service.check(world.clock.now_ms)
+    assert ([number_of(each.message) for each in first.questions], first.is_complete) == (
+        [1],
+        False,
+    )
+    world.sync_and_save()
+    assert world.restarted().asked() == []
+    assert world.asked() == []
 
 
 def test_ops_of_other_shapes_are_passed_over() -> None:

@@ -70,3 +70,40 @@ async def test_tasks_in_the_background_end_with_it_and_their_errors_come_out() -
             await anyio.sleep(0.05)
         await background.close()
     assert caught.value.subgroup(KeyError) is not None
+
+
+@under_either_loop
+async def test_what_cancels_the_opener_leaves_the_background_alone_until_it_is_closed() -> None:
+    ended = []
+
+    async def live() -> None:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            ended.append(1)
+
+    with anyio.CancelScope() as scope:
+        background = running_event_loop().background()
+        group = await background.open()
+        group.start_soon(live)
+        scope.cancel()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await anyio.wait_all_tasks_blocked()
+            assert ended == []
+            await background.close()
+            assert ended == [1]
+    assert scope.cancelled_caught
+
+
+@under_either_loop
+async def test_an_opening_that_is_cancelled_leaves_no_task() -> None:
+    tasks_before = len(anyio.get_running_tasks())
+    with anyio.CancelScope() as scope:
+        scope.cancel()
+        await running_event_loop().background().open()
+    assert scope.cancelled_caught
+    await anyio.wait_all_tasks_blocked()
+    assert len(anyio.get_running_tasks()) == tasks_before

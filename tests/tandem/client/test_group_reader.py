@@ -8,6 +8,7 @@ import pytest
 from tandem.client import group_reader as module
 from tandem.client.consumer import Consumer
 from tandem.client.results import MessageQueue
+from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.response_code import ResponseCode
 from tandem.wire.system_topics import retry_topic
@@ -118,6 +119,73 @@ async def test_an_offset_that_cannot_be_stored_is_stored_later() -> None:
                 # What has not changed is not stored again.
                 assert world.broker.codes().count(RequestCode.UPDATE_CONSUMER_OFFSET) == commits
                 break
+
+
+@under_either_loop
+async def test_what_is_handled_while_an_offset_is_being_stored_is_stored_next() -> None:
+    async with a_world() as world:
+        world.broker.store("orders", 0, b"a", b"b")
+        update = world.broker.handlers[RequestCode.UPDATE_CONSUMER_OFFSET]
+
+        def update_and_finish(request: RemotingCommand) -> RemotingCommand | None:
+            second.done()
+            return update(request)
+
+        async with world.consumer() as consumer:
+            subscription = consumer.subscribe("orders")
+            first, second = await anext(aiter(subscription)), await anext(aiter(subscription))
+            first.done()
+            world.broker.handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = update_and_finish
+            await consumer.commit()
+            assert world.broker.offsets["orders", 0] == 1
+        assert world.broker.offsets["orders", 0] == 2
+
+
+@under_either_loop
+async def test_a_member_that_is_cancelled_stores_how_far_it_came() -> None:
+    async with a_world() as world:
+        world.broker.store("orders", 0, b"a")
+        with anyio.CancelScope() as scope:
+            async with world.consumer() as consumer:
+                async for message in consumer.subscribe("orders"):
+                    message.done()
+                    scope.cancel()
+        assert scope.cancelled_caught
+        assert world.broker.offsets["orders", 0] == 1
+        assert world.broker.members == []
+
+
+@under_either_loop
+async def test_a_member_that_is_cancelled_gives_its_locks_back() -> None:
+    async with a_world() as world:
+        with anyio.CancelScope() as scope:
+            async with world.consumer(orderly=True) as consumer:
+                consumer.subscribe("orders")
+                await until(lambda: world.broker.locks)
+                scope.cancel()
+        assert world.broker.locks == {}
+
+
+@under_either_loop
+async def test_a_member_that_leaves_waits_for_the_offset_of_a_queue_it_has_just_lost() -> None:
+    async with a_world() as world:
+        world.broker.store("orders", 1, b"a")
+        update = world.broker.handlers[RequestCode.UPDATE_CONSUMER_OFFSET]
+        refused: list[RemotingCommand] = []
+
+        def refuse_once(request: RemotingCommand) -> RemotingCommand | None:
+            world.broker.handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = update
+            refused.append(request)
+            return answer_to(request, ResponseCode.SERVICE_NOT_AVAILABLE)
+
+        async with world.consumer() as consumer:
+            message = await anext(aiter(consumer.subscribe("orders")))
+            message.done()
+            world.broker.handlers[RequestCode.UPDATE_CONSUMER_OFFSET] = refuse_once
+            world.broker.members.append("zzz")
+            await world.notify()
+            await until(lambda: refused)
+        assert world.broker.offsets["orders", 1] == 1
 
 
 @under_either_loop

@@ -504,6 +504,26 @@ def test_that_the_next_master_cannot_be_told_does_not_keep_a_reader_from_reading
     assert told_next == [2]
 
 
+@pytest.mark.parametrize(
+    "code", [RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET]
+)
+def test_a_master_that_could_not_be_told_is_told_with_the_next_pull(code: RequestCode) -> None:
+    bench = Bench()
+    fence(bench)
+    keeps_offsets(bench.master)
+    bench.shell.run(bench.puller.update_consume_offset(QUEUE, 2))
+    told_next = keeps_offsets(bench.slave)
+    usual = bench.slave.handlers[code]
+    bench.slave.handlers[code] = lambda request: answer_to(request, ResponseCode.SYSTEM_BUSY)
+    fence(bench, SLAVE, epoch=2)
+    while code not in bench.slave.codes():
+        bench.pull()
+    assert told_next == []
+    bench.slave.handlers[code] = usual
+    bench.pull()
+    assert told_next == [2]
+
+
 def test_the_offset_of_a_group_is_asked_of_the_master_while_a_fenced_group_has_none() -> None:
     bench = Bench()
     fence(bench)

@@ -11,6 +11,7 @@ from node.tables.journal.journal_records import (
     DelayProgress,
     SnapshotPart,
 )
+from tandem.wire.system_topics import JOURNAL_TOPIC
 from tests.node.tables.journal.journal_world import FOREVER, Node, topic
 
 if TYPE_CHECKING:
@@ -66,6 +67,31 @@ async def test_tables_and_position_survive_a_restart() -> None:
     again = Node(node.disk)
     assert again.journal.applier.position == node.journal.applier.position
     assert again.journal.applier.tables.offsets == {"T@g": {0: 7}}
+
+
+async def test_what_is_saved_inside_a_snapshot_is_from_before_it() -> None:
+    """A node that starts with half of a snapshot in its file would never have the other half."""
+    master, slave = Node(), Node()
+    master.open_as_master(*(topic(f"T{number}") for number in range(50)))
+    master.writer.record_bytes_max = 1000
+    master.writer.write_snapshot()
+    master.store.announce()
+    records = master.journal.applier.written
+    first = next(at for at, each in records if isinstance(each, SnapshotPart) and each.part == 0)
+    queue = master.store.queues.find(JOURNAL_TOPIC, 0)
+    assert queue is not None
+    master.store.confirm(queue.unit(first + 1)[0])
+    master.copy_to(slave)
+    assert slave.journal.applier.tables.is_inside_snapshot
+    slave.journal.save()
+    state = JournalFile(slave.disk, "s").load()
+    assert state is not None
+    assert state.position == first
+    slave.store.close()
+    again = Node(slave.disk)
+    master.confirm()
+    master.copy_to(again)
+    assert again.journal.applier.tables.topics == master.journal.applier.tables.topics
 
 
 async def test_the_state_is_saved_every_few_seconds(autojump_clock: MockClock) -> None:
