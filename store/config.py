@@ -55,6 +55,9 @@ class StoreConfig(msgspec.Struct, frozen=True):
     max_index_num: int = 20_000_000
     max_msgs_num_batch: int = 64
     """The most messages one query by key returns."""
+    # -- damage
+    skip_damaged_records: bool = False
+    """Whether readers go on without a record that is damaged. RocketMQ hands it out."""
     # -- cleaning
     delete_when: tuple[int, ...] = (4,)
     """Local hours at which files past their time are deleted."""

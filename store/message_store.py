@@ -91,9 +91,9 @@ class MessageStore:
         self._bound = ConfirmBound(self.queues) if confirm_bounds_reads else None
         self.puts = self._puts(parts)
         self.reput_service = self._reput_service()
+        self.record_check = parts.record_check
         self.reads = reads = self._reads()
-        self.whole_log = MessageReads(self.commit_log, self.queues, flags, None, None)
-        """What services of a master read: also what is not confirmed yet."""
+        self.whole_log = reads.without_bound()
         self.flush_service = self._flush_service()
         self._allocate_service = AllocateMappedFileService(
             self.commit_log.files,
@@ -145,7 +145,7 @@ class MessageStore:
 
     def _reads(self) -> MessageReads:
         parts = (self.commit_log, self.queues, self.flags, self.index_service, self._bound)
-        return MessageReads(*parts, self.reput_service.index_the_last)
+        return MessageReads(*parts, self.record_check, self.reput_service.index_the_last)
 
     def _flush_service(self) -> FlushService:
         index = self.index_service

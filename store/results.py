@@ -7,6 +7,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from store.machine.errors import RecordDamagedError
+
 PhysicalOffset: TypeAlias = int
 """A byte position in the commit log, across all its files."""
 
@@ -134,6 +136,8 @@ class GetMessageStatus(enum.Enum):
     OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
     NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+    MESSAGE_DAMAGED = "MESSAGE_DAMAGED"
+    """Ours: the next message is not what its queue says. A reader waits until it is healed."""
 
 
 class GetMessageResult(msgspec.Struct, frozen=True):
@@ -152,3 +156,5 @@ class GetMessageResult(msgspec.Struct, frozen=True):
     body_bytes: int = 0
     filtered_count: int = 0
     """Messages whose properties were looked at and that were not wanted."""
+    damaged: RecordDamagedError | None = None
+    """With MESSAGE_DAMAGED: which message, and why. `next_begin_offset` is its number."""

@@ -26,7 +26,7 @@ from node.handlers.fenced_group import FencedGroup
 from node.handlers.peer_log import PeerLog
 from node.tables.journal.journal_tables import JournalTables, SavedTables
 from store import MessageStore
-from store.machine.errors import StoreFullError
+from store.machine.errors import RecordDamagedError, StoreFullError
 from tandem.wire.delay_level import DelayLevels
 from tandem.wire.message import Host
 from tandem.wire.request_code import RequestCode
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from node.name_server.name_server import NameServer
+    from store.machine.errors import StoreError
     from store.machine.machine import Machine
     from tandem.cluster_file.cluster_config import NodeConfig
     from tandem.coordinator.interface import Coordinator
@@ -60,7 +61,7 @@ async def run_fenced_rounds(
 
     Raises:
         StoreError: The store cannot be opened, or turned out to be corrupt. A disk that gets full
-            later ends a round and not the node.
+            later ends a round and not the node, and so does a damaged record that a master needs.
         NodeError: The journal cannot be read by this version.
         AddressInUseError: A port is taken.
     """
@@ -75,10 +76,15 @@ async def run_fenced_rounds(
     while not stop.is_set():
         began = trio.current_time()
         full: BaseExceptionGroup[StoreFullError] | None = None
+        damaged: BaseExceptionGroup[RecordDamagedError] | None = None
         try:
             await _run_round(config, machine, names, coordinator, stop, note_started)
         except* StoreFullError as group:
             full = group
+        except* RecordDamagedError as group:
+            damaged = group
+        if damaged is not None:
+            _log.error("begins again as a follower: %s", _first(damaged))
         if full is not None:
             if not has_started:
                 raise full
@@ -140,7 +146,7 @@ async def _run_round(
         ha.stopped_clean()
 
 
-def _first(group: BaseExceptionGroup[StoreFullError]) -> BaseException:
+def _first(group: BaseExceptionGroup[StoreError]) -> BaseException:
     """One of the errors; they are all of the same disk."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup):

@@ -4,6 +4,10 @@ A slave serves pulls like its master, with two differences. It may only be late,
 its end is not corrected but waited for. And it always holds what it cannot serve: RocketMQ's slave
 answers "retry immediately" while its master is dead, and the consumer spins.
 
+A damaged record is an error that clients try again: RocketMQ's after three seconds, ours at once
+at another node. It never says where to go on, for that would be past the record. No client of
+RocketMQ looks at suggestWhichBrokerId in an error, so it is not there.
+
 A held pull of a filter by properties is held again if it finds nothing, from where it has got to.
 
 Source: RocketMQ 5.3.3, PullMessageProcessor.
@@ -19,7 +23,7 @@ import trio
 
 from node.errors import RequestError
 from node.handlers.pull_request_hold_service import HeldPull
-from node.remoting.dispatcher import response_to
+from node.remoting.dispatcher import damaged_answer, response_to
 from node.tables.names import check_group_of_clients
 from node.tables.subscription_group_table import READING
 from store.results import GetMessageStatus
@@ -59,6 +63,7 @@ _CODES: Final = {
     GetMessageStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
     GetMessageStatus.NO_MATCHED_LOGIC_QUEUE: ResponseCode.PULL_OFFSET_MOVED,
     GetMessageStatus.NO_MESSAGE_IN_QUEUE: ResponseCode.PULL_OFFSET_MOVED,
+    GetMessageStatus.MESSAGE_DAMAGED: ResponseCode.SERVICE_NOT_AVAILABLE,
 }
 """Source: PullMessageProcessor.composeResponseHeader."""
 
@@ -235,6 +240,8 @@ class PullMessage:
     def _answer(
         self, command: RemotingCommand, header: PullMessageRequestHeader, result: GetMessageResult
     ) -> RemotingCommand:
+        if result.damaged is not None:
+            return damaged_answer(command, result.damaged)
         code = self._code(header, result)
         next_offset = result.next_begin_offset
         if result.message_count:

@@ -72,6 +72,8 @@ class QueueOffset:
         header = command.decode_header(QueueRequestHeader)
         store, topic, queue_id = self._store, header.topic, header.queue_id
         first = store.get_message(topic, queue_id, store.min_offset_in_queue(topic, queue_id), 1)
+        if first.damaged is not None:
+            raise first.damaged
         messages = decode_messages(b"".join(first.body))
         timestamp_ms = messages[0].store_timestamp_ms if messages else NO_TIMESTAMP
         return response_to(command, ext=TimestampResponseHeader(timestamp_ms))

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from node.errors import RequestError
 from node.remoting.unsupported import UnsupportedRequests
+from store.machine.errors import RecordDamagedError
+from tandem.wire.damaged_message import DamagedMessageHeader
 from tandem.wire.errors import WireError
 from tandem.wire.remoting_command import ONEWAY_FLAG, RESPONSE_FLAG, RemotingCommand
 from tandem.wire.response_code import ResponseCode
@@ -33,6 +35,7 @@ Handler: TypeAlias = "Callable[[Connection, RemotingCommand], Answer | None]"
 
 Raises:
     RequestError: The answer is this code and remark.
+    RecordDamagedError: The answer says to try again, and which record it is.
     WireError: The header or body is malformed; answered with code 1 and the text.
 """
 
@@ -57,6 +60,20 @@ def response_to(
         ext,
         body,
         serialize_type=request.serialize_type,
+    )
+
+
+def damaged_answer(command: RemotingCommand, error: RecordDamagedError) -> RemotingCommand:
+    """Return the answer to a request that needs a damaged record: try again, and which it is.
+
+    RocketMQ's consumers wait three seconds after any error of a pull, and ask again from the same
+    offset. Ours ask another node at once.
+    """
+    return response_to(
+        command,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        str(error),
+        ext=DamagedMessageHeader(error.queue_offset, error.physical_offset),
     )
 
 
@@ -117,22 +134,29 @@ class Dispatcher:
         handler = self._handlers.get(command.code, self._not_supported)
         if self._why_refused is not None and command.code not in self._served_always:
             handler = self._refuse
-        answer: Answer | None
-        try:
-            answer = handler(connection, command)
-        except RequestError as error:
-            answer = response_to(command, error.code, error.remark)
-        except WireError as error:
-            answer = response_to(command, ResponseCode.SYSTEM_ERROR, str(error))
-        except Exception as error:  # noqa: BLE001 - the client must get its answer
-            _log.exception("request %d from %s failed: a bug", command.code, connection.peer)
-            remark = f"{type(error).__name__}: {error}"
-            answer = response_to(command, ResponseCode.SYSTEM_ERROR, remark)
+        answer = self._answer_of(handler, connection, command)
         if isinstance(answer, bytes):
             if not command.flag & ONEWAY_FLAG:
                 connection.write(answer)
         elif answer is not None:
             connection.respond(command, answer)
+
+    @staticmethod
+    def _answer_of(
+        handler: Handler, connection: Connection, command: RemotingCommand
+    ) -> Answer | None:
+        try:
+            return handler(connection, command)
+        except RequestError as error:
+            return response_to(command, error.code, error.remark)
+        except RecordDamagedError as error:
+            return damaged_answer(command, error)
+        except WireError as error:
+            return response_to(command, ResponseCode.SYSTEM_ERROR, str(error))
+        except Exception as error:  # noqa: BLE001 - the client must get its answer
+            _log.exception("request %d from %s failed: a bug", command.code, connection.peer)
+            remark = f"{type(error).__name__}: {error}"
+            return response_to(command, ResponseCode.SYSTEM_ERROR, remark)
 
     def _refuse(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         assert self._why_refused is not None, "asked for by `dispatch` alone"

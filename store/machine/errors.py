@@ -49,6 +49,31 @@ class TableFileError(StoreError):
     """
 
 
+class RecordDamagedError(StoreError):
+    """A record is not what its queue says, or its bytes are known to be bad.
+
+    It is read again once it is healed. Attributes name the message, and its place in the log.
+    """
+
+    def __init__(
+        self, topic: str, queue_id: int, queue_offset: int, physical_offset: int, reason: str
+    ) -> None:
+        super().__init__(topic, queue_id, queue_offset, physical_offset, reason)
+        self.topic = topic
+        self.queue_id = queue_id
+        self.queue_offset = queue_offset
+        self.physical_offset = physical_offset
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"message {self.queue_offset} of queue {self.queue_id} of topic {self.topic!r}, at"
+            f" {self.physical_offset} of the log, is damaged: {self.reason}. It is read again once"
+            " it is healed: by another node of a fenced group, else `tandem log verify` says how;"
+            " to go on without it, move the group past it with `tandem group reset`"
+        )
+
+
 class AppendGapError(StoreError):
     """Replicated bytes do not continue the log. The link has to start over."""
 

@@ -8,22 +8,23 @@ is where the next read goes on.
 
 Older files of log and queues, which the last recovery has not looked at, are checked as they are
 read. RocketMQ hands out whatever is there. A record that is damaged, or not the one that its place
-in the queue says, is logged and passed over.
+in the queue says, ends the read before it: see `RecordCheck`. Where nothing is before it the status
+is MESSAGE_DAMAGED, and the next read begins there as well.
 
 Source: DefaultMessageStore.getMessage of 5.3.3.
 """
 
 from __future__ import annotations
 
-import logging
 from itertools import count as count_from
 from itertools import repeat, takewhile
 from typing import TYPE_CHECKING, Final
 
+from store.machine.errors import RecordDamagedError
 from store.queue.batch_consume_queue import BatchConsumeQueue
-from store.queue.consume_queue_store import LMQ_PREFIX
+from store.queue.record_check import Missing
 from store.results import GetMessageResult, GetMessageStatus
-from tandem.wire.store_layout import CQ_STORE_UNIT_SIZE, FILLER_SIZE, is_ext_address
+from tandem.wire.store_layout import CQ_STORE_UNIT_SIZE, is_ext_address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -31,8 +32,7 @@ if TYPE_CHECKING:
     from store.log.commit_log import CommitLog
     from store.messages.message_filter import FilteredRead
     from store.queue.consume_queue_store import AnyConsumeQueue
-
-_log = logging.getLogger(__name__)
+    from store.queue.record_check import RecordCheck
 
 MESSAGE_COUNT_MAX: Final = 32
 MESSAGE_BYTES_MAX: Final = 262_144
@@ -73,84 +73,86 @@ def collect(
     count_max: int,
     bytes_max: int,
     tags_codes: frozenset[int] | None,
+    check: RecordCheck,
     filtered: FilteredRead | None = None,
 ) -> GetMessageResult:
     """Read records from `offset` on, which is in the queue, up to `end`.
 
-    At least one record is returned where one matches, whatever its size.
+    At least one record is returned where one matches, whatever its size; but nothing from a
+    damaged one on.
 
     Source: DefaultMessageStore.getMessage, its loop over units.
     """
     status = GetMessageStatus.NO_MATCHED_MESSAGE
-    starts: list[int] = []
-    ends: list[int] = []
-    run_end = -1
+    damaged: RecordDamagedError | None = None
+    records: list[tuple[int, int]] = []
     count = total = 0
     next_offset = offset
     removed_below = -1
     scan_max = max(UNITS_SCANNED_BYTES_MAX // CQ_STORE_UNIT_SIZE, count_max)
-    min_physical = commit_log.min_offset
-    is_known = offset >= queue.confirmed_from
+    look = check.looks(queue, offset)
     for (at, size, code), after, message_num in _entries(queue, offset, end, scan_max):
         if count and (count + message_num > count_max or total + size > bytes_max):
             break
+        if 0 <= at < removed_below or not (tags_codes is None or _may_match(code, tags_codes)):
+            next_offset = after
+            continue
+        found = look(after - message_num, at, size)
+        if isinstance(found, RecordDamagedError):
+            damaged = found
+            break
         next_offset = after
-        if at < removed_below or not (tags_codes is None or _may_match(code, tags_codes)):
-            continue
-        is_gone = size == FILLER_SIZE or at < min_physical
-        if is_gone or not (is_known or _is_sound(commit_log, queue, at, size, after - message_num)):
-            if not count:
-                status = GetMessageStatus.MESSAGE_WAS_REMOVING
-            if is_gone:
+        if found is not None:
+            status = GetMessageStatus.MESSAGE_WAS_REMOVING
+            if found is Missing.GONE:
                 removed_below = commit_log.roll_next_file(at)
-            continue
-        if filtered is not None and not filtered.wants(at, size, after - message_num):
-            if filtered.is_over:
-                break
-            continue
+        elif filtered is None or filtered.wants(at, size, after - message_num):
+            records.append((at, size))
+            count += message_num
+            total += size
+        elif filtered.is_over:
+            break
+    return GetMessageResult(
+        status=_status(status, count, damaged, has_moved=next_offset != offset),
+        next_begin_offset=next_offset,
+        min_offset=queue.min_offset,
+        max_offset=end,
+        body=_views(commit_log, records),
+        message_count=count,
+        body_bytes=total,
+        filtered_count=0 if filtered is None else filtered.passed_over,
+        damaged=damaged if next_offset == offset else None,
+    )
+
+
+def _views(commit_log: CommitLog, records: list[tuple[int, int]]) -> tuple[memoryview, ...]:
+    """Return the records; those that are side by side in the log as one."""
+    starts: list[int] = []
+    ends: list[int] = []
+    run_end = -1
+    for at, size in records:
         if at != run_end:
             starts.append(at)
             ends.append(at)
         ends[-1] = run_end = at + size
-        count += message_num
-        total += size
-    runs = zip(starts, ends, strict=True)
-    views = [commit_log.message(start, end - start) for start, end in runs]
-    return GetMessageResult(
-        status=_status(status, count, has_moved=next_offset != offset),
-        next_begin_offset=next_offset,
-        min_offset=queue.min_offset,
-        max_offset=end,
-        body=tuple(view for view in views if view is not None),
-        message_count=count,
-        body_bytes=total,
-        filtered_count=0 if filtered is None else filtered.passed_over,
-    )
+    views = (commit_log.message(at, end - at) for at, end in zip(starts, ends, strict=True))
+    return tuple(view for view in views if view is not None)
 
 
-def _status(otherwise: GetMessageStatus, count: int, *, has_moved: bool) -> GetMessageStatus:
+def _status(
+    otherwise: GetMessageStatus,
+    count: int,
+    damaged: RecordDamagedError | None,
+    *,
+    has_moved: bool,
+) -> GetMessageStatus:
     if count:
         return GetMessageStatus.FOUND
-    return otherwise if has_moved else GetMessageStatus.OFFSET_FOUND_NULL
-
-
-def _is_sound(
-    commit_log: CommitLog, queue: AnyConsumeQueue, at: int, size: int, number: int
-) -> bool:
-    """Say whether the record that a unit names is the right one, and whole. If not, log it once."""
-    # Light queues name records of other topics.
-    owner = None if queue.topic.startswith(LMQ_PREFIX) else (queue.topic, queue.queue_id, number)
-    fault = commit_log.record_fault(at, size, owner)
-    told = commit_log.faults_told
-    if fault and not told.is_full and told.is_news("damaged", about=at):
-        _log.error(
-            "number %d of queue %d of topic %s cannot be read: %s; `tandem log verify` says more",
-            number,
-            queue.queue_id,
-            queue.topic,
-            fault,
-        )
-    return not fault
+    if has_moved:
+        return otherwise
+    if damaged is not None:
+        return GetMessageStatus.MESSAGE_DAMAGED
+    return GetMessageStatus.OFFSET_FOUND_NULL
 
 
 def _entries(

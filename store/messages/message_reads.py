@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from store.messages.confirm_bound import ConfirmBound
     from store.messages.message_filter import MessageFilter
     from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
+    from store.queue.record_check import RecordCheck
     from store.running_flags import RunningFlags
     from tandem.wire.pull_run import PullRuns
 
@@ -53,6 +54,7 @@ class MessageReads:
         flags: RunningFlags,
         index_service: IndexService | None,
         bound: ConfirmBound | None,
+        check: RecordCheck,
         index_the_last: Callable[[], None] = lambda: None,
     ) -> None:
         self._commit_log = commit_log
@@ -60,7 +62,13 @@ class MessageReads:
         self._flags = flags
         self._index_service = index_service
         self._bound = bound
+        self._check = check
         self._index_the_last = index_the_last
+
+    def without_bound(self) -> MessageReads:
+        """Return what services of a master read: also what is not confirmed yet. No index."""
+        read = (self._commit_log, self._queues, self._flags)
+        return MessageReads(*read, None, None, self._check)
 
     def _end_of(self, queue: AnyConsumeQueue) -> int:
         bound = self._bound
@@ -119,14 +127,17 @@ class MessageReads:
             count_max = min(max_msg_nums, MESSAGE_COUNT_MAX)
             log = self._commit_log
             filtered = FilteredRead(message_filter, log, queue) if message_filter else None
-            return collect(log, queue, offset, end, count_max, max_bytes, tags_codes, filtered)
+            limits = (offset, end, count_max, max_bytes)
+            return collect(log, queue, *limits, tags_codes, self._check, filtered)
         return GetMessageResult(status, next_offset, queue.min_offset, end)
 
     def run_units(self, topic: str, queue_id: int, offset: int) -> QueueUnits | None:
         """Return what a run of pulls may read of a queue that one of them reads from `offset` on.
 
-        None: they have to be answered one by one.
+        None: they have to be answered one by one. So are all while something of the log is bad.
         """
+        if self._commit_log.damage:
+            return None
         queue = self._queues.find(topic, queue_id)
         if type(queue) is not ConsumeQueue:
             return None

@@ -360,6 +360,7 @@ class BatchConsumeQueue(UnitQueue):
         Source: BatchConsumeQueue.reviseMinOffsetInQueue.
         """
         first, kept = self._first_index, self._first_index_from(min_physical_offset)
+        self.corrected_to = min_physical_offset
         if kept > first:
             self.min_offset = self._batch_at(kept - 1).end
         elif kept < self._end_index:

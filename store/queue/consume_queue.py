@@ -29,6 +29,7 @@ from store.queue.queue_units import (
     UnitKind,
     Units,
     begins_before,
+    first_held,
     first_not_below,
     units_of,
 )
@@ -482,15 +483,13 @@ class ConsumeQueue(UnitQueue):
 
         Source: ConsumeQueue.correctMinOffset.
         """
-        low, high = self._first_index, self.next_offset
-        while low < high:
-            middle = (low + high) // 2
-            offset, size, _ = self.unit(middle)
-            if size == FILLER_SIZE or offset < min_physical_offset:
-                low = middle + 1
-            else:
-                high = middle
-        self.min_offset = low
+
+        def is_gone(number: int) -> bool:
+            offset, size, _ = self.unit(number)
+            return size == FILLER_SIZE or offset < min_physical_offset
+
+        self.min_offset = low = first_held(self._first_index, self.next_offset, is_gone)
+        self.corrected_to = min_physical_offset
         if self._ext is not None and low < self.next_offset:
             self._ext.truncate_by_min_address(self.unit(low)[2])
 

@@ -8,6 +8,7 @@ A unit begins with the physical offset of a record, and its size.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -109,6 +110,19 @@ def first_not_below(low: int, high: int, is_below: Callable[[int], bool]) -> int
         else:
             high = middle
     return low
+
+
+def first_held(low: int, high: int, is_gone: Callable[[int], bool]) -> int:
+    """Return the first number whose record is not gone; `high` if all from `low` on are.
+
+    What is gone was before all that is not. One that seems to be gone after another that is not is
+    damaged: it is held.
+    """
+    numbers = range(low, high)
+    at = bisect_left(numbers, True, key=lambda number: not is_gone(number))  # noqa: FBT003
+    while at > 1 and not is_gone(numbers[at - 2]):
+        at = bisect_left(numbers, True, hi=at - 1, key=lambda number: not is_gone(number))  # noqa: FBT003
+    return low + at
 
 
 def end_of_units(files: Sequence[MappedFile], kind: UnitKind) -> int:

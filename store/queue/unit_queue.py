@@ -66,6 +66,8 @@ class UnitQueue(ABC):
         """The first queue offset that can be read. RocketMQ says -1 of an empty batch queue."""
         self.confirmed_from = 0
         """Units from this queue offset on are known to be right: see `confirm`."""
+        self.corrected_to = 0
+        """Where the log began when `min_offset` was last moved up to its first record."""
         self.ends_in_doubt = False
         """Whether more units may have been there than `recover` has found."""
         self._assigned_offset = 0

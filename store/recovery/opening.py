@@ -23,6 +23,7 @@ from store.log.damage import LogDamage
 from store.log.fingerprints import Fingerprints
 from store.machine.errors import DiskFailedError
 from store.queue.consume_queue_store import ConsumeQueueStore
+from store.queue.record_check import RecordCheck
 from store.recovery.store_recovery import StoreRecovery
 from store.recovery.truncation import finish_set_aside, pending_truncation
 from tandem.cluster_file.choices import FlushDiskType
@@ -50,6 +51,7 @@ class StoreParts(NamedTuple):
     index_service: IndexService | None
     """None where it is switched off."""
     delay_levels: DelayLevels
+    record_check: RecordCheck
     damaged_end: str
     """Why recovery may have cut off more than a put under way; see `StoreRecovery`."""
     full_directories: set[str]
@@ -177,6 +179,7 @@ class _Opening:
             checkpoint,
             index,
             self._levels,
+            RecordCheck(log, queues, skips=config.skip_damaged_records),
             recovery.damaged_end,
             self._full_directories,
             opened.pop_all().close,

@@ -96,9 +96,13 @@ class GroupJournal:
 
         Raises:
             JournalFormatError: see `catch_up`.
+            RecordDamagedError: a record of the journal has to be healed first. A master that does
+                not know all of it would write what is older.
         """
         self.catch_up()
         applier = self.applier
+        if applier.damaged is not None:
+            raise applier.damaged
         assert applier.position == applier.queue_end, "a master opens once its log is confirmed"
         self._listener.take_up_delay()
         self.writer = JournalWriter(

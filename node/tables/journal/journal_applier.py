@@ -28,6 +28,7 @@ from tandem.wire.system_topics import JOURNAL_TOPIC
 if TYPE_CHECKING:
     from store import MessageStore
     from store.delayed.timer_place import TimerPlace
+    from store.machine.errors import RecordDamagedError
     from tandem.wire.request_headers import TopicConfig
 
 _log = logging.getLogger(__name__)
@@ -67,6 +68,8 @@ class JournalApplier:
         written: Queue offset and content of the records that this node wrote and that are not
             applied yet.
         own_from: The queue offset from which on this node writes as the master; none before.
+        damaged: Why it goes no further, if the record at `position` is damaged and not this
+            node's: until it is healed, what the node knows is older than what is confirmed.
     """
 
     def __init__(
@@ -80,6 +83,7 @@ class JournalApplier:
         self.safe_position = self.position
         self.written: deque[tuple[int, JournalRecord]] = deque()
         self.own_from: float = math.inf
+        self.damaged: RecordDamagedError | None = None
 
     @property
     def queue_end(self) -> int:
@@ -95,13 +99,14 @@ class JournalApplier:
         return tables
 
     def catch_up(self) -> None:
-        """Apply every record that is confirmed.
+        """Apply every record that is confirmed, up to one that is damaged.
 
         Raises:
             JournalFormatError: a record of another version.
         """
         while True:
             result = self._store.get_message(JOURNAL_TOPIC, 0, self.position, READ_COUNT)
+            self._note_damage(result.damaged)
             if result.status is GetMessageStatus.OFFSET_TOO_SMALL:
                 _log.info(
                     "the journal's records %d to %d are not held any more; a later snapshot has"
@@ -115,15 +120,33 @@ class JournalApplier:
             elif result.status is GetMessageStatus.FOUND:
                 for message in decode_messages(b"".join(result.body)):
                     self._apply(message.queue_offset, decode_journal_record(message.body))
+            elif result.damaged is not None and self._is_own_next:
+                self._apply(*self.written[0])
             else:
                 return
 
+    @property
+    def _is_own_next(self) -> bool:
+        """Whether this node knows the next record, for it has written it."""
+        return bool(self.written) and self.written[0][0] == self.position
+
+    def _note_damage(self, damaged: RecordDamagedError | None) -> None:
+        if self._is_own_next:
+            damaged = None
+        if damaged is not None and self.damaged is None:
+            _log.error(
+                "topics, groups and offsets of this node stay as they are until record %d of the"
+                " journal is healed",
+                damaged.queue_offset,
+            )
+        self.damaged = damaged
+
     def _pass_over(self, end: int) -> None:
-        """Go on after records that cannot be read; this node's own are known all the same.
+        """Go on after records that are passed over; this node's own are known all the same.
 
         A later snapshot has what the others said.
         """
-        _log.error("the journal's records %d to %d cannot be read", self.position, end - 1)
+        _log.error("the journal's records %d to %d are passed over", self.position, end - 1)
         for queue_offset, record in [each for each in self.written if each[0] < end]:
             self._apply(queue_offset, record)
         self.position = end

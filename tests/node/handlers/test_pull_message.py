@@ -8,6 +8,7 @@ import trio.testing
 from node.handlers.pull_message import SUSPEND_MS_MAX, PullMessage
 from node.remoting.connection import OUT_BYTES_MAX
 from store import PutMessage
+from tandem.wire.damaged_message import DamagedMessageHeader
 from tandem.wire.message import decode_messages
 from tandem.wire.remoting_command import RemotingCommand, SerializeType
 from tandem.wire.request_code import RequestCode
@@ -370,3 +371,46 @@ async def test_what_is_handed_out_is_counted_and_so_is_a_pull_in_vain() -> None:
     assert size.value * 3 == broker.store.max_physical_offset * 2
     assert broker.stats.pull_offset("g", "T", 0) == 2
     assert (broker.stats.found, broker.stats.missed) == (1, 1)
+
+
+def damaged(broker: Broker, number: int) -> int:
+    """Note the record of a message as bad; return where it is in the log."""
+    queue = broker.store.queues.find("T", 0)
+    assert queue is not None
+    at, size, _ = queue.unit(number)
+    broker.store.commit_log.damage.note(at, at + size, "its block differs")
+    return at
+
+
+async def test_a_damaged_record_is_an_error_that_clients_try_again() -> None:
+    """5.3.3 hands it out. With an error its consumers come again in three seconds."""
+    broker = Broker()
+    put(broker, b"a", b"b", b"c")
+    at = damaged(broker, 1)
+    client = puller(broker)
+    assert bodies(client.call(PULL, header(queue_offset=0))) == [b"a"]
+    for sys_flag in (SUBSCRIPTION, SUBSCRIPTION | SUSPEND):
+        answer = client.call(PULL, header(queue_offset=1, sys_flag=sys_flag))
+        assert (answer.code, answer.body) == (ResponseCode.SERVICE_NOT_AVAILABLE, b"")
+        assert answer.decode_header(DamagedMessageHeader) == DamagedMessageHeader(1, at)
+        assert "nextBeginOffset" not in answer.ext_fields()
+        for said in ("message 1 of queue 0 of topic 'T'", f"at {at}", "its block differs", "reset"):
+            assert said in (answer.remark or "")
+    broker.store.commit_log.damage.healed(0, at + 1000)
+    assert bodies(client.call(PULL, header(queue_offset=1))) == [b"b", b"c"]
+
+
+async def test_a_held_pull_that_meets_a_damaged_record_gets_the_error(
+    nursery: trio.Nursery,
+) -> None:
+    broker = Broker()
+    nursery.start_soon(broker.holds.run)
+    put(broker, b"a")
+    client = puller(broker)
+    client.send(PULL, header(queue_offset=1, sys_flag=SUBSCRIPTION | SUSPEND))
+    put(broker, b"b")
+    damaged(broker, 1)
+    broker.holds.run_again("T", 0)
+    await trio.testing.wait_all_tasks_blocked()
+    (answer,) = client.answers()
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE

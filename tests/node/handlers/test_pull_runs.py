@@ -426,6 +426,21 @@ async def test_units_that_are_not_known_to_be_sound_are_looked_at() -> None:
     assert node.alone[0] == 49
 
 
+async def test_nothing_of_a_bad_range_is_handed_out() -> None:
+    def fill(node: Node) -> None:
+        node.put(*[b"x"] * 40)
+        queue = node.broker.store.queues.find("T", 0)
+        assert queue is not None
+        at, size, _ = queue.unit(20)
+        node.broker.store.commit_log.damage.note(at + size - 1, at + size, "a test")
+
+    offsets = [0, 15, 20, 21, 20]
+    frames = (pull(number, queue_offset=offset) for number, offset in enumerate(offsets))
+    node = await alike(b"".join(frames), fill=fill)
+    assert node.alone == [0, 1, 2, 3, 4]
+    assert [answer.code for answer in node.answers()] == [0, 0, 14, 0, 14]
+
+
 async def test_of_a_fenced_group_nothing_is_read_that_is_not_confirmed() -> None:
     def fill(node: Node) -> None:
         node.put(*[b"x"] * 5)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from store import GetMessageStatus
+from store import GetMessageResult, GetMessageStatus
 from store.messages.get_message import collect, position_status
 from tandem.wire.message import decode_messages
 from tandem.wire.store_layout import CQ_STORE_UNIT
@@ -40,7 +40,7 @@ def test_neighbours_in_the_log_leave_as_one_view() -> None:
             put(store, a_message(number, queue_id=queue_id))
         queue = store.queues.find("TopicA", 0)
         assert queue is not None
-        result = collect(store.commit_log, queue, 0, 3, 32, 1 << 20, None)
+        result = collect(store.commit_log, queue, 0, 3, 32, 1 << 20, None, store.record_check)
         assert result.message_count == 3
         assert len(result.body) == 2
         for view in result.body:
@@ -59,28 +59,89 @@ def a_disk_with_an_older_record_damaged(position: int) -> SimulatedDisk:
     return disk
 
 
+def numbers_of(result: GetMessageResult) -> list[int]:
+    return [m.queue_offset for view in result.body for m in decode_messages(view)]
+
+
 @pytest.mark.parametrize("position", [0, 5, 15, 27, 35, 100, 780])
-def test_a_record_damaged_since_the_last_stop_is_told_and_passed_over(
+def test_a_read_ends_before_a_record_damaged_since_the_last_stop(
     position: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """5.3.3 hands out what lies there. Recovery after a clean stop begins in the last file."""
+    """5.3.3 hands out what is there. Recovery after a clean stop begins in the last file."""
     disk = a_disk_with_an_older_record_damaged(position)
     with open_store(disk, consume_queue_bytes=1000) as store:
         first = store.get_message("TopicA", 0, 0, 32)
-        read = [decode_messages(view) for view in first.body]
-        assert [m.queue_offset for part in read for m in part] == [0, *range(2, 33)]
-        assert first.next_begin_offset == 33
+        assert (first.status, numbers_of(first)) == (GetMessageStatus.FOUND, [0])
+        assert (first.next_begin_offset, first.damaged) == (1, None)
+        queue = store.queues.find("TopicA", 0)
+        assert queue is not None
+        at, size, _ = queue.unit(1)
+        for _ in range(3):
+            alone = store.get_message("TopicA", 0, 1, 32)
+            assert (alone.status, alone.next_begin_offset, alone.body) == (
+                GetMessageStatus.MESSAGE_DAMAGED,
+                1,
+                (),
+            )
+            assert alone.damaged is not None
+            found = alone.damaged
+            assert (found.topic, found.queue_id, found.queue_offset) == ("TopicA", 0, 1)
+            assert found.physical_offset == at
+        # An operator may move a reader past it.
+        assert numbers_of(store.get_message("TopicA", 0, 2, 32)) == [*range(2, 34)]
+        assert [(bad.start, bad.end) for bad in store.commit_log.damage.ranges] == [(at, at + size)]
+    assert caplog.text.count("message 1 of queue 0 of topic 'TopicA'") == 1
+
+
+def test_a_read_goes_on_when_the_record_is_healed() -> None:
+    disk = a_disk_with_an_older_record_damaged(100)
+    with open_store(disk, consume_queue_bytes=1000) as store:
+        assert store.get_message("TopicA", 0, 1, 1).status is GetMessageStatus.MESSAGE_DAMAGED
+        bad = store.commit_log.damage.ranges[0]
+        disk.open(f"{DIRECTORY}/commitlog/{0:020d}").buffer[bad.start + 100] ^= 1
+        assert store.get_message("TopicA", 0, 1, 1).status is GetMessageStatus.MESSAGE_DAMAGED
+        store.commit_log.damage.healed(bad.start, bad.end)
+        assert numbers_of(store.get_message("TopicA", 0, 1, 3)) == [1, 2, 3]
+
+
+def test_a_known_bad_range_is_not_handed_out_however_sound_its_records_look() -> None:
+    with open_store(SimulatedDisk()) as store:
+        for number in range(6):
+            put(store, a_message(number))
+        queue = store.queues.find("TopicA", 0)
+        assert queue is not None
+        at = queue.unit(3)[0]
+        store.commit_log.damage.note(at + 5, at + 6, "its block differs")
+        assert numbers_of(store.get_message("TopicA", 0, 0, 32)) == [0, 1, 2]
+        result = store.get_message("TopicA", 0, 3, 32)
+        assert result.damaged is not None
+        assert result.damaged.reason == "its block differs"
+        assert store.reads.run_units("TopicA", 0, 0) is None
+        store.commit_log.damage.healed(at, at + 10)
+        assert store.reads.run_units("TopicA", 0, 0) is not None
+        assert numbers_of(store.get_message("TopicA", 0, 0, 32)) == [*range(6)]
+
+
+def test_a_setting_passes_over_damaged_records_and_counts_them(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = a_disk_with_an_older_record_damaged(100)
+    with open_store(disk, consume_queue_bytes=1000, skip_damaged_records=True) as store:
+        assert numbers_of(store.get_message("TopicA", 0, 0, 4)) == [0, 2, 3, 4]
         alone = store.get_message("TopicA", 0, 1, 1)
         assert (alone.status, alone.next_begin_offset) == (GetMessageStatus.FOUND, 3)
-        second = store.queues.find("TopicA", 0)
-        assert second is not None
-        # Whose message it is, only a queue can tell.
-        is_whole = position in (15, 27)
-        assert (store.look_message_by_offset(second.unit(1)[0]) is not None) == is_whole
-    assert "number 1 of queue 0 of topic TopicA cannot be read" in caplog.text
+        assert store.record_check.passed_over == 2
+    assert caplog.text.count("is passed over") == 1
 
 
-def test_a_unit_of_an_older_file_that_names_another_record_is_passed_over() -> None:
+def test_a_reader_of_other_tags_does_not_meet_the_damaged_record() -> None:
+    disk = a_disk_with_an_older_record_damaged(100)
+    with open_store(disk, consume_queue_bytes=1000) as store:
+        result = store.get_message("TopicA", 0, 0, 32, tags_codes=frozenset([1]))
+        assert result.status is GetMessageStatus.NO_MATCHED_MESSAGE
+
+
+def test_a_unit_of_an_older_file_that_names_another_record_ends_the_read() -> None:
     disk = SimulatedDisk()
     with open_store(disk) as store:
         for number in range(80):
@@ -89,13 +150,18 @@ def test_a_unit_of_an_older_file_that_names_another_record_is_passed_over() -> N
     other = disk.open(f"{DIRECTORY}/consumequeue/TopicA/1/{0:020d}").buffer
     queue[60:80] = other[60:80]
     with open_store(disk) as store:
-        result = store.get_message("TopicA", 0, 0, 8)
-        read = [m.queue_offset for view in result.body for m in decode_messages(view)]
-        assert read == [0, 1, 2, 4, 5, 6, 7, 8]
+        assert numbers_of(store.get_message("TopicA", 0, 0, 8)) == [0, 1, 2]
+        assert store.get_message("TopicA", 0, 3, 8).status is GetMessageStatus.MESSAGE_DAMAGED
+        # The queue is wrong. The log is whole, and the other queue's readers get the record.
+        assert not store.commit_log.damage
+        assert numbers_of(store.get_message("TopicA", 1, 3, 1)) == [3]
 
 
-@pytest.mark.parametrize("unit", [(1 << 62, 100), (100, -5), (8000, 1 << 30), (3, 0)])
-def test_a_unit_of_an_older_file_that_names_no_place_is_passed_over(unit: tuple[int, int]) -> None:
+@pytest.mark.parametrize(
+    "unit",
+    [(1 << 62, 100), (100, -5), (8000, 1 << 30), (3, 0), (-7, 90), (0, 2**31 - 1), (791, 791)],
+)
+def test_a_unit_of_an_older_file_that_names_no_place_ends_the_read(unit: tuple[int, int]) -> None:
     disk = SimulatedDisk()
     with open_store(disk) as store:
         for number in range(60):
@@ -103,7 +169,9 @@ def test_a_unit_of_an_older_file_that_names_no_place_is_passed_over(unit: tuple[
     queue = disk.open(f"{DIRECTORY}/consumequeue/TopicA/0/{0:020d}").buffer
     CQ_STORE_UNIT.pack_into(queue, 60, *unit, 0)
     with open_store(disk) as store:
+        assert store.min_offset_in_queue("TopicA", 0) == 0
+        assert numbers_of(store.get_message("TopicA", 0, 0, 8)) == [0, 1, 2]
         result = store.get_message("TopicA", 0, 3, 3)
-        read = [m.queue_offset for view in result.body for m in decode_messages(view)]
-        assert read == [4, 5, 6]
-        assert result.next_begin_offset == 7
+        assert (result.status, result.next_begin_offset) == (GetMessageStatus.MESSAGE_DAMAGED, 3)
+        assert not store.commit_log.damage
+        assert numbers_of(store.get_message("TopicA", 0, 4, 2)) == [4, 5]

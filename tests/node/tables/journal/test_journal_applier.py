@@ -6,6 +6,7 @@ from node.tables.journal.journal_records import (
     TopicsChanged,
 )
 from store import PutMessage
+from store.machine.errors import RecordDamagedError
 from tandem.wire.system_topics import JOURNAL_TOPIC
 from tests.node.doubles import BROKER, NOW_MS
 from tests.node.tables.journal.journal_world import Node, topic
@@ -87,22 +88,53 @@ async def test_a_position_behind_the_logs_end_goes_back_to_it() -> None:
     assert Node(disk).journal.applier.position == 0
 
 
-@pytest.mark.parametrize("is_own", [True, False])
-async def test_a_record_that_has_rotted_holds_up_nobody(*, is_own: bool) -> None:
-    node = Node()
-    node.open_as_master(topic("T"))
-    node.writer.commit("T@g", 0, 7)
-    node.ask()
+def is_waiting(node: Node) -> bool:
+    return node.journal.applier.damaged is not None
+
+
+def rotted_record(node: Node) -> tuple[int, int]:
+    """Change a byte of the last record, as in files that the last recovery passed by."""
     queue = node.store.queues.find(JOURNAL_TOPIC, 0)
     assert queue is not None
     last = node.store.commit_log.last_record_offset
     file = node.store.commit_log.files.find_by_offset(last)
     assert file is not None
     file.buffer[last + 100] ^= 1
-    queue.confirmed_from = queue.next_offset  # as in files that the last recovery passed by
-    if not is_own:
-        node.journal.applier.written.clear()
+    queue.confirmed_from = queue.next_offset
+    return last, queue.next_offset
+
+
+async def test_a_record_that_has_rotted_does_not_hold_up_the_node_that_wrote_it() -> None:
+    node = Node()
+    node.open_as_master(topic("T"))
+    node.writer.commit("T@g", 0, 7)
+    node.ask()
+    _, end = rotted_record(node)
     node.confirm()
-    assert node.journal.applier.position == queue.next_offset
-    assert node.journal.applier.tables.offsets == ({"T@g": {0: 7}} if is_own else {})
+    assert node.journal.applier.position == end
+    assert not is_waiting(node)
+    assert node.journal.applier.tables.offsets == {"T@g": {0: 7}}
+    assert node.answers == [""]
+
+
+async def test_a_record_of_another_that_has_rotted_is_waited_for() -> None:
+    node = Node()
+    node.open_as_master(topic("T"))
+    node.writer.commit("T@g", 0, 7)
+    node.ask()
+    at, end = rotted_record(node)
+    node.journal.applier.written.clear()
+    node.confirm()
+    assert node.journal.applier.position == end - 1
+    assert is_waiting(node)
+    assert node.answers == []
+    with pytest.raises(RecordDamagedError):
+        node.journal.open([])
+    file = node.store.commit_log.files.find_by_offset(at)
+    assert file is not None
+    file.buffer[at + 100] ^= 1
+    node.store.commit_log.damage.healed(at, at + 1000)
+    node.journal.catch_up()
+    assert not is_waiting(node)
+    assert node.journal.applier.tables.offsets == {"T@g": {0: 7}}
     assert node.answers == [""]

@@ -1,0 +1,191 @@
+"""RecordCheck: whether a record that is about to be handed out is what its queue says.
+
+    unit of a queue --> bytes in the log --> sound, and of this place? --yes--> the reader gets them
+                                                      |
+                                                      no: an error, and the reader waits; what of
+                                                      the log is bad goes into `LogDamage`
+
+Nothing is passed over: another replica has the record, and brings it back, or somebody decides to
+go on without it. Who moves a group, or sets `skip_damaged_records`, has decided.
+
+It may be the queue that is wrong, and the log whole: then nothing of the log is noted as bad. The
+log is the truth, and a queue that contradicts it is built anew.
+
+RocketMQ hands out whatever is there.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from store.log.log_end import Blank, Damage, next_records
+from store.machine.errors import RecordDamagedError
+from store.queue.consume_queue_store import LMQ_PREFIX
+from tandem.wire.message import RECORD_BYTES_MIN, decode_message
+from tandem.wire.store_layout import FILLER_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from store.log.commit_log import CommitLog
+    from store.queue.consume_queue_store import AnyConsumeQueue, ConsumeQueueStore
+
+_log = logging.getLogger(__name__)
+
+_WALKED_BYTES: Final = 2 << 20
+
+
+class Missing(enum.Enum):
+    """Why a reader goes on without a record."""
+
+    GONE = "gone"
+    """It was deleted with its file."""
+    PASSED_OVER = "passed over"
+    """It is damaged, and `skip_damaged_records` is set."""
+
+
+Look: TypeAlias = "Callable[[int, int, int], Missing | RecordDamagedError | None]"
+"""What to do about the record of a message, by its number, place and size: None: hand it out."""
+
+
+class RecordCheck:
+    """The check of one store, for all who read it.
+
+    Attributes:
+        skips: Whether damaged records are passed over: `skip_damaged_records`.
+        passed_over: How many were, one as often as a reader has met it.
+    """
+
+    def __init__(
+        self, commit_log: CommitLog, queues: ConsumeQueueStore, *, skips: bool = False
+    ) -> None:
+        self.skips = skips
+        self.passed_over = 0
+        self._commit_log = commit_log
+        self._queues = queues
+
+    def looks(self, queue: AnyConsumeQueue, queue_offset: int) -> Look:
+        """Return what looks at the messages of a queue from this one on, before they are read."""
+        log = self._commit_log
+        first = log.min_offset
+        is_known = queue_offset >= queue.confirmed_from
+        # Only until the queue has been moved up to the log's first record. After that a unit that
+        # leads to before it is damaged.
+        may_be_gone = is_known or first > queue.corrected_to
+        is_whole = is_known and not log.damage
+
+        def look(number: int, at: int, size: int) -> Missing | RecordDamagedError | None:
+            if (at < first or size == FILLER_SIZE) and may_be_gone:
+                return Missing.GONE
+            error = None if is_whole else self._fault(queue, number, at, size, is_known=is_known)
+            if error is None or not self.skips:
+                return error
+            self._pass_over(error)
+            return Missing.PASSED_OVER
+
+        return look
+
+    def message(self, queue: AnyConsumeQueue, number: int, at: int, size: int) -> memoryview | None:
+        """Return the record of message `number`; None if it was deleted, or is passed over.
+
+        Raises:
+            RecordDamagedError: it is not what its queue says.
+        """
+        found = self.looks(queue, number)(number, at, size)
+        if isinstance(found, RecordDamagedError):
+            raise found
+        return self._commit_log.message(at, size) if found is None else None
+
+    def _fault(
+        self, queue: AnyConsumeQueue, number: int, at: int, size: int, *, is_known: bool
+    ) -> RecordDamagedError | None:
+        """Return why the record of message `number`, which its unit names, must not be handed out.
+
+        `is_known`: it was checked since the store was opened, and so was the unit.
+        """
+        log = self._commit_log
+        bad = log.damage.within(at, at + size) if log.damage else None
+        if bad is not None:
+            return self._error(queue, number, at, bad.reason)
+        if is_known:
+            return None
+        # Light queues name records of other topics.
+        is_light = queue.topic.startswith(LMQ_PREFIX)
+        owner = None if is_light else (queue.topic, queue.queue_id, number)
+        reason = log.record_fault(at, size, owner)
+        if not reason:
+            return None
+        error = self._error(queue, number, at, reason)
+        told = log.faults_told
+        if not told.is_full and told.is_news("damaged", about=(queue.name, number)):
+            if self._is_bad_log(queue, number, at, size):
+                log.damage.note(at, at + size, reason)
+            _log.error("%s", error)
+        return error
+
+    def _pass_over(self, error: RecordDamagedError) -> None:
+        """Count a damaged record that a reader goes on without, and say so."""
+        self.passed_over += 1
+        told = self._commit_log.faults_told
+        if told.is_news("passed over", about=("passed over", error.physical_offset)):
+            _log.error(
+                "message %d of queue %d of topic %s is passed over, as store.skip_damaged_records"
+                " says (%d so far): %s",
+                error.queue_offset,
+                error.queue_id,
+                error.topic,
+                self.passed_over,
+                error.reason,
+            )
+
+    @staticmethod
+    def _error(queue: AnyConsumeQueue, number: int, at: int, reason: str) -> RecordDamagedError:
+        return RecordDamagedError(queue.topic, queue.queue_id, number, at, reason)
+
+    def _is_bad_log(self, queue: AnyConsumeQueue, number: int, at: int, size: int) -> bool:
+        """Say whether the log is to blame, and not the unit."""
+        log = self._commit_log
+        if size < RECORD_BYTES_MIN or log.message(at, size) is None:
+            return False
+        record = log.record_at(at)
+        if record is not None:
+            return len(record) == size and not self._is_of_another_unit(queue, number, at, record)
+        return self._is_where_a_record_begins(at)
+
+    def _is_of_another_unit(
+        self, queue: AnyConsumeQueue, number: int, at: int, record: bytes
+    ) -> bool:
+        """Say whether some other unit names this record as its own."""
+        message, _ = decode_message(record)
+        other = self._queues.find(message.topic, message.queue_id)
+        if other is None or (other is queue and message.queue_offset == number):
+            return False
+        if not other.min_offset <= message.queue_offset < other.next_offset:
+            return False
+        return other.unit(message.queue_offset)[:2] == (at, len(record))
+
+    def _is_where_a_record_begins(self, at: int) -> bool:
+        """Walk through the file up to `at`: False if a whole record is across that place.
+
+        What cannot be walked through does not speak for the log.
+        """
+        file = self._commit_log.files.find_by_offset(at)
+        if file is None:
+            return False
+        position, end = 0, at - file.file_from_offset
+        while position < end:
+            offset = file.file_from_offset + position
+            _, found = next_records(
+                file.buffer, position, file.size, offset, bytes_max=_WALKED_BYTES, check_crc=False
+            )
+            if isinstance(found, Damage):
+                return True
+            if isinstance(found, Blank):
+                return False
+            starts, sizes = found.physical_offset, found.size
+            if int(starts[-1]) >= at:
+                return bool((starts == at).any())
+            position = int(starts[-1] + sizes[-1]) - file.file_from_offset
+        return position == end
