@@ -8,7 +8,7 @@
           |      MASTER     the same one, open
           +-- GivingWay.run            a damaged master makes room for a whole member
           +-- _note_progress           writes down how far the log is, from time to time
-          `-- _note_failed_sync        writes down that a disk has failed
+          `-- FailedSyncNotes          writes down that a disk has failed
 
 What the replica is at the moment is one state, `Standing`. The way out of OPENING and MASTER is the
 round's end: the store is fenced and every waiting put answered in that same step; then the owner
@@ -30,6 +30,7 @@ import trio
 from ha.fenced.commands import FencedCommands
 from ha.fenced.coordinator_session import CoordinatorSession
 from ha.fenced.events import ignore
+from ha.fenced.failed_sync import FailedSyncNotes
 from ha.fenced.giving_way import GivingWay
 from ha.fenced.leadership import Leadership
 from ha.fenced.own_replica import OwnReplica
@@ -57,7 +58,6 @@ if TYPE_CHECKING:
     from tandem.wire.request_headers import HARuntimeInfo
 
 NOTE_ACKED_SECONDS: Final = 10.0
-LOOK_AGAIN_SECONDS: Final = 1.0
 
 
 class FencedHAService:
@@ -98,6 +98,7 @@ class FencedHAService:
         )
         self.served_log = ServedLog(self._parts)
         """What its peers may ask of its log."""
+        self._failed_sync_notes = FailedSyncNotes(self._parts, coordinator)
         self._commands: FencedCommands | None = None
         timeout_seconds = config.slave_timeout_ms / 1000
         self._waits = {
@@ -128,13 +129,15 @@ class FencedHAService:
                 nursery.start_soon(participation.run)
                 nursery.start_soon(GivingWay(self._parts, leadership).run)
                 nursery.start_soon(self._note_progress)
-                nursery.start_soon(self._note_failed_sync)
+                nursery.start_soon(self._failed_sync_notes.on_disk)
                 await round_end.is_over.wait()
                 nursery.cancel_scope.cancel()
         finally:
             leadership.close(self.standing.over_because or f"{self.config.name} is stopping")
             await leadership.say_farewell()
-        await self._note_failed_sync()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._failed_sync_notes.on_disk)
+            nursery.start_soon(self._failed_sync_notes.at_coordinator)
         await trio.sleep_forever()
 
     def stopped_clean(self) -> None:
@@ -281,9 +284,3 @@ class FencedHAService:
         while True:
             await trio.sleep(NOTE_ACKED_SECONDS)
             self.replica.note_progress()
-
-    async def _note_failed_sync(self) -> None:
-        """A disk that has failed once may not take the note at once."""
-        while not self.replica.note_failed_sync():
-            with trio.move_on_after(LOOK_AGAIN_SECONDS):
-                await self.store.flush_service.flushed.wait()

@@ -10,11 +10,14 @@ node has confirmed.
     none, and no life      any              first life
     one of our tokens      log reaches      the same directory
     one of our tokens      log too short    an older copy, of the same life
+    a sync failed          of that          what was only written may be lost
     another token          life not higher  an older copy, or the node's disk was replaced
     another, or none       life is higher   the *coordinator* is the older one
 
 An older copy goes on under a new incarnation: nothing it acknowledged counts until it has caught
-up. An older coordinator is believed nothing until an operator has recovered the group.
+up. So does a directory of which a sync failed in a life before: it should know that itself, but a
+disk that fails may not have taken the note, and the record says it too. An older coordinator is
+believed nothing until an operator has recovered the group.
 
 The directory is written before the record and again after it, so between the two it knows several
 tokens: the last one that is certain, and those that may have been written.
@@ -36,7 +39,7 @@ TOKENS_MAX: Final = 32
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Why one of the two is older than the other, in words; both empty if neither is."""
+    """Why one of the two does not have what it had, in words; both empty if each has."""
 
     old_directory: str = ""
     old_coordinator: str = ""
@@ -50,6 +53,7 @@ def judge(
     incarnation: str,
     log_end: int,
     loss_accepted: int,
+    own_token: str = "",
 ) -> Verdict:
     """Compare what the coordinator remembers of this node with what its directory says.
 
@@ -60,6 +64,7 @@ def judge(
         incarnation: Of this directory.
         log_end: In bytes.
         loss_accepted: Epoch up to which an operator has accepted losses, see `GroupState`.
+        own_token: Of the life that asks: what failed in it is there as long as it lives.
     """
     if record is None:
         if not life:
@@ -74,10 +79,25 @@ def judge(
             old_directory=f"the coordinator knows life {record.life} of {record.node}, this"
             f" directory only life {life}: it is an older copy, or a new disk"
         )
-    is_short = log_end < record.confirm and record.epoch > loss_accepted
-    if is_short and record.incarnation == incarnation:
-        return Verdict(
-            old_directory=f"the log ends at {log_end}, but {record.node} has confirmed everything"
-            f" below {record.confirm}: it is an older copy, or has lost its end"
+    return Verdict(
+        old_directory=_why_not_whole(record, incarnation, log_end, loss_accepted, own_token)
+    )
+
+
+def _why_not_whole(
+    record: LifeRecord, incarnation: str, log_end: int, loss_accepted: int, own_token: str
+) -> str:
+    """Why the directory that ran last may lack what it acknowledged; empty if it does not."""
+    if record.incarnation != incarnation:
+        return ""
+    if record.failed == incarnation and record.token != own_token:
+        return (
+            f"a sync failed in life {record.life} of {record.node}, and what was acknowledged was"
+            " not flushed (ack_level: written)"
         )
-    return Verdict()
+    if log_end < record.confirm and record.epoch > loss_accepted:
+        return (
+            f"the log ends at {log_end}, but {record.node} has confirmed everything below"
+            f" {record.confirm}: it is an older copy, or has lost its end"
+        )
+    return ""

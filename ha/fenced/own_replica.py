@@ -145,12 +145,14 @@ class OwnReplica:
             incarnation=file.incarnation,
             log_end=end,
             loss_accepted=state.loss_accepted if state else 0,
+            own_token=self.session_id,
         )
         token = record.token if record else ""
         if verdict.old_directory and token != self._older_than:
-            self._older_than = token
             before = file.incarnation
             file.renew_keeping_log(end)
+            # Not before it is on the disk: whoever asks again is to find the same.
+            self._older_than = token
             _log.error(
                 "this node is replica %s now (it was %s) and has to catch up before it counts: %s",
                 file.incarnation,
@@ -186,7 +188,15 @@ class OwnReplica:
             incarnation=self.file.incarnation,
             epoch=self.epochs.last_epoch,
             confirm=self.store.confirm_offset,
+            failed=self.failed_incarnation,
         )
+
+    @property
+    def failed_incarnation(self) -> str:
+        """Under which what was acknowledged may be lost, because a sync has failed; or empty."""
+        has_failed = self.store.flags.is_set(RunningFlag.NOT_WRITEABLE)
+        counts = has_failed and self.config.ack_level is AckLevel.WRITTEN
+        return self.file.incarnation if counts else ""
 
     def remembered(self, life: LifeRecord) -> None:
         """The coordinator remembers this."""
@@ -261,7 +271,10 @@ class OwnReplica:
             _log.warning("the end of the log could not be noted: %s", error)
 
     def note_failed_sync(self) -> bool:
-        """Remember it if a sync of the store has failed. True if it is on disk that one has."""
+        """Remember it if a sync of the store has failed. True if it is on disk that one has.
+
+        The coordinator is told too, as with all that is published: see `next_life`.
+        """
         if not self.store.flags.is_set(RunningFlag.NOT_WRITEABLE):
             return False
         try:

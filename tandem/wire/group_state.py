@@ -145,6 +145,9 @@ class LifeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Of the last entry of its epoch file when this was written."""
     confirm: Count
     """Everything below it was confirmed when this was written, and the node had it."""
+    failed: str = ""
+    """The incarnation of which a sync failed, so that what it acknowledged may be lost; a disk that
+    failed may not have taken the note of it. Older versions write none and read none."""
 
 
 class GroupKeys:

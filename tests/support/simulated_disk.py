@@ -166,6 +166,7 @@ class SimulatedDisk:
         sync_fails: while true, a sync or a write through the file ends in EIO and does nothing.
             A later sync of that file leaves out the pages that have not changed since: Linux takes
             them for written.
+        writes_fail: while true, no small file can be replaced either: the whole directory is gone.
         on_event: is told what is about to happen, for the trace.
     """
 
@@ -185,6 +186,7 @@ class SimulatedDisk:
         self.capacity_bytes = capacity_bytes
         self.sync_seconds = sync_seconds
         self.sync_fails = False
+        self.writes_fail = False
         self.on_event = on_event
         self._files: dict[str, SimulatedFile] = {}
         self._locked: set[str] = set()
@@ -258,6 +260,9 @@ class SimulatedDisk:
 
     def replace(self, path: str, data: bytes) -> None:
         """See `Disk.replace`."""
+        if self.writes_fail:
+            self.on_event(f"replace {path} failed")
+            raise DiskFailedError(f"{path}: {os.strerror(errno.EIO)}; check the disk")
         self._expect_room(path, len(data))
         self.on_event(f"replace {path} {len(data)}")
         self._files[path] = self._file(path, data)
@@ -406,6 +411,7 @@ class SimulatedDisk:
         )
         twin.volumes = self.volumes
         twin.sync_fails = self.sync_fails
+        twin.writes_fail = self.writes_fail
         self.on_event = lambda _: None
         return twin
 

@@ -1,6 +1,7 @@
 """Is a directory the one that ran last, or an older copy?"""
 
 import pytest
+from msgspec import structs
 
 from ha.fenced.lives import Verdict, judge
 from tandem.wire.group_state import LifeRecord
@@ -16,6 +17,7 @@ def verdict(
     log_end: int = 1000,
     incarnation: str = "i",
     loss_accepted: int = 0,
+    own_token: str = "t5",
 ) -> Verdict:
     return judge(
         record,
@@ -24,6 +26,7 @@ def verdict(
         incarnation=incarnation,
         log_end=log_end,
         loss_accepted=loss_accepted,
+        own_token=own_token,
     )
 
 
@@ -56,3 +59,14 @@ def test_a_log_below_what_it_confirmed_went_back_within_one_life() -> None:
     assert verdict(log_end=999, incarnation="new") == Verdict()
     assert verdict(log_end=999, loss_accepted=7) == Verdict()
     assert verdict(log_end=999, loss_accepted=6) != Verdict()
+
+
+def test_a_sync_that_failed_in_another_life_of_the_same_replica_costs_its_name() -> None:
+    failed = structs.replace(RECORD, failed="i")
+    assert "a sync failed in life 4 of a" in verdict(failed).old_directory
+    assert verdict(failed, loss_accepted=9).old_directory
+    assert verdict(failed, incarnation="another") == Verdict()
+    assert verdict(structs.replace(RECORD, failed="another")) == Verdict()
+    # The life that goes on has what it wrote, and a new directory has nothing that could fail.
+    assert verdict(failed, own_token="t4") == Verdict()
+    assert verdict(structs.replace(RECORD, incarnation="")) == Verdict()

@@ -13,6 +13,7 @@ from ha.fenced.own_replica import OwnReplica
 from store import MessageStore, PutMessage
 from store.machine.errors import StoreFullError
 from store.recovery.truncation import pending_intent
+from tandem.cluster_file.choices import AckLevel
 from tandem.wire.group_state import GroupState
 from tests.ha.world import DIRECTORY, World, fenced_config
 
@@ -26,10 +27,12 @@ class Node:
         self.world = World()
         self.events: list[HAEvent] = []
 
-    def open(self, seed: int = 1, boot_id: str = "boot-1") -> tuple[MessageStore, OwnReplica]:
+    def open(
+        self, seed: int = 1, boot_id: str = "boot-1", ack_level: AckLevel = AckLevel.WRITTEN
+    ) -> tuple[MessageStore, OwnReplica]:
         store = self.world.open_store("a")
         own = OwnReplica(
-            fenced_config("a"),
+            fenced_config("a", ack_level=ack_level),
             store,
             self.world.disks["a"],
             random.Random(seed),
@@ -230,6 +233,58 @@ async def test_what_another_replica_of_this_name_has_confirmed_is_not_confirmed_
     end = fill(store, 1)[-1]
     own.saw(remembered(own, incarnation="another", confirm=end, epoch=1))
     assert store.confirm_offset == 0
+
+
+@pytest.mark.parametrize("ack_level", AckLevel)
+async def test_a_failed_sync_that_its_disk_does_not_note_is_known_by_the_coordinator(
+    ack_level: AckLevel,
+) -> None:
+    """It is another replica at its next start, before it counts for anything."""
+    node = Node()
+    store, own = node.open(ack_level=ack_level)
+    fill(store, 3)
+    own.saw(GroupView(revision=1, state=STATE))
+    own.remembered(remembered(own).lives["a"])
+    before = own.file.incarnation
+    store._refuse("a sync failed")
+    node.world.disks["a"].capacity_bytes = 0
+    assert not own.note_failed_sync()
+    view = remembered(own)
+    # While this life goes on, what it wrote is in the page cache. It registers again, and again.
+    for _ in range(2):
+        own.judge(view)
+        assert own.file.incarnation == before
+        assert own.next_life(view) == view.lives["a"]
+    node.world.disks["a"].capacity_bytes = 1 << 40
+    store.close()
+    _, again = node.open(seed=2, ack_level=ack_level)
+    assert again.file.incarnation == before, "the disk took the note: nothing is tested"
+    again.saw(view)
+    assert again.is_judged
+    renewed = again.file.incarnation
+    assert (renewed != before) == (ack_level is AckLevel.WRITTEN)
+    following = again.next_life(view)
+    assert following is not None
+    assert following.failed == ""
+    again.judge(view)
+    again.judge(msgspec.structs.replace(view, lives={"a": following}))
+    assert again.file.incarnation == renewed
+
+
+async def test_a_disk_that_cannot_take_the_new_name_does_not_register() -> None:
+    node = Node()
+    store, own = node.open()
+    store._refuse("a sync failed")
+    view = remembered(own)
+    store.close()
+    _, again = node.open(seed=2)
+    before = again.file.incarnation
+    node.world.disks["a"].capacity_bytes = 0
+    with pytest.raises(StoreFullError):
+        again.judge(view)
+    again.saw(view)
+    assert not again.is_judged
+    assert again.file.incarnation == before
 
 
 async def test_a_log_that_lacks_what_was_accepted_to_be_lost_is_no_older_copy() -> None:

@@ -9,9 +9,11 @@ from tandem.wire.group_state import (
     GroupKeys,
     GroupState,
     LeaderRecord,
+    LifeRecord,
     MalformedGroupRecordError,
     NodeRecord,
     decode_leader,
+    decode_life,
     decode_node,
     decode_state,
     encode_record,
@@ -25,6 +27,16 @@ def test_what_is_written_is_read() -> None:
     assert decode_state(encode_record(state)) == state
     assert decode_leader(encode_record(leader)) == leader
     assert decode_node(encode_record(node)) == node
+
+
+def test_a_life_of_an_older_version_has_not_failed_and_an_older_version_reads_a_newer_one() -> None:
+    life = LifeRecord(node="a", life=1, token="t", incarnation="i", epoch=1, confirm=5, failed="i")
+    assert decode_life(encode_record(life)) == life
+    fields = msgspec.json.decode(encode_record(life))
+    del fields["failed"]
+    assert decode_life(msgspec.json.encode(fields)) == msgspec.structs.replace(life, failed="")
+    # What this version does not know either.
+    assert decode_life(msgspec.json.encode(fields | {"newer": [1]})).life == 1
 
 
 def test_keys_lie_below_the_group() -> None:
