@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Self
 
 import trio
 
+from store.log.healing import LogHealing
 from store.log.log_end import count_records
 from store.machine.errors import (
     CorruptLogError,
@@ -115,6 +116,8 @@ class MessageStore:
         self.message_store_timestamp_ms = reads.message_store_timestamp_ms
         self.look_message_by_offset = reads.look_message_by_offset
         self.query_message = reads.query_message
+        healing = LogHealing(self.commit_log, self.fingerprints, parts.disk, self.config.directory)
+        self.heal = healing.heal
 
     def _puts(self, parts: StoreParts) -> MessagePuts:
         return MessagePuts(

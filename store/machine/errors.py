@@ -14,12 +14,39 @@ class CorruptLogError(StoreError):
 
     The commit log was left as it is; queues that were found damaged before may be shorter. A person
     has to look: restore the file, or move it away.
+
+    Where it is bytes of the commit log: `offset` is the first that is bad, `damaged_end` the first
+    after it that is not, and `synced_end` up to where the log was known to be on disk; where it is
+    not known which bytes are bad, they are somewhere between the first two. -1: unknown.
+    `store.recovery.closed_log` puts bytes of another replica there, in the store that is closed.
     """
 
-    def __init__(self, message: str, *, path: str, offset: int = -1) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: str,
+        offset: int = -1,
+        damaged_end: int = -1,
+        synced_end: int = -1,
+    ) -> None:
         super().__init__(message)
         self.path = path
         self.offset = offset
+        self.damaged_end = damaged_end
+        self.synced_end = synced_end
+
+
+class UnfitBytesError(StoreError):
+    """Bytes that were to heal a range of the log do not fit there; nothing was changed.
+
+    Ask somebody else for them, or for a larger range.
+    """
+
+    def __init__(self, message: str, *, start: int, end: int) -> None:
+        super().__init__(message)
+        self.start = start
+        self.end = end
 
 
 class StoreFullError(StoreError):

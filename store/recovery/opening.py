@@ -13,7 +13,7 @@ Opening is recovering: after a clean stop it only starts further down the log.
 from __future__ import annotations
 
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from store.files.store_checkpoint import StoreCheckpoint
 from store.files.transient_store_pool import TransientStorePool
@@ -28,13 +28,15 @@ from store.recovery.store_recovery import StoreRecovery
 from store.recovery.truncation import finish_set_aside, pending_truncation
 from tandem.cluster_file.choices import FlushDiskType
 from tandem.wire.delay_level import DelayLevels
+from tandem.wire.message import Host
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from store.config import StoreConfig
     from store.machine.disk import Disk
-    from tandem.wire.message import Host
+_NOBODY: Final = Host("127.0.0.1", 0)
+"""The host that would be in new records; none are written."""
 
 
 class StoreParts(NamedTuple):
@@ -103,6 +105,24 @@ def consume_queues(
         ext_mapped_file_size=config.mapped_file_size_consume_queue_ext_bytes,
         is_batch_topic=is_batch_topic,
     )
+
+
+def load_log(config: StoreConfig, disk: Disk, wall_clock_ms: Callable[[], int]) -> CommitLog:
+    """Return the log of a store that is not to be opened, every file taken as full.
+
+    Raises:
+        CorruptLogError: a file has a wrong name or length, or one is missing in between.
+    """
+    log = CommitLog(
+        config.commit_log_directories,
+        config.mapped_file_size_commit_log_bytes,
+        disk,
+        _NOBODY,
+        read_only_directories=config.read_only_commit_log_store_paths,
+        damage=LogDamage(disk, config.directory, wall_clock_ms),
+    )
+    log.files.load()
+    return log
 
 
 def disk_failed(directory: str, error: OSError) -> DiskFailedError:

@@ -207,10 +207,15 @@ class StoreRecovery:
             self._queues.go_on_at(numbers)
             return end  # noqa: TRY300 - nothing else can raise
         except QueueGapError as error:
+            # A number has changed in one of the records that are sound otherwise; which, who knows.
+            promised = self._checkpoint.confirm_physical_offset
             raise CorruptLogError(
                 f"{self._directory}: the commit log itself has a gap: {error};"
                 " restore it from another node",
                 path=self._directory,
+                offset=self._log.min_offset,
+                damaged_end=promised,
+                synced_end=promised,
             ) from error
 
     def _vouch_for_nothing(self) -> None:
@@ -238,7 +243,7 @@ class StoreRecovery:
         queue = self._log.files
         tail = [f for f in queue.files if f.file_from_offset + f.size > end.offset]
         path = tail[0].file.path if tail else queue.directory
-        self._expect_on_disk(end.offset, end.reason, path)
+        self._expect_on_disk(end.offset, end.reason, path, tail)
         used = _used_ranges(tail, end.offset)
         if used:
             self._expect_torn(record_behind(tail, end.offset), end, path)
@@ -271,6 +276,8 @@ class StoreRecovery:
                 " The log was left as it is. Restore it from another node of the group",
                 path=path,
                 offset=end.offset,
+                damaged_end=behind.offset,
+                synced_end=max(behind.offset, self._checkpoint.confirm_physical_offset),
             )
 
     def _set_aside(self, path: str, torn: bytes) -> None:
@@ -279,16 +286,21 @@ class StoreRecovery:
         if not kept.startswith(torn):
             self._disk.replace(f"{path}-{len(torn)}" if kept else path, torn)
 
-    def _expect_on_disk(self, end: int, reason: str, path: str) -> None:
+    def _expect_on_disk(
+        self, end: int, reason: str, path: str, tail: Sequence[MappedFile] = ()
+    ) -> None:
         """Refuse to start with less of the log than the checkpoint says was on disk."""
         promised = self._checkpoint.confirm_physical_offset
         if end < promised:
+            behind = record_behind(tail, end)
             raise CorruptLogError(
                 f"{path}: the log ends at {end} ({reason}), but {promised} bytes of it were on disk"
                 " before the last stop: something was damaged or removed. The log was left as it"
                 " is. Restore it from another node of the group, or move the whole directory away",
                 path=path,
                 offset=end,
+                damaged_end=promised if behind is None else min(behind.offset, promised),
+                synced_end=promised,
             )
 
     def _sync_queues(self, *, clean: bool) -> None:

@@ -1,0 +1,50 @@
+"""What can be done to the commit log of a store that is not open, by whoever has other replicas.
+
+A start that meets damage in the part of the log that it walks raises `CorruptLogError`, and changes
+nothing. The error says from where to where. A node of a fenced group gets these bytes from another
+replica, puts them there, and opens the store again.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from store.log.fingerprints import Fingerprints
+from store.log.healing import LogHealing
+from store.recovery.opening import disk_failed, load_log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from store.config import StoreConfig
+    from store.machine.disk import Disk
+
+
+def heal_closed_log(
+    config: StoreConfig,
+    start: int,
+    data: bytes | memoryview,
+    *,
+    disk: Disk,
+    wall_clock_ms: Callable[[], int],
+) -> None:
+    """Put `data` in the place of what is at `start` of the log; see `LogHealing.heal`.
+
+    Raises:
+        StoreLockedError: another process has the store open.
+        UnfitBytesError: they do not fit there; nothing was changed.
+        CorruptLogError: the row of files is not whole.
+        StoreFullError: no room to keep what was there; nothing was changed.
+        DiskFailedError: the disk does not do what it is asked.
+    """
+    try:
+        with ExitStack() as opened:
+            opened.callback(disk.lock(f"{config.directory}/lock"))
+            log = load_log(config, disk, wall_clock_ms)
+            opened.callback(log.files.close)
+            fingerprints = Fingerprints(disk, config.directory)
+            healing = LogHealing(log, fingerprints, disk, config.directory)
+            healing.heal_blocking(start, data)
+    except OSError as error:
+        raise disk_failed(config.directory, error) from error

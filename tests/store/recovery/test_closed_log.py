@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store.machine.errors import CorruptLogError, StoreLockedError, UnfitBytesError
+from store.recovery.closed_log import heal_closed_log
+from tests.store.store_world import Clock, check_store, open_store, put_many
+from tests.support.simulated_disk import SimulatedDisk
+
+if TYPE_CHECKING:
+    from store import StoreConfig
+
+
+def _closed(*, clean: bool) -> tuple[SimulatedDisk, bytes, int]:
+    """Return the disk of a store that was closed or killed, its log, and how many messages."""
+    disk = SimulatedDisk()
+    store = open_store(disk)
+    put_many(store, 60)
+    count, end = len(check_store(store)), store.max_physical_offset
+    if clean:
+        store.close()
+    else:
+        store.sync_log()
+        store.checkpoint.confirm_physical_offset = store.max_physical_offset
+        store.checkpoint.flush_blocking()
+    return disk.crashed(), _log(disk)[:end], count
+
+
+def _log(disk: SimulatedDisk) -> bytes:
+    files = disk.list_files("/store/commitlog")
+    return b"".join(disk.read(f"/store/commitlog/{name}") or b"" for name, _ in files)
+
+
+def _flip(disk: SimulatedDisk, place: int) -> None:
+    file_bytes = 8192
+    file = disk.open(f"/store/commitlog/{place - place % file_bytes:020d}")
+    file.buffer[place % file_bytes] ^= 1
+    file.sync()
+
+
+@pytest.mark.slow
+@given(st.data(), st.booleans())
+def test_damage_that_stops_a_start_is_healed_by_the_bytes_that_the_error_names(
+    data: st.DataObject,
+    clean: bool,  # noqa: FBT001
+) -> None:
+    disk, log, count = _closed(clean=clean)
+    place = data.draw(st.integers(0, len(log) - 1))
+    _flip(disk, place)
+    error = _error_of_opening(disk)
+    if error is None:  # a byte that no CRC of RocketMQ's covers, or that the walk does not reach
+        return
+
+    assert 0 <= error.offset <= place < error.damaged_end <= error.synced_end == len(log)
+    part = log[error.offset : error.damaged_end]
+    heal_closed_log(_config(), error.offset, part, disk=disk, wall_clock_ms=Clock())
+
+    assert _log(disk)[: len(log)] == log
+    store = open_store(disk)
+    assert len(check_store(store)) == count
+    assert not store.commit_log.damage
+
+
+def _error_of_opening(disk: SimulatedDisk) -> CorruptLogError | None:
+    with suppress(CorruptLogError), open_store(disk):
+        return None
+    with pytest.raises(CorruptLogError) as caught:
+        open_store(disk)
+    return caught.value
+
+
+def _config() -> StoreConfig:
+    return open_store(SimulatedDisk()).config
+
+
+def test_bytes_that_do_not_fit_change_nothing() -> None:
+    disk, log, _ = _closed(clean=True)
+    _flip(disk, log.rindex(b"...."))
+    with pytest.raises(CorruptLogError) as caught:
+        open_store(disk)
+    start, end = caught.value.offset, caught.value.damaged_end
+    before = _log(disk)
+
+    with pytest.raises(UnfitBytesError):
+        heal_closed_log(_config(), start, b"?" * (end - start), disk=disk, wall_clock_ms=Clock())
+
+    assert _log(disk) == before
+
+
+def test_a_store_that_is_open_is_left_alone() -> None:
+    disk = SimulatedDisk()
+    open_store(disk)
+
+    with pytest.raises(StoreLockedError):
+        heal_closed_log(_config(), 0, b"", disk=disk, wall_clock_ms=Clock())
