@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ha.fenced.coordinator_session import CoordinatorSession
-    from ha.fenced.election import Decision, Election, GroupView, OwnFacts
+    from ha.fenced.election import Decision, Election
+    from ha.fenced.group_view import GroupView, OwnFacts
 
 _log = logging.getLogger(__name__)
 

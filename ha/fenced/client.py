@@ -238,6 +238,8 @@ class FencedClient:
         self._joint: AttachLog | None = None
         self._checksum = ""
         self.equal_below = 0
+        self.master_end = 0
+        """Where the master's log ended when it was dialled."""
         """Up to where our log and the master's are known to be equal, after the WELCOME."""
         self._records.begin(0)
         self.confirm = 0
@@ -291,6 +293,7 @@ class FencedClient:
             raise HandshakeError(f"it said {type(welcome).__name__.upper()} instead of WELCOME")
         expect_master(welcome, self._follower, self._own.promised, self._nonces)
         self._theirs = welcome.epochs
+        self.master_end = welcome.log_end
         own = self._own
         try:
             cut = consistent_point(own.entries, own.end, welcome.epochs, welcome.log_end)

@@ -31,7 +31,7 @@ from tandem.wire.ha_status import FencedCommandResult
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ha.fenced.election import GroupView
+    from ha.fenced.group_view import GroupView
     from ha.fenced.leadership import Leadership
     from ha.fenced.master import FencedMaster
     from ha.fenced.replica_parts import ReplicaParts

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import trio
 
-from ha.fenced.election import GroupView, read_view
+from ha.fenced.group_view import GroupView, read_view
 from ha.fenced.lease import LeaseDeadline
 from store.machine.errors import StoreError
 from store.machine.signal import Signal
@@ -459,21 +459,21 @@ class CoordinatorSession:
             await trio.sleep(RETRY_SECONDS)
 
     async def _republish(self) -> None:
-        told_trouble = "", ""
+        told: object = None
         waited_seconds = 0.0
         while True:
             await trio.sleep(RETRY_SECONDS)
             waited_seconds += RETRY_SECONDS
             record = self._own.describe()
-            trouble = record.trouble, record.damage
-            if trouble == told_trouble and waited_seconds < REPUBLISH_SECONDS:
+            news = record.trouble, record.damage, record.is_complete
+            if news == told and waited_seconds < REPUBLISH_SECONDS:
                 continue
-            waited_seconds, told_trouble = 0.0, trouble
+            waited_seconds, told = 0.0, news
             if self._published is not None and record != self._published:
                 try:
                     await self.publish()
                 except CoordinatorError:
-                    told_trouble = "", ""  # polling and keep-alives say what is wrong
+                    told = None  # polling and keep-alives say what is wrong
 
     def _tell(self, trouble: str) -> None:
         """Log it when the coordinator stops answering, and when it answers again."""

@@ -6,18 +6,25 @@ group's keys have changed or time has passed:
     a leader of the recorded epoch             Follow
     no leader, and this node may win           Run: promise, fix the log's end, publish it; then
                                                `turn` says when to ask the coordinator
-    no leader, but another should go first     Wait
+    no leader, but it is not its turn yet      Show: promise, fix the log's end, publish it; wait
     no `state`: all nodes are there and empty  Bootstrap
     no `state`, but there is a log; or a
     record that is older than what is on disk  Refuse, until an operator runs recover-group
-    a node has confirmed what this one lacks   Wait: this log is an older copy, or has lost its end
-    this log is damaged, a member's is whole   Wait: the other goes first
+    a node has confirmed what this one lacks   Show: this log is an older copy, or has lost its end
+    this log is damaged, a member's is whole   Show: the other goes first
     the leader record is ours, but we are
     no master (a late success)                 Disown: delete it
 
 Only a member of the recorded in-sync set, under its recorded incarnation, runs: it has everything
 that was ever acknowledged. Which of them wins is a matter of taste; the longest log goes first, so
 that as little as possible of what was *not* acknowledged is cut.
+
+That a member has everything is certain if its process has seen so: it has had the whole log of a
+master since it began, or was master itself. A directory may be a copy of a moment ago, and a
+process that began after the last acknowledgement cannot know that. It runs only when as many
+members as an acknowledgement needs, itself among them, have shown that they have no more than it
+has: see `accounted_for`. So it takes that many copies to lose a message. Where that is one, with
+`min_isr` 1, the others are waited for a moment all the same: that is a courtesy.
 
 A group begins when all its nodes are registered and empty. With less than all, a coordinator that
 has lost its records could make a new, empty node the beginning of a new history while the nodes
@@ -35,96 +42,25 @@ from tandem.wire.group_state import (
     EPOCH_MAX,
     GroupState,
     LeaderRecord,
-    LifeRecord,
     NodeRecord,
+    accounted_for,
     confirmed_elsewhere,
-    decode_leader,
-    decode_life,
-    decode_node,
-    decode_state,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
-    from tandem.coordinator.interface import Snapshot
-    from tandem.wire.group_state import GroupKeys
+    from ha.fenced.group_view import GroupView, OwnFacts
 
 RANK_SECONDS: Final = 0.15
 """How much later each replica with a shorter log runs."""
 RANK_SECONDS_MAX: Final = 0.3
+SHOWING_SECONDS: Final = 1.0
+"""How long one that began after the last master waits for others where it needs none."""
 PREFERRED_SECONDS: Final = 1.0
 """How long others leave the field to the node that an operator wants."""
 NOBODY_WINS_SECONDS: Final = 3.0
 """Without a leader for so long, one that has resigned runs again."""
-
-
-class GroupView(msgspec.Struct, frozen=True, kw_only=True):
-    """The group's keys at one revision. Revisions of keys are 0 where there is no such key."""
-
-    revision: int
-    state: GroupState | None = None
-    state_revision: int = 0
-    leader: LeaderRecord | None = None
-    leader_revision: int = 0
-    nodes: dict[str, NodeRecord] = {}
-    node_revisions: dict[str, int] = {}
-    lives: dict[str, LifeRecord] = {}
-    life_revisions: dict[str, int] = {}
-
-
-def read_view(snapshot: Snapshot, keys: GroupKeys) -> GroupView:
-    """Decode a snapshot of the group's keys.
-
-    Raises:
-        MalformedGroupRecordError: a record is not one of ours.
-    """
-    state = snapshot.values.get(keys.state)
-    leader = snapshot.values.get(keys.leader)
-    nodes = {
-        key.removeprefix(keys.nodes): entry
-        for key, entry in snapshot.values.items()
-        if key.startswith(keys.nodes)
-    }
-    lives = {
-        key.removeprefix(keys.lives): entry
-        for key, entry in snapshot.values.items()
-        if key.startswith(keys.lives)
-    }
-    return GroupView(
-        revision=snapshot.revision,
-        state=decode_state(state.value, keys.state) if state else None,
-        state_revision=state.mod_revision if state else 0,
-        leader=decode_leader(leader.value, keys.leader) if leader else None,
-        leader_revision=leader.mod_revision if leader else 0,
-        nodes={name: decode_node(entry.value, entry.key) for name, entry in nodes.items()},
-        node_revisions={name: entry.mod_revision for name, entry in nodes.items()},
-        lives={name: decode_life(entry.value, entry.key) for name, entry in lives.items()},
-        life_revisions={name: entry.mod_revision for name, entry in lives.items()},
-    )
-
-
-class OwnFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a node knows of itself. `log_end` in bytes."""
-
-    name: str
-    session_id: str
-    incarnation: str
-    log_epoch: int
-    """Of the last entry of its epoch file; 0 if there is none."""
-    log_end: int
-    promised: int
-    seen: tuple[int, int] = (0, 0)
-    """The newest record of the group that it has ever read, by epoch and version."""
-    coordinator_is_old: str = ""
-    """How this node's directory shows that the coordinator was set back; empty if it does not."""
-    trouble: str
-    """Why it must not become master; empty if it may."""
-    damage: str = ""
-    """Which bytes of its log are bad, in words: then a member with a whole log goes first."""
-    members: tuple[str, ...]
-    """All nodes of the group as configured, this one among them."""
-    min_isr: int
 
 
 class Follow(msgspec.Struct, frozen=True):
@@ -141,6 +77,17 @@ class Run(msgspec.Struct, frozen=True):
     epoch: int
 
 
+class Show(msgspec.Struct, frozen=True):
+    """Promise `epoch` and publish where the log ends, once; do not run before that is decided.
+
+    `until` is when to ask again although nothing has changed.
+    """
+
+    epoch: int
+    why: str
+    until: float | None = None
+
+
 class Bootstrap(msgspec.Struct, frozen=True):
     """Begin the group with this record if no key it was made from has changed."""
 
@@ -148,10 +95,9 @@ class Bootstrap(msgspec.Struct, frozen=True):
 
 
 class Wait(msgspec.Struct, frozen=True):
-    """Nothing to do now; `until` is when to ask again although nothing has changed."""
+    """Nothing to do now."""
 
     why: str
-    until: float | None = None
 
 
 class Refuse(msgspec.Struct, frozen=True):
@@ -164,7 +110,7 @@ class Disown(msgspec.Struct, frozen=True):
     """Delete the leader record: it is ours, and we are not master."""
 
 
-Decision: TypeAlias = Follow | Run | Bootstrap | Wait | Refuse | Disown
+Decision: TypeAlias = Follow | Run | Show | Bootstrap | Wait | Refuse | Disown
 
 
 class Won(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,10 +160,9 @@ class Election:
         why_not = why_not_electable(state, own.name, own.incarnation)
         if own.trouble:
             why_not = f"this node must not become master: {own.trouble}"
-        why_not = why_not or _why_lacking(view, own)
         if why_not:
             return Wait(why_not)
-        return self._first_come(view, state, own, now) or Run(state.epoch + 1)
+        return self._hold_back(view, state, own, now) or Run(state.epoch + 1)
 
     def turn(self, view: GroupView, own: OwnFacts, since: float) -> float:
         """Return when a candidate may ask the coordinator, which published its end at `since`."""
@@ -233,25 +178,34 @@ class Election:
         elif self._leaderless_since is None:
             self._leaderless_since = now
 
-    def _first_come(
+    def _hold_back(
         self, view: GroupView, state: GroupState, own: OwnFacts, now: float
-    ) -> Wait | None:
-        """Return why another should run first, if so."""
-        since = now if self._leaderless_since is None else self._leaderless_since
-        preferred = state.preferred
-        whole = whole_members(state.isr, view.nodes, but=own.name) if own.damage else []
-        until = since + WHOLE_FIRST_SECONDS
-        if whole and now < until:
-            return Wait(f"{own.damage}; {', '.join(whole)} with a whole log goes first", until)
-        if preferred == own.name:
-            return None
-        until = min(self._stands_back_until, since + NOBODY_WINS_SECONDS)
-        if now < until:
-            return Wait("this node has resigned and leaves the field to others", until)
-        until = since + PREFERRED_SECONDS
-        if preferred in ranked(state, view.nodes) and now < until:
-            return Wait(f"an operator wants {preferred} to be master", until)
+    ) -> Show | None:
+        """Return why another has to run first, or should, if so."""
+        for why, until in self._reasons_to_hold_back(view, state, own, now):
+            if why and (until is None or now < until):
+                return Show(state.epoch + 1, why, until)
         return None
+
+    def _reasons_to_hold_back(
+        self, view: GroupView, state: GroupState, own: OwnFacts, now: float
+    ) -> Iterator[tuple[str, float | None]]:
+        """Yield reasons, or "", and until when each counts at most; None for as long as it is."""
+        since = now if self._leaderless_since is None else self._leaderless_since
+        yield _why_lacking(view, own), None
+        yield _why_uncertain(view, state, own), None
+        missing = ", ".join(_not_shown(view, state, own))
+        yield missing and f"waits a moment for the logs of {missing}", since + SHOWING_SECONDS
+        whole = ", ".join(whole_members(state.isr, view.nodes, but=own.name))
+        if own.damage and whole:
+            yield f"{own.damage}; {whole} with a whole log goes first", since + WHOLE_FIRST_SECONDS
+        preferred = state.preferred
+        if preferred == own.name:
+            return
+        until = min(self._stands_back_until, since + NOBODY_WINS_SECONDS)
+        yield "this node has resigned and leaves the field to others", until
+        if preferred in ranked(state, view.nodes):
+            yield f"an operator wants {preferred} to be master", since + PREFERRED_SECONDS
 
 
 def why_not_electable(state: GroupState, name: str, incarnation: str) -> str:
@@ -349,7 +303,7 @@ def what_is_lacking(view: GroupView | None, name: str, log_end: int) -> str:
 
 
 def who_else_may_win(view: GroupView | None, recorded: Mapping[str, str], name: str) -> list[str]:
-    """Return the members other than `name` that live, as they are recorded, and have no trouble."""
+    """Return the members other than `name` that live, as recorded, and can win without help."""
     nodes = view.nodes if view else {}
     return [
         other
@@ -357,6 +311,7 @@ def who_else_may_win(view: GroupView | None, recorded: Mapping[str, str], name: 
         if other != name
         and other in nodes
         and nodes[other].incarnation == incarnation
+        and nodes[other].is_complete
         and not nodes[other].trouble
     ]
 
@@ -384,6 +339,54 @@ def _why_lacking(view: GroupView, own: OwnFacts) -> str:
     lacking = what_is_lacking(view, own.name, own.log_end)
     remedy = "if the other node is gone for good, run `tandem ha recover-group`"
     return f"{lacking}; {remedy}" if lacking else ""
+
+
+def _accounted_for(view: GroupView, state: GroupState, own: OwnFacts) -> set[str]:
+    """Return the members that have shown that they have no more than this node, or can have none.
+
+    Who has promised the next epoch acknowledges nothing of this one any more: its end is final.
+    """
+    return accounted_for(
+        state,
+        view.nodes,
+        view.lives,
+        name=own.name,
+        epoch=own.log_epoch,
+        end=own.log_end,
+        final=[name for name, node in view.nodes.items() if node.promised > state.epoch],
+    )
+
+
+def _why_uncertain(view: GroupView, state: GroupState, own: OwnFacts) -> str:
+    """Return why it is not known whether this log has everything, in words; empty if it is."""
+    if own.is_complete:
+        return ""
+    found = _accounted_for(view, state, own)
+    if len(found) >= state.accounts_needed:
+        return ""
+    others = ", ".join(sorted(set(state.isr) - found))
+    return (
+        "this process began after the last acknowledgement, so its log may be an older copy:"
+        f" {state.accounts_needed} members of the in-sync set ({', '.join(sorted(state.isr))}) have"
+        f" to show that they have no more than it has, {len(found)} did. Start {others}; what is"
+        " gone for good is given up with `tandem ha recover-group`"
+    )
+
+
+def _not_shown(view: GroupView, state: GroupState, own: OwnFacts) -> list[str]:
+    """Return the other members that may say where their logs end, where that is a courtesy."""
+    if own.is_complete or not state.epoch or state.accounts_needed > 1:
+        return []
+    return [
+        name
+        for name in sorted(set(state.isr) - {own.name})
+        if name not in view.nodes
+        or (
+            view.nodes[name].incarnation == state.isr[name]
+            and view.nodes[name].promised <= state.epoch
+            and not view.nodes[name].trouble
+        )
+    ]
 
 
 def _why_too_old(state: GroupState, own: OwnFacts) -> str:

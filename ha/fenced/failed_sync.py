@@ -17,7 +17,7 @@ import trio
 from msgspec import structs
 
 from ha.fenced.coordinator_session import limited
-from ha.fenced.election import read_view
+from ha.fenced.group_view import read_view
 from tandem.coordinator.interface import Compare, CoordinatorError, Put
 from tandem.wire.errors import WireError
 from tandem.wire.group_state import encode_record

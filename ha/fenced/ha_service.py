@@ -48,6 +48,7 @@ from tandem.wire.response_code import ResponseCode
 from tandem.wire.stats_requests import EpochEntryBody
 
 if TYPE_CHECKING:
+    from ha.fenced.completeness import Completeness
     from ha.fenced.config import FencedConfig
     from ha.replication import ReplicationListener
     from store import MessageStore
@@ -69,8 +70,9 @@ class FencedHAService:
         store: MessageStore,
         machine: Machine,
         coordinator: Coordinator,
+        completeness: Completeness | None = None,
     ) -> None:
-        """Read what the replica remembers of itself.
+        """Read what the replica remembers of itself; `completeness` outlives the round.
 
         Raises:
             EpochFileError: the epoch file is damaged.
@@ -78,7 +80,9 @@ class FencedHAService:
         on_event = machine.on_event or ignore
         self.config = config
         self.store = store
-        self.replica = OwnReplica(config, store, machine.disk, machine.random, on_event)
+        self.replica = OwnReplica(
+            config, store, machine.disk, machine.random, on_event, completeness
+        )
         self.session = CoordinatorSession(
             config,
             coordinator,
@@ -134,6 +138,7 @@ class FencedHAService:
                 nursery.cancel_scope.cancel()
         finally:
             leadership.close(self.standing.over_because or f"{self.config.name} is stopping")
+            self.replica.round_ends()
             await leadership.say_farewell()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._failed_sync_notes.on_disk)

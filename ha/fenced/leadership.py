@@ -29,7 +29,8 @@ from store.machine.errors import StoreError
 from tandem.coordinator.interface import CoordinatorError
 
 if TYPE_CHECKING:
-    from ha.fenced.election import GroupView, Won
+    from ha.fenced.election import Won
+    from ha.fenced.group_view import GroupView
     from ha.fenced.replica_parts import ReplicaParts
     from ha.fenced.round_end import RoundEnd
     from ha.replication import ReplicationListener

@@ -42,9 +42,10 @@ if TYPE_CHECKING:
 
     from ha.fenced.config import FencedConfig
     from ha.fenced.coordinator_session import CoordinatorSession
-    from ha.fenced.election import GroupView, Won
+    from ha.fenced.election import Won
     from ha.fenced.epoch_file import EpochFile
     from ha.fenced.events import OnEvent
+    from ha.fenced.group_view import GroupView
     from store import MessageStore
     from store.machine.network import Network
     from store.results import Done

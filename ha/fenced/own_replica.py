@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from ha.fenced.election import OwnFacts
+from ha.fenced.completeness import Completeness
 from ha.fenced.epoch_file import EpochFile, encode, encode_ids
 from ha.fenced.events import Promised, TruncationDecided
+from ha.fenced.group_view import OwnFacts
 from ha.fenced.lives import judge
 from ha.fenced.replica_file import ReplicaFile
 from store.machine.errors import StoreError
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from random import Random
 
     from ha.fenced.config import FencedConfig
-    from ha.fenced.election import GroupView
     from ha.fenced.events import OnEvent
+    from ha.fenced.group_view import GroupView
     from ha.fenced.joining import NeedsTruncation
     from store import MessageStore
     from store.machine.disk import Disk
@@ -43,8 +44,9 @@ class OwnReplica:
         disk: Disk,
         random: Random,
         on_event: OnEvent,
+        completeness: Completeness | None = None,
     ) -> None:
-        """Read what the replica remembers of itself.
+        """Read what the replica remembers of itself; `completeness` is that of the process.
 
         Raises:
             EpochFileError: the epoch file is damaged.
@@ -57,6 +59,8 @@ class OwnReplica:
         """New for each round, so that two processes of one node cannot be one."""
         self.file = ReplicaFile(disk, config.directory, random)
         self.epochs = EpochFile(disk, config.directory)
+        self._completeness = completeness or Completeness()
+        self._cut_at: int | None = None
         self.quarantine = ""
         """Why nothing is changed until an operator has looked; empty if there is no such reason."""
         self.is_judged = False
@@ -100,6 +104,7 @@ class OwnReplica:
                 before or "unknown",
                 reason,
             )
+        self._completeness.round_begins(file.incarnation, end)
         self.epochs.trim_to_log(end)
         self.epochs.truncate_prefix(store.min_physical_offset)
         _log.info(
@@ -111,6 +116,20 @@ class OwnReplica:
             end,
             store.confirm_offset,
         )
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether this process has seen that the log has everything acknowledged."""
+        return self._completeness.holds(self.file.incarnation)
+
+    def has_everything(self) -> None:
+        """The log is that of a master, from its beginning to its end, or is about to be."""
+        self._completeness.seen(self.file.incarnation)
+
+    def round_ends(self) -> None:
+        """The store is about to be closed: remember what it has to have when it is opened."""
+        end = self.store.max_physical_offset
+        self._completeness.round_ends(end if self._cut_at is None else self._cut_at)
 
     # -- what the coordinator remembers ----------------------------------------------------------
 
@@ -222,6 +241,7 @@ class OwnReplica:
             seen_version=self.file.seen[1],
             trouble=self.trouble,
             damage=self.damage,
+            is_complete=self.is_complete,
             coordinator_is_old=bool(self.coordinator_is_old),
             quarantined=bool(self.quarantine) and not self.store.disk_trouble,
             client_address=config.client_address,
@@ -240,6 +260,7 @@ class OwnReplica:
             promised=self.file.promised,
             seen=self.file.seen,
             coordinator_is_old=self.coordinator_is_old,
+            is_complete=self.is_complete,
             trouble=self.trouble,
             damage=self.damage,
             members=(config.name, *(peer.name for peer in config.peers)),
@@ -322,6 +343,7 @@ class OwnReplica:
             side_name=f"epoch-{order.epoch}-{self.session_id}",
         )
         write_intent(self._disk, self.config.directory, intent)
+        self._cut_at = order.cut
         self._on_event(TruncationDecided(cut=order.cut, end=end, confirm=confirm))
         return f"the log is cut at {order.cut}: {reason}"
 

@@ -2,6 +2,7 @@
 
     decide --+-- Follow     a ReplicaFollower, until it is decided otherwise or nothing can mend it
       ^      +-- Wait       until something has changed
+      |      +-- Show       promise -> log end -> published; then wait
       |      +-- Bootstrap  write the group's first record
       |      +-- Run        promise -> log end -> published -> turn -> transaction --> Leadership
       +------+
@@ -20,7 +21,7 @@ import trio
 
 from ha.fenced.aftermath import AskOperator, CopyAnew, CutLog, aftermath_of
 from ha.fenced.candidacy import Candidacy
-from ha.fenced.election import Bootstrap, Disown, Election, Follow, Refuse, Run, Wait
+from ha.fenced.election import Bootstrap, Disown, Election, Follow, Refuse, Run, Show, Wait
 from ha.fenced.replica_follower import ReplicaFollower
 from ha.fenced.replica_role import ReplicaRole
 from ha.fenced.standing import Parting
@@ -68,6 +69,8 @@ class Participation:
         self._listener = listener
         self._election = Election()
         self._told: TellOnce[str] = TellOnce()
+        self._shown = (0, 0)
+        """The epoch that was promised, and the lease under which that was published."""
 
     async def run(self) -> None:
         """Take part until this replica is no follower any more."""
@@ -100,8 +103,10 @@ class Participation:
             case Disown() if self._session.view is not None:
                 await self._session.give_up_leader(self._session.view.leader_revision, None, 0)
                 await self._session.refresh()
-            case Wait(_, until) if until is not None:
-                await self._until_changed(until - self._machine.boottime())
+            case Show(epoch, _, until) if self._session.holds():
+                await self._show(epoch)
+                now = self._machine.boottime()
+                await self._until_changed(until - now if until else LOOK_AGAIN_SECONDS)
             case _:
                 await self._until_changed(LOOK_AGAIN_SECONDS)
 
@@ -110,7 +115,7 @@ class Participation:
             await self._session.changed.wait()
 
     def _note_decision(self, decision: Decision) -> None:
-        why = decision.why if isinstance(decision, Wait | Refuse) else ""
+        why = decision.why if isinstance(decision, Wait | Show | Refuse) else ""
         if why and why != self._standing.waits_for:
             level = logging.ERROR if isinstance(decision, Refuse) else logging.INFO
             _log.log(level, "follows nobody: %s", why)
@@ -164,6 +169,7 @@ class Participation:
             promised=lambda: self._replica.file.promised,
             random=self._machine.random,
             may_object=self._may_object,
+            on_complete=self._replica.has_everything,
             on_event=self._on_event,
         )
         _log.info("follows %s, master of epoch %d", decision.master, decision.epoch)
@@ -223,6 +229,13 @@ class Participation:
 
     # -- running for master ----------------------------------------------------------------------
 
+    async def _show(self, epoch: int) -> None:
+        """Let others know where the log ends, for good: nothing is taken before `epoch` begins."""
+        if self._shown != (epoch, self._session.lease_id):
+            self._replica.promise(epoch)
+            await self._session.publish()
+            self._shown = epoch, self._session.lease_id
+
     async def _run_for(self, epoch: int) -> None:
         """Try to win `epoch`; return as FOLLOWER, or after mastership."""
         self._become(ReplicaRole.CANDIDATE)
@@ -247,6 +260,7 @@ class Participation:
             if won is None and self._standing.role is ReplicaRole.CANDIDATE:
                 self._become(ReplicaRole.FOLLOWER)
         if won is not None:
+            self._replica.has_everything()
             await self._leadership.lead(won)
 
     async def _publish(self) -> None:

@@ -72,6 +72,10 @@ def _always() -> bool:
     return True
 
 
+def _nobody_asks() -> None:
+    """The default of `on_complete`."""
+
+
 class ReplicaFollower:
     """Follows one master of one epoch. Its owner cancels it when there is a newer one."""
 
@@ -89,6 +93,7 @@ class ReplicaFollower:
         random: Random,
         epoch_id: str = "",
         may_object: Callable[[], bool] = _always,
+        on_complete: Callable[[], None] = _nobody_asks,
         on_event: OnEvent = ignore,
     ) -> None:
         """Follow `master`, which the coordinator says is that of `epoch`, with this id.
@@ -96,12 +101,15 @@ class ReplicaFollower:
         `promised` returns the newest epoch this node has promised to, on disk: nothing is taken
         from the master of a lower one. `random` makes the numbers that are used once; outside of
         tests it must be unpredictable. `may_object` returns False if an operator has accepted that
-        what this node has confirmed may be lost.
+        what this node has confirmed may be lost. `on_complete` is called once, in the step in which
+        this log has all that the master had when it was dialled.
         """
         self._config = config
         self._store = store
         self._network = network
         self._may_object = may_object
+        self._on_complete = on_complete
+        self._is_complete = False
         self._master = master
         self.epoch = epoch
         self._epochs = epochs
@@ -269,6 +277,9 @@ class ReplicaFollower:
             finally:
                 # After the report: the master waits for that, and for nothing else.
                 self._store.announce()
+            if not self._is_complete and ends[0] >= self.client.master_end:
+                self._is_complete = True
+                self._on_complete()
             self._confirm()
 
         take(b"")  # what came together with the last word of the handshake

@@ -20,7 +20,7 @@ from ha.errors import LocalHAError
 from ha.fenced.replica_role import ReplicaRole, may_become
 
 if TYPE_CHECKING:
-    from ha.fenced.election import GroupView
+    from ha.fenced.group_view import GroupView
     from ha.fenced.master import FencedMaster
     from ha.fenced.replica_follower import ReplicaFollower
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ha.fenced.completeness import Completeness
 from ha.fenced.ha_service import FencedHAService
 from ha.learners import Learners
 from node.broker.broker import Broker
@@ -73,12 +74,13 @@ async def run_fenced_rounds(
         started()
 
     pause_seconds = PAUSE_SECONDS_MIN
+    completeness = Completeness()
     while not stop.is_set():
         began = trio.current_time()
         full: BaseExceptionGroup[StoreFullError] | None = None
         damaged: BaseExceptionGroup[RecordDamagedError] | None = None
         try:
-            await _run_round(config, machine, names, coordinator, stop, note_started)
+            await _run_round(config, machine, names, coordinator, completeness, stop, note_started)
         except* StoreFullError as group:
             full = group
         except* RecordDamagedError as group:
@@ -103,6 +105,7 @@ async def _run_round(
     machine: Machine,
     names: NameServer,
     coordinator: Coordinator,
+    completeness: Completeness,
     stop: trio.Event,
     started: Callable[[], None],
 ) -> None:
@@ -125,7 +128,7 @@ async def _run_round(
         confirm_bounds_reads=True,
     )
     with store:
-        ha = FencedHAService(fenced_config(config), store, machine, coordinator)
+        ha = FencedHAService(fenced_config(config), store, machine, coordinator, completeness)
         tables = JournalTables(
             saved, store, ha, born_host=host.packed, wall_clock_ms=machine.wall_clock_ms
         )

@@ -12,8 +12,9 @@ there is one; of those the one of the newest epoch; of those the longest.
 A node in quarantine may be chosen: its log contradicts a master's, and that one may be the older.
 All nodes in quarantine look at their logs anew afterwards.
 
-It is refused while a member of the in-sync set can be elected, and, unless loss is accepted, where
-acknowledged messages may be missing from the log that is chosen.
+It is refused while a member of the in-sync set can be elected: one that knows, or of which enough
+others show, that it has everything acknowledged. And, unless loss is accepted, where acknowledged
+messages may be missing from the log that is chosen.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from tandem.wire.group_state import (
     LeaderRecord,
     LifeRecord,
     NodeRecord,
+    accounted_for,
     confirmed_elsewhere,
 )
 
@@ -145,7 +147,7 @@ def _why_leader(group: Group, leader: LeaderRecord) -> str:
 
 
 def _electable(group: Group, state: GroupState | None) -> list[str]:
-    """Return who can win without help: a member that lacks nothing of what was confirmed."""
+    """Return who can win without help: a member that lacks nothing, and knows or is shown so."""
     if state is None:
         return []
     return sorted(
@@ -154,7 +156,22 @@ def _electable(group: Group, state: GroupState | None) -> list[str]:
         if state.isr.get(name) == node.incarnation
         and not node.trouble
         and node.end >= _confirmed_by_others(group, name)
+        and (node.is_complete or _is_accounted_for(state, group, node))
     )
+
+
+def _is_accounted_for(state: GroupState, group: Group, node: NodeRecord) -> bool:
+    """True if enough members have, or will soon have, shown that they have no more than `node`."""
+    found = accounted_for(
+        state,
+        group.nodes,
+        group.lives,
+        name=node.node,
+        epoch=node.epoch,
+        end=node.end,
+        final=[name for name, other in group.nodes.items() if not other.trouble],
+    )
+    return len(found) >= state.accounts_needed
 
 
 def _confirmed_by_others(group: Group, name: str) -> int:

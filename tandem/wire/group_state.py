@@ -24,7 +24,7 @@ from tandem.wire.errors import WireError
 from tandem.wire.untrusted import UnreadableError, decode_json, shown
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 Record = TypeVar("Record")
 
@@ -89,6 +89,15 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
         """What tells an older record from a newer one: an older set may lack who must win."""
         return self.epoch, self.version
 
+    @property
+    def accounts_needed(self) -> int:
+        """How many members have to account for their logs where none is certain to be complete.
+
+        Every member has what was acknowledged, and there were `min_isr` of them at least. Before
+        the first master nothing was.
+        """
+        return max(1, min(self.min_isr, len(self.isr))) if self.epoch else 1
+
 
 class LeaderRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Who is master now. Its absence is what starts an election."""
@@ -117,6 +126,9 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
     seen_epoch: Epoch = 0
     seen_version: Count = 0
     """The newest `state` that it has ever read, by epoch and version."""
+    is_complete: bool = False
+    """Its process has seen that its log has everything acknowledged: it has had the whole log of a
+    master, under this incarnation, since it began. The directory cannot be an older copy then."""
     coordinator_is_old: bool = False
     """It has seen that the coordinator was set back."""
     trouble: str = ""
@@ -186,6 +198,40 @@ def confirmed_elsewhere(
     found = [(r.confirm, n) for n, r in nodes.items() if n != but and r.epoch > accepted]
     found += [(r.confirm, n) for n, r in lives.items() if n != but and r.epoch > accepted]
     return max(found, default=(0, ""))
+
+
+def accounted_for(
+    state: GroupState,
+    nodes: Mapping[str, NodeRecord],
+    lives: Mapping[str, LifeRecord],
+    *,
+    name: str,
+    epoch: int,
+    end: int,
+    final: Collection[str],
+) -> set[str]:
+    """Return the members that have no more than the log of `name`, or have lost what they had.
+
+    That log ends at `end`, in `epoch`, the last of its list; what is recorded of the nodes in
+    `final` is where their logs end for good. Every member that has lost nothing has everything
+    acknowledged. So if one of these has lost nothing, the log of `name` has everything, too: of two
+    logs the one with the newer epoch, or the longer one of the same, has all of the other but what
+    a later master did without. A member that came back under another incarnation, or whose log
+    ends below what others have confirmed, is known to have lost what it had: it counts as one of
+    those that may have lost something.
+    """
+    found = {name} & set(state.isr)
+    for other, incarnation in state.isr.items():
+        node = nodes.get(other)
+        if node is None or other == name:
+            continue
+        if node.incarnation != incarnation:
+            found.add(other)
+        elif other in final:
+            is_short = confirmed_elsewhere(state, nodes, lives, but=other)[0] > node.end
+            if is_short or (node.epoch, node.end) <= (epoch, end):
+                found.add(other)
+    return found
 
 
 def encode_record(record: GroupState | LeaderRecord | NodeRecord | LifeRecord) -> bytes:

@@ -8,7 +8,7 @@ import msgspec
 import trio
 
 from ha.fenced.coordinator_session import CoordinatorSession
-from ha.fenced.election import GroupView, OwnFacts
+from ha.fenced.group_view import GroupView, OwnFacts
 from ha.fenced.lease import LeaseDeadline
 from tandem.coordinator.interface import (
     Compare,
@@ -45,6 +45,7 @@ OWN = OwnFacts(
     log_epoch=5,
     log_end=100,
     promised=6,
+    is_complete=True,
     trouble="",
     members=("a", "b", "c"),
     min_isr=2,

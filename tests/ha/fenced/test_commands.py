@@ -8,7 +8,7 @@ import trio
 from trio.testing import MockClock
 
 from ha.fenced.commands import FencedCommands
-from ha.fenced.election import GroupView
+from ha.fenced.group_view import GroupView
 from ha.fenced.replica_role import ReplicaRole
 from ha.fenced.standing import Parting
 from store import PutMessageStatus
@@ -190,6 +190,7 @@ async def test_a_master_resigns_and_stands_back(autojump_clock: MockClock) -> No
     async with open_world() as world:
         first = await world.whole_group()
         await first.send(b"|m1|")
+        await trio.sleep(0.5)  # until the others have published that they are complete
         result = await order(first, "resign")
         assert result.done, result.text
         second = await world.master(but=first.name)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from trio.testing import MockClock
 
-    from ha.fenced.election import GroupView
+    from ha.fenced.group_view import GroupView
 
 
 class Node:

@@ -8,8 +8,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ha.fenced.election import read_view
 from ha.fenced.events import AckDecided, Elected, SteppedDown, TruncationDecided
+from ha.fenced.group_view import read_view
 from ha.fenced.replica_file import ReplicaRecord
 from ha.fenced.replica_role import ReplicaRole
 from store import PutMessageStatus
@@ -577,6 +577,51 @@ async def test_a_restored_directory_that_starts_first_wins_nothing(
         assert all(not r.ha.replica.quarantine for r in world.replicas.values())
 
 
+async def test_a_copy_of_a_moment_ago_that_starts_first_wins_nothing(
+    autojump_clock: MockClock,
+) -> None:
+    """Nothing that was noted since shows that it is one: only another member can."""
+    async with open_world() as world:
+        master = await world.whole_group()
+        if master.name == "c":
+            await master.ha.command(FencedCommand(command="promote", node="a"))
+            master = await world.master(but="c")
+            await world.wait_for(lambda: world.in_sync(master))
+        copy = world.disks["c"].crashed()
+        assert await master.send(b"|m0|") is OK
+        for name in IPS:
+            world.replicas[name].kill()
+            world.reap(name)
+        world.disks["c"] = copy
+        world.start("c")
+        await trio.sleep(15)
+        assert not world.masters()
+        assert "2 members of the in-sync set" in world.replicas["c"].ha.standing.waits_for
+        world.start("b")
+        assert (await world.master()).name == "b"
+        world.start("a")
+        await world.wait_for(lambda: world.is_back(world.replicas["c"]))
+        assert world.replicas["b"].bodies == world.replicas["c"].bodies == [b"m0"]
+
+
+async def test_a_member_that_never_stopped_needs_nobody_to_become_master(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_world() as world:
+        master = await world.whole_group()
+        assert await master.send(b"|m0|") is OK
+        left = next(name for name in IPS if name != master.name)
+        for name in IPS:
+            if name != left:
+                world.replicas[name].kill()
+        began = trio.current_time()
+        for name in IPS:
+            if name != left:
+                world.reap(name)
+        await world.wait_for(lambda: world.leader is not None and world.leader.node == left)
+        assert trio.current_time() - began < 0.5
+
+
 async def forget_lives(world: FencedWorld) -> None:
     """Have the coordinator know of nothing that nodes confirmed: the worst case."""
     for name in IPS:
@@ -600,6 +645,10 @@ async def test_a_master_that_lacks_what_was_confirmed_gives_way(autojump_clock: 
         for name in IPS:
             forget_own_lives(world.disks[name])
         await forget_lives(world)
+        assert world.state is not None
+        one_is_enough = msgspec.structs.replace(world.state, min_isr=1)
+        put = PutOperation(KEYS.state.encode(), encode_record(one_is_enough))
+        world.coordinator.store.transact((), (put,), (), trio.current_time())
         world.start("c")
         await world.wait_for(lambda: world.leader is not None)
         assert world.leader is not None

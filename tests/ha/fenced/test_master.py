@@ -11,7 +11,7 @@ import pytest
 import trio
 import trio.testing
 
-from ha.fenced.election import GroupView, Won
+from ha.fenced.election import Won
 from ha.fenced.epoch_file import EpochFile
 from ha.fenced.events import (
     AckDecided,
@@ -21,6 +21,7 @@ from ha.fenced.events import (
     IsrChanging,
     ignore,
 )
+from ha.fenced.group_view import GroupView
 from ha.fenced.lease import LeaseDeadline
 from ha.fenced.master import FencedMaster
 from store import PutMessage, PutMessageStatus
@@ -58,7 +59,12 @@ class Session(Desk):
             leader_revision=20,
             nodes={
                 name: NodeRecord(
-                    node=name, session=f"s-{name}", incarnation=f"{name}1", epoch=6, end=0
+                    node=name,
+                    session=f"s-{name}",
+                    incarnation=f"{name}1",
+                    epoch=6,
+                    end=0,
+                    is_complete=True,
                 )
                 for name in ("a", "b", "c")
             },
@@ -453,7 +459,9 @@ async def test_without_another_it_stays(autojump_clock: MockClock) -> None:
         assert master.over == []
 
 
-@pytest.mark.parametrize("changes", [{"trouble": "a sync failed"}, {"incarnation": "another"}])
+@pytest.mark.parametrize(
+    "changes", [{"trouble": "a sync failed"}, {"incarnation": "another"}, {"is_complete": False}]
+)
 async def test_it_stays_if_no_other_could_become_master(
     autojump_clock: MockClock, changes: dict[str, str]
 ) -> None:

@@ -5,9 +5,10 @@ import random
 import msgspec
 import pytest
 
-from ha.fenced.election import GroupView
+from ha.fenced.completeness import Completeness
 from ha.fenced.epochs import EpochEntry
 from ha.fenced.events import HAEvent, Promised, TruncationDecided
+from ha.fenced.group_view import GroupView
 from ha.fenced.joining import NeedsTruncation
 from ha.fenced.own_replica import OwnReplica
 from store import MessageStore, PutMessage
@@ -28,7 +29,11 @@ class Node:
         self.events: list[HAEvent] = []
 
     def open(
-        self, seed: int = 1, boot_id: str = "boot-1", ack_level: AckLevel = AckLevel.WRITTEN
+        self,
+        seed: int = 1,
+        boot_id: str = "boot-1",
+        ack_level: AckLevel = AckLevel.WRITTEN,
+        process: Completeness | None = None,
     ) -> tuple[MessageStore, OwnReplica]:
         store = self.world.open_store("a")
         own = OwnReplica(
@@ -37,6 +42,7 @@ class Node:
             self.world.disks["a"],
             random.Random(seed),
             self.events.append,
+            process,
         )
         own.begin(boot_id)
         return store, own
@@ -73,6 +79,41 @@ async def test_what_is_damaged_is_in_what_it_says_of_itself() -> None:
     assert own.describe().damage == own.facts().damage == own.damage == words
     store.commit_log.damage.note(0, 9, "zeros")
     assert own.damage == "its log is damaged from 0 to 9 (zeros), and in 1 other places"
+
+
+async def test_that_it_has_everything_is_known_for_as_long_as_the_process_lives() -> None:
+    node, process = Node(), Completeness()
+    store, own = node.open(process=process)
+    end = fill(store, 3)[-1]
+    assert not own.describe().is_complete
+    own.has_everything()
+    assert own.describe().is_complete
+    assert own.facts().is_complete
+    own.round_ends()
+    store.close()
+    store, own = node.open(process=process)
+    assert store.max_physical_offset == end
+    assert own.describe().is_complete
+    own.file.renew_keeping_log(end)
+    assert not own.describe().is_complete, "another replica, of which nothing was seen"
+    store.close()
+    store, own = node.open()
+    assert not own.describe().is_complete, "another process"
+    store.close()
+
+
+async def test_a_cut_takes_nothing_that_has_to_be_there_afterwards() -> None:
+    node, process = Node(), Completeness()
+    store, own = node.open(process=process)
+    ends = fill(store, 3)
+    own.has_everything()
+    own.want_cut(NeedsTruncation(cut=ends[1], end=ends[2], entries=(), master="b", epoch=2))
+    own.round_ends()
+    store.close()
+    store, own = node.open(process=process)
+    assert store.max_physical_offset == ends[1]
+    assert own.describe().is_complete
+    store.close()
 
 
 async def test_a_promise_is_told_once_it_is_kept() -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from ha.errors import LocalHAError
-from ha.fenced.election import GroupView
+from ha.fenced.group_view import GroupView
 from ha.fenced.replica_role import ReplicaRole
 from ha.fenced.standing import Standing
 from tandem.wire.group_state import NodeRecord

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 import node.broker.fenced_rounds
-from ha.fenced.election import read_view
+from ha.fenced.group_view import read_view
 from ha.fenced.ha_service import FencedHAService
 from node.remoting.remoting_client import RequestFailedError
 from store.machine.network import ConnectionLost

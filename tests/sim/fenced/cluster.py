@@ -4,6 +4,7 @@ Some instructions wait for an event: then the node dies in the very step in whic
 stands still right after. What nodes and coordinator do is noted by the `Witness`.
 """
 
+import math
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -26,6 +27,7 @@ from tests.sim.engine.node import Incarnation, SimulatedNode
 from tests.sim.engine.trace import Trace
 from tests.sim.engine.workload import ClientMachine
 from tests.sim.fenced.disk import flip_bit_of_tail
+from tests.sim.fenced.faults import MOMENT
 from tests.sim.fenced.history import FencedHistory
 from tests.sim.fenced.orders import REMEDY_SECONDS, Operator
 from tests.sim.fenced.witness import Witness
@@ -39,6 +41,9 @@ COORDINATOR_IP: Final = "127.0.3.1"
 OPERATOR_IP: Final = "127.0.2.7"
 TERMINAL_IP: Final = "127.0.2.8"
 """From where the operator asks the coordinator."""
+
+NOTED_SECONDS: Final = 1.0
+"""A node notes at the coordinator how far it has confirmed this often."""
 
 REAP_SECONDS: Final = 0.2
 """From the death of a process to when its supervisor has ended its lease."""
@@ -98,7 +103,9 @@ class FencedCluster(SimulatedCluster):
         )
         self._is_supervised = is_supervised
         self._was_set_back = False
-        self._copies: dict[str, SimulatedDisk] = {}
+        self._copies: dict[str, tuple[SimulatedDisk, float]] = {}
+        """Of directories, and when each was taken."""
+        self._killed_at: dict[str, float] = {}
         self._spoiled: set[str] = set()
         """Nodes with a flipped bit in their log: they may refuse to start."""
         self._waiting: dict[str, list[_Waiting]] = defaultdict(list)
@@ -199,6 +206,7 @@ class FencedCluster(SimulatedCluster):
 
     def _was_killed(self, node: SimulatedNode) -> None:
         """Tell the coordinator soon, if there is somebody who does."""
+        self._killed_at[node.name] = trio.current_time()
         if self._is_supervised:
             key = self.group_keys.node(node.name)
             before = self.coordinator.item(key)
@@ -238,13 +246,17 @@ class FencedCluster(SimulatedCluster):
 
     def keep_copy(self, name: str) -> None:
         """Copy a node's directory, as a backup does: what the page cache shows at this moment."""
-        self._copies[name] = self.nodes[name].disk.crashed()
+        self._copies[name] = self.nodes[name].disk.crashed(), trio.current_time()
 
     def put_back(self, name: str) -> None:
         """Let the copy take the place of a stopped node's directory."""
-        node, copy = self.nodes[name], self._copies.get(name)
-        if node.is_up or copy is None:
+        node = self.nodes[name]
+        if node.is_up or name not in self._copies:
             return
+        copy, taken_at = self._copies[name]
+        is_noticed = self._killed_at.get(name, math.inf) - taken_at > NOTED_SECONDS
+        if not is_noticed and not any(other.is_up for other in self.nodes.values()):
+            self.note_hit(MOMENT)
         self._trace.note("fault", f"put back the copy of {name}")
         self.note_hit("put-back")
         node.disk = copy.crashed()

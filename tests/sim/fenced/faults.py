@@ -30,6 +30,9 @@ MASTER_EVENTS: Final = (
 )
 SLAVE_EVENTS: Final = ("Promised", "FrameTaken", "ReplicaReported", "TruncationDecided")
 
+MOMENT: Final = "all killed, one put back by a moment"
+"""A directory went back by less than what is noted in the coordinator every second."""
+
 FAULTS: Final = (
     *(
         verb
@@ -38,10 +41,12 @@ FAULTS: Final = (
     ),
     *(f"kill-at-event {name}" for name in dict.fromkeys((*MASTER_EVENTS, *SLAVE_EVENTS))),
     "store moved away",
+    MOMENT,
 )
 """Names under which a run notes the faults that did something."""
 
 LATE_VOTE_CHANCE: Final = 0.12
+MOMENT_CHANCE: Final = 0.05
 
 
 class FencedFaultMix(FaultMix, frozen=True):
@@ -112,6 +117,8 @@ class FencedPlanner(Planner[FencedFaultMix]):
     def _write_rare_ones(self) -> None:
         if self._chance.random() < LATE_VOTE_CHANCE:
             self._late_vote(self._time())
+        if self._mix.spoiled and self._chance.random() < MOMENT_CHANCE:
+            self._copy_of_a_moment(self._time())
 
     def _node(self) -> str:
         """A node, the master of the moment as often as not."""
@@ -284,7 +291,6 @@ class FencedPlanner(Planner[FencedFaultMix]):
     def _older_copy(self, at: float) -> None:
         """A directory comes back from a backup, and its node is perhaps the first to start."""
         node = self._chance.choice(self._mix.spoiled)
-        # A copy of less than a second ago need not show: see the limits in docs/replication.md.
         age = self._chance.choice((1.5, 2.0, 3.0))
         at = max(at, age)
         self._add(at - age, "keep-copy", node)
@@ -297,6 +303,18 @@ class FencedPlanner(Planner[FencedFaultMix]):
         self._add(at + down - 0.1, "put-back", node)
         if self._chance.random() < 0.5:
             self._add(at + down + self._chance.uniform(0.0, 2.0), "rejoin", self._any_node())
+
+    def _copy_of_a_moment(self, at: float) -> None:
+        """All are killed, and the first to start has an older directory, of which nothing tells."""
+        node = self._chance.choice(self._mix.spoiled)
+        age = self._chance.uniform(0.1, 0.8)
+        at = max(at, age)
+        self._add(at - age, "keep-copy", node)
+        for other in self._nodes:
+            self._add(at, "kill", other)
+            late = self._chance.choice((0.5, self._mix.lease_seconds + 0.5))
+            self._add(at + 0.3 + (0.0 if other == node else late), "start", other)
+        self._add(at + 0.2, "put-back", node)
 
     def _recover(self, at: float) -> None:
         """At a wrong moment, as like as not."""

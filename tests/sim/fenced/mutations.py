@@ -16,10 +16,12 @@ from ha.fenced.connection import FencedConnection
 from ha.fenced.coordinator_session import CoordinatorSession
 from ha.fenced.election import Follow, Run
 from ha.fenced.epoch_file import EpochEntry, EpochFile
+from ha.fenced.group_view import OwnFacts
 from ha.fenced.ha_service import FencedHAService
 from ha.fenced.in_sync_replicas import InSyncReplicas
 from ha.fenced.lease import LeaseDeadline
 from ha.fenced.master import FencedMaster
+from ha.fenced.own_replica import OwnReplica
 from ha.fenced.participation import Participation
 from ha.fenced.replica_file import ReplicaFile
 from ha.fenced.replica_follower import ReplicaFollower
@@ -37,6 +39,14 @@ from tandem.wire.group_state import NodeRecord
 from tandem.wire.system_topics import JOURNAL_TOPIC
 from tests.sim.engine.faults import BLACKOUT
 from tests.sim.engine.mutation import Mutation
+
+
+def _knows_that_it_has_everything(real: Callable[..., Any]) -> Any:  # noqa: ANN401
+    def facts(self: OwnReplica) -> OwnFacts:
+        known: OwnFacts = real(self)
+        return msgspec.structs.replace(known, is_complete=True)
+
+    return facts
 
 
 def _counts_acks_not_members(_: Callable[..., Any]) -> Any:  # noqa: ANN401
@@ -327,6 +337,12 @@ MUTATIONS: Final[dict[str, Mutation]] = {
     ),
     "the end of an old connection counts for the new one": Mutation(
         ReplicaServer, "_leave", _hears_the_end_of_old_connections
+    ),
+    "a member that has just started believes that it has everything": Mutation(
+        OwnReplica,
+        "facts",
+        _knows_that_it_has_everything,
+        shows=lambda settings: any(i.verb == "put-back" for i in settings.plan),
     ),
     "a promise is kept in memory only": Mutation(ReplicaFile, "promise", _promises_in_memory),
     "a cut leaves the bytes where they are": Mutation(

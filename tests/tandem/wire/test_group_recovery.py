@@ -220,9 +220,26 @@ def test_a_coordinator_that_was_set_back_is_no_reason_to_wait() -> None:
 
 
 def test_a_group_that_can_elect_is_left_alone() -> None:
-    result = plan(STATE, node("b"))
+    result = plan(STATE, msgspec.structs.replace(node("b"), is_complete=True))
     assert result.state is None
     assert "b can be elected" in result.text
+
+
+def test_so_is_one_whose_members_show_together_that_nothing_is_missing() -> None:
+    result = plan(STATE, node("a", end=900), node("b"))
+    assert result.state is None
+    assert "b can be elected" in result.text
+    lost = msgspec.structs.replace(node("a"), incarnation="a2")
+    assert "b can be elected" in plan(STATE, lost, node("b")).text
+
+
+def test_one_member_that_may_be_an_older_copy_is_taken_only_if_loss_is_accepted() -> None:
+    assert "Start the missing nodes, or say --accept-loss" in plan(STATE, node("b")).text
+    sick = msgspec.structs.replace(node("a", end=900), trouble="its disk is full")
+    assert "Start the missing nodes" in plan(STATE, sick, node("b"), node("c", end=1)).text
+    result = plan(STATE, node("b"), accept_loss=True)
+    assert result.state is not None
+    assert result.state.isr == {"b": "b1"}
 
 
 def test_a_group_with_a_master_is_left_alone() -> None:
