@@ -1,14 +1,13 @@
 """`tandem consume`: print the messages of a topic."""
 
-import signal
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Final
 
 import msgspec
 import typer
 
+from tandem.cli.interrupts import stopped_by_signals
 from tandem.cli.message_format import BodyForm, TemplateError
 from tandem.cli.message_printers import JSON, TABLE, MessagePrinter, message_printer
 from tandem.cli.output import (
@@ -359,7 +358,7 @@ async def _consume(choices: Choices, printer: MessagePrinter, name_servers: list
             found = await consumer.fetch_message_queues(choices.topic)
         queues = _chosen(sorted(found), choices)
         with printer:
-            async with _stopped_by_signals() as stopped:
+            async with stopped_by_signals() as stopped:
                 if choices.follow:
                     async with trio.open_nursery() as nursery:
                         for queue in queues:
@@ -390,32 +389,3 @@ def _chosen(queues: "list[MessageQueue]", choices: Choices) -> "list[MessageQueu
     return [
         queue for queue in queues if not choices.queue_ids or queue.queue_id in choices.queue_ids
     ]
-
-
-@asynccontextmanager
-async def _stopped_by_signals() -> AsyncIterator[list[int]]:
-    """Let Ctrl-C and SIGTERM end the block; the list has the number of the one that did.
-
-    What comes after the block stores offsets, so this is no KeyboardInterrupt. A second signal is.
-    """
-    import trio
-
-    numbers = [
-        number
-        for number in (signal.SIGINT, signal.SIGTERM)
-        if signal.getsignal(number) is not signal.SIG_IGN
-    ]
-    stopped: list[int] = []
-    async with trio.open_nursery() as nursery:
-
-        async def wait(task_status: trio.TaskStatus[None]) -> None:
-            with trio.open_signal_receiver(*numbers) as signals:
-                task_status.started()
-                async for number in signals:
-                    stopped.append(number)
-                    nursery.cancel_scope.cancel()
-                    return
-
-        await nursery.start(wait)
-        yield stopped
-        nursery.cancel_scope.cancel()

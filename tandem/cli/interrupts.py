@@ -2,8 +2,8 @@
 
 import os
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from types import FrameType
 from typing import Final
 
@@ -35,3 +35,33 @@ def interrupts_raised() -> Iterator[None]:
 
 def _end(_number: int, _frame: FrameType | None) -> None:
     os._exit(INTERRUPTED)
+
+
+@asynccontextmanager
+async def stopped_by_signals() -> AsyncIterator[list[int]]:
+    """Let Ctrl-C and SIGTERM end the block; the list has the number of the one that did.
+
+    For commands that have to store or say something after the block, so this is no
+    KeyboardInterrupt: it comes where a task waits, and nowhere else. A second signal is one.
+    """
+    import trio
+
+    numbers = [
+        number
+        for number in (signal.SIGINT, signal.SIGTERM)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    ]
+    stopped: list[int] = []
+    async with trio.open_nursery() as nursery:
+
+        async def wait(task_status: trio.TaskStatus[None]) -> None:
+            with trio.open_signal_receiver(*numbers) as signals:
+                task_status.started()
+                async for number in signals:
+                    stopped.append(number)
+                    nursery.cancel_scope.cancel()
+                    return
+
+        await nursery.start(wait)
+        yield stopped
+        nursery.cancel_scope.cancel()

@@ -11,6 +11,7 @@ import msgspec
 import typer
 
 from tandem.cli.formats import Format
+from tandem.cli.interrupts import stopped_by_signals
 from tandem.cli.output import (
     FAILED,
     CommandError,
@@ -89,7 +90,7 @@ class Choices(msgspec.Struct, frozen=True):
     batch: int = 1
     in_flight: int = IN_FLIGHT_DEFAULT
     timeout_seconds: float = TIMEOUT_SECONDS_DEFAULT
-    resend: bool = False
+    resend: bool | None = None
     rate_per_second: float | None = None
 
 
@@ -110,7 +111,7 @@ def produce(
     sync: SyncOption = None,
     ack: AckOption = None,
     timeout_seconds: TimeoutOption = TIMEOUT_SECONDS_DEFAULT,
-    resend: ResendOption = False,
+    resend: ResendOption = None,
     batch: BatchOption = 1,
     in_flight: InFlightOption = IN_FLIGHT_DEFAULT,
     rate: RateOption = None,
@@ -121,8 +122,8 @@ def produce(
     """Send the lines of a file or of standard input.
 
     Each is a message; empty lines are left out. Exit status 1 if any message was refused or its
-    fate is unknown. FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE are no
-    failures: the message is in the master's log.
+    fate is unknown. FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT and SLAVE_NOT_AVAILABLE of a classic
+    group are no failures: the message is in the master's log.
     """
     from tandem.cli.produce_input import Fields
 
@@ -153,6 +154,8 @@ def produce(
             run(sending.run, source, (body or "").encode(), count, name_servers)
         finally:
             sending.end()
+    if sending.stopped_by:
+        raise typer.Exit(128 + sending.stopped_by[0])
     if sending.tally.failed_count:
         raise typer.Exit(FAILED)
 
@@ -235,6 +238,8 @@ class Sending:
         self._fields = fields
         self._printer = ResultPrinter(output_format) if output_format is not None else None
         self._seconds = 0.0
+        self.stopped_by: list[int] = []
+        """The signal that has ended it, if one has."""
 
     async def run(
         self, source: IO[bytes] | None, body: bytes, count: int, name_servers: list[str]
@@ -257,21 +262,24 @@ class Sending:
                 working("sending") as say_news,
             ):
                 began = trio.current_time()
-                if source is None:
-                    await self._send_all(producer, self._copies(body, count), say_news)
-                    return
-                reading = read_lines(source, self._choices.input_format, self.tally)
-                async with aclosing(reading):
-                    async for lines in reading:
-                        await self._send_all(producer, self._messages(lines), say_news)
+                async with stopped_by_signals() as self.stopped_by:
+                    if source is None:
+                        await self._send_all(producer, self._copies(body, count), say_news)
+                        return
+                    reading = read_lines(source, self._choices.input_format, self.tally)
+                    async with aclosing(reading):
+                        async for lines in reading:
+                            await self._send_all(producer, self._messages(lines), say_news)
         finally:
             self._seconds = trio.current_time() - began
 
     def end(self) -> None:
         """Print what is printed at the end, whatever the end was."""
         if self._printer is not None:
-            self._printer.end()
-            typer.echo(plain_lines(self.tally.summary(self._seconds)), err=True)
+            try:
+                self._printer.end()
+            finally:  # also if nobody reads the results
+                typer.echo(plain_lines(self.tally.summary(self._seconds)), err=True)
         else:
             say(self.tally.summary(self._seconds))
 
@@ -323,18 +331,37 @@ class Sending:
                 await trio.sleep_until(began + count / rate)
 
     async def _send(self, producer: "Producer", portion: "list[Message]") -> None:
+        import trio
+
         if self._choices.batch == 1:
+            outcomes: dict[int, SendResult | ClientError] = {}
             try:
-                outcomes = await producer.send_many(portion, queue_id=self._choices.queue_id)
+                await producer.send_many(
+                    portion, queue_id=self._choices.queue_id, outcomes=outcomes
+                )
             except UnicodeEncodeError:  # a ValueError, too
                 raise
             except ValueError as error:
                 raise CommandError(f"a message cannot be sent: {error}", 2) from error
-            for message, outcome in zip(portion, outcomes, strict=True):
-                self._take([message], outcome)
+            except trio.Cancelled:
+                self._take_each(portion, outcomes)
+                raise
+            self._take_each(portion, outcomes)
             return
         for batch in batches(portion):
-            self._take(batch, await self._send_batch(producer, batch))
+            try:
+                outcome = await self._send_batch(producer, batch)
+            except trio.Cancelled:
+                self.tally.leave(len(batch))
+                raise
+            self._take([(batch, outcome)])
+
+    def _take_each(
+        self, portion: "list[Message]", outcomes: "dict[int, SendResult | ClientError]"
+    ) -> None:
+        """Count what is known of a portion; the rest was in flight when a signal came."""
+        self.tally.leave(len(portion) - len(outcomes))
+        self._take([([portion[index]], outcomes[index]) for index in sorted(outcomes)])
 
     async def _send_batch(
         self, producer: "Producer", batch: "list[Message]"
@@ -352,10 +379,12 @@ class Sending:
         except ValueError as error:
             raise CommandError(f"{error}; give a smaller --batch", 2) from error
 
-    def _take(self, messages: "Sequence[Message]", outcome: "SendResult | ClientError") -> None:
-        self.tally.take(outcome, len(messages))
+    def _take(self, taken: "Sequence[tuple[Sequence[Message], SendResult | ClientError]]") -> None:
+        """Count all of them before one is printed: nobody may be there to read it."""
+        for messages, outcome in taken:
+            self.tally.take(outcome, len(messages))
         if self._printer is not None:
-            self._printer.take(sent_of(messages, outcome))
+            self._printer.take([one for each in taken for one in sent_of(*each)])
 
 
 def portion_count(choices: Choices) -> int:

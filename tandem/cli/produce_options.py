@@ -71,9 +71,11 @@ TimeoutOption = Annotated[
     ),
 ]
 ResendOption = Annotated[
-    bool,
+    bool | None,
     typer.Option(
-        "--resend", help="Send again what is stored but not known to be safe. It may double."
+        "--resend/--no-resend",
+        help="Send again what is stored but not known to be safe. It may double.",
+        show_default="in fenced groups",
     ),
 ]
 KeyOption = Annotated[

@@ -43,6 +43,8 @@ class Tally:
         self.by_status: Counter[str] = Counter()
         self.reasons: Counter[tuple[str, str]] = Counter()
         self.failed_count = 0
+        self.in_flight_count = 0
+        """Messages that nobody has answered when the command was ended."""
         self._hints: dict[str, None] = {}
 
     def take(self, outcome: "SendResult | ClientError", count: int) -> None:
@@ -64,6 +66,11 @@ class Tally:
             self.by_status[NOT_STORED] += more
             self.reasons[key] = count
 
+    def leave(self, count: int) -> None:
+        """Have `count` messages of which nobody knows, because the command was ended."""
+        self.in_flight_count += count
+        self.failed_count += count
+
     @property
     def total_count(self) -> int:
         """All messages that have an outcome."""
@@ -75,11 +82,13 @@ class Tally:
     def summary(self, seconds: float) -> str:
         """Return the sum in a line, and reasons in the next ones."""
         total = self.total_count
-        if not total:
+        if not total and not self.in_flight_count:
             return "nothing was sent"
         what = "message" if total == 1 else "messages"
         rate = f", {total / seconds:,.0f}/s" if total > 1 and seconds > 0 else ""
-        lines = [f"{total:,} {what} in {seconds:.2f} s{rate}: {self}"]
+        lines = [f"{total:,} {what} in {seconds:.2f} s{rate}: {str(self) or 'no answer'}"]
+        if self.in_flight_count:
+            lines.append(f"and {self.in_flight_count:,} in flight, outcome unknown")
         reasons = self.reasons.most_common()
         for (status, text), count in reasons[:REASONS_SHOWN_MAX]:
             lines.append(f"{status} {count:,}: {one_line(text)}")

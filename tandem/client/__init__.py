@@ -18,6 +18,7 @@ from tandem.client.errors import (
     ReplyTimeoutError,
     RequestTimeoutError,
     RouteNotFoundError,
+    SendInDoubtError,
     SendTimeoutError,
 )
 from tandem.client.producer import Producer
@@ -54,6 +55,7 @@ __all__ = [
     "ReplyTimeoutError",
     "RequestTimeoutError",
     "RouteNotFoundError",
+    "SendInDoubtError",
     "SendResult",
     "SendStatus",
     "SendTimeoutError",

@@ -207,8 +207,8 @@ class _Connection:
 class _Gather:
     """Many answers, one wake-up."""
 
-    def __init__(self, count: int) -> None:
-        self._answers: dict[int, Answer] = {}
+    def __init__(self, count: int, answers: dict[int, Answer]) -> None:
+        self._answers = answers
         self._count = count
         self._parked: Parked | None = None
         self._in_flight: list[tuple[_Connection, int]] = []
@@ -365,7 +365,7 @@ class AsyncShell:
     async def _carry_out(self, effect: CallMany | Pause | Shared) -> object:
         match effect:
             case CallMany():
-                return await self._call_many(effect.calls)
+                return await self._call_many(effect)
             case Pause():
                 await anyio.sleep(effect.seconds)
                 return None
@@ -379,8 +379,9 @@ class AsyncShell:
             case _:
                 assert_never(effect)
 
-    async def _call_many(self, calls: list[Call]) -> list[Answer]:
-        gather = _Gather(len(calls))
+    async def _call_many(self, effect: CallMany) -> list[Answer]:
+        calls = effect.calls
+        gather = _Gather(len(calls), effect.answers)
         unreachable: dict[str, ClientError] = {}
         for index, call in enumerate(calls):
             connection = self._connections.get(call.address)

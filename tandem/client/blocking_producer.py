@@ -34,7 +34,7 @@ class BlockingProducer:
         retry_times_when_send_failed: int | None = None,
         send_msg_timeout_ms: int = 12_000,
         attempt_timeout_ms: int = 4_000,
-        resend_until_ok: bool = False,
+        resend_until_ok: bool | None = None,
         max_message_size_bytes: int = MESSAGE_BYTES_MAX,
         compress_over_bytes: int | None = None,
         compression: Codec = "zlib",

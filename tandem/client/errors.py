@@ -6,6 +6,7 @@
       ConnectionLostError     the connection could not be opened, or ended before the answer
       RequestTimeoutError     no answer in time
         SendTimeoutError      the same for a send
+      SendInDoubtError        a fenced group has it, and may not keep it
       ReplyTimeoutError       nobody has replied to a request in time
       CompressedBodyError     a pulled body cannot be decompressed
       OffsetBeyondEndError    a reader is beyond the end of its queue, for good
@@ -20,7 +21,12 @@ send: True, the message may be in the log; False, it is not.
 No trio error and no OSError leaves the client, except `trio.Cancelled`.
 """
 
+from typing import TYPE_CHECKING
+
 from tandem.wire.message import MessageExt
+
+if TYPE_CHECKING:
+    from tandem.client.results import SendResult
 
 
 class ClientError(Exception):
@@ -101,6 +107,27 @@ class RequestTimeoutError(ClientError):
 
 class SendTimeoutError(RequestTimeoutError):
     """No answer to a send within `send_msg_timeout_ms`, all tries together."""
+
+
+class SendInDoubtError(ClientError):
+    """A master of a fenced group took the message, and nobody said in time that it is safe.
+
+    It was sent again until the time was over, always with the same unique key, so it may be there
+    several times, or not at all if that master was replaced. `result` is the last such answer.
+    """
+
+    outcome_unknown = True
+
+    def __init__(self, result: "SendResult") -> None:
+        super().__init__(result)
+        self.result = result
+
+    def __str__(self) -> str:
+        result = self.result
+        return (
+            f"{result.queue.broker_name} has message {result.msg_id} in its log and answered"
+            f" {result.status.name}: {result.reason or 'no reason'}; it may be kept or not"
+        )
 
 
 class ReplyTimeoutError(ClientError):

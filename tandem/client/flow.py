@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from tandem.client.errors import BrokerError
+from tandem.client.errors import BrokerError, ClientError
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.response_code import ResponseCode
 
@@ -38,6 +38,9 @@ class CallMany(msgspec.Struct, frozen=True):
     """Send all requests at once; wake up once, when all are over."""
 
     calls: list[Call]
+    answers: dict[int, RemotingCommand | ClientError] = msgspec.field(default_factory=dict)
+    """By place, as they come: what a flow that is closed meanwhile can still know. A shell whose
+    flows are never closed half-way leaves it empty."""
 
 
 class Pause(msgspec.Struct, frozen=True):

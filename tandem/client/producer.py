@@ -3,15 +3,17 @@
     async with Producer(name_servers, group="orders") as producer:
         result = await producer.send(Message("orders", b"hello"))
         if result.status is not SendStatus.SEND_OK:
-            ...     # stored in the master's log, outcome of flush or replication unknown
+            ...     # a classic group: in the master's log, flush or replication unknown
 
 What a send can end with:
 
     SendResult, SEND_OK          as safe as the contract says that was chosen (see `Ack`)
-    SendResult, other status     FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE: was
-                                 in the master's log, the rest unknown; `reason` says more. Not
-                                 failed: do not send it again unless twice is better than perhaps
-                                 not at all. With `resend_until_ok` the producer does.
+    SendResult, other status     FLUSH_DISK_TIMEOUT, FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE, of a
+                                 classic group: was in the master's log, the rest unknown; `reason`
+                                 says more. Not failed: do not send it again unless twice is better
+                                 than perhaps not at all. With `resend_until_ok` the producer does.
+    SendInDoubtError             the same answer of a fenced group, after it was sent again for as
+                                 long as the time allows: perhaps stored, perhaps several times
     BrokerError                  refused, not stored
     RouteNotFoundError           never left: no broker takes sends of this topic now
     ConnectionLostError          `outcome_unknown` says whether it may have been stored
@@ -74,7 +76,9 @@ class Producer:
             and the message is stored twice; less than half of `send_msg_timeout_ms`, or a frozen
             master uses up all of it.
         resend_until_ok: whether to send again what was stored but is not known to be safe, until
-            SEND_OK or until the time is over. It may be stored several times.
+            SEND_OK or until the time is over. It may be stored several times, with one unique key.
+            None: in fenced groups, where a switch may take it away, and what stays in doubt raises
+            `SendInDoubtError`. False: nowhere, and it is a result with its status.
         max_message_size_bytes: larger bodies are refused here.
         batch_max_bytes: how large a batch may become that is made of the sends of several tasks; 0:
             every send is a request of its own. A send without others beside it never waits.
@@ -103,7 +107,7 @@ class Producer:
         retry_times_when_send_failed: int | None = None,
         send_msg_timeout_ms: int = 12_000,
         attempt_timeout_ms: int = 4_000,
-        resend_until_ok: bool = False,
+        resend_until_ok: bool | None = None,
         max_message_size_bytes: int = MESSAGE_BYTES_MAX,
         batch_max_bytes: int = BATCH_MAX_BYTES,
         max_in_flight_bytes: int = MAX_IN_FLIGHT_BYTES,
@@ -206,16 +210,21 @@ class Producer:
         queue_id: int | None = None,
         wait_store_msg_ok: bool | None = None,
         ack: Ack | None = None,
+        outcomes: dict[int, SendResult | ClientError] | None = None,
     ) -> list[SendResult | ClientError]:
         """Send each message by itself, up to 1,024 at once; return the outcomes in order.
 
-        The fastest way to send single messages from one task: it is woken once for many.
+        The fastest way to send single messages from one task: it is woken once for many. If it is
+        cancelled, `outcomes` has what was answered until then, by position; of the others nobody
+        knows.
 
         Raises:
             ValueError: a message cannot be sent as it is. Those before it may have been.
         """
         return await self._shell.run(
-            self._sender.send_many(messages, SendOptions(queue_id, wait_store_msg_ok, ack))
+            self._sender.send_many(
+                messages, SendOptions(queue_id, wait_store_msg_ok, ack), outcomes
+            )
         )
 
     def transaction(

@@ -35,6 +35,9 @@ class PublishQueue(msgspec.Struct, frozen=True, gc=False):
 
     queue: MessageQueue
     address: str
+    is_fenced: bool = False
+    """Its group elects its master. The route says so: only such a group's has an epoch, which a
+    name server of RocketMQ leaves out."""
 
 
 class TopicRoute:
@@ -99,7 +102,9 @@ class TopicRoute:
         if not queues:
             return None
         queue, address = queues[abs(sharding_hash) % len(queues)]
-        return PublishQueue(queue, address) if address else None
+        if not address:
+            return None
+        return PublishQueue(queue, address, self.is_fenced(queue.broker_name))
 
     @property
     def writable_queues_count(self) -> int:
@@ -208,8 +213,11 @@ def default_route(data: TopicRouteData) -> TopicRouteData:
 
 
 def _publish_queues(topic: str, data: TopicRouteData) -> tuple[PublishQueue, ...]:
+    fenced = {broker.broker_name for broker in data.broker_datas if _epoch(broker) >= 0}
     return tuple(
-        PublishQueue(queue, address) for queue, address in _writable_queues(topic, data) if address
+        PublishQueue(queue, address, queue.broker_name in fenced)
+        for queue, address in _writable_queues(topic, data)
+        if address
     )
 
 

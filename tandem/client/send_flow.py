@@ -7,7 +7,8 @@ carry the same UNIQ_KEY. Another try follows
 - a refusal that passes (RETRIED), a lost connection, no answer, no master in the route: until the
   time is over;
 - a refusal that rarely passes (RETRIED_TWICE), no route at all: twice;
-- with `resend_until_ok` also an answer that says "stored, but not known to be safe".
+- in a fenced group also an answer that says "stored, but not known to be safe": a switch is a slow
+  send there. `resend_until_ok` says otherwise: True, in classic groups too; False, nowhere.
 
 The second try comes at once, to another broker name if there is one; the others over a route that
 was fetched again, after pauses of 50 ms in the first second, which then grow to half a second.
@@ -19,7 +20,9 @@ would come too late and the message be stored twice. An address that let one try
 
 What the user learns is exact. If any try may have been carried out and none was answered with a
 result, the error says `outcome_unknown`, whatever the last try ended with. If one was answered
-"stored, but not known to be safe" and no later one did better, that is the result.
+"stored, but not known to be safe" and no later one did better, that is the result; where a fenced
+group was to be asked until it is safe, it is `SendInDoubtError`: what a switch may take away is no
+ordinary result. In a classic group the message stays in its master's log, as in RocketMQ.
 
 Source: RocketMQ 5.3.3, DefaultMQProducerImpl.sendDefaultImpl, MQClientAPIImpl.processSendResponse,
 DefaultMQProducer.retryResponseCodes. RocketMQ's producer tries three times without a pause, which
@@ -40,6 +43,7 @@ from tandem.client.errors import (
     ConnectionLostError,
     RequestTimeoutError,
     RouteNotFoundError,
+    SendInDoubtError,
     SendTimeoutError,
 )
 from tandem.client.flow import Call, CallMany, Flow, Pause
@@ -59,6 +63,7 @@ from tandem.client.sending import (
     Sendings,
     SendOptions,
     SendSettings,
+    parts_of,
 )
 from tandem.wire.batch_body import keyed_entry_parts
 from tandem.wire.errors import MalformedFrameError
@@ -100,10 +105,6 @@ FEW_TRIES: Final = 3
 
 SILENT_ATTEMPT_SECONDS: Final = 0.5
 """What an address gets that did not answer lately: enough to notice that it is back."""
-
-MANY_MESSAGES_MAX: Final = 1024
-MANY_BYTES_MAX: Final = 4 * 1024 * 1024
-"""How much of a `send_many` is in flight at once: bounds memory here and at the broker."""
 
 
 class Sender:
@@ -233,19 +234,24 @@ class Sender:
         return self._take(sending, answer)
 
     def send_many(
-        self, messages: Iterable[Message], options: SendOptions
+        self,
+        messages: Iterable[Message],
+        options: SendOptions,
+        outcomes: dict[int, SendResult | ClientError] | None = None,
     ) -> Flow[list[SendResult | ClientError]]:
         """Send many messages, many at once; see `Producer.send_many`."""
-        outcomes: list[SendResult | ClientError] = []
-        for part in _parts(messages):
-            outcomes += yield from self._send_part(
-                [self.sendings.one(message, options) for message in part]
-            )
-        return outcomes
+        found = {} if outcomes is None else outcomes
+        count = 0
+        for part in parts_of(messages):
+            sendings = [self.sendings.one(message, options) for message in part]
+            yield from self._send_part(count, sendings, found)
+            count += len(sendings)
+        return [found[index] for index in range(count)]
 
-    def _send_part(self, sendings: list[Sending]) -> Flow[list[SendResult | ClientError]]:
-        outcomes: dict[int, SendResult | ClientError] = {}
-        waiting = list(enumerate(sendings))
+    def _send_part(
+        self, first: int, sendings: list[Sending], outcomes: dict[int, SendResult | ClientError]
+    ) -> Flow[None]:
+        waiting = list(enumerate(sendings, first))
         while waiting:
             routes = yield from self._routes_of([sending for _, sending in waiting])
             calls = []
@@ -258,13 +264,20 @@ class Sender:
                 except RouteNotFoundError as error:
                     outcome = self._take_no_route(sending, error)
                     _sort_in(index, sending, outcome, outcomes, again)
-            answers: list[RemotingCommand | ClientError] = (yield CallMany(calls)) if calls else []
+            asked = CallMany(calls)
+            answers: list[RemotingCommand | ClientError]
+            try:
+                answers = (yield asked) if calls else []
+            except GeneratorExit:
+                for place, answer in asked.answers.items():
+                    index, sending = under_way[place]
+                    _sort_in(index, sending, self._take(sending, answer), outcomes, again)
+                raise
             for (index, sending), answer in zip(under_way, answers, strict=True):
                 _sort_in(index, sending, self._take(sending, answer), outcomes, again)
             waiting = sorted(again, key=lambda each: each[0])
             if pause := max((sending.pause_seconds for _, sending in waiting), default=0.0):
                 yield Pause(pause)
-        return [outcomes[index] for index in range(len(sendings))]
 
     def _routes_of(
         self, sendings: list[Sending]
@@ -373,12 +386,17 @@ class Sender:
     def _take_stored(
         self, sending: Sending, result: SendResult | ClientError
     ) -> SendResult | ClientError | None:
-        if isinstance(result, SendResult) and result.status is not SendStatus.SEND_OK:
-            sending.stored = result
-            if self._settings.resend_until_ok and self._has_another_try(sending):
-                self._core.suspect_route(sending.topic)
-                return None
-        return result
+        if not isinstance(result, SendResult) or result.status is SendStatus.SEND_OK:
+            return result
+        assert sending.target is not None
+        is_fenced = sending.target.is_fenced
+        wanted = self._settings.resend_until_ok
+        resends = is_fenced if wanted is None else wanted
+        sending.stored = SendInDoubtError(result) if resends and is_fenced else result
+        if resends and self._has_another_try(sending):
+            self._core.suspect_route(sending.topic)
+            return None
+        return sending.stored
 
     def _take_no_route(
         self, sending: Sending, error: RouteNotFoundError
@@ -480,18 +498,3 @@ def _results(batch: SendResult, unique_keys: list[str]) -> Iterator[SendResult]:
     for unique_key, offset_msg_id in zip(unique_keys, ids, strict=True):
         yield SendResult(status, unique_key, offset_msg_id, queue, offset, reason)
         offset += 1
-
-
-def _parts(messages: Iterable[Message]) -> Iterator[list[Message]]:
-    """Cut into runs that are bounded in number and bytes; at least one message each."""
-    part: list[Message] = []
-    size = 0
-    for message in messages:
-        if part and (len(part) == MANY_MESSAGES_MAX or size + len(message.body) > MANY_BYTES_MAX):
-            yield part
-            part = []
-            size = 0
-        part.append(message)
-        size += len(message.body)
-    if part:
-        yield part

@@ -1,7 +1,7 @@
 """What a producer sends: a message or a batch of them, as a request that may take several tries."""
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -26,7 +26,7 @@ from tandem.wire.request_code import RequestCode
 from tandem.wire.system_topics import RETRY_GROUP_TOPIC_PREFIX
 
 if TYPE_CHECKING:
-    from tandem.client.errors import ClientError
+    from tandem.client.errors import ClientError, SendInDoubtError
     from tandem.client.results import SendResult
     from tandem.client.routes import PublishQueue
 
@@ -44,6 +44,11 @@ SEND_BATCH: Final = RequestCode.SEND_BATCH_MESSAGE.value
 SEND_REPLY: Final = RequestCode.SEND_REPLY_MESSAGE_V2.value
 
 
+MANY_MESSAGES_MAX: Final = 1024
+MANY_BYTES_MAX: Final = 4 * 1024 * 1024
+"""How much of a `send_many` is in flight at once: bounds memory here and at the broker."""
+
+
 class SendSettings(msgspec.Struct, frozen=True):
     """How a producer sends; see `Producer`."""
 
@@ -52,7 +57,7 @@ class SendSettings(msgspec.Struct, frozen=True):
     retry_times_when_send_failed: int | None = None
     send_msg_timeout_ms: int = 12_000
     attempt_timeout_ms: int = 4_000
-    resend_until_ok: bool = False
+    resend_until_ok: bool | None = None
     max_message_size_bytes: int = MESSAGE_BYTES_MAX
     compress_over_bytes: int | None = None
     compression: Codec = "zlib"
@@ -121,7 +126,7 @@ class Sending:
         self.target: PublishQueue | None = None
         self.unknown: ClientError | None = None
         """The first try that may have been carried out without an answer."""
-        self.stored: SendResult | None = None
+        self.stored: SendResult | SendInDoubtError | None = None
         """The last answer that says: stored, but not known to be safe."""
 
     @property
@@ -370,3 +375,18 @@ def _encode_user_properties(properties: dict[str, str]) -> bytes:
             f" {USER_PROPERTIES_BYTES_MAX} bytes, since the producer and the broker add theirs"
         )
     return encoded
+
+
+def parts_of(messages: Iterable[Message]) -> Iterator[list[Message]]:
+    """Cut into runs that are bounded in number and bytes; at least one message each."""
+    part: list[Message] = []
+    size = 0
+    for message in messages:
+        if part and (len(part) == MANY_MESSAGES_MAX or size + len(message.body) > MANY_BYTES_MAX):
+            yield part
+            part = []
+            size = 0
+        part.append(message)
+        size += len(message.body)
+    if part:
+        yield part

@@ -32,6 +32,7 @@ from tandem.client.errors import (
     ConnectionLostError,
     RequestTimeoutError,
     RouteNotFoundError,
+    SendInDoubtError,
 )
 from tandem.client.flow import Call, Flow, Pause
 from tandem.client.results import SendResult, SendStatus
@@ -154,7 +155,10 @@ class TransactionFlows:
             PROPERTY_PRODUCER_GROUP: self._group,
         }
         prepared = msgspec.structs.replace(message, properties=properties)
-        result = yield from self._sender.send_half(prepared, SendOptions(queue_id, None, ack))
+        try:
+            result = yield from self._sender.send_half(prepared, SendOptions(queue_id, None, ack))
+        except SendInDoubtError as error:
+            result = error.result
         half = Half(message, result)
         if result.status is SendStatus.SEND_OK:
             yield from self._core.heartbeat(self._core.strangers)

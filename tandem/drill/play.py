@@ -245,6 +245,7 @@ async def _clients(stack: AsyncExitStack, plan: Plan, workload: Workload) -> lis
             wait_store_msg_ok=state.mode == "sync",
             # The drill sends again by itself, so that it can count the attempts.
             retry_times_when_send_failed=0,
+            resend_until_ok=False,
             send_msg_timeout_ms=(
                 FENCED_ATTEMPT_MS if plan.is_fenced else plan.slave_timeout_ms + SEND_MARGIN_MS
             ),

@@ -17,7 +17,7 @@ import anyio
 from tandem.client.async_shell import AsyncShell, StreamOpener
 from tandem.client.core import ClientCore
 from tandem.client.credentials import Credentials
-from tandem.client.errors import ClientError
+from tandem.client.errors import ClientError, SendInDoubtError
 from tandem.client.event_loop import LoopClock
 from tandem.client.identity import local_identity, wall_clock_ms
 from tandem.client.results import SendResult, SendStatus
@@ -171,6 +171,8 @@ class Outbox:
 
     def _words(self, topic: str, outcome: SendResult | ClientError) -> str:
         seconds = self._options.send_ms / 1000
+        if isinstance(outcome, SendInDoubtError):
+            outcome = outcome.result
         if isinstance(outcome, SendResult):
             return (
                 f"topic {topic!r}: for {seconds:g} s {outcome.queue.broker_name} has answered"

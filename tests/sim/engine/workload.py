@@ -115,7 +115,7 @@ class ClientMachine:
             profile.name,
             ack=ACKS[profile.contract],
             retry_times_when_send_failed=profile.retries,
-            resend_until_ok=profile.resends,
+            resend_until_ok=None if profile.resends else False,  # None is what users have
             send_msg_timeout_ms=profile.timeout_ms,
             attempt_timeout_ms=profile.attempt_timeout_ms,
             open_stream=self.open_stream,

@@ -9,7 +9,8 @@ from trio.testing import MockClock
 from typer.testing import CliRunner
 
 from tandem.cli.command_line import app
-from tandem.cli.consume import Choices, Reader, _stopped_by_signals
+from tandem.cli.consume import Choices, Reader
+from tandem.cli.interrupts import stopped_by_signals
 from tandem.cli.message_format import BodyForm
 from tandem.cli.message_printers import message_printer
 from tandem.cli.output import CommandError
@@ -308,11 +309,11 @@ async def test_offsets_that_are_not_stored_when_it_is_stopped_are_stored_then(
 async def test_a_signal_ends_reading_and_not_the_command(number: signal.Signals) -> None:
     seen: list[list[int]] = []
     with trio.fail_after(10):
-        async with _stopped_by_signals() as stopped:
+        async with stopped_by_signals() as stopped:
             seen.append(stopped)
             os.kill(os.getpid(), number)
             await trio.sleep(60)
     assert seen == [[number]]
-    async with _stopped_by_signals() as stopped:
+    async with stopped_by_signals() as stopped:
         pass
     assert stopped == []

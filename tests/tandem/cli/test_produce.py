@@ -1,5 +1,9 @@
 import io
 import json
+import re
+import shlex
+import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +23,10 @@ from tandem.cli.produce import (
 )
 from tandem.cli.produce_options import AckChoice, InputFormat
 from tandem.cli.produce_results import Tally
+from tandem.client import BlockingPullConsumer
+from tandem.testing import RunningCluster
 from tandem.wire.message import Message
+from tests.support.processes import ENVIRONMENT, TANDEM, end_of, started, wait_output
 from tests.tandem.cli.conftest import Tandem
 
 # Those that need a cluster share it.
@@ -241,3 +248,45 @@ def test_options_that_make_no_sense_are_refused_before_anything_is_sent(
     status = getattr(result.exception, "exit_status", result.exit_code)
     assert status == 2
     assert words in f"{result.stderr} {result.exception}"
+
+
+def stored_count(cluster: RunningCluster, topic: str) -> int:
+    """How many messages of a topic there are; it is waited for until all queues have them."""
+    with BlockingPullConsumer(cluster.name_servers, group="counting") as consumer:
+        queues = consumer.fetch_message_queues(topic)
+        return sum(consumer.max_offset(queue) for queue in queues)
+
+
+@pytest.mark.fault
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [[], ["--batch", "20"]])
+def test_what_was_answered_before_ctrl_c_is_counted_and_the_rest_is_in_doubt(
+    cluster: RunningCluster, options: list[str]
+) -> None:
+    topic = f"stopped{len(options)}"
+    servers = [part for server in cluster.name_servers for part in ("-n", server)]
+    command = [*TANDEM, "produce", topic, "--body", "x", "--count", "100000000", *options, *servers]
+    with started([*command, "--format", "text"]) as process:
+        wait_output(process, "SEND_OK")
+        printed = end_of(process, signal.SIGINT)
+    assert process.returncode == 130, printed
+    (counted,) = re.findall(r"SEND_OK ([\d,]+)$", printed, re.MULTILINE)
+    in_doubt = re.findall(r"([\d,]+) in flight, outcome unknown", printed)
+    acknowledged, unknown = (int(text.replace(",", "")) for text in (counted, *(in_doubt or ["0"])))
+    assert acknowledged <= stored_count(cluster, topic) <= acknowledged + unknown
+    assert unknown <= 256
+
+
+@pytest.mark.fault
+@pytest.mark.slow
+def test_what_was_answered_is_counted_also_if_nobody_reads_the_results(
+    cluster: RunningCluster,
+) -> None:
+    servers = " ".join(f"-n {server}" for server in cluster.name_servers)
+    tandem_line = " ".join(map(shlex.quote, TANDEM))
+    line = f"{tandem_line} produce unread --body x --count 1000 --format text {servers} | head -1"
+    done = subprocess.run(
+        ["bash", "-c", line], env=ENVIRONMENT, capture_output=True, text=True, check=True
+    )
+    (counted,) = re.findall(r"SEND_OK ([\d,]+)", done.stderr)
+    assert int(counted.replace(",", "")) == stored_count(cluster, "unread")

@@ -98,3 +98,12 @@ def test_what_is_wrong_with_a_line_is_said_with_its_number(
     say_bad_line(17, "no \x1b")
     assert capsys.readouterr().err == "line 17: no \\x1b\n"
     assert Sent(status="SEND_OK", topic="t").reason == ""
+
+
+def test_what_was_in_flight_at_the_end_is_in_the_sum() -> None:
+    tally = Tally()
+    tally.leave(3)
+    assert tally.summary(1.0) == "0 messages in 1.00 s: no answer\nand 3 in flight, outcome unknown"
+    tally.take(stored(), 2)
+    assert tally.summary(1.0).endswith("SEND_OK 2\nand 3 in flight, outcome unknown")
+    assert (tally.failed_count, tally.total_count) == (3, 2)

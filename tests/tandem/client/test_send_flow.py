@@ -1,5 +1,7 @@
+import copy
 from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from tandem.client import send_flow
@@ -12,6 +14,7 @@ from tandem.client.errors import (
     ConnectionLostError,
     RequestTimeoutError,
     RouteNotFoundError,
+    SendInDoubtError,
     SendTimeoutError,
 )
 from tandem.client.flow import Call, CallMany, Pause
@@ -25,6 +28,7 @@ from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
 from tandem.wire.request_headers import SendMessageRequestHeaderV2, SendMessageResponseHeader
 from tandem.wire.response_code import ResponseCode
+from tandem.wire.route import TopicRouteData
 from tests.tandem.client.fake_broker import (
     IDENTITY,
     MASTER,
@@ -32,6 +36,7 @@ from tests.tandem.client.fake_broker import (
     OTHER_MASTER,
     SLAVE,
     FakeBroker,
+    Handler,
     HandShell,
     answer_to,
     route_of,
@@ -53,7 +58,8 @@ class Bench:
         *,
         ack: Ack = Ack.REPLICATED,
         timeout_ms: int = 3000,
-        resend_until_ok: bool = False,
+        resend_until_ok: bool | None = None,
+        fenced: bool = False,
     ) -> None:
         self.broker = FakeBroker()
         self.shell = HandShell({NAME_SERVER: self.broker, MASTER: self.broker})
@@ -62,6 +68,8 @@ class Bench:
         )
         settings = SendSettings("PG", ack, retries, timeout_ms, resend_until_ok=resend_until_ok)
         self.sender = Sender(self.core, settings, lambda: NOW_MS)
+        if fenced:
+            self.broker.routes["orders"] = fenced_route()
 
     def send(
         self,
@@ -421,7 +429,7 @@ def new_master_after(bench: Bench, seconds: float) -> None:
     bench.broker.handlers[RequestCode.GET_ROUTEINFO_BY_TOPIC] = told
 
 
-def follows(*, resend_until_ok: bool = False) -> Bench:
+def follows(*, resend_until_ok: bool | None = None) -> Bench:
     return Bench(None, timeout_ms=12_000, resend_until_ok=resend_until_ok)
 
 
@@ -531,6 +539,102 @@ def test_what_is_not_known_to_be_safe_in_the_end_is_a_result_with_its_reason() -
     )
     result = bench.send()
     assert (result.status, result.reason) == (SendStatus.FLUSH_SLAVE_TIMEOUT, "why")
+
+
+def fenced_route(*, epoch: int = 1) -> TopicRouteData:
+    route = route_of(("broker-a", {0: MASTER, 1: SLAVE}))
+    brokers = [msgspec.structs.replace(each, master_epoch=epoch) for each in route.broker_datas]
+    return msgspec.structs.replace(route, broker_datas=brokers)
+
+
+def in_turn(*handlers: Handler) -> Handler:
+    left = list(handlers)
+
+    def answer_next(request: RemotingCommand) -> RemotingCommand | None:
+        return left.pop(0)(request)
+
+    return answer_next
+
+
+def in_fenced_group(*, resend_until_ok: bool | None = None, retries: int | None = None) -> Bench:
+    return Bench(retries, timeout_ms=12_000, fenced=True, resend_until_ok=resend_until_ok)
+
+
+@pytest.mark.parametrize("code", [10, 11, 12])
+def test_a_fenced_group_is_asked_until_the_message_is_safe(code: int) -> None:
+    bench = in_fenced_group()
+    bench.broker.handlers[SEND] = in_turn(stores_with(code), refuses(14), stores_with(0))
+    assert bench.send().status is SendStatus.SEND_OK
+    keys = [properties_of(header)["UNIQ_KEY"] for header in bench.headers()]
+    assert (len(keys), len(set(keys))) == (3, 1)
+
+
+def test_a_batch_is_sent_again_with_the_keys_that_it_had() -> None:
+    bench = in_fenced_group()
+    handlers = bench.broker.handlers
+    handlers[RequestCode.SEND_BATCH_MESSAGE] = in_turn(stores_with(12), stores_with(0))
+    bench.shell.run(bench.sender.send_batch([MESSAGE, MESSAGE], SendOptions()))
+    first, second = (
+        request.body
+        for request in bench.broker.requests
+        if request.code == RequestCode.SEND_BATCH_MESSAGE
+    )
+    assert first == second
+
+
+@pytest.mark.parametrize("retries", [None, 0])
+def test_what_stays_in_doubt_in_a_fenced_group_raises(retries: int | None) -> None:
+    bench = in_fenced_group(retries=retries)
+    bench.broker.handlers[SEND] = stores_with(12)
+    start = bench.shell.now
+    with pytest.raises(SendInDoubtError, match="FLUSH_SLAVE_TIMEOUT: why") as caught:
+        bench.send()
+    assert caught.value.outcome_unknown
+    assert caught.value.result.status is SendStatus.FLUSH_SLAVE_TIMEOUT
+    assert (bench.shell.now - start > 11.0, bench.tries() > 3) == (retries is None,) * 2
+
+
+def test_a_refusal_does_not_end_the_doubt() -> None:
+    bench = in_fenced_group()
+    answers = [stores_with(12)]
+    bench.broker.handlers[SEND] = lambda request: (
+        answers.pop(0)(request) if answers else answer_to(request, 14, remark="no master")
+    )
+    with pytest.raises(SendInDoubtError, match="why"):
+        bench.send()
+
+
+def test_each_of_many_that_stays_in_doubt_says_so_itself() -> None:
+    bench = in_fenced_group(retries=0)
+    bench.broker.handlers[SEND] = stores_with(12)
+    outcomes = bench.send_many(MESSAGE, MESSAGE)
+    assert [type(outcome) for outcome in outcomes] == [SendInDoubtError] * 2
+    again = copy.copy(outcomes[0])
+    assert str(again) == str(outcomes[0])
+
+
+def test_what_was_answered_before_a_cancellation_is_known() -> None:
+    bench = Bench()
+    bench.send()
+    outcomes: dict[int, SendResult | ClientError] = {}
+    flow = bench.sender.send_many([MESSAGE] * 4, SendOptions(), outcomes)
+    asked = next(flow)
+    assert isinstance(asked, CallMany)
+    handle = bench.broker.handlers[SEND] = stores_with(0)
+    request = next(each for each in bench.broker.requests if each.code == SEND)
+    asked.answers.update({3: handle(request), 1: NEVER_LEFT, 0: handle(request)})
+    flow.close()
+    assert {index: type(outcome) for index, outcome in outcomes.items()} == {
+        0: SendResult,
+        3: SendResult,
+    }
+
+
+def test_a_fenced_group_is_asked_once_where_the_caller_says_so() -> None:
+    bench = in_fenced_group(resend_until_ok=False)
+    bench.broker.handlers[SEND] = stores_with(12)
+    assert bench.send().status is SendStatus.FLUSH_SLAVE_TIMEOUT
+    assert bench.tries() == 1
 
 
 def test_many_follow_a_switch_together() -> None:

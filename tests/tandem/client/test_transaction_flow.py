@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 
 from tandem.client.core import ClientCore
@@ -23,6 +24,7 @@ from tests.tandem.client.fake_broker import (
     FakeBroker,
     HandShell,
     answer_to,
+    route_of,
 )
 
 MESSAGE = Message("orders", b"hello", keys="k")
@@ -174,3 +176,20 @@ def test_only_the_newest_transactions_are_remembered() -> None:
         decisions.decide(key, "commit")
         decisions.confirm(key)
     assert [decisions.answer(key) for key in "abc"] == [None, "rollback", "rollback"]
+
+
+def test_a_half_that_stays_in_doubt_in_a_fenced_group_is_rolled_back() -> None:
+    bench = Bench()
+    route = route_of(("broker-a", {0: MASTER}))
+    (broker,) = route.broker_datas
+    bench.broker.routes["orders"] = msgspec.structs.replace(
+        route, broker_datas=[msgspec.structs.replace(broker, master_epoch=3)]
+    )
+    stored = SendMessageResponseHeader("0A00000100002A9F0000000000000000", 0, 7)
+    bench.broker.handlers[RequestCode.SEND_MESSAGE_V2] = lambda request: answer_to(
+        request, ResponseCode.FLUSH_SLAVE_TIMEOUT, stored, remark="slow"
+    )
+    with pytest.raises(BrokerError, match="rolled back: slow"):
+        bench.begin()
+    assert bench.broker.codes().count(RequestCode.SEND_MESSAGE_V2) > 3
+    assert [end.commit_or_rollback for end in bench.ends] == [12]
