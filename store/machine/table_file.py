@@ -12,20 +12,30 @@ That is not standard JSON, but readable by `decode_json_body`. Unlike RocketMQ, 
 the file in place, a save writes the old content to `<file>.bak` and then replaces the file as a
 whole: a crash leaves the old table or the new one.
 
+RocketMQ, and people, write these files as well, so their checksums are in a file beside them,
+`<file>.crc`, each with the time at which the disk says the content was changed last. A content that
+does not fit its checksum although nobody has written it since that time has changed by itself: it
+is damaged. Whatever was written since is taken, with a line in the log; so is what a stop between
+the two files left. Who copies a directory without its times makes everything new: what had changed
+before looks as if it had been written.
+
 Source: RocketMQ 5.3.3, ConfigManager, RemotingSerializable, fastjson's PrettyFormat.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import msgspec
 
-from store.machine.errors import TableFileError
+from store.machine.checked_file import read_checked_json, replace_with_checked_json
+from store.machine.errors import StoreFullError, TableFileError
+from tandem.wire.checksum_line import checksum_of
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.request_headers import DataVersion
 from tandem.wire.route import decode_json_body
+from tandem.wire.untrusted import UnreadableError
 
 if TYPE_CHECKING:
     from store.machine.disk import Disk
@@ -34,35 +44,61 @@ _log = logging.getLogger(__name__)
 
 _Table = TypeVar("_Table", bound=msgspec.Struct)
 
+_OF_ALL_TABLES: Final = {"dataVersion"}
+
+
+class TableChecksum(msgspec.Struct, frozen=True):
+    """What one of the two files of a table was when it was written here."""
+
+    crc32: int
+    modified_ms: int
+
+
+class TableChecksums(msgspec.Struct, frozen=True):
+    """The content of `<file>.crc`: of the table, and of the version before it."""
+
+    table: TableChecksum | None = None
+    backup: TableChecksum | None = None
+
 
 class TableFile:
-    """One table on disk, and its previous version beside it."""
+    """One table on disk, its previous version and its checksums beside it."""
 
     def __init__(self, disk: Disk, path: str) -> None:
         self._disk = disk
         self._path = path
+        self._backup = f"{path}.bak"
+        self._name = path.rpartition("/")[2]
         self._is_damaged = False
+        self._checksums = TableChecksums()
 
     def load(self, kind: type[_Table]) -> _Table | None:
         """Return the table, from the backup if the file is missing, empty or damaged.
 
-        None if neither exists: a new node.
+        None if neither exists: a new node. What has no checksum yet gets one.
 
         Raises:
             TableFileError: There is a file, but neither it nor its backup can be read.
         """
+        self._checksums = self._read_checksums()
         failure: Exception | None = None
-        for path in (self._path, f"{self._path}.bak"):
+        for path in (self._path, self._backup):
             try:
                 data = self._disk.read(path)
-                table = decode_json_body(data, kind) if data else None
-            except (MalformedFrameError, OSError) as error:
+                table = self._decode(path, data, kind) if data else None
+            except (MalformedFrameError, UnreadableError, OSError) as error:
                 failure = failure or error
                 continue
             if table is not None:
                 self._is_damaged = failure is not None
                 if path != self._path:
-                    _log.warning("%s: %s; read from %s", self._path, failure or "missing", path)
+                    _log.error(
+                        "%s: %s; read from %s, which is the version before: the last change may be"
+                        " missing",
+                        self._path,
+                        failure or "missing",
+                        path,
+                    )
                 return table
         if failure is not None:
             raise TableFileError(
@@ -72,7 +108,7 @@ class TableFile:
         return None
 
     def save(self, table: object) -> None:
-        """Replace the file; its old content becomes the backup. Blocks for two small writes.
+        """Replace the file; its old content becomes the backup. Blocks for three small writes.
 
         Raises:
             StoreFullError: No room. The old file still stands.
@@ -80,10 +116,67 @@ class TableFile:
         """
         # The backup of a damaged file is the only good copy until the new one is there.
         old = None if self._is_damaged else self._disk.read(self._path)
+        backup = self._checksums.backup
         if old:
-            self._disk.replace(f"{self._path}.bak", old)
-        self._disk.replace(self._path, encode_table(table))
+            self._disk.replace(self._backup, old)
+            backup = self._checksum(self._backup, old)
+        data = encode_table(table)
+        self._disk.replace(self._path, data)
         self._is_damaged = False
+        self._note(TableChecksums(self._checksum(self._path, data), backup))
+
+    # -- checksums -------------------------------------------------------------------------------
+
+    def _decode(self, path: str, data: bytes, kind: type[_Table]) -> _Table:
+        """Return the table in `data`, which is in the file `path`.
+
+        Raises:
+            UnreadableError: it has changed since it was written.
+            MalformedFrameError: it is no such table.
+        """
+        now = self._checksum(path, data)
+        is_backup = path == self._backup
+        noted = self._checksums.backup if is_backup else self._checksums.table
+        if noted is not None and now.crc32 != noted.crc32 and not self._was_table(path, now):
+            if now.modified_ms == noted.modified_ms:
+                raise UnreadableError("it does not fit its checksum, and nobody has written it")
+            _log.warning("%s: it was written by somebody else since; taken as it is", path)
+        table = decode_json_body(data, kind)
+        _expect_fields(data, kind)
+        if now != noted:
+            new = {"backup" if is_backup else "table": now}
+            try:
+                self._note(msgspec.structs.replace(self._checksums, **new))
+            except StoreFullError as error:
+                _log.warning("%s: no checksum could be noted: %s", path, error)
+        return table
+
+    def _was_table(self, path: str, found: TableChecksum) -> bool:
+        """Whether the backup is the table that was noted last: a stop fell into a save."""
+        table = self._checksums.table
+        return path == self._backup and table is not None and found.crc32 == table.crc32
+
+    def _checksum(self, path: str, data: bytes) -> TableChecksum:
+        return TableChecksum(checksum_of(self._name, data), self._disk.modified_ms(path))
+
+    def _note(self, checksums: TableChecksums) -> None:
+        replace_with_checked_json(self._disk, f"{self._path}.crc", checksums)
+        self._checksums = checksums
+
+    def _read_checksums(self) -> TableChecksums:
+        try:
+            found = read_checked_json(self._disk, f"{self._path}.crc", TableChecksums)
+        except UnreadableError as error:
+            _log.error("%s.crc: %s; the table is taken as it is", self._path, error)
+            found = None
+        return found or TableChecksums()
+
+
+def _expect_fields(data: bytes, kind: type[msgspec.Struct]) -> None:
+    """Refuse what holds only what belongs to other tables: it would be read as an empty one."""
+    found = set(decode_json_body(data, dict[str, Any])) - _OF_ALL_TABLES
+    if found and not found & set(kind.__struct_encode_fields__):
+        raise MalformedFrameError(f"it holds {', '.join(sorted(found))}: that is another table")
 
 
 def next_version(version: DataVersion, now_ms: int) -> DataVersion:

@@ -13,6 +13,7 @@ from tandem.cli.log_options import (
     BodyFormat,
     BodyOption,
     CommitLogOption,
+    FromOption,
     JobsOption,
     KeyOption,
     LevelsOption,
@@ -28,6 +29,7 @@ from tandem.cli.log_options import (
     TopicOption,
     UnitsOption,
     UntilOption,
+    WithOlderOption,
     delay_levels,
     index_settings,
     jobs_or_cores,
@@ -321,6 +323,8 @@ def repair(
     write: Annotated[
         bool, typer.Option("--write", help="Do it; without this nothing is changed.")
     ] = False,
+    source: FromOption = None,
+    with_older: WithOlderOption = False,
     cut_at: Annotated[
         int | None,
         typer.Option(metavar="OFFSET", min=0, help="End the log here; with --accept-loss."),
@@ -339,36 +343,41 @@ def repair(
 
     What is removed is kept, in torn/ and in repair-TIME/. Corruption in the middle of the log is
     refused unless --cut-at and --accept-loss say otherwise; the number of messages lost is named.
+    With --from bad bytes and missing files of the log are copied from another copy of it first.
     """
+    from tandem.cli.log_healing import HowToHeal, heal_log
     from tandem.log.repair import plan_repair
 
+    if with_older and source is None:
+        raise typer.BadParameter("--with-older says what to copy, and --from is not given")
+    settings, workers = index_settings(max_hash_slot_num, max_index_num), jobs_or_cores(jobs)
+    how = HowToHeal(workers, settings, write, with_older, output_format)
+    if source is not None and not heal_log(directory, source, commit_log or [], how):
+        return
     with progress("verify") as on_progress:
         plan = plan_repair(
             _opened(directory, commit_log),
             cut_at=cut_at,
             accept_loss=accept_loss,
-            jobs=jobs_or_cores(jobs),
-            index_settings=index_settings(max_hash_slot_num, max_index_num),
+            jobs=workers,
+            index_settings=settings,
             message_delay_level=delay_levels(message_delay_level),
             commit_log_directories=commit_log or (),
             on_progress=on_progress,
         )
     if output_format in (Format.JSON, Format.JSONL):
         _repair_for_programs(plan, write)
-        return
-    if plan.is_needless:
-        say("nothing to repair")
-        return
-    for step in plan.steps:
-        say(f"{'' if write else 'would '}{step}")
-    if plan.refusal:
-        say_error(plan.refusal)
-        raise typer.Exit(1)
-    if not write:
-        say("dry run: nothing was changed; add --write to do it")
-        return
-    _repair(plan)
-    verify(directory, jobs=jobs, message_delay_level=message_delay_level, commit_log=commit_log)
+    elif plan.is_needless:
+        say("nothing to repair" if source is None else "nothing else to repair")
+    else:
+        _repair(plan, write)
+        if write:
+            verify(
+                directory,
+                jobs=jobs,
+                message_delay_level=message_delay_level,
+                commit_log=commit_log,
+            )
 
 
 def _repair_for_programs(plan: "RepairPlan", write: bool) -> None:
@@ -389,9 +398,17 @@ def _repair_for_programs(plan: "RepairPlan", write: bool) -> None:
         raise typer.Exit(1)
 
 
-def _repair(plan: "RepairPlan") -> None:
+def _repair(plan: "RepairPlan", write: bool) -> None:
     from tandem.log.repair import write_repair
 
+    for step in plan.steps:
+        say(f"{'' if write else 'would '}{step}")
+    if plan.refusal:
+        say_error(plan.refusal)
+        raise typer.Exit(1)
+    if not write:
+        say("dry run: nothing was changed; add --write to do it")
+        return
     done = write_repair(plan)
     say(f"done: the log holds offsets {done.log_start} to {done.log_end}")
     for path in done.kept:

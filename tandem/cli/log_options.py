@@ -66,6 +66,20 @@ LimitOption = Annotated[int | None, typer.Option(min=1, help="Stop after this ma
 ScanOption = Annotated[
     bool, typer.Option("--scan", help="Look for --key in the log, not in index files.")
 ]
+FromOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        metavar="OTHER_DIRECTORY",
+        help="Heal the log from this copy of it: the directory of a slave or replica.",
+    ),
+]
+WithOlderOption = Annotated[
+    bool,
+    typer.Option(
+        "--with-older", help="With --from: copy the files before the first one here as well."
+    ),
+]
 JobsOption = Annotated[
     int | None, typer.Option("--jobs", "-j", min=1, help="Processes; by default one a core.")
 ]

@@ -6,16 +6,18 @@ The plan is made from what `verify` finds, and writes nothing:
     queues         those with findings are built anew from the log
     index          the same; all of it, if its settings are known
 
-The repair itself is done by the store's own recovery: `python -P -m tandem_server store repair`
-gets the plan as JSON. So the rules for a valid end exist once, and the library still imports
-nothing of the server.
+What another directory of the same log has whole is taken from there first: see `healing`.
+
+The repair itself is done by the store's own recovery: `python -P -m tandem_server store repair`,
+or `store heal`, gets the plan as JSON. So the rules for a valid end exist once, and the library
+still imports nothing of the server.
 """
 
 import subprocess
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -23,6 +25,7 @@ from tandem.cluster.spec import SERVER, node_environment
 from tandem.log.errors import BadRequestError, RepairError
 from tandem.log.files import open_file
 from tandem.log.findings import Finding
+from tandem.log.healing import HealPlan
 from tandem.log.index_file import DEFAULT_SETTINGS, IndexSettings, find_settings
 from tandem.log.log_scan import LogWindow, adds_up, scan_log
 from tandem.log.store_directory import QUEUE_KINDS, QueueKind, StoreDirectory, usual_size
@@ -55,7 +58,9 @@ _QUEUE_BYTES: Final[dict[QueueKind, int]] = {
     "batchconsumequeue": 13_800_000,
 }
 _EXT_BYTES: Final = 50_331_648
-_COMMAND: Final = [*SERVER, "store", "repair"]
+_COMMAND: Final = [*SERVER, "store"]
+
+_Result = TypeVar("_Result", bound=msgspec.Struct)
 
 
 class RepairPlan(msgspec.Struct, frozen=True):
@@ -87,6 +92,14 @@ class RepairResult(msgspec.Struct, frozen=True):
     kept: tuple[str, ...]
     rebuilt: tuple[str, ...]
     restored: tuple[str, ...]
+
+
+class HealResult(msgspec.Struct, frozen=True):
+    """What was healed, as the store says; see `store.log_from_copy.HealResult`."""
+
+    healed_bytes: int
+    healed: tuple[str, ...]
+    kept: tuple[str, ...]
 
 
 def plan_repair(
@@ -130,23 +143,40 @@ def write_repair(plan: RepairPlan, *, now: datetime | None = None) -> RepairResu
     """
     if plan.refusal:
         raise RepairError(plan.refusal, 1)
+    return _carried_out("repair", plan.request, now, RepairResult)
+
+
+def write_healing(plan: HealPlan, *, now: datetime | None = None) -> HealResult:
+    """Carry out a healing in a process of its own. What is replaced goes to `repair-<time>/`.
+
+    Raises:
+        RepairError: the plan is a refusal, or the store refused; the text says why.
+    """
+    if plan.refusal:
+        raise RepairError(plan.refusal, 1)
+    return _carried_out("heal", plan.request, now, HealResult)
+
+
+def _carried_out(
+    command: str, request: dict[str, Any], now: datetime | None, kind: type[_Result]
+) -> _Result:
     stamp = (now or datetime.now(UTC)).strftime("%Y%m%dT%H%M%S%f")[:-3]
-    side = f"{plan.request['directory']}/repair-{stamp}"
+    side = f"{request['directory']}/repair-{stamp}"
     done = subprocess.run(
-        _COMMAND,
+        [*_COMMAND, command],
         env=node_environment(),
-        input=msgspec.json.encode({**plan.request, "side_directory": side}),
+        input=msgspec.json.encode({**request, "side_directory": side}),
         capture_output=True,
         check=False,
     )
     if done.returncode:
         words = done.stderr.decode(errors="replace").strip().splitlines()
-        text = words[-1] if words else f"the repair ended with {done.returncode}"
+        text = words[-1] if words else f"the {command} ended with {done.returncode}"
         raise RepairError(text, 2 if done.returncode == 2 else 1)
     try:
-        return decode_json(done.stdout, RepairResult)
+        return decode_json(done.stdout, kind)
     except UnreadableError as error:
-        raise RepairError(f"what the repair answered cannot be read ({error})", 1) from error
+        raise RepairError(f"what the {command} answered cannot be read ({error})", 1) from error
 
 
 class _Planner:

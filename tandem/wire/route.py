@@ -31,7 +31,7 @@ _STRING_OR_BARE_KEY: Final = re.compile(rb'(?s)"[^"\\]*(?:\\.[^"\\]*)*"?|([{,]\s
 QueueCount = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 """A client makes one record for each queue, so a number from a stranger needs a bound."""
 
-BodyT = TypeVar("BodyT", bound=msgspec.Struct)
+BodyT = TypeVar("BodyT")
 
 
 class BrokerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

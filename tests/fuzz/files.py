@@ -38,6 +38,7 @@ from tandem.log.stat import store_stat
 from tandem.log.store_directory import open_store_directory
 from tandem.log.verify import verify_store
 from tandem.wire.batch_body import decode_batch_body
+from tandem.wire.checksum_line import with_checksum
 from tandem.wire.errors import WireError
 from tandem.wire.group_state import GroupState, decode_state, encode_record
 from tandem.wire.message import decode_messages
@@ -79,6 +80,9 @@ class _OneFile:
 
     def append(self, data: bytes) -> None:
         pass
+
+    def modified_ms(self, _path: str) -> int:
+        return 0
 
     def replace(self, *_: object) -> None:
         pass
@@ -229,9 +233,10 @@ class FileDecoders:
 
 _EPOCHS: Final = (EpochEntry(1, 0), EpochEntry(3, 8192), EpochEntry(4, 70_000))
 _STATE: Final = GroupState(epoch=3, master="a", isr={"a": "1", "b": "2"}, min_isr=2)
-_REPLICA: Final = (
+_REPLICA: Final = with_checksum(
+    "replica.json",
     b'{"incarnation":"00f","promised":3,"acked":70000,"seen_epoch":3,"seen_version":1,"boot_id":"b",'
-    b'"is_clean":true,"has_failed":false,"ack_level":"written","stands_back_until":1.5}\n'
+    b'"is_clean":true,"has_failed":false,"ack_level":"written","stands_back_until":1.5}\n',
 )
 _TOPIC: Final = TopicConfig("T")
 _JOURNAL_STATE: Final = msgspec.json.encode(

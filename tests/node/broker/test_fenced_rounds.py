@@ -241,6 +241,7 @@ async def test_a_delivery_that_was_cut_off_is_done_again(
             await world.kill(name)
             path = f"{config.node(name).directory}/config/delayOffset.json"
             world.disks[name].replace(path, b'{"dataVersion":{},"offsetTable":{"4":1}}')
+            world.disks[name].remove(f"{path}.crc")
         await world.start(*NAMES)
         successor = await world.master()
         await trio.sleep(60)

@@ -1,0 +1,160 @@
+"""Heals files of a log from another directory that holds the same log. Nobody has the store open.
+
+    lock the store                                      1
+    for each file, in order:
+        its new content is made beside it, and synced   2   what is copied is checked again
+        the bytes that go are kept                      3   <side directory>/replaced/<offset>
+        the new file takes the name of the old one      4   all or nothing
+    what was noted as bad and is whole now is forgotten 5
+
+What is to be copied was found by `tandem.log.healing`. The other log may be that of a running node
+and may have been deleted meanwhile: only bytes with the CRC that they had then are taken.
+Interrupted at any step, it can be done again.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from store.log.damage import LogDamage
+from store.machine.disk import TEMPORARY_SUFFIX
+from store.machine.errors import CorruptLogError
+from tandem.wire.crc import raw_crc32
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from store.machine.disk import Disk, DiskFile
+
+_log = logging.getLogger(__name__)
+
+_PIECE_BYTES: Final = 4 << 20
+
+
+class HealRange(msgspec.Struct, frozen=True):
+    """Bytes by physical offset, and the CRC-32 that they have where they are copied from."""
+
+    start: int
+    end: int
+    crc32: int
+    reason: str = ""
+
+
+class HealFile(msgspec.Struct, frozen=True):
+    """One file of the log; see `tandem.log.healing.HealedFile`."""
+
+    offset: int
+    path: str
+    source: str
+    is_missing: bool
+    size_before: int
+    ranges: tuple[HealRange, ...]
+
+
+class HealRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to do, in the store of `directory`, whose log files have `file_bytes` bytes."""
+
+    directory: str
+    side_directory: str
+    file_bytes: int
+    files: tuple[HealFile, ...]
+
+
+class HealResult(msgspec.Struct, frozen=True):
+    """What was done. `kept` are paths of the bytes that were replaced."""
+
+    healed_bytes: int
+    healed: tuple[str, ...]
+    kept: tuple[str, ...]
+
+
+def heal_log(request: HealRequest, disk: Disk, replace: Callable[[str, str], None]) -> HealResult:
+    """Carry out a healing; `replace` renames a file over another one, durably.
+
+    Raises:
+        StoreLockedError: a node has the store open; nothing was changed.
+        CorruptLogError: what is to be copied is not what it was; files before it are healed.
+        StoreFullError, DiskFailedError, OSError: the disk; files before it are healed.
+    """
+    release = disk.lock(f"{request.directory}/lock")
+    try:
+        kept: list[str] = []
+        for file in request.files:
+            kept += _heal(request, file, disk, replace)
+        damage = LogDamage(disk, request.directory)
+        ranges = [found for file in request.files for found in file.ranges]
+        for found in ranges:
+            damage.healed(found.start, found.end)
+    finally:
+        release()
+    return HealResult(
+        healed_bytes=sum(found.end - found.start for found in ranges),
+        healed=tuple(file.path for file in request.files),
+        kept=tuple(kept),
+    )
+
+
+def _heal(
+    request: HealRequest, file: HealFile, disk: Disk, replace: Callable[[str, str], None]
+) -> list[str]:
+    draft = f"{file.path}{TEMPORARY_SUFFIX}"
+    disk.remove(draft)
+    kept: list[str] = []
+    new = disk.create(draft, request.file_bytes)
+    try:
+        old = (
+            None
+            if file.is_missing or not file.size_before
+            else disk.open(file.path, read_only=True)
+        )
+        source = disk.open(file.source, read_only=True)
+        try:
+            if old is not None:
+                _copy(old, new, 0, min(old.size, new.size))
+            for found in file.ranges:
+                start, end = found.start - file.offset, found.end - file.offset
+                if old is not None and start < old.size:
+                    path = f"{request.side_directory}/replaced/{found.start:020d}"
+                    disk.replace(path, bytes(old.buffer[start : min(end, old.size)]))
+                    kept.append(path)
+                _copy(source, new, start, end)
+                _expect_same(new, start, end, found, file.source)
+            if old is not None and old.size > new.size:
+                path = f"{request.side_directory}/replaced/{file.offset + new.size:020d}"
+                disk.replace(path, bytes(old.buffer[new.size :]))
+                kept.append(path)
+        finally:
+            source.close()
+            if old is not None:
+                old.close()
+        new.sync()
+    except BaseException:
+        new.close()
+        disk.remove(draft)
+        raise
+    new.close()
+    replace(draft, file.path)
+    _log.info("%s: healed from %s", file.path, file.source)
+    return kept
+
+
+def _copy(source: DiskFile, target: DiskFile, start: int, end: int) -> None:
+    for at in range(start, end, _PIECE_BYTES):
+        piece = bytes(source.buffer[at : min(at + _PIECE_BYTES, end)])
+        target.buffer[at : at + len(piece)] = piece
+
+
+def _expect_same(file: DiskFile, start: int, end: int, found: HealRange, source: str) -> None:
+    crc = 0
+    for at in range(start, end, _PIECE_BYTES):
+        crc = raw_crc32(file.buffer[at : min(at + _PIECE_BYTES, end)], crc)
+    if crc != found.crc32:
+        raise CorruptLogError(
+            f"{source}: offsets {found.start} to {found.end} are not what they were a moment ago;"
+            " nothing of this file was changed. Run the command again, or take another copy",
+            path=source,
+            offset=found.start,
+        )

@@ -1,0 +1,88 @@
+"""The lists of epochs of a fenced store: which master wrote which part of its log.
+
+`epochFileCheckpoint` is RocketMQ's, `epochIds` ours beside it; each has a count and a checksum of
+its own, and a second copy in `.bak`. `ha.fenced.epoch_file` writes them.
+"""
+
+import re
+from pathlib import Path
+from typing import Final
+
+from tandem.wire.crc import crc32
+
+LIST_NAME: Final = "epochFileCheckpoint"
+IDS_NAME: Final = "epochIds"
+BACKUP_SUFFIX: Final = ".bak"
+
+_ENTRY: Final = re.compile(r"(\d{1,10})-(\d{1,19})")
+_ID: Final = re.compile(r"(\d{1,10})-(\d{1,19})-([0-9a-f]{1,32})")
+
+Entries = dict[tuple[int, int], str]
+"""Epoch and start, in order, and the id; empty if it is not known."""
+
+
+def read_lines(data: bytes, name: str) -> Entries:
+    """Read one of the two files.
+
+    Raises:
+        ValueError: it is damaged; says how.
+    """
+    if data.count(b"\n") < 2 or not data.endswith(b"\n"):
+        raise ValueError("it is cut short")
+    count, crc, *lines = data.decode("ascii", "replace").split("\n")[:-1]
+    if not count.isdecimal() or not crc.isdecimal() or int(count) != len(lines):
+        raise ValueError(f"{len(lines)} entries where the file says {count[:20]!r}")
+    if int(crc) not in (0, crc32(data.split(b"\n", 2)[2])):
+        raise ValueError(f"the entries do not fit their checksum {crc[:20]}")
+    entries: Entries = {}
+    for line in lines:
+        match = (_ID if name == IDS_NAME else _ENTRY).fullmatch(line)
+        if match is None:
+            raise ValueError("a line is not of the form epoch-offset")
+        entries[int(match[1]), int(match[2])] = match[3] if name == IDS_NAME else ""
+    return entries
+
+
+def epochs_of(directory: str) -> Entries | None:
+    """Return the epochs of a store with their ids as far as they are known, None without a list."""
+    entries = _first_whole(directory, LIST_NAME)
+    if entries is None:
+        return None
+    ids = _first_whole(directory, IDS_NAME) or {}
+    return {entry: ids.get(entry, "") for entry in entries}
+
+
+def _first_whole(directory: str, name: str) -> Entries | None:
+    for path in (Path(directory) / name, Path(directory) / f"{name}{BACKUP_SUFFIX}"):
+        try:
+            return read_lines(path.read_bytes(), name)
+        except (OSError, ValueError):
+            continue
+    return None
+
+
+def contradiction(directory: str, other: str, end: int) -> str:
+    """Say why the epochs of two stores show that their logs differ before `end`, "" if none do.
+
+    Two stores without lists have nothing to contradict each other with.
+    """
+    ours, theirs = epochs_of(directory), epochs_of(other)
+    if ours is None and theirs is None:
+        return ""
+    if ours is None or theirs is None:
+        return f"only one of them has a readable list of epochs ({LIST_NAME})"
+    begins = max(_first_start(ours), _first_start(theirs))
+    for place in sorted({*ours, *theirs}, key=lambda entry: entry[1]):
+        epoch, start = place
+        # The list of a log whose beginning was deleted begins later.
+        if not begins <= start < end:
+            continue
+        if place not in ours or place not in theirs:
+            return f"only one of them has epoch {epoch}, from offset {start} on"
+        if ours[place] and theirs[place] and ours[place] != theirs[place]:
+            return f"epoch {epoch}, from offset {start} on, was written by another master"
+    return ""
+
+
+def _first_start(entries: Entries) -> int:
+    return min((start for _, start in entries), default=0)
