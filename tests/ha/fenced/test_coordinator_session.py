@@ -423,7 +423,9 @@ async def test_the_last_word_of_a_session_is_how_far_the_node_was(
         )
         await node.registered()
         node.life = msgspec.structs.replace(life, confirm=900)
-        await node.session.close()
+        with trio.CancelScope() as stopping:
+            stopping.cancel()
+            await node.session.close()
         item = node.coordinator.item(KEYS.life("a"))
         assert item is not None
         assert decode_life(item.value).confirm == 900

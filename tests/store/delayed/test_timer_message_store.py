@@ -414,6 +414,25 @@ async def test_what_comes_during_a_flush_is_not_in_its_checkpoint(
     assert lost.delivered() == [1, 2]
 
 
+@pytest.mark.parametrize("blocking", [True, False])
+async def test_a_flush_leaves_log_wheel_and_checkpoint_on_the_disk(
+    autojump_clock: trio.testing.MockClock, *, blocking: bool
+) -> None:
+    world = World()
+    world.send(timed(1, 2000))
+    world.deliver()
+    world.sync()
+    if blocking:
+        world.timers.flush_blocking()
+    else:
+        await world.timers.flush()
+    left = world.disk.powered_off(NothingKept())
+    for name in ("timerlog/00000000000000000000", "timerwheel", "config/timercheck"):
+        path = f"{DIRECTORY}/{name}"
+        assert any(left.read(path) or b"")
+        assert left.read(path) == world.disk.read(path)
+
+
 class NothingKept(random.Random):
     """Of every page that was not synced the disk keeps the old content."""
 

@@ -524,6 +524,20 @@ def test_a_master_that_could_not_be_told_is_told_with_the_next_pull(code: Reques
     assert told_next == [2]
 
 
+def test_a_queue_that_was_left_to_others_is_not_told_to_the_next_master() -> None:
+    bench = Bench()
+    fence(bench)
+    keeps_offsets(bench.master)
+    bench.shell.run(bench.puller.update_consume_offset(QUEUE, 2))
+    bench.puller.forget(QUEUE)
+    fence(bench, SLAVE, epoch=2)
+    told_next = keeps_offsets(bench.slave, 1)
+    for _ in range(3):
+        bench.pull()
+    assert PULL in bench.slave.codes()
+    assert told_next == []
+
+
 def test_the_offset_of_a_group_is_asked_of_the_master_while_a_fenced_group_has_none() -> None:
     bench = Bench()
     fence(bench)

@@ -70,6 +70,19 @@ def test_everything_comes_back_and_leases_run_in_full() -> None:
     assert JournaledStore(file).image() == after.image()
 
 
+@pytest.mark.parametrize("replace_bytes_min", [10**6, 1], ids=["changes", "image"])
+def test_what_a_write_that_was_taken_back_had_comes_first(replace_bytes_min: int) -> None:
+    file = MemoryFile()
+    before = JournaledStore(file, replace_bytes_min=replace_bytes_min)
+    before.store.transact([], [PutOperation(b"a", b"v", 0), PutOperation(b"b", b"v", 0)], [], 0.0)
+    refused = before.journal.take(before.store)
+    assert bool(refused.room_bytes) is (replace_bytes_min == 1)
+    before.store.transact([], [DeleteOperation(b"a")], [], 0.0)
+    before.journal.take_back(refused)
+    before.sync()
+    assert JournaledStore(file).image() == before.image()
+
+
 def test_the_history_reaches_back_to_the_last_image() -> None:
     file = MemoryFile()
     JournaledStore(file).put(b"a", b"b")
