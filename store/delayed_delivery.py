@@ -85,7 +85,7 @@ class DelayedDelivery:
             store.delay_levels,
             self._offsets,
             find_queue=lambda queue_id: store.queues.find(SCHEDULE_TOPIC, queue_id),
-            message=store.commit_log.message,
+            message=store.record_check.by_place(SCHEDULE_TOPIC),
             put=self._put,
             flushed_where=lambda: (
                 store.max_physical_offset if journaled is not None else store.flushed_where
@@ -108,7 +108,7 @@ class DelayedDelivery:
             TimerSettings(),
             self._disk,
             find_queue=lambda: store.queues.find(TIMER_TOPIC, 0),
-            message=store.commit_log.message,
+            message=store.record_check.by_place(TIMER_TOPIC),
             put=self._put,
             log_end=lambda: store.max_physical_offset,
             flushed_where=lambda: store.flushed_where,
@@ -131,7 +131,7 @@ class DelayedDelivery:
             was_classic=journaled.timers is None,
             note=note,
             find_queue=lambda: store.queues.find(TIMER_TOPIC, 0),
-            message=store.commit_log.message,
+            message=store.record_check.by_place(TIMER_TOPIC),
             put=self._put,
             wall_clock_ms=self._wall_clock_ms,
             chance=self._random,

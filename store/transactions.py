@@ -19,7 +19,7 @@ import msgspec
 import trio
 
 from store.delayed.schedule_message_service import delay_rewrite
-from store.machine.errors import StoreFullError
+from store.machine.errors import RecordDamagedError, StoreFullError
 from store.transaction.transaction import (
     EndTransactionResult,
     EndTransactionStatus,
@@ -38,6 +38,9 @@ _log = logging.getLogger(__name__)
 
 RECOVERY_SLICE: Final = 500
 """Messages read at a start, then other tasks have their turn."""
+
+DAMAGED_RETRY_SECONDS: Final = 1.0
+"""When to look again whether a message was healed without which nothing can be ended."""
 
 EARLY_ENDS_MAX: Final = 10_000
 """Ends that came before the queues were read; beyond it their producers are asked."""
@@ -141,18 +144,24 @@ class Transactions:
         service = self._service
         assert service is not None, "opened before it runs"
         while not self._is_recovered:
-            await trio.lowlevel.checkpoint()
+            await trio.sleep(0 if service.damaged is None else DAMAGED_RETRY_SECONDS)
             self._is_recovered = service.recover(RECOVERY_SLICE)
         while self._early:
-            result = service.end_transaction(self._early.popleft(), self._wall_clock_ms())
-            if result.reason:
-                _log.warning("a transaction was not ended: %s", result.reason)
+            reason = self._end_early(service, self._early.popleft())
+            if reason:
+                _log.warning("a transaction was not ended: %s", reason)
         end_round()
         interval_seconds = self._settings.transaction_check_interval_ms / 1000
         while True:
             await trio.sleep(interval_seconds)
             while may_put() and not self.check(end_round):
                 await trio.lowlevel.checkpoint()
+
+    def _end_early(self, service: TransactionalMessageService, request: EndTransaction) -> str:
+        try:
+            return service.end_transaction(request, self._wall_clock_ms()).reason
+        except RecordDamagedError as error:
+            return f"{error}; its producer is asked again"
 
     def check(self, end_round: Callable[[], None]) -> bool:
         """Make one slice of a check; True if that was the last one for now."""

@@ -34,6 +34,7 @@ from tests.support.source_tree import (
 pytestmark = pytest.mark.xdist_group("architecture")
 
 COVERED_ELSEWHERE = {
+    "tandem/client/pull_elsewhere.py": "tests/tandem/client/test_pull_flow.py",
     "tandem/cli/command_line.py": "tests/tandem/cli/test_every_command.py",
     "tandem/cluster/__main__.py": "tests/tandem/cluster/test_detached.py",
 }

@@ -46,6 +46,7 @@ from store.delayed.timed_message import (
 )
 from store.delayed.timer_place import TimerPlace, WaitingTimers
 from store.delayed.timer_request import timer_rewrite
+from store.machine.errors import RecordDamagedError
 from store.machine.signal import Signal
 from store.machine.tell_once import TellOnce
 from tandem.wire.message import MessageExt
@@ -168,7 +169,7 @@ class JournaledTimers:
             if self._has_rolled and (next_ms is None or next_ms > now_ms):
                 next_ms = now_ms  # nobody else says that the queue has grown by it
             self._has_rolled = False
-        except _PutLaterError:
+        except (_PutLaterError, RecordDamagedError):
             next_ms = self._retry_ms = now_ms + RETRY_MS
         if self._waiting.looked_at >= self._start.looked_at:
             self._note(self._waiting.place)

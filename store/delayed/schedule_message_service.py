@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgspec
 import trio
 
-from store.machine.errors import StoreError
+from store.machine.errors import RecordDamagedError, StoreError
 from store.machine.signal import Signal
 from store.results import PutMessage, PutMessageStatus
 from tandem.wire.delay_level import SCHEDULE_TOPIC, DelayLevels, delay_level_of
@@ -193,6 +193,7 @@ class ScheduleMessageService:
             offsets: Where the progress is kept; this service is the only one to change it.
             find_queue: The queue of that id in SCHEDULE_TOPIC_XXXX, None if there is none.
             message: The record at a physical offset, of that size; None if it is not held.
+                Raises RecordDamagedError.
             put: Puts a message as it is, without hooks.
             flushed_where: The offset below which the log is durable.
             wall_clock_ms: The clock that store timestamps come from.
@@ -243,11 +244,15 @@ class ScheduleMessageService:
         if now_ms < level.retry_ms <= now_ms + RETRY_MS:
             return level.retry_ms
         for offset, size, code in queue.units(level.next_offset, _SLICE_UNITS):
-            deliver_ms = self._deliver_time(level, offset, size, code)
-            # Further off than any message of this level can be: the clock was put back.
-            if now_ms < deliver_ms <= now_ms + level.delay_ms:
-                return deliver_ms
-            if not self._deliver(level, offset, size):
+            try:
+                deliver_ms = self._deliver_time(level, offset, size, code)
+                # Further off than any message of this level can be: the clock was put back.
+                if now_ms < deliver_ms <= now_ms + level.delay_ms:
+                    return deliver_ms
+                is_done = self._deliver(level, offset, size)
+            except RecordDamagedError:  # logged where it was found; the level waits for it
+                is_done = False
+            if not is_done:
                 level.retry_ms = now_ms + RETRY_MS
                 return level.retry_ms
         return now_ms if level.next_offset < queue.next_offset else None

@@ -41,7 +41,7 @@ from store.delayed.timer_checkpoint import TimerCheckpoint, TimerProgress
 from store.delayed.timer_log import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, TimerLog, TimerUnit
 from store.delayed.timer_request import timer_rewrite
 from store.delayed.timer_wheel import TimerWheel
-from store.machine.errors import StoreFullError
+from store.machine.errors import RecordDamagedError, StoreFullError
 from store.machine.signal import Signal
 from tandem.wire.message_properties import java_string_hash
 from tandem.wire.store_layout import FILLER_SIZE
@@ -212,7 +212,7 @@ class TimerMessageStore:
         try:
             is_behind = self._dequeue_some(now_ms)
             is_behind |= self._enqueue_some(now_ms)
-        except _PutLaterError:
+        except (_PutLaterError, RecordDamagedError):
             self._retry_ms = now_ms + RETRY_MS
             return self._puts - before, self._retry_ms
         if is_behind:

@@ -59,6 +59,8 @@ MAX_MESSAGE_SIZE_BYTES: Final = 4 << 20
 _INT: Final = struct.Struct(">i")
 _QUEUE: Final = struct.Struct(">i4xq")
 """Queue id and queue offset of a record, from its twelfth byte on."""
+_PLACE_END: Final = 36
+"""How much of a record holds its own place in the log."""
 _MAGIC_CODES: Final = (
     MESSAGE_MAGIC_CODE.to_bytes(4, "big"),
     MESSAGE_MAGIC_CODE_V2.to_bytes(4, "big"),
@@ -357,6 +359,15 @@ class CommitLog:
         with record:
             sound = record[4:8] in _MAGIC_CODES and not record_fault(record, offset, 0)
             return bytes(record) if sound else None
+
+    def seems_record(self, offset: int) -> bool:
+        """Say whether a record begins at `offset`, sound or not: one that names this place."""
+        head = self.message(offset, _PLACE_END)
+        return (
+            head is not None
+            and head[4:8] in _MAGIC_CODES
+            and int.from_bytes(head[28:_PLACE_END], "big") == offset
+        )
 
     def record_fault(self, offset: int, size: int, owner: tuple[str, int, int] | None) -> str:
         """Return why the record of `size` bytes at `offset` must not be handed out, "" if it may.

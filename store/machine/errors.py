@@ -79,7 +79,8 @@ class TableFileError(StoreError):
 class RecordDamagedError(StoreError):
     """A record is not what its queue says, or its bytes are known to be bad.
 
-    It is read again once it is healed. Attributes name the message, and its place in the log.
+    It is read again once it is healed. Attributes name the message, and its place in the log;
+    queue id and number are -1 where only the place is known.
     """
 
     def __init__(
@@ -93,11 +94,14 @@ class RecordDamagedError(StoreError):
         self.reason = reason
 
     def __str__(self) -> str:
+        of_topic = f" of topic {self.topic!r}" if self.topic else ""
+        number = f" {self.queue_offset} of queue {self.queue_id}" if self.queue_offset >= 0 else ""
         return (
-            f"message {self.queue_offset} of queue {self.queue_id} of topic {self.topic!r}, at"
-            f" {self.physical_offset} of the log, is damaged: {self.reason}. It is read again once"
+            f"message{number}{of_topic}, at {self.physical_offset} of the log, is damaged:"
+            f" {self.reason}. It is read again once"
             " it is healed: by another node of a fenced group, else `tandem log verify` says how;"
-            " to go on without it, move the group past it with `tandem group reset`"
+            " to go on without it, move the group past it with `tandem group reset`, or set"
+            " store.skip_damaged_records"
         )
 
 

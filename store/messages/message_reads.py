@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from store.index.index_service import QueryMessageResult
+from store.machine.errors import RecordDamagedError
 from store.messages.get_message import (
     MESSAGE_BYTES_MAX,
     MESSAGE_COUNT_MAX,
@@ -87,9 +88,14 @@ class MessageReads:
     def look_message_by_offset(self, offset: int) -> bytes | None:
         """Return the record at `offset`, None if none starts there that can be read.
 
+        Raises:
+            RecordDamagedError: one starts there, and is damaged.
+
         Source: DefaultMessageStore.lookMessageByOffset.
         """
-        record = self._commit_log.record_at(offset)
+        return self._below_bound(self._check.at_place(offset), offset)
+
+    def _below_bound(self, record: bytes | None, offset: int) -> bytes | None:
         if record is None or self._bound is None:
             return record
         return record if offset + len(record) <= self._bound.offset else None
@@ -182,13 +188,16 @@ class MessageReads:
         Lower bound: the first message stored at `timestamp_ms` or later, the end if there is none.
         Upper bound: the last one stored then or earlier, 0 if there is none.
 
+        Raises:
+            RecordDamagedError: a time that decides cannot be believed.
+
         Source: ConsumeQueue.getOffsetInQueueByTime.
         """
         queue = self._queues.find(topic, queue_id)
         if queue is None:
             return 0
         return queue.offset_by_time(
-            self._commit_log.store_timestamp_ms,
+            self._check.store_timestamp_ms,
             timestamp_ms,
             self._commit_log.min_offset,
             upper=upper,
@@ -203,7 +212,7 @@ class MessageReads:
         queue = self._queues.find(topic, queue_id)
         if queue is None or not queue.min_offset <= offset < self._end_of(queue):
             return -1
-        return self._commit_log.store_timestamp_ms(queue.unit(offset)[0])
+        return self._check.store_timestamp_ms(queue.unit(offset)[0])
 
     def query_message(
         self,
@@ -217,6 +226,9 @@ class MessageReads:
 
         What was put a moment ago is entered first. Only where the index is far behind, as while
         it is built anew, the last messages may be missing.
+
+        Raises:
+            RecordDamagedError: a record that may have the key is damaged.
         """
         index = self._index_service
         if index is None:
@@ -228,6 +240,14 @@ class MessageReads:
             max_num,
             begin_ms,
             end_ms,
-            record_at=self.look_message_by_offset,
+            record_at=self._indexed,
             below=None if self._bound is None else self._bound.offset,
         )
+
+    def _indexed(self, offset: int) -> bytes | None:
+        record = self._check.at_place(offset)
+        is_held = self._commit_log.min_offset <= offset < self._commit_log.max_offset
+        if record is None and is_held and not self._check.skips:
+            reason = "the index names it, and it is not there"
+            raise RecordDamagedError("", -1, -1, offset, reason)
+        return self._below_bound(record, offset)

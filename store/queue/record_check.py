@@ -98,6 +98,61 @@ class RecordCheck:
             raise found
         return self._commit_log.message(at, size) if found is None else None
 
+    def at_place(self, offset: int) -> bytes | None:
+        """Return the record that starts at `offset`, None if none seems to; it may be a guess.
+
+        Raises:
+            RecordDamagedError: one starts there, and is damaged.
+        """
+        log = self._commit_log
+        record = log.record_at(offset)
+        bad = log.damage.within(offset, offset + (len(record) if record is not None else 1))
+        if bad is not None:
+            raise RecordDamagedError("", -1, -1, offset, bad.reason)
+        if record is None and log.seems_record(offset):
+            raise RecordDamagedError("", -1, -1, offset, "it is not sound")
+        return record
+
+    def store_timestamp_ms(self, offset: int) -> int:
+        """Return when the record that a queue names was stored, -1 if it is not held.
+
+        Raises:
+            RecordDamagedError: there is no sound record, so no time can be believed.
+        """
+        log = self._commit_log
+        is_known = offset >= log.checked_from and not log.damage
+        if is_known or offset < log.min_offset or self.skips:
+            return log.store_timestamp_ms(offset)
+        if self.at_place(offset) is None:
+            raise RecordDamagedError("", -1, -1, offset, "a queue names it, and it is not there")
+        return log.store_timestamp_ms(offset)
+
+    def by_place(self, topic: str) -> Callable[[int, int], memoryview | None]:
+        """Return what reads records of a topic by place and size: None: it was deleted.
+
+        It raises RecordDamagedError, and passes over what is damaged where `skips` says so.
+        """
+
+        def read(at: int, size: int) -> memoryview | None:
+            log = self._commit_log
+            if at < log.min_offset:
+                return None
+            bad = log.damage.within(at, at + size)
+            reason = bad.reason if bad is not None else log.record_fault(at, size, None)
+            if not reason:
+                return log.message(at, size)
+            error = RecordDamagedError(topic, -1, -1, at, reason)
+            if self.skips:
+                self._pass_over(error)
+                return None
+            if log.faults_told.is_news("damaged", about=at):
+                if self._is_where_a_record_begins(at):
+                    log.damage.note(at, at + size, reason)
+                _log.error("%s", error)
+            raise error
+
+        return read
+
     def _fault(
         self, queue: AnyConsumeQueue, number: int, at: int, size: int, *, is_known: bool
     ) -> RecordDamagedError | None:

@@ -44,6 +44,7 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from store.machine.errors import RecordDamagedError
 from store.transaction.half_message import (
     HALF_QUEUE_ID,
     check_times,
@@ -58,6 +59,7 @@ from store.transaction.half_message import (
     op_message,
     prepared_queue_offset,
 )
+from store.transaction.half_queue import half_in_queue, messages_from
 from store.transaction.transaction import (
     CheckRound,
     CheckTransaction,
@@ -71,7 +73,6 @@ from tandem.wire.message import (
     TRANSACTION_COMMIT_TYPE,
     TRANSACTION_ROLLBACK_TYPE,
     decode_message,
-    decode_messages,
 )
 from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY
 from tandem.wire.system_topics import (
@@ -91,7 +92,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_PULL_NUMS: Final = 32
 _SLICE_HALVES: Final = 200
 """Halves looked at in one call of `check`; then other tasks have their turn."""
 
@@ -160,6 +160,8 @@ class TransactionalMessageService:
         """(end of the log that must be durable, half offset, op offset) after each check."""
         self.half_offset = self._saved_offset(RMQ_SYS_TRANS_HALF_TOPIC)
         self.op_offset = self._op_read_offset = self._saved_offset(RMQ_SYS_TRANS_OP_HALF_TOPIC)
+        self.damaged: RecordDamagedError | None = None
+        """What has to be healed before it is known which transactions have ended."""
         self._recovery = self._recover()
 
     # -- the state, from the log -----------------------------------------------------------------
@@ -169,31 +171,39 @@ class TransactionalMessageService:
         high = self._log.max_offset_in_queue(topic, HALF_QUEUE_ID)
         return min(max(self._query_offset(topic, HALF_QUEUE_ID), low), high)
 
-    def _messages(self, topic: str, offset: int) -> Iterator[MessageExt]:
-        """Yield the messages of a queue from `offset` on; what cannot be read is left out."""
-        while True:
-            found = self._log.get_message(topic, HALF_QUEUE_ID, offset, _PULL_NUMS)
-            for view in found.body:
-                yield from _decoded(view)
-            if found.next_begin_offset <= offset:
-                return
-            offset = found.next_begin_offset
-
     def recover(self, messages_max: int = sys.maxsize) -> bool:
-        """Read the two queues from the saved progress on; True when that is done."""
-        read = deque(islice(self._recovery, messages_max), maxlen=1)
-        return not read or next(self._recovery, _DONE) is _DONE
+        """Read the two queues from the saved progress on; True when that is done.
+
+        Where a message is `damaged` this goes no further, and tries again when called again.
+        """
+        for _ in islice(self._recovery, messages_max):
+            if self.damaged is not None:
+                return False
+        return next(self._recovery, _DONE) is _DONE
 
     def _recover(self) -> Iterator[None]:
-        for _ in self._read_ops():
-            yield
         last: dict[tuple[object, ...], tuple[int, int]] = {}
-        for half in self._messages(RMQ_SYS_TRANS_HALF_TOPIC, self.half_offset):
-            self._find_copy(half, last)
-            yield
+        offset = self.half_offset
+
+        def find_copies() -> Iterator[None]:
+            nonlocal offset
+            for half in messages_from(self._log, RMQ_SYS_TRANS_HALF_TOPIC, offset):
+                self._find_copy(half, last)
+                offset = half.queue_offset + 1
+                yield
+
+        for read in (self._read_ops, find_copies):
+            while True:
+                try:
+                    yield from read()
+                    break
+                except RecordDamagedError as error:
+                    self.damaged = error
+                yield
+                self.damaged = None
 
     def _read_ops(self) -> Iterator[None]:
-        for op in self._messages(RMQ_SYS_TRANS_OP_HALF_TOPIC, self._op_read_offset):
+        for op in messages_from(self._log, RMQ_SYS_TRANS_OP_HALF_TOPIC, self._op_read_offset):
             halves = ended_halves(op)
             self._ops[op.queue_offset] = halves
             for half in halves:
@@ -239,6 +249,9 @@ class TransactionalMessageService:
     def end_transaction(self, request: EndTransaction, now_ms: int) -> EndTransactionResult:
         """Commit or roll back.
 
+        Raises:
+            RecordDamagedError: the half is damaged; nothing has changed.
+
         Source: EndTransactionProcessor.processRequest.
         """
         outcome = request.commit_or_rollback
@@ -275,7 +288,7 @@ class TransactionalMessageService:
         if outcome == TRANSACTION_ROLLBACK_TYPE:
             put = self._put(op)
         else:
-            last = half if live == half.queue_offset else self._half_in_queue(live)
+            last = half if live == half.queue_offset else half_in_queue(self._log, live)
             named = (last or half).physical_offset
             try:
                 message = committed_message(half, named, self._delay)
@@ -329,12 +342,22 @@ class TransactionalMessageService:
 
         Source: TransactionalMessageServiceImpl.check.
         """
+        questions: list[CheckTransaction] = []
+        try:
+            self._check_some(now_ms, questions)
+        except RecordDamagedError:  # logged where it was found; the walk waits for it
+            self._run = None
+        self._advance_op_offset()
+        self._not_durable.append((self._put_end, self.half_offset, self.op_offset))
+        self.save_progress()
+        return CheckRound(tuple(questions), self._run is None)
+
+    def _check_some(self, now_ms: int, questions: list[CheckTransaction]) -> None:
         for _ in self._read_ops():
             pass
         if self._run is None:
             end = self._log.max_offset_in_queue(RMQ_SYS_TRANS_HALF_TOPIC, HALF_QUEUE_ID)
             self._run = (now_ms, end)
-        questions: list[CheckTransaction] = []
         looked_at = 0
         while looked_at < _SLICE_HALVES and self.half_offset < self._run[1]:
             looked_at += 1
@@ -343,10 +366,6 @@ class TransactionalMessageService:
                 break
         if self._run is not None and self.half_offset >= self._run[1]:
             self._run = None
-        self._advance_op_offset()
-        self._not_durable.append((self._put_end, self.half_offset, self.op_offset))
-        self.save_progress()
-        return CheckRound(tuple(questions), self._run is None)
 
     def _step(self, now_ms: int, questions: list[CheckTransaction]) -> bool:
         """Deal with the half at `half_offset`; False if the walk ends there for now."""
@@ -374,14 +393,9 @@ class TransactionalMessageService:
             case Verdict.ASK:
                 return self._ask(half, questions)
 
-    def _half_in_queue(self, queue_offset: int) -> MessageExt | None:
-        found = self._log.get_message(RMQ_SYS_TRANS_HALF_TOPIC, HALF_QUEUE_ID, queue_offset, 1)
-        halves = _decoded(found.body[0]) if found.body else []
-        return halves[0] if halves else None
-
     def _read_half(self, offset: int) -> MessageExt | None:
         """Return the half; if it cannot be read, move on to the next one that can."""
-        half = self._half_in_queue(offset)
+        half = half_in_queue(self._log, offset)
         if half is not None:
             return half
         found = self._log.get_message(RMQ_SYS_TRANS_HALF_TOPIC, HALF_QUEUE_ID, offset, 1)
@@ -460,14 +474,6 @@ class TransactionalMessageService:
         if durable is not None:
             self._commit_offset(RMQ_SYS_TRANS_HALF_TOPIC, HALF_QUEUE_ID, durable[1])
             self._commit_offset(RMQ_SYS_TRANS_OP_HALF_TOPIC, HALF_QUEUE_ID, durable[2])
-
-
-def _decoded(view: memoryview) -> list[MessageExt]:
-    try:
-        return decode_messages(view)
-    except MalformedMessageError as error:
-        _log.error("a half or op message cannot be read: %s", error)
-        return []
 
 
 def _refused(reason: str) -> EndTransactionResult:

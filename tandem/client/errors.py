@@ -2,6 +2,7 @@
 
     ClientError
       BrokerError             the broker answered no: nothing was stored or changed
+        MessageDamagedError   no node that answers has the next message whole
       RouteNotFoundError      no broker to ask; nothing was sent
       ConnectionLostError     the connection could not be opened, or ended before the answer
       RequestTimeoutError     no answer in time
@@ -50,6 +51,22 @@ class BrokerError(ClientError):
 
     def __str__(self) -> str:
         return f"broker {self.address or '?'} answered {self.code}: {self.remark or 'no remark'}"
+
+
+class MessageDamagedError(BrokerError):
+    """The next message of a queue is damaged at the broker, and no other node had it whole.
+
+    Nothing is passed over: the same request succeeds once the message is healed. A reader that is
+    to go on without it begins at `queue_offset` + 1. `physical_offset` is its place in the log.
+    """
+
+    def __init__(
+        self, code: int, remark: str, address: str, queue_offset: int, physical_offset: int
+    ) -> None:
+        super().__init__(code, remark, address)
+        self.args = (code, remark, address, queue_offset, physical_offset)
+        self.queue_offset = queue_offset
+        self.physical_offset = physical_offset
 
 
 class RouteNotFoundError(ClientError):

@@ -19,12 +19,13 @@ from tandem.client.async_shell import AsyncShell
 from tandem.client.broker_request import BrokerRequest
 from tandem.client.consumer_settings import ConsumerSettings
 from tandem.client.core import ClientCore
+from tandem.client.cursor import Cursor
 from tandem.client.errors import ClientError, OffsetsFileError
 from tandem.client.group_flow import Filter, GroupMember, subscription_data
 from tandem.client.inbox import Inbox
 from tandem.client.local_offsets import LocalOffsets
 from tandem.client.pull_answer import wanted
-from tandem.client.pull_flow import Cursor, Puller, Start
+from tandem.client.pull_flow import Puller, Start
 from tandem.client.queue_reader import LOCK_LIVES_SECONDS, QueueReader
 from tandem.client.results import MessageQueue
 from tandem.wire.message import MessageExt

@@ -6,8 +6,8 @@ Source: RocketMQ 5.3.3, PullAPIWrapper.processPullResult, MQClientAPIImpl.proces
 from typing import Final
 
 from tandem.client.compression import decompressed
-from tandem.client.errors import BrokerError, ConnectionLostError
-from tandem.client.queue_flow import decode
+from tandem.client.errors import ConnectionLostError
+from tandem.client.queue_flow import decode, refusal_in
 from tandem.client.results import PullResult, PullStatus
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.message import (
@@ -69,13 +69,13 @@ def pull_result(answer: RemotingCommand, address: str, tags: str, offset: int) -
     """Return what a pull of `tags` from `offset` on has found.
 
     Raises:
-        BrokerError: it is a refusal.
+        BrokerError: it is a refusal; MessageDamagedError if the next message is damaged there.
         ConnectionLostError: it does not parse.
         CompressedBodyError: a body that this client cannot read.
     """
     status = PULL_STATUSES.get(answer.code)
     if status is None:
-        raise BrokerError(answer.code, answer.remark or "", address)
+        raise refusal_in(answer, address)
     header = decode(answer, PullMessageResponseHeader, address)
     try:
         stored = decode_pulled(answer.body)

@@ -23,11 +23,12 @@ from tandem.client.async_shell import AsyncShell, StreamOpener
 from tandem.client.blocking_shell import BlockingShell, SocketOpener, open_socket
 from tandem.client.core import SWITCH_SECONDS, ClientCore, parse_addresses
 from tandem.client.credentials import Credentials
+from tandem.client.cursor import Cursor
 from tandem.client.errors import ClientError
 from tandem.client.event_loop import LoopClock
 from tandem.client.identity import ClientIdentity, local_identity
 from tandem.client.pull_answer import ALL_TAGS, wanted
-from tandem.client.pull_flow import Cursor, Puller, Start, StartFrom
+from tandem.client.pull_flow import Puller, Start, StartFrom
 from tandem.client.results import MessageQueue, PullResult
 from tandem.wire.message import MessageExt
 

@@ -17,6 +17,10 @@ not know yet how far its log is confirmed. Only if the master stays with it for
 on only by the master's word: another node may have deleted earlier than the master, or may have a
 file that is damaged.
 
+A message that is damaged at the node that was asked is read from another one at once. If none has
+it, a reader waits until it is healed, and says so once. Only one that has an end ends with
+`MessageDamagedError`, after `DAMAGED_SECONDS`.
+
 Offsets are committed at the master, and tried again while there is none. The next master may lack
 what was committed last, so what this consumer has committed is compared with the new master's
 offset when the master has changed, and raised there, never lowered.
@@ -30,10 +34,12 @@ import msgspec
 
 from tandem.client.backoff import retry_pause_seconds
 from tandem.client.core import SWITCH_SECONDS, ClientCore
+from tandem.client.cursor import Cursor, check_damaged, has_to_wait, is_reset
 from tandem.client.errors import (
     BrokerError,
     ClientError,
     ConnectionLostError,
+    MessageDamagedError,
     OffsetBeyondEndError,
     RequestTimeoutError,
     RouteNotFoundError,
@@ -41,6 +47,7 @@ from tandem.client.errors import (
 from tandem.client.flow import Flow, Pause
 from tandem.client.name_servers import REQUEST_TIMEOUT_SECONDS
 from tandem.client.pull_answer import expression_type, passes_over, pull_result
+from tandem.client.pull_elsewhere import pull_elsewhere
 from tandem.client.queue_flow import (
     RETRIED,
     QueueBrokers,
@@ -99,26 +106,6 @@ class Committed(msgspec.Struct, frozen=True):
 
     offset: int
     master: str
-
-
-class Cursor:
-    """How far a reader is in one queue. `end` is the offset to stop before, None: never."""
-
-    def __init__(self, queue: MessageQueue, offset: int, end: int | None, tags: str) -> None:
-        self.queue = queue
-        self.offset = offset
-        self.end = end
-        self.tags = tags
-        self.follows_resets = False
-        """Whether an operator may move this reader, as one of a group. `was_reset` says so then."""
-        self.was_reset = False
-        self.beyond_end_since: float | None = None
-        """Since when the master says that the queue ends before `offset`."""
-
-    @property
-    def at_end(self) -> bool:
-        """True if nothing is left that this reader wants."""
-        return self.end is not None and self.offset >= self.end
 
 
 class Puller:
@@ -271,7 +258,10 @@ class Puller:
         answer, address = yield from self._brokers.ask(
             queue, RequestCode.PULL_MESSAGE, ext, seconds
         )
-        result = pull_result(answer, address, tags, offset)
+        try:
+            result = pull_result(answer, address, tags, offset)
+        except MessageDamagedError as error:
+            return (yield from pull_elsewhere(self._core, self._brokers, queue, ext, error))
         if passes_over(result, tags, offset):
             result = yield from self._checked_by_master(queue, offset, result, address)
         return result, address
@@ -389,13 +379,14 @@ class Puller:
         Raises:
             BrokerError: a refusal that does not pass by itself.
             CompressedBodyError: a body that this client cannot read.
+            MessageDamagedError: no node has the next message whole, and the reader has an end.
             OffsetBeyondEndError: the queue has become shorter than what was read from it.
         """
         pulled = yield from self._pull_or_wait(cursor, max_msg_nums, suspend_timeout_ms)
         if pulled is None:
             return []
         result, address = pulled
-        if cursor.follows_resets and _is_reset(cursor, result):
+        if cursor.follows_resets and is_reset(cursor, result):
             cursor.offset = result.next_begin_offset
             cursor.was_reset = True
             self.forget(cursor.queue)
@@ -404,7 +395,7 @@ class Puller:
             self._check_beyond_end(cursor, result, address)
         else:
             cursor.beyond_end_since = None
-        if _has_to_wait(cursor, result):
+        if has_to_wait(cursor, result):
             yield Pause(RETRY_SECONDS)
             return []
         if result.status is PullStatus.NO_NEW_MSG:
@@ -421,16 +412,19 @@ class Puller:
         """Pull at `cursor`; None after a pause if that failed for now."""
         suspend_timeout_ms = self._suspend_ms(cursor, suspend_timeout_ms)
         try:
-            return (
-                yield from self._pull(
-                    cursor.queue, cursor.offset, max_msg_nums, cursor.tags, suspend_timeout_ms
-                )
+            pulled = yield from self._pull(
+                cursor.queue, cursor.offset, max_msg_nums, cursor.tags, suspend_timeout_ms
             )
         except (ConnectionLostError, RequestTimeoutError, RouteNotFoundError):
             pass
+        except MessageDamagedError as error:
+            check_damaged(cursor, error, self._core.clock())
         except BrokerError as error:
             if error.code not in RETRIED:
                 raise
+        else:
+            cursor.damaged_since = None
+            return pulled
         yield Pause(RETRY_SECONDS)
         return None
 
@@ -467,28 +461,6 @@ class Puller:
         answer, address = yield from self._brokers.ask_master(queue, code, ext, timeout_seconds)
         header = decode(expect_success(answer, address), OffsetResponseHeader, address)
         return header.offset, address
-
-
-def _has_to_wait(cursor: Cursor, result: PullResult) -> bool:
-    """Whether the broker lacks what the reader wants, and did not hold the pull until it comes."""
-    if result.status is PullStatus.NO_NEW_MSG and cursor.end is not None:
-        # Another node, which lags behind the master that we asked for the end.
-        return True
-    if result.status is PullStatus.OFFSET_ILLEGAL:
-        return result.next_begin_offset <= cursor.offset
-    return result.next_begin_offset < cursor.offset
-
-
-def _is_reset(cursor: Cursor, result: PullResult) -> bool:
-    """Whether a broker sends a reader elsewhere although there is nothing wrong with its offset.
-
-    Source: RocketMQ 5.3.3, PullMessageProcessor (useServerSideResetOffset).
-    """
-    return (
-        result.status is PullStatus.OFFSET_ILLEGAL
-        and result.min_offset <= cursor.offset <= result.max_offset
-        and result.next_begin_offset != cursor.offset
-    )
 
 
 def _offset_in(answer: RemotingCommand, address: str) -> int | None:

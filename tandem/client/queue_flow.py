@@ -9,6 +9,7 @@ Source: RocketMQ 5.3.3, MQClientInstance.findBrokerAddressInSubscribe.
 """
 
 import itertools
+from contextlib import suppress
 from typing import Final
 
 from tandem.client.backoff import retry_pause_seconds
@@ -17,12 +18,14 @@ from tandem.client.errors import (
     BrokerError,
     ClientError,
     ConnectionLostError,
+    MessageDamagedError,
     RequestTimeoutError,
     RouteNotFoundError,
 )
 from tandem.client.flow import Call, Flow, Pause
 from tandem.client.name_servers import REQUEST_TIMEOUT_SECONDS
 from tandem.client.results import MessageQueue
+from tandem.wire.damaged_message import DamagedMessageHeader
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.remoting_command import HeaderT, RemotingCommand
 from tandem.wire.request_code import RequestCode
@@ -192,8 +195,21 @@ def expect_success(answer: RemotingCommand, address: str) -> RemotingCommand:
         BrokerError: it is a refusal.
     """
     if answer.code != ResponseCode.SUCCESS:
-        raise BrokerError(answer.code, answer.remark or "", address)
+        raise refusal_in(answer, address)
     return answer
+
+
+def refusal_in(answer: RemotingCommand, address: str) -> BrokerError:
+    """Return the error that an answer is: of a damaged message, one of its own."""
+    remark = answer.remark or ""
+    damaged = None
+    with suppress(MalformedFrameError):
+        damaged = answer.decode_header(DamagedMessageHeader)
+    number = None if damaged is None else damaged.damaged_queue_offset
+    if damaged is None or number is None:
+        return BrokerError(answer.code, remark, address)
+    at = damaged.damaged_physical_offset
+    return MessageDamagedError(answer.code, remark, address, number, -1 if at is None else at)
 
 
 def decode(answer: RemotingCommand, header_type: type[HeaderT], address: str) -> HeaderT:

@@ -18,8 +18,9 @@ import anyio
 
 from tandem.client.async_shell import AsyncShell
 from tandem.client.consumer_settings import SUSPEND_TIMEOUT_MS, ConsumerSettings
+from tandem.client.cursor import Cursor
 from tandem.client.process_queue import ProcessQueue
-from tandem.client.pull_flow import Cursor, Puller
+from tandem.client.pull_flow import Puller
 from tandem.client.results import MessageQueue
 from tandem.wire.message import MessageExt
 

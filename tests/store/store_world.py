@@ -244,3 +244,17 @@ def recover_and_check(disk: SimulatedDisk, **settings: int) -> Recovered:
     clean = open_store(work, **settings)  # type: ignore[arg-type]
     assert len(check_store(clean)) == len(messages) + 1
     return Recovered(messages, files_of(work))
+
+
+def note_damage(store: MessageStore, topic: str, number: int, queue_id: int = 0) -> int:
+    """Have the record of a message known as damaged; return where it is in the log."""
+    queue = store.queues.find(topic, queue_id)
+    assert queue is not None
+    at, size, _ = queue.unit(number)
+    store.commit_log.damage.note(at, at + size, "a test")
+    return at
+
+
+def heal(store: MessageStore) -> None:
+    """Have all that is damaged known as whole."""
+    store.commit_log.damage.healed(0, 1 << 62)

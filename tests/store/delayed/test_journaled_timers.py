@@ -19,7 +19,15 @@ from store.delayed.timer_request import TimerSettings
 from store.results import PutMessage, PutMessageResult, PutMessageStatus
 from tandem.wire.message_properties import decode_properties, encode_properties
 from tandem.wire.system_topics import TIMER_TOPIC
-from tests.store.store_world import Clock, a_message, number_of, open_store, queue_messages
+from tests.store.store_world import (
+    Clock,
+    a_message,
+    heal,
+    note_damage,
+    number_of,
+    open_store,
+    queue_messages,
+)
 from tests.support.simulated_disk import SimulatedDisk
 
 if TYPE_CHECKING:
@@ -79,7 +87,7 @@ class World:
             was_classic=was_classic,
             note=self._note,
             find_queue=lambda: self.store.queues.find(TIMER_TOPIC, 0),
-            message=self.store.commit_log.message,
+            message=self.store.record_check.by_place(TIMER_TOPIC),
             put=self._put,
             wall_clock_ms=self.clock,
             chance=random.Random(1),
@@ -503,7 +511,7 @@ def test_many_timers_are_back_within_seconds() -> None:
         was_classic=False,
         note=world._note,
         find_queue=lambda: world.store.queues.find(TIMER_TOPIC, 0),
-        message=world.store.commit_log.message,
+        message=world.store.record_check.by_place(TIMER_TOPIC),
         put=world._put,
         wall_clock_ms=world.clock,
         chance=random.Random(1),
@@ -512,3 +520,30 @@ def test_many_timers_are_back_within_seconds() -> None:
     while anew.deliver_due(world.clock.now_ms)[1] == world.clock.now_ms:
         pass
     assert time.perf_counter() - began < 5
+
+
+def test_a_damaged_message_is_waited_for() -> None:
+    world = World()
+    world.send(*(timed(number, 3000) for number in range(4)))
+    note_damage(world.store, TIMER_TOPIC, 1)
+    for _ in range(8):
+        world.deliver(1000)
+    assert world.delivered() == []
+    heal(world.store)
+    for _ in range(3):
+        world.deliver(1000)
+    assert sorted(world.delivered()) == [0, 1, 2, 3]
+
+
+def test_a_message_that_is_damaged_while_it_waits_is_waited_for() -> None:
+    world = World()
+    world.send(*(timed(number, 3000) for number in range(4)))
+    world.deliver(1000)
+    note_damage(world.store, TIMER_TOPIC, 1)
+    for _ in range(8):
+        world.deliver(1000)
+    assert 1 not in world.delivered()
+    heal(world.store)
+    for _ in range(3):
+        world.deliver(1000)
+    assert sorted(world.delivered()) == [0, 1, 2, 3]

@@ -30,6 +30,8 @@ from tests.store.store_world import (
     DIRECTORY,
     Clock,
     a_message,
+    heal,
+    note_damage,
     number_of,
     open_store,
     put,
@@ -107,7 +109,7 @@ def service_of(
         LEVELS,
         offsets,
         find_queue=lambda queue_id: store.queues.find(SCHEDULE_TOPIC, queue_id),
-        message=store.commit_log.message,
+        message=store.record_check.by_place(SCHEDULE_TOPIC),
         put=put_message or (lambda message: store.put_message(message, hooks=False)),
         flushed_where=lambda: store.flushed_where,
         wall_clock_ms=clock,
@@ -332,7 +334,7 @@ def with_queue(world: World, queue: FakeQueue) -> ScheduleMessageService:
         LEVELS,
         world.offsets,
         find_queue={0: queue}.get,
-        message=world.store.commit_log.message,
+        message=world.store.record_check.by_place(SCHEDULE_TOPIC),
         put=world.put,
         flushed_where=lambda: world.store.flushed_where,
         wall_clock_ms=world.clock,
@@ -364,11 +366,19 @@ def test_fillers_and_records_that_are_gone_are_passed_over() -> None:
     world = World()
     world.send(delayed(1), delayed(2))
     filler = (0, FILLER_SIZE, 0)
-    gone = (1 << 40, 100, T0)
-    broken = (unit_of(world)[0] + 4, 100, T0)
-    service = with_queue(world, FakeQueue([filler, gone, broken, unit_of(world, 1)]))
-    assert service.deliver_due(T0 + 1000) == DeliveryRound(4, None)
+    gone = (-200, 100, T0)
+    service = with_queue(world, FakeQueue([filler, gone, unit_of(world, 1)]))
+    assert service.deliver_due(T0 + 1000) == DeliveryRound(3, None)
     assert world.delivered() == [2]
+
+
+def test_a_unit_that_leads_nowhere_is_waited_for() -> None:
+    world = World()
+    world.send(delayed(1), delayed(2))
+    for wrong in ((1 << 40, 100, T0), (unit_of(world)[0] + 4, 100, T0)):
+        service = with_queue(world, FakeQueue([wrong, unit_of(world, 1)]))
+        assert service.deliver_due(T0 + 1000).delivered == 0
+        assert world.delivered() == []
 
 
 def test_a_queue_whose_first_messages_were_deleted_goes_on_with_those_it_has() -> None:
@@ -642,3 +652,16 @@ async def test_cancelling_the_service_leaves_nothing_half_done(
     with trio.move_on_after(0.5):
         await service.run(lambda: None)
     assert service.deliver_due(looks() + 1000) == DeliveryRound(1, None)
+
+
+def test_a_damaged_message_is_waited_for() -> None:
+    world = World()
+    world.send(*(delayed(number) for number in range(4)))
+    note_damage(world.store, SCHEDULE_TOPIC, 1)
+    for _ in range(5):
+        found = world.deliver(5000)
+        assert found.next_ms is not None
+        assert world.delivered() == [0]
+    heal(world.store)
+    world.deliver(5000)
+    assert world.delivered() == [0, 1, 2, 3]

@@ -24,6 +24,8 @@ from tests.store.store_world import (
     DIRECTORY,
     Clock,
     a_message,
+    heal,
+    note_damage,
     number_of,
     open_store,
     queue_messages,
@@ -64,7 +66,7 @@ def timers_of(
         wanted,
         disk,
         find_queue=lambda: store.queues.find(TIMER_TOPIC, 0),
-        message=store.commit_log.message,
+        message=store.record_check.by_place(TIMER_TOPIC),
         put=put,
         log_end=lambda: store.max_physical_offset,
         flushed_where=lambda: store.flushed_where,
@@ -650,3 +652,18 @@ async def test_a_failed_sync_ends_the_flushing_and_is_told(
     await trio.sleep(3)
     assert world.checkpoint()[0] == 0
     nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_damaged_message_is_waited_for(*, waits: bool) -> None:
+    world = World()
+    world.send(*(timed(number, 3000) for number in range(4)))
+    if waits:
+        world.deliver(1000)
+    note_damage(world.store, TIMER_TOPIC, 1)
+    for _ in range(8):
+        world.deliver(1000)
+    assert 1 not in world.delivered()
+    heal(world.store)
+    world.deliver_all()
+    assert sorted(world.delivered()) == [0, 1, 2, 3]

@@ -6,13 +6,17 @@ from hypothesis import strategies as st
 
 from store import GetMessageStatus, MessageStore, PutMessage
 from store.log.message_encoder import inner_batch
+from store.machine.errors import RecordDamagedError
 from tandem.wire.message import decode_messages
 from tests.store.store_world import (
     BORN_MS,
+    DIRECTORY,
     Clock,
     a_batch,
     a_message,
     copy_log,
+    heal,
+    note_damage,
     number_of,
     open_store,
     put,
@@ -244,3 +248,42 @@ def test_when_a_message_was_stored_is_known_of_what_can_be_read() -> None:
         found = [store.message_store_timestamp_ms("TopicA", 0, offset) for offset in range(-1, 4)]
         assert found == [-1, -1, stored_ms[1], -1, -1]
         assert store.message_store_timestamp_ms("TopicA", 9, 0) == -1
+
+
+def test_nothing_is_said_of_a_time_that_a_damaged_record_decides() -> None:
+    disk = SimulatedDisk()
+    with open_store(disk) as store:
+        for number in range(80):
+            put(store, a_message(number, body_bytes=700))
+        timestamp_ms = store.message_store_timestamp_ms("TopicA", 0, 30)
+        at = note_damage(store, "TopicA", 40)
+        with pytest.raises(RecordDamagedError):
+            store.offset_in_queue_by_time("TopicA", 0, timestamp_ms)
+        with pytest.raises(RecordDamagedError):
+            store.message_store_timestamp_ms("TopicA", 0, 40)
+        with pytest.raises(RecordDamagedError):
+            store.look_message_by_offset(at)
+        heal(store)
+        assert store.offset_in_queue_by_time("TopicA", 0, timestamp_ms) == 30
+    # The same without a note, in an older file: its magic is destroyed.
+    disk.open(f"{DIRECTORY}/commitlog/{at - at % 8192:020d}").buffer[at % 8192 + 5] ^= 1
+    with open_store(disk) as store, pytest.raises(RecordDamagedError):
+        store.offset_in_queue_by_time("TopicA", 0, timestamp_ms)
+
+
+def test_a_query_does_not_leave_out_a_damaged_record() -> None:
+    disk = SimulatedDisk()
+    with open_store(disk) as store:
+        for number in range(40):
+            put(store, a_message(number, body_bytes=700))
+        at = note_damage(store, "TopicA", 7)
+        with pytest.raises(RecordDamagedError):
+            store.query_message("TopicA", "k7", 32)
+        assert len(store.query_message("TopicA", "k8", 32).records) == 1
+        heal(store)
+        assert len(store.query_message("TopicA", "k7", 32).records) == 1
+    for byte in (5, 400):
+        disk.open(f"{DIRECTORY}/commitlog/{0:020d}").buffer[at + byte] ^= 1
+        with open_store(disk) as store, pytest.raises(RecordDamagedError):
+            store.query_message("TopicA", "k7", 32)
+        disk.open(f"{DIRECTORY}/commitlog/{0:020d}").buffer[at + byte] ^= 1

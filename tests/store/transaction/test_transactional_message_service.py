@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from store.delayed.schedule_message_service import delay_rewrite
+from store.machine.errors import RecordDamagedError
 from store.results import PutMessage, PutMessageResult, PutMessageStatus
 from store.transaction import transactional_message_service as module
 from store.transaction.half_message import op_message
@@ -34,7 +35,9 @@ from tests.store.store_world import (
     STORE_HOST,
     Clock,
     a_message,
+    heal,
     log_messages,
+    note_damage,
     number_of,
     open_store,
     put,
@@ -77,7 +80,15 @@ class World:
         self.settings = wanted
         self.store = open_store(self.disk, clock=self.clock)
         self.offsets: dict[str, int] = json.loads(self.disk.read(OFFSETS) or b"{}")
-        self.service = TransactionalMessageService(
+        self.service = self.service_again()
+        op = missing_op(self.store, self.store.last_record_offset, now_ms, STORE_HOST)
+        if op is not None:
+            assert self.put(op).status.is_stored
+        while not self.service.recover(7):
+            pass
+
+    def service_again(self) -> TransactionalMessageService:
+        return TransactionalMessageService(
             self.store,
             delay=lambda message: delay_rewrite(message, DelayLevels()),
             put=self.put,
@@ -86,13 +97,8 @@ class World:
             commit_offset=self._commit_offset,
             flushed_where=lambda: self.store.flushed_where,
             store_host=STORE_HOST,
-            settings=wanted,
+            settings=self.settings,
         )
-        op = missing_op(self.store, self.store.last_record_offset, now_ms, STORE_HOST)
-        if op is not None:
-            assert self.put(op).status.is_stored
-        while not self.service.recover(7):
-            pass
 
     def _commit_offset(self, topic: str, queue_id: int, offset: int) -> None:
         assert queue_id == 0
@@ -884,3 +890,33 @@ class Transactions(RuleBasedStateMachine):
 
 TestTransactions = Transactions.TestCase
 TestTransactions.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+@pytest.mark.parametrize("topic", [HALF, OP])
+def test_nothing_is_known_to_be_open_while_a_half_or_an_op_is_damaged(topic: str) -> None:
+    world = World()
+    halves = [world.prepare(number) for number in range(4)]
+    for half in halves[:3]:
+        assert world.end(half, COMMIT) is EndTransactionStatus.ENDED
+    note_damage(world.store, topic, 1)
+    service = world.service_again()
+    for _ in range(5):
+        assert not service.recover(7)
+        assert service.damaged is not None
+    heal(world.store)
+    while not service.recover(7):
+        assert service.damaged is None
+    world.service = service
+    assert world.asked(60_000) == [3]
+
+
+def test_a_check_waits_at_a_damaged_half() -> None:
+    world = World()
+    halves = [world.prepare(number) for number in range(4)]
+    note_damage(world.store, HALF, 1)
+    assert world.asked(60_000) == [0]
+    assert world.asked(60_000) == []
+    with pytest.raises(RecordDamagedError):
+        world.end(halves[1], COMMIT)
+    heal(world.store)
+    assert set(world.asked(60_000)) >= {1, 2, 3}

@@ -6,10 +6,12 @@ import pytest
 
 from tandem.client.backoff import SILENT_SECONDS
 from tandem.client.core import SWITCH_SECONDS, ClientCore
+from tandem.client.cursor import DAMAGED_SECONDS, Cursor
 from tandem.client.errors import (
     BrokerError,
     CompressedBodyError,
     ConnectionLostError,
+    MessageDamagedError,
     OffsetBeyondEndError,
     RequestTimeoutError,
     RouteNotFoundError,
@@ -20,11 +22,11 @@ from tandem.client.pull_flow import (
     BEYOND_END_SECONDS,
     FENCED_SUSPEND_MS,
     RETRY_SECONDS,
-    Cursor,
     Puller,
     Start,
 )
 from tandem.client.results import MessageQueue, PullResult, PullStatus
+from tandem.wire.damaged_message import DamagedMessageHeader
 from tandem.wire.message import Message, encode_batch_body, encode_record
 from tandem.wire.message_properties import PROPERTY_TAGS
 from tandem.wire.remoting_command import RemotingCommand
@@ -764,3 +766,82 @@ def test_earliest_is_what_the_master_has_and_without_one_the_very_first() -> Non
     assert bench.shell.run(_first_offset(bench.puller, Start.EARLIEST)) == 2
     bench.shell.failures[MASTER] = [LOST] * 2
     assert bench.shell.run(_first_offset(bench.puller, Start.EARLIEST)) == 0
+
+
+def damage(broker: FakeBroker, *numbers: int) -> None:
+    """Have a broker answer pulls that begin at these messages as one where they are damaged."""
+    usual = broker.handlers[PULL]
+
+    def handler(request: RemotingCommand) -> RemotingCommand | None:
+        offset = request.decode_header(PullMessageRequestHeader).queue_offset
+        if offset not in numbers:
+            return usual(request)
+        code = ResponseCode.SERVICE_NOT_AVAILABLE
+        return answer_to(request, code, DamagedMessageHeader(offset, 1000), b"", "it is damaged")
+
+    broker.handlers[PULL] = handler
+
+
+def test_a_message_that_is_damaged_at_the_master_comes_from_another_node_at_once() -> None:
+    bench = Bench()
+    damage(bench.master, 1)
+    result = bench.pull(offset=1, suspend_timeout_ms=5000)
+    assert [message.body for message in result.messages] == [b"1", b"2"]
+    header = bench.slave.requests[-1].decode_header(PullMessageRequestHeader)
+    assert header.sys_flag & 2 == 0, "it must not be held there"
+
+
+def test_a_message_that_is_damaged_everywhere_is_an_error_that_names_it() -> None:
+    bench = Bench()
+    damage(bench.master, 1)
+    damage(bench.slave, 1)
+    with pytest.raises(MessageDamagedError, match="it is damaged") as caught:
+        bench.pull(offset=1)
+    error = caught.value
+    assert (error.queue_offset, error.physical_offset, error.address) == (1, 1000, MASTER)
+
+
+def test_a_node_that_lags_or_has_deleted_it_does_not_stand_in_for_a_damaged_message() -> None:
+    for code, next_offset in ((19, 1), (21, 9), (20, 3)):
+        bench = Bench()
+        damage(bench.master, 1)
+
+        def handler(
+            request: RemotingCommand, code: int = code, next_offset: int = next_offset
+        ) -> RemotingCommand:
+            return answer_to(
+                request, code, PullMessageResponseHeader(0, next_offset, 0, 9), b"", ""
+            )
+
+        bench.slave.handlers[PULL] = handler
+        with pytest.raises(MessageDamagedError):
+            bench.pull(offset=1)
+
+
+def test_a_reader_waits_for_a_damaged_message_and_goes_on_when_it_is_healed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    bench = Bench()
+    whole = bench.master.handlers[PULL]
+    damage(bench.master, 1)
+    damage(bench.slave, 1)
+    cursor = Cursor(QUEUE, 1, None, "*")
+    for _ in range(40):
+        assert bench.shell.run(bench.puller.read(cursor, 32, 15_000)) == []
+        assert cursor.offset == 1
+    assert bench.shell.now >= 40 * RETRY_SECONDS
+    assert caplog.text.count("it is damaged") == 1
+    bench.master.handlers[PULL] = whole
+    assert [m.body for m in bench.shell.run(bench.puller.read(cursor, 32, 15_000))] == [b"1", b"2"]
+
+
+def test_a_reader_up_to_an_end_does_not_wait_for_a_damaged_message_for_ever() -> None:
+    bench = Bench()
+    damage(bench.master, 1)
+    damage(bench.slave, 1)
+    cursor = Cursor(QUEUE, 1, 3, "*")
+    began = bench.shell.now
+    with pytest.raises(MessageDamagedError):
+        while True:
+            assert bench.shell.run(bench.puller.read(cursor, 32, 0)) == []
+    assert DAMAGED_SECONDS <= bench.shell.now - began < DAMAGED_SECONDS + 3

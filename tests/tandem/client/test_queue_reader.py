@@ -4,9 +4,10 @@ import pytest
 from tandem.client.async_shell import AsyncShell
 from tandem.client.consumer_settings import ConsumerSettings
 from tandem.client.core import ClientCore
+from tandem.client.cursor import Cursor
 from tandem.client.errors import BrokerError
 from tandem.client.event_loop import LoopClock
-from tandem.client.pull_flow import Cursor, Puller
+from tandem.client.pull_flow import Puller
 from tandem.client.queue_reader import LOCK_LIVES_SECONDS, QueueReader
 from tandem.client.results import MessageQueue
 from tandem.wire.message import MessageExt  # noqa: TC001  a local annotation
