@@ -140,6 +140,10 @@ class CorruptTransferError(RemoteHAError):
         super().__init__(f"bad record at offset {offset}: {reason}")
 
 
+class DamagedLogError(RemoteHAError):
+    """Our log is bad where it was compared: that is healed, and then it is compared anew."""
+
+
 class NotServedError(HAError):
     """This node cannot give a peer what it asks for of the log; the text says why."""
 

@@ -489,5 +489,11 @@ class MessageStore:
         return count_records(self.commit_log.files.files, start, min(end, self.max_physical_offset))
 
     def read_log(self, offset: int, bytes_max: int) -> memoryview:
-        """Return raw bytes of one file from `offset` on; see `CommitLog.read`."""
+        """Return raw bytes of one file from `offset` on, up to what is known to be bad.
+
+        See `CommitLog.read`, which gives that, too.
+        """
+        damage = self.commit_log.damage
+        if damage.ranges and (bad := damage.within(offset, offset + bytes_max)) is not None:
+            bytes_max = max(0, bad.start - offset)
         return self.commit_log.read(offset, bytes_max)

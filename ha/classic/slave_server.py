@@ -177,7 +177,9 @@ class SlaveServer:
 
     async def _send_heartbeat(self, link: SlaveLink) -> None:
         connection = link.connection
-        dry = self._store.max_physical_offset <= connection.next_offset
+        # What is known to be bad is not sent: then there is nothing more, either.
+        with self._store.read_log(connection.next_offset, 1) as view:
+            dry = not view
         if dry and connection.state is HAConnectionState.TRANSFER:
             await link.stream.send_all(connection.heartbeat())
             link.traffic.last_write = trio.current_time()

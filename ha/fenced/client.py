@@ -208,6 +208,11 @@ class FencedClient:
             self.state = FencedClientState.BROKEN
             raise
 
+    @property
+    def compared(self) -> tuple[int, int]:
+        """From where to where the bytes before the joint are compared on this connection."""
+        return (self._joint.check_from, self._joint.offset) if self._joint else (0, 0)
+
     def report(self, written: int, flushed: int) -> bytes:
         """Return a report. The log is the one that knows both numbers."""
         self._expect_state(FencedClientState.JOINING, FencedClientState.TRANSFER)

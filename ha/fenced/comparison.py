@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ha.fenced.epochs import EpochEntry, is_same_epoch
+from tandem.wire.peer_log import BLOCK_BYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from tandem.wire.peer_log import EpochPart
 
@@ -51,6 +52,46 @@ def right_crc(votes: Collection[Vote], members: int) -> int | None:
         if 2 * count > members:
             return crc
     return None
+
+
+class FileVote(msgspec.Struct, frozen=True):
+    """What one node says of all blocks of a file."""
+
+    node: str
+    crcs: bytes
+    """4 bytes a block."""
+    written_from: int
+    """Blocks that begin here or later were taken from memory, right after the write."""
+    is_member: bool = True
+
+    def of(self, block: int, start: int) -> Vote:
+        """Return what it says of one block, which begins at `start`."""
+        crc = int.from_bytes(self.crcs[4 * block : 4 * block + 4], "big")
+        return Vote(self.node, crc, start >= self.written_from, self.is_member)
+
+
+class Dispute(msgspec.Struct, frozen=True):
+    """A block of which nodes say different things."""
+
+    block: int
+    start: int
+    end: int
+    right: int | None
+    """The checksum of the right bytes; None if that cannot be known."""
+    words: str
+    """Who says what."""
+
+
+def disputes(file: tuple[int, int], votes: Sequence[FileVote], members: int) -> Iterator[Dispute]:
+    """Yield the blocks that differ, of a file with these bounds, with who is right."""
+    if len({vote.crcs for vote in votes}) < 2:
+        return
+    start, end = file
+    for block, at in enumerate(range(start, end, BLOCK_BYTES)):
+        if len({vote.crcs[4 * block : 4 * block + 4] for vote in votes}) > 1:
+            said = [vote.of(block, at) for vote in votes]
+            right = right_crc(said, members)
+            yield Dispute(block, at, min(at + BLOCK_BYTES, end), right, votes_in_words(said))
 
 
 def votes_in_words(votes: Sequence[Vote]) -> str:

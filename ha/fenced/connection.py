@@ -208,6 +208,11 @@ class FencedConnection:
             self.state = FencedConnectionState.CLOSED
             raise
 
+    @property
+    def their_checksum(self) -> str:
+        """What the follower has said of the bytes before the joint; "" before that."""
+        return self._attach.checksum if self._attach else ""
+
     def join(self, checksum: str) -> bytes:
         """Compare the bytes before the joint; return what to answer. From here on frames may go.
 

@@ -7,6 +7,7 @@
           |      OPENING    Leadership: FencedMaster, until the in-sync set has its log
           |      MASTER     the same one, open
           +-- GivingWay.run            a damaged master makes room for a whole member
+          +-- Healing.run              damage of the log is found, and healed from peers
           +-- _note_progress           writes down how far the log is, from time to time
           `-- FailedSyncNotes          writes down that a disk has failed
 
@@ -32,6 +33,7 @@ from ha.fenced.coordinator_session import CoordinatorSession
 from ha.fenced.events import ignore
 from ha.fenced.failed_sync import FailedSyncNotes
 from ha.fenced.giving_way import GivingWay
+from ha.fenced.healing_tasks import Healing
 from ha.fenced.leadership import Leadership
 from ha.fenced.own_replica import OwnReplica
 from ha.fenced.participation import Participation
@@ -50,6 +52,7 @@ from tandem.wire.stats_requests import EpochEntryBody
 if TYPE_CHECKING:
     from ha.fenced.completeness import Completeness
     from ha.fenced.config import FencedConfig
+    from ha.fenced.peer_logs import PeerLogs
     from ha.replication import ReplicationListener
     from store import MessageStore
     from store.machine.machine import Machine
@@ -71,8 +74,11 @@ class FencedHAService:
         machine: Machine,
         coordinator: Coordinator,
         completeness: Completeness | None = None,
+        peer_logs: PeerLogs | None = None,
     ) -> None:
         """Read what the replica remembers of itself; `completeness` outlives the round.
+
+        `peer_logs` asks its peers about their logs; without, nothing is compared or healed.
 
         Raises:
             EpochFileError: the epoch file is damaged.
@@ -103,6 +109,7 @@ class FencedHAService:
         self.served_log = ServedLog(self._parts)
         """What its peers may ask of its log."""
         self._failed_sync_notes = FailedSyncNotes(self._parts, coordinator)
+        self._healing = Healing(self._parts, peer_logs)
         self._commands: FencedCommands | None = None
         timeout_seconds = config.slave_timeout_ms / 1000
         self._waits = {
@@ -132,6 +139,7 @@ class FencedHAService:
                 nursery.start_soon(self.session.run, leadership)
                 nursery.start_soon(participation.run)
                 nursery.start_soon(GivingWay(self._parts, leadership).run)
+                nursery.start_soon(self._healing.run)
                 nursery.start_soon(self._note_progress)
                 nursery.start_soon(self._failed_sync_notes.on_disk)
                 await round_end.is_over.wait()
@@ -249,7 +257,7 @@ class FencedHAService:
 
     def status(self) -> FencedStatus:
         """Return what this node knows of its group."""
-        return fenced_status(self._parts, self._why_no_messages())
+        return fenced_status(self._parts, self._healing, self._why_no_messages())
 
     def runtime_info(self) -> HARuntimeInfo:
         """Return the same in RocketMQ's shape: the answer to GET_BROKER_HA_STATUS."""

@@ -4,14 +4,14 @@
                                       +-- Fetch  get the right bytes from one of these
                                       `-- Stuck  nobody who answers can help, or nobody knows
 
-A piece is a block of a closed file, since those have fingerprints, or the bad part itself of the
-file that is being written. Only what is confirmed is healed: past that there is nothing that all
+A piece is a block where the file has a fingerprint; else the bad range itself, since there only
+whole records can be checked. Only what is confirmed is healed: past that there is nothing that all
 must have.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from tandem.wire.peer_log import FileFingerprint
+
+
+RANGE_BYTES_MAX: Final = 64 << 20
+"""Of what is fetched as one where there are no fingerprints: it is in memory for a moment."""
 
 
 class LogShape(msgspec.Struct, frozen=True):
@@ -87,15 +91,30 @@ class Stuck(msgspec.Struct, frozen=True):
 Judgment: TypeAlias = Whole | Fetch | Stuck
 
 
-def pieces(bad: Iterable[tuple[int, int]], log: LogShape) -> Iterator[Piece]:
-    """Yield what there is to settle of the bad ranges, in order, each once."""
-    reached = 0
+def files(bad: Iterable[tuple[int, int]], log: LogShape) -> Iterator[tuple[int, int]]:
+    """Yield the bounds of each file with a bad range, in order, each once."""
+    reached = log.start
     for begin, stop in bad:
-        at, end = max(begin, log.start, reached), min(stop, log.end)
+        at = max(begin, reached)
+        while at < min(stop, log.end):
+            yield log.file_of(at)
+            at = reached = log.file_of(at)[1]
+
+
+def pieces(
+    bad: Iterable[tuple[int, int]], file: tuple[int, int], log: LogShape, *, by_blocks: bool
+) -> Iterator[Piece]:
+    """Yield what there is to settle of the bad ranges in one file, in order, each once.
+
+    `by_blocks` where there is a fingerprint; else all of a range, up to a limit.
+    """
+    file_start, file_end = file
+    reached = max(file_start, log.start)
+    for begin, stop in bad:
+        at, end = max(begin, reached), min(stop, log.end, file_end)
         while at < end:
-            file_start, file_end = log.file_of(at)
-            first, last = at, min(end, file_end, at + BLOCK_BYTES)
-            if file_end <= log.end:
+            first, last = at, min(end, at + RANGE_BYTES_MAX)
+            if by_blocks:
                 first = at - (at - file_start) % BLOCK_BYTES
                 last = min(first + BLOCK_BYTES, file_end)
             if last <= log.confirm:

@@ -29,6 +29,8 @@ class OwnLog(msgspec.Struct, frozen=True, kw_only=True):
     end: int
     """0 for a log without a byte."""
     confirm: int
+    bad_until: int = 0
+    """Where the last part of it ends that is known to be bad: only what is after it is compared."""
     may_object: bool = True
     """False if an operator has accepted that what this log has confirmed may be lost."""
     entries: EpochEntries
@@ -101,7 +103,8 @@ def join(  # noqa: PLR0911 - one return for each way in which two logs can relat
         return NeedsTruncation(
             cut=cut, end=own.end, entries=entries, master=welcome.node, epoch=welcome.epoch
         )
-    return AttachLog(entries, cut, check_from(cut, own.start, welcome.log_start))
+    compared_from = max(own.start, min(own.bad_until, cut))
+    return AttachLog(entries, cut, check_from(cut, compared_from, welcome.log_start))
 
 
 def lacking(own: OwnLog, welcome: Welcome, cut: int) -> str:

@@ -15,6 +15,7 @@ and published; the coordinator takes the transaction.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -170,6 +171,7 @@ class Participation:
             random=self._machine.random,
             may_object=self._may_object,
             on_complete=self._replica.has_everything,
+            on_bad_bytes=partial(self._standing.was_sent_bad_bytes, decision.master),
             on_event=self._on_event,
         )
         _log.info("follows %s, master of epoch %d", decision.master, decision.epoch)

@@ -20,7 +20,13 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from ha.errors import MasterDeposedError, MasterLacksConfirmedError, RemoteHAError
+from ha.errors import (
+    CorruptTransferError,
+    DamagedLogError,
+    MasterDeposedError,
+    MasterLacksConfirmedError,
+    RemoteHAError,
+)
 from ha.fenced.client import (
     Attached,
     BeginEpoch,
@@ -40,6 +46,7 @@ from ha.fenced.joining import (
 )
 from ha.fenced.joint import checksum
 from ha.fenced.link_follower import LinkFollower
+from ha.fenced.log_check import bad_until, begins_record, look_at
 from ha.link.dial import dial
 from ha.link.limits import RECEIVE_BYTES_MAX
 from ha.link.link_end import LinkEnd
@@ -49,7 +56,7 @@ from ha.link.whole_records import AppendBody
 from store.machine.errors import ConnectionLost, StoreError
 from store.machine.signal import Signal
 from store.machine.tell_once import TellOnce
-from tandem.wire.message import BLANK_MAGIC_CODE, RECORD_OVERHEAD_BYTES_MAX
+from tandem.wire.message import RECORD_OVERHEAD_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,6 +83,10 @@ def _nobody_asks() -> None:
     """The default of `on_complete`."""
 
 
+def _ignore(_offset: int) -> None:
+    """The default of `on_bad_bytes`."""
+
+
 class ReplicaFollower:
     """Follows one master of one epoch. Its owner cancels it when there is a newer one."""
 
@@ -94,6 +105,7 @@ class ReplicaFollower:
         epoch_id: str = "",
         may_object: Callable[[], bool] = _always,
         on_complete: Callable[[], None] = _nobody_asks,
+        on_bad_bytes: Callable[[int], None] = _ignore,
         on_event: OnEvent = ignore,
     ) -> None:
         """Follow `master`, which the coordinator says is that of `epoch`, with this id.
@@ -102,7 +114,8 @@ class ReplicaFollower:
         from the master of a lower one. `random` makes the numbers that are used once; outside of
         tests it must be unpredictable. `may_object` returns False if an operator has accepted that
         what this node has confirmed may be lost. `on_complete` is called once, in the step in which
-        this log has all that the master had when it was dialled.
+        this log has all that the master had when it was dialled. `on_bad_bytes` is called with the
+        physical offset of a record that the master sends and that is not sound.
         """
         self._config = config
         self._store = store
@@ -110,6 +123,7 @@ class ReplicaFollower:
         self._may_object = may_object
         self._on_complete = on_complete
         self._is_complete = False
+        self._on_bad_bytes = on_bad_bytes
         self._master = master
         self.epoch = epoch
         self._epochs = epochs
@@ -174,6 +188,14 @@ class ReplicaFollower:
             return await self._follow(stream)
         except ConnectionLost as error:
             self._tell(logging.WARNING, str(error))
+        except CorruptTransferError as error:
+            self._on_bad_bytes(error.offset)
+            name = self._master.name
+            self._tell(
+                logging.ERROR,
+                f"the log of {name} is damaged: it sends a {error}. Nothing of it was acknowledged;"
+                f" {name} is asked to look at it",
+            )
         except (RemoteHAError, StoreError) as error:
             self._tell(logging.ERROR, f"{error}. Nothing of it was acknowledged")
         return None
@@ -210,6 +232,7 @@ class ReplicaFollower:
             confirm=store.confirm_offset,
             entries=self._epochs.entries,
             promised=self._promised(),
+            bad_until=bad_until(store, store.max_physical_offset),
             may_object=self._may_object(),
         )
         self.client.connected(own, f"{self._random.getrandbits(128):032x}")
@@ -247,23 +270,28 @@ class ReplicaFollower:
                 self._on_event(EpochAppended(entry.epoch, entry.start, entry.id))
 
     def _checked(self, outcome: FollowerOutcome) -> FollowerOutcome:
-        """Return the outcome, unless our log is to be cut where none of its records begins."""
-        if isinstance(outcome, NeedsTruncation) and not self._begins_record(outcome.cut):
+        """Return the outcome, unless our log is to be cut where none of its records begins.
+
+        Raises:
+            DamagedLogError: our own log turned out to be bad where the two were compared.
+        """
+        start, end = self.client.compared
+        if isinstance(outcome, Diverged) and start < end and not look_at(self._store, start, end):
+            raise DamagedLogError(
+                f"our log is damaged between {start} and {end}, where it was compared with that of"
+                f" {self._master.name}"
+            )
+        if isinstance(outcome, NeedsTruncation) and not self._may_cut(outcome.cut):
             return Diverged(
                 reason=f"our log and that of {outcome.master} part at {outcome.cut}, where no"
                 " sound record of ours begins: one of the two logs is damaged"
             )
         return outcome
 
-    def _begins_record(self, offset: int) -> bool:
-        """True for a message, and for the record that ends a file."""
-        store = self._store
-        if store.commit_log.record_at(offset) is not None:
-            return True
-        file_size_bytes = store.config.mapped_file_size_commit_log_bytes
-        with store.read_log(offset, 8) as head:
-            size, magic = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:], "big")
-        return magic == BLANK_MAGIC_CODE and size == file_size_bytes - offset % file_size_bytes
+    def _may_cut(self, offset: int) -> bool:
+        """True if a record begins there, or what is there is known to be bad: it goes anyway."""
+        damage = self._store.commit_log.damage
+        return begins_record(self._store, offset) or damage.within(offset, offset + 1) is not None
 
     # Master to follower
 

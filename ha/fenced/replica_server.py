@@ -33,6 +33,7 @@ from ha.fenced.connection import (
     WantsJoin,
 )
 from ha.fenced.joint import checksum
+from ha.fenced.log_check import look_at
 from ha.link.limits import REPORT_BYTES_READ_MAX
 from ha.link.link_end import LinkEnd
 from ha.link.sending import FrameSender, say_good_bye
@@ -182,6 +183,7 @@ class ReplicaServer:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._send_confirm)
+                nursery.start_soon(self._go_on_when_healed)
                 task_status.started()
                 while True:
                     stream = await listener.accept()
@@ -218,8 +220,27 @@ class ReplicaServer:
                     link.pause.cancel()
 
     def _is_dry(self, link: ReplicaLink) -> bool:
-        """True if the follower was sent all there is."""
-        return link.is_attached and link.sent >= self._store.max_physical_offset
+        """True if the follower was sent all there is, up to what is known to be bad."""
+        if not link.is_attached:
+            return False
+        return link.sent >= self._store.max_physical_offset or bool(self.why_paused(link))
+
+    def why_paused(self, link: ReplicaLink) -> str:
+        """Return why nothing is sent now although there is more, in words; "" if that is not so."""
+        damage = self._store.commit_log.damage
+        bad = damage.within(link.sent, link.sent + 1) if damage.ranges else None
+        if bad is None:
+            return ""
+        return (
+            f"is not sent what is damaged here, from {bad.start} to {bad.end}, until it has been"
+            " healed"
+        )
+
+    async def _go_on_when_healed(self) -> None:
+        while True:
+            await self._store.commit_log.damage.changed.wait()
+            for link in self.links.values():
+                link.pause.cancel()
 
     # Connections
 
@@ -405,7 +426,7 @@ class ReplicaServer:
                         f" {parting}"
                     )
                 case WantsJoin(offset, start):
-                    reply += connection.join(checksum(store, start, offset))
+                    reply += connection.join(self._checksum(link, start, offset))
                     link.attached_at = offset
                     self._tell_attached(link)
                     self._listener.replica_attached(link.name, offset, now)
@@ -413,6 +434,22 @@ class ReplicaServer:
                     self._introduce(link, now)
                     reply = event.reply
         return reply
+
+    def _checksum(self, link: ReplicaLink, start: int, end: int) -> str:
+        """Return our checksum of the bytes before the joint.
+
+        Where ours are bad, the follower's: lists of epochs have shown that the logs are equal, and
+        bytes that are bad cannot show that they are not.
+        """
+        found, theirs = checksum(self._store, start, end), link.connection.their_checksum
+        if found != theirs and not look_at(self._store, start, end):
+            _log.warning(
+                "%s follows from %d on, not compared: this log is damaged before that",
+                link.name,
+                end,
+            )
+            return theirs
+        return found
 
     # For people
 

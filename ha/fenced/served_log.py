@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from ha.errors import NotServedError
 from ha.fenced.epochs import EpochEntry, entry_at
+from ha.fenced.log_check import begins_record, look_at
 from store.log import fingerprints
-from tandem.wire.message import BLANK_MAGIC_CODE
 from tandem.wire.peer_log import (
     BAD_RANGES_MAX,
     BLOCK_BYTES,
@@ -25,7 +25,6 @@ from tandem.wire.peer_log import (
 if TYPE_CHECKING:
     from ha.fenced.epochs import EpochEntries
     from ha.fenced.replica_parts import ReplicaParts
-    from store import MessageStore
 
 
 assert BLOCK_BYTES == fingerprints.BLOCK_BYTES
@@ -105,34 +104,8 @@ class ServedLog:
             return
         look_at(store, start, end)
         size = store.config.mapped_file_size_commit_log_bytes
-        if store.fingerprints.of(start - start % size) is None and not is_record(store, start):
+        if store.fingerprints.of(start - start % size) is None and not begins_record(store, start):
             store.commit_log.damage.note(start, end, "a follower was sent no sound record here")
-
-
-def is_record(store: MessageStore, offset: int) -> bool:
-    """True if a sound record begins there: a message, or the end of a file."""
-    if store.commit_log.record_at(offset) is not None:
-        return True
-    size = store.config.mapped_file_size_commit_log_bytes
-    with store.commit_log.read(offset, 8) as head:
-        length, magic = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:], "big")
-    return magic == BLANK_MAGIC_CODE and length == size - offset % size
-
-
-def look_at(store: MessageStore, start: int, end: int) -> None:
-    """Compare a part of the log with its fingerprints; note as damage what differs."""
-    size = store.config.mapped_file_size_commit_log_bytes
-    for begin in range(start - start % size, end, size):
-        found = store.fingerprints.of(begin)
-        if found is None:
-            continue
-        for number, first, last in found.blocks(start, end):
-            with store.commit_log.read(first, last - first) as block:
-                differs = len(block) == last - first and found.differing(first, block)
-            if differs:
-                store.commit_log.damage.note(
-                    first, last, f"block {number} of file {begin} does not fit its fingerprint"
-                )
 
 
 def epochs_within(entries: EpochEntries, start: int, end: int) -> tuple[EpochPart, ...]:

@@ -18,6 +18,7 @@ import trio
 
 from ha.errors import LocalHAError
 from ha.fenced.replica_role import ReplicaRole, may_become
+from store.machine.signal import Signal
 
 if TYPE_CHECKING:
     from ha.fenced.group_view import GroupView
@@ -29,6 +30,13 @@ class Parting(msgspec.Struct, frozen=True):
     """Our log is equal to that of the master of `epoch` below `offset`; -1: not compared."""
 
     epoch: int
+    offset: int
+
+
+class BadBytes(msgspec.Struct, frozen=True):
+    """The record that `node` sends of `offset` is not sound."""
+
+    node: str
     offset: int
 
 
@@ -46,6 +54,8 @@ class Standing:
         waits_for: Why this node follows nobody, in words; empty while it does.
         over_because: Why this round is over, in words; empty before that.
         won_an_epoch: Set once this node is about to be master, or is.
+        bad_bytes: What a master has sent last that is no sound record; None for nothing.
+        bad_bytes_seen: Notified when it has done so.
     """
 
     def __init__(self) -> None:
@@ -59,6 +69,8 @@ class Standing:
         self.waits_for = "the coordinator has not answered yet"
         self.over_because = ""
         self.won_an_epoch = trio.Event()
+        self.bad_bytes: BadBytes | None = None
+        self.bad_bytes_seen = Signal()
 
     def become(self, role: ReplicaRole) -> None:
         """Go on to another role.
@@ -76,6 +88,11 @@ class Standing:
         self.epoch = mastership.epoch
         self.mastership = mastership
         self.won_an_epoch.set()
+
+    def was_sent_bad_bytes(self, node: str, offset: int) -> None:
+        """Note it, for whoever says so to that node."""
+        self.bad_bytes = BadBytes(node, offset)
+        self.bad_bytes_seen.notify()
 
     def knows_master(self, name: str, view: GroupView | None = None) -> bool:
         """Note which node is master, "" for none, and where clients find it. True if news."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 
@@ -15,11 +15,15 @@ from tandem.wire.request_headers import (
 )
 
 if TYPE_CHECKING:
+    from ha.fenced.healing_tasks import Healing
     from ha.fenced.master import FencedMaster
     from ha.fenced.replica_parts import ReplicaParts
 
 
-def fenced_status(parts: ReplicaParts, refusal: str) -> FencedStatus:
+HEALED_SHOWN_MAX: Final = 20
+
+
+def fenced_status(parts: ReplicaParts, healing: Healing, refusal: str) -> FencedStatus:
     """Return the answer to FENCED_STATUS.
 
     `refusal` says why this replica takes no messages, in words; empty if it does.
@@ -48,6 +52,10 @@ def fenced_status(parts: ReplicaParts, refusal: str) -> FencedStatus:
         lease_left_ms=int(left_seconds * 1000),
         refusal=_with_reasons(parts, refusal) if refusal else "",
         damage=parts.replica.damage,
+        bad_bytes=store.commit_log.damage.bad_bytes,
+        not_healed=healing.not_healed,
+        undecided=healing.undecided,
+        healed=healing.healed[-HEALED_SHOWN_MAX:],
         replicas=_replicas(master) if master and not master.closed_because else [],
         last_switch_reason=state.reason if state else "",
         last_switch_at_ms=state.switched_at_ms if state else 0,
@@ -82,10 +90,16 @@ def _replicas(master: FencedMaster) -> list[ReplicaStatus]:
             flushed=replica.flushed,
             lag_bytes=end - replica.written if replica.written != UNKNOWN else -1,
             acked_ago_ms=int((now - replica.caught_up_at) * 1000),
-            trouble=isr.why_not_live(name, now),
+            trouble=_trouble(master, name, now),
         )
         for name, replica in sorted(isr.replicas.items())
     ]
+
+
+def _trouble(master: FencedMaster, name: str, now: float) -> str:
+    link = master.server.links.get(name)
+    paused = master.server.why_paused(link) if link is not None and link.is_attached else ""
+    return "; ".join(filter(None, (master.isr.why_not_live(name, now), paused)))
 
 
 def runtime_info(parts: ReplicaParts) -> HARuntimeInfo:

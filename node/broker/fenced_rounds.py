@@ -21,6 +21,7 @@ from ha.fenced.completeness import Completeness
 from ha.fenced.ha_service import FencedHAService
 from ha.learners import Learners
 from node.broker.broker import Broker
+from node.broker.peer_logs import ClientPeerLogs
 from node.config.part_configs import fenced_config, learner_config, store_config
 from node.handlers.broker_epoch_cache import BrokerEpochCache
 from node.handlers.fenced_group import FencedGroup
@@ -128,7 +129,10 @@ async def _run_round(
         confirm_bounds_reads=True,
     )
     with store:
-        ha = FencedHAService(fenced_config(config), store, machine, coordinator, completeness)
+        peer_logs = ClientPeerLogs(config, machine.network)
+        ha = FencedHAService(
+            fenced_config(config), store, machine, coordinator, completeness, peer_logs
+        )
         tables = JournalTables(
             saved, store, ha, born_host=host.packed, wall_clock_ms=machine.wall_clock_ms
         )

@@ -26,6 +26,19 @@ class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
     trouble: str = ""
 
 
+class HealedPart(msgspec.Struct, frozen=True):
+    """A part of the log that was bad, and has been replaced by that of another node."""
+
+    start: int
+    end: int
+    source: str
+    """Name of the node whose bytes it has now."""
+    reason: str
+    """What was wrong with it, in words."""
+    at_ms: int
+    """When, in milliseconds since 1970."""
+
+
 class FencedStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One node's view of its group."""
 
@@ -54,6 +67,13 @@ class FencedStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Why it takes no messages, in words; empty if it does."""
     damage: str = ""
     """Which bytes of its log are bad, in words; empty if none is known to be."""
+    bad_bytes: int = 0
+    not_healed: list[str] = []
+    """Why what is bad has not been healed yet, in words, each once."""
+    undecided: list[str] = []
+    """Where replicas differ, and nobody knows who is right, in words: an operator decides."""
+    healed: list[HealedPart] = []
+    """What was bad and is whole again, the newest last."""
     replicas: list[ReplicaStatus] = []
     """Filled by the master only."""
     last_switch_reason: str = ""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ha.errors import NotServedError, PeerSilentError
 from ha.fenced.ha_service import FencedHAService
 from ha.fenced.replica_role import ReplicaRole
 from ha.results import Ack
@@ -18,12 +20,14 @@ from tests.support.simulated_coordinator import SimulatedCoordinator
 from tests.support.virtual_clock import WallClock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncIterator, Callable
 
     from ha.fenced.config import FencedConfig
     from ha.fenced.events import HAEvent
     from ha.fenced.master import FencedMaster
+    from ha.fenced.served_log import ServedLog
     from store import MessageStore
+    from tandem.wire.peer_log import PeerLogPart
     from tests.support.simulated_network import Machine, NetworkSettings
 
 COORDINATOR_IP: Final = "127.0.9.1"
@@ -69,6 +73,7 @@ class Replica:
                     on_event=self.events.append,
                 ),
                 self.world.coordinator.client(self.machine),
+                peer_logs=WorldPeerLogs(self.world),
             )
             self.rounds += 1
             self._round_over = trio.Event()
@@ -130,6 +135,49 @@ class Replica:
         self.machine.kill()
         self.world.disks[self.name] = self.world.disks[self.name].crashed()
         self.scope.cancel()
+
+
+class WorldPeerLogs:
+    """What a replica asks its peers of their logs, without a wire."""
+
+    def __init__(self, world: FencedWorld) -> None:
+        self._world = world
+
+    @asynccontextmanager
+    async def session(self, peer: str) -> AsyncIterator[WorldPeerLog]:
+        yield WorldPeerLog(self._world, peer)
+
+
+class WorldPeerLog:
+    """One peer: its `ServedLog` itself, as long as it is there."""
+
+    def __init__(self, world: FencedWorld, name: str) -> None:
+        self._world = world
+        self._name = name
+
+    async def _served(self) -> ServedLog:
+        await trio.sleep(0.001)
+        replica = self._world.replicas.get(self._name)
+        if replica is None or not replica.serves or not replica.machine.alive:
+            raise PeerSilentError(f"{self._name} is not there")
+        return replica.ha.served_log
+
+    async def part(self, start: int, end: int) -> PeerLogPart:
+        served = await self._served()
+        try:
+            return served.part(start, end)
+        except NotServedError as error:
+            raise PeerSilentError(str(error)) from error
+
+    async def data(self, start: int, end: int) -> bytes:
+        served = await self._served()
+        try:
+            return served.data(start, end)
+        except NotServedError as error:
+            raise PeerSilentError(str(error)) from error
+
+    async def doubt(self, start: int, end: int) -> None:
+        (await self._served()).doubted(start, end)
 
 
 class FencedWorld(World):

@@ -2,7 +2,15 @@
 
 import pytest
 
-from ha.fenced.comparison import Vote, are_of_one_history, right_crc, votes_in_words
+from ha.fenced.comparison import (
+    FileVote,
+    Vote,
+    are_of_one_history,
+    disputes,
+    right_crc,
+    votes_in_words,
+)
+from tandem.wire.peer_log import BLOCK_BYTES as BLOCK
 from tandem.wire.peer_log import EpochPart
 
 
@@ -54,3 +62,23 @@ def test_only_what_the_same_masters_wrote_is_compared() -> None:
     assert not are_of_one_history(own, [EpochPart(2, 100, "x"), EpochPart(4, 900, "y")])
     assert not are_of_one_history(own, [EpochPart(3, 100, "x"), EpochPart(4, 901, "y")])
     assert are_of_one_history([], [])
+
+
+def test_of_a_file_the_blocks_that_differ_are_decided_one_by_one() -> None:
+    def says(node: str, *crcs: int, written_from: int = 1 << 40) -> FileVote:
+        return FileVote(node, b"".join(crc.to_bytes(4, "big") for crc in crcs), written_from)
+
+    file = (100, 100 + 2 * BLOCK + 7)
+    assert list(disputes(file, [says("a", 1, 2, 3), says("b", 1, 2, 3)], 3)) == []
+    assert list(disputes(file, [says("a", 1, 2, 3)], 3)) == []
+    said = [
+        says("a", 1, 2, 3),
+        says("b", 1, 9, 4, written_from=100 + BLOCK + 1),
+        says("c", 1, 9, 5),
+    ]
+    second, third = disputes(file, said, 3)
+    assert (second.block, second.start, second.end) == (1, 100 + BLOCK, 100 + 2 * BLOCK)
+    assert (third.block, third.start, third.end) == (2, 100 + 2 * BLOCK, 100 + 2 * BLOCK + 7)
+    assert second.right == 9
+    assert third.right == 4  # only b has it as written
+    assert "b 00000009 (read later)" in second.words

@@ -1,12 +1,22 @@
 """A damaged master makes room for a whole member, and only for one that follows."""
 
+import pytest
 from trio.testing import MockClock
 
+from ha.fenced.healing_service import HealingService
 from ha.fenced.replica_role import ReplicaRole
 from store import PutMessageStatus
 from tests.ha.fenced_world import Replica, open_world
 
 OK = PutMessageStatus.PUT_OK
+
+
+@pytest.fixture(autouse=True)
+def _nothing_heals(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def heal(self: HealingService) -> None:
+        """Leave it as it is."""
+
+    monkeypatch.setattr(HealingService, "heal", heal)
 
 
 def damage(replica: Replica) -> None:
@@ -39,6 +49,7 @@ async def test_it_stays_where_nobody_is_whole_and_goes_when_somebody_is(
 ) -> None:
     async with open_world() as world:
         master = await world.whole_group()
+        assert await master.send(b"|m0|") is OK
         first, second = world.slaves()
         damage(first)
         damage(second)
@@ -56,6 +67,7 @@ async def test_a_whole_member_that_does_not_follow_is_not_given_way_to(
 ) -> None:
     async with open_world() as world:
         master = await world.whole_group()
+        assert await master.send(b"|m0|") is OK
         first, second = world.slaves()
         damage(second)
         await world.wait_for(lambda: is_known(master, second))

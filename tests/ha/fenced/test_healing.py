@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from ha.fenced.healing import (
+    RANGE_BYTES_MAX,
     Answer,
     Fetch,
     LogShape,
@@ -16,6 +17,7 @@ from ha.fenced.healing import (
     Whole,
     can_give,
     crc_of,
+    files,
     judge,
     pieces,
 )
@@ -50,6 +52,15 @@ def answer(
 # pieces
 
 
+def settled(bad: list[tuple[int, int]], log: LogShape = LOG) -> list[tuple[int, int]]:
+    """The pieces of all files, of which those that are full have fingerprints."""
+    return [
+        (piece.start, piece.end)
+        for file in files(bad, log)
+        for piece in pieces(bad, file, log, by_blocks=file[1] <= log.end)
+    ]
+
+
 @pytest.mark.parametrize(
     ("bad", "expected"),
     [
@@ -63,26 +74,37 @@ def answer(
         ([(2 * FILE + 900, 2 * FILE + 5000)], [(2 * FILE + 900, 2 * FILE + 1000)]),
     ],
 )
-def test_closed_files_are_healed_by_blocks_and_the_last_by_what_is_bad(
+def test_what_has_a_fingerprint_is_healed_by_blocks_and_all_else_by_what_is_bad(
     bad: list[tuple[int, int]], expected: list[tuple[int, int]]
 ) -> None:
-    assert [(piece.start, piece.end) for piece in pieces(bad, LOG)] == expected
+    assert settled(bad) == expected
 
 
-def test_where_all_is_in_doubt_all_of_the_log_is_settled_once() -> None:
-    found = list(pieces([(0, (1 << 63) - 1)], LOG))
-    assert found[0].start == 0
-    assert found[-1].end == LOG.end
+def test_without_a_fingerprint_no_more_than_fits_into_memory_is_taken_at_once() -> None:
+    log = LogShape(0, 1 << 30, 1 << 30, 1 << 30)
+    found = list(pieces([(5, 1 << 30)], (0, 1 << 30), log, by_blocks=False))
+    assert found[0] == Piece(5, 5 + RANGE_BYTES_MAX)
+    assert found[-1].end == 1 << 30
     assert all(one.end == other.start for one, other in pairwise(found))
 
 
+def test_each_file_with_damage_is_looked_at_once() -> None:
+    bad = [(5, 6), (7, 8), (FILE - 1, FILE + 1), (FILE + 5, FILE + 6)]
+    assert list(files(bad, LOG)) == [(0, FILE), (FILE, 2 * FILE)]
+
+
+def test_where_all_is_in_doubt_all_of_the_log_is_settled_once() -> None:
+    found = settled([(0, (1 << 63) - 1)])
+    assert (found[0][0], found[-1][1]) == (0, LOG.end)
+    assert all(one[1] == other[0] for one, other in pairwise(found))
+
+
 def test_what_is_not_confirmed_waits() -> None:
-    log = msgspec.structs.replace(LOG, confirm=BLOCK)
-    assert list(pieces([(0, FILE)], log)) == [Piece(0, BLOCK)]
+    assert settled([(0, FILE)], msgspec.structs.replace(LOG, confirm=BLOCK)) == [(0, BLOCK)]
 
 
 def test_what_is_before_the_log_is_nothing() -> None:
-    assert list(pieces([(0, 10)], msgspec.structs.replace(LOG, start=FILE))) == []
+    assert settled([(0, 10)], msgspec.structs.replace(LOG, start=FILE)) == []
 
 
 # judging

@@ -9,7 +9,7 @@ import pytest
 
 from ha.errors import NotServedError
 from ha.fenced.epochs import EpochEntry
-from ha.fenced.served_log import ServedLog, epochs_within, is_record
+from ha.fenced.served_log import ServedLog, epochs_within
 from tandem.wire.peer_log import BYTES_MAX, EpochPart
 from tests.ha.fenced_parts import Parts
 from tests.ha.fenced_world import FencedWorld
@@ -76,10 +76,11 @@ async def test_what_is_not_confirmed_is_not_given() -> None:
 
 async def test_what_is_bad_is_not_given_and_all_else_is() -> None:
     with open_node() as node:
+        log = read_whole_log(node.store)
         node.damage.note(200, 300, "a bit has flipped")
         with pytest.raises(NotServedError, match="bad itself from 200 to 300: a bit has flipped"):
             node.served.data(299, 301)
-        assert node.served.data(300, 310) == read_whole_log(node.store)[300:310]
+        assert node.served.data(300, 310) == log[300:310]
         assert node.served.part(0, FILE_SIZE_BYTES).bad == ((200, 300),)
         assert node.served.part(250, 260).bad == ((250, 260),)
         assert node.served.part(FILE_SIZE_BYTES, FILE_SIZE_BYTES + 1).bad == ()
@@ -143,15 +144,3 @@ async def test_a_doubt_is_looked_at_by_record_where_there_is_no_fingerprint() ->
         node.served.doubted(0, 1 << 62)
         assert [bad.start for bad in node.damage.ranges] == [0]
         assert node.damage.bad_bytes == min(node.end, BYTES_MAX)
-
-
-async def test_the_end_of_a_file_is_a_record() -> None:
-    with open_node() as node:
-        first = node.store.commit_log.files.files[0]
-        at = 0
-        while (record := node.store.commit_log.record_at(at)) is not None:
-            at += len(record)
-        assert at < first.size
-        assert is_record(node.store, at)
-        assert not is_record(node.store, at + 1)
-        assert not is_record(node.store, node.end)

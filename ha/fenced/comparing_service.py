@@ -1,0 +1,185 @@
+"""ComparingService: compares the fingerprints of closed files with those of all peers.
+
+A file is compared soon after it was closed, and once in each round of a node, until all peers have
+said the same. Where one differs, `comparison` says who is right. If it is not us, the block is
+noted as damage, and our fingerprint says from then on what the block has to be.
+
+A node looks after its own log only: the other one finds out the same by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AsyncExitStack, suppress
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import trio
+
+from ha.errors import PeerSilentError
+from ha.fenced.comparison import FileVote, are_of_one_history, disputes
+from ha.fenced.served_log import epochs_within
+from store.log.fingerprints import BLOCK_BYTES, Fingerprint
+from store.machine.tell_once import TellOnce
+from tandem.wire.crc import raw_crc32
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from ha.fenced.comparison import Dispute
+    from ha.fenced.peer_logs import PeerLogs, PeerLogSession
+    from ha.fenced.replica_parts import ReplicaParts
+    from tandem.wire.peer_log import PeerLogPart
+
+_log = logging.getLogger(__name__)
+
+LOOK_SECONDS: Final = 5.0
+"""Between two looks for files whose turn it is."""
+AGAIN_SECONDS_MIN: Final = 5.0
+AGAIN_SECONDS_MAX: Final = 600.0
+"""Until a file is compared again that not all peers have confirmed; it doubles each time."""
+FILE_SECONDS: Final = 0.02
+"""Between two files, so that nothing else waits for a store with thousands of them."""
+
+
+class _Turn(msgspec.Struct):
+    """When a file is compared next."""
+
+    at: float
+    pause_seconds: float
+
+
+class ComparingService:
+    """The comparing of one replica's log, for one round."""
+
+    def __init__(self, parts: ReplicaParts, peers: PeerLogs) -> None:
+        self._parts = parts
+        self._store = parts.store
+        self._peers = peers
+        self._equal: dict[int, int] = {}
+        """By the file's start: the checksum of its fingerprint, which all peers have confirmed."""
+        self._turns: dict[int, _Turn] = {}
+        self.undecided: dict[int, str] = {}
+        """By the file's start: what differs, and nobody knows who is right."""
+        self._told: TellOnce[str] = TellOnce()
+
+    async def run(self) -> None:
+        """Compare until cancelled."""
+        while True:
+            await trio.sleep(LOOK_SECONDS)
+            await self.compare()
+
+    async def compare(self) -> None:
+        """Compare all files whose turn it is."""
+        async with AsyncExitStack() as stack:
+            sessions = {
+                peer.name: await stack.enter_async_context(self._peers.session(peer.name))
+                for peer in self._parts.config.peers
+            }
+            for start in self._store.fingerprints.starts:
+                own = self._store.fingerprints.of(start) if self._is_its_turn(start) else None
+                if own is None or self._equal.get(start) == raw_crc32(own.crcs):
+                    continue
+                if await self._compare_file(own, sessions):
+                    self._equal[start] = raw_crc32(own.crcs)
+                    self._turns.pop(start, None)
+                else:
+                    self._wait_for(start)
+                await trio.sleep(FILE_SECONDS)
+
+    def _is_its_turn(self, start: int) -> bool:
+        turn = self._turns.get(start)
+        return turn is None or turn.at <= trio.current_time()
+
+    def _wait_for(self, start: int) -> None:
+        turn = self._turns.get(start)
+        pause = (
+            AGAIN_SECONDS_MIN if turn is None else min(2 * turn.pause_seconds, AGAIN_SECONDS_MAX)
+        )
+        self._turns[start] = _Turn(trio.current_time() + pause, pause)
+
+    async def _compare_file(self, own: Fingerprint, sessions: Mapping[str, PeerLogSession]) -> bool:
+        """Compare one file. True if every peer has it, and has it as we have it."""
+        parts: list[PeerLogPart] = []
+
+        async def ask(session: PeerLogSession) -> None:
+            with suppress(PeerSilentError):  # its turn comes again
+                parts.append(await session.part(own.start, own.end))
+
+        async with trio.open_nursery() as nursery:
+            for session in sessions.values():
+                nursery.start_soon(ask, session)
+        return await self._align(own, parts) and len(parts) == len(sessions)
+
+    async def take_over(self, file: tuple[int, int], parts: Sequence[PeerLogPart]) -> None:
+        """Have a fingerprint of a closed file that is what those of all nodes together say."""
+        start, end = file
+        own = self._store.fingerprints.of(start)
+        if own is not None:
+            await self._align(own, parts)
+            return
+        votes = self._votes(start, end, parts)
+        found = list(disputes(file, votes, self._members))
+        if votes and all(each.right is not None for each in found):
+            crcs = bytearray(votes[0].crcs)
+            for each in found:
+                crcs[4 * each.block : 4 * each.block + 4] = (each.right or 0).to_bytes(4, "big")
+            era = self._store.fingerprints.era
+            # Not as written: it was not our memory that it was taken from.
+            await self._store.fingerprints.save(
+                Fingerprint(start, end - start, bytes(crcs), end, era)
+            )
+
+    def _votes(self, start: int, end: int, parts: Sequence[PeerLogPart]) -> list[FileVote]:
+        epochs = epochs_within(self._parts.replica.epochs.entries, start, end)
+        blocks = -(-(end - start) // BLOCK_BYTES)
+        return [
+            FileVote(part.node, found.crcs, found.written_from, self._is_member(part.node))
+            for part in parts
+            if (found := part.fingerprint) is not None
+            and (found.start, len(found.crcs)) == (start, 4 * blocks)
+            and are_of_one_history(epochs, part.epochs)
+        ]
+
+    async def _align(self, own: Fingerprint, parts: Sequence[PeerLogPart]) -> bool:
+        """Take over what others know better of a file. True if all say what we said."""
+        store, name = self._store, self._parts.config.name
+        votes = self._votes(own.start, own.end, parts)
+        votes.append(FileVote(name, own.crcs, own.written_from, self._is_member(name)))
+        found = list(disputes((own.start, own.end), votes, self._members))
+        self.undecided.pop(own.start, None)
+        crcs = bytearray(own.crcs)
+        wrong = []
+        for each in found:
+            if each.right is None:
+                self._note_undecided(own.start, each)
+            elif each.right != own.crc(each.block):
+                crcs[4 * each.block : 4 * each.block + 4] = each.right.to_bytes(4, "big")
+                wrong.append(each)
+        if wrong and store.fingerprints.of(own.start) == own:
+            # First what the blocks have to be: else our own fingerprint would speak for them.
+            changed = msgspec.structs.replace(own, crcs=bytes(crcs))
+            for each in wrong if await store.fingerprints.save(changed) else ():
+                reason = f"other replicas have other bytes, and are right: {each.words}"
+                store.commit_log.damage.note(each.start, each.end, reason)
+        return not found and len(votes) == 1 + len(parts)
+
+    def _is_member(self, name: str) -> bool:
+        view = self._parts.session.view
+        return view is not None and view.state is not None and name in view.state.isr
+
+    @property
+    def _members(self) -> int:
+        view = self._parts.session.view
+        isr = view.state.isr if view and view.state else {}
+        # Before the set is known, all configured nodes have to agree instead.
+        return len(isr) or 1 + len(self._parts.config.peers)
+
+    def _note_undecided(self, file: int, dispute: Dispute) -> None:
+        words = (
+            f"replicas differ from {dispute.start} to {dispute.end}, and it is not known who is"
+            f" right: {dispute.words}"
+        )
+        self.undecided.setdefault(file, words)
+        if self._told.is_news(words, about=file):
+            _log.error("%s", words)

@@ -1,0 +1,110 @@
+"""Healing: all that one replica does for the health of its log, and what it says of it.
+
+    ComparingService   finds what differs from the logs of others
+    HealingService     heals what is known to be bad, whoever has found it
+    _say_what_is_bad   has a master look at its log that sends what is bad
+
+What was healed is kept in `healed.json`, for people. RocketMQ leaves it alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Final
+
+import trio
+
+from ha.errors import PeerSilentError
+from ha.fenced.comparing_service import ComparingService
+from ha.fenced.healing_service import HealingService
+from store.machine.checked_file import read_checked_json, replace_with_checked_json
+from store.machine.errors import StoreError
+from store.machine.tell_once import TellOnce
+from tandem.wire.ha_status import HealedPart
+from tandem.wire.peer_log import BLOCK_BYTES
+from tandem.wire.untrusted import UnreadableError
+
+if TYPE_CHECKING:
+    from ha.fenced.peer_logs import PeerLogs
+    from ha.fenced.replica_parts import ReplicaParts
+
+_log = logging.getLogger(__name__)
+
+FILE_NAME: Final = "healed.json"
+TELL_SECONDS: Final = 1.0
+NOT_HEALED_SHOWN_MAX: Final = 20
+
+
+class Healing:
+    """Lives for one round."""
+
+    def __init__(self, parts: ReplicaParts, peers: PeerLogs | None) -> None:
+        """Without `peers` nothing is done."""
+        self._parts = parts
+        self._peers = peers
+        self._disk = parts.machine.disk
+        self._path = f"{parts.config.directory}/{FILE_NAME}"
+        self.healed = self._read()
+        """What was bad and is whole again, the newest last."""
+        self._service: HealingService | None = None
+        self._comparing: ComparingService | None = None
+        if peers is not None:
+            self._comparing = ComparingService(parts, peers)
+            self._service = HealingService(parts, peers, self._comparing, self.healed, self._save)
+
+    async def run(self) -> None:
+        """Look after the log until cancelled."""
+        if self._service is None or self._comparing is None or self._peers is None:
+            return
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._service.run)
+            nursery.start_soon(self._comparing.run)
+            nursery.start_soon(self._say_what_is_bad, self._peers)
+
+    async def _say_what_is_bad(self, peers: PeerLogs) -> None:
+        """Have a node look at its log that has sent us what is bad."""
+        standing, told = self._parts.standing, TellOnce[str]()
+        while True:
+            await standing.bad_bytes_seen.wait()
+            bad = standing.bad_bytes
+            if bad is not None:
+                end = bad.offset - bad.offset % BLOCK_BYTES + BLOCK_BYTES
+                async with peers.session(bad.node) as session:
+                    try:
+                        await session.doubt(bad.offset, end)
+                    except PeerSilentError as error:
+                        if told.is_news(str(error)):
+                            _log.warning(
+                                "cannot say to %s that its log is bad: %s", bad.node, error
+                            )
+            # It sends the same again until it has looked, several times a second.
+            await trio.sleep(TELL_SECONDS)
+
+    @property
+    def not_healed(self) -> list[str]:
+        """Why what is bad has not been healed yet, in words, each once."""
+        stuck = self._service.stuck.values() if self._service else ()
+        words = [each.why for each in stuck if not each.is_undecided]
+        return list(dict.fromkeys(words))[:NOT_HEALED_SHOWN_MAX]
+
+    @property
+    def undecided(self) -> list[str]:
+        """Where replicas differ, and nobody knows who is right, in words."""
+        stuck = self._service.stuck.values() if self._service else ()
+        words = [each.why for each in stuck if each.is_undecided]
+        words += self._comparing.undecided.values() if self._comparing else ()
+        return list(dict.fromkeys(words))[:NOT_HEALED_SHOWN_MAX]
+
+    def _read(self) -> list[HealedPart]:
+        try:
+            return read_checked_json(self._disk, self._path, list[HealedPart]) or []
+        except UnreadableError as error:
+            _log.warning("%s: %s; what was healed before is forgotten", self._path, error)
+            return []
+
+    def _save(self) -> None:
+        """Keep what was healed. It is for people: without it nothing is lost."""
+        try:
+            replace_with_checked_json(self._disk, self._path, self.healed)
+        except StoreError as error:
+            _log.warning("%s cannot be written: %s", self._path, error)

@@ -1,0 +1,153 @@
+"""What is bad in a log is healed from whoever has it, and only from who is right."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ha.fenced.replica_role import ReplicaRole
+from store.log.fingerprints import crcs_of
+from tests.ha.fingerprinted import flip
+from tests.ha.healing_world import open_group
+from tests.ha.world import FILE_SIZE_BYTES
+
+if TYPE_CHECKING:
+    import pytest
+    from trio.testing import MockClock
+
+    from tests.ha.fenced_world import Replica
+
+WORDS = "a bit has flipped"
+
+
+def damage(node: Replica, offset: int, size: int = 1) -> None:
+    flip(node.store, offset)
+    node.store.commit_log.damage.note(offset, offset + size, WORDS)
+
+
+async def test_a_follower_is_healed_and_says_from_whom(autojump_clock: MockClock) -> None:
+    async with open_group() as group:
+        damage(group.first, 5_000)
+        assert "damaged" in group.first.ha.status().damage
+        await group.healed(group.first)
+        status = group.first.ha.status()
+        assert (status.damage, status.bad_bytes, status.not_healed) == ("", 0, [])
+        (healed,) = status.healed
+        assert (healed.start, healed.end, healed.reason) == (0, FILE_SIZE_BYTES, WORDS)
+        assert healed.source in {group.master.name, group.second.name}
+
+
+async def test_what_was_healed_is_known_after_a_restart(autojump_clock: MockClock) -> None:
+    async with open_group() as group:
+        damage(group.first, 5_000)
+        await group.healed(group.first)
+        before = group.first.ha.status().healed
+        group.first.kill()
+        again = group.world.start(group.first.name)
+        await group.world.wait_for(lambda: again.serves)
+        assert again.ha.status().healed == before
+
+
+async def test_a_master_gives_way_and_is_healed_from_followers(autojump_clock: MockClock) -> None:
+    async with open_group() as group:
+        damage(group.master, 5_000)
+        heir = await group.world.master(but=group.master.name)
+        await group.healed(group.master)
+        assert heir.ha.role is ReplicaRole.MASTER
+        assert [part.reason for part in group.master.ha.status().healed] == [WORDS]
+
+
+async def test_nodes_that_are_damaged_at_different_places_heal_each_other(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_group() as group:
+        damage(group.first, 5_000)
+        damage(group.second, FILE_SIZE_BYTES + 5_000)
+        damage(group.master, 2 * FILE_SIZE_BYTES + 50)
+        await group.healed(*group.nodes)
+
+
+async def test_the_file_that_is_being_written_is_healed_by_records(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_group() as group:
+        at = group.end - group.end % FILE_SIZE_BYTES
+        record = group.first.store.commit_log.record_at(at)
+        assert record is not None
+        flip(group.first.store, at + 90)
+        group.first.store.commit_log.damage.note(at, at + len(record), WORDS)
+        await group.healed(group.first)
+
+
+async def test_without_any_fingerprint_a_closed_file_is_healed_by_records(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_group(has_fingerprints=False) as group:
+        group.first.store.commit_log.files.files[1].buffer[:] = bytes(FILE_SIZE_BYTES)
+        group.first.store.commit_log.damage.note(FILE_SIZE_BYTES, 2 * FILE_SIZE_BYTES, "it is gone")
+        await group.healed(group.first)
+
+
+async def test_the_fingerprint_of_a_file_that_has_none_comes_from_others(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_group() as group:
+        store = group.first.store
+        store.fingerprints.drop(0)
+        store.commit_log.files.files[0].buffer[:] = bytes(FILE_SIZE_BYTES)
+        store.commit_log.damage.note(0, FILE_SIZE_BYTES, "it is gone")
+        await group.healed(group.first)
+        found = store.fingerprints.of(0)
+        assert found is not None
+        assert found.crcs == crcs_of(group.log[:FILE_SIZE_BYTES])
+
+
+async def test_a_doubt_that_was_none_is_over(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_group() as group:
+        group.first.store.commit_log.damage.note(0, 1 << 62, "damage.json cannot be read")
+        await group.healed(group.first)
+        assert group.first.ha.status().healed == []
+        assert "whole from 0 to" in caplog.text
+
+
+async def test_what_nobody_has_is_not_healed_and_that_is_said(autojump_clock: MockClock) -> None:
+    async with open_group() as group:
+        for node in group.nodes:
+            damage(node, 5_000)
+        status = group.first.ha.status
+        await group.world.wait_for(lambda: status().not_healed)
+        assert "is damaged at" in status().not_healed[0]
+        assert status().bad_bytes == 1
+        await group.world.master()
+        await group.world.wait_for(lambda: group.master.serves)
+        flip(group.master.store, 5_000)
+        group.master.store.commit_log.damage.healed(0, 6_000)
+        await group.healed(*group.nodes)
+        assert group.first.ha.status().not_healed == []
+
+
+async def test_where_nobody_answers_it_is_tried_again(autojump_clock: MockClock) -> None:
+    async with open_group() as group:
+        group.master.kill()
+        group.second.kill()
+        damage(group.first, 5_000)
+        status = group.first.ha.status
+        await group.world.wait_for(lambda: "no other node answers" in status().not_healed)
+        group.world.start(group.second.name)
+        await group.healed(group.first)
+
+
+async def test_bytes_that_do_not_fit_are_not_taken(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_group() as group:
+        for node in (group.master, group.second):
+            monkeypatch.setattr(node.ha.served_log, "data", lambda start, end: bytes(end - start))
+        damage(group.first, 5_000)
+        status = group.first.ha.status
+        await group.world.wait_for(lambda: status().not_healed)
+        assert "does not have the right checksum" in status().not_healed[0]
+        assert status().bad_bytes == 1
+        monkeypatch.undo()
+        await group.healed(group.first)
