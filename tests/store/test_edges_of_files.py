@@ -111,7 +111,12 @@ def opened(root: Path, *, is_fenced: bool) -> MessageStore:
     )
 
 
-async def goes_on(root: Path, end: int, log: bytes, *, is_fenced: bool) -> None:
+async def goes_on(
+    root: Path,
+    end: int,
+    log: bytes,
+    is_fenced: bool,  # noqa: FBT001 - trio.run takes no names
+) -> None:
     """Open it and run it as a node does; write to it, or take what it lacks, and then write."""
     with opened(root, is_fenced=is_fenced) as store:
         assert store.max_physical_offset == end
@@ -174,7 +179,7 @@ def test_a_log_that_ends_at_an_edge_goes_on(
     for end in edges(log):
         root = copies()
         damage(root, end)
-        trio.run(lambda root=root, end=end: goes_on(root, end, log, is_fenced=is_fenced))
+        trio.run(goes_on, root, end, log, is_fenced)
 
 
 @pytest.mark.parametrize("is_fenced", [False, True], ids=["classic", "fenced"])
@@ -191,7 +196,7 @@ def test_a_log_that_was_closed_at_an_edge_goes_on(
                 store.append_data(start, log[start : min(end, start + COMMIT_LOG_BYTES)])
             store.announce()
         assert not (root / "abort").exists()
-        trio.run(lambda root=root, end=end: goes_on(root, end, log, is_fenced=is_fenced))
+        trio.run(goes_on, root, end, log, is_fenced)
 
 
 @pytest.mark.parametrize("is_fenced", [False, True], ids=["classic", "fenced"])
