@@ -16,7 +16,6 @@ import argparse
 import logging
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -24,7 +23,7 @@ import msgspec
 from store.log_from_copy import HealRequest, HealResult, heal_log
 from store.machine.errors import StoreError
 from store.machine.real_disk import RealDisk
-from store.machine.real_file import sync_directory
+from store.machine.real_file import make_directories, sync_directory
 from store.repair import RepairRequest, RepairResult, repair_store
 from tandem.wire.untrusted import UnreadableError, decode_json
 
@@ -63,7 +62,7 @@ def move(path: str, target: str) -> None:
     A file takes the place of one that has the name, all or nothing. Durable when it returns.
     """
     if Path(path).exists():
-        Path(target).parent.mkdir(parents=True, exist_ok=True)
+        make_directories(str(Path(target).parent))
         Path(path).rename(target)
         for directory in {Path(path).parent, Path(target).parent}:
             sync_directory(str(directory))

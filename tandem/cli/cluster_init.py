@@ -126,6 +126,7 @@ def _write(file: Path, text: str, *, force: bool) -> "ClusterSpec":
     """Write a file that is whole and has been read, or leave what is there as it is."""
     from tandem.cluster.spec import read_spec
     from tandem.cluster_file.errors import ClusterConfigError
+    from tandem.durable_file import move_durably, sync_file
 
     if file.exists() and not force:
         raise CommandError(f"{file} is there already; write over it with --force", 2)
@@ -139,7 +140,8 @@ def _write(file: Path, text: str, *, force: bool) -> "ClusterSpec":
         except ClusterConfigError as error:
             words = str(error).replace(f"{directory}/", "").replace(str(draft), str(file))
             raise CommandError(f"nothing was written: {words}", 2) from error
-        draft.replace(file)
+        sync_file(draft)
+        move_durably(draft, file)
     return read_spec(file)
 
 

@@ -83,6 +83,7 @@ class GroupReader:
         self._core = core
         self._wall_clock_ms = wall_clock_ms
         self._local_offsets = LocalOffsets(offsets_file)
+        self._saving = anyio.Lock()
         self._retry_topic = retry_topic(settings.group)
         self._filters: dict[str, Filter] = {}
         self._inboxes: dict[str, Inbox] = {}
@@ -378,7 +379,9 @@ class GroupReader:
             for reader in readers:
                 self._local_offsets.set(reader.queue, reader.process_queue.commit_offset)
             try:
-                self._local_offsets.save()
+                async with self._saving:
+                    # In a thread: a disk may take its time, and others wait for this loop.
+                    await anyio.to_thread.run_sync(self._local_offsets.save)
             except OffsetsFileError as error:
                 self._tell_once(str(error), "%s; tried again every few seconds", error)
             return

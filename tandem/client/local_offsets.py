@@ -1,7 +1,7 @@
 """Offsets that a broadcasting consumer keeps itself: in memory, or in a file.
 
 The file is JSON: a list of records with topic, brokerName, queueId and offset. It is replaced as a
-whole, so it is never half written.
+whole, so it is never half written, and it is on the disk when `save` returns.
 
 Source: RocketMQ 5.3.3, LocalFileOffsetStore, whose file has another form.
 """
@@ -12,6 +12,7 @@ import msgspec
 
 from tandem.client.errors import OffsetsFileError
 from tandem.client.results import MessageQueue
+from tandem.durable_file import write_durably
 from tandem.wire.untrusted import UnreadableError, decode_json
 
 
@@ -56,21 +57,25 @@ class LocalOffsets:
             self._is_saved = False
 
     def save(self) -> None:
-        """Write the file, if there is one and something has changed.
+        """Write the file, if there is one and something has changed. Blocks for the disk.
+
+        May be called in a thread, one at a time, while offsets are set.
 
         Raises:
             OffsetsFileError: it cannot be written.
         """
         if self._path is None or self._is_saved:
             return
+        # Before the look at the offsets: what is set from here on is for the next time.
+        self._is_saved = True
         stored = [
             _Stored(queue.topic, queue.broker_name, queue.queue_id, offset)
-            for queue, offset in sorted(self._offsets.items())
+            for queue, offset in sorted(self._offsets.copy().items())
         ]
-        new = self._path.with_name(self._path.name + ".new")
+        data = msgspec.json.format(msgspec.json.encode(stored))
         try:
-            new.write_bytes(msgspec.json.format(msgspec.json.encode(stored)))
-            new.replace(self._path)
+            self._path.parent.stat()  # a directory that is not there is a wrong path: not made
+            write_durably(self._path, data)
         except OSError as error:
+            self._is_saved = False
             raise OffsetsFileError(f"{self._path}: offsets cannot be stored: {error}") from error
-        self._is_saved = True

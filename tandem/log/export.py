@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import numpy as np
 
+from tandem.durable_file import move_durably, sync_file
 from tandem.log.errors import BadRequestError, MissingPackageError, OutputError
 from tandem.log.log_scan import LogDamage, LogWindow, scan_log
 from tandem.log.record_filter import RecordFilter
@@ -91,7 +92,8 @@ def _temporary(target: Path) -> Iterator[Path]:
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         yield temporary
-        temporary.replace(target)
+        sync_file(temporary)
+        move_durably(temporary, target)
     except OSError as error:
         raise OutputError(
             f"{target}: {error.strerror or error}; name a file in a directory that can be written"

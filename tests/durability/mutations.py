@@ -11,6 +11,9 @@ from store.machine import real_file
 from store.machine.real_disk import RealDisk
 from store.machine.real_file import RealFile
 from store.services.flush_service import FlushService
+from tandem import durable_file
+from tandem.cli import cluster_init
+from tandem.client.local_offsets import LocalOffsets
 from tandem.coordinator import journal
 from tandem.coordinator.journal import DiskFile, Journal
 from tandem.coordinator.server import CoordinatorServer
@@ -34,6 +37,28 @@ MUTATIONS: Final[dict[str, tuple[SourceMutation, str]]] = {
     "no directory is ever synced": (
         SourceMutation(real_file.sync_directory, "os.fsync(descriptor)", NOTHING),
         "begin_an_epoch",
+    ),
+    "the package replaces a file without a sync of its bytes": (
+        SourceMutation(durable_file.write_draft, "os.fsync(file.fileno())", NOTHING),
+        "replace_a_file_of_the_package",
+    ),
+    "the package replaces a file without a sync of its directory": (
+        SourceMutation(durable_file.move_durably, "sync_directory(target.parent)", NOTHING),
+        "replace_a_file_of_the_package",
+    ),
+    "the package makes a directory without a sync of the one it is in": (
+        SourceMutation(durable_file.make_directory, "sync_directory(path.parent)", NOTHING),
+        "replace_a_file_of_the_package",
+    ),
+    "the offsets of a broadcasting consumer are written without a sync": (
+        SourceMutation(
+            LocalOffsets.save, "write_durably(self._path, data)", "self._path.write_bytes(data)"
+        ),
+        "store_offsets_of_a_broadcasting_consumer",
+    ),
+    "a cluster file is written without a sync of its bytes": (
+        SourceMutation(cluster_init._write, "sync_file(draft)", NOTHING),
+        "write_a_cluster_file",
     ),
     "a file is created without a sync of its directory": (
         SourceMutation(RealDisk.create, "sync_directory(os.path.dirname(path))", NOTHING),

@@ -11,18 +11,25 @@ from random import Random
 from typing import Final
 
 import trio
+import typer
+from typer.testing import CliRunner
 
 from ha.fenced.epoch_file import EpochEntry, EpochFile
 from ha.fenced.epoch_file import decode as decode_epochs
 from ha.fenced.replica_file import ReplicaFile
 from store import FlushDiskType, PutMessageStatus
+from store.__main__ import move as set_aside
 from store.machine.real_disk import RealDisk
 from store.recovery.truncation import TRUNCATION_FILE, TruncationIntent, write_intent
+from tandem.cli.cluster_init import init
+from tandem.client import MessageQueue
+from tandem.client.local_offsets import LocalOffsets
 from tandem.cluster_file.choices import AckLevel
 from tandem.coordinator.interface import Put
 from tandem.coordinator.journal import DiskFile, Journal
 from tandem.coordinator.kv import KeyValueStore
 from tandem.coordinator.kv_records import PutOperation
+from tandem.durable_file import write_durably
 from tests.store.store_world import a_message, open_store
 from tests.support.strict_machine import StrictMachine
 from tests.tandem.coordinator.embedded import connected, running_server
@@ -30,6 +37,9 @@ from tests.tandem.coordinator.embedded import connected, running_server
 SIZE: Final = 8192
 PUTS_COUNT: Final = 12
 TRANSACTIONS_COUNT: Final = 5
+
+init_app: Final = typer.Typer()
+init_app.command()(init)
 
 Operation = Callable[[Path, StrictMachine], None]
 
@@ -40,6 +50,41 @@ def replace_a_file(directory: Path, machine: StrictMachine) -> None:
     for data in (b"first", b"second"):
         RealDisk().replace(str(path), data)
         assert machine.read(path) == data
+
+
+def replace_a_file_of_the_package(directory: Path, machine: StrictMachine) -> None:
+    """What commands, jobs and clients replace: manifests, positions of a replay, offsets."""
+    path = directory / "new" / "newer" / "f"
+    for data in (b"first", b"second"):
+        write_durably(path, data)
+        assert machine.read(path) == data
+
+
+def store_offsets_of_a_broadcasting_consumer(directory: Path, machine: StrictMachine) -> None:
+    """What was handled is not handled again after a power loss."""
+    path = directory / "offsets.json"
+    offsets = LocalOffsets(path)
+    for offset in (5, 7):
+        offsets.set(MessageQueue("Orders", "broker-a", 0), offset)
+        offsets.save()
+        assert b'"offset": %d' % offset in (machine.read(path) or b"")
+
+
+def write_a_cluster_file(directory: Path, machine: StrictMachine) -> None:
+    """A cluster file that was written over is the new one, or the old one, and never none."""
+    path = directory / "cluster.yaml"
+    for options in ([], ["--force"]):
+        done = CliRunner().invoke(init_app, [str(path), *options])
+        assert done.exit_code == 0, done.output
+        assert machine.read(path) == path.read_bytes()
+
+
+def set_a_store_aside(directory: Path, machine: StrictMachine) -> None:
+    """What a repair replaces is kept, before anything is in its place."""
+    RealDisk().replace(str(directory / "store" / "f"), b"data")
+    set_aside(str(directory / "store" / "f"), str(directory / "aside" / "f"))
+    assert machine.read(directory / "aside" / "f") == b"data"
+    assert not machine.exists(directory / "store" / "f")
 
 
 def create_a_file(directory: Path, machine: StrictMachine) -> None:
@@ -218,6 +263,10 @@ OPERATIONS: Final[dict[str, Operation]] = {
     operation.__name__: operation
     for operation in (
         replace_a_file,
+        replace_a_file_of_the_package,
+        store_offsets_of_a_broadcasting_consumer,
+        write_a_cluster_file,
+        set_a_store_aside,
         create_a_file,
         create_a_file_beforehand,
         remove_a_file,

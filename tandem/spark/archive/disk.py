@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol
 
+from tandem.durable_file import make_directory, move_durably, write_draft
 from tandem.spark.archive.errors import ArchiveBusyError
 
 LOCK_NAME: Final = "lock"
@@ -35,41 +36,15 @@ class LocalDisk:
 
     def write(self, path: Path, data: bytes) -> None:
         """See `Disk`: a draft beside it, then its name."""
-        make_directory(path.parent)
-        draft = path.with_name(f".{path.name}.draft")
-        with draft.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        self.move(draft, path)
+        self.move(write_draft(path, data), path)
 
     def move(self, source: Path, target: Path) -> None:
         """See `Disk`."""
-        make_directory(target.parent)
-        source.replace(target)
-        sync_directory(target.parent)
+        move_durably(source, target)
 
     def remove_tree(self, path: Path) -> None:
         """See `Disk`."""
         shutil.rmtree(path, ignore_errors=True)
-
-
-def make_directory(path: Path) -> None:
-    """Make a directory and its parents, so that their names are durable."""
-    if path.is_dir():
-        return
-    make_directory(path.parent)
-    path.mkdir(exist_ok=True)
-    sync_directory(path.parent)
-
-
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

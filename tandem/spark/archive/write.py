@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from tandem.durable_file import make_directory
 from tandem.spark.archive.columns import DICTIONARY_COLUMNS, FILE_SCHEMA, file_batch
-from tandem.spark.archive.disk import make_directory
 from tandem.spark.archive.manifest import DataFilePart, QueueRange, partition_folder
 from tandem.wire.message import INNER_BATCH_FLAG, is_inner_batch
 from tandem.wire.message_properties import PROPERTY_INNER_NUM

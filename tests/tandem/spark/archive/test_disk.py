@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from tandem.spark.archive.disk import LocalDisk, locked, make_directory, sync_directory
+from tandem.durable_file import make_directory, sync_directory
+from tandem.spark.archive.disk import LocalDisk, locked
 from tandem.spark.archive.errors import ArchiveBusyError
 from tests.support.small_archive import CrashError, CrashingDisk
 
