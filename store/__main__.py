@@ -16,6 +16,7 @@ import argparse
 import logging
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
