@@ -23,9 +23,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from store.machine.checked_file import read_checked_json, replace_with_checked_json
 from store.machine.errors import StoreError
 from store.machine.signal import Signal
-from tandem.wire.untrusted import UnreadableError, decode_json
+from tandem.wire.untrusted import UnreadableError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -127,7 +128,7 @@ class LogDamage:
             return
         try:
             if self.ranges:
-                self._disk.replace(self.path, msgspec.json.encode(self.ranges) + b"\n")
+                replace_with_checked_json(self._disk, self.path, self.ranges)
             else:
                 self._disk.remove(self.path)
         except (StoreError, OSError) as error:
@@ -150,11 +151,10 @@ class LogDamage:
         self.changed.notify()
 
     def _read(self) -> tuple[BadRange, ...]:
-        data = self._disk.read(self.path) if self._disk is not None else None
-        if data is None:
+        if self._disk is None:
             return ()
         try:
-            ranges = decode_json(data, tuple[BadRange, ...])
+            ranges = read_checked_json(self._disk, self.path, tuple[BadRange, ...]) or ()
         except UnreadableError as error:
             reason = f"{self.path} cannot be read ({error}): which part is bad is not known"
             _log.error("%s; all of the log is in doubt until it has been looked at", reason)

@@ -16,7 +16,8 @@ FINDINGS_KEPT_MAX: Final = 20
 """Of one kind in one file: more say nothing new. All are counted."""
 
 _RESTORE: Final = (
-    "restore the file from another node of the group; what cannot be had back is cut off by"
+    "heal it from another node's copy of the log: `tandem log repair --from OTHER_DIRECTORY"
+    " --write`; what cannot be had back is cut off by"
     " `tandem log repair --write --cut-at OFFSET --accept-loss`"
 )
 _REBUILD: Final = "rebuild queues and index from the log: `tandem log repair --write`"
@@ -51,7 +52,10 @@ KINDS: Final[dict[str, Kind]] = {
         _RESTORE,
     ),
     "record-crc": Kind(
-        "damage", "the body is not what was stored; consumers get it as it is now", _RESTORE
+        "damage",
+        "the body is not what was stored; a pull that comes to it is answered with an error until"
+        " it is healed or an operator passes over it",
+        _RESTORE,
     ),
     "record-property-crc": Kind(
         "damage", "some byte of the record is not what was stored", _RESTORE
@@ -155,6 +159,54 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "checkpoint-ahead": Kind(
         "warning", "the checkpoint knows later messages than the log holds", _NEXT_START
+    ),
+    "checkpoint-changed": Kind(
+        "warning",
+        "the checkpoint and the second copy of its numbers differ: a byte has changed, or another"
+        " program has written it",
+        _NEXT_START,
+    ),
+    # -- small files
+    "replica-file": Kind(
+        "damage",
+        "the node cannot show what it acknowledged: it is another replica, which has to catch up"
+        " before it counts",
+        _NEXT_START,
+    ),
+    "epoch-copy": Kind("warning", "one of two copies of a list of epochs has changed", _NEXT_START),
+    "epoch-files": Kind(
+        "damage",
+        "both copies have changed: nobody can say which master wrote which part of the log",
+        "move the store directory away: the node copies the log from its master",
+    ),
+    "group-file": Kind(
+        "damage",
+        "what the node knows of topics, groups and offsets has changed",
+        "none: the next start of the node reads it from the log again",
+    ),
+    "order-file": Kind(
+        "damage",
+        "what the next start is to do to the log cannot be read: it refuses to start",
+        "move the file away and start the node: it finds out anew",
+    ),
+    "damage-file": Kind(
+        "damage",
+        "which parts of the log are in doubt cannot be read: all of it is",
+        "none: the node looks at all of the log",
+    ),
+    "table-changed": Kind(
+        "damage",
+        "the table is not what the node wrote",
+        "none: the next start reads the version before, in .bak; what changed since is to be set"
+        " again",
+    ),
+    "table-written": Kind(
+        "note", "somebody else has written the table; the node takes it as it is", "none"
+    ),
+    "table-checksum": Kind(
+        "warning",
+        "the checksums of a table have changed; the table is taken as it is",
+        _NEXT_START,
     ),
     "stray-file": Kind("warning", "no store would have this here", _LOOK),
 }

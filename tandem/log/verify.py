@@ -16,6 +16,7 @@ is the rule by which a store recovers (`store.log.log_end`), and after a clean s
 
 import bisect
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -32,6 +33,7 @@ from tandem.log.pieces import PieceMap, Segment, cut_log
 from tandem.log.queue_check import QueueCheck, check_queue
 from tandem.log.queue_match import QueueFacts
 from tandem.log.record_filter import time_text
+from tandem.log.small_files import check_small_files
 from tandem.log.store_directory import QUEUE_KINDS, QueueFiles, StoreDirectory
 from tandem.log.workers import Workers
 from tandem.wire.delay_level import MESSAGE_DELAY_LEVEL
@@ -172,6 +174,8 @@ class _Verifier:
 
     def run(self, workers: Workers) -> VerifyReport:
         self._check_directory()
+        if not self._store.is_live:
+            check_small_files(Path(self._store.path), self._found)
         queues = self._check_queues(workers)
         indexes = self._check_indexes(workers)
         checks = self._check_pieces(workers, queues, indexes)

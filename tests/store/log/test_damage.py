@@ -142,3 +142,14 @@ def test_ranges_are_the_set_of_bytes_that_were_noted_and_not_healed(
     assert all(a[1] <= b[0] for a, b in pairwise(places))
     for byte in range(31):
         assert (damage.within(byte, byte + 1) is not None) is (byte in expected)
+
+
+def test_no_flipped_bit_of_the_file_takes_a_bad_range_for_whole() -> None:
+    disk = SimulatedDisk()
+    LogDamage(disk, "/store", lambda: 5).note(100, 200, "its CRC")
+    whole = disk.read("/store/damage.json") or b""
+    for bit in range(8 * len(whole)):
+        changed = bytearray(whole)
+        changed[bit // 8] ^= 1 << bit % 8
+        disk.replace("/store/damage.json", bytes(changed))
+        assert LogDamage(disk, "/store").within(100, 200) is not None

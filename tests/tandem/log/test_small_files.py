@@ -1,0 +1,101 @@
+"""No byte of a small file of a store changes without a finding."""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from ha.fenced.epoch_file import EpochFile
+from ha.fenced.replica_file import ReplicaFile
+from node.tables.journal.journal_file import JournalFile, JournalState
+from store.delayed.timer_checkpoint import TimerCheckpoint, TimerProgress
+from store.files.store_checkpoint import StoreCheckpoint
+from store.machine.real_disk import RealDisk
+from store.machine.table_file import TableFile
+from store.recovery.truncation import TruncationIntent, want_set_aside, write_intent
+from tandem.cluster_file.choices import AckLevel
+from tandem.log.findings import FindingList
+from tandem.log.small_files import check_small_files
+from tandem.wire.request_headers import ConsumerOffsetTableBody, TopicConfig
+from tests.support.paths import GOLDEN
+
+KINDS = {
+    "replica.json": "replica-file",
+    "epochFileCheckpoint": "epoch-copy",
+    "epochFileCheckpoint.bak": "epoch-copy",
+    "epochIds": "epoch-copy",
+    "epochIds.bak": "epoch-copy",
+    "config/groupJournal.json": "group-file",
+    "truncation.json": "order-file",
+    "set-aside.json": "order-file",
+    "checkpoint": "checkpoint-changed",
+    "config/timercheck": "checkpoint-changed",
+    "config/consumerOffset.json": "table-changed",
+    "config/consumerOffset.json.bak": "table-changed",
+    "config/consumerOffset.json.crc": "table-checksum",
+}
+
+
+def directory(root: Path) -> Path:
+    """All small files that there are, of both kinds of group."""
+    disk, path = RealDisk(), str(root)
+    replica = ReplicaFile(disk, path, random.Random(1))
+    replica.started("boot", AckLevel.WRITTEN, 0)
+    replica.promise(3)
+    EpochFile(disk, path).append(3, 0, "a1")
+    JournalFile(disk, path).save(JournalState(7, [TopicConfig("T")], {"T@g": {0: 5}}, {}))
+    write_intent(disk, path, TruncationIntent(100, "reason", {}, "side"))
+    want_set_aside(disk, path, "side")
+    checkpoint = StoreCheckpoint(f"{path}/checkpoint", disk)
+    checkpoint.physic_msg_timestamp_ms = checkpoint.logics_msg_timestamp_ms = 5000
+    checkpoint.flush_blocking()
+    checkpoint.close()
+    timers = TimerCheckpoint(f"{path}/config/timercheck", disk)
+    timers.note(TimerProgress(1, 2, 3, 4), log_flushed=1, now_ms=5)
+    timers.file.close()
+    table = TableFile(disk, f"{path}/config/consumerOffset.json")
+    for offset in (5, 6):
+        table.save(ConsumerOffsetTableBody({"T@g": {0: offset}}))
+    return root
+
+
+def kinds(root: Path) -> list[str]:
+    found = FindingList()
+    check_small_files(root, found)
+    return [finding.kind for finding in found.all()]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_no_flipped_bit_goes_unnoticed(tmp_path: Path, name: str) -> None:
+    path = directory(tmp_path) / name
+    assert kinds(tmp_path) == []
+    whole, times = path.read_bytes(), path.stat()
+    used = len(whole) if len(whole) < 4096 else 40
+    for bit in range(8 * used):
+        changed = bytearray(whole)
+        changed[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(changed)
+        os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+        assert kinds(tmp_path) == [KINDS[name]], bit
+
+
+def test_two_damaged_copies_of_the_epochs_are_damage(tmp_path: Path) -> None:
+    directory(tmp_path)
+    for name in ("epochFileCheckpoint", "epochFileCheckpoint.bak"):
+        (tmp_path / name).write_bytes(b"1\n7\n3-0\n")
+    assert kinds(tmp_path) == ["epoch-files", "epoch-files"]
+
+
+def test_a_table_that_was_written_by_hand_is_a_note(tmp_path: Path) -> None:
+    path = directory(tmp_path) / "config/consumerOffset.json"
+    path.write_bytes(b"{}")
+    os.utime(path, ns=(0, 0))
+    assert kinds(tmp_path) == ["table-written"]
+
+
+def test_files_of_rocketmq_and_of_an_earlier_version_have_nothing_to_fit(tmp_path: Path) -> None:
+    assert kinds(GOLDEN / "config-json") == []
+    assert kinds(GOLDEN / "basic") == []
+    (tmp_path / "replica.json").write_bytes(b'{"incarnation":"4f"}\n')
+    assert kinds(tmp_path) == []
