@@ -136,7 +136,7 @@ def test_a_failed_sync_counts_for_what_was_only_written(level: AckLevel, *, rene
 def test_the_newest_record_of_the_group_is_remembered() -> None:
     disk = SimulatedDisk()
     file = started(disk)
-    for epoch, version in ((3, 1), (2, 9), (3, 0)):
+    for epoch, version in ((3, 0), (2, 9), (3, 1), (3, 0)):
         file.note_seen(epoch, version)
     assert file.seen == (3, 1)
     again = replica_file(disk, seed=2)

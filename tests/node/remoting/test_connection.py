@@ -123,6 +123,37 @@ async def test_what_is_sent_at_once_does_not_get_into_a_frame_of_the_writer(
     nursery.cancel_scope.cancel()
 
 
+async def test_what_is_sent_at_once_comes_after_what_was_written_before() -> None:
+    stream, outbox = FakeStream(), Outbox()
+    connection = Connection(stream, outbox)
+    connection.write(b"first")
+    connection.write_now(memoryview(b"second"))
+    outbox.flush()
+    assert stream.sent == b"firstsecond"
+
+
+async def test_the_writer_is_alone_until_nothing_is_left(nursery: trio.Nursery) -> None:
+    stream, outbox = FakeStream(), Outbox()
+    connection = Connection(stream, outbox)
+    nursery.start_soon(connection.run_writer)
+    stream.room = 3
+    connection.write(b"first")
+    outbox.flush()
+    await trio.testing.wait_all_tasks_blocked()
+    connection.write(b"second")
+    outbox.flush()
+    stream.make_room(3)
+    await trio.testing.wait_all_tasks_blocked()
+    assert stream.sent == b"firsts"
+    stream.room = 1000
+    connection.write(b"third")
+    outbox.flush()
+    stream.make_room(0)
+    await trio.testing.wait_all_tasks_blocked()
+    assert stream.sent == b"firstsecondthird"
+    nursery.cancel_scope.cancel()
+
+
 async def test_a_peer_that_takes_no_answers_is_read_no_more(nursery: trio.Nursery) -> None:
     stream, outbox = FakeStream(), Outbox()
     connection = Connection(stream, outbox)

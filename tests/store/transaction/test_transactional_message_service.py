@@ -529,6 +529,19 @@ def test_progress_is_not_saved_beyond_what_is_durable() -> None:
     assert lost.asked(1000) == [1]
 
 
+def test_what_is_saved_is_the_progress_of_the_last_check_that_is_durable() -> None:
+    world = World()
+    world.prepare(1)
+    world.check(7000)
+    world.store.commit_log.files.sync_all()
+    world.end(world.prepare(2), ROLLBACK)
+    world.check(7000)
+    assert (world.service.half_offset, world.service.op_offset) == (3, 1)
+    assert world.offsets == {HALF: 1, OP: 0}
+    world.sync_and_save()
+    assert world.offsets == {HALF: 3, OP: 1}
+
+
 def test_progress_is_not_saved_past_an_end_that_is_not_durable() -> None:
     """A power loss takes the message and its op; the half must not be passed over then."""
     world = World()

@@ -127,6 +127,40 @@ async def test_nobody_is_answered_before_the_disk_has_it() -> None:
             assert sorted(told) == ["read", "watched", "written"]
 
 
+async def test_what_is_done_during_a_write_is_on_the_disk_with_the_next() -> None:
+    gates = [trio.Event(), trio.Event()]
+
+    class SlowFile(MemoryFile):
+        def write(self, position: int, data: bytes) -> None:
+            key = b"/a" if b"/a" in data else b"/b"
+            trio.from_thread.run(gates[key == b"/b"].wait)
+            super().write(position, data)
+
+    async with running_server(SlowFile()) as (server, port), connected(port) as client:
+        journal, told = server._journal, list[str]()
+        revision, count = (await client.read("/")).revision, journal.recorded_count
+
+        async def write(key: str) -> None:
+            await put(client, key)
+            told.append(key)
+
+        async def follow() -> None:
+            while len(told) < 4:
+                told.append(f"watched {len(await anext(batches))}")
+
+        async with client.watch("/", revision + 1) as batches, trio.open_nursery() as nursery:
+            nursery.start_soon(follow)
+            nursery.start_soon(write, "/a")
+            await until(lambda: journal.recorded_count > count and not journal.has_waiting)
+            nursery.start_soon(write, "/b")
+            await until(lambda: journal.has_waiting)
+            gates[0].set()
+            await until(lambda: len(told) >= 2)
+            await trio.sleep(0.05)
+            assert sorted(told) == ["/a", "watched 1"]
+            gates[1].set()
+
+
 async def test_many_changes_share_a_write() -> None:
     file = MemoryFile()
     async with running_server(file) as (_, port), connected(port) as client:

@@ -31,6 +31,14 @@ async def test_an_offset_is_answered_and_shown_when_it_is_confirmed() -> None:
     assert ("offsets", {"T@g": {0: 7}}) in node.shown
 
 
+async def test_an_offset_is_not_shown_before_it_is_confirmed_by_a_master_that_just_opened() -> None:
+    node = Node()
+    node.store.become_master()
+    node.journal.open([])
+    node.writer.commit("T@g", 0, 7)
+    assert node.journal.applier.tables.offsets == {}
+
+
 async def test_what_is_confirmed_already_is_answered_at_once() -> None:
     node = Node()
     node.open_as_master()
