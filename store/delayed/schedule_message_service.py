@@ -62,6 +62,12 @@ FLUSH_DELAY_OFFSET_INTERVAL_SECONDS: Final = 10.0
 RETRY_MS: Final = 100
 """After a put that failed. Source: ScheduleMessageService.DELAY_FOR_A_WHILE."""
 
+LEVELS_TAKEN_OUT_MAX: Final = 256
+"""How many levels above the highest are looked for at a start: more than anybody has had."""
+
+DELAY_MS_MAX: Final = 366 * 86_400_000
+"""Of a level whose delay is not known any more: what is further off has a wrong clock."""
+
 _SLICE_UNITS: Final = 50
 """Of one level, then the others have their turn, and other tasks theirs."""
 
@@ -162,11 +168,15 @@ class _Level:
     """Where the delivery of one level is.
 
     `delivered` holds (end of the record put, offset to go on from) of what may not be durable yet.
+    No message waits for more than `delay_ms_max`.
     """
 
-    def __init__(self, level: int, delay_ms: int, next_offset: int) -> None:
+    def __init__(
+        self, level: int, delay_ms: int, next_offset: int, delay_ms_max: int | None = None
+    ) -> None:
         self.level = level
         self.delay_ms = delay_ms
+        self.delay_ms_max = delay_ms if delay_ms_max is None else delay_ms_max
         self.next_offset = next_offset
         self.retry_ms = 0
         self.delivered: deque[tuple[int, int]] = deque()
@@ -213,6 +223,35 @@ class ScheduleMessageService:
             _Level(number, delay_ms, offsets.query(number))
             for number, delay_ms in enumerate(levels.delays_ms, 1)
         ]
+        self._levels += self._levels_taken_out(levels)
+
+    def _levels_taken_out(self, levels: DelayLevels) -> list[_Level]:
+        """Levels that the setting does not have any more, and whose messages still wait.
+
+        Their units have the time at which each is due, so they are delivered as was promised; one
+        without a time counts as of the highest level, as in `DelayLevels.dispatch_code`. RocketMQ
+        leaves them where they are.
+        """
+        taken_out = []
+        highest = levels.level_max
+        for number in range(highest + 1, highest + LEVELS_TAKEN_OUT_MAX + 1):
+            bounds = self._bounds_of(number)
+            if bounds is None:
+                continue
+            next_offset = max(self._offsets.query(number), bounds[0])
+            if (waiting := bounds[1] - next_offset) <= 0:
+                continue
+            _log.warning(
+                "delay level %d is not in message_delay_level any more, and %d messages of it wait"
+                " in %s, queue %d: each is delivered at the time that it was given",
+                number,
+                waiting,
+                SCHEDULE_TOPIC,
+                number - 1,
+            )
+            delay_ms = levels.delay_ms(highest)
+            taken_out.append(_Level(number, delay_ms, next_offset, DELAY_MS_MAX))
+        return taken_out
 
     def _bounds_of(self, level: int) -> tuple[int, int] | None:
         queue = self._find_queue(level - 1)
@@ -247,7 +286,7 @@ class ScheduleMessageService:
             try:
                 deliver_ms = self._deliver_time(level, offset, size, code)
                 # Further off than any message of this level can be: the clock was put back.
-                if now_ms < deliver_ms <= now_ms + level.delay_ms:
+                if now_ms < deliver_ms <= now_ms + level.delay_ms_max:
                     return deliver_ms
                 is_done = self._deliver(level, offset, size)
             except RecordDamagedError:  # logged where it was found; the level waits for it

@@ -174,6 +174,9 @@ def resend(
         int | None,
         typer.Option("--max", min=1, help="At most this many, oldest first.", show_default=False),
     ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also those that were sent already, once more.")
+    ] = False,
     execute: Annotated[
         bool, typer.Option("--execute", "--yes", "-y", help="Do it; without this it is a dry run.")
     ] = False,
@@ -184,13 +187,25 @@ def resend(
     """Send dead letters to their first topics again. A dry run, unless --execute is given.
 
     The dead letters stay where they are, and every group that reads the topic gets the message. One
-    that is there twice is sent once. Exit status 1 if one could not be sent.
+    that is there twice is sent once, and one that was sent already is not sent again, unless
+    --again is given. Exit status 1 if one could not be sent.
     """
     letters = _letters(group, message_id, name_server, config)[:count_max]
-    results = [_planned(letter) for letter in letters]
-    if execute:
-        servers = name_servers_of(name_server, config)
-        results = run_with_progress("sending dead letters", _resend, letters, servers)
+    servers = name_servers_of(name_server, config)
+    doing = "sending dead letters" if execute else "looking for those that were sent already"
+    results: list[Resent] = []
+    try:
+        options = Resending(execute=execute, again=again)
+        run_with_progress(doing, _resend, letters, servers, options, results)
+    finally:  # also of what was sent before Ctrl-C
+        _print_resent(group, results, output_format)
+    if results and not execute:
+        typer.echo("dry run: nothing was sent; add --execute to do it", err=True)
+    if any(each.result not in _GOOD for each in results):
+        raise typer.Exit(FAILED)
+
+
+def _print_resent(group: str, results: list[Resent], output_format: Format) -> None:
     columns: list[Column[Resent]] = [
         Column("dead letter", lambda each: each.letter_id),
         Column("was", lambda each: each.origin_id),
@@ -199,16 +214,22 @@ def resend(
         Column("is now", lambda each: each.message_id or None),
     ]
     write(output_format, Section(results, columns, none=f"group {group} has no dead letters"))
-    if results and not execute:
-        typer.echo("dry run: nothing was sent; add --execute to do it", err=True)
-    if any(each.result not in _GOOD for each in results):
-        raise typer.Exit(FAILED)
 
 
 _WOULD_BE_SENT: Final = "would be sent"
 _SENT: Final = "sent"
 _TWICE: Final = "there twice: sent once"
-_GOOD: Final = frozenset({_WOULD_BE_SENT, _SENT, _TWICE})
+_BEFORE: Final = "sent before"
+_IN_FLIGHT: Final = "in flight, outcome unknown"
+_GOOD: Final = frozenset({_WOULD_BE_SENT, _SENT, _TWICE, _BEFORE})
+
+
+class Resending(msgspec.Struct, frozen=True):
+    """What is to be done."""
+
+    execute: bool = True
+    again: bool = False
+    """Also with those that were sent already."""
 
 
 def _letters(
@@ -245,29 +266,54 @@ def _planned(letter: "MessageExt") -> Resent:
     return Resent(letter.offset_msg_id, origin_id(letter), topic, result)
 
 
-async def _resend(letters: "list[MessageExt]", name_servers: list[str]) -> list[Resent]:
-    from tandem.client import Producer
-    from tandem.client.dead_letter import message_again
+async def _resend(
+    letters: "list[MessageExt]",
+    name_servers: list[str],
+    options: Resending,
+    results: list[Resent],
+) -> None:
+    """Add what became of each letter to `results`, as it becomes known."""
+    from tandem.client import Admin, Producer
+    from tandem.client.dead_letter import key_again, message_again
     from tandem.client.errors import ClientError
 
     sent: dict[str, str] = {}
-    results = []
-    async with Producer(name_servers, group=RESEND_GROUP) as producer:
+    async with (
+        Admin(name_servers) as admin,
+        Producer(name_servers, group=RESEND_GROUP) as producer,
+    ):
         for letter in letters:
             planned = _planned(letter)
+            results.append(planned)
             if planned.result != _WOULD_BE_SENT:
-                results.append(planned)
                 continue
+            key = key_again(letter)
             if planned.origin_id in sent:
-                again = {"result": _TWICE, "message_id": sent[planned.origin_id]}
-                results.append(msgspec.structs.replace(planned, **again))
-                continue
-            try:
-                answer = await producer.send(message_again(letter))
-            except ClientError as error:
-                results.append(msgspec.structs.replace(planned, result=str(error)))
-            else:
-                sent[planned.origin_id] = answer.msg_id
-                done = {"result": _SENT, "message_id": answer.msg_id}
-                results.append(msgspec.structs.replace(planned, **done))
-    return results
+                results[-1] = _with(planned, _TWICE, sent[planned.origin_id])
+            elif not options.again and await _is_there(admin, planned.topic, key):
+                sent[planned.origin_id] = key
+                results[-1] = _with(planned, _BEFORE, key)
+            elif options.execute:
+                results[-1] = _with(planned, _IN_FLIGHT)
+                try:
+                    message = message_again(letter, unique_key="" if options.again else key)
+                    answer = await producer.send(message)
+                except ClientError as error:
+                    results[-1] = _with(planned, str(error))
+                else:
+                    sent[planned.origin_id] = answer.msg_id
+                    results[-1] = _with(planned, _SENT, answer.msg_id)
+
+
+def _with(planned: Resent, result: str, message_id: str = "") -> Resent:
+    return msgspec.structs.replace(planned, result=result, message_id=message_id)
+
+
+async def _is_there(admin: "Admin", topic: str, unique_key: str) -> bool:
+    from tandem.client.errors import MessageNotFoundError, RouteNotFoundError
+
+    try:
+        await admin.message(unique_key, topic)
+    except (MessageNotFoundError, RouteNotFoundError):
+        return False
+    return True

@@ -120,7 +120,7 @@ class Consumer:
             credentials=Credentials.of(access_key, secret_key),
         )
         self._client_id = core.identity.client_id
-        settings = ConsumerSettings(
+        self._settings = settings = ConsumerSettings(
             group,
             message_model,
             orderly,
@@ -222,11 +222,12 @@ class Consumer:
         async for message in subscription:
             try:
                 await handler(message)
-            except Exception:  # the user's code may raise anything; the message comes again
+            except Exception:  # the user's code may raise anything; the message is given back
                 logger.exception(
-                    "message %s of topic %s could not be handled and comes again",
+                    "message %s of topic %s could not be handled and %s",
                     message.msg_id,
                     message.topic,
+                    self._settings.fate_of_failed(message.reconsume_times),
                 )
                 await message.retry()
 

@@ -5,6 +5,7 @@ from typing import Final, Literal
 import msgspec
 
 from tandem.client.pull_flow import Start
+from tandem.wire.system_topics import dlq_topic
 
 MessageModel = Literal["clustering", "broadcasting"]
 
@@ -61,6 +62,17 @@ class ConsumerSettings(msgspec.Struct, frozen=True):
         ):
             if getattr(self, name) < lowest:
                 raise ValueError(f"{name} is {getattr(self, name)}; it is {lowest} or more")
+
+    def fate_of_failed(self, reconsume_times: int) -> str:
+        """Return in words what becomes of a message that came back this often and failed again."""
+        most = self.max_reconsume_times
+        if self.is_broadcasting or (most is None and self.orderly):
+            return "comes again"
+        if most is None:
+            return "comes again, as often as its group's settings say"
+        if reconsume_times >= most:
+            return f"does not come again: it is a dead letter, in {dlq_topic(self.group)}"
+        return f"comes again, {most - reconsume_times} more times at most"
 
     @property
     def is_broadcasting(self) -> bool:

@@ -6,6 +6,7 @@ and how often it was tried. Those properties go; two say where the new message c
 Source: RocketMQ 5.3.3, AbstractSendMessageProcessor.consumerSendMsgBack; MessageConst.
 """
 
+import hashlib
 from typing import Final
 
 from tandem.wire.message import Message, MessageExt
@@ -32,6 +33,10 @@ from tandem.wire.system_topics import (
 PROPERTY_DLQ_ORIGIN_TOPIC: Final = "DLQ_ORIGIN_TOPIC"
 PROPERTY_DLQ_ORIGIN_MESSAGE_ID: Final = "DLQ_ORIGIN_MESSAGE_ID"
 """Unique key of the message that was given up."""
+
+_KEY_CHARACTERS: Final = 32
+_KEY_TIME: Final = slice(20, 28)
+"""Where the milliseconds are in a unique key. Source: MessageClientIDSetter.createUniqID."""
 
 _OF_THE_WAY: Final = DELAYING_PROPERTIES | {
     PROPERTY_ACK,
@@ -70,8 +75,24 @@ def origin_id(letter: MessageExt) -> str:
     )
 
 
-def message_again(letter: MessageExt) -> Message:
+def key_again(letter: MessageExt) -> str:
+    """Return the unique key of the message that a dead letter becomes: always the same one.
+
+    So whoever sends it can look first whether it was sent already, and two who do so at the same
+    time make copies that can be told. It depends on the group, which is in the letter's topic. The
+    time in it is the origin's, because RocketMQ's tools look from there on.
+    """
+    origin = origin_id(letter)
+    digest = hashlib.sha256(f"{letter.topic}\0{origin}".encode()).hexdigest().upper()
+    is_usual = len(origin) == _KEY_CHARACTERS and not origin.strip("0123456789ABCDEF")
+    time = origin[_KEY_TIME] if is_usual else digest[_KEY_TIME]
+    return f"{digest[: _KEY_TIME.start]}{time}{digest[_KEY_TIME.stop : _KEY_CHARACTERS]}"
+
+
+def message_again(letter: MessageExt, *, unique_key: str = "") -> Message:
     """Return the message that a dead letter was, to be sent to its topic once more.
+
+    Without a `unique_key` its producer makes one.
 
     Raises:
         ValueError: it does not say to which topic.
@@ -84,6 +105,8 @@ def message_again(letter: MessageExt) -> Message:
     }
     properties[PROPERTY_DLQ_ORIGIN_TOPIC] = topic
     properties[PROPERTY_DLQ_ORIGIN_MESSAGE_ID] = origin_id(letter)
+    if unique_key:
+        properties[PROPERTY_UNIQUE_KEY] = unique_key
     return Message(
         topic,
         letter.body,

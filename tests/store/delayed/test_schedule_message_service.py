@@ -104,9 +104,10 @@ def service_of(
     offsets: DelayOffsetTable,
     clock: Clock,
     put_message: Callable[[PutMessage], PutMessageResult] | None = None,
+    levels: DelayLevels = LEVELS,
 ) -> ScheduleMessageService:
     return ScheduleMessageService(
-        LEVELS,
+        levels,
         offsets,
         find_queue=lambda queue_id: store.queues.find(SCHEDULE_TOPIC, queue_id),
         message=store.record_check.by_place(SCHEDULE_TOPIC),
@@ -428,6 +429,30 @@ class NothingKept(random.Random):
 
     def random(self) -> float:
         return 0.99
+
+
+def test_messages_of_a_level_that_was_taken_out_come_at_their_time_and_it_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    world.send(*(delayed(number, 7) for number in range(3)), delayed(9, 1))
+    world.deliver(after_ms=60_000)
+    world.sync()
+    world.service.save()
+    few = DelayLevels("1s 5s")
+    service = service_of(world.store, world.offsets, world.clock, world.put, levels=few)
+    assert "delay level 7 is not in message_delay_level any more, and 3 messages" in caplog.text
+    assert "queue 6" in caplog.text
+    assert service.deliver_due(T0 + 179_999) == DeliveryRound(0, T0 + 180_000)
+    assert service.deliver_due(T0 + 180_000).delivered == 3
+    assert world.delivered() == [9, 0, 1, 2]
+    caplog.clear()
+    world.sync()
+    service.save()
+    again = service_of(world.store, world.offsets, world.clock, world.put, levels=few)
+    assert again.deliver_due(T0 + 999_999).delivered == 0
+    assert "taken" not in caplog.text
+    assert "any more" not in caplog.text
 
 
 def test_an_offset_outside_its_queue_is_moved_into_it(caplog: pytest.LogCaptureFixture) -> None:

@@ -4,7 +4,7 @@ import pytest
 import trio
 
 import tandem as library
-from tandem.cli.message import _resend
+from tandem.cli.message import Resending, Resent, _resend
 from tandem.cli.output import CommandError
 from tandem.client.errors import GroupNotFoundError, MessageNotFoundError
 from tandem.testing import RunningCluster
@@ -117,6 +117,25 @@ def test_dead_letters_are_sent_again_once_each(tandem: Tandem, letters: list[str
     assert len(one.splitlines()) == 1
 
 
+def test_a_letter_is_sent_once_also_by_two_runs_unless_that_is_wanted(
+    tandem: Tandem, letters: list[str]
+) -> None:
+    def resent(*options: str) -> dict[str, str]:
+        line = ("message", "resend", GROUP, "--id", letters[1], "--format", "jsonl", *options)
+        (row,) = tandem(*line).stdout.splitlines()
+        return dict(json.loads(row))
+
+    first = resent("--execute")
+    assert first["result"] in ("sent", "sent before")  # another test may have done it
+    for options in ([], ["--execute"]):
+        again = resent(*options)
+        assert (again["result"], again["message_id"]) == ("sent before", first["message_id"])
+    assert resent("--again")["result"] == "would be sent"
+    forced = resent("--again", "--execute")
+    assert forced["result"] == "sent"
+    assert forced["message_id"] != first["message_id"]
+
+
 def test_a_letter_that_is_there_twice_is_sent_once(
     cluster: RunningCluster, letters: list[str]
 ) -> None:
@@ -124,6 +143,8 @@ def test_a_letter_that_is_there_twice_is_sent_once(
         (letter,) = [
             each for each in admin.messages_of(f"%DLQ%{GROUP}") if each.msg_id == letters[1]
         ]
-    first, second = trio.run(_resend, [letter, letter], cluster.name_servers)
+    results: list[Resent] = []
+    trio.run(_resend, [letter, letter], cluster.name_servers, Resending(again=True), results)
+    first, second = results
     assert (first.result, second.result) == ("sent", "there twice: sent once")
     assert first.message_id == second.message_id

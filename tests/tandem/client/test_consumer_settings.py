@@ -28,3 +28,20 @@ def test_where_a_group_begins_has_rocketmqs_names() -> None:
         "CONSUME_FROM_LAST_OFFSET",
         "CONSUME_FROM_TIMESTAMP",
     ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "reconsume_times", "words"),
+    [
+        (ConsumerSettings("g", max_reconsume_times=0), 0, "a dead letter, in %DLQ%g"),
+        (ConsumerSettings("g", max_reconsume_times=2), 1, "comes again, 1 more times at most"),
+        (ConsumerSettings("g", max_reconsume_times=2), 2, "does not come again"),
+        (ConsumerSettings("g"), 5, "as often as its group's settings say"),
+        (ConsumerSettings("g", orderly=True), 5, "comes again"),
+        (ConsumerSettings("g", message_model="broadcasting", max_reconsume_times=0), 9, "again"),
+    ],
+)
+def test_what_becomes_of_a_message_that_failed_is_said_as_it_is(
+    settings: ConsumerSettings, reconsume_times: int, words: str
+) -> None:
+    assert words in settings.fate_of_failed(reconsume_times)

@@ -2,7 +2,7 @@ import msgspec
 import pytest
 
 from store.messages.send_back import send_back
-from tandem.client.dead_letter import message_again, origin_id, origin_topic
+from tandem.client.dead_letter import key_again, message_again, origin_id, origin_topic
 from tandem.wire.message import MessageExt
 from tandem.wire.message_properties import decode_properties
 from tests.tandem.client.fake_broker import message_ext
@@ -63,3 +63,22 @@ def test_a_letter_given_up_twice_goes_where_it_was_first() -> None:
         letter, properties={**letter.properties, "DLQ_ORIGIN_TOPIC": "First"}
     )
     assert origin_topic(twice) == "First"
+
+
+def test_the_key_of_a_letter_that_is_sent_again_is_always_the_same() -> None:
+    origin = "7F0000014AD6CF8AC9BE7176A0700000"
+    letter = message_ext(topic="%DLQ%g", properties={"UNIQ_KEY": origin})
+    key = key_again(letter)
+    assert key == key_again(msgspec.structs.replace(letter, queue_offset=99))
+    assert (len(key), key[20:28], key != origin) == (32, origin[20:28], True)
+    others = [
+        key_again(msgspec.structs.replace(letter, topic="%DLQ%other")),
+        key_again(message_ext(topic="%DLQ%g", properties={"UNIQ_KEY": key})),
+        key_again(message_ext(topic="%DLQ%g", properties={"UNIQ_KEY": "short"})),
+    ]
+    assert len({key, *others}) == 4
+    assert all(len(each) == 32 and int(each, 16) for each in others)
+
+
+def test_a_key_is_given_to_the_message_if_there_is_one() -> None:
+    assert message_again(given_up(1), unique_key="K").properties["UNIQ_KEY"] == "K"
