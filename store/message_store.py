@@ -71,6 +71,7 @@ class MessageStore:
         self.config = parts.config
         self.commit_log = parts.commit_log
         self.fingerprints = parts.fingerprints
+        self._log_start = parts.log_start
         self.queues = parts.queues
         self.checkpoint = parts.checkpoint
         self.index_service = parts.index_service
@@ -102,7 +103,9 @@ class MessageStore:
             on_room=self.puts.found_room,
         )
         self.clean_service = self._clean_service(parts)
-        self._fingerprint_service = fingerprint_service(self.commit_log, self.fingerprints)
+        self._fingerprint_service = fingerprint_service(
+            self.commit_log, self.fingerprints, parts.log_start
+        )
         if self._bound is not None:
             self._bound.raise_to(min(self.checkpoint.replicated_offset, self.max_physical_offset))
         # What clients do, under the store's own name; no method stands between, for a put's sake.
@@ -221,6 +224,7 @@ class MessageStore:
             store_host=store_host,
             is_slave=is_slave,
             is_batch_topic=is_batch_topic,
+            has_replicas=confirm_bounds_reads,
         )
         return cls(parts, flags, confirm_bounds_reads=confirm_bounds_reads)
 
@@ -275,6 +279,7 @@ class MessageStore:
     def _sync_everything(self) -> None:
         log = self.commit_log
         log.files.sync_all()
+        self._log_start.follow(log.files)
         try:
             self.reput_service.dispatch_all()
             self.reput_service.index_the_rest()

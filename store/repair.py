@@ -21,6 +21,7 @@ import msgspec
 from store.config import StoreConfig
 from store.files.store_checkpoint import StoreCheckpoint
 from store.log.commit_log import CommitLog
+from store.log.log_start import locked
 from store.message_store import MessageStore
 from store.recovery.opening import consume_queues
 from store.recovery.store_recovery import StoreRecovery
@@ -130,7 +131,7 @@ class _Repair:
         self._kept: list[str] = []
 
     def run(self) -> RepairResult:
-        release = self._disk.lock(f"{self._request.directory}/lock")
+        release, _ = locked(self._disk, self._request.directory)
         try:
             torn = self._torn_files()
             for name in self._request.set_aside:

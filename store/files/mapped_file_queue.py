@@ -41,6 +41,10 @@ def _never_full(_: str) -> bool:
     return False
 
 
+def _ignored(_: int) -> None:
+    pass
+
+
 class MappedFileQueue:
     """The files of one log. Its owner closes it.
 
@@ -49,6 +53,7 @@ class MappedFileQueue:
         read_only_directories: some of those or further ones, in which nothing is ever changed.
         is_directory_full: asked for each directory before a file is made.
         pool: where the files that are written borrow their buffers.
+        before_delete: called before the first file goes, with where the row begins after that.
         remedy: what to do about a file that is missing or has a wrong length.
         warm: keep the file that is prepared, and so the one being written, locked in memory.
         grows: a file gets its blocks as it is written (`MappedFile.allocate`), and not as a whole.
@@ -66,6 +71,7 @@ class MappedFileQueue:
         warm: bool = False,
         grows: bool = False,
         remedy: str = "restore it from another node",
+        before_delete: Callable[[int], None] = _ignored,
     ) -> None:
         paths = [directories] if isinstance(directories, str) else directories
         directories = [path.rstrip("/") for path in paths]
@@ -95,6 +101,7 @@ class MappedFileQueue:
             grows=grows,
         )
         self._grows = grows
+        self._before_delete = before_delete
 
     def load(self) -> None:
         """Open what is there, every file taken as full; recovery finds the real end.
@@ -430,6 +437,7 @@ class MappedFileQueue:
     ) -> list[MappedFile]:
         deleted: list[MappedFile] = []
         while len(deleted) < batch_max and len(self.files) > 1 and is_due(self.files[0]):
+            self._before_delete(self.files[1].file_from_offset)
             if not self.files[0].destroy(self._disk, now_ms, interval_forcibly_ms):
                 break
             deleted.append(self.files.pop(0))

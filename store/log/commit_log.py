@@ -74,7 +74,7 @@ class CommitLog:
 
     Args:
         directories: one directory, or several; see `MappedFileQueue` for this, and for
-            read_only_directories, is_directory_full, pool and warm.
+            read_only_directories, is_directory_full, pool, warm and before_delete.
         max_message_size_bytes: the largest body.
         append_prop_crc: give every record the property of `tandem.wire.property_crc`.
         damage: what of it is known to be bad; None: nothing, and what is noted is not kept.
@@ -94,6 +94,7 @@ class CommitLog:
         max_message_size_bytes: int = MAX_MESSAGE_SIZE_BYTES,
         append_prop_crc: bool = False,
         damage: LogDamage | None = None,
+        before_delete: Callable[[int], None] = lambda _: None,
     ) -> None:
         self.damage = LogDamage() if damage is None else damage
         """What of it is known to be bad."""
@@ -105,6 +106,7 @@ class CommitLog:
             is_directory_full=is_directory_full,
             pool=pool,
             warm=warm,
+            before_delete=before_delete,
         )
         self.record_bytes_max = mapped_file_size - END_FILE_MIN_BLANK_LENGTH
         self.last_store_timestamp_ms = 0

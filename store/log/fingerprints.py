@@ -197,11 +197,19 @@ class Fingerprints:
         self._starts.discard(start)
         self._disk.remove(self._path(start))
 
+    def drop_before(self, start: int) -> None:
+        """Forget those of files before `start`, which retention deletes.
+
+        Raises:
+            OSError: the disk refuses.
+        """
+        for begin in [begin for begin in self._starts if begin < start]:
+            self.drop(begin)
+
     def keep_within(self, start: int, end: int, file_size: int) -> None:
         """Forget those of files that are not whole between `start` and `end` of the log.
 
-        What a start cuts off, and what retention has deleted, goes so; before anything else can
-        be written there.
+        What a start cuts off goes so, before anything else can be written there.
 
         Raises:
             OSError: the disk refuses.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from store.log.fingerprints import Fingerprints
 from store.log.healing import LogHealing
+from store.log.log_start import locked
 from store.recovery.opening import disk_failed, load_log
 
 if TYPE_CHECKING:
@@ -40,10 +41,11 @@ def heal_closed_log(
     """
     try:
         with ExitStack() as opened:
-            opened.callback(disk.lock(f"{config.directory}/lock"))
+            release, log_start = locked(disk, config.directory)
+            opened.callback(release)
             log = load_log(config, disk, wall_clock_ms)
             opened.callback(log.files.close)
-            fingerprints = Fingerprints(disk, config.directory)
+            fingerprints = Fingerprints(disk, config.directory, era=log_start.era)
             healing = LogHealing(log, fingerprints, disk, config.directory)
             healing.heal_blocking(start, data)
     except OSError as error:

@@ -21,9 +21,11 @@ from store.index.index_service import IndexService
 from store.log.commit_log import CommitLog
 from store.log.damage import LogDamage
 from store.log.fingerprints import Fingerprints
+from store.log.log_start import UNKNOWN, LogStart, locked
 from store.machine.errors import DiskFailedError
 from store.queue.consume_queue_store import ConsumeQueueStore
 from store.queue.record_check import RecordCheck
+from store.recovery.missing_files import make_stand_ins, missing_files, tell_missing
 from store.recovery.store_recovery import StoreRecovery
 from store.recovery.truncation import finish_set_aside, pending_truncation
 from tandem.cluster_file.choices import FlushDiskType
@@ -47,6 +49,7 @@ class StoreParts(NamedTuple):
     wall_clock_ms: Callable[[], int]
     store_host: Host
     commit_log: CommitLog
+    log_start: LogStart
     fingerprints: Fingerprints
     queues: ConsumeQueueStore
     checkpoint: StoreCheckpoint
@@ -75,17 +78,21 @@ def open_parts(
     store_host: Host,
     is_slave: bool,
     is_batch_topic: Callable[[str], bool],
+    has_replicas: bool,
 ) -> StoreParts:
     """Lock, load and recover the store in `config.directory`; an empty directory is fine.
+
+    If it `has_replicas`, as in a fenced group, files that are missing are healed from them later.
 
     Raises:
         StoreError: see `MessageStore.open`. Nothing is left open.
     """
     try:
         with ExitStack() as opened:
-            opened.callback(disk.lock(f"{config.directory}/lock"))
-            opening = _Opening(config, disk, wall_clock_ms, store_host, opened)
-            return opening.run(is_batch_topic, is_slave=is_slave)
+            release, log_start = locked(disk, config.directory)
+            opened.callback(release)
+            opening = _Opening(config, disk, wall_clock_ms, store_host, log_start, opened)
+            return opening.run(is_batch_topic, is_slave=is_slave, has_replicas=has_replicas)
     except OSError as error:
         raise disk_failed(config.directory, error) from error
 
@@ -142,24 +149,32 @@ class _Opening:
         disk: Disk,
         wall_clock_ms: Callable[[], int],
         store_host: Host,
+        log_start: LogStart,
         opened: ExitStack,
     ) -> None:
         self._config = config
         self._disk = disk
         self._now_ms = wall_clock_ms
         self._store_host = store_host
+        self._log_start = log_start
+        self._fingerprints = Fingerprints(disk, config.directory, era=log_start.era)
         self._opened = opened
         self._levels = DelayLevels(config.message_delay_level)
         self._full_directories: set[str] = set()
 
-    def run(self, is_batch_topic: Callable[[str], bool], *, is_slave: bool) -> StoreParts:
+    def run(
+        self, is_batch_topic: Callable[[str], bool], *, is_slave: bool, has_replicas: bool
+    ) -> StoreParts:
         config, disk, opened = self._config, self._disk, self._opened
         abort = f"{config.directory}/abort"
         log = self._commit_log(self._pool(is_slave=is_slave))
         opened.callback(log.files.close)
         queues = consume_queues(config, disk, is_batch_topic)
         opened.callback(queues.close)
-        finish_set_aside(disk, config.directory)
+        if finish_set_aside(disk, config.directory):
+            self._log_start.move_to(UNKNOWN)
+            self._fingerprints = Fingerprints(disk, config.directory, era=self._log_start.era)
+        short_end = self._see_to_missing_files(log, has_replicas=has_replicas)
         log.files.load()
         checkpoint = StoreCheckpoint(f"{config.directory}/checkpoint", disk)
         opened.callback(checkpoint.close)
@@ -182,8 +197,8 @@ class _Opening:
         )
         recovery.run(clean=clean)
         log.damage.keep_within(log.min_offset, log.max_offset)
-        fingerprints = Fingerprints(disk, config.directory)
-        fingerprints.keep_within(log.min_offset, log.max_offset, log.files.mapped_file_size)
+        self._log_start.move_to(log.min_offset if log.files.files else UNKNOWN)
+        self._fingerprints.keep_within(log.min_offset, log.max_offset, log.files.mapped_file_size)
         index = self._recovered(index, log)
         if truncation is not None:
             truncation.finish()
@@ -194,16 +209,27 @@ class _Opening:
             self._now_ms,
             self._store_host,
             log,
-            fingerprints,
+            self._log_start,
+            self._fingerprints,
             queues,
             checkpoint,
             index,
             self._levels,
             RecordCheck(log, queues, skips=config.skip_damaged_records),
-            recovery.damaged_end,
+            recovery.damaged_end or short_end,
             self._full_directories,
             opened.pop_all().close,
         )
+
+    def _see_to_missing_files(self, log: CommitLog, *, has_replicas: bool) -> str:
+        """Put stand-ins in the place of files that are missing; return what is short."""
+        missing = missing_files(self._config, self._disk, self._log_start.start)
+        if not has_replicas:
+            tell_missing(missing, self._config)
+            return ""
+        make_stand_ins(missing, log.files.mapped_file_size, self._disk, log.damage)
+        short = [file for file in missing if file.there_bytes]
+        return f"{short[-1].path} had {short[-1].there_bytes} bytes only" if short else ""
 
     def _commit_log(self, pool: TransientStorePool | None) -> CommitLog:
         config = self._config
@@ -219,7 +245,13 @@ class _Opening:
             max_message_size_bytes=config.max_message_size_bytes,
             append_prop_crc=config.enabled_append_prop_crc,
             damage=LogDamage(self._disk, config.directory, self._now_ms),
+            before_delete=self._before_delete,
         )
+
+    def _before_delete(self, start: int) -> None:
+        """Take note that retention is about to let the log begin at `start`."""
+        self._log_start.move_to(start)
+        self._fingerprints.drop_before(start)
 
     def _pool(self, *, is_slave: bool) -> TransientStorePool | None:
         """Return the pool, None if there is none: a slave has no puts, a sync flush no use for it.

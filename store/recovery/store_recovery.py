@@ -246,7 +246,9 @@ class StoreRecovery:
         self._expect_on_disk(end.offset, end.reason, path, tail)
         used = _used_ranges(tail, end.offset)
         if used:
-            self._expect_torn(record_behind(tail, end.offset), end, path)
+            behind = record_behind(tail, end.offset)
+            self._expect_undamaged(behind, end, path)
+            self._expect_torn(behind, end, path)
         torn = _torn_bytes(used)
         if torn:
             _log.warning(
@@ -260,6 +262,19 @@ class StoreRecovery:
             self._set_aside(f"{self._directory}/torn/{end.offset:020d}", torn)
         self._queues.truncate_dirty(end.offset)
         queue.truncate_dirty_files(end.offset)
+
+    def _expect_undamaged(self, behind: DispatchRequest | None, end: LogEnd, path: str) -> None:
+        """Refuse to take a range that is known to be bad, such as a lost file, for the end."""
+        if behind is None or self._log.damage.within(end.offset, behind.offset) is None:
+            return
+        raise CorruptLogError(
+            f"{path}: the log is known to be damaged at {end.offset} ({end.reason}), and goes on at"
+            f" {behind.offset}. It was left as it is. Restore it from another node of the group",
+            path=path,
+            offset=end.offset,
+            damaged_end=behind.offset,
+            synced_end=max(behind.offset, self._checkpoint.confirm_physical_offset),
+        )
 
     def _expect_torn(self, behind: DispatchRequest | None, end: LogEnd, path: str) -> None:
         """Refuse to cut off a record that was on disk before the last stop.

@@ -71,7 +71,6 @@ STORE_NAMES: Final = (
     "epochIds.bak",
     "fingerprints",
     "damage.json",
-    "log-start.json",
     "scrub.json",
     TRUNCATION_FILE,
 )

@@ -1,5 +1,7 @@
 """FingerprintService: takes the fingerprints of the log, a little at a time, beside all else.
 
+Of a log that was empty when it was opened it also writes down where it begins.
+
 It looks once a second. A put does nothing for it.
 """
 
@@ -13,8 +15,10 @@ import trio.lowlevel
 from store.log.fingerprint_maker import FingerprintMaker
 
 if TYPE_CHECKING:
+    from store.files.mapped_file_queue import MappedFileQueue
     from store.log.commit_log import CommitLog
     from store.log.fingerprints import Fingerprints
+    from store.log.log_start import LogStart
 
 LOOK_SECONDS: Final = 1.0
 SLICE_BYTES: Final = 4 << 20
@@ -24,7 +28,15 @@ SLICE_BYTES: Final = 4 << 20
 class FingerprintService:
     """The making of one store's fingerprints."""
 
-    def __init__(self, maker: FingerprintMaker, fingerprints: Fingerprints) -> None:
+    def __init__(
+        self,
+        files: MappedFileQueue,
+        maker: FingerprintMaker,
+        fingerprints: Fingerprints,
+        log_start: LogStart,
+    ) -> None:
+        self._files = files
+        self._log_start = log_start
         self._maker = maker
         self._fingerprints = fingerprints
 
@@ -32,6 +44,7 @@ class FingerprintService:
         """Take fingerprints until cancelled."""
         while True:
             await trio.sleep(LOOK_SECONDS)
+            self._log_start.follow(self._files)
             while self._maker.is_behind:
                 made = self._maker.step(SLICE_BYTES)
                 if made is not None:
@@ -39,6 +52,9 @@ class FingerprintService:
                 await trio.lowlevel.checkpoint()
 
 
-def fingerprint_service(log: CommitLog, fingerprints: Fingerprints) -> FingerprintService:
+def fingerprint_service(
+    log: CommitLog, fingerprints: Fingerprints, log_start: LogStart
+) -> FingerprintService:
     """Return that of a log that has just been recovered."""
-    return FingerprintService(FingerprintMaker(log.files, log.damage, fingerprints), fingerprints)
+    maker = FingerprintMaker(log.files, log.damage, fingerprints)
+    return FingerprintService(log.files, maker, fingerprints, log_start)

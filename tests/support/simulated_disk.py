@@ -288,7 +288,7 @@ class SimulatedDisk:
                 f"{path}: another process has this store open; stop it or use another directory"
             )
         self._locked.add(path)
-        self._files.setdefault(path, self._file(path, b"lock"))
+        self._files.setdefault(path, self._file(path, b"lock")).modified_ms = self.now_ms()
         return lambda: self._locked.discard(path)
 
     def free_bytes(self, directory: str) -> int:

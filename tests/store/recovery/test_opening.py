@@ -36,6 +36,7 @@ def opened(disk: Disk, *, is_slave: bool = False, **settings: Any) -> StoreParts
         store_host=STORE_HOST,
         is_slave=is_slave,
         is_batch_topic=lambda _: False,
+        has_replicas=False,
     )
 
 

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+from random import Random
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from store.machine.errors import CorruptLogError
+from tests.store.store_world import COMMIT_LOG_BYTES, Clock, check_store, open_store, put_many
+from tests.support.simulated_disk import SimulatedDisk
+
+if TYPE_CHECKING:
+    from store import MessageStore
+
+SIZE = COMMIT_LOG_BYTES
+
+
+def _path(start: int) -> str:
+    return f"/store/commitlog/{start:020d}"
+
+
+def _closed() -> tuple[SimulatedDisk, bytes, int]:
+    """Return the disk of a closed fenced store of five files, its log, and its messages."""
+    disk = SimulatedDisk(now_ms=Clock())
+    store = _open(disk)
+    put_many(store, 90)
+    store.confirm(store.max_physical_offset)
+    count = len(check_store(store))
+    store.close()
+    names = [name for name, _ in disk.list_files("/store/commitlog")]
+    assert len(names) == 5
+    return disk, b"".join(disk.read(f"/store/commitlog/{name}") or b"" for name in names), count
+
+
+def _open(disk: SimulatedDisk) -> MessageStore:
+    return open_store(disk, confirm_bounds_reads=True)
+
+
+def _bad(store: MessageStore) -> list[tuple[int, int]]:
+    return [(bad.start, bad.end) for bad in store.commit_log.damage.ranges]
+
+
+def _shorten(disk: SimulatedDisk, start: int, size: int) -> None:
+    disk.replace(_path(start), (disk.read(_path(start)) or b"")[:size])
+
+
+async def _healed(store: MessageStore, log: bytes) -> None:
+    for start, end in _bad(store):
+        await store.heal(start, log[start:end])
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+def test_a_missing_file_gets_a_stand_in_and_is_healed(number: int) -> None:
+    disk, log, count = _closed()
+    disk.remove(_path(number * SIZE))
+
+    store = _open(disk)
+
+    assert _bad(store) == [(number * SIZE, (number + 1) * SIZE)]
+    assert store.min_physical_offset == 0
+    trio.run(_healed, store, log, clock=MockClock(autojump_threshold=0))
+    assert len(check_store(store)) == count
+    assert not store.commit_log.damage
+
+
+@pytest.mark.parametrize("there_bytes", [1, 700, SIZE - 1])
+def test_of_a_short_file_only_the_rest_is_bad(there_bytes: int) -> None:
+    disk, log, count = _closed()
+    _shorten(disk, SIZE, there_bytes)
+
+    store = _open(disk)
+
+    assert _bad(store) == [(SIZE + there_bytes, 2 * SIZE)]
+    assert "bytes only" in store.damaged_end
+    assert [name for name, _ in disk.list_files("/store/commitlog")] == [
+        f"{number * SIZE:020d}" for number in range(5)
+    ]
+    assert not disk.exists(_path(SIZE) + ".short.tmp")
+    trio.run(_healed, store, log, clock=MockClock(autojump_threshold=0))
+    assert len(check_store(store)) == count
+
+
+def test_several_first_files_are_missed_also_in_the_next_starts() -> None:
+    disk, _, _ = _closed()
+    disk.remove(_path(0))
+    disk.remove(_path(SIZE))
+
+    for _ in range(2):
+        store = _open(disk)
+        assert _bad(store) == [(0, SIZE), (SIZE, 2 * SIZE)]
+        store.close()
+
+
+def test_what_retention_has_deleted_is_not_missed() -> None:
+    disk, _, _ = _closed()
+    store = _open(disk)
+    store.commit_log.files.delete_expired_file_by_time(
+        now_ms=1 << 62, expired_time_ms=0, interval_forcibly_ms=0, delete_file_batch_max=2
+    )
+    store.close()
+
+    assert _bad(_open(disk)) == []
+
+
+def test_what_others_have_deleted_is_not_missed() -> None:
+    """RocketMQ's retention writes no note."""
+    disk, _, _ = _closed()
+    disk.remove(_path(0))
+    disk.lock("/store/lock")()
+
+    store = _open(disk)
+
+    assert _bad(store) == []
+    assert store.min_physical_offset == SIZE
+
+
+def test_a_classic_store_says_that_its_first_files_are_missing_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk, _, _ = _closed()
+    disk.remove(_path(0))
+    disk.remove(_path(SIZE))
+
+    for _ in range(2):
+        store = open_store(disk)
+        assert store.min_physical_offset == 2 * SIZE
+        assert not store.commit_log.damage
+        store.close()
+
+    (told,) = [record for record in caplog.records if "missing" in record.message]
+    assert told.levelname == "ERROR"
+    assert _path(0) in told.message
+
+
+def test_a_store_without_a_note_opens_as_it_is() -> None:
+    disk, _, _ = _closed()
+    disk.remove("/store/log-start.json")
+    disk.remove(_path(0))
+
+    assert _bad(_open(disk)) == []
+
+
+@pytest.mark.parametrize("short", [False, True])
+def test_a_lost_end_of_what_was_on_disk_is_still_an_error_that_says_from_where(
+    short: bool,  # noqa: FBT001
+) -> None:
+    disk, log, _ = _closed()
+    if short:
+        _shorten(disk, 4 * SIZE, 9)
+    else:
+        disk.remove(_path(4 * SIZE))
+    with pytest.raises(CorruptLogError) as caught:
+        _open(disk)
+
+    assert caught.value.offset == 4 * SIZE
+    assert 4 * SIZE < caught.value.damaged_end == caught.value.synced_end <= len(log)
+
+
+def test_power_lost_at_any_step_costs_nothing_that_is_there() -> None:
+    disk, log, _ = _closed()
+    _shorten(disk, SIZE, 700)
+    disk.remove(_path(0))
+    chance = Random(7)
+    pictures: list[SimulatedDisk] = []
+    target = disk.crashed()
+
+    def take_picture(event: str) -> None:
+        # Before that the lock is taken, and nothing says yet that it was ours.
+        if pictures or "damage.json" in event:
+            pictures.append(_powered_off(target, chance))
+
+    target.on_event = take_picture
+    _open(target)
+
+    assert len(pictures) > 5
+    opened = 0
+    for picture in pictures:
+        try:
+            store = _open(picture)
+        except CorruptLogError as error:  # a killed recovery goes over the whole log, and meets it
+            bad_from = error.offset
+            assert bad_from == 0
+            continue
+        opened += 1
+        bad = store.commit_log.damage
+        whole = b"".join(bytes(file.buffer) for file in store.commit_log.files.files)
+        assert all(
+            whole[at] == log[at] or bad.within(at, at + 1)
+            for at in range(store.max_physical_offset)
+        )
+        assert bad.within(SIZE, SIZE + 700) is None or bad.bad_bytes == 2 * SIZE
+    assert opened > 5
+
+
+def _powered_off(disk: SimulatedDisk, chance: Random) -> SimulatedDisk:
+    hook = disk.on_event
+    picture = disk.powered_off(chance)
+    disk.on_event, picture.on_event = hook, lambda _: None
+    return picture
+
+
+def test_known_damage_is_never_taken_for_the_end_of_the_log() -> None:
+    disk, _, _ = _closed()
+    disk.remove("/store/checkpoint")
+    disk.remove(_path(2 * SIZE))
+    disk.replace("/store/abort", b"")
+
+    with pytest.raises(CorruptLogError) as caught:
+        _open(disk)
+
+    assert (caught.value.offset, caught.value.damaged_end) == (2 * SIZE, 3 * SIZE)
+    assert len(disk.list_files("/store/commitlog")) == 5
