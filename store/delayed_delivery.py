@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from store.delayed.delay_offset_table import DelayOffsetTable
+from store.delayed.earlier_deliveries import EarlierDeliveries
 from store.delayed.journaled_timers import JournaledTimers
 from store.delayed.schedule_message_service import ScheduleMessageService
 from store.delayed.timer_checkpoint import classic_place
@@ -41,11 +42,14 @@ DELAYING_TOPICS: Final = (SCHEDULE_TOPIC, TIMER_TOPIC)
 class JournaledProgress(msgspec.Struct):
     """How far the delivery of a fenced group has got: taken from its journal, and for it.
 
-    `timers` is None if the journal says nothing of them.
+    `timers` is None if the journal says nothing of them. `delay_at` and `timers_at` are where the
+    log ended when the journal was written of either.
     """
 
     delay: DelayOffsetTable
     timers: TimerPlace | None = None
+    delay_at: int = 0
+    timers_at: int = 0
 
 
 class DelayedDelivery:
@@ -91,6 +95,7 @@ class DelayedDelivery:
                 store.max_physical_offset if journaled is not None else store.flushed_where
             ),
             wall_clock_ms=wall_clock_ms,
+            earlier=self._since(journaled.delay_at) if journaled is not None else None,
         )
         self._files: TimerMessageStore | None = None
         self._timers: TimerMessageStore | JournaledTimers | None = None
@@ -135,6 +140,17 @@ class DelayedDelivery:
             put=self._put,
             wall_clock_ms=self._wall_clock_ms,
             chance=self._random,
+            earlier=self._since(journaled.timers_at),
+        )
+
+    def _since(self, begin: int) -> EarlierDeliveries:
+        """Look at the log from `begin` on; 0 is not known, and looks at nothing."""
+        store = self._store
+        return EarlierDeliveries(
+            begin or store.max_physical_offset,
+            store.max_physical_offset,
+            find_queue=store.queues.find,
+            message=store.commit_log.message,
         )
 
     def _put(self, message: PutMessage) -> PutMessageResult:

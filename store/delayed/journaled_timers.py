@@ -14,8 +14,9 @@ The invariant: **a message is done only if what came of it is before that in the
 written after the messages that it speaks of, and the log of a new master holds a beginning of what
 the last one wrote. So it cannot have the place without the messages, and
 
-- nothing is lost: what the place does not call done is delivered, maybe again;
-- what was delivered before the last confirmed place is not delivered again;
+- nothing is lost: what the place does not call done is delivered;
+- nothing is delivered twice: not what is before the last confirmed place, and what came after it is
+  found in the log (`earlier_deliveries`);
 - a message is never early, whichever clock is behind: one whose slot was emptied already by a clock
   that was ahead waits for its time by this node's clock, and later ones with it;
 - what was cancelled in time is not delivered: a slot is emptied after all was looked at that the
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from random import Random
 
+    from store.delayed.earlier_deliveries import EarlierDeliveries
     from store.delayed.timer_message_store import TimerQueue
     from store.delayed.timer_request import Refusal, TimerSettings
     from store.results import PutMessage, PutMessageResult
@@ -96,6 +98,7 @@ class JournaledTimers:
         put: Callable[[PutMessage], PutMessageResult],
         wall_clock_ms: Callable[[], int],
         chance: Random,
+        earlier: EarlierDeliveries,
     ) -> None:
         """Begin where the group's journal says.
 
@@ -111,6 +114,7 @@ class JournaledTimers:
             put: Puts a message as it is, without hooks.
             wall_clock_ms: The wall clock.
             chance: Decides who is refused when a slot is nearly full.
+            earlier: What was delivered although the journal does not say so.
         """
         self._settings = settings
         self._precision_ms = settings.timer_precision_ms
@@ -121,6 +125,7 @@ class JournaledTimers:
         self._put_message = put
         self._wall_clock_ms = wall_clock_ms
         self._chance = chance
+        self._earlier = earlier
         self._arrived = Signal()
         self._told: TellOnce[int] = TellOnce()
         queue = find_queue()
@@ -274,12 +279,14 @@ class JournaledTimers:
 
     def _put_what_is_due(self, timer: _Timer, now_ms: int) -> None:
         if timer.is_roll:
-            self._put(rolled_message(timer.message, timer.written_ms, now_ms))
+            self._put(rolled_message(timer.message, timer.written_ms, now_ms), timer)
             self._has_rolled = True
         elif not timer.cancels:
-            self._put(delivered_message(timer.message, timer.written_ms, now_ms))
+            self._put(delivered_message(timer.message, timer.written_ms, now_ms), timer)
 
-    def _put(self, message: PutMessage) -> None:
+    def _put(self, message: PutMessage, timer: _Timer) -> None:
+        if self._earlier.take(message, timer.message.physical_offset, timer.slot_ms):
+            return
         result = self._put_message(message)
         if result.status.is_stored:
             self._puts += 1

@@ -28,7 +28,7 @@ import trio
 
 from store.machine.errors import RecordDamagedError, StoreError
 from store.machine.signal import Signal
-from store.results import PutMessage, PutMessageStatus
+from store.results import PutMessage, PutMessageResult, PutMessageStatus
 from tandem.wire.delay_level import SCHEDULE_TOPIC, DelayLevels, delay_level_of
 from tandem.wire.errors import MalformedMessageError
 from tandem.wire.java_map import encode_in_java_order
@@ -52,7 +52,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from store.delayed.delay_offset_table import DelayOffsetTable
-    from store.results import PutMessageResult, QueueOffset
+    from store.delayed.earlier_deliveries import EarlierDeliveries
+    from store.results import QueueOffset
 
 _log = logging.getLogger(__name__)
 
@@ -195,6 +196,7 @@ class ScheduleMessageService:
         put: Callable[[PutMessage], PutMessageResult],
         flushed_where: Callable[[], int],
         wall_clock_ms: Callable[[], int],
+        earlier: EarlierDeliveries | None = None,
     ) -> None:
         """Take up the delivery where the offsets say.
 
@@ -207,7 +209,9 @@ class ScheduleMessageService:
             put: Puts a message as it is, without hooks.
             flushed_where: The offset below which the log is durable.
             wall_clock_ms: The clock that store timestamps come from.
+            earlier: What was delivered although the offsets do not say so; None for nothing.
         """
+        self._earlier = earlier
         self._offsets = offsets
         self._find_queue = find_queue
         self._message = message
@@ -316,7 +320,7 @@ class ScheduleMessageService:
         end_offset = 0
         if record is not None:
             try:
-                result = self._put(message_time_up(record))
+                result = self._put_once(message_time_up(record), level, record)
             except ValueError as error:
                 _log.error("delayed message at %d of the log is passed over: %s", offset, error)
             else:
@@ -330,6 +334,13 @@ class ScheduleMessageService:
         level.next_offset += 1
         level.delivered.append((end_offset, level.next_offset))
         return True
+
+    def _put_once(self, message: PutMessage, level: _Level, record: MessageExt) -> PutMessageResult:
+        due_ms = record.store_timestamp_ms + level.delay_ms
+        earlier = self._earlier
+        if earlier is not None and earlier.take(message, record.physical_offset, due_ms):
+            return PutMessageResult(PutMessageStatus.PUT_OK)
+        return self._put(message)
 
     # -- progress --------------------------------------------------------------------------------
 

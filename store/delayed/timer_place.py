@@ -15,8 +15,8 @@ numbers say of every message whether it is done, on every node that has the log:
     anything else                                                      waits
 
 A master writes them into the log after the messages that it delivered. Whoever has the numbers
-therefore has those messages, and a master that comes later delivers again what was delivered after
-the numbers were written last, and nothing else.
+therefore has those messages. What was delivered after the numbers were written last, a master that
+comes later finds in the log (`earlier_deliveries`).
 """
 
 from __future__ import annotations

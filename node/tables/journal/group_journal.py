@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 DELAY_PROGRESS_SECONDS: Final = 0.5
-"""Between two looks at the delayed delivery: a new master delivers again what came after."""
+"""Between two looks at the delayed delivery: a new master looks for what came after in the log."""
 
 SAVE_SECONDS: Final = 5.0
 """Between two writes of the state file; what is missing in it is read from the log again."""

@@ -35,6 +35,8 @@ class JournalState(msgspec.Struct, frozen=True):
     groups: list[SubscriptionGroupConfig] = []
     forbidden: ForbiddenTable = {}
     timers: TimerPlace | None = None
+    delay_at: Int64 = 0
+    timers_at: Int64 = 0
 
 
 def journal_state(position: int, tables: GroupTables) -> JournalState:
@@ -47,6 +49,8 @@ def journal_state(position: int, tables: GroupTables) -> JournalState:
         list(tables.groups.values()),
         tables.forbidden,
         tables.timers,
+        tables.delay_at,
+        tables.timers_at,
     )
 
 
@@ -59,6 +63,8 @@ def group_tables(state: JournalState) -> GroupTables:
         {config.group_name: config for config in state.groups},
         state.forbidden,
         state.timers,
+        state.delay_at,
+        state.timers_at,
     )
 
 

@@ -77,16 +77,18 @@ class OffsetsCommitted(msgspec.Struct, frozen=True, tag="offsets"):
 
 
 class DelayProgress(msgspec.Struct, frozen=True, tag="delay"):
-    """How far the delivery of delay levels has got."""
+    """How far the delivery of delay levels had got when the log ended at `at`."""
 
     offsets: DelayOffsets
+    at: Int64 = 0
     version: int = FIRST_FORMAT_VERSION
 
 
 class TimerProgress(msgspec.Struct, frozen=True, tag="timers"):
-    """How far the messages with a time of their own have got."""
+    """How far the messages with a time of their own had got when the log ended at `at`."""
 
     place: TimerPlace
+    at: Int64 = 0
     version: int = FORMAT_VERSION
 
 
@@ -101,6 +103,8 @@ class SnapshotPart(msgspec.Struct, frozen=True, tag="snapshot"):
     groups: list[SubscriptionGroupConfig] = []
     forbidden: ForbiddenTable = {}
     timers: TimerPlace | None = None
+    delay_at: Int64 = 0
+    timers_at: Int64 = 0
     version: int = FORMAT_VERSION
 
 
@@ -144,6 +148,11 @@ def _unreadable(body: bytes, why: str) -> JournalFormatError:
     )
 
 
+_LARGEST_HEAD: Final = SnapshotPart(
+    10**9, 10**9, [], {}, {}, delay_at=2**63 - 1, timers_at=2**63 - 1
+)
+
+
 class GroupTables:
     """Topics, groups, consumer offsets and delay progress as far as the journal was applied."""
 
@@ -155,6 +164,8 @@ class GroupTables:
         groups: dict[str, SubscriptionGroupConfig] | None = None,
         forbidden: ForbiddenTable | None = None,
         timers: TimerPlace | None = None,
+        delay_at: int = 0,
+        timers_at: int = 0,
     ) -> None:
         self.topics = topics or {}
         self.offsets = offsets or {}
@@ -162,6 +173,8 @@ class GroupTables:
         self.groups = groups or {}
         self.forbidden = forbidden or {}
         self.timers = timers
+        self.delay_at = delay_at
+        self.timers_at = timers_at
         self._parts: list[SnapshotPart] = []
 
     @property
@@ -179,6 +192,8 @@ class GroupTables:
             dict(self.groups),
             dict(self.forbidden),
             self.timers,
+            self.delay_at,
+            self.timers_at,
         )
 
     def apply(self, record: JournalRecord) -> bool:
@@ -198,9 +213,10 @@ class GroupTables:
         elif isinstance(record, Deleted):
             self._delete(record)
         elif isinstance(record, TimerProgress):
-            self.timers = record.place
+            self.timers, self.timers_at = record.place, record.at
         else:
             self.delay.update(record.offsets)
+            self.delay_at = record.at
         return False
 
     def _delete(self, record: Deleted) -> None:
@@ -227,6 +243,7 @@ class GroupTables:
         self.groups = {config.group_name: config for each in parts for config in each.groups}
         self.offsets, self.delay, self.forbidden = {}, {}, {}
         self.timers = parts[0].timers
+        self.delay_at, self.timers_at = parts[0].delay_at, parts[0].timers_at
         for each in parts:
             self.delay.update(each.delay)
             self.forbidden.update(each.forbidden)
@@ -236,7 +253,7 @@ class GroupTables:
 
     def snapshot(self, body_bytes_max: int) -> list[SnapshotPart]:
         """Return everything as parts whose bodies are not larger than asked for."""
-        room = body_bytes_max - len(encode_journal_record(SnapshotPart(10**9, 10**9, [], {}, {})))
+        room = body_bytes_max - len(encode_journal_record(_LARGEST_HEAD))
         rooms = list(_split(self._entries(), room - len(self._in_first_part)))
         return [
             SnapshotPart(
@@ -248,6 +265,8 @@ class GroupTables:
                 [entry for entry in entries if isinstance(entry, SubscriptionGroupConfig)],
                 dict(_forbidden(entry) for entry in entries if isinstance(entry, GroupsChanged)),
                 self.timers if at == 0 else None,
+                self.delay_at if at == 0 else 0,
+                self.timers_at if at == 0 else 0,
             )
             for at, entries in enumerate(rooms)
         ]

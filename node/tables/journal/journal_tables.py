@@ -161,6 +161,8 @@ class SavedTables:
         for level in self._levels:
             self.delay.update(level, self.confirmed.delay.get(level, 0))
         self.progress.timers = self.confirmed.timers
+        self.progress.delay_at = self.confirmed.delay_at
+        self.progress.timers_at = self.confirmed.timers_at
 
     def timer_place(self) -> TimerPlace | None:
         """How far the timers have got, None if nothing was ever said of them."""

@@ -139,7 +139,12 @@ class JournalWriter:
         missing = self.missing_topics()
         if missing:
             self.write(TopicsChanged(missing))
-        for part in self._applier.as_written().snapshot(self.record_bytes_max):
+        tables, end = self._applier.as_written(), self._store.max_physical_offset
+        if not self._changed_progress():
+            tables.delay_at = end
+        if tables.timers is not None and tables.timers == self._timer_place():
+            tables.timers_at = end
+        for part in tables.snapshot(self.record_bytes_max):
             self.write(part)
         self._snapshot_deadline = trio.current_time() + SNAPSHOT_SECONDS
 
@@ -204,10 +209,10 @@ class JournalWriter:
         try:
             changed = self._changed_progress()
             if changed:
-                self.write(DelayProgress(changed))
+                self.write(DelayProgress(changed, at=self._store.max_physical_offset))
             place = self._timer_place()
             if place is not None and place != self._place_written():
-                self.write(TimerProgress(place))
+                self.write(TimerProgress(place, at=self._store.max_physical_offset))
             if now >= self._snapshot_deadline or self._snapshot_is_old:
                 self.write_snapshot()
         except RequestError as error:
