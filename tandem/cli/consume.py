@@ -11,6 +11,7 @@ from tandem.cli.interrupts import stopped_by_signals
 from tandem.cli.message_format import BodyForm, TemplateError
 from tandem.cli.message_printers import JSON, TABLE, MessagePrinter, message_printer
 from tandem.cli.output import (
+    FAILED,
     CommandError,
     ConfigOption,
     NameServersOption,
@@ -178,6 +179,8 @@ class Reader:
         self._left = choices.count_max
         self._printed_up_to: dict[MessageQueue, int] = {}
         """Offsets of the group that are not stored yet."""
+        self._seen: set[MessageQueue] = set()
+        """Queues of which something was read."""
         self._troubles: dict[MessageQueue, str] = {}
         self.count = 0
         self.say_news: Callable[[str], None] = lambda _: None
@@ -204,6 +207,8 @@ class Reader:
         end = await self._consumer.max_offset(queue)
         if self._choices.end != Place(word="latest"):
             end = min(end, await self._choices.end.in_queue(self._consumer, queue))
+        if self._choices.start.word == "committed":
+            await self._wait_for_end(queue, offset)
         give_up = trio.current_time() + PATIENCE_SECONDS
         while offset < end and not self.is_done:
             try:
@@ -226,6 +231,26 @@ class Reader:
             except _client_error() as error:
                 await self._wait_out(queue, error)
         stop()
+
+    async def _wait_for_end(self, queue: "MessageQueue", offset: int) -> None:
+        """Wait where the master says that a queue ends before `offset`, but not for ever.
+
+        Raises:
+            CommandError: it keeps saying so.
+        """
+        import trio
+
+        from tandem.client.pull_flow import BEYOND_END_SECONDS
+
+        give_up = trio.current_time() + BEYOND_END_SECONDS
+        is_said = False
+        while (end := await self._consumer.max_offset(queue)) < offset:
+            if trio.current_time() >= give_up:
+                raise CommandError(_beyond_end(queue, offset, end, self._choices.group), FAILED)
+            if not is_said:
+                _warn(f"queue {queue.queue_id} ends at {end}, before {offset}; waiting")
+            is_said = True
+            await trio.sleep(RETRY_SECONDS)
 
     async def store_offsets(self) -> None:
         """Store the group's offsets that are not stored yet, if a master takes them in time."""
@@ -282,7 +307,11 @@ class Reader:
         self._goes_on(queue)
         next_offset = result.next_begin_offset
         if next_offset < offset:
-            _warn(f"queue {queue.queue_id} ends at {next_offset}, before {offset}; waiting")
+            # A place that was asked for may be one that is still to come.
+            if queue in self._seen or self._choices.start.word == "committed":
+                await self._wait_for_end(queue, offset)
+            else:
+                _warn(f"queue {queue.queue_id} ends at {next_offset}, before {offset}; waiting")
             await trio.sleep(RETRY_SECONDS)
             return offset
         has_waited = end is None and result.status is not PullStatus.OFFSET_ILLEGAL
@@ -290,6 +319,7 @@ class Reader:
             # A node that lags behind the master, or has deleted what the master may still have.
             await trio.sleep(RETRY_SECONDS)
             return offset
+        self._seen.add(queue)
         next_offset = self._print(queue, result.messages, end, next_offset)
         if self._choices.group and next_offset != offset:
             self._printed_up_to[queue] = next_offset
@@ -315,6 +345,19 @@ class Reader:
         sys.stdout.flush()
         self.say_news(f"{self.count:,} messages")
         return next_offset
+
+
+def _beyond_end(queue: "MessageQueue", offset: int, end: int, group: str) -> str:
+    remedy = (
+        f"`tandem group reset {group} --topic {queue.topic} --to latest --execute` goes on at the"
+        " end, `--to earliest` reads all again"
+        if group
+        else "begin again with --from"
+    )
+    return (
+        f"queue {queue.queue_id} of topic {queue.topic} at {queue.broker_name} ends at {end},"
+        f" before {offset}: what was read is not there any more; {remedy}"
+    )
 
 
 def _client_error() -> "type[ClientError]":

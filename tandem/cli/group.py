@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         GroupQueue,
         GroupSummary,
         OffsetChange,
+        ResetPlan,
     )
     from tandem.client.group_admin import ResetTo
 
@@ -174,7 +175,7 @@ def _print(found: "GroupDescription", output_format: Format) -> None:
         Column("queue", lambda each: each.queue_id),
         Column("offset", lambda each: each.consumer_offset),
         Column("end", lambda each: each.broker_offset),
-        Column("lag", lambda each: each.lag),
+        Column("lag", _lag_cell),
         Column("in flight", lambda each: each.inflight),
         Column("last consumed", lambda each: time_cell(each.last_consumed_timestamp_ms)),
         Column("member", lambda each: each.client_id or None),
@@ -204,6 +205,10 @@ def _print(found: "GroupDescription", output_format: Format) -> None:
     write_one(output_format, found, facts, [queues, members])
 
 
+def _lag_cell(queue: "GroupQueue") -> Value:
+    return queue.lag if queue.lag >= 0 else f"past the end by {-queue.lag:,}"
+
+
 def _queue_record(queue: "GroupQueue") -> dict[str, Any]:
     return {**msgspec.structs.asdict(queue), "lag": queue.lag, "inflight": queue.inflight}
 
@@ -220,6 +225,15 @@ def reset(
             help=f"Where to go on; a TIME is one such as {TIME_FORMS}.",
         ),
     ],
+    queue: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--queue", min=0, help="Only this queue id. Repeat it for several.", show_default="all"
+        ),
+    ] = None,
+    broker: Annotated[
+        str | None, typer.Option("--broker", help="Only at this broker.", show_default=False)
+    ] = None,
     execute: Annotated[
         bool, typer.Option("--execute", "--yes", "-y", help="Do it; without this it is a dry run.")
     ] = False,
@@ -237,6 +251,7 @@ def reset(
     async def question(admin: "Admin") -> Reset:
         await admin.describe_group(group)
         plan = await admin.plan_reset(group, topic, where, number)
+        plan = _of_queues(plan, queue or [], broker)
         way = (await admin.apply_reset(plan)).value if execute else ""
         return Reset(group, execute, plan.members_count, way, plan.changes)
 
@@ -251,6 +266,24 @@ def reset(
     section = Section(found.changes, columns)
     write(output_format, section, document=found)
     _say(_reset_words(found))
+
+
+def _of_queues(plan: "ResetPlan", queue_ids: list[int], broker: str | None) -> "ResetPlan":
+    """Return the part of a plan that was asked for.
+
+    Raises:
+        CommandError: there is no such queue.
+    """
+    changes = [
+        change
+        for change in plan.changes
+        if (not queue_ids or change.queue_id in queue_ids) and broker in (None, change.broker_name)
+    ]
+    missing = set(queue_ids) - {change.queue_id for change in changes}
+    if missing or not changes:
+        what = f"queue {min(missing)}" if missing else "queue"
+        raise CommandError(f"there is no {what}" + f" at {broker}" * (broker is not None), 2)
+    return msgspec.structs.replace(plan, changes=changes)
 
 
 def _effect(change: "OffsetChange") -> str | None:

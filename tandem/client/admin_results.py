@@ -92,8 +92,8 @@ class GroupQueue(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lag(self) -> int:
-        """How many messages are not consumed yet."""
-        return max(0, self.broker_offset - self.consumer_offset)
+        """How many messages are not consumed yet; below 0 if the group is past the end."""
+        return self.broker_offset - self.consumer_offset
 
     @property
     def inflight(self) -> int:
@@ -116,7 +116,7 @@ class GroupDescription(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def lag(self) -> int:
         """How many messages are not consumed yet."""
-        return sum(queue.lag for queue in self.queues)
+        return sum(max(0, queue.lag) for queue in self.queues)
 
 
 class OffsetChange(msgspec.Struct, frozen=True, kw_only=True):

@@ -204,7 +204,7 @@ class OffsetBeyondEndError(ClientError):
         return (
             f"{self.queue}: this reader has reached offset {self.offset}, but the queue ends at"
             f" {self.queue_end}; what it read is not there any more. Begin again at an offset of"
-            " the queue"
+            " the queue; a group, with `tandem group reset`"
         )
 
 

@@ -102,7 +102,7 @@ class GroupAdministration:
                     topics[group] |= set()
                     for each in _queues_of(stats, answer):
                         topics[group].add(each.topic)
-                        lags[group] += each.lag
+                        lags[group] += max(0, each.lag)
         groups = sorted(group for group in topics if of_system or not is_group_of_system(group))
         counts = yield from self._members_counts(groups, [each.address for each in answers])
         return [

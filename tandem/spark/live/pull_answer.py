@@ -8,9 +8,9 @@ import enum
 
 import msgspec
 
-from tandem.client.errors import BrokerError, ConnectionLostError
+from tandem.client.errors import ConnectionLostError
 from tandem.client.pull_answer import PULL_STATUSES
-from tandem.client.queue_flow import decode
+from tandem.client.queue_flow import decode, refusal_in
 from tandem.client.results import PullStatus
 from tandem.spark.live.pull_window import Pull
 from tandem.wire.remoting_command import RemotingCommand
@@ -48,7 +48,7 @@ def judge(answer: RemotingCommand, pull: Pull, address: str) -> Verdict:
     """
     status = PULL_STATUSES.get(answer.code)
     if status is None:
-        raise BrokerError(answer.code, answer.remark or "", address)
+        raise refusal_in(answer, address)
     header = decode(answer, PullMessageResponseHeader, address)
     meaning, next_offset = _meaning(status, header, pull)
     if status is PullStatus.FOUND and (next_offset <= pull.start or not answer.body):

@@ -6,7 +6,9 @@ change of master makes neither a gap nor a repeat. After `retry_ms` without any 
 trouble is raised.
 
 What is lost for good, a master alone says: messages that it has deleted, a queue that ends earlier
-than it did. With `failOnDataLoss` that is an error; else it is logged, and the range is shorter.
+than it did. A message that is damaged is asked for at the other nodes, and is lost if none has it
+for as long as healing takes. With `failOnDataLoss` that is an error; else it is logged, and the
+range is shorter.
 
 A node of a fenced group gives out what is confirmed and nothing else, so every one of them has the
 same at an offset. The nodes of a classic group have the same as long as its master is not replaced
@@ -34,6 +36,7 @@ from tandem.client.errors import (
     BrokerError,
     ClientError,
     ConnectionLostError,
+    MessageDamagedError,
     RequestTimeoutError,
     RouteNotFoundError,
 )
@@ -106,6 +109,9 @@ class RangePuller:
         self._failures_in_a_row = 0
         self._master_only_until = 0.0
         self._gone_since: dict[int, float] = {}
+        self._damaged_since: dict[tuple[int, int], float] = {}
+        self._avoided_until: dict[str, float] = {}
+        """Nodes that have just said that a message is damaged there."""
         self.losses: list[DataLoss] = []
         """What was not there any more, if that is no error."""
 
@@ -147,7 +153,7 @@ class RangePuller:
         nodes = route.addresses(queue.broker_name)
         master = nodes.pop(MASTER_ID, "")
         others = list(nodes.values())
-        if master and now < self._master_only_until:
+        if now < self._master_only_until and self._avoided_until.get(master, 0.0) <= now and master:
             return master, True
         in_turn = [*others, master] if self._from_slave else [master, *others]
         known = [address for address in in_turn if address]
@@ -155,8 +161,8 @@ class RangePuller:
             self._core.suspect_route(queue.topic)
             reason = f"no address of broker {queue.broker_name!r} is registered"
             raise RouteNotFoundError(queue.topic, reason, may_pass=True)
-        avoided = self._core.backoff.is_to_be_avoided
-        best = min(known, key=lambda address: avoided(address, now))
+        avoided, until = self._core.backoff.is_to_be_avoided, self._avoided_until
+        best = min(known, key=lambda each: (avoided(each, now), until.get(each, 0.0) > now))
         return best, best == master
 
     def _link(self, address: str, *, is_master: bool) -> "_Link":
@@ -241,6 +247,8 @@ class RangePuller:
 
     def _refused(self, link: "_Link", pull: Pull, error: BrokerError) -> ClientError | None:
         passes = error.code in RETRIED
+        if isinstance(error, MessageDamagedError):
+            return self._damaged(link, pull, error)
         if error.code in _GONE_WITH_TOPIC and link.is_master and self._is_gone(pull):
             self._lose(pull, pull.end, error.remark)
             return None
@@ -248,6 +256,17 @@ class RangePuller:
         if passes or error.code in _GONE_WITH_TOPIC:
             return error
         raise SparkSourceError(f"source tandem: {error}") from error
+
+    def _damaged(self, link: "_Link", pull: Pull, error: MessageDamagedError) -> ClientError | None:
+        """Ask another node; a message that no node has whole for long enough is lost."""
+        now = self._core.clock()
+        self._avoided_until[link.address] = now + MASTER_ONLY_SECONDS
+        at = pull.place, pull.start
+        if now - self._damaged_since.setdefault(at, now) >= GONE_SECONDS:
+            self._lose(pull, max(pull.start, error.queue_offset) + 1, error.remark)
+            return None
+        self._window.again(pull)
+        return error
 
     def _nothing_yet(self, link: "_Link", pull: Pull, verdict: Verdict) -> ClientError:
         queue = self._window.ranges[pull.place].queue

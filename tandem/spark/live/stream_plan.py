@@ -57,6 +57,8 @@ class StreamPlan:
         self._earliest: Offsets = {}
         self._idle_since: float | None = None
         self._ends: Offsets | None = None
+        self._has_compared = False
+        """Whether a fixed end was compared with what had been read before."""
         self.latest: Offsets = {}
         """The ends of all queues when they were last asked for."""
 
@@ -71,6 +73,7 @@ class StreamPlan:
     def fix_end(self) -> None:
         """Let the stream end at what is there now."""
         self._ends = self._cluster.max_offsets(self._known_queues())
+        self._has_compared = False
 
     def next_end(self, start: StreamOffset, records_max: int | None) -> StreamOffset:
         """Return where the next batch ends; `start` if there is none now.
@@ -121,9 +124,26 @@ class StreamPlan:
         Raises:
             DataLossError: as the options say.
         """
-        if self._ends is not None:
-            ends = self._ends
-            return {q: max(ends.get(q, 0), starts.get(q, 0)) for q in {**starts, **ends}}, False
+        if self._ends is None:
+            latest, lost = self._look(starts)
+            return latest, bool(lost)
+        if not self._has_compared:
+            # What is lost before an end was fixed is lost all the same.
+            latest, lost = self._look(starts)
+            self._has_compared = True
+            short = [queue for queue, start in starts.items() if self._ends.get(queue, -1) < start]
+            self._ends.update({queue: latest[queue] for queue in short if queue in latest})
+            if lost:
+                return dict(self._ends), True
+        ends = self._ends
+        return {q: max(ends.get(q, 0), starts.get(q, 0)) for q in {**starts, **ends}}, False
+
+    def _look(self, starts: Offsets) -> tuple[Offsets, list[MessageQueue]]:
+        """Return the ends of all queues, and which of those in `starts` are gone or shorter.
+
+        Raises:
+            DataLossError: as the options say.
+        """
         over_at = self._clock() + MISSING_SECONDS
         anew = False
         while True:
@@ -140,7 +160,7 @@ class StreamPlan:
             reason = "the queue is gone" if end is None else f"the queue ends at {end} now"
             loss = DataLoss(queue, end or 0, starts[queue], reason)
             report_loss(loss, fail=self._options.fail_on_data_loss)
-        return latest, bool(lost)
+        return latest, lost
 
     def _begins(self, starts: Offsets, ends: Offsets) -> Offsets:
         """Return where a batch begins in each of its queues; new ones at their earliest message.

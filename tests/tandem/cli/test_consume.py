@@ -15,10 +15,23 @@ from tandem.cli.message_format import BodyForm
 from tandem.cli.message_printers import message_printer
 from tandem.cli.output import CommandError
 from tandem.cli.queue_places import Place
-from tandem.client import BrokerError, MessageQueue, PullConsumer, RouteNotFoundError
+from tandem.client import (
+    BrokerError,
+    MessageDamagedError,
+    MessageQueue,
+    PullConsumer,
+    RouteNotFoundError,
+)
+from tandem.client.pull_flow import BEYOND_END_SECONDS
+from tandem.wire.damaged_message import DamagedMessageHeader
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
-from tandem.wire.request_headers import PullMessageResponseHeader, UpdateConsumerOffsetRequestHeader
+from tandem.wire.request_headers import (
+    OffsetResponseHeader,
+    PullMessageRequestHeader,
+    PullMessageResponseHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
 from tandem.wire.response_code import ResponseCode
 from tests.support.patience import PATIENCE_SECONDS
 from tests.tandem.cli.conftest import Tandem
@@ -110,6 +123,68 @@ async def test_a_follower_ends_with_a_refusal_that_does_not_pass(
     async with PullConsumer(NAME_SERVER, "CG", open_stream=network.open_stream) as consumer:
         with pytest.raises(BrokerError):
             await reader_of(consumer).follow(MessageQueue("orders", "broker-a", 0), lambda: None)
+
+
+@pytest.mark.parametrize("follows", [True, False])
+async def test_a_group_past_the_end_is_an_error_that_says_how_to_go_on(
+    autojump_clock: MockClock, nursery: trio.Nursery, *, follows: bool
+) -> None:
+    broker = FakeBroker()
+    broker.store("orders", 0, b"one", b"two")
+    broker.handlers[RequestCode.QUERY_CONSUMER_OFFSET] = lambda request: answer_to(
+        request, ResponseCode.SUCCESS, OffsetResponseHeader(9)
+    )
+    moved = PullMessageResponseHeader(0, 2, 0, 2)
+    broker.handlers[RequestCode.PULL_MESSAGE] = lambda request: answer_to(
+        request, ResponseCode.PULL_OFFSET_MOVED, moved
+    )
+    network = FakeNetwork(nursery, {NAME_SERVER: broker, MASTER: broker, SLAVE: broker})
+    async with PullConsumer(NAME_SERVER, "CG", open_stream=network.open_stream) as consumer:
+        queue = MessageQueue("orders", "broker-a", 0)
+        start = Place(word="committed")
+        reader = reader_of(consumer, start=start, group="CG", follow=follows)
+        began = trio.current_time()
+        with (
+            trio.fail_after(PATIENCE_SECONDS),
+            pytest.raises(CommandError, match=r"ends at 2, before 9.*tandem group reset CG"),
+        ):
+            if follows:
+                await reader.follow(queue, lambda: None)
+            else:
+                await reader.read_to_end(queue)
+        assert BEYOND_END_SECONDS <= trio.current_time() - began < 2 * BEYOND_END_SECONDS
+
+
+async def test_a_damaged_message_is_said_once_and_ends_a_reader_up_to_the_end(
+    autojump_clock: MockClock, nursery: trio.Nursery, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    broker = FakeBroker()
+    broker.store("orders", 0, b"one", b"two", b"three")
+    whole = broker.handlers[RequestCode.PULL_MESSAGE]
+
+    def damaged(request: RemotingCommand) -> RemotingCommand | None:
+        offset = request.decode_header(PullMessageRequestHeader).queue_offset
+        ext = DamagedMessageHeader(offset, 1000)
+        return answer_to(request, ResponseCode.SERVICE_NOT_AVAILABLE, ext, b"", "it is damaged")
+
+    broker.handlers[RequestCode.PULL_MESSAGE] = damaged
+    network = FakeNetwork(nursery, {NAME_SERVER: broker, MASTER: broker, SLAVE: broker})
+    async with PullConsumer(NAME_SERVER, "CG", open_stream=network.open_stream) as consumer:
+        queue = MessageQueue("orders", "broker-a", 0)
+        with pytest.raises(MessageDamagedError):
+            await reader_of(consumer, follow=False).read_to_end(queue)
+        written = capfdbinary.readouterr()
+        assert written.out == b""
+        assert written.err.count(b"it is damaged") == 1
+        # One that follows waits, and goes on when it is healed.
+        reader = reader_of(consumer, start=Place(offset=0), count_max=3)
+        nursery.start_soon(reader.follow, queue, lambda: None)
+        await trio.sleep(100)
+        assert reader.count == 0
+        broker.handlers[RequestCode.PULL_MESSAGE] = whole
+        await trio.sleep(5)
+        assert reader.count == 3
+    assert capfdbinary.readouterr().out == b"one\ntwo\nthree\n"
 
 
 @pytest.fixture

@@ -1,12 +1,19 @@
 import json
 
+import msgspec
 import pytest
 
 import tandem as library
 from tandem.cli.formats import Format
-from tandem.cli.group import Reset, _effect, _print, _reset_words
+from tandem.cli.group import Reset, _effect, _of_queues, _print, _reset_words
 from tandem.cli.output import CommandError
-from tandem.client.admin_results import GroupDescription, GroupMember, GroupQueue, OffsetChange
+from tandem.client.admin_results import (
+    GroupDescription,
+    GroupMember,
+    GroupQueue,
+    OffsetChange,
+    ResetPlan,
+)
 from tandem.client.errors import GroupNotFoundError, RouteNotFoundError
 from tandem.testing import RunningCluster
 from tests.tandem.cli.conftest import Tandem
@@ -67,6 +74,34 @@ def test_programs_see_lag_and_what_is_in_flight(capsys: pytest.CaptureFixture[st
     assert json.loads(capsys.readouterr().out)["client_id"] == "c-1"
 
 
+def test_a_group_past_the_end_is_not_shown_as_one_without_lag(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    past = msgspec.structs.replace(FOUND.queues[0], queue_id=1, consumer_offset=1016)
+    found = msgspec.structs.replace(FOUND, queues=[*FOUND.queues, past])
+    _print(found, Format.TABLE)
+    assert "past the end by 1,007" in capsys.readouterr().out
+    _print(found, Format.JSON)
+    shown = json.loads(capsys.readouterr().out)
+    assert [queue["lag"] for queue in shown["queues"]] == [5, -1007]
+    assert shown["lag"] == 5
+
+
+def test_a_reset_of_one_queue_leaves_the_others() -> None:
+    changes = [
+        msgspec.structs.replace(change(4, 5), queue_id=number, broker_name=broker)
+        for broker in ("a", "b")
+        for number in range(2)
+    ]
+    plan = ResetPlan("g", 0, changes)
+    assert _of_queues(plan, [], None) == plan
+    assert _of_queues(plan, [1], "b").changes == [changes[3]]
+    assert _of_queues(plan, [1], None).changes == [changes[1], changes[3]]
+    for queue_ids, broker in (([2], None), ([0], "c"), ([], "c")):
+        with pytest.raises(CommandError, match="there is no queue"):
+            _of_queues(plan, queue_ids, broker)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "effect"),
     [(4, 4, None), (4, 9, "skips 5"), (9, 4, "repeats 5"), (None, 2, None), (None, 9, "skips 7")],
@@ -124,6 +159,8 @@ def test_a_group_is_listed_described_reset_and_deleted(
     assert described_lag(tandem) == 10
     tandem(*reset, "3", "--yes")
     assert described_lag(tandem) == 4
+    tandem(*reset, "4", "--queue", "1", "--yes")
+    assert described_lag(tandem) == 3
     tandem(*reset, "-1d", "--yes")
     assert described_lag(tandem) == 10
     tandem(*reset, "latest", "--yes")

@@ -11,6 +11,7 @@ from tandem.spark.live.chunks import chunks, records_of
 from tandem.spark.live.data_loss import DataLossError
 from tandem.spark.live.puller import RangePuller
 from tandem.spark.live.ranges import QueueRange
+from tandem.wire.damaged_message import DamagedMessageHeader
 from tandem.wire.message import encode_record
 from tandem.wire.remoting_command import RemotingCommand
 from tandem.wire.request_code import RequestCode
@@ -230,6 +231,50 @@ class TestLoss:
         )
         with pytest.raises(DataLossError, match="no such topic here"):
             read(puller(world))
+
+
+class TestDamage:
+    def damage(self, broker: FakeBroker, *numbers: int) -> None:
+        """Have a broker answer as one where these messages of queue 0 are damaged."""
+        serve = broker.handlers[PULL]
+
+        def answer(request: RemotingCommand) -> RemotingCommand | None:
+            pull = pull_of(request)
+            if pull.queue_id != 0 or pull.queue_offset not in numbers:
+                bad = [each for each in numbers if each > pull.queue_offset]
+                if pull.queue_id == 0 and bad:
+                    most = min(pull.max_msg_nums, min(bad) - pull.queue_offset)
+                    short = msgspec.structs.replace(pull, max_msg_nums=most)
+                    request = msgspec.structs.replace(request, ext=short)
+                return serve(request)
+            code = ResponseCode.SERVICE_NOT_AVAILABLE
+            ext = DamagedMessageHeader(pull.queue_offset, 1000)
+            return answer_to(request, code, ext, b"", "message 60 of queue 0 is damaged")
+
+        broker.handlers[PULL] = answer
+
+    def test_a_message_that_is_damaged_at_the_master_comes_from_another_node(
+        self, world: LiveWorld
+    ) -> None:
+        self.damage(world.master, 60)
+        began = world.time.now
+        assert read(puller(world)) == EVERYTHING
+        assert world.time.now - began < 5
+
+    def test_a_message_that_is_damaged_everywhere_is_an_error_that_names_it(
+        self, world: LiveWorld
+    ) -> None:
+        self.damage(world.master, 60)
+        self.damage(world.slave, 60)
+        with pytest.raises(DataLossError, match=r"offsets 60 to 61 of queue 0 .*is damaged"):
+            read(puller(world))
+
+    def test_or_it_is_passed_over(self, world: LiveWorld) -> None:
+        self.damage(world.master, 60, 61)
+        self.damage(world.slave, 60, 61)
+        reader = puller(world, fail_on_data_loss=False)
+        assert read(reader) == [each for each in EVERYTHING if each not in {(0, 60), (0, 61)}]
+        assert [(loss.start, loss.end) for loss in reader.losses] == [(60, 61), (61, 62)]
 
 
 class Liar:

@@ -181,11 +181,64 @@ class TestAvailableNow:
         assert [stream.batch(2) for _ in range(4)] == [{0: (0, 2)}, {0: (2, 4)}, {0: (4, 5)}, {}]
 
     def test_a_queue_of_the_checkpoint_that_is_gone_does_not_hold_it_up(self) -> None:
-        stream = Stream(Asked(q0=5, q1=5))
+        stream = Stream(Asked(q0=5, q1=5), failOnDataLoss="false")
         del stream.asked.ends[queue(1)]
         stream.later()
         stream.plan.fix_end()
+        assert stream.batch() == {}
+        assert list(stream.at.places) == [queue(0)]
         assert stream.end() == stream.at
+
+    def test_a_queue_that_is_shorter_only_for_a_moment_is_not_lost(self) -> None:
+        stream = Stream(Asked(q0=50))
+        stream.asked.ends[queue(0)] = 3
+        stream.plan.fix_end()
+        stream.asked.ends[queue(0)] = 52
+        assert stream.batch() == {0: (50, 52)}
+        assert stream.end() == stream.at
+
+
+MODES = {
+    "live": (False, None, {}),
+    "live, limited": (False, 10, {}),
+    "live, with a minimum": (False, None, {"minOffsetsPerTrigger": "1000"}),
+    "available now": (True, None, {}),
+    "available now, limited": (True, 10, {}),
+    "available now, with a minimum": (True, None, {"minOffsetsPerTrigger": "1000"}),
+}
+
+LOSSES = {
+    "the queue is gone": None,
+    "the queue ends at 3 now": 3,
+    "the queue ends at 0 now": 0,
+}
+
+
+@pytest.mark.parametrize("has_restarted", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("reason", LOSSES)
+def test_what_is_lost_is_noticed_in_every_mode(
+    reason: str, mode: str, *, has_restarted: bool
+) -> None:
+    ends_now, records_max, given = MODES[mode]
+    for fails in ("true", "false"):
+        stream = Stream(Asked(q0=50, q1=50), failOnDataLoss=fails, **given)
+        if has_restarted:
+            stream.plan = stream.restarted()
+        end = LOSSES[reason]
+        if end is None:
+            del stream.asked.ends[queue(1)]
+        else:
+            stream.asked.ends[queue(1)] = end
+        stream.later()
+        if ends_now:
+            stream.plan.fix_end()
+        if fails == "true":
+            with pytest.raises(DataLossError, match=rf"queue 1 .*{reason}"):
+                stream.batch(records_max)
+            continue
+        read = [stream.batch(records_max) for _ in range(3)]
+        assert [part[1] for part in read if 1 in part] == ([(0, 3)] if end == 3 else [])
 
 
 def test_a_small_batch_waits_for_more_or_for_its_time() -> None:
