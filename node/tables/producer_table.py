@@ -33,7 +33,7 @@ MEMBERSHIPS_MAX: Final = 65_536
 MEMBERSHIPS_PER_CONNECTION_MAX: Final = 8_192
 """The same of one connection, which is one process, or a proxy for some hundreds."""
 
-GROUPS_PER_HEARTBEAT_MAX: Final = 4_096
+GROUPS_PER_HEARTBEAT_MAX: Final = 1_024
 
 TRIES: Final = 3
 """Members looked at for one that reads what it gets. Source: ProducerManager."""

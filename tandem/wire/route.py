@@ -28,6 +28,9 @@ MASTER_ID: Final = 0
 # each of its quotes would start the search anew.
 _STRING_OR_BARE_KEY: Final = re.compile(rb'(?s)"[^"\\]*(?:\\.[^"\\]*)*"?|([{,]\s*)(-?\d+)(\s*:)')
 
+_BARE_KEY: Final = re.compile(rb"[{,]\s*+-?\d++\s*+:")
+"""There may be one; also where it is within a string."""
+
 QueueCount = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 """A client makes one record for each queue, so a number from a stranger needs a bound."""
 
@@ -91,8 +94,12 @@ def decode_json_body(body: bytes, body_type: type[BodyT]) -> BodyT:
     """
     try:
         return decode_json(body, body_type)
-    except UnreadableError:
-        pass
+    except UnreadableError as error:
+        # Quotes mend what is no JSON, and nothing else: not a value of the wrong kind. To look at
+        # each string of a large body for a key takes long, so only where there may be one.
+        is_no_json = not isinstance(error.__cause__, msgspec.ValidationError)
+        if not is_no_json or _BARE_KEY.search(body) is None:
+            raise MalformedFrameError(f"{body_type.__name__} body: {error}") from error
     try:
         return decode_json(_quote_integer_keys(body), body_type)
     except UnreadableError as error:

@@ -171,17 +171,17 @@ async def test_a_thousand_groups_in_one_heartbeat_are_one_change_and_no_write() 
             "the name of the topic has 256 bytes",
         ),
         (
-            HeartbeatData("c", consumer_data_set=[ConsumerData(str(n)) for n in range(4_097)]),
-            "4097 consumer groups, the most allowed are 4096",
+            HeartbeatData("c", consumer_data_set=[ConsumerData(str(n)) for n in range(1_025)]),
+            "1025 consumer groups, the most allowed are 1024",
         ),
         (
             HeartbeatData(
                 "c",
                 consumer_data_set=[
-                    ConsumerData("g", subscription_data_set=[SubscriptionData("t")] * 16_385)
+                    ConsumerData("g", subscription_data_set=[SubscriptionData("t")] * 4_097)
                 ],
             ),
-            "16385 subscriptions, the most allowed are 16384",
+            "4097 subscriptions, the most allowed are 4096",
         ),
     ],
 )

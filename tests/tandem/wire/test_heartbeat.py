@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tandem.wire import heartbeat
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.heartbeat import CONSUME_FROM_WHERE, decode_heartbeat
 from tandem.wire.request_headers import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
@@ -94,3 +95,24 @@ def test_what_no_client_sends_is_refused(consumer: str, complaint: str) -> None:
 def test_any_body_is_a_heartbeat_or_refused(body: bytes) -> None:
     with suppress(MalformedFrameError):
         decode_heartbeat(body)
+
+
+def test_a_heartbeat_that_is_too_long_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "HEARTBEAT_BYTES_MAX", 100)
+    whole = encode_json_body(HeartbeatData("c" * 50))
+    assert len(whole) > 100
+    with pytest.raises(MalformedFrameError, match="the most allowed are 100"):
+        decode_heartbeat(whole)
+    # Not even looked at: it is no JSON.
+    with pytest.raises(MalformedFrameError, match="the most allowed are 100"):
+        decode_heartbeat(b"[" * 101)
+
+
+def test_a_heartbeat_with_too_many_records_is_refused_unread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(heartbeat, "RECORDS_MAX", 3)
+    few = HeartbeatData("c", consumer_data_set=[ConsumerData("a"), ConsumerData("b")])
+    assert decode_heartbeat(encode_json_body(few)) == few
+    with pytest.raises(MalformedFrameError, match="4 records, the most allowed are 3"):
+        decode_heartbeat(b"{{{{")

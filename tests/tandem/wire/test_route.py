@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tandem.wire import route
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.route import (
     BrokerData,
@@ -81,3 +82,15 @@ def test_a_number_of_queues_that_nobody_has_is_refused() -> None:
 def test_a_wrong_type_is_refused() -> None:
     with pytest.raises(MalformedFrameError, match="queueDatas"):
         decode_json_body(b'{"queueDatas":5}', TopicRouteData)
+
+
+@pytest.mark.parametrize("body", [b'{"brokerDatas": 1, "x": {0: ', b'{"brokerDatas": [', b"{}x"])
+def test_keys_are_quoted_only_where_that_can_help(
+    body: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def quote(_body: bytes) -> bytes:
+        raise AssertionError("looked at each string")
+
+    monkeypatch.setattr(route, "_quote_integer_keys", quote)
+    with pytest.raises(MalformedFrameError):
+        decode_json_body(body, TopicRouteData)
