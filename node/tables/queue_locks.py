@@ -34,6 +34,10 @@ LOCKS_MAX: Final = 262_144
 """Over all groups: any client may ask, so there has to be a bound. Some 80 MB."""
 
 
+SWEEP_SECONDS: Final = 10.0
+"""How often a full table is looked through for locks that are over, at most."""
+
+
 class _Lock(msgspec.Struct):
     """Who holds a queue, and when it last said so."""
 
@@ -47,6 +51,7 @@ class QueueLocks:
     def __init__(self) -> None:
         self._groups: dict[str, dict[MessageQueueBody, _Lock]] = {}
         self._count = 0
+        self._sweep_at = 0.0
 
     def lock(
         self, group: str, client_id: str, queues: Iterable[MessageQueueBody], now: float
@@ -111,7 +116,9 @@ class QueueLocks:
         for queue in queues:
             check_name("topic", queue.topic)
             check_name("broker", queue.broker_name)
-        if self._count + len(queues) > LOCKS_MAX:
+        if self._count + len(queues) > LOCKS_MAX and now >= self._sweep_at:
+            # All of them are looked at: not for every request of somebody who is refused.
+            self._sweep_at = now + SWEEP_SECONDS
             self.forget_expired(now)
         if self._count + len(queues) > LOCKS_MAX:
             raise RequestError(

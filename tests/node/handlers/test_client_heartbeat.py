@@ -194,7 +194,7 @@ async def test_what_is_too_much_for_one_heartbeat_is_refused_as_a_whole(
     whole = msgspec.structs.replace(
         first, consumer_data_set=[*first.consumer_data_set, *data.consumer_data_set]
     )
-    answer = client.call(BEAT, {}, encode_json_body(data if "4097" in complaint else whole))
+    answer = client.call(BEAT, {}, encode_json_body(data if "1025" in complaint else whole))
     assert answer.code == ResponseCode.INVALID_PARAMETER
     assert complaint in (answer.remark or "")
     assert not broker.clients.has_group("first")

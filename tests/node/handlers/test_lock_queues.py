@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import msgspec
 
+from node.handlers import lock_queues
 from node.handlers.lock_queues import LockQueues
 from tandem.wire.remoting_command import ONEWAY_FLAG
 from tandem.wire.request_code import RequestCode
@@ -59,3 +60,13 @@ async def test_a_body_that_is_none_is_answered() -> None:
             answer = client.call(code, None, body)
             assert answer.code == ResponseCode.SYSTEM_ERROR
             assert "a bug" not in (answer.remark or "")
+
+
+async def test_a_request_for_too_many_queues_is_refused_unread() -> None:
+    client = client_of(Broker())
+    many = b"{" * (lock_queues.QUEUES_PER_REQUEST_MAX + 2)
+    for code in (LOCK, UNLOCK):
+        for body in (many, b"[" * (lock_queues.BYTES_MAX + 1)):
+            answer = client.call(code, None, body)
+            assert answer.code == ResponseCode.INVALID_PARAMETER
+            assert "the most allowed in one request are 8192" in (answer.remark or "")
