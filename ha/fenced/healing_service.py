@@ -30,17 +30,18 @@ from ha.fenced.healing import (
     judge,
     pieces,
 )
+from ha.fenced.peer_logs import all_of
 from ha.fenced.served_log import epochs_within
 from store.machine.errors import StoreError
 from store.machine.tell_once import TellOnce
 from tandem.wire.crc import raw_crc32
 from tandem.wire.ha_status import HealedPart
-from tandem.wire.peer_log import BYTES_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from ha.fenced.comparing_service import ComparingService
+    from ha.fenced.healed_parts import HealedParts
     from ha.fenced.peer_logs import PeerLogs, PeerLogSession
     from ha.fenced.replica_parts import ReplicaParts
     from tandem.wire.group_state import GroupState
@@ -51,8 +52,6 @@ PAUSE_SECONDS_MIN: Final = 1.0
 PAUSE_SECONDS_MAX: Final = 60.0
 """Between two tries; it doubles while nothing has become better."""
 
-HEALED_KEPT_MAX: Final = 100
-
 
 class HealingService:
     """The healing of one replica's log, for one round."""
@@ -62,20 +61,15 @@ class HealingService:
         parts: ReplicaParts,
         peers: PeerLogs,
         comparing: ComparingService,
-        healed: list[HealedPart],
-        on_healed: Callable[[], None],
+        healed: HealedParts,
     ) -> None:
-        """`healed` is what was healed before: what this one heals is added.
-
-        `on_healed` is called when that has happened.
-        """
+        """What is healed is added to `healed`."""
         self._parts = parts
         self._store = parts.store
         self._name = parts.config.name
         self._peers = peers
         self._comparing = comparing
         self._healed = healed
-        self._on_healed = on_healed
         self.stuck: dict[Piece, Stuck] = {}
         """What could not be healed at the last try, and why."""
         self._told: TellOnce[str] = TellOnce()
@@ -101,7 +95,6 @@ class HealingService:
 
     async def heal(self) -> None:
         """Try once to settle all that is bad."""
-        before = list(self._healed)
         self.stuck.clear()
         # Files are deleted; and what is written after a note is not meant by it.
         self._store.commit_log.damage.keep_within(self._shape().start, self._shape().end)
@@ -112,8 +105,7 @@ class HealingService:
             }
             for file in files(self._bad, self._shape()):
                 await self._heal_file(file, sessions)
-        if before != self._healed:
-            self._on_healed()
+        self._healed.save()
 
     async def _heal_file(
         self, file: tuple[int, int], sessions: Mapping[str, PeerLogSession]
@@ -226,7 +218,7 @@ class HealingService:
         troubles: list[str] = []
         for node in order.nodes:
             try:
-                data = await _all_of(sessions[node], piece)
+                data = await all_of(sessions[node], piece.start, piece.end)
             except PeerSilentError as error:
                 troubles.append(str(error))
                 continue
@@ -271,21 +263,9 @@ class HealingService:
             node,
             bad.reason,
         )
-        self._note_healed(piece, node, bad.reason)
-        return None
-
-    def _note_healed(self, piece: Piece, node: str, reason: str) -> None:
         now_ms = self._parts.machine.wall_clock_ms()
-        last = self._healed[-1] if self._healed else None
-        if last is not None and (last.end, last.source, last.reason) == (
-            piece.start,
-            node,
-            reason,
-        ):
-            self._healed[-1] = HealedPart(last.start, piece.end, node, reason, now_ms)
-        else:
-            self._healed.append(HealedPart(piece.start, piece.end, node, reason, now_ms))
-            del self._healed[:-HEALED_KEPT_MAX]
+        self._healed.add(HealedPart(piece.start, piece.end, node, bad.reason, now_ms))
+        return None
 
     def _note_stuck(self, piece: Piece, stuck: Stuck) -> None:
         self.stuck[piece] = stuck
@@ -293,10 +273,3 @@ class HealingService:
             _log.error(
                 "the log cannot be healed yet from %d to %d: %s", piece.start, piece.end, stuck.why
             )
-
-
-async def _all_of(session: PeerLogSession, piece: Piece) -> bytes:
-    data = bytearray()
-    for at in range(piece.start, piece.end, BYTES_MAX):
-        data += await session.data(at, min(at + BYTES_MAX, piece.end))
-    return bytes(data)

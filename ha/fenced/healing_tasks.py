@@ -1,10 +1,8 @@
 """Healing: all that one replica does for the health of its log, and what it says of it.
 
-    ComparingService   finds what differs from the logs of others
-    HealingService     heals what is known to be bad, whoever has found it
-    _say_what_is_bad   has a master look at its log that sends what is bad
-
-What was healed is kept in `healed.json`, for people. RocketMQ leaves it alone.
+ComparingService   finds what differs from the logs of others
+HealingService     heals what is known to be bad, whoever has found it
+_say_what_is_bad   has a master look at its log that sends what is bad
 """
 
 from __future__ import annotations
@@ -16,21 +14,18 @@ import trio
 
 from ha.errors import PeerSilentError
 from ha.fenced.comparing_service import ComparingService
+from ha.fenced.healed_parts import HealedParts
 from ha.fenced.healing_service import HealingService
-from store.machine.checked_file import read_checked_json, replace_with_checked_json
-from store.machine.errors import StoreError
 from store.machine.tell_once import TellOnce
-from tandem.wire.ha_status import HealedPart
 from tandem.wire.peer_log import BLOCK_BYTES
-from tandem.wire.untrusted import UnreadableError
 
 if TYPE_CHECKING:
     from ha.fenced.peer_logs import PeerLogs
     from ha.fenced.replica_parts import ReplicaParts
+    from tandem.wire.ha_status import HealedPart
 
 _log = logging.getLogger(__name__)
 
-FILE_NAME: Final = "healed.json"
 TELL_SECONDS: Final = 1.0
 NOT_HEALED_SHOWN_MAX: Final = 20
 
@@ -42,15 +37,12 @@ class Healing:
         """Without `peers` nothing is done."""
         self._parts = parts
         self._peers = peers
-        self._disk = parts.machine.disk
-        self._path = f"{parts.config.directory}/{FILE_NAME}"
-        self.healed = self._read()
-        """What was bad and is whole again, the newest last."""
+        self._healed = HealedParts(parts.machine.disk, parts.config.directory)
         self._service: HealingService | None = None
         self._comparing: ComparingService | None = None
         if peers is not None:
             self._comparing = ComparingService(parts, peers)
-            self._service = HealingService(parts, peers, self._comparing, self.healed, self._save)
+            self._service = HealingService(parts, peers, self._comparing, self._healed)
 
     async def run(self) -> None:
         """Look after the log until cancelled."""
@@ -81,6 +73,11 @@ class Healing:
             await trio.sleep(TELL_SECONDS)
 
     @property
+    def healed(self) -> list[HealedPart]:
+        """What was bad and is whole again, the newest last."""
+        return self._healed.parts
+
+    @property
     def not_healed(self) -> list[str]:
         """Why what is bad has not been healed yet, in words, each once."""
         stuck = self._service.stuck.values() if self._service else ()
@@ -94,17 +91,3 @@ class Healing:
         words = [each.why for each in stuck if each.is_undecided]
         words += self._comparing.undecided.values() if self._comparing else ()
         return list(dict.fromkeys(words))[:NOT_HEALED_SHOWN_MAX]
-
-    def _read(self) -> list[HealedPart]:
-        try:
-            return read_checked_json(self._disk, self._path, list[HealedPart]) or []
-        except UnreadableError as error:
-            _log.warning("%s: %s; what was healed before is forgotten", self._path, error)
-            return []
-
-    def _save(self) -> None:
-        """Keep what was healed. It is for people: without it nothing is lost."""
-        try:
-            replace_with_checked_json(self._disk, self._path, self.healed)
-        except StoreError as error:
-            _log.warning("%s cannot be written: %s", self._path, error)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from tandem.wire.peer_log import BYTES_MAX
+
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
@@ -28,3 +30,15 @@ class PeerLogs(Protocol):
 
     def session(self, peer: str) -> AbstractAsyncContextManager[PeerLogSession]:
         """Talk to the node of this name. Nothing is sent before the first question."""
+
+
+async def all_of(session: PeerLogSession, start: int, end: int) -> bytes:
+    """Return a part of a peer's log of any size, of one file.
+
+    Raises:
+        PeerSilentError: it does not give all of it.
+    """
+    data = bytearray()
+    for at in range(start, end, BYTES_MAX):
+        data += await session.data(at, min(at + BYTES_MAX, end))
+    return bytes(data)

@@ -13,10 +13,12 @@ ask name servers for goes on being answered meanwhile.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
 
+from ha.fenced.closed_healing import ClosedHealing
 from ha.fenced.completeness import Completeness
 from ha.fenced.ha_service import FencedHAService
 from ha.learners import Learners
@@ -119,8 +121,11 @@ async def _run_round(
         auto_create_groups=config.cluster.broker.auto_create_subscription_group,
     )
     host = Host(config.node.address, config.node.port)
-    store = MessageStore.open(
-        store_config(config),
+    peer_logs = ClientPeerLogs(config, machine.network)
+    settings = store_config(config)
+    open_store = partial(
+        MessageStore.open,
+        settings,
         disk=machine.disk,
         wall_clock_ms=machine.wall_clock_ms,
         store_host=host,
@@ -128,8 +133,8 @@ async def _run_round(
         is_batch_topic=saved.topics.is_batch,
         confirm_bounds_reads=True,
     )
-    with store:
-        peer_logs = ClientPeerLogs(config, machine.network)
+    closed = ClosedHealing(fenced_config(config), settings, machine, peer_logs)
+    with await closed.open(open_store) as store:
         ha = FencedHAService(
             fenced_config(config), store, machine, coordinator, completeness, peer_logs
         )

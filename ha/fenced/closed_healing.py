@@ -1,0 +1,149 @@
+"""ClosedHealing: heals a log that is too damaged to be opened, from all peers that answer.
+
+    open --+--> the store
+      ^    `--> CorruptLogError: from where to where --> bytes of the peers --> put there --+
+      +-------------------------------------------------------------------------------------+
+
+Each turn must get further than the one before. Where no peer has the bytes, confirmed and whole,
+the error stands: the node stops with it, as one without peers does.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import trio
+
+from ha.errors import EpochFileError, PeerSilentError
+from ha.fenced.comparison import Vote, are_of_one_history, right_crc, votes_in_words
+from ha.fenced.epoch_file import EpochFile
+from ha.fenced.healed_parts import HealedParts
+from ha.fenced.healing import RANGE_BYTES_MAX, Piece, can_give
+from ha.fenced.peer_logs import all_of
+from ha.fenced.served_log import epochs_within
+from store.machine.errors import CorruptLogError, StoreError
+from store.recovery.closed_log import heal_closed_log
+from tandem.wire.crc import raw_crc32
+from tandem.wire.ha_status import HealedPart
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ha.fenced.config import FencedConfig
+    from ha.fenced.peer_logs import PeerLogs
+    from store.config import StoreConfig
+    from store.machine.machine import Machine
+
+_log = logging.getLogger(__name__)
+
+StoreT = TypeVar("StoreT")
+
+TRIES_MAX: Final = 10
+TRY_SECONDS: Final = 1.0
+"""Peers may be starting, too: after a power cut all do."""
+
+
+class ClosedHealing:
+    """The healing of one node's log while nobody has it open."""
+
+    def __init__(
+        self, config: FencedConfig, store_config: StoreConfig, machine: Machine, peers: PeerLogs
+    ) -> None:
+        self._config = config
+        self._store_config = store_config
+        self._machine = machine
+        self._peers = peers
+
+    async def open(self, open_store: Callable[[], StoreT]) -> StoreT:
+        """Return what `open_store` returns, once the log is whole enough for it.
+
+        Raises:
+            CorruptLogError: it is not, and no peer can help.
+            StoreError: whatever else `open_store` raises.
+        """
+        reached = -1
+        while True:
+            try:
+                return open_store()
+            except CorruptLogError as error:
+                if not reached < error.offset < error.damaged_end:
+                    raise
+                reached = error.offset
+                why_not = await self._heal(error.offset, error.damaged_end, str(error))
+                if why_not:
+                    _log.error("the log cannot be healed by other nodes: %s", why_not)
+                    raise
+
+    async def _heal(self, start: int, end: int, reason: str) -> str:
+        """Heal a part of the log; return why that cannot be, in words, or ""."""
+        _log.error("%s. Asking the other nodes for %d to %d", reason, start, end)
+        size = self._store_config.mapped_file_size_commit_log_bytes
+        at = start
+        while at < end:
+            piece = Piece(at, min(end, at - at % size + size, at + RANGE_BYTES_MAX))
+            why_not = await self._heal_piece(piece, reason)
+            if why_not:
+                return why_not
+            at = piece.end
+        return ""
+
+    async def _heal_piece(self, piece: Piece, reason: str) -> str:
+        why_not = ""
+        for number in range(TRIES_MAX):
+            if number:
+                await trio.sleep(TRY_SECONDS)
+            try:
+                source, data = await self._fetch(piece)
+                heal_closed_log(
+                    self._store_config,
+                    piece.start,
+                    data,
+                    disk=self._machine.disk,
+                    wall_clock_ms=self._machine.wall_clock_ms,
+                )
+            except (PeerSilentError, EpochFileError, StoreError) as error:
+                why_not = str(error)
+                continue
+            _log.warning(
+                "healed the log from %d to %d with the bytes of %s", piece.start, piece.end, source
+            )
+            healed = HealedParts(self._machine.disk, self._config.directory)
+            now_ms = self._machine.wall_clock_ms()
+            healed.add(HealedPart(piece.start, piece.end, source, reason, now_ms))
+            healed.save()
+            return ""
+        return why_not
+
+    async def _fetch(self, piece: Piece) -> tuple[str, bytes]:
+        """Return the right bytes, and who gave them.
+
+        Raises:
+            PeerSilentError: nobody has them, or it is not known who is right.
+            EpochFileError: it is not known of which masters our log is.
+        """
+        own = EpochFile(self._machine.disk, self._config.directory).entries
+        epochs = epochs_within(own, piece.start, piece.end)
+        got: dict[str, bytes] = {}
+        troubles: list[str] = []
+        async with AsyncExitStack() as stack:
+            for peer in self._config.peers:
+                session = await stack.enter_async_context(self._peers.session(peer.name))
+                try:
+                    part = await session.part(piece.start, piece.end)
+                    if not are_of_one_history(epochs, part.epochs):
+                        troubles.append(f"{peer.name} has it from other masters")
+                    elif not can_give(part, piece):
+                        troubles.append(f"{peer.name} has not confirmed all of it, or is damaged")
+                    else:
+                        got[peer.name] = await all_of(session, piece.start, piece.end)
+                except PeerSilentError as error:
+                    troubles.append(str(error))
+        if not got:
+            raise PeerSilentError("; ".join(troubles) or "there is no other node")
+        votes = [Vote(name, raw_crc32(data), is_written=False) for name, data in got.items()]
+        right = right_crc(votes, 1 + len(self._config.peers))
+        if right is None:
+            raise PeerSilentError(f"it is not known who is right: {votes_in_words(votes)}")
+        return next((name, data) for name, data in got.items() if raw_crc32(data) == right)

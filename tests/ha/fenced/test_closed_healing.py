@@ -1,0 +1,129 @@
+"""A log that cannot be opened is healed from peers first, if they have what it lacks."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from ha.fenced.closed_healing import ClosedHealing
+from store.machine.errors import CorruptLogError
+from store.machine.machine import Machine
+from tests.ha.fenced_world import WorldPeerLogs
+from tests.ha.fingerprinted import flip
+from tests.ha.healing_world import open_group
+from tests.ha.world import FILE_SIZE_BYTES, fenced_config, read_whole_log
+from tests.support.virtual_clock import WallClock
+
+if TYPE_CHECKING:
+    from trio.testing import MockClock
+
+    from store import MessageStore
+    from tests.ha.healing_world import Group
+
+RECORD = 2 * FILE_SIZE_BYTES
+"""One that begins the last file: every start walks it."""
+
+
+class Closed:
+    """The first follower is down, with bits that have flipped in its log."""
+
+    def __init__(self, group: Group, *offsets: int) -> None:
+        self.world, self.group, self.name = group.world, group, group.first.name
+        settings = group.first.store.config
+        group.first.kill()
+        with self.world.open_store(self.name) as store:
+            for offset in offsets:
+                flip(store, offset)
+        machine = Machine(
+            disk=self.world.disks[self.name],
+            network=group.first.machine,
+            wall_clock_ms=WallClock().now_ms,
+            boottime=trio.current_time,
+            boot_id="boot-1",
+            random=random.Random(1),
+        )
+        peers = WorldPeerLogs(self.world)
+        self.healing = ClosedHealing(fenced_config(self.name), settings, machine, peers)
+        self.tries = 0
+
+    def open_store(self) -> MessageStore:
+        self.tries += 1
+        return self.world.open_store(self.name)
+
+    async def open(self) -> MessageStore:
+        return await self.healing.open(self.open_store)
+
+
+async def test_what_stops_the_start_comes_from_a_peer(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_group() as group:
+        closed = Closed(group, RECORD + 95)
+        with pytest.raises(CorruptLogError):
+            closed.world.open_store(closed.name)
+        with await closed.open() as store:
+            assert read_whole_log(store) == group.log
+            assert not store.commit_log.damage
+        assert closed.tries == 2
+        assert "healed the log from 32768 to" in caplog.text
+        again = group.world.start(closed.name)
+        await group.world.wait_for(lambda: again.serves)
+        (healed,) = again.ha.status().healed
+        assert healed.start == RECORD
+        assert "body CRC" in healed.reason
+
+
+async def test_a_start_with_several_bad_places_gets_further_each_time(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_group() as group:
+        record = group.first.store.commit_log.record_at(RECORD)
+        assert record is not None
+        second = group.first.store.commit_log.record_at(RECORD + len(record))
+        assert second is not None
+        third = RECORD + len(record) + len(second)
+        closed = Closed(group, RECORD + 95, third + 95)
+        with await closed.open() as store:
+            assert read_whole_log(store) == group.log
+        assert closed.tries == 3
+
+
+async def test_a_log_that_is_whole_is_opened_at_once(autojump_clock: MockClock) -> None:
+    async with open_group() as group:
+        closed = Closed(group)
+        with await closed.open():
+            assert closed.tries == 1
+
+
+async def test_where_no_peer_can_help_the_error_stands(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_group() as group:
+        closed = Closed(group, RECORD + 95)
+        for node in (group.master, group.second):
+            node.store.commit_log.damage.note(RECORD, RECORD + 10, "a flip")
+            node.kill()
+        began = trio.current_time()
+        with pytest.raises(CorruptLogError):
+            await closed.open()
+        assert closed.tries == 1
+        assert trio.current_time() - began < 15
+        assert "cannot be healed by other nodes" in caplog.text
+
+
+async def test_what_does_not_become_better_is_not_tried_for_ever(
+    autojump_clock: MockClock,
+) -> None:
+    async with open_group() as group:
+        closed = Closed(group, RECORD + 95)
+
+        def always_bad() -> MessageStore:
+            closed.tries += 1
+            raise CorruptLogError("bad", path="p", offset=RECORD, damaged_end=RECORD + 96)
+
+        with pytest.raises(CorruptLogError):
+            await closed.healing.open(always_bad)
+        assert closed.tries <= 2
