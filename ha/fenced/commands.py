@@ -6,6 +6,7 @@
     rejoin       to the node itself. Its store is set aside; it copies the log under a new name
 
     count        to any node: how many messages are in a part of its log
+    scrub        to any node: it looks whether its log is as it was written
 
 Before anything is given up it is compared with what anybody has confirmed, as far as the
 coordinator and the last comparison with the master's log tell. With `accept_loss`, promote makes
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
     from ha.fenced.group_view import GroupView
     from ha.fenced.leadership import Leadership
+    from ha.fenced.log_scrub import LogScrub
     from ha.fenced.master import FencedMaster
     from ha.fenced.replica_parts import ReplicaParts
     from ha.fenced.round_end import RoundEnd
@@ -49,7 +51,14 @@ COUNTED_BYTES_MAX: Final = 256 << 20
 class FencedCommands:
     """Carries out the orders for one replica in one round."""
 
-    def __init__(self, parts: ReplicaParts, leadership: Leadership, round_end: RoundEnd) -> None:
+    def __init__(
+        self,
+        parts: ReplicaParts,
+        leadership: Leadership,
+        round_end: RoundEnd,
+        scrub: LogScrub,
+    ) -> None:
+        self._scrub = scrub
         self._config = parts.config
         self._store = parts.store
         self._session = parts.session
@@ -61,8 +70,8 @@ class FencedCommands:
 
     async def carry_out(self, command: FencedCommand) -> FencedCommandResult:
         """Do it, or say why not."""
-        if command.command == "count":
-            return self._count_only(command)
+        if command.command in ("count", "scrub"):  # they change nothing, and stand in no way
+            return self._count_only(command) if command.command == "count" else self._scrub_now()
         if self._is_busy:
             return _refused("another order is being carried out; ask again when it is done")
         self._is_busy = True
@@ -184,6 +193,17 @@ class FencedCommands:
             lost_messages=self._count(start, end),
             lost_bytes=end - start,
         )
+
+    # -- scrub -----------------------------------------------------------------------------------
+
+    def _scrub_now(self) -> FencedCommandResult:
+        name = self._config.name
+        if self._scrub.is_running:
+            text = f"{name} looks at its log already: {self._scrub.text}"
+        else:
+            self._scrub.order()
+            text = f"{name} looks at its log; `tandem ha status` says how far it is"
+        return FencedCommandResult(done=True, text=text)
 
     # -- resign ----------------------------------------------------------------------------------
 

@@ -55,6 +55,7 @@ def fenced_status(parts: ReplicaParts, healing: Healing, refusal: str) -> Fenced
         bad_bytes=store.commit_log.damage.bad_bytes,
         not_healed=healing.not_healed,
         undecided=healing.undecided,
+        scrub=healing.scrub.text,
         healed=healing.healed[-HEALED_SHOWN_MAX:],
         replicas=_replicas(master) if master and not master.closed_because else [],
         last_switch_reason=state.reason if state else "",

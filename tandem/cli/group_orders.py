@@ -1,4 +1,4 @@
-"""The orders of an operator to a fenced group: promote, resign, rejoin, recover-group.
+"""The orders of an operator to a fenced group: promote, resign, rejoin, scrub, recover-group.
 
 Each order is refused where it would lose messages, by the node that would have to carry it out or,
 for recover-group, by `tandem.wire.group_recovery`; the refusal says how much. Only `accept_loss`
@@ -6,6 +6,7 @@ overrules it. Nothing is asked back: an order is either safe or has been accepte
 
     promote, resign    go to the present master, then it is waited for the next one
     rejoin             goes to the node itself, which sets its store aside and copies the log anew
+    scrub              goes to the node itself, which looks at its log and heals what is bad
     recover-group      is written into the coordinator, as one transaction that compares everything
                        it was decided by; then it is waited for a master
 """
@@ -169,6 +170,14 @@ async def rejoin(group: FencedGroup, node: str, *, accept_loss: bool) -> Outcome
     if isinstance(result, Outcome):
         return result
     return Outcome(DONE if result.done else REFUSED, _in_words(result, accept_loss=accept_loss))
+
+
+async def scrub(group: FencedGroup, node: str) -> Outcome:
+    """Have a node look at its log."""
+    result = await _give(group, node, FencedCommand(command="scrub", node=node))
+    if isinstance(result, Outcome):
+        return result
+    return Outcome(DONE if result.done else REFUSED, _in_words(result, accept_loss=False))
 
 
 async def recover_group(

@@ -36,6 +36,7 @@ def facts(view: GroupView, now_ms: int) -> list[str]:
         lines.append(f"last switch: {_switch(view, now_ms)}")
     if view.preferred:
         lines.append(f"an operator wants {view.preferred} to be master")
+    lines += [f"log of {node.node}: {words}" for node in view.nodes for words in node.health]
     if view.coordinator_trouble:
         lines.append(
             f"the coordinator does not say: {view.coordinator_trouble}. The rest is what the"

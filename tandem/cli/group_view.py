@@ -25,7 +25,7 @@ from tandem.wire.group_state import (
     decode_node,
     decode_state,
 )
-from tandem.wire.ha_status import FencedStatus, ReplicaStatus
+from tandem.wire.ha_status import FencedStatus, HealedPart, ReplicaStatus
 
 MASTER: Final = "MASTER"
 DOWN: Final = "down"
@@ -66,6 +66,11 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     """Of the master: how long it may go on without an answer of the coordinator."""
     is_damaged: bool = False
     """Bytes of its log are bad; `trouble` says which."""
+    bad_bytes: int = 0
+    health: list[str] = []
+    """What it says of the health of its log, in words, each its own: see FencedStatus."""
+    healed: list[HealedPart] = []
+    """What was bad in its log and is whole again, the newest last."""
     trouble: str = ""
 
 
@@ -236,8 +241,27 @@ def _node_view(
         lag_bytes=_lag_bytes(answer, master, seen),
         lease_left_ms=answer.lease_left_ms if answer.role == MASTER else -1,
         is_damaged=bool(answer.damage),
+        bad_bytes=answer.bad_bytes,
+        health=_health(answer),
+        healed=answer.healed,
         trouble=_trouble(answer, master, seen, record, required),
     )
+
+
+def _health(answer: FencedStatus) -> list[str]:
+    """What a node says of its log, for people."""
+    words = [f"cannot be healed yet: {why}" for why in answer.not_healed]
+    words += [f"an operator has to decide: {why}" for why in answer.undecided]
+    if answer.scrub:
+        words.append(f"scrub: {answer.scrub}")
+    if answer.healed:
+        last = answer.healed[-1]
+        more = f", and {len(answer.healed) - 1} before" if len(answer.healed) > 1 else ""
+        words.append(
+            f"healed from {last.start} to {last.end} with the bytes of {last.source}"
+            f" ({last.reason}){more}"
+        )
+    return words
 
 
 def _as_seen_by(master: FencedStatus | None, name: str) -> ReplicaStatus:

@@ -171,6 +171,24 @@ def rejoin(
     _carry_out(spec, group, lambda each: order(each, node, accept_loss=accept_loss), output_format)
 
 
+@app.command()
+def scrub(
+    node: Annotated[str, typer.Argument(help="A node of a fenced group.")],
+    output_format: FormatOption = Format.TABLE,
+    config: ConfigOption = None,
+) -> None:
+    """Have a node look whether its log is as it was written; what is not, it gets from others.
+
+    It goes on serving meanwhile. `tandem ha status` says how far it is, and what was found. Exit
+    status 0: it has begun; 1: it could not be asked.
+    """
+    from tandem.cli.group_orders import scrub as order
+
+    spec = _spec_of(config)
+    group = _fenced_group(spec, spec.node(node).group)
+    _carry_out(spec, group, lambda each: order(each, node), output_format)
+
+
 @app.command("recover-group")
 def recover_group(
     group: Annotated[str, typer.Argument(help="A fenced group that cannot elect a master.")],

@@ -72,6 +72,8 @@ class FencedStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Why what is bad has not been healed yet, in words, each once."""
     undecided: list[str] = []
     """Where replicas differ, and nobody knows who is right, in words: an operator decides."""
+    scrub: str = ""
+    """How far the last look at the whole log is, or what it found, in words; empty for none."""
     healed: list[HealedPart] = []
     """What was bad and is whole again, the newest last."""
     replicas: list[ReplicaStatus] = []
@@ -81,13 +83,14 @@ class FencedStatus(msgspec.Struct, frozen=True, kw_only=True):
     previous_master: str = ""
 
 
-Command = Literal["promote", "resign", "rejoin", "count"]
+Command = Literal["promote", "resign", "rejoin", "count", "scrub"]
 
 
 class FencedCommand(msgspec.Struct, frozen=True, kw_only=True):
     """An operator's order: `promote` and `resign` go to the master, `rejoin` to the node itself.
 
-    `count` changes nothing: it asks a node how many messages are in a part of its log.
+    `count` changes nothing: it asks a node how many messages are in a part of its log. `scrub` has
+    a node look at its log; it is done when that has begun.
     """
 
     command: Command

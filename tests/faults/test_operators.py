@@ -52,6 +52,7 @@ OF_THE_CLUSTER: Final[list[tuple[str, Expected]]] = [
     ("ha promote SECOND", (0, "SECOND is master of broker-a")),
     ("produce Warm --body x", (0, "SEND_OK 1")),  # every member has it, so each may go
     ("ha rejoin THIRD", (0, "THIRD copies the log anew")),
+    ("ha scrub SECOND", (0, "SECOND looks at its log")),
     ("ha recover-group broker-a", (1, "there is nothing to recover")),
     ("ha resign", (0, "gave up mastership")),
     ("config get min_isr", DONE),

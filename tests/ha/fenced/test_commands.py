@@ -4,11 +4,13 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
+import pytest
 import trio
 from trio.testing import MockClock
 
 from ha.fenced.commands import FencedCommands
 from ha.fenced.group_view import GroupView
+from ha.fenced.healing_service import HealingService
 from ha.fenced.replica_role import ReplicaRole
 from ha.fenced.standing import Parting
 from store import PutMessageStatus
@@ -19,6 +21,7 @@ from tests.ha.world import fenced_config
 
 if TYPE_CHECKING:
     from ha.fenced.leadership import Leadership
+    from ha.fenced.log_scrub import LogScrub
     from ha.fenced.replica_parts import ReplicaParts
     from ha.fenced.round_end import RoundEnd
 
@@ -144,10 +147,15 @@ async def test_where_a_loss_may_still_be_accepted_later_nothing_is_taken_any_mor
 
 
 async def test_a_damaged_member_is_not_promoted_before_it_has_healed(
-    autojump_clock: MockClock,
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    async def heal(_: HealingService) -> None:
+        """Heal nothing."""
+
+    monkeypatch.setattr(HealingService, "heal", heal)
     async with open_world() as world:
         master = await world.whole_group()
+        assert await master.send(bytes(100)) is OK
         slave = world.slaves()[0]
         slave.store.commit_log.damage.note(0, 100, "a bit has flipped")
         await world.wait_for(lambda: (v := master.ha.session.view) and v.nodes[slave.name].damage)
@@ -315,7 +323,10 @@ def risk(
 def commands_of(parts: SimpleNamespace) -> FencedCommands:
     """What is asked about `parts` alone: nothing begins and nothing ends by it."""
     return FencedCommands(
-        cast("ReplicaParts", parts), cast("Leadership", None), cast("RoundEnd", None)
+        cast("ReplicaParts", parts),
+        cast("Leadership", None),
+        cast("RoundEnd", None),
+        cast("LogScrub", None),
     )
 
 

@@ -14,6 +14,7 @@ from tandem.cli.group_orders import (
     recover_group,
     rejoin,
     resign,
+    scrub,
 )
 from tandem.coordinator.interface import (
     CoordinatorRefusedError,
@@ -161,6 +162,19 @@ async def test_rejoin_goes_to_the_node_itself(autojump_clock: MockClock) -> None
         outcome = await rejoin(group, "c", accept_loss=False)
     assert outcome.exit_status == COULD_NOT_ASK
     assert "for what came of it" in outcome.text
+
+
+async def test_scrub_goes_to_the_node_itself(autojump_clock: MockClock) -> None:
+    nodes = Nodes()
+    nodes.result = FencedCommandResult(done=True, text="c looks at its log")
+    async with group_of(nodes) as group:
+        outcome = await scrub(group, "c")
+        assert nodes.orders == [("c", FencedCommand(command="scrub", node="c"))]
+        assert (outcome.exit_status, outcome.text) == (DONE, "c looks at its log")
+        nodes.result = FencedCommandResult(done=False, text="not now")
+        assert (await scrub(group, "c")).exit_status == REFUSED
+        nodes.brokers[MEMBERS[2].address].handlers[RequestCode.FENCED_COMMAND] = lambda _: None
+        assert (await scrub(group, "c")).exit_status == COULD_NOT_ASK
 
 
 async def test_a_node_that_does_not_believe_us_refuses(autojump_clock: MockClock) -> None:

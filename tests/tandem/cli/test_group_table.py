@@ -3,6 +3,7 @@ from rich.console import Console
 
 from tandem.cli.group_table import facts, group_text, headline, human_duration, node_cells
 from tandem.cli.group_view import GroupView
+from tandem.wire.ha_status import HealedPart
 from tests.tandem.cli.group_samples import HEALTHY, NO_ANSWER, master, records, status, view
 
 NOW_MS = 1_700_000_000_000 + 180_000
@@ -52,6 +53,26 @@ def test_without_any_answer_nothing_is_made_up() -> None:
     assert node_cells(seen.nodes[0]) == [
         "a", "down", "no", "?", "?", "?", "?", "?", "?", "", NO_ANSWER,
     ]  # fmt: skip
+
+
+def test_the_health_of_a_log_is_a_line_of_its_own() -> None:
+    healed = [HealedPart(0, 9, "a", "a flip", 1), HealedPart(70, 90, "c", "zeros", 2)]
+    ill = status(
+        "b",
+        damage="its log is damaged from 7 to 8 (a flip)",
+        not_healed=["no other node answers"],
+        undecided=["replicas differ from 0 to 4"],
+        scrub="looks at file 1 of 3",
+        healed=healed,
+    )
+    lines = facts(view({**HEALTHY, "b": ill}), NOW_MS)
+    assert lines[2:] == [
+        "log of b: cannot be healed yet: no other node answers",
+        "log of b: an operator has to decide: replicas differ from 0 to 4",
+        "log of b: scrub: looks at file 1 of 3",
+        "log of b: healed from 70 to 90 with the bytes of c (zeros), and 1 before",
+    ]
+    assert "its log is damaged from 7 to 8 (a flip)" in text_of(view({**HEALTHY, "b": ill}))
 
 
 def test_everything_is_printed() -> None:

@@ -33,6 +33,7 @@ from tandem.log import (
     store_stat,
 )
 from tandem.plain_text import plain
+from tandem.wire.ha_status import HealedPart
 from tandem.wire.message import Message, MessageExt
 from tests.support.log_builder import LogBuilder
 
@@ -71,7 +72,15 @@ def print_cluster(_root: Path) -> None:
     )
     for output_format in (Format.TABLE, Format.JSON, Format.JSONL):
         write(output_format, nodes_section(node_facts([status], None)))
-    node = NodeView(node=EVIL, address=EVIL, role=EVIL, incarnation=EVIL, trouble=EVIL)
+    node = NodeView(
+        node=EVIL,
+        address=EVIL,
+        role=EVIL,
+        incarnation=EVIL,
+        trouble=EVIL,
+        health=[EVIL],
+        healed=[HealedPart(0, 1, EVIL, EVIL, 1)],
+    )
     view = GroupView(
         group=EVIL,
         epoch=1,
