@@ -1,16 +1,21 @@
 """The embedded coordinator's memory: a file of changes, synced before anybody is answered.
 
     record = { size: 4 bytes, crc32 of the payload: 4 bytes, payload: msgpack }, big-endian
-    file   = record, record, ..., zeros: room for more
+    file   = record, its copy, record, its copy, ..., zeros: room for more
 
 The first record is a `StoreImage`; each one after it a list of `Change`, those of one write. A file
-that has grown is replaced by one with a new image, atomically.
+that has grown is replaced by one with a new image, atomically. The copy of a record is written with
+it, in one write and one sync; the top bit of its size is set, and all bits of its crc are the other
+way round. An earlier version wrote no copies.
 
 What can be found after a crash, and what is made of it:
 
+- A record is damaged, and its copy is not, or the other way round: nothing is lost. Without copies
+  a changed byte in the last record could not be told from a torn end, and would take back what was
+  answered.
 - The end is torn: the last record was being written. Nobody was answered for it; it is left out.
-- A record in the middle is damaged: what was answered may be lost. Refused, with words; a group's
-  state that goes back would let a node win that does not hold everything.
+- A record in the middle is damaged, and its copy as well: what was answered may be lost. Refused,
+  with words; a group's state that goes back would let a node win that does not hold everything.
 
 What was read at a start is written again, to another file, and synced before anything is answered:
 after a failed sync the system shows bytes that are not on the disk, and will not write them.
@@ -29,7 +34,7 @@ import os
 import struct
 import zlib
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -49,6 +54,9 @@ REPLACE_BYTES_MIN: Final = 1024 * 1024
 """A smaller journal is not replaced: reading it takes milliseconds."""
 
 _HEAD: Final = struct.Struct(">II")
+_COPY: Final = 1 << 31
+"""In the size of a record that is the copy of the one before it."""
+_CRC_BITS: Final = 0xFFFFFFFF
 
 
 class JournalError(CoordinatorError):
@@ -243,9 +251,8 @@ class Journal:
             OSError: It cannot be read or written.
         """
         data = self._file.read()
-        records, end = _split(data)
-        written = len(data.rstrip(b"\0"))
-        if data and (not records or _has_record_behind(data, end + 1, written)):
+        records, end, is_damaged = _split(data)
+        if data and (not records or is_damaged):
             raise JournalError(
                 f"the coordinator's journal is damaged at byte {end} of {len(data)}, and that"
                 " is not a torn end: bring it back from a copy; or remove it, and have an"
@@ -253,7 +260,7 @@ class Journal:
             )
         if records:
             self._apply(records, store, now)
-        content = data[:end] if records else _encode(store.image())
+        content = b"".join(map(_twice, records)) if records else _encode(store.image())
         self._file.replace(content, max(self._replace_bytes_min, len(content)))
         self._size = len(content)
 
@@ -337,8 +344,14 @@ class Write(msgspec.Struct, frozen=True):
 
 
 def _encode(record: StoreImage | list[Change]) -> bytes:
-    payload = msgspec.msgpack.encode(record)
-    return _HEAD.pack(len(payload), zlib.crc32(payload)) + payload
+    return _twice(msgspec.msgpack.encode(record))
+
+
+def _twice(payload: bytes) -> bytes:
+    """Return a record and its copy."""
+    size, crc = len(payload), zlib.crc32(payload)
+    record, copy = _HEAD.pack(size, crc), _HEAD.pack(_COPY | size, crc ^ _CRC_BITS)
+    return record + payload + copy + payload
 
 
 def _decode(payload: bytes, kind: type[Record]) -> Record:
@@ -352,33 +365,72 @@ def _decode(payload: bytes, kind: type[Record]) -> Record:
         ) from error
 
 
-def _split(data: bytes) -> tuple[list[bytes], int]:
-    """The payloads of the records from the start on, and where they end."""
+class _Whole(NamedTuple):
+    """A record that fits its checksum, and where it is."""
+
+    start: int
+    end: int
+    payload: bytes
+    is_copy: bool
+
+
+def _split(data: bytes) -> tuple[list[bytes], int, bool]:
+    """The payloads of the records from the start on, where they end, and if what follows is damage.
+
+    What follows the end is torn, or nothing, if it is no damage.
+    """
     payloads: list[bytes] = []
     end = 0
-    for payload in _records(data, 0):
-        payloads.append(payload)
-        end += _HEAD.size + len(payload)
-    return payloads, end
+    last: _Whole | None = None
+    """The record whose copy comes next; None where a record comes next."""
+    while True:
+        found = _record_at(data, end)
+        if found is None:
+            found = _next_record(data, end + 1)
+            if found is None:
+                return payloads, end, False
+            if not _fills_gap(data, end, last, found):
+                return payloads, end, True
+        if last is None or not found.is_copy or found.payload != last.payload:
+            payloads.append(found.payload)
+        last = None if found.is_copy else found
+        end = found.end
 
 
-def _records(data: bytes, position: int) -> Iterator[bytes]:
-    while position + _HEAD.size <= len(data):
-        size, crc = _HEAD.unpack_from(data, position)
-        end = position + _HEAD.size + size
-        # A record is never empty; zeros, which a crash may leave, would look like one.
-        if size == 0 or end > len(data):
-            return
-        payload = data[position + _HEAD.size : end]
-        if zlib.crc32(payload) != crc:
-            return
-        yield payload
-        position = end
+def _fills_gap(data: bytes, end: int, last: _Whole | None, found: _Whole) -> bool:
+    """Whether no record is lost between `end` and the next one that is whole."""
+    gap = found.start - end
+    copy_size = last.end - last.start if last is not None else 0
+    if found.is_copy:
+        return gap == copy_size + found.end - found.start
+    return last is not None and gap == copy_size and _has_copies(data)
 
 
-def _has_record_behind(data: bytes, start: int, end: int) -> bool:
-    """Whether a whole record begins in a range; after `end` there are only zeros."""
-    return any(next(_records(data, at), None) for at in range(start, end))
+def _has_copies(data: bytes) -> bool:
+    found = _record_at(data, 0) or _next_record(data, 1)
+    while found is not None and not found.is_copy:
+        found = _record_at(data, found.end) or _next_record(data, found.end + 1)
+    return found is not None
+
+
+def _record_at(data: bytes, position: int) -> _Whole | None:
+    if position + _HEAD.size > len(data):
+        return None
+    size, crc = _HEAD.unpack_from(data, position)
+    start, size, is_copy = position + _HEAD.size, size & ~_COPY, size >= _COPY
+    # A record is never empty; zeros, which a crash may leave, would look like one.
+    if size == 0 or start + size > len(data):
+        return None
+    payload = data[start : start + size]
+    if zlib.crc32(payload) != (crc ^ _CRC_BITS if is_copy else crc):
+        return None
+    return _Whole(position, start + size, payload, is_copy)
+
+
+def _next_record(data: bytes, start: int) -> _Whole | None:
+    """The first whole record from `start` on; at the end there are only zeros."""
+    written = len(data.rstrip(b"\0"))
+    return next((found for at in range(start, written) if (found := _record_at(data, at))), None)
 
 
 def _write(fd: int, data: bytes, position: int) -> None:

@@ -1,0 +1,122 @@
+"""Whatever becomes of one small file of one node, its group goes on and the node comes back to it.
+
+Each bit of each kind of file is flipped where that file is tested; here a node runs on the damage.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from ha.errors import HAError
+from store.machine.errors import StoreError
+from tandem.wire.request_headers import UpdateConsumerOffsetRequestHeader
+from tests.node.broker.test_fenced_rounds import COMMIT, committed, send_until_taken
+from tests.node.world import NAMES, bodies, fenced_cluster, open_world
+from tests.support.patience import PATIENCE_SECONDS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from trio.testing import MockClock
+
+    from tests.node.world import World
+    from tests.support.simulated_disk import SimulatedDisk
+
+pytestmark = pytest.mark.slow
+
+SAY_NOTHING = {"lock", "abort"}
+
+
+def small_files(disk: SimulatedDisk, directory: str) -> list[str]:
+    """The files of a node beside its log, queues and index."""
+    return [
+        f"{folder}/{name}"
+        for folder in (directory, f"{directory}/config")
+        for name, _ in disk.list_files(folder)
+        if name not in SAY_NOTHING
+    ]
+
+
+def damages(disk: SimulatedDisk, path: str) -> dict[str, bytes | None]:
+    whole = disk.read(path) or b""
+    at = min(len(whole) // 3, 30)
+    flipped = bytearray(whole)
+    flipped[at] ^= 4
+    return {"flipped": bytes(flipped), "cut": whole[:at], "empty": b"", "gone": None}
+
+
+def damage(disk: SimulatedDisk, path: str, content: bytes | None) -> None:
+    """The time of the file stays, as on a disk that rots."""
+    if content is None:
+        disk.remove(path)
+    elif len(content) == disk.open(path).size:
+        disk.open(path).buffer[:] = content
+        disk.open(path).made_durable(content)
+    else:
+        disk.replace(path, content)
+
+
+async def start(world: World, name: str) -> str:
+    """Start a node; return why it does not start, if it does not."""
+    refusal = ""
+    try:
+        await world.start(name)
+    except* (StoreError, HAError) as group:
+        refusal = str(group.exceptions[0])
+    return refusal
+
+
+async def is_whole(world: World, name: str, sent: list[bytes]) -> bool:
+    master = await world.master()
+    if name not in (await world.status(master)).isr:
+        return False
+    async with world.client(world.address(name)) as client:
+        return bodies(await client.pull()) == sent
+
+
+async def test_a_node_comes_back_with_any_small_file_damaged_or_says_what_to_do(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    config = fenced_cluster(tmp_path)
+    async with open_world(config) as world:
+        await world.start(*NAMES)
+        master = await world.master()
+        sent = [b"one", b"two"]
+        async with world.client(world.address(master)) as client:
+            for body in sent:
+                assert (await client.send(body)).code == 0
+            header = UpdateConsumerOffsetRequestHeader("g", "T", 0, 2)
+            assert (await client.call(COMMIT, header)).code == 0
+        await trio.sleep(12)
+        name = next(other for other in NAMES if other != master)
+        directory = str(config.node(name).directory)
+        refused = set()
+        names = small_files(world.disks[name], directory)
+        assert len(names) >= 12, names
+        for path in names:
+            for what in ("flipped", "cut", "empty", "gone"):
+                await world.kill(name)
+                before = world.disks[name].crashed()
+                damage(world.disks[name], path, damages(before, path)[what])
+                refusal = await start(world, name)
+                if refusal:
+                    assert path in refusal
+                    assert ";" in refusal, "no remedy"
+                    refused.add((path.removeprefix(f"{directory}/"), what))
+                    world.disks[name] = before
+                    await world.start(name)
+                with trio.fail_after(PATIENCE_SECONDS):
+                    while not await is_whole(world, name, sent):
+                        await trio.sleep(0.5)
+        assert refused == REFUSED
+        sent.append(b"three")
+        await send_until_taken(world, sent[-1])
+        async with world.client(world.address(await world.master())) as client:
+            assert bodies(await client.pull()) == sent
+            assert await committed(client) == 2
+
+
+REFUSED: set[tuple[str, str]] = set()
