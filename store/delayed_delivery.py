@@ -195,11 +195,12 @@ class DelayedDelivery:
 
 
 def delay_offset_table(
-    disk: Disk, directory: str, wall_clock_ms: Callable[[], int]
+    disk: Disk, directory: str, wall_clock_ms: Callable[[], int], *, is_needed: bool = True
 ) -> DelayOffsetTable:
-    """The progress of a store's delayed delivery, as it was saved.
+    """The progress of a store's delayed delivery, as it was saved; see `TableFile`.
 
     Raises:
         TableFileError: neither the file nor its backup can be read.
     """
-    return DelayOffsetTable(TableFile(disk, f"{directory}/config/delayOffset.json"), wall_clock_ms)
+    file = TableFile(disk, f"{directory}/config/delayOffset.json", is_needed=is_needed)
+    return DelayOffsetTable(file, wall_clock_ms)

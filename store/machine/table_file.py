@@ -64,8 +64,10 @@ class TableChecksums(msgspec.Struct, frozen=True):
 class TableFile:
     """One table on disk, its previous version and its checksums beside it."""
 
-    def __init__(self, disk: Disk, path: str) -> None:
+    def __init__(self, disk: Disk, path: str, *, is_needed: bool = True) -> None:
+        """Without `is_needed` another file says the same: one that cannot be read is no file."""
         self._disk = disk
+        self._is_needed = is_needed
         self._path = path
         self._backup = f"{path}.bak"
         self._name = path.rpartition("/")[2]
@@ -100,7 +102,10 @@ class TableFile:
                         path,
                     )
                 return table
-        if failure is not None:
+        if failure is not None and not self._is_needed:
+            _log.error("%s: %s; it is written anew from what else is known", self._path, failure)
+            self._is_damaged = True
+        elif failure is not None:
             raise TableFileError(
                 f"{self._path}: neither it nor its .bak can be read ({failure});"
                 " restore one of them, or remove both to start with an empty table"

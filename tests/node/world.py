@@ -126,13 +126,17 @@ class World:
         ended = self._ended[name] = trio.Event()
         self._machines[name] = self.network.machine(self._addresses[name])
         with trio.CancelScope() as self._scopes[name]:
-            await run_node(
-                self.config.node(name),
-                self._machine(name),
-                stop=self.stops[name],
-                coordinator=self._coordinator(name),
-                task_status=task_status,
-            )
+            try:
+                await run_node(
+                    self.config.node(name),
+                    self._machine(name),
+                    stop=self.stops[name],
+                    coordinator=self._coordinator(name),
+                    task_status=task_status,
+                )
+            except Exception:
+                self._machines[name].kill()
+                raise
             self._machines[name].kill()
         ended.set()
 

@@ -66,25 +66,26 @@ class SavedTables:
         """Read the files. A group that nobody set up has the defaults if `auto_create_groups`.
 
         Raises:
-            TableFileError: a copy is damaged.
+            TableFileError: a copy is damaged, and there is no file of the journal's own that
+                says the same.
         """
-        self.topics = TopicConfigTable(
-            TableFile(disk, f"{directory}/config/topics.json"), wall_clock_ms, is_copy=True
-        )
+        self.file = JournalFile(disk, directory)
+        state = self.file.load()
+
+        def copy(name: str) -> TableFile:
+            return TableFile(disk, f"{directory}/config/{name}", is_needed=state is None)
+
+        self.topics = TopicConfigTable(copy("topics.json"), wall_clock_ms, is_copy=True)
         self.groups = SubscriptionGroupTable(
-            TableFile(disk, f"{directory}/config/subscriptionGroup.json"),
+            copy("subscriptionGroup.json"),
             wall_clock_ms,
             is_copy=True,
             auto_create=auto_create_groups,
         )
-        self.offsets = ConsumerOffsetTable(
-            TableFile(disk, f"{directory}/config/consumerOffset.json"), wall_clock_ms
-        )
-        self.delay = delay_offset_table(disk, directory, wall_clock_ms)
+        self.offsets = ConsumerOffsetTable(copy("consumerOffset.json"), wall_clock_ms)
+        self.delay = delay_offset_table(disk, directory, wall_clock_ms, is_needed=state is None)
         self.progress = JournaledProgress(self.delay)
         self._levels = range(1, levels.level_max + 1)
-        self.file = JournalFile(disk, directory)
-        state = self.file.load()
         self.position = 0 if state is None else state.position
         if state is None:
             topics = dict(self.topics.configs.topic_config_table)

@@ -215,6 +215,17 @@ def test_a_table_of_another_file_is_not_an_empty_one() -> None:
         TableFile(disk, TABLE).load(TopicConfigSerializeWrapper)
 
 
+def test_a_table_that_is_only_a_copy_is_written_anew(caplog: pytest.LogCaptureFixture) -> None:
+    disk = SimulatedDisk()
+    disk.replace(TABLE, b"{")
+    file = TableFile(disk, TABLE, is_needed=False)
+    assert file.load(ConsumerOffsetTableBody) is None
+    assert "it is written anew" in caplog.text
+    file.save(ConsumerOffsetTableBody({"T@g": {0: 4}}))
+    assert loaded(disk) == 4
+    assert not disk.exists(f"{TABLE}.bak")
+
+
 def test_a_full_disk_does_not_keep_a_table_from_being_read() -> None:
     disk = SimulatedDisk()
     disk.replace(TABLE, b'{"offsetTable":{"T@g":{0:3}}}')
