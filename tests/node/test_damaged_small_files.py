@@ -12,8 +12,12 @@ import trio
 
 from ha.errors import HAError
 from store.machine.errors import StoreError
-from tandem.wire.request_headers import UpdateConsumerOffsetRequestHeader
-from tests.node.broker.test_fenced_rounds import COMMIT, committed, send_until_taken
+from tandem.wire.request_code import RequestCode
+from tandem.wire.request_headers import (
+    OffsetResponseHeader,
+    QueryConsumerOffsetRequestHeader,
+    UpdateConsumerOffsetRequestHeader,
+)
 from tests.node.world import NAMES, bodies, fenced_cluster, open_world
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -89,7 +93,8 @@ async def test_a_node_comes_back_with_any_small_file_damaged_or_says_what_to_do(
             for body in sent:
                 assert (await client.send(body)).code == 0
             header = UpdateConsumerOffsetRequestHeader("g", "T", 0, 2)
-            assert (await client.call(COMMIT, header)).code == 0
+            answer = await client.call(RequestCode.UPDATE_CONSUMER_OFFSET, header)
+            assert answer.code == 0, answer.remark
         await trio.sleep(12)
         name = next(other for other in NAMES if other != master)
         directory = str(config.node(name).directory)
@@ -118,10 +123,12 @@ async def test_a_node_comes_back_with_any_small_file_damaged_or_says_what_to_do(
                 await trio.sleep(6)
         assert refused == REFUSED
         sent.append(b"three")
-        await send_until_taken(world, sent[-1])
         async with world.client(world.address(await world.master())) as client:
+            assert (await client.send(sent[-1])).code == 0
             assert bodies(await client.pull()) == sent
-            assert await committed(client) == 2
+            query = QueryConsumerOffsetRequestHeader("g", "T", 0)
+            answer = await client.call(RequestCode.QUERY_CONSUMER_OFFSET, query)
+            assert answer.decode_header(OffsetResponseHeader).offset == 2
 
 
 REFUSED = {("checkpoint", "cut"), ("checkpoint", "empty")}
