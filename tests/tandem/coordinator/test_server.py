@@ -175,7 +175,7 @@ async def test_a_write_that_the_disk_does_not_take_is_answered_and_tried_again()
     """Nothing is acknowledged, nothing heaps up, leases are kept alive, and nobody restarts it."""
     file = MemoryFile()
     async with running_server(file) as (server, port), connected(port) as client:
-        lease_id = (await client.grant(60)).lease_id
+        lease_id = (await client.grant(6000)).lease_id
         await put(client, "/a", b"kept")
         file.failing = "write"
         for _ in range(3):
@@ -185,7 +185,7 @@ async def test_a_write_that_the_disk_does_not_take_is_answered_and_tried_again()
             await client.read("/")
         assert "no room" in server.trouble
         assert server._journal.recorded_count == 3, "what was refused was done all the same"
-        assert await client.keep_alive(lease_id) == 60
+        assert await client.keep_alive(lease_id) == 6000
         status = await say(port, request("/v3/maintenance/status", b"{}"))
         assert b'"errors":["no room; free space there"]' in status
         file.failing = ""
