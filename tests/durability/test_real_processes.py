@@ -6,6 +6,7 @@ strace(1) writes down every sync, every rename and every message of a supervisor
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 import trio
