@@ -35,6 +35,7 @@ CAUGHT_BY = {
     ("fenced", "a put that waits for all disks is answered when it is written"): 9,
     ("fenced", "readers are shown what was confirmed half a second ago"): 0,
     ("fenced", "recover-group takes the shortest log"): 32,
+    ("fenced", "a member that has just started believes that it has everything"): 292,
     ("classic-consumers", "a message is given up one try too soon"): 0,
     ("classic-consumers", "dead letters are answered and dropped"): 10,
     ("fenced-consumers", "a message is given up one try too late"): 0,

@@ -21,13 +21,14 @@ from tests.sim.engine.history import Outcome, Send
 from tests.sim.engine.playbook import Playbook
 from tests.sim.engine.scenario import Scenario
 from tests.sim.fenced.faults import FAULTS as FENCED_FAULTS
+from tests.sim.fenced.faults import MOMENT
 
 SCENARIOS: Final = Path(__file__).parent.parent / "scenarios" / "consumers"
 
 OF_TWO_MASTERS: Final = ("two masters' locks", "sent back")
 """What may come of it that a new master knows no locks, and an old one not of the new."""
 
-_NEVER: Final = LEFT_OUT | {BLACKOUT, "flip-tail", "store moved away"}
+_NEVER: Final = LEFT_OUT | {BLACKOUT, "flip-tail", "store moved away", MOMENT}
 
 
 def _settings_of(draw: Callable[[int], Any]) -> Callable[[Scenario], Any]:

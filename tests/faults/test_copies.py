@@ -1,0 +1,40 @@
+"""Real nodes, all killed, and a directory that was put back by a moment: its node starts first."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+import trio
+
+from tests.faults.real_group import NODES, under_load, write_group
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+pytestmark = [pytest.mark.fault, pytest.mark.slow]
+
+LOOKED_AT_SECONDS = 2.0
+"""Much longer than an election takes."""
+
+
+async def test_a_copy_of_a_moment_ago_waits_for_one_that_has_more(tmp_path: Path) -> None:
+    spec = write_group(tmp_path)
+    async with under_load(spec) as group:
+        master = await group.master()
+        copied, other = [name for name in NODES if name != master]
+        directory = next(node.directory for node in spec.nodes if node.name == copied)
+        group.cluster.pause(copied)  # so that the copy is of one moment
+        shutil.copytree(directory, tmp_path / "copy")
+        group.cluster.resume(copied)
+        await group.acked_more(1)
+        async with trio.open_nursery() as nursery:
+            for name in (master, other, copied):
+                nursery.start_soon(group.cluster.kill, name)
+        shutil.rmtree(directory)
+        shutil.move(tmp_path / "copy", directory)
+        await group.cluster.start(copied)
+        await group.nobody_is_master(LOOKED_AT_SECONDS)
+        await group.cluster.start(other)
+        assert await group.master() == other
