@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from itertools import count, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -11,6 +11,7 @@ import node.broker.fenced_rounds
 from ha.fenced.group_view import read_view
 from ha.fenced.ha_service import FencedHAService
 from node.remoting.remoting_client import RequestFailedError
+from store.machine.errors import RecordDamagedError
 from store.machine.network import ConnectionLost
 from tandem.coordinator.interface import Put
 from tandem.wire.group_recovery import Group, plan_recovery
@@ -531,3 +532,26 @@ async def test_what_was_flushed_is_there_after_a_power_cut_of_all_and_a_recovery
         master = await world.master()
         async with world.client(world.address(master)) as client:
             assert bodies(await client.pull()) == [b"kept"]
+
+
+async def test_a_damaged_record_that_a_master_needs_ends_a_round_and_not_the_node(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A node that knows only a part of the journal would write what is older."""
+    rounds = count(1)
+    stop = trio.Event()
+
+    async def run_round(*_: object) -> None:
+        if next(rounds) == 3:
+            stop.set()
+            return
+        async with trio.open_nursery():
+            raise RecordDamagedError(JOURNAL_TOPIC, 0, 7, 1234, "a test")
+
+    monkeypatch.setattr(node.broker.fenced_rounds, "_run_round", run_round)
+    nothing: Any = None
+    with trio.fail_after(PATIENCE_SECONDS):
+        await node.broker.fenced_rounds.run_fenced_rounds(
+            nothing, nothing, nothing, nothing, stop, lambda: None
+        )
+    assert caplog.text.count("begins again as a follower: message 7 of queue 0") == 2
