@@ -93,6 +93,12 @@ class DamagedGroup(Group):
         flip(path, data.index(b"MARK", at))
 
 
+def last_file(status: FencedStatus | None) -> int:
+    """Return the number of the file in which the log ends."""
+    assert status is not None
+    return status.log_end // FILE_BYTES
+
+
 def flip(file: Path, at: int) -> None:
     with file.open("r+b") as log:
         log.seek(at)
@@ -131,6 +137,14 @@ async def test_what_has_changed_at_rest_is_found_and_healed_and_nobody_gets_less
         await group.ha("scrub", second)
         await group.scrubbed(first, 3)
         await group.healed(second, 1)
+        assert await group.master() == master
+
+        # What stops the start: the file that every start walks. It comes from the others first.
+        await cluster.stop(first)
+        group.flip(first, last_file(await group.status(master)), 0)
+        await cluster.start(first)
+        assert "body CRC" in (await group.healed(first, 4)).healed[-1].reason
+        await group.in_sync(len(NODES))
         assert await group.master() == master
 
         # The master while it runs: another takes its place, and it heals from that one.
