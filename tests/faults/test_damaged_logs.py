@@ -147,6 +147,16 @@ async def test_what_has_changed_at_rest_is_found_and_healed_and_nobody_gets_less
         await group.in_sync(len(NODES))
         assert await group.master() == master
 
+        # Files that are gone, or were cut: stand-ins of zeros take their places until then.
+        await cluster.stop(first)
+        files = group.log_files(first)
+        files[0].unlink()
+        with files[2].open("r+b") as log:
+            log.truncate(100_000)
+        await cluster.start(first)
+        await group.healed(first, 6)
+        await group.in_sync(len(NODES))
+
         # The master while it runs: another takes its place, and it heals from that one.
         epoch = await group.epoch()
         group.flip(master, 1, 5_000)
