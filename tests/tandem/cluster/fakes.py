@@ -1,8 +1,11 @@
 """Clusters whose nodes are `fake_node.py`: what a node does is chosen by name."""
 
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -63,3 +66,24 @@ def fake_command(**behaviours: str) -> Callable[[Path, str], list[str]]:
         return [sys.executable, "-S", "-E", str(FAKE_NODE), behaviours.get(name, "kind")]
 
     return command
+
+
+_HOLD: Final = """
+import fcntl, sys
+file = open(sys.argv[1], "w")
+fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@contextmanager
+def held(spec: ClusterSpec, name: str) -> Iterator[int]:
+    """Another process has the store of a node open while the block runs."""
+    directory = spec.node(name).directory
+    directory.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-S", "-E", "-c", _HOLD, str(directory / "lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+        yield process.pid

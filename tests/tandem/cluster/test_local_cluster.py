@@ -10,10 +10,12 @@ from tandem.cluster import (
     NodeStartError,
     NodeState,
     NodeStatus,
+    NotOursError,
     UnknownNodeError,
+    owners,
 )
 from tests.support.patience import PATIENCE_SECONDS
-from tests.tandem.cluster.fakes import fake_command, fake_spec
+from tests.tandem.cluster.fakes import fake_command, fake_spec, held
 
 pytestmark = pytest.mark.fault
 
@@ -185,3 +187,21 @@ async def test_what_nodes_write_is_appended_to_their_logs(tmp_path: Path) -> Non
             with pytest.raises(NodeStartError):
                 await cluster.start("a")
     assert (tmp_path / "data/logs/a.log").read_text().count("is taken") == 2
+
+
+async def test_a_node_that_runs_by_itself_is_not_started_here_and_nothing_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owners, "ENDING_SECONDS_MAX", 0.0)
+    spec = fake_spec(tmp_path, "a", "b")
+    with held(spec, "b"):
+        with pytest.raises(NotOursError):
+            async with LocalCluster(spec, command=fake_command()):
+                pass
+        assert not spec.log_directory.exists()
+        assert not spec.secret_file.exists()
+    async with LocalCluster(spec, command=fake_command()) as cluster:
+        await cluster.start("a")
+        with held(spec, "b"), pytest.raises(NotOursError):
+            await cluster.start("b")
+        assert states(cluster) == [NodeState.RUNNING, NodeState.STOPPED]

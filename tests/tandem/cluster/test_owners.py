@@ -1,8 +1,4 @@
 import socket
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -19,30 +15,10 @@ from tandem.cluster.owners import (
     not_up,
 )
 from tandem.wire.group_state import NodeRecord, encode_record
-from tests.tandem.cluster.fakes import fake_spec
+from tests.tandem.cluster.fakes import fake_spec, held
 
 SESSION: Final = "0123456789abcdef"
 ELSEWHERE: Final = "198.51.100.7"  # of RFC 5737: no machine has it
-
-_HOLD: Final = """
-import fcntl, sys
-file = open(sys.argv[1], "w")
-fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)
-print("held", flush=True)
-sys.stdin.read()
-"""
-
-
-@contextmanager
-def held(spec: ClusterSpec, name: str) -> Iterator[int]:
-    """Another process has the store of a node open while the block runs."""
-    directory = spec.node(name).directory
-    directory.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-S", "-E", "-c", _HOLD, str(directory / "lock")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"held\n"
-        yield process.pid
 
 
 def record(session: str = SESSION) -> bytes:
