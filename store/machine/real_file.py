@@ -60,9 +60,9 @@ class RealFile:
 
     def allocate(self, end: int) -> None:
         """See `DiskFile.allocate`."""
-        check_range(self, end, 0)
-        if end <= self.allocated:
+        if 0 <= end <= self.allocated:
             return
+        check_range(self, end, 0)
         try:
             allocate(self._descriptor, end - self.allocated, start=self.allocated)
         except OSError as error:
