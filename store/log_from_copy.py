@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from store.log.damage import LogDamage
+from store.log.log_start import locked
 from store.machine.disk import TEMPORARY_SUFFIX
 from store.machine.errors import CorruptLogError
 from tandem.wire.crc import raw_crc32
@@ -79,7 +80,8 @@ def heal_log(request: HealRequest, disk: Disk, replace: Callable[[str, str], Non
         CorruptLogError: what is to be copied is not what it was; files before it are healed.
         StoreFullError, DiskFailedError, OSError: the disk; files before it are healed.
     """
-    release = disk.lock(f"{request.directory}/lock")
+    # So that the node does not take this for a stranger's visit, see `LogStart`.
+    release, _ = locked(disk, request.directory)
     try:
         kept: list[str] = []
         for file in request.files:

@@ -189,6 +189,16 @@ KINDS: Final[dict[str, Kind]] = {
         "what the next start is to do to the log cannot be read: it refuses to start",
         "move the file away and start the node: it finds out anew",
     ),
+    "log-start": Kind(
+        "damage",
+        "the first files of the log are gone, and it was not retention that deleted them",
+        _RESTORE,
+    ),
+    "start-file": Kind(
+        "damage",
+        "where the log has to begin cannot be read: the node takes it to begin where it does",
+        _NEXT_START,
+    ),
     "damage-file": Kind(
         "damage",
         "which parts of the log are in doubt cannot be read: all of it is",

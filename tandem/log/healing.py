@@ -31,6 +31,7 @@ from tandem.log.epoch_list import contradiction
 from tandem.log.errors import BadRequestError
 from tandem.log.files import open_file
 from tandem.log.log_scan import FileScan, LogWindow, log_extent
+from tandem.log.small_files import noted_start
 from tandem.log.store_directory import StoreDirectory
 from tandem.log.verify import VerifyReport
 from tandem.wire.crc import raw_crc32
@@ -46,6 +47,7 @@ LOG_FINDINGS: Final = frozenset(
         "log-file-missing",
         "log-file-length",
         "log-end-damaged",
+        "log-start",
     }
 )
 """What is wrong with the log itself."""
@@ -201,7 +203,10 @@ class _Healing:
     def _compare(self) -> None:
         ours = {file.offset: file for file in self._store.commit_log}
         theirs = {file.offset: file for file in self._source.commit_log}
-        first = min([*ours, *theirs]) if self._with_older else min(ours)
+        noted = noted_start(Path(self._store.path))
+        first = min(ours)
+        if self._with_older or 0 <= noted < first:
+            first = min([*ours, *(at for at in theirs if self._with_older or at >= noted)])
         for offset in range(first, self._end, self._file_bytes):
             own, other = ours.get(offset), theirs.get(offset)
             stop = min(offset + self._file_bytes, self._end)

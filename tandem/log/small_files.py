@@ -21,6 +21,7 @@ BYTES_MAX: Final = 256 << 20
 
 CHECKSUM_SUFFIX: Final = ".crc"
 CHECKPOINT_BYTES: Final = 4096
+START_NAME: Final = "log-start.json"
 
 _CHECKED: Final = {
     "replica.json": "replica-file",
@@ -28,6 +29,7 @@ _CHECKED: Final = {
     "truncation.json": "order-file",
     "set-aside.json": "order-file",
     "damage.json": "damage-file",
+    "log-start.json": "start-file",
 }
 _CHECKPOINTS: Final = {"checkpoint": 6, "config/timercheck": 7}
 """With a second copy of so many numbers."""
@@ -39,6 +41,11 @@ _JSON: Final[Any] = dict[str, Any] | list[Any]
 class _Checksum(msgspec.Struct, frozen=True):
     crc32: int
     modified_ms: int
+
+
+class _Start(msgspec.Struct, frozen=True):
+    start: int
+    lock_modified_ms: int
 
 
 class _Checksums(msgspec.Struct, frozen=True):
@@ -70,6 +77,23 @@ def check_small_files(root: Path, found: FindingList) -> None:
         _check_epochs(root, name, found)
     for path in sorted((root / "config").glob(f"*.json{CHECKSUM_SUFFIX}")):
         _check_table(path, found)
+
+
+def noted_start(root: Path) -> int:
+    """Return where the log of a store has to begin, -1 if nobody has written it down.
+
+    `store.log.log_start` writes it; it does not count where others had the store open since.
+    """
+    data = _read(root / START_NAME)
+    lock = root / "lock"
+    if data is None or not lock.is_file():
+        return -1
+    try:
+        note = decode_checked_json(START_NAME, data, _Start)
+    except UnreadableError:
+        return -1
+    is_ours = lock.stat().st_mtime_ns // 1_000_000 == note.lock_modified_ms
+    return note.start if is_ours else -1
 
 
 def _check_epochs(root: Path, name: str, found: FindingList) -> None:

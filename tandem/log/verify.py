@@ -33,7 +33,7 @@ from tandem.log.pieces import PieceMap, Segment, cut_log
 from tandem.log.queue_check import QueueCheck, check_queue
 from tandem.log.queue_match import QueueFacts
 from tandem.log.record_filter import time_text
-from tandem.log.small_files import check_small_files
+from tandem.log.small_files import check_small_files, noted_start
 from tandem.log.store_directory import QUEUE_KINDS, QueueFiles, StoreDirectory
 from tandem.log.workers import Workers
 from tandem.wire.delay_level import MESSAGE_DELAY_LEVEL
@@ -175,7 +175,12 @@ class _Verifier:
     def run(self, workers: Workers) -> VerifyReport:
         self._check_directory()
         if not self._store.is_live:
-            check_small_files(Path(self._store.path), self._found)
+            root = Path(self._store.path)
+            check_small_files(root, self._found)
+            start, first = noted_start(root), self._store.log_start
+            if 0 <= start < first:
+                what = f"the log begins at {first}, and has to begin at {start}"
+                self._found.add("log-start", f"{root}/commitlog", -1, what, start)
         queues = self._check_queues(workers)
         indexes = self._check_indexes(workers)
         checks = self._check_pieces(workers, queues, indexes)

@@ -212,14 +212,26 @@ def test_lists_of_epochs_have_to_agree(tmp_path: Path) -> None:
 
 
 def test_files_before_the_first_one_are_copied_on_demand(tmp_path: Path) -> None:
-    """Nothing says whether they were deleted because they were old, or lost."""
+    """Where nothing says whether they were deleted because they were old, or lost."""
     ours, copy = two_copies(tmp_path)
+    (ours / "log-start.json").unlink()
     log_file(ours).unlink()
     assert planned(ours, copy).is_needless
     plan = planned(ours, copy, with_older=True)
     assert "copy the missing file" in plan.steps[0]
     write_healing(plan)
     assert log_of(ours) == log_of(copy)
+
+
+def test_files_before_the_first_one_are_copied_where_retention_did_not_delete_them(
+    tmp_path: Path,
+) -> None:
+    ours, copy = two_copies(tmp_path)
+    log_file(ours).unlink()
+    assert damage_kinds(ours) >= {"log-start"}
+    write_healing(planned(ours, copy))
+    assert log_of(ours) == log_of(copy)
+    assert not damage_kinds(ours)
 
 
 def test_queues_that_contradict_the_healed_log_are_built_anew(tmp_path: Path) -> None:
